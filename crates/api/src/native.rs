@@ -80,17 +80,22 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
 /// Counts tokens: <https://ai.google.dev/api/tokens>. The body is `{contents}`, or a whole request
 /// under `generateContentRequest`.
 fn count_tokens(call: Call) -> Result<Response, ApiError> {
-    let mut body: Value = serde_json::from_slice(&call.body)
-        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
-    let inner = ["generateContentRequest", "generate_content_request"]
-        .into_iter()
-        .find_map(|name| body.get_mut(name).map(Value::take));
-    let body = Bytes::from(inner.unwrap_or(body).to_string());
+    let body = call.run_blocking(|| unwrap_request(&call.body))?;
     let counted = token_count::count_tokens(&call, &body)?;
     Ok(counted.answer(&json!({
         "totalTokens": counted.tokens,
         "promptTokensDetails": [{ "modality": "TEXT", "tokenCount": counted.tokens }],
     })))
+}
+
+/// Returns the request within the body of a token count.
+fn unwrap_request(body: &[u8]) -> Result<Bytes, ApiError> {
+    let mut body: Value = serde_json::from_slice(body)
+        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
+    let inner = ["generateContentRequest", "generate_content_request"]
+        .into_iter()
+        .find_map(|name| body.get_mut(name).map(Value::take));
+    Ok(Bytes::from(inner.unwrap_or(body).to_string()))
 }
 
 /// Refuses file uploads: the gateway has no file storage for callers.

@@ -34,7 +34,7 @@ pub(super) async fn observe_response<T: Send + 'static>(
         .await
         .map_err(|e| ApiError::internal(format!("an answer could not be read back: {e}")))?;
     if head.status.is_success() {
-        whole(&mut observer, &body);
+        relay::run_sized(body.len(), || whole(&mut observer, &body));
     }
     Ok(Response::from_parts(head, Body::from(body)))
 }

@@ -23,6 +23,7 @@ pub(super) struct MessageThread {
     state: Arc<ApiState>,
     account: String,
     body: Map<String, Value>,
+    body_bytes: usize,
     chat: ChatRequest,
     stamp: ReplyStamp,
 }
@@ -36,11 +37,15 @@ pub(super) async fn open_thread(
         return Ok(None);
     }
     // An unreadable body is refused later by the rules of its format, which name the path.
-    let Ok(Value::Object(mut body)) = serde_json::from_slice(&call.body) else { return Ok(None) };
+    let Ok(Value::Object(mut body)) = call.run_blocking(|| serde_json::from_slice(&call.body))
+    else {
+        return Ok(None);
+    };
     let Some(thread) = body.shift_remove("thread").filter(|thread| !thread.is_null()) else {
         return Ok(None);
     };
-    call.dialect.read_facts(&call.target, &call.body)?;
+    call.run_blocking(|| call.dialect.read_facts(&call.target, &call.body))?;
+    let mut conversation_bytes = call.body.len();
     let word = |name: &str| thread.get(name).and_then(Value::as_str);
     match word("type") {
         Some("create") => {}
@@ -53,7 +58,9 @@ pub(super) async fn open_thread(
                 ApiError::invalid("thread.previous_message_id", error.message().to_owned())
                     .with_code(UNSUPPORTED_CODE)
             })?;
-            body = continue_conversation(&stored, body);
+            let size = stored.request.len() + stored.reply.len() + call.body.len();
+            body = relay::run_sized(size, || continue_conversation(&stored, body));
+            conversation_bytes = size;
         }
         _ => {
             return Err(ApiError::invalid(
@@ -63,12 +70,15 @@ pub(super) async fn open_thread(
             .with_code(UNSUPPORTED_CODE));
         }
     }
-    call.body = Bytes::from(Value::Object(body.clone()).to_string());
-    let chat = call.dialect.read_request(&call.target, &call.body)?;
+    call.body = relay::run_sized(conversation_bytes, || {
+        Bytes::from(Value::Object(body.clone()).to_string())
+    });
+    let chat = call.run_blocking(|| call.dialect.read_request(&call.target, &call.body))?;
     Ok(Some(MessageThread {
         state: Arc::clone(state),
         account: call.key.record.account_id.clone(),
         body,
+        body_bytes: call.body.len(),
         chat,
         stamp: call.reply_stamp(),
     }))
@@ -107,10 +117,12 @@ impl MessageThread {
         }
         let now = self.state.clock().now();
         let retention = Micros::from(self.state.config().answer_retention);
+        let request =
+            relay::run_sized(self.body_bytes, || Value::Object(self.body.clone()).to_string());
         self.state.stored_answers.put(StoredResponse {
             id,
             account_id: self.account.clone(),
-            request: Value::Object(self.body.clone()).to_string(),
+            request,
             reply: Value::from(reply).to_string(),
             created: now,
             expires: now + retention,

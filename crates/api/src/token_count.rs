@@ -32,7 +32,9 @@ pub(super) fn count_tokens(call: &Call, body: &[u8]) -> Result<InputTokens, ApiE
     let facts = RequestFacts { model: chat.model.clone(), ..RequestFacts::default() };
     let route = relay::find_route(call, &facts)?;
     let ours = route.lanes.first().is_some_and(|lane| lane.provider.name == "demo");
-    let tokens =
-        if ours { demo::count_input(&chat) } else { token_estimate::estimate_request(&chat) };
+    let tokens = call.run_blocking(|| match ours {
+        true => demo::count_input(&chat),
+        false => token_estimate::estimate_request(&chat),
+    });
     Ok(InputTokens { tokens, exact: ours })
 }

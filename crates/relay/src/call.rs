@@ -21,6 +21,7 @@ use upstream::{InFlightSlot, Timeouts};
 
 use super::call_options::CallOptions;
 use crate::engine::Engine;
+use crate::large_work::run_sized;
 use crate::request_id::RequestId;
 
 /// Refuses translations that lose anything.
@@ -30,9 +31,6 @@ const DRY_RUN_HEADER: HeaderName = HeaderName::from_static("x-portunus-dry-run")
 const TRACEPARENT_HEADER: HeaderName = HeaderName::from_static("traceparent");
 /// Minimum rate of a request body after its time limit.
 const MIN_BODY_BYTES_PER_SECOND: u64 = 1 << 10;
-
-/// Larger bodies are parsed outside the async workers.
-const LARGE_BODY_BYTES: usize = 256 << 10;
 
 /// A request whose key is known and whose body has not been read.
 pub struct CallRequest {
@@ -147,16 +145,9 @@ impl Call {
         })
     }
 
-    /// Runs work whose duration grows with the body. For a large body it can take seconds, so other
-    /// tasks of this thread move to another one.
+    /// Runs work whose duration grows with the body.
     pub fn run_blocking<T>(&self, work: impl FnOnce() -> T) -> T {
-        use tokio::runtime::{Handle, RuntimeFlavor};
-        // A single-threaded runtime, as in tests, has no other thread.
-        let many = || Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-        if self.body.len() > LARGE_BODY_BYTES && many() {
-            return tokio::task::block_in_place(work);
-        }
-        work()
+        run_sized(self.body.len(), work)
     }
 
     /// Returns id and time for replies that the gateway writes.

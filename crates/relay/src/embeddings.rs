@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::admit::{self, AdmittedCall};
 use super::dry_run::{self, DryRun};
+use super::large_work::run_sized;
 use super::media_refs::MediaRefs;
 use super::route::Candidate;
 use super::send::send;
@@ -152,7 +153,8 @@ async fn pass_through(
     outgoing: ProviderRequest,
 ) -> Result<EmbeddingOutcome, ApiError> {
     let body = request_lane(call, candidate, endpoint, outgoing).await?;
-    Ok(EmbeddingOutcome { usage: endpoint.read_usage(&body)?, body, losses: Vec::new() })
+    let usage = run_sized(body.len(), || endpoint.read_usage(&body))?;
+    Ok(EmbeddingOutcome { usage, body, losses: Vec::new() })
 }
 
 /// Merges the replies and writes them in the caller's format.
@@ -165,16 +167,18 @@ async fn translate(
 ) -> Result<EmbeddingOutcome, ApiError> {
     let EmbeddingTranslation { endpoint, outgoing, request, losses } = translation;
     let mut reply = EmbeddingReply::default();
+    let mut received_bytes = 0;
     for outgoing in outgoing {
-        reply.append(
-            endpoint.read_reply(&request_lane(call, candidate, endpoint, outgoing).await?)?,
-        );
+        let body = request_lane(call, candidate, endpoint, outgoing).await?;
+        received_bytes += body.len();
+        reply.append(run_sized(body.len(), || endpoint.read_reply(&body))?);
     }
     reply.check_count(&request)?;
     let usage = reply.usage;
     // The caller sees the usage it is billed for.
     reply.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
-    let (body, more) = embedding_call.endpoint.write_reply(&reply, &request);
+    let (body, more) =
+        run_sized(received_bytes, || embedding_call.endpoint.write_reply(&reply, &request));
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     Ok(EmbeddingOutcome { body: Bytes::from(body), usage, losses })
 }

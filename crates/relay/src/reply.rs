@@ -13,6 +13,7 @@ use http_body_util::BodyExt as _;
 use std::sync::Arc;
 use transport::ClientResponse;
 
+use super::large_work::run_sized;
 use super::prepare::ExpectedReply;
 use super::settle::{BoxedAccount, FinishedReply};
 use super::stream_pipeline::{StreamPipeline, StreamProgress};
@@ -52,7 +53,7 @@ pub(super) async fn relay_reply(
         Box::pin(gather_stream(call, lane, pipeline, answer)).await
     } else {
         match read_body(answer, lane, call).await {
-            Ok(body) => convert_piece(call, facts, expected, body),
+            Ok(body) => run_sized(body.len(), || convert_piece(call, facts, expected, body)),
             Err(error) => Err(error),
         }
     };

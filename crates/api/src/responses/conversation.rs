@@ -39,8 +39,9 @@ impl Conversation {
     /// <https://platform.openai.com/docs/guides/conversation-state>.
     pub(super) async fn load(state: &ApiState, call: &mut Call) -> Result<Self, ApiError> {
         // An unreadable body is refused later by the rules of its format, which name the path.
-        let text = String::from_utf8_lossy(&call.body).into_owned();
-        let Ok(head) = serde_json::from_str::<ConversationFields<'_>>(&text) else {
+        let text = call.run_blocking(|| String::from_utf8_lossy(&call.body).into_owned());
+        let head = call.run_blocking(|| serde_json::from_str::<ConversationFields<'_>>(&text));
+        let Ok(head) = head else {
             return Ok(Self { store: false, background: false, items: Vec::new() });
         };
         let store = head.store.unwrap_or(true);
@@ -53,10 +54,14 @@ impl Conversation {
         if !store && previous.is_none() && !compacted {
             return Ok(Self { store, background, items: Vec::new() });
         }
-        let mut items = request_items(head.input);
-        if compacted {
-            compact::expand_summaries(&mut items);
-        }
+        let mut items = call.run_blocking(|| {
+            let mut items = request_items(head.input);
+            if compacted {
+                compact::expand_summaries(&mut items);
+            }
+            items
+        });
+        let mut conversation_bytes = text.len();
         if let Some(raw) = previous {
             let id: String = serde_json::from_str(raw.get()).map_err(|_| {
                 ApiError::invalid("previous_response_id", "`previous_response_id` must be a string")
@@ -66,12 +71,15 @@ impl Conversation {
             let stored = state.stored_answers.get(&id, account, now).await.map_err(|error| {
                 error.with_param("previous_response_id").with_code("previous_response_not_found")
             })?;
-            let mut before = previous_items(&stored.request, &stored.reply);
+            let stored_bytes = stored.request.len() + stored.reply.len();
+            conversation_bytes += stored_bytes;
+            let mut before =
+                relay::run_sized(stored_bytes, || previous_items(&stored.request, &stored.reply));
             before.append(&mut items);
             items = before;
         }
         if previous.is_some() || compacted {
-            rewrite_input(call, &text, &head, &items);
+            relay::run_sized(conversation_bytes, || rewrite_input(call, &text, &head, &items));
             // The gateway writes the reply itself, so that it names the previous response.
             call.rewrite_reply = previous.is_some();
         }

@@ -18,15 +18,21 @@ pub(super) struct ResponseRecorder {
     state: Arc<ApiState>,
     account: String,
     items: Vec<Value>,
+    request_bytes: usize,
 }
 
 impl ResponseRecorder {
     pub(super) fn new(state: Arc<ApiState>, call: &Call, conversation: Conversation) -> Self {
-        Self { state, account: call.key.record.account_id.clone(), items: conversation.items }
+        let account = call.key.record.account_id.clone();
+        Self { state, account, items: conversation.items, request_bytes: call.body.len() }
     }
 
     /// Stores a response object.
     pub(super) fn store(&self, reply: &str) {
+        relay::run_sized(self.request_bytes + reply.len(), || self.store_now(reply));
+    }
+
+    fn store_now(&self, reply: &str) {
         #[derive(Deserialize)]
         struct ReplyId {
             id: String,

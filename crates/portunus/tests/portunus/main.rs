@@ -25,6 +25,7 @@ mod idempotency;
 mod images;
 mod key_headers;
 mod lanes;
+mod large_bodies;
 mod limits;
 mod losses;
 mod media_urls;

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use canon::{ApiError, ErrorKind, GeneratedImage, ImageDelivery, MediaKind, MediaSource};
 use upstream::FetchAllowance;
 
+use super::super::large_work::run_sized;
 use super::super::reply::read_body;
 use super::super::route::Candidate;
 use super::super::{Call, send};
@@ -36,8 +37,8 @@ pub(super) async fn deliver(
         }
         let (mime, bytes) = match &*source {
             MediaSource::Inline { mime, data } => {
-                let bytes =
-                    dialects::images::decode(data).ok_or_else(|| unreadable_image("base64"))?;
+                let bytes = run_sized(data.len(), || dialects::images::decode(data))
+                    .ok_or_else(|| unreadable_image("base64"))?;
                 (mime.clone(), Bytes::from(bytes))
             }
             MediaSource::Url { url, .. } => fetch_image(call, candidate, url, &allowance).await?,
@@ -54,7 +55,8 @@ pub(super) async fn deliver(
                 MediaSource::Url { url: link.url, mime: Some(mime) }
             }
             Some(ImageDelivery::Base64) => {
-                MediaSource::Inline { data: dialects::images::encode(&bytes), mime }
+                let data = run_sized(bytes.len(), || dialects::images::encode(&bytes));
+                MediaSource::Inline { data, mime }
             }
         };
     }

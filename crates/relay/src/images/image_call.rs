@@ -91,6 +91,17 @@ impl ImageCall {
             .saturating_add(input_images.saturating_mul(INPUT_IMAGE_TOKENS / 8))
     }
 
+    /// Bytes of the request, including inputs that were fetched.
+    pub(super) fn request_bytes(&self, call: &Call) -> usize {
+        let request = self.request();
+        let sources = request.inputs.iter().chain(&request.mask);
+        let fetched = sources.map(|source| match source {
+            MediaSource::Inline { data, .. } => data.len(),
+            MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => 0,
+        });
+        call.body.len().max(fetched.sum())
+    }
+
     /// Fetches the inputs named by URL, then reserves the money.
     ///
     /// Fetched inputs must pass the same checks as sent ones, and a call that fails them must leave

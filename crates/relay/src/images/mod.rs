@@ -10,11 +10,12 @@ mod validate;
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind, ImageReply, Money};
+use canon::{ApiError, ErrorKind, ImageReply, MediaSource, Money};
 use dialects::ReplyMeter;
 use dialects::images::ImageRequestForm;
 use std::sync::Arc;
 
+use super::large_work::run_sized;
 use super::reply::settled_response;
 use super::route::Candidate;
 use super::settle::BoxedAccount;
@@ -90,9 +91,9 @@ pub async fn serve_images(
     form: ImageRequestForm,
     later: bool,
 ) -> Result<ImageOutcome, ApiError> {
-    let image_call = ImageCall::read(&call, form)?;
+    let image_call = call.run_blocking(|| ImageCall::read(&call, form))?;
     if call.dry_run {
-        return image_call.dry_run(&call).map(ImageOutcome::Response);
+        return call.run_blocking(|| image_call.dry_run(&call)).map(ImageOutcome::Response);
     }
     if later || image_call.async_delivery().is_requested {
         return check_task(call, &image_call).await.map(|task| ImageOutcome::Task(Box::new(task)));
@@ -131,7 +132,7 @@ async fn check_task(call: Call, image_call: &ImageCall) -> Result<ImageTask, Api
 /// Generates the images of a queued request: reserves money, tries lanes, and returns images that
 /// are still to be settled.
 pub async fn generate_images(call: Call, form: ImageRequestForm) -> Result<ImageResult, ApiError> {
-    let image_call = ImageCall::read(&call, form)?.with_inline_delivery();
+    let image_call = call.run_blocking(|| ImageCall::read(&call, form))?.with_inline_delivery();
     generate(call, image_call).await
 }
 
@@ -167,7 +168,8 @@ async fn try_lane(
         Some(body) => body,
         None => {
             let now = call.engine.clock.now().as_secs();
-            Bytes::from(dialects::images::write_reply(&reply, image_call.request(), now))
+            let write = || dialects::images::write_reply(&reply, image_call.request(), now);
+            Bytes::from(run_sized(inline_bytes(&reply), write))
         }
     };
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
@@ -189,12 +191,23 @@ async fn request_and_deliver(
     candidate: &Candidate,
     account: &mut BoxedAccount,
 ) -> Result<DeliveredImages, ApiError> {
-    let prepared = image_call.prepare(call, &candidate.lane, false)?;
+    let prepared = run_sized(image_call.request_bytes(call), || {
+        image_call.prepare(call, &candidate.lane, false)
+    })?;
     account.begin_attempt(candidate)?;
     account.estimate_input(image_call.input_bytes());
     account.set_losses(prepared.losses.iter().cloned());
     let lane_images = lane_requests::request_all(call, candidate, prepared).await?;
     deliver::deliver(call, image_call, candidate, lane_images).await
+}
+
+/// Returns the bytes of the images that are part of a reply.
+fn inline_bytes(reply: &ImageReply) -> usize {
+    let sizes = reply.images.iter().map(|made| match made {
+        canon::GeneratedImage::Image { source: MediaSource::Inline { data, .. }, .. } => data.len(),
+        canon::GeneratedImage::Image { .. } | canon::GeneratedImage::Failed { .. } => 0,
+    });
+    sizes.sum()
 }
 
 /// Returns the error for a reply without any image; `None` if there is one.

@@ -7,6 +7,7 @@ use canon::ApiError;
 use dialects::images::{self, ImageAnswer, ImageProtocol};
 use std::sync::Arc;
 
+use super::super::large_work::run_sized;
 use super::super::reply::{is_stream, read_body, settled_events};
 use super::super::route::Candidate;
 use super::super::settle::BoxedAccount;
@@ -15,7 +16,8 @@ use super::super::{Call, streamed_body};
 use super::image_call::{self, ImageCall};
 use super::lane_requests::{self, LaneImages};
 use super::{
-    DeliveredImages, FinalAnswer, deliver, request_and_deliver, settle_withheld, withheld_error,
+    DeliveredImages, FinalAnswer, deliver, inline_bytes, request_and_deliver, settle_withheld,
+    withheld_error,
 };
 
 /// Sends the request to one lane. An error returns the account for the next lane.
@@ -35,7 +37,8 @@ pub(super) async fn try_lane(
     if !protocol.can_stream() {
         return try_whole(call, image_call, candidate, account).await;
     }
-    let mut prepared = match image_call.prepare(call, &candidate.lane, true) {
+    let prepare = || image_call.prepare(call, &candidate.lane, true);
+    let mut prepared = match run_sized(image_call.request_bytes(call), prepare) {
         Ok(prepared) => prepared,
         Err(error) => return Err((error, account)),
     };
@@ -72,7 +75,7 @@ pub(super) async fn try_lane(
     // The lane ignored the request for a stream.
     let delivered = async {
         let body = read_body(answer, &candidate.lane, call).await?;
-        match protocol.read(&body)? {
+        match run_sized(body.len(), || protocol.read(&body))? {
             ImageAnswer::Finished(reply) => {
                 deliver::deliver(call, image_call, candidate, LaneImages { reply, body: None })
                     .await
@@ -117,7 +120,8 @@ fn stream_response(
         return FinalAnswer::Withheld(settle_withheld(call, error, &meter, account));
     }
     let now = call.engine.clock.now().as_secs();
-    let body = images::write_stream(&reply, image_call.request(), now);
+    let write = || images::write_stream(&reply, image_call.request(), now);
+    let body = run_sized(inline_bytes(&reply), write);
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
     account.record_reply(meter.into());
     FinalAnswer::Delivered(settled_events(Bytes::from(body), false, account))

@@ -1,0 +1,75 @@
+//! Large requests and replies: their parsing must not keep other callers waiting.
+
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use testkit::{ScriptedProvider, TestGateway, chat_reply};
+
+/// Sends a request and measures the longest health check meanwhile. The runtime has one thread, so
+/// work on that thread delays the checks.
+async fn assert_others_are_served(
+    gateway: &Arc<TestGateway>,
+    path: &'static str,
+    body: String,
+    dry_run: bool,
+) {
+    let asked = Arc::clone(gateway);
+    let asking = tokio::spawn(async move {
+        let request = asked.request(http::Method::POST, path).body(body);
+        let begun = Instant::now();
+        let got = request
+            .header("x-portunus-dry-run", if dry_run { "true" } else { "false" })
+            .send()
+            .await;
+        (got.status, got.text(), begun.elapsed())
+    });
+    let mut longest = Duration::ZERO;
+    while !asking.is_finished() {
+        let begun = Instant::now();
+        assert_eq!(gateway.get("/healthz").send().await.status, 200);
+        longest = longest.max(begun.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (status, text, took) = asking.await.unwrap();
+    let text = text.get(..500).unwrap_or(&text);
+    assert_eq!(status, 200, "{path}: {text}");
+    assert!(longest < took / 3, "{path}: a health check took {longest:?} of {took:?}");
+}
+
+/// An object with these fields and that many others.
+fn with_unknown(mut fields: Value, count: usize) -> String {
+    let object = fields.as_object_mut().unwrap();
+    object.extend((0..count).map(|number| (format!("unknown_{number}"), json!(1))));
+    fields.to_string()
+}
+
+fn turns(role: &str, field: &str, content: &Value, count: usize) -> Value {
+    (0..count).map(|_| json!({ "role": role, field: content })).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn large_requests_do_not_keep_others_waiting() {
+    let gateway = Arc::new(TestGateway::start().await);
+    let contents = turns("user", "parts", &json!([{ "text": "Hello!" }]), 60_000);
+    let body = with_unknown(json!({ "contents": contents }), 100_000);
+    assert_others_are_served(&gateway, "/v1beta/models/demo-native:countTokens", body, false).await;
+    let input = turns("user", "content", &json!("Hello!"), 100_000);
+    let body = json!({ "model": "demo-chat", "input": input }).to_string();
+    assert_others_are_served(&gateway, "/v1/responses/input_tokens", body, false).await;
+    let messages = turns("user", "content", &json!("Hello!"), 100_000);
+    let body = json!({ "model": "demo-messages", "max_tokens": 20, "messages": messages,
+                       "thread": { "type": "create" } });
+    assert_others_are_served(&gateway, "/v1/messages", body.to_string(), true).await;
+    let body = with_unknown(json!({ "model": "demo-image", "prompt": "A harbour" }), 400_000);
+    assert_others_are_served(&gateway, "/v1/images/generations", body, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_large_reply_does_not_keep_others_waiting() {
+    let provider =
+        ScriptedProvider::start(vec![chat_reply(&"\"word\" ".repeat(3 << 20), 5, 5)]).await;
+    let gateway = Arc::new(TestGateway::with_config(&provider.config("chat")).await);
+    let body = json!({ "model": "m", "max_tokens": 20,
+                       "messages": [{ "role": "user", "content": "Hello!" }] });
+    assert_others_are_served(&gateway, "/v1/messages", body.to_string(), false).await;
+}
