@@ -51,14 +51,21 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
         .busy_timeout(CONNECT_TIMEOUT)
         .synchronous(SqliteSynchronous::Normal)
         .foreign_keys(true);
-    // Connections are never closed: a file does not become stale, and a database in memory vanishes
-    // with its only connection.
+    // Idle connections are never closed: a file does not become stale, and a database in memory
+    // vanishes with its only connection. A connection that comes back inside a transaction is
+    // replaced: after a full disk and some other errors SQLite has already rolled back
+    // (<https://www.sqlite.org/lang_transaction.html>), the driver's own `ROLLBACK` then fails, and
+    // the driver refuses every further transaction on that connection.
     let pool = || {
         SqlitePoolOptions::new()
             .acquire_timeout(3 * CONNECT_TIMEOUT)
             .idle_timeout(None)
             .max_lifetime(None)
             .test_before_acquire(false)
+            .before_acquire(|connection, _| {
+                let usable = !connection.is_in_transaction();
+                Box::pin(std::future::ready(Ok(usable)))
+            })
     };
     let options = base.clone().create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
     if path != IN_MEMORY {

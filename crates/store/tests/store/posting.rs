@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::on_both;
 use crate::samples::{any_entry, check, entry, id, some_key};
-use crate::test_database::TestDatabase;
+use crate::test_database::{TestDatabase, run};
 
 on_both!(
     any_entry_is_stored_completely,
@@ -244,4 +244,25 @@ async fn a_call_of_an_unknown_key_is_recorded_and_shown(database: Arc<TestDataba
     expected.sort_by(|a, b| a.key_id.cmp(&b.key_id));
     assert_eq!(totals, expected);
     store.close().await;
+}
+
+#[test]
+fn a_transaction_that_sqlite_ended_itself_does_not_stop_later_ones() {
+    run(TestDatabase::sqlite(), async |database| {
+        let store = database.open().await;
+        let key = some_key(&store).await;
+        let batch = [entry("a", &key, 7, 1)];
+        // SQLite ends the transaction, as it does when the disk is full.
+        let trigger = "CREATE TRIGGER full BEFORE INSERT ON entries \
+                       BEGIN SELECT RAISE(ROLLBACK, 'database or disk is full'); END";
+        database.execute_raw(trigger).await;
+        for _ in 0..3 {
+            let error = store.post(&batch).await.unwrap_err();
+            assert!(error.to_string().contains("disk is full"), "{error}");
+        }
+        database.execute_raw("DROP TRIGGER full").await;
+        assert_eq!(store.post(&batch).await.unwrap(), 1);
+        assert_eq!(agreed(&store).await[&key.id], (1, Money::from_nanos(7)));
+        store.close().await;
+    });
 }
