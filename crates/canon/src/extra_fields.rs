@@ -44,11 +44,17 @@ impl ExtraFields {
     /// Returns the names of fields that cannot be written to `origin`, for the list of losses.
     /// Names that begin with `portunus.` are internal notes of a reader and are left out.
     pub fn foreign_to(&self, origin: WireFormat) -> impl Iterator<Item = &str> {
+        self.foreign_fields(origin)
+            .map(|(name, _)| name)
+            .filter(|name| !name.starts_with("portunus."))
+    }
+
+    /// Returns the fields and internal notes of all formats but `origin`.
+    pub fn foreign_fields(&self, origin: WireFormat) -> impl Iterator<Item = (&str, &Value)> {
         self.0
             .iter()
             .filter(move |(at, _)| *at != origin)
-            .flat_map(|(_, fields)| fields.keys().map(String::as_str))
-            .filter(|name| !name.starts_with("portunus."))
+            .flat_map(|(_, fields)| fields.iter().map(|(name, value)| (name.as_str(), value)))
     }
 
     /// Returns true if there are no fields.

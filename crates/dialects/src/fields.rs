@@ -1,7 +1,7 @@
 //! Reads JSON objects field by field, so that the remaining fields are known and kept; writes JSON
 //! objects.
 
-use canon::{ApiError, ExtraFields, Losses, WireFormat};
+use canon::{ApiError, Citation, ExtraFields, Finish, Losses, WireFormat};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
@@ -48,15 +48,55 @@ pub(crate) fn note_foreign_fields(
     of: &str,
     losses: &mut Losses,
 ) {
-    for name in extras.foreign_to(me).filter(|name| is_reported(name)) {
-        losses.add(&format!("{of}.{name}"), "only another format has this field");
+    for (name, value) in extras.foreign_fields(me) {
+        note_foreign_field(name, value, of, losses);
+    }
+}
+
+/// Notes one such field. Fields of the object around a part or tool are kept in a note
+/// `portunus.in.OBJECT`.
+pub(crate) fn note_foreign_field(name: &str, value: &Value, of: &str, losses: &mut Losses) {
+    const WHY: &str = "only another format has this field";
+    if let (Some(object), Value::Object(fields)) = (name.strip_prefix("portunus.in."), value) {
+        for name in fields.keys().filter(|name| is_reported(name)) {
+            losses.add(&format!("{object}.{name}"), WHY);
+        }
+    } else if is_reported(name) {
+        losses.add(&format!("{of}.{name}"), WHY);
+    }
+}
+
+/// Notes the fields of a request that format `me` cannot carry. Options of the stream are not sent
+/// to any provider: the gateway writes the caller's stream.
+pub(crate) fn note_foreign_options(extras: &ExtraFields, me: WireFormat, losses: &mut Losses) {
+    for name in extras.foreign_to(me).filter(|name| *name != "stream_options") {
+        losses.add(name, "only the caller's format has this field");
     }
 }
 
 /// Returns true if the loss of a field matters. Names and ids of another format and the gateway's
-/// own notes do not.
+/// own notes do not. The namespace of a call is part of its name in other formats.
 pub(crate) fn is_reported(name: &str) -> bool {
-    !matches!(name, "id" | "name" | "status" | "type") && !name.starts_with("portunus.")
+    !matches!(name, "id" | "name" | "namespace" | "status" | "type")
+        && !name.starts_with("portunus.")
+}
+
+/// Notes the stop text that ended a reply, for a format that does not report it.
+pub(crate) fn note_stop_text(finish: Option<&Finish>, me: WireFormat, losses: &mut Losses) {
+    let stop = finish.and_then(|finish| finish.stop_sequence.as_ref());
+    if stop.is_some() {
+        losses.add("finish.stop", &format!("the {me} format does not report the stop text"));
+    }
+}
+
+/// Notes a citation without a URL, for a format that cites only sources on the web. Returns true if
+/// nothing of it is left to write.
+pub(crate) fn note_citation(citation: &Citation, me: WireFormat, losses: &mut Losses) -> bool {
+    let Citation { url, title, quote, span: _, extras: _ } = citation;
+    if url.is_none() {
+        losses.add("citation", &format!("the {me} format cites only sources with a URL"));
+    }
+    url.is_none() && title.is_none() && quote.is_none()
 }
 
 /// An object being read: fields are taken out, the rest remains.

@@ -25,5 +25,8 @@ pub(super) const MESSAGE_EXTRA: &str = "message";
 pub(super) const NO_SIGNATURE_FIELD: &str =
     "chat clients return signatures only on thinking, text and calls";
 
+/// Loss text for a signature that another provider issued.
+pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
+
 /// Loss text for media other than images and one audio clip.
 pub(super) const NO_MEDIA_FIELD: &str = "the chat format has no field for this media";

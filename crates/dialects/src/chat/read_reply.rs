@@ -113,12 +113,18 @@ fn candidate((at, value): (usize, Value)) -> Result<ReplyCandidate, ApiError> {
     Ok(ReplyCandidate { index, parts, finish, logprobs, extras })
 }
 
-/// Citations of a text.
+/// Citations of a text. Annotations of other kinds are kept as extras.
 pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
     annotations
         .into_iter()
         .filter_map(|annotation| {
-            let inner = annotation.get("url_citation")?;
+            let Some(inner) = annotation.get("url_citation") else {
+                let Value::Object(mut fields) = annotation else { return None };
+                // Streams number the annotations.
+                fields.shift_remove("index");
+                let extras = ExtraFields::from_fields(ORIGIN, fields);
+                return Some(Citation { extras, ..Citation::default() });
+            };
             let text = |name: &str| inner.get(name).and_then(Value::as_str).map(str::to_owned);
             let at = |name: &str| {
                 inner.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok())

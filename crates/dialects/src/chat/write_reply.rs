@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
 use super::{audio, signatures, wire, write_request};
-use crate::fields::{ObjectWriter, note_foreign_fields, number};
+use crate::fields::{ObjectWriter, note_citation, note_foreign_fields, note_stop_text, number};
 use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, signed_span};
 
@@ -39,6 +39,7 @@ pub(super) fn write(
 fn choice(candidate: ReplyCandidate, chat: &canon::ChatRequest, losses: &mut Losses) -> Value {
     let ReplyCandidate { index, parts, finish, logprobs, extras } = candidate;
     service_tier::note_reply_extras(&extras, ORIGIN, losses);
+    note_stop_text(finish.as_ref(), ORIGIN, losses);
     let mut message = ChatMessageBuilder::default();
     for part in &parts {
         message.add(part, losses);
@@ -93,7 +94,8 @@ impl ChatMessageBuilder {
         match &part.kind {
             PartKind::Text { text, citations } => {
                 let offset = self.text.as_deref().unwrap_or_default().chars().count();
-                self.annotations.extend(citations.iter().map(|c| write_citation(c, offset)));
+                self.annotations
+                    .extend(citations.iter().filter_map(|c| write_citation(c, offset, losses)));
                 self.text.get_or_insert_default().push_str(text);
                 self.add_signature(
                     signature,
@@ -167,8 +169,18 @@ impl ChatMessageBuilder {
 }
 
 /// Writes a citation. `offset` is the first character of its text in the message.
-pub(super) fn write_citation(citation: &Citation, offset: usize) -> Value {
-    let Citation { url, title, quote, span, extras: _ } = citation;
+pub(super) fn write_citation(
+    citation: &Citation,
+    offset: usize,
+    losses: &mut Losses,
+) -> Option<Value> {
+    let Citation { url, title, quote, span, extras } = citation;
+    if extras.get(ORIGIN, "type").is_some() {
+        return Some(ObjectWriter::new().with_extras(extras, ORIGIN).into());
+    }
+    if note_citation(citation, ORIGIN, losses) {
+        return None;
+    }
     let (start, end) = span.unwrap_or((0, 0));
     let inner = ObjectWriter::new()
         .set("url", url.as_deref().unwrap_or_default())
@@ -176,7 +188,7 @@ pub(super) fn write_citation(citation: &Citation, offset: usize) -> Value {
         .set("start_index", start + offset)
         .set("end_index", end + offset)
         .set_some("content", quote.as_deref());
-    ObjectWriter::new().set("type", "url_citation").set("url_citation", inner).into()
+    Some(ObjectWriter::new().set("type", "url_citation").set("url_citation", inner).into())
 }
 
 /// Writes a generated image. `None` for other media.

@@ -9,9 +9,9 @@ use canon::{
 use serde_json::Value;
 use std::collections::HashSet;
 
-use super::names::{MAX_STOP_SEQUENCES, ORIGIN, PATH};
+use super::names::{FOREIGN_SIGNATURE, MAX_STOP_SEQUENCES, ORIGIN, PATH};
 use super::{signatures, wire};
-use crate::fields::{ObjectWriter, note_foreign_fields, number};
+use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::json::BodySegments;
 use crate::native::BYPASS_SIGNATURE;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
@@ -34,9 +34,7 @@ pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy
         extras,
     } = chat;
     let mut losses = Losses::new();
-    for name in extras.foreign_to(ORIGIN) {
-        losses.add(name, "only the caller's format has this field");
-    }
+    note_foreign_options(extras, ORIGIN, &mut losses);
     let mut messages = Vec::with_capacity(turns.len());
     for turn in turns {
         write_turn(turn, lane, &mut messages, &mut losses);
@@ -230,8 +228,9 @@ fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -
     losses.add_if(cited, "text.citations", "a chat history has no field for citations");
     if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] =
         parts.as_slice()
-        && extras.is_empty()
+        && extras.for_format(ORIGIN).is_none()
     {
+        note_foreign_fields(extras, ORIGIN, "part", losses);
         return Value::from(text.as_str());
     }
     Value::Array(parts.into_iter().filter_map(|part| write_part(part, losses)).collect())
@@ -392,11 +391,7 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Value
                 {
                     details.push(signatures::write_detail(part, thought, details.len()));
                 } else {
-                    losses.add_if(
-                        part.signature.is_some(),
-                        "thought.seal",
-                        "a signature of another provider is not valid here",
-                    );
+                    losses.add_if(part.signature.is_some(), "thought.seal", FOREIGN_SIGNATURE);
                 }
             }
             PartKind::ToolCall(call) => {
@@ -415,7 +410,10 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Value
             | PartKind::CodeExecution(_)
             | PartKind::CodeResult(_)
             | PartKind::WebSearch(_)
-            | PartKind::Foreign { .. } => content_parts.push(part),
+            | PartKind::Foreign { .. } => {
+                losses.add_if(part.signature.is_some(), "part.seal", FOREIGN_SIGNATURE);
+                content_parts.push(part);
+            }
         }
     }
     let content = if content_parts.is_empty() && !calls.is_empty() {

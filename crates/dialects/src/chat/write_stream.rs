@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
 use super::{audio, fault, signatures, wire, write_reply, write_request};
-use crate::fields::{ObjectWriter, is_reported, note_foreign_fields};
+use crate::fields::{ObjectWriter, note_foreign_field, note_foreign_fields, note_stop_text};
 use crate::service_tier;
 use crate::{ReplyStamp, StreamWriter, signed_span};
 
@@ -303,7 +303,8 @@ impl ChatStreamWriter {
                 format!("{{\"tool_calls\":[{{\"index\":{index},{inner}}}]}}")
             }
             (PartDelta::Citation(citation), Some(ChatPartState::Text { offset, .. })) => {
-                let note = write_reply::write_citation(&citation, *offset);
+                let note = write_reply::write_citation(&citation, *offset, &mut self.losses);
+                let Some(note) = note else { return };
                 let state = self.candidates.entry(place.candidate).or_default();
                 let note = with_index(note, &mut state.annotations);
                 format!("{{\"annotations\":[{note}]}}")
@@ -314,12 +315,10 @@ impl ChatStreamWriter {
                 }
                 return;
             }
-            (PartDelta::Extra { origin, name, value: _ }, _) => {
-                self.losses.add_if(
-                    origin != ORIGIN && is_reported(&name),
-                    &format!("part.{name}"),
-                    "only another format has this field",
-                );
+            (PartDelta::Extra { origin, name, value }, _) => {
+                if origin != ORIGIN {
+                    note_foreign_field(&name, &value, "part", &mut self.losses);
+                }
                 return;
             }
             (PartDelta::Text(_) | PartDelta::Citation(_), _) => return,
@@ -449,6 +448,7 @@ impl StreamWriter for ChatStreamWriter {
             Event::Finish { candidate, finish } => {
                 self.begin(candidate, out);
                 self.write_text_signatures(candidate, out);
+                note_stop_text(Some(&finish), ORIGIN, &mut self.losses);
                 let word = write_reply::finish_reason(Some(&finish)).to_string();
                 self.raw_delta(candidate, "{}", None, &word, out);
             }

@@ -21,6 +21,10 @@ pub(super) const CITATION_EXTRA: &str = "citation";
 /// The extra of a turn in mid-conversation whose role the caller gave as `system`.
 pub(super) const ROLE_EXTRA: &str = "portunus.role";
 
+/// The extra for the caller's own `output_config.effort`. Canon has the level; the word is written
+/// again as it was, without turning thinking on.
+pub(super) const EFFORT_EXTRA: &str = "portunus.effort";
+
 /// The prefix of the ids that the gateway makes up for runs of another provider's own tools.
 /// Clients send these blocks back; a provider must not see them.
 pub(super) const GATEWAY_ID_PREFIX: &str = "srvtoolu_gw";

@@ -54,11 +54,22 @@ pub(super) fn read(value: Value, path: &JsonPath<'_>, side: BlockAuthor) -> Resu
                 text_of(&value, "source"),
                 texts(value.get("content"))
             );
-            Ok(with_block(Part::text(all), value))
+            let citations = value.get("citations").filter(|value| !value.is_null()).cloned();
+            let mut part = with_block(Part::text(all), value);
+            if let Some(citations) = citations {
+                part.extras.insert(ORIGIN, "citations", citations);
+            }
+            Ok(part)
         }
         Some("server_tool_use" | "web_search_tool_result") => Ok(server_tool(value)),
         Some("code_execution_tool_result" | "bash_code_execution_tool_result") => {
-            Ok(with_block(Part::new(PartKind::CodeResult(outcome(&value))), value))
+            let files = value.get("content").and_then(|content| content.get("content")).cloned();
+            let files = files.filter(|files| files.as_array().is_some_and(|list| !list.is_empty()));
+            let mut part = with_block(Part::new(PartKind::CodeResult(outcome(&value))), value);
+            if let Some(files) = files {
+                part.extras.insert(ORIGIN, "content", files);
+            }
+            Ok(part)
         }
         Some(_) => Ok(Part::new(PartKind::Foreign { origin: ORIGIN, value })),
         None => Err(path.fault("a block must be an object with a `type`")),

@@ -6,7 +6,7 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::names::{ORIGIN, ROLE_EXTRA};
+use super::names::{EFFORT_EXTRA, ORIGIN, ROLE_EXTRA};
 use super::signatures::{self, BlockAuthor};
 use super::{fault, read_blocks, thinking, tools, wire};
 use crate::fields::{JsonPath, ObjectReader};
@@ -43,12 +43,19 @@ pub(super) fn read(body: &[u8]) -> Result<ChatRequest, ApiError> {
         (Some(Value::Object(format)), _) | (_, Some(Value::Object(format))) => read_format(format),
         _ => ResponseFormat::Text,
     };
-    let (thinking, own_thinking) = thinking::read(fields.object("thinking")?, &mut config);
+    let word = config.get("effort").and_then(Value::as_str).map(str::to_owned);
+    let effort = word.as_deref().and_then(thinking::level);
+    let (thinking, own_thinking) = thinking::read(fields.object("thinking")?, effort);
     let stream = fields.flag("stream")?.unwrap_or(false);
     let (hints, speed) = hints(&mut fields)?;
     let mut rest = fields.remaining();
     if let Some(speed) = speed {
         rest.insert("speed".to_owned(), speed);
+    }
+    // Thinking that is off has no level in canon, so the effort is kept for this format only.
+    if effort.is_some() && thinking.level == effort {
+        config.shift_remove("effort");
+        rest.extend(word.map(|word| (EFFORT_EXTRA.to_owned(), Value::from(word))));
     }
     config.retain(|_, value| !value.is_null());
     if !config.is_empty() {

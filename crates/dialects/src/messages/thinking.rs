@@ -35,14 +35,13 @@ impl ThinkingSupport {
     }
 }
 
-/// Reads the thinking of a request, and the fields that canon cannot express.
+/// Reads the thinking of a request, and the fields that canon cannot express. `effort` is the level
+/// of `output_config`.
 pub(super) fn read(
     thinking: Option<Map<String, Value>>,
-    config: &mut Map<String, Value>,
+    effort: Option<EffortLevel>,
 ) -> (ThinkingOptions, Option<Value>) {
-    let effort = config.get("effort").and_then(Value::as_str).and_then(level);
     let Some(object) = thinking else {
-        // The effort stays in the extras, so that writing it again does not turn thinking on.
         return (ThinkingOptions { level: effort, ..ThinkingOptions::default() }, None);
     };
     let word = object.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -54,21 +53,16 @@ pub(super) fn read(
     let budget = object.get("budget_tokens").and_then(Value::as_u64);
     let read = match word {
         "disabled" => {
-            return (
-                ThinkingOptions {
-                    level: Some(EffortLevel::Off),
-                    display: show,
-                    ..ThinkingOptions::default()
-                },
-                None,
-            );
+            let off = ThinkingOptions {
+                level: Some(EffortLevel::Off),
+                display: show,
+                ..ThinkingOptions::default()
+            };
+            return (off, None);
         }
         "enabled" => ThinkingOptions { level: effort, budget, dynamic: false, display: show },
         _ => ThinkingOptions { level: effort, budget: None, dynamic: true, display: show },
     };
-    if effort.is_some() {
-        config.shift_remove("effort");
-    }
     let known = |name: &str| matches!(name, "type" | "display" | "budget_tokens");
     let plain = matches!(word, "enabled" | "adaptive") && object.keys().all(|name| known(name));
     (read, (!plain).then_some(Value::Object(object)))
@@ -83,7 +77,8 @@ const EFFORTS: [EffortLevel; 5] = [
     EffortLevel::Max,
 ];
 
-fn level(word: &str) -> Option<EffortLevel> {
+/// Returns the level of a word of `output_config.effort`.
+pub(super) fn level(word: &str) -> Option<EffortLevel> {
     EffortLevel::parse(word).filter(|level| EFFORTS.contains(level))
 }
 
@@ -144,11 +139,7 @@ pub(super) fn write(
     if own_effort && budget.is_none() && !dynamic {
         return silent;
     }
-    losses.add_if(
-        matches!(show, Some(ThinkingDisplay::Concise | ThinkingDisplay::Detailed)),
-        "thinking.show",
-        "the messages format has one kind of summary",
-    );
+    // The format has one length of summary.
     let display = show.map(|show| match show {
         ThinkingDisplay::Hidden => "omitted",
         ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed => {

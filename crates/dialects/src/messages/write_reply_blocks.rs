@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN};
 use super::signatures::{self, OpenText, SignatureTarget};
 use super::{wire, write_request_blocks};
-use crate::fields::ObjectWriter;
+use crate::fields::{ObjectWriter, note_citation};
 
 const FOREIGN: &str = "a part only the provider's format has";
 
@@ -86,7 +86,8 @@ impl ReplyBlocks {
         }
         open_text.add(text, seal.clone());
         if !citations.is_empty() {
-            let cited = citations.iter().map(|citation| write_citation(citation, text, losses));
+            let cited = citations.iter();
+            let cited = cited.filter_map(|citation| write_citation(citation, text, losses));
             let all = block.entry("citations").or_insert_with(|| Value::Array(Vec::new()));
             if let Value::Array(all) = all {
                 all.extend(cited);
@@ -230,7 +231,7 @@ fn plain(id: &str) -> String {
 
 fn text_block(text: &str, citations: &[Citation], part: &Part, losses: &mut Losses) -> Value {
     let cited: Vec<Value> =
-        citations.iter().map(|citation| write_citation(citation, text, losses)).collect();
+        citations.iter().filter_map(|citation| write_citation(citation, text, losses)).collect();
     let block = ObjectWriter::new().set("type", "text").set("text", text);
     block
         .set_some("citations", (!cited.is_empty()).then_some(cited))
@@ -240,10 +241,17 @@ fn text_block(text: &str, citations: &[Citation], part: &Part, losses: &mut Loss
 
 /// Writes a citation. The format has no positions in the text, because each cited span is a block
 /// of its own.
-pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losses) -> Value {
+pub(super) fn write_citation(
+    citation: &Citation,
+    text: &str,
+    losses: &mut Losses,
+) -> Option<Value> {
     let Citation { url, title, quote, span, extras } = citation;
     if let Some(own) = extras.get(ORIGIN, CITATION_EXTRA) {
-        return own.clone();
+        return Some(own.clone());
+    }
+    if note_citation(citation, ORIGIN, losses) {
+        return None;
     }
     losses.add("citation", "citations are written without their position in the text");
     let quoted = || {
@@ -251,13 +259,13 @@ pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losse
         Some(text.chars().skip(start).take(end.saturating_sub(start)).collect::<String>())
     };
     let words = quote.clone().or_else(quoted).unwrap_or_default();
-    ObjectWriter::new()
+    let object = ObjectWriter::new()
         .set("type", "web_search_result_location")
         .set("url", url.as_deref().unwrap_or_default())
         .set("title", title.as_deref().map_or(Value::Null, Value::from))
         .set("cited_text", words)
-        .set("encrypted_index", "")
-        .into()
+        .set("encrypted_index", "");
+    Some(object.into())
 }
 
 fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<Value> {

@@ -6,10 +6,10 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::names::{ORIGIN, PATH, ROLE_EXTRA};
+use super::names::{EFFORT_EXTRA, ORIGIN, PATH, ROLE_EXTRA};
 use super::thinking::{self, ThinkingLimits, ThinkingRequest, ThinkingSupport};
 use super::{schema, tools, wire, write_request_blocks};
-use crate::fields::{JsonPath, ObjectWriter, number};
+use crate::fields::{JsonPath, ObjectWriter, note_foreign_options, number};
 use crate::json::BodySegments;
 use crate::thinking_controls::ThinkingControls;
 use crate::{LaneSettings, ProviderRequest};
@@ -38,11 +38,7 @@ pub(super) fn write(
         extras,
     } = chat;
     let mut losses = Losses::new();
-    // A messages stream always reports usage, and the caller's writer decides whether to pass it
-    // on.
-    for name in extras.foreign_to(ORIGIN).filter(|name| *name != "stream_options") {
-        losses.add(name, "only the caller's format has this field");
-    }
+    note_foreign_options(extras, ORIGIN, &mut losses);
     losses.add_if(
         *canvas != canon::ImageShape::default(),
         "canvas",
@@ -59,6 +55,9 @@ pub(super) fn write(
         Some(Value::Object(config)) => config.clone(),
         _ => Map::new(),
     };
+    if let Some(word) = extras.get(ORIGIN, EFFORT_EXTRA) {
+        config.insert("effort".to_owned(), word.clone());
+    }
     write_format(format, &mut config, &mut system, &mut losses);
     let set = lane.max_payable_output.or(sampling.max_output_tokens).or(lane.model_max_output);
     let room = ThinkingLimits {

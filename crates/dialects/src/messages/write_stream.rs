@@ -19,7 +19,7 @@ use super::signatures::{self, OpenText, SignatureTarget};
 use super::write_reply::{finish_words, hide, with_tier};
 use super::write_reply_blocks::{ReplyBlocks, write_citation};
 use super::{fault, tool_names, wire};
-use crate::fields::{ObjectWriter, is_reported};
+use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::service_tier::{self, USAGE_EXTRA};
 use crate::{ReplyStamp, StreamWriter};
 
@@ -145,11 +145,9 @@ impl MessagesStreamWriter {
             PartDelta::Extra { origin: WireFormat::Messages, name, value } => {
                 part.extras.insert(name, value);
             }
-            PartDelta::Extra { name, .. } => self.losses.add_if(
-                is_reported(&name),
-                &format!("part.{name}"),
-                "only the provider's format has this field",
-            ),
+            PartDelta::Extra { name, value, .. } => {
+                note_foreign_field(&name, &value, "part", &mut self.losses);
+            }
             PartDelta::Logprobs(_) => {
                 self.losses.add("reply.logprobs", "the messages format has none")
             }
@@ -425,6 +423,7 @@ impl BlockWriter<'_> {
         }
         for citation in std::mem::take(&mut part.citations) {
             let written = write_citation(&citation, &part.written_text, self.losses);
+            let Some(written) = written else { continue };
             self.cite(written);
         }
         if !part.closed {

@@ -10,7 +10,7 @@ use canon::{ApiError, ExtraFields};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-use super::names::{JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
+use super::names::ORIGIN;
 use crate::envelope;
 use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
 
@@ -154,9 +154,8 @@ pub(super) fn restore(object: ObjectWriter, extras: &ExtraFields, scope: &str) -
 fn own_name<'a>(name: &'a str, scope: &str) -> Option<&'a str> {
     let home = SCOPES.into_iter().find(|prefix| name.starts_with(prefix));
     match home {
-        None if scope.is_empty() && name != JSON_ARRAY_EXTRA && name != UNSIGNED_EXTRA => {
-            Some(name)
-        }
+        // Notes that a reader left for the writer are not part of the format.
+        None if scope.is_empty() && !name.starts_with("portunus.") => Some(name),
         Some(prefix) if prefix.strip_suffix('.') == Some(scope) => name.strip_prefix(prefix),
         _ => None,
     }

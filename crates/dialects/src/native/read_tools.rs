@@ -6,7 +6,7 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::names::ORIGIN;
+use super::names::{ORIGIN, VALIDATED_EXTRA};
 use super::proto_json::{self, fields};
 use super::schema;
 use crate::fields::{JsonPath, ObjectReader};
@@ -121,7 +121,7 @@ pub(super) fn choice(
             ToolChoiceMode::AnyOf { names: names.clone(), required: false }
         }
         "VALIDATED" => {
-            extras.insert(ORIGIN, &format!("{SCOPE}.mode"), Value::from(mode.as_str()));
+            extras.insert(ORIGIN, VALIDATED_EXTRA, Value::Bool(true));
             ToolChoiceMode::Auto
         }
         _ => ToolChoiceMode::Unset,

@@ -22,6 +22,7 @@ fn convert(schema: Value) -> Value {
     let Value::Object(map) = schema else { return schema };
     let mut out = Map::new();
     let mut nullable = false;
+    let mut ordering = Value::Null;
     for (name, value) in map {
         match &*proto_json::to_camel_case(&name) {
             "type" => {
@@ -30,8 +31,7 @@ fn convert(schema: Value) -> Value {
                 }
             }
             "nullable" => nullable = value == Value::Bool(true),
-            // The order in which fields are written; no other format has an equivalent.
-            "propertyOrdering" => {}
+            "propertyOrdering" => ordering = value,
             "format" if value == "enum" => {}
             "example" => {
                 out.insert("examples".to_owned(), Value::Array(vec![value]));
@@ -65,7 +65,26 @@ fn convert(schema: Value) -> Value {
             }
         }
     }
+    if let Some(Value::Object(properties)) = out.get_mut("properties") {
+        reorder(properties, &ordering);
+    }
     if nullable { null_too(out) } else { Value::Object(out) }
+}
+
+/// Sorts properties as `propertyOrdering` lists them. Models of the other formats write them in the
+/// order of the schema.
+fn reorder(properties: &mut Map<String, Value>, ordering: &Value) {
+    let mut sorted = Map::new();
+    for name in ordering.as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if let Some(value) = properties.get_mut(name).map(Value::take).filter(|v| !v.is_null()) {
+            sorted.insert(name.to_owned(), value);
+        }
+    }
+    if !sorted.is_empty() {
+        properties.retain(|name, _| !sorted.contains_key(name));
+        sorted.append(properties);
+        *properties = sorted;
+    }
 }
 
 /// Converts type names to lower case and drops `TYPE_UNSPECIFIED`.

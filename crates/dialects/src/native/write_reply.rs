@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::names::ORIGIN;
 use super::{grounding, proto_json, signatures, timestamp, wire, write_part};
 use crate::ReplyStamp;
-use crate::fields::{ObjectWriter, number};
+use crate::fields::{ObjectWriter, note_stop_text, number};
 use crate::service_tier;
 
 /// Writes a reply to the caller of `chat`.
@@ -136,8 +136,8 @@ pub(super) fn finish_word(
     malformed: bool,
     losses: &mut Losses,
 ) -> Option<String> {
-    let Finish { reason: why, raw, stop_sequence: stop } = finish?;
-    losses.add_if(stop.is_some(), "finish.stop", "the native format does not report the stop text");
+    note_stop_text(finish, ORIGIN, losses);
+    let Finish { reason: why, raw, stop_sequence: _ } = finish?;
     if malformed {
         return Some("MALFORMED_FUNCTION_CALL".to_owned());
     }

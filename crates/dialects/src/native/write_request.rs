@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use super::names::{FOREIGN_SIGNATURE, ORIGIN, UNSIGNED_EXTRA};
 use super::{proto_json, signatures, wire, write_part, write_tools};
-use crate::fields::{ObjectWriter, note_foreign_fields, number};
+use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::json::BodySegments;
 use crate::thinking_controls::ThinkingControls;
 use crate::{LaneSettings, ProviderRequest};
@@ -33,10 +33,7 @@ pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy
         extras,
     } = chat;
     let mut losses = Losses::new();
-    // Streams of this format always report usage.
-    for name in extras.foreign_to(ORIGIN).filter(|name| *name != "stream_options") {
-        losses.add(name, "only the caller's format has this field");
-    }
+    note_foreign_options(extras, ORIGIN, &mut losses);
     let (system, contents) = conversation(turns, lane, &mut losses);
     let system = (!system.is_empty()).then(|| ObjectWriter::new().set("parts", system));
     let tool_list = write_tools::write_tools(tools, &mut losses);
@@ -103,7 +100,7 @@ fn conversation(
                     );
                     continue;
                 }
-                // The format takes instructions only in front, so a later one becomes text.
+                losses.add("turn.system", "later instructions are sent as user text");
                 let text = format!("<system>{}</system>", texts.join("\n\n"));
                 (false, vec![Cow::Owned(Part::text(text))])
             }
@@ -296,11 +293,7 @@ fn write_thinking(
     losses: &mut Losses,
 ) -> Option<Value> {
     let ThinkingOptions { level, budget, dynamic, display: show } = thinking;
-    losses.add_if(
-        matches!(show, Some(ThinkingDisplay::Concise | ThinkingDisplay::Detailed)),
-        "thinking.show",
-        "the native format cannot say how long a summary should be",
-    );
+    // The format has one length of summary.
     let show = show.map(|show| show != ThinkingDisplay::Hidden);
     let config = write_effort(level, budget, dynamic, &ThinkingControls::for_lane(lane), losses);
     let config = config.set_some("includeThoughts", show);

@@ -16,7 +16,7 @@ use super::write_reply::{
     PendingSignatures, block_word, carrier, finish_candidate, finish_word, is_broken,
 };
 use super::{fault, proto_json, signatures, timestamp, wire, write_part, write_reply};
-use crate::fields::ObjectWriter;
+use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::service_tier;
 use crate::{ReplyStamp, StreamWriter};
 
@@ -167,6 +167,10 @@ impl NativeStreamWriter {
             }
             PartDelta::Extra { origin, name, value } => {
                 if let Some(part) = self.parts.get_mut(&place) {
+                    // The sources of a search stand beside the parts.
+                    if origin != ORIGIN && !matches!(part.kind, PartKind::WebSearch(_)) {
+                        note_foreign_field(&name, &value, "part", &mut self.losses);
+                    }
                     part.extras.insert(origin, &name, value);
                 }
             }

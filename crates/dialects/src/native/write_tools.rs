@@ -5,7 +5,7 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::names::ORIGIN;
+use super::names::{ORIGIN, VALIDATED_EXTRA};
 use super::proto_json;
 use crate::fields::{ObjectWriter, note_foreign_fields};
 
@@ -130,8 +130,8 @@ pub(super) fn write_choice(
         ToolChoiceMode::Unset | ToolChoiceMode::Auto if strict => mode("VALIDATED"),
         ToolChoiceMode::Unset => ObjectWriter::new(),
         ToolChoiceMode::Auto => {
-            let kept = extras.get(ORIGIN, "toolConfig.functionCallingConfig.mode");
-            mode(kept.and_then(Value::as_str).unwrap_or("AUTO"))
+            let validated = extras.get(ORIGIN, VALIDATED_EXTRA).is_some();
+            mode(if validated { "VALIDATED" } else { "AUTO" })
         }
         ToolChoiceMode::Disabled => mode("NONE"),
         ToolChoiceMode::Required => mode("ANY"),

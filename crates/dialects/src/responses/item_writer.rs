@@ -11,11 +11,12 @@ use serde_json::Value;
 use std::fmt::Arguments;
 use std::io::Write as _;
 
+use super::names::ORIGIN;
 use super::reply_items::{DeclaredCall, ItemIds, message_item};
 use super::tool_names::{self, ToolNames};
 use super::{signatures, write_output};
 use crate::ReplyStamp;
-use crate::fields::ObjectWriter;
+use crate::fields::{ObjectWriter, note_foreign_field, note_foreign_fields};
 
 /// Writes events with increasing sequence numbers.
 #[derive(Debug, Default)]
@@ -112,7 +113,10 @@ impl ItemWriter {
             PartStart::ToolCall { id, name, custom } => {
                 self.start_call(&ToolCall { id, name, arguments: String::new(), custom }, out);
             }
-            PartStart::Complete(part) => self.write_whole(*part, losses, out),
+            PartStart::Complete(part) => {
+                note_foreign_fields(&part.extras, ORIGIN, "part", losses);
+                self.write_whole(*part, losses, out);
+            }
         }
     }
 
@@ -177,7 +181,11 @@ impl ItemWriter {
             PartDelta::Logprobs(list) => self.add_logprobs(list, out),
             // Item ids of the provider arrive after the gateway has sent its own, so they are
             // dropped.
-            PartDelta::Extra { .. } => {}
+            PartDelta::Extra { origin, name, value } => {
+                if origin != ORIGIN {
+                    note_foreign_field(&name, &value, "part", losses);
+                }
+            }
         }
     }
 
@@ -246,8 +254,9 @@ impl ItemWriter {
         let OpenItem::Message { open_text: Some(open_text), .. } = &mut self.open else { return };
         let is_complete = citation.span.is_some() || citation.url.is_none();
         if is_complete {
-            let note = write_output::annotation(&citation, 0, losses);
-            self.write_annotation(note, out);
+            if let Some(note) = write_output::annotation(&citation, 0, losses) {
+                self.write_annotation(note, out);
+            }
         } else {
             open_text.citations.push(citation);
         }
@@ -354,7 +363,9 @@ impl ItemWriter {
         let OpenItem::Message { open_text: Some(open_text), .. } = &mut self.open else { return };
         let length = open_text.text.chars().count();
         for citation in std::mem::take(&mut open_text.citations) {
-            self.write_annotation(write_output::annotation(&citation, length, losses), out);
+            if let Some(note) = write_output::annotation(&citation, length, losses) {
+                self.write_annotation(note, out);
+            }
         }
         let index = self.output.len();
         let OpenItem::Message { id, parts, open_text } = &mut self.open else { return };

@@ -21,13 +21,13 @@ pub(super) const INCLUDE_LOGPROBS: &str = "message.output_text.logprobs";
 pub(super) const NAMESPACE_FIELD: &str = "namespace";
 
 /// Extras key of a tool for its namespace.
-pub(super) const NAMESPACE_EXTRA: &str = "portunus.namespace";
+pub(super) const NAMESPACE_EXTRA: &str = "portunus.in.namespace";
 
 /// Extras key of a tool that was declared inside the conversation.
 pub(super) const ADDED_TOOLS_EXTRA: &str = "portunus.added";
 
 /// Extras key of a message part for the fields of its message.
-pub(super) const MESSAGE_EXTRA: &str = "portunus.message";
+pub(super) const MESSAGE_EXTRA: &str = "portunus.in.message";
 
 /// Extras key that marks an unknown part inside a message, as opposed to an unknown item.
 pub(super) const NESTED_PART_EXTRA: &str = "portunus.inside";

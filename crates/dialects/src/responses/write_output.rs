@@ -8,7 +8,7 @@ use canon::{
 use serde_json::Value;
 
 use super::names::ORIGIN;
-use crate::fields::{ObjectWriter, number};
+use crate::fields::{ObjectWriter, note_citation, number};
 
 /// Writes code or its output as a Markdown code block.
 pub(super) fn code_block(language: &str, code: &str) -> String {
@@ -24,7 +24,7 @@ pub(super) fn text_part(
 ) -> Value {
     let length = text.chars().count();
     let annotations: Vec<Value> =
-        citations.iter().map(|citation| annotation(citation, length, losses)).collect();
+        citations.iter().filter_map(|citation| annotation(citation, length, losses)).collect();
     ObjectWriter::new()
         .set("type", "output_text")
         .set("text", text)
@@ -40,7 +40,7 @@ pub(super) fn refusal_part(text: &str) -> Value {
 
 /// Writes an annotation for a text of `length` characters. A citation without a span covers all of
 /// it.
-pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses) -> Value {
+pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses) -> Option<Value> {
     let Citation { url, title, quote, span, extras } = citation;
     losses.add_if(
         quote.is_some(),
@@ -48,17 +48,19 @@ pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses
         "the responses format has no quotes in citations",
     );
     if url.is_none() && extras.get(ORIGIN, "type").is_some() {
-        return ObjectWriter::new().with_extras(extras, ORIGIN).into();
+        return Some(ObjectWriter::new().with_extras(extras, ORIGIN).into());
+    }
+    if note_citation(citation, ORIGIN, losses) {
+        return None;
     }
     let (start, end) = span.unwrap_or((0, length));
-    ObjectWriter::new()
+    let object = ObjectWriter::new()
         .set("type", "url_citation")
         .set("url", url.as_deref().unwrap_or_default())
         .set("title", title.as_deref().unwrap_or_default())
         .set("start_index", start)
-        .set("end_index", end)
-        .with_extras(extras, ORIGIN)
-        .into()
+        .set("end_index", end);
+    Some(object.with_extras(extras, ORIGIN).into())
 }
 
 /// Log probabilities of the tokens. Deltas have no `bytes`.

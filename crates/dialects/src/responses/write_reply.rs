@@ -9,6 +9,7 @@ use super::response_object::{ResponseEcho, ResponseState};
 use super::tool_names::{self, ToolNames};
 use super::{signatures, write_output};
 use crate::ReplyStamp;
+use crate::fields::{note_foreign_fields, note_stop_text};
 use crate::service_tier::{self, TIER_FIELD};
 
 /// Writes a reply to the given request.
@@ -36,6 +37,7 @@ pub(super) fn write(
     let candidate = candidates.into_iter().next().unwrap_or_default();
     let ReplyCandidate { index: _, parts, finish, logprobs, extras } = candidate;
     service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
+    note_stop_text(finish.as_ref(), ORIGIN, &mut losses);
     let end = ResponseEnd::new(finish.as_ref());
     let logprobs = if chat.sampling.logprobs.is_some() { logprobs } else { Vec::new() };
     let mut items = OutputWriter {
@@ -80,6 +82,7 @@ impl OutputWriter<'_> {
     fn write_parts(&mut self, parts: &[Part]) {
         let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
+            note_foreign_fields(&part.extras, ORIGIN, "part", self.losses);
             if let Some(output) = self.message_part(part) {
                 self.add(output, part.extras.get(ORIGIN, MESSAGE_EXTRA));
                 // The end of a text may be a separate part because of its signature. It stays in
@@ -96,6 +99,9 @@ impl OutputWriter<'_> {
                     (PartKind::CodeExecution(_), PartKind::CodeResult(_))
                 )
             });
+            if let Some(outcome) = outcome {
+                note_foreign_fields(&outcome.extras, ORIGIN, "part", self.losses);
+            }
             // The signature of a part that cannot be written is dropped with it.
             if let Some(item) = self.own_item(part, outcome) {
                 self.close();

@@ -16,7 +16,7 @@ use super::names::{
 };
 use super::write_items::ItemListWriter;
 use super::{wire, write_tools};
-use crate::fields::{ObjectWriter, number};
+use crate::fields::{ObjectWriter, note_foreign_options, number};
 use crate::json::BodySegments;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
@@ -41,10 +41,7 @@ pub(super) fn write(chat: &ChatRequest, lane: &LaneSettings<'_>) -> Lossy<Provid
         extras,
     } = chat;
     let mut losses = Losses::new();
-    // Streams of this format always report usage.
-    for name in extras.foreign_to(ORIGIN).filter(|name| *name != "stream_options") {
-        losses.add(name, "only the caller's format has this field");
-    }
+    note_foreign_options(extras, ORIGIN, &mut losses);
     let declared = write_tools::write(tools, &mut losses);
     let has_added = !declared.added.is_empty();
     let mut instructions = None;

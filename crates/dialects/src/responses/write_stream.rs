@@ -13,6 +13,7 @@ use super::item_writer::ItemWriter;
 use super::names::ORIGIN;
 use super::reply_items::ResponseEnd;
 use super::response_object::{ResponseEcho, ResponseState};
+use crate::fields::note_stop_text;
 use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, StreamWriter};
 
@@ -139,6 +140,7 @@ impl StreamWriter for ResponsesStreamWriter {
             }
             Event::Finish { candidate: 0, finish } => {
                 self.begin(out);
+                note_stop_text(Some(&finish), ORIGIN, &mut self.losses);
                 self.items.finish_item(ResponseEnd::new(Some(&finish)).cut, out);
                 self.finish = Some(finish);
             }

@@ -13,6 +13,7 @@ mod bytes;
 mod cases;
 mod clients;
 mod entry;
+mod fates;
 mod losses;
 mod one;
 mod pairs;
