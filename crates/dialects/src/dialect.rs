@@ -114,7 +114,10 @@ pub trait PassThrough {
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest;
     /// Meters a provider's whole reply. `Err` if it is not a reply of this format.
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError>;
-    /// Returns a meter for a provider's stream.
+    /// Returns a provider's whole reply with the fields that the format documents and with the
+    /// selected model. The provider's own bytes are kept apart from that.
+    fn complete_reply(&self, body: &Bytes, facts: &RequestFacts, stamp: &ReplyStamp) -> Bytes;
+    /// Returns a meter for a provider's stream. It completes the events in the same way.
     fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter>;
     /// Writes the error event that ends a broken stream.
     fn write_abort(&self, fault: &ApiError, request_id: &str) -> Vec<u8>;

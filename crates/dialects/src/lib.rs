@@ -18,6 +18,7 @@ pub mod json;
 mod media_urls;
 pub mod messages;
 pub mod native;
+mod reply_shape;
 pub mod responses;
 mod service_tier;
 pub mod signature_cache;

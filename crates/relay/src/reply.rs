@@ -82,7 +82,10 @@ fn convert_piece(
         return StreamPipeline::run_piece(call, facts, expected, body);
     }
     let meter = expected.dialect.meter_reply(&body)?;
-    let Some(translation) = expected.translation else { return Ok((meter.into(), body)) };
+    let Some(translation) = expected.translation else {
+        let body = expected.dialect.complete_reply(&body, facts, &call.reply_stamp());
+        return Ok((meter.into(), body));
+    };
     let chat = &translation.request;
     let mut reply = expected.dialect.read_reply(&body)?;
     CustomToolCalls::for_request(chat).convert_reply(&mut reply);

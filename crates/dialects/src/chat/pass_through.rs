@@ -14,9 +14,10 @@ use super::names::{DONE_MARKER, PATH};
 use super::{ChatDialect, fault, rules, wire};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::service_tier;
 use crate::{
-    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, RequestFacts,
+    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
     RequestTarget, StreamFrame, StreamMeter, text,
 };
 
@@ -97,8 +98,13 @@ impl PassThrough for ChatDialect {
         })
     }
 
+    fn complete_reply(&self, body: &Bytes, facts: &RequestFacts, stamp: &ReplyStamp) -> Bytes {
+        reply_shape::complete(body, &REPLY, &facts.model, stamp)
+    }
+
     fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter> {
         Box::new(ChatStreamMeter {
+            completer: StreamCompleter::new(&CHUNK, &peek.model),
             wants_usage: peek.wants_usage,
             candidates: peek.candidates,
             ended: Vec::new(),
@@ -117,6 +123,70 @@ impl PassThrough for ChatDialect {
     }
 }
 
+/// The documented fields of a completion,
+/// <https://platform.openai.com/docs/api-reference/chat/object>.
+static REPLY: ObjectShape = ObjectShape {
+    fields: &[
+        ("id", DefaultValue::Id("chatcmpl-")),
+        ("object", DefaultValue::Json("\"chat.completion\"")),
+        ("created", DefaultValue::Created(|seconds| seconds.to_string())),
+        ("model", DefaultValue::SelectedModel),
+    ],
+    inside: &[("choices", &CHOICE), ("usage", &USAGE)],
+};
+
+static CHOICE: ObjectShape = ObjectShape {
+    fields: &[
+        ("index", DefaultValue::Position),
+        ("logprobs", DefaultValue::Json("null")),
+        ("finish_reason", DefaultValue::Json("null")),
+    ],
+    inside: &[("message", &MESSAGE)],
+};
+
+static MESSAGE: ObjectShape = ObjectShape {
+    fields: &[
+        ("role", DefaultValue::Json("\"assistant\"")),
+        ("content", DefaultValue::Json("null")),
+        ("refusal", DefaultValue::Json("null")),
+    ],
+    inside: &[],
+};
+
+static USAGE: ObjectShape = ObjectShape {
+    fields: &[
+        ("prompt_tokens_details", DefaultValue::Json("{\"cached_tokens\":0,\"audio_tokens\":0}")),
+        (
+            "completion_tokens_details",
+            DefaultValue::Json(
+                "{\"reasoning_tokens\":0,\"audio_tokens\":0,\"accepted_prediction_tokens\":0,\
+                 \"rejected_prediction_tokens\":0}",
+            ),
+        ),
+    ],
+    inside: &[],
+};
+
+/// The documented fields of a chunk,
+/// <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
+static CHUNK: ObjectShape = ObjectShape {
+    fields: &[
+        ("object", DefaultValue::Json("\"chat.completion.chunk\"")),
+        ("model", DefaultValue::SelectedModel),
+        ("choices", DefaultValue::Json("[]")),
+    ],
+    inside: &[("choices", &CHUNK_CHOICE), ("usage", &USAGE)],
+};
+
+static CHUNK_CHOICE: ObjectShape = ObjectShape {
+    fields: &[
+        ("index", DefaultValue::Position),
+        ("delta", DefaultValue::Json("{}")),
+        ("finish_reason", DefaultValue::Json("null")),
+    ],
+    inside: &[],
+};
+
 fn read_tier(raw: Option<&RawValue>) -> Option<ServiceTier> {
     json::string_value(raw).map(|word| service_tier::read_tier(WireFormat::Chat, &word))
 }
@@ -128,6 +198,7 @@ fn unreadable(why: &str) -> ApiError {
 
 /// Meters the chunks of a stream. Most chunks are not parsed, only searched for a few patterns.
 struct ChatStreamMeter {
+    completer: StreamCompleter,
     wants_usage: bool,
     candidates: u32,
     /// Candidates with a finish reason.
@@ -220,12 +291,14 @@ impl StreamMeter for ChatStreamMeter {
     fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
         let data = &frame.data[..];
         if data == DONE_MARKER {
+            self.completer.skip();
             return FrameAction::Last;
         }
         if self.first_chunk.is_empty() {
             // Copied, because a slice would keep the whole received buffer alive.
             self.first_chunk = Bytes::copy_from_slice(data);
         }
+        self.completer.observe(frame);
         let ChunkPatterns { unfinished, error, usage, no_usage, texts: _ } = &*CHUNK_PATTERNS;
         let is_plain = unfinished.find(data).is_some()
             && error.find(data).is_none()
@@ -276,7 +349,7 @@ impl StreamMeter for ChatStreamMeter {
     }
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
-        frame.write_data(out);
+        self.completer.frame(frame).write_data(out);
     }
 
     fn write_end(&self, out: &mut Vec<u8>) {

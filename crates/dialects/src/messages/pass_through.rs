@@ -15,8 +15,9 @@ use super::names::{BETA_HEADER, PATH};
 use super::thinking::MIN_BUDGET_TOKENS;
 use super::{MessagesDialect, fault, read_stream, rules, wire, write_stream};
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::{
-    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, RequestFacts,
+    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
     RequestTarget, StreamFrame, StreamMeter, text,
 };
 
@@ -77,8 +78,12 @@ impl PassThrough for MessagesDialect {
         })
     }
 
-    fn stream_meter(&self, _facts: &RequestFacts) -> Box<dyn StreamMeter> {
-        Box::new(MessagesStreamMeter::default())
+    fn complete_reply(&self, body: &Bytes, facts: &RequestFacts, stamp: &ReplyStamp) -> Bytes {
+        reply_shape::complete(body, &REPLY, &facts.model, stamp)
+    }
+
+    fn stream_meter(&self, facts: &RequestFacts) -> Box<dyn StreamMeter> {
+        Box::new(MessagesStreamMeter::new(&facts.model))
     }
 
     fn write_abort(&self, fault: &ApiError, request_id: &str) -> Vec<u8> {
@@ -95,6 +100,39 @@ impl PassThrough for MessagesDialect {
         b"event: ping\ndata: {\"type\": \"ping\"}\n\n"
     }
 }
+
+/// The documented fields of a message, <https://docs.anthropic.com/en/api/messages>.
+static REPLY: ObjectShape = ObjectShape {
+    fields: &[
+        ("id", DefaultValue::Id("msg_")),
+        ("type", DefaultValue::Json("\"message\"")),
+        ("role", DefaultValue::Json("\"assistant\"")),
+        ("model", DefaultValue::SelectedModel),
+        ("stop_sequence", DefaultValue::Json("null")),
+    ],
+    inside: &[("usage", &USAGE)],
+};
+
+static USAGE: ObjectShape = ObjectShape {
+    fields: &[
+        ("cache_creation_input_tokens", DefaultValue::Json("0")),
+        ("cache_read_input_tokens", DefaultValue::Json("0")),
+    ],
+    inside: &[],
+};
+
+/// The event that begins a stream has the message. The official client fails without its usage.
+static START: ObjectShape = ObjectShape { fields: &[], inside: &[("message", &STARTED_MESSAGE)] };
+
+static STARTED_MESSAGE: ObjectShape = ObjectShape {
+    fields: &[
+        ("type", DefaultValue::Json("\"message\"")),
+        ("role", DefaultValue::Json("\"assistant\"")),
+        ("model", DefaultValue::SelectedModel),
+        ("usage", DefaultValue::Json("{\"input_tokens\":0,\"output_tokens\":0}")),
+    ],
+    inside: &[("usage", &USAGE)],
+};
 
 fn unreadable(why: &str) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
@@ -130,8 +168,8 @@ fn lower_budget(body: &Bytes, limit: u64) -> Option<BodyEdit> {
 
 /// Meters the events of a messages stream. Most events are block deltas, of which only the text
 /// length is counted.
-#[derive(Default)]
 struct MessagesStreamMeter {
+    completer: StreamCompleter,
     begun: bool,
     /// The index of the open block.
     open: Option<u64>,
@@ -169,22 +207,6 @@ struct StartedMessageView<'a> {
     usage: Option<&'a RawValue>,
 }
 
-/// The message of a `message_start` event, verbatim.
-#[derive(Deserialize)]
-struct MessageStartView<'a> {
-    #[serde(borrow)]
-    message: &'a RawValue,
-}
-
-/// Returns the position for usage in a `message_start` event: before the closing brace of its
-/// message.
-fn message_end(data: &[u8]) -> Option<usize> {
-    let text = std::str::from_utf8(data).ok()?;
-    let MessageStartView { message } = serde_json::from_str(text).ok()?;
-    let end = object_end(message.get().as_bytes())?;
-    Some(json::range_of(text, message).start + end)
-}
-
 /// Returns the position behind the last field of an object; `None` if the object is empty.
 fn object_end(object: &[u8]) -> Option<usize> {
     let end = object.iter().rposition(|byte| *byte == b'}')?;
@@ -198,6 +220,17 @@ struct StopDeltaView<'a> {
 }
 
 impl MessagesStreamMeter {
+    fn new(model: &str) -> Self {
+        Self {
+            completer: StreamCompleter::new(&START, model),
+            begun: false,
+            open: None,
+            counts: None,
+            said: ReplyMeter::default(),
+            missing: None,
+        }
+    }
+
     fn count(&mut self, later: Option<wire::MessagesUsage>) {
         if let Some(later) = later {
             let counts = self.counts.take().unwrap_or_default().then(later);
@@ -212,6 +245,7 @@ impl StreamMeter for MessagesStreamMeter {
     fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
         let data = &frame.data[..];
         self.missing = None;
+        self.completer.skip();
         let plain = data.starts_with(b"{\"type\":\"content_block_delta\"")
             || data.starts_with(b"{\"type\": \"content_block_delta\"");
         if plain {
@@ -238,10 +272,7 @@ impl StreamMeter for MessagesStreamMeter {
             Some("message_start") => {
                 self.begun = true;
                 let usage = event.message.and_then(|message| message.usage);
-                if usage.is_none() {
-                    let none = r#","usage":{"input_tokens":0,"output_tokens":0}"#;
-                    self.missing = message_end(data).map(|at| (at, none.to_owned()));
-                }
+                self.completer.observe(frame);
                 self.count(
                     usage.and_then(wire::MessagesUsage::of).map(wire::MessagesUsage::opening),
                 );
@@ -287,7 +318,7 @@ impl StreamMeter for MessagesStreamMeter {
         });
         match complete {
             Some(data) => StreamFrame::data(data).write_data(out),
-            None => frame.write_data(out),
+            None => self.completer.frame(frame).write_data(out),
         }
     }
 
@@ -330,7 +361,7 @@ mod tests {
             (r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}, "usage":null}"#, true),
             (r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":3}}"#, false),
         ];
-        let mut meter = MessagesStreamMeter::default();
+        let mut meter = MessagesStreamMeter::new("");
         for (event, lacks) in events {
             let frame = StreamFrame::data(event);
             assert_eq!(meter.observe(&frame), FrameAction::Forward);

@@ -11,11 +11,12 @@ use std::cell::Cell;
 use std::sync::LazyLock;
 
 use super::read_stream::is_end_marker;
-use super::{NativeDialect, fault, rules, wire};
+use super::{NativeDialect, fault, rules, timestamp, wire};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::{
-    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, RequestFacts,
+    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
     RequestTarget, StreamFrame, StreamMeter,
 };
 
@@ -65,8 +66,13 @@ impl PassThrough for NativeDialect {
         Ok(state.said)
     }
 
+    fn complete_reply(&self, body: &Bytes, facts: &RequestFacts, stamp: &ReplyStamp) -> Bytes {
+        reply_shape::complete(body, &REPLY, &facts.model, stamp)
+    }
+
     fn stream_meter(&self, facts: &RequestFacts) -> Box<dyn StreamMeter> {
         Box::new(NativeStreamMeter {
+            completer: StreamCompleter::new(&REPLY, &facts.model),
             array: facts.json_array,
             expected: facts.candidates as usize,
             begun: Cell::new(false),
@@ -84,6 +90,28 @@ impl PassThrough for NativeDialect {
         b"\n\n"
     }
 }
+
+/// The documented fields of a reply or a chunk, <https://ai.google.dev/api/generate-content>.
+static REPLY: ObjectShape = ObjectShape {
+    fields: &[
+        ("modelVersion", DefaultValue::MissingModel),
+        (
+            "createTime",
+            DefaultValue::Created(|seconds| format!("\"{}\"", timestamp::write(seconds))),
+        ),
+        ("responseId", DefaultValue::Id("")),
+    ],
+    inside: &[("candidates", &CANDIDATE), ("usageMetadata", &USAGE)],
+};
+
+static CANDIDATE: ObjectShape =
+    ObjectShape { fields: &[("index", DefaultValue::Position)], inside: &[("content", &CONTENT)] };
+
+static CONTENT: ObjectShape =
+    ObjectShape { fields: &[("role", DefaultValue::Json("\"model\""))], inside: &[] };
+
+static USAGE: ObjectShape =
+    ObjectShape { fields: &[("trafficType", DefaultValue::Json("\"ON_DEMAND\""))], inside: &[] };
 
 /// Writes the lowered limit over the caller's limit, into its object, or together with a new
 /// object.
@@ -214,6 +242,7 @@ impl NativeMeterState {
 
 /// Meters the chunks of a native stream.
 struct NativeStreamMeter {
+    completer: StreamCompleter,
     array: bool,
     expected: usize,
     begun: Cell<bool>,
@@ -256,6 +285,7 @@ impl StreamMeter for NativeStreamMeter {
         if late {
             return FrameAction::Drop;
         }
+        self.completer.observe(frame);
         if self.array && self.is_over() { FrameAction::Last } else { FrameAction::Forward }
     }
 
@@ -267,7 +297,8 @@ impl StreamMeter for NativeStreamMeter {
         };
         out.extend_from_slice(before);
         // Official clients read one line per chunk. A line break inside JSON is only white space.
-        out.extend(frame.data.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
+        let data = &self.completer.frame(frame).data;
+        out.extend(data.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
         out.extend_from_slice(if self.array { b"\n" } else { b"\n\n" });
         if self.is_over() {
             self.write_end(out);
@@ -300,6 +331,7 @@ impl StreamMeter for NativeStreamMeter {
         let counts = wire::write_usage(usage, &ExtraFields::default(), &mut Losses::new());
         let last = ObjectWriter::new().set("candidates", ends).set("usageMetadata", counts);
         self.state.said.is_finished = true;
+        self.completer.skip();
         self.write(&StreamFrame::data(Value::from(last).to_string()), out);
         self.write_end(out);
     }

@@ -15,8 +15,9 @@ use super::partial_response::PartialResponse;
 use super::response_object::ResponseEcho;
 use super::{ResponsesDialect, fault, rules, wire};
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::{
-    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, RequestFacts,
+    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
     RequestTarget, StreamFrame, StreamMeter, text,
 };
 
@@ -75,8 +76,13 @@ impl PassThrough for ResponsesDialect {
         })
     }
 
-    fn stream_meter(&self, _peek: &RequestFacts) -> Box<dyn StreamMeter> {
+    fn complete_reply(&self, body: &Bytes, facts: &RequestFacts, stamp: &ReplyStamp) -> Bytes {
+        reply_shape::complete(body, &REPLY, &facts.model, stamp)
+    }
+
+    fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter> {
         Box::new(ResponsesStreamMeter {
+            completer: StreamCompleter::new(&EVENT, &peek.model),
             partial: PartialResponse::default(),
             totals: ReplyMeter::default(),
         })
@@ -99,6 +105,36 @@ impl PassThrough for ResponsesDialect {
     }
 }
 
+/// The documented fields of a response,
+/// <https://platform.openai.com/docs/api-reference/responses/object>.
+static REPLY: ObjectShape = ObjectShape {
+    fields: &[
+        ("id", DefaultValue::Id("resp_")),
+        ("object", DefaultValue::Json("\"response\"")),
+        ("created_at", DefaultValue::Created(|seconds| seconds.to_string())),
+        ("model", DefaultValue::SelectedModel),
+        ("error", DefaultValue::Json("null")),
+        ("incomplete_details", DefaultValue::Json("null")),
+        ("instructions", DefaultValue::Json("null")),
+        ("metadata", DefaultValue::Json("{}")),
+        ("parallel_tool_calls", DefaultValue::Json("true")),
+        ("tool_choice", DefaultValue::Json("\"auto\"")),
+        ("tools", DefaultValue::Json("[]")),
+    ],
+    inside: &[("usage", &USAGE)],
+};
+
+static USAGE: ObjectShape = ObjectShape {
+    fields: &[
+        ("input_tokens_details", DefaultValue::Json("{\"cached_tokens\":0}")),
+        ("output_tokens_details", DefaultValue::Json("{\"reasoning_tokens\":0}")),
+    ],
+    inside: &[],
+};
+
+/// The first and the last events of a stream have the response.
+static EVENT: ObjectShape = ObjectShape { fields: &[], inside: &[("response", &REPLY)] };
+
 fn parse_text(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }
@@ -109,6 +145,7 @@ fn is_finished(status: Option<&str>) -> bool {
 
 /// Meters the events of a stream. Only the last event is parsed.
 struct ResponsesStreamMeter {
+    completer: StreamCompleter,
     partial: PartialResponse,
     totals: ReplyMeter,
 }
@@ -140,6 +177,11 @@ impl StreamMeter for ResponsesStreamMeter {
             return FrameAction::Drop;
         }
         let name = event_name(frame);
+        // Only these events have the response, as one that is followed by its state.
+        match name.as_deref().and_then(|name| name.strip_prefix("response.")) {
+            Some(state) if !state.contains('.') => self.completer.observe(frame),
+            Some(_) | None => self.completer.skip(),
+        }
         match name.as_deref() {
             Some("response.completed" | "response.incomplete" | "response.failed") => {}
             Some("error") => return FrameAction::Error(fault::read(&parse_bytes(data))),
@@ -204,7 +246,7 @@ impl StreamMeter for ResponsesStreamMeter {
             out.extend_from_slice(name.as_bytes());
             out.push(b'\n');
         }
-        frame.write_data(out);
+        self.completer.frame(frame).write_data(out);
     }
 
     fn write_truncated(&mut self, usage: &Usage, out: &mut Vec<u8>) {

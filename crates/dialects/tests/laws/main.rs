@@ -12,6 +12,7 @@
 mod bytes;
 mod cases;
 mod clients;
+mod completed;
 mod entry;
 mod fates;
 mod losses;

@@ -1,0 +1,310 @@
+//! Completes the replies of a provider that uses the caller's own format, by edits of its bytes.
+//!
+//! Providers leave out fields that the format documents, and clients of some SDKs fail on it. The
+//! reply also names the model by the provider's name, not by the one the caller selected. Each
+//! format lists its fields in one table, an [`ObjectShape`].
+
+use bytes::Bytes;
+use memchr::memmem;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::json::{self, BodyEdit, BodySegments};
+use crate::{ReplyStamp, StreamFrame};
+
+/// The value of a field that a reply lacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DefaultValue {
+    /// A JSON value.
+    Json(&'static str),
+    /// The id of the reply, with a prefix.
+    Id(&'static str),
+    /// The time of the reply, as the format writes it.
+    Created(fn(i64) -> String),
+    /// The selected model. A present value is replaced.
+    SelectedModel,
+    /// The selected model, if the reply names none.
+    MissingModel,
+    /// The position in its list.
+    Position,
+}
+
+/// The documented fields of an object, and the objects inside it.
+#[derive(Debug)]
+pub(crate) struct ObjectShape {
+    pub(crate) fields: &'static [(&'static str, DefaultValue)],
+    /// Objects, or lists of objects, that are completed if they are present.
+    pub(crate) inside: &'static [(&'static str, &'static ObjectShape)],
+}
+
+/// The values of one reply.
+struct ReplyValues<'a> {
+    model: &'a str,
+    stamp: Option<&'a ReplyStamp>,
+}
+
+/// Returns a whole reply with its documented fields and the selected model. The provider's bytes
+/// are kept apart from the edits.
+pub(crate) fn complete(
+    body: &Bytes,
+    shape: &ObjectShape,
+    model: &str,
+    stamp: &ReplyStamp,
+) -> Bytes {
+    let edits = edits(body, shape, &ReplyValues { model, stamp: Some(stamp) });
+    if edits.is_empty() { body.clone() } else { apply(body, edits) }
+}
+
+fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Bytes {
+    Bytes::from(BodySegments::with_edits(body, edits).to_vec())
+}
+
+fn edits(body: &[u8], shape: &ObjectShape, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
+    let mut edits = Vec::new();
+    if let Ok(text) = std::str::from_utf8(body)
+        && let Ok(whole) = serde_json::from_str::<&RawValue>(text)
+    {
+        complete_object(text, whole, shape, values, 0, &mut edits);
+    }
+    edits
+}
+
+fn complete_object(
+    text: &str,
+    object: &RawValue,
+    shape: &ObjectShape,
+    values: &ReplyValues<'_>,
+    position: usize,
+    edits: &mut Vec<BodyEdit>,
+) {
+    let Ok(RawFields(present)) = serde_json::from_str(object.get()) else { return };
+    let field = |name: &str| present.iter().find(|(own, _)| own == name).map(|(_, value)| *value);
+    let mut added = String::new();
+    for (name, default) in shape.fields {
+        let value = field(name);
+        let replaced = matches!(default, DefaultValue::SelectedModel);
+        let lacks = value.is_none_or(|value| value.get() == "null");
+        if !replaced && !lacks {
+            continue;
+        }
+        let Some(json) = default_json(*default, values, position) else { continue };
+        match value {
+            Some(value) if value.get() == json => {}
+            Some(value) => edits.push(BodyEdit {
+                range: json::range_of(text, value),
+                replacement: Bytes::from(json),
+            }),
+            None => added.push_str(&format!("\"{name}\":{json},")),
+        }
+    }
+    if !added.is_empty() {
+        if present.is_empty() {
+            added.pop();
+        }
+        let start = json::range_of(text, object).start + 1;
+        edits.push(BodyEdit { range: start..start, replacement: Bytes::from(added) });
+    }
+    for (name, inner) in shape.inside {
+        let Some(value) = field(name) else { continue };
+        if value.get().starts_with('[') {
+            let list = serde_json::from_str::<Vec<&RawValue>>(value.get()).unwrap_or_default();
+            for (at, item) in list.into_iter().enumerate() {
+                complete_object(text, item, inner, values, at, edits);
+            }
+        } else {
+            complete_object(text, value, inner, values, 0, edits);
+        }
+    }
+}
+
+/// Returns the JSON of a value. `None` if it is not known: events of a stream have no stamp.
+fn default_json(
+    default: DefaultValue,
+    values: &ReplyValues<'_>,
+    position: usize,
+) -> Option<String> {
+    let string = |text: &str| serde_json::Value::from(text).to_string();
+    Some(match default {
+        DefaultValue::Json(json) => json.to_owned(),
+        DefaultValue::Id(prefix) => string(&format!("{prefix}{}", values.stamp?.id)),
+        DefaultValue::Created(write) => write(values.stamp?.created),
+        DefaultValue::SelectedModel | DefaultValue::MissingModel => {
+            string(Some(values.model).filter(|model| !model.is_empty())?)
+        }
+        DefaultValue::Position => position.to_string(),
+    })
+}
+
+/// The fields of an object in their order, verbatim.
+struct RawFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for RawFields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FieldsVisitor;
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = RawFields<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::with_capacity(map.size_hint().unwrap_or(8));
+                while let Some(name) = map.next_key::<FieldName<'de>>()? {
+                    fields.push((name.0, map.next_value()?));
+                }
+                Ok(RawFields(fields))
+            }
+        }
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+/// A field name, borrowed if it has no escapes.
+#[derive(serde::Deserialize)]
+struct FieldName<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Completes the events of a stream. Only the first one is parsed, unless it lacks fields: the others
+/// are searched for the model that it named.
+pub(crate) struct StreamCompleter {
+    shape: &'static ObjectShape,
+    model: String,
+    state: CompleterState,
+    /// The current event, if it was changed.
+    changed: Option<StreamFrame>,
+}
+
+enum CompleterState {
+    First,
+    /// The provider's events lack fields, so that each one is parsed.
+    Parse,
+    /// The events are complete. The model field stands in each one as in the first: the searched
+    /// bytes and their replacement.
+    Search(Vec<u8>, Vec<u8>),
+    /// Nothing is to be changed.
+    Idle,
+}
+
+impl StreamCompleter {
+    pub(crate) fn new(shape: &'static ObjectShape, model: &str) -> Self {
+        Self { shape, model: model.to_owned(), state: CompleterState::First, changed: None }
+    }
+
+    /// Takes the next event that may have to be changed.
+    pub(crate) fn observe(&mut self, frame: &StreamFrame) {
+        let data = &frame.data;
+        let found = match &self.state {
+            CompleterState::Search(old, new) => replace_first(data, old, new),
+            CompleterState::First | CompleterState::Parse | CompleterState::Idle => None,
+        };
+        let changed = match &self.state {
+            CompleterState::Idle => None,
+            CompleterState::Search(..) if found.is_some() => found,
+            CompleterState::Search(..) if memmem::find(data, MODEL_KEY).is_none() => None,
+            // A later event names another model, or names it in another way.
+            CompleterState::First | CompleterState::Parse | CompleterState::Search(..) => {
+                let values = ReplyValues { model: &self.model, stamp: None };
+                let edits = edits(data, self.shape, &values);
+                if matches!(self.state, CompleterState::First) {
+                    self.state = later_state(data, &edits);
+                }
+                (!edits.is_empty()).then(|| apply(data, edits))
+            }
+        };
+        self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });
+    }
+
+    /// Forgets the last event, because the current one needs no change.
+    pub(crate) fn skip(&mut self) {
+        self.changed = None;
+    }
+
+    /// Returns the event to write: the current one as changed, or else as it is.
+    pub(crate) fn frame<'a>(&'a self, frame: &'a StreamFrame) -> &'a StreamFrame {
+        self.changed.as_ref().unwrap_or(frame)
+    }
+}
+
+/// The name of the field for the model. Inside of texts its quotes are escaped.
+const MODEL_KEY: &[u8] = b"\"model\"";
+
+fn replace_first(data: &[u8], old: &[u8], new: &[u8]) -> Option<Bytes> {
+    let (head, rest) = data.split_at(memmem::find(data, old)?);
+    Some(Bytes::from([head, new, rest.get(old.len()..)?].concat()))
+}
+
+/// Decides by the edits of the first event.
+fn later_state(data: &[u8], edits: &[BodyEdit]) -> CompleterState {
+    let [BodyEdit { range, replacement }] = edits else {
+        return if edits.is_empty() { CompleterState::Idle } else { CompleterState::Parse };
+    };
+    let front = data.get(..range.start).unwrap_or_default();
+    let found = memmem::rfind(front, MODEL_KEY).filter(|_| !range.is_empty());
+    // Only white space and the colon stand between the name and the value.
+    let between = |at: usize| front.get(at + MODEL_KEY.len()..).unwrap_or_default();
+    match found.filter(|at| between(*at).iter().all(|b| matches!(b, b':' | b' '))) {
+        Some(at) => {
+            let name = front.get(at..).unwrap_or_default();
+            let value = data.get(range.clone()).unwrap_or_default();
+            CompleterState::Search([name, value].concat(), [name, &replacement[..]].concat())
+        }
+        None => CompleterState::Parse,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ITEM: ObjectShape =
+        ObjectShape { fields: &[("index", DefaultValue::Position)], inside: &[] };
+    static SHAPE: ObjectShape = ObjectShape {
+        fields: &[
+            ("model", DefaultValue::SelectedModel),
+            ("object", DefaultValue::Json("\"reply\"")),
+            ("id", DefaultValue::Id("r-")),
+        ],
+        inside: &[("list", &ITEM), ("one", &ITEM)],
+    };
+
+    fn completed(body: &'static str) -> String {
+        let stamp = ReplyStamp { id: "s".to_owned(), created: 0 };
+        let out = complete(&Bytes::from(body), &SHAPE, "mine", &stamp);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn only_missing_fields_and_the_model_change() {
+        for (body, expected) in [
+            (
+                r#"{ "object":"own","model": "theirs","id":"x", "other":1.0}"#,
+                r#"{ "object":"own","model": "mine","id":"x", "other":1.0}"#,
+            ),
+            ("{}", r#"{"model":"mine","object":"reply","id":"r-s"}"#),
+            (
+                r#"{"id":null,"object":"o","model":"mine","list":[{},{"index":7},{"a":1}],"one":{}}"#,
+                r#"{"id":"r-s","object":"o","model":"mine","list":[{"index":0},{"index":7},{"index":2,"a":1}],"one":{"index":0}}"#,
+            ),
+            ("not json", "not json"),
+            ("[1]", "[1]"),
+        ] {
+            assert_eq!(completed(body), expected);
+        }
+    }
+
+    #[test]
+    fn later_events_are_searched_for_the_first_ones_model() {
+        let mut completer = StreamCompleter::new(&SHAPE, "mine");
+        let complete = r#"{"object":"o","model": "theirs","text":"\"model\": \"theirs\""}"#;
+        for (event, expected) in [
+            (complete, complete.replacen("theirs", "mine", 1)),
+            (r#"{"text":"a","model": "theirs"}"#, r#"{"text":"a","model": "mine"}"#.to_owned()),
+            (r#"{"text":"a"}"#, r#"{"text":"a"}"#.to_owned()),
+            (r#"{"object":"o","model":"b"}"#, r#"{"object":"o","model":"mine"}"#.to_owned()),
+        ] {
+            let frame = StreamFrame::data(event);
+            completer.observe(&frame);
+            assert_eq!(completer.frame(&frame).data, expected.as_bytes());
+        }
+    }
+}
