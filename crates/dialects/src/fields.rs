@@ -1,7 +1,7 @@
 //! Reads JSON objects field by field, so that the remaining fields are known and kept; writes JSON
 //! objects.
 
-use canon::{ApiError, Citation, ExtraFields, Finish, Losses, WireFormat};
+use canon::{ApiError, CacheBreakpoint, Citation, ExtraFields, Finish, Losses, WireFormat};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
@@ -97,6 +97,18 @@ pub(crate) fn note_citation(citation: &Citation, me: WireFormat, losses: &mut Lo
         losses.add("citation", &format!("the {me} format cites only sources with a URL"));
     }
     url.is_none() && title.is_none() && quote.is_none()
+}
+
+/// Writes a prompt cache breakpoint of the chat and responses formats. Lifetimes of other formats
+/// become the next longer one, because providers refuse any other.
+pub(crate) fn write_cache_breakpoint(mark: &CacheBreakpoint) -> Value {
+    let CacheBreakpoint { ttl } = mark;
+    let ttl = ttl.as_deref().map(|ttl| match ttl {
+        "5m" => "30m",
+        "1h" => "12h",
+        other => other,
+    });
+    ObjectWriter::new().set("mode", "explicit").set_some("ttl", ttl).into()
 }
 
 /// An object being read: fields are taken out, the rest remains.

@@ -18,6 +18,9 @@ pub(super) const MAX_STOP_SEQUENCES: usize = 4;
 /// Field for thinking and its signatures, an extension of OpenRouter.
 pub(super) const REASONING_DETAILS: &str = "reasoning_details";
 
+/// Extras key for the caller's own `reasoning`, which is written again as it was.
+pub(super) const REASONING_EXTRA: &str = "portunus.reasoning";
+
 /// Extras key for message fields only the provider's format has.
 pub(super) const MESSAGE_EXTRA: &str = "message";
 

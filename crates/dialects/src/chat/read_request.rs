@@ -3,12 +3,13 @@
 use canon::{
     ApiError, CacheBreakpoint, ConversationState, EffortLevel, ExtraFields, FunctionTool,
     ImageDetail, ImageShape, JsonSchema, Media, MediaKind, MediaSource, Modality, Part, PartKind,
-    RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingOptions, Thought, Tool, ToolCall,
-    ToolChoice, ToolChoiceMode, ToolResult, Turn, UserLocation, VideoClip, WebSearchTool,
+    RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingDisplay, ThinkingOptions, Thought,
+    Tool, ToolCall, ToolChoice, ToolChoiceMode, ToolResult, Turn, UserLocation, VideoClip,
+    WebSearchTool,
 };
 use serde_json::{Map, Value};
 
-use super::names::{ORIGIN, REASONING_DETAILS};
+use super::names::{ORIGIN, REASONING_DETAILS, REASONING_EXTRA};
 use super::signatures::{self, DetailsAuthor};
 use super::wire;
 use crate::fields::{JsonPath, ObjectReader};
@@ -38,10 +39,7 @@ pub(super) fn read(body: &[u8]) -> Result<canon::ChatRequest, ApiError> {
         parallel: fields.flag("parallel_tool_calls")?,
     };
     let sampling = sampling(&mut fields)?;
-    let thinking = ThinkingOptions {
-        level: fields.string("reasoning_effort")?.as_deref().and_then(EffortLevel::parse),
-        ..ThinkingOptions::default()
-    };
+    let thinking = thinking(&mut fields)?;
     let format = fields.object("response_format")?.map_or(Ok(ResponseFormat::Text), format)?;
     let modalities = fields
         .strings("modalities")?
@@ -95,6 +93,35 @@ fn canvas(fields: &mut ObjectReader<'_>) -> Result<ImageShape, ApiError> {
         fields.put_back("image_config", Value::Object(rest));
     }
     Ok(canvas)
+}
+
+/// Reads the effort, and `reasoning`, an extension of OpenRouter:
+/// <https://openrouter.ai/docs/use-cases/reasoning-tokens>. Unknown fields stay in the extras of
+/// this format.
+fn thinking(fields: &mut ObjectReader<'_>) -> Result<ThinkingOptions, ApiError> {
+    let level = fields.string("reasoning_effort")?.as_deref().and_then(EffortLevel::parse);
+    let Some(options) = fields.object("reasoning")? else {
+        return Ok(ThinkingOptions { level, ..ThinkingOptions::default() });
+    };
+    fields.put_back(REASONING_EXTRA, Value::Object(options.clone()));
+    let path = JsonPath::Root.key("reasoning");
+    let mut inner = ObjectReader::of(options, &path);
+    let effort = inner.string("effort")?.as_deref().and_then(EffortLevel::parse);
+    let budget = inner.count("max_tokens")?;
+    let hidden = inner.flag("exclude")?.unwrap_or(false);
+    let enabled = inner.flag("enabled")?;
+    let rest = inner.remaining();
+    if !rest.is_empty() {
+        fields.put_back("reasoning", Value::Object(rest));
+    }
+    let off = (enabled == Some(false)).then_some(EffortLevel::Off);
+    let level = level.or(off).or(effort);
+    Ok(ThinkingOptions {
+        level,
+        budget,
+        dynamic: enabled == Some(true) && level.is_none() && budget.is_none(),
+        display: hidden.then_some(ThinkingDisplay::Hidden),
+    })
 }
 
 fn sampling(fields: &mut ObjectReader<'_>) -> Result<SamplingOptions, ApiError> {

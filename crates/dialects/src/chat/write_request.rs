@@ -9,9 +9,11 @@ use canon::{
 use serde_json::Value;
 use std::collections::HashSet;
 
-use super::names::{FOREIGN_SIGNATURE, MAX_STOP_SEQUENCES, ORIGIN, PATH};
+use super::names::{FOREIGN_SIGNATURE, MAX_STOP_SEQUENCES, ORIGIN, PATH, REASONING_EXTRA};
 use super::{signatures, wire};
-use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
+use crate::fields::{
+    ObjectWriter, note_foreign_fields, note_foreign_options, number, write_cache_breakpoint,
+};
 use crate::json::BodySegments;
 use crate::native::BYPASS_SIGNATURE;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
@@ -42,7 +44,10 @@ pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy
     let body = ObjectWriter::new().set("model", lane.model).set("messages", messages);
     let body = write_tools(body, tools, choice, &mut losses);
     let body = write_sampling(body, sampling, lane, &mut losses);
-    let body = body.set_some("reasoning_effort", write_thinking(*thinking, lane, &mut losses));
+    let body = match extras.get(ORIGIN, REASONING_EXTRA) {
+        Some(own) => body.set("reasoning", own.clone()),
+        None => body.set_some("reasoning_effort", write_thinking(*thinking, lane, &mut losses)),
+    };
     let body = body.set_some("response_format", write_format(format));
     let body = write_hints(body, hints, state, &mut losses);
     let body = if modalities.is_empty() {
@@ -263,17 +268,13 @@ fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
             return None;
         }
     };
-    let mark = part.cache_breakpoint.as_ref().map(write_cache);
+    let mark = part.cache_breakpoint.as_ref().map(write_cache_breakpoint);
     Some(object.set_some("prompt_cache_breakpoint", mark).with_extras(&part.extras, ORIGIN).into())
 }
 
 /// Writes code or its output as a Markdown code block.
 pub(super) fn code_block(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
-}
-
-fn write_cache(mark: &CacheBreakpoint) -> Value {
-    ObjectWriter::new().set("mode", "explicit").set_some("ttl", mark.ttl.as_deref()).into()
 }
 
 /// Adds the extras kept for an inner object.
@@ -364,11 +365,18 @@ fn tool_result(
         // Chat tool results hold only text, so media follow in the user's message.
         "The result is in the attachment that follows.".clone_into(&mut text);
     }
+    let content = match cache {
+        None => Value::from(text),
+        Some(mark) => {
+            let part = ObjectWriter::new().set("type", "text").set("text", text);
+            let mark = write_cache_breakpoint(mark);
+            Value::from(vec![Value::from(part.set("prompt_cache_breakpoint", mark))])
+        }
+    };
     ObjectWriter::new()
         .set("role", "tool")
         .set("tool_call_id", call.as_str())
-        .set("content", text)
-        .set_some("prompt_cache_breakpoint", cache.map(write_cache))
+        .set("content", content)
         .into()
 }
 
@@ -501,6 +509,7 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     note_foreign_fields(extras, ORIGIN, "tools", losses);
     losses.add_if(result.is_some(), "tools.result", "the chat format has no result schemas");
     losses.add_if(*deferred, "tools.deferred", "the chat format has no deferred tools");
+    losses.add_if(cache.is_some(), "tools.cache", "a tool cannot have a cache breakpoint here");
     let inner = ObjectWriter::new()
         .set("name", name.as_str())
         .set_some("description", description.as_deref())
@@ -509,7 +518,6 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     ObjectWriter::new()
         .set("type", "function")
         .set("function", with_inner_extras(inner, extras, "function"))
-        .set_some("prompt_cache_breakpoint", cache.as_ref().map(write_cache))
         .with_extras(extras, ORIGIN)
         .into()
 }

@@ -221,6 +221,9 @@ pub(super) struct BlockListView<'a> {
     pub(super) first_error: Option<(usize, &'static str)>,
     /// The index of the first block that is not text.
     pub(super) first_non_text: Option<usize>,
+    /// The index of the first block that a system message cannot hold. Beside text it holds changes
+    /// of the tools.
+    first_non_system: Option<usize>,
     has_gateway_blocks: bool,
     calls: Vec<(usize, Cow<'a, str>)>,
     results: Vec<(usize, Cow<'a, str>)>,
@@ -348,6 +351,11 @@ impl<'a> BlockListView<'a> {
         if self.first_non_text.is_none() && block.r#type.as_deref() != Some("text") {
             self.first_non_text = Some(at);
         }
+        let system =
+            matches!(block.r#type.as_deref(), Some("text" | "tool_addition" | "tool_removal"));
+        if self.first_non_system.is_none() && !system {
+            self.first_non_system = Some(at);
+        }
         match (block.r#type.as_deref(), block.id, block.tool_use_id) {
             (Some("tool_use"), Some(id), _) => self.calls.push((at, id)),
             (Some("tool_result"), _, Some(id)) => self.results.push((at, id)),
@@ -445,8 +453,10 @@ fn message_error(message: &MessageView<'_>) -> Option<(String, Cow<'static, str>
     if let Some((at, why)) = blocks.first_error {
         return block(at, why);
     }
-    match (role, blocks.calls.first(), blocks.results.first(), blocks.first_non_text) {
-        ("system", _, _, Some(at)) => block(at, "must be text in a system message"),
+    match (role, blocks.calls.first(), blocks.results.first(), blocks.first_non_system) {
+        ("system", _, _, Some(at)) => {
+            block(at, "must be text or a change of the tools in a system message")
+        }
         ("user", Some((at, _)), _, _) => block(*at, "is a call, which only an assistant makes"),
         ("assistant", _, Some((at, _)), _) => block(*at, "is a result, which only a user brings"),
         _ => None,

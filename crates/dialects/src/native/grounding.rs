@@ -176,8 +176,8 @@ impl SourceList {
         segment.insert("text".to_owned(), Value::from(text.get(start..end).unwrap_or_default()));
         let support = ObjectWriter::new()
             .set("segment", segment)
-            .set("groundingChunkIndices", vec![Value::from(chunk)])
-            .set("confidenceScores", Vec::<Value>::new());
+            // Without `confidenceScores`: the list has one score per index, and there are none.
+            .set("groundingChunkIndices", vec![Value::from(chunk)]);
         Some(support.into())
     }
 }

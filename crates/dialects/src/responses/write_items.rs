@@ -1,8 +1,8 @@
 //! Writes turns of canon as request items.
 
 use canon::{
-    CacheBreakpoint, CodeExecution, CodeResult, Losses, Media, MediaKind, MediaSource, Part,
-    PartKind, Role, Tool, ToolCall, ToolResult, Turn, WebSearch,
+    CodeExecution, CodeResult, Losses, Media, MediaKind, MediaSource, Part, PartKind, Role, Tool,
+    ToolCall, ToolResult, Turn, WebSearch,
 };
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ use super::names::{
 };
 use super::tool_names::ToolNames;
 use super::{signatures, tool_names, wire, write_output};
-use crate::fields::{ObjectWriter, note_foreign_fields};
+use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
 
 /// Writes turns as a list of items.
 pub(super) struct ItemListWriter<'a> {
@@ -163,7 +163,7 @@ impl<'a> ItemListWriter<'a> {
                 return None;
             }
         };
-        let mark = part.cache_breakpoint.as_ref().map(write_cache);
+        let mark = part.cache_breakpoint.as_ref().map(write_cache_breakpoint);
         Some(
             object
                 .set_some("prompt_cache_breakpoint", mark)
@@ -487,17 +487,6 @@ pub(super) fn without_field(object: ObjectWriter, name: &str) -> Value {
     let mut map = object.into_map();
     map.shift_remove(name);
     Value::Object(map)
-}
-
-/// Writes a prompt cache breakpoint.
-pub(super) fn write_cache(mark: &CacheBreakpoint) -> Value {
-    // Maps lifetimes of other formats to the next longer one of this format.
-    let ttl = mark.ttl.as_deref().map(|ttl| match ttl {
-        "5m" => "30m",
-        "1h" => "12h",
-        other => other,
-    });
-    ObjectWriter::new().set("mode", "explicit").set_some("ttl", ttl).into()
 }
 
 /// Position in the conversation at which a tool was declared, with the fields of its item.

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
 use super::tool_names::{self, ToolNames};
-use super::write_items::{added_at, write_cache};
-use crate::fields::{ObjectWriter, note_foreign_fields};
+use super::write_items::added_at;
+use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
 
 /// Written tool declarations, grouped by namespace.
 pub(super) struct ToolDeclarations {
@@ -185,7 +185,8 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
         .set("strict", strict.unwrap_or(false))
         .set_some("output_schema", result.as_ref().map(|schema| schema.json.clone()))
         .set_some("defer_loading", deferred.then_some(true));
-    let mark = cache.as_ref().filter(|_| extras.for_format(ORIGIN).is_some()).map(write_cache);
+    let own = cache.as_ref().filter(|_| extras.for_format(ORIGIN).is_some());
+    let mark = own.map(write_cache_breakpoint);
     without_extras(tool.set_some("prompt_cache_breakpoint", mark).with_extras(extras, ORIGIN))
 }
 

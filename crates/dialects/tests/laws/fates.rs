@@ -126,6 +126,7 @@ const SILENT_KEYS: &[&str] = &[
 /// Ends of paths that may be neither carried nor told, with the reason.
 const SILENT_PATHS: &[(&str, &str)] = &[
     ("property_ordering", "equal to the order of the properties"),
+    ("reasoning.enabled", "an effort says it"),
     ("n", "1 is the default"),
     ("stream", "`false` is the default; the path of a native request says it"),
     ("is_error", "`false` is the default"),
