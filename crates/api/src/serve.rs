@@ -114,7 +114,8 @@ pub async fn serve_with_key(
     match key {
         Some(key) => serve_keyed((&state, &key, &id), format, route, peer, request).await,
         None => format.to_response(
-            &ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more"),
+            &ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more")
+                .with_code("invalid_api_key"),
             &id.0,
         ),
     }

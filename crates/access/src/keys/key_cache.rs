@@ -342,4 +342,5 @@ fn invalid_key() -> ApiError {
         ErrorKind::Unauthenticated,
         "the API key is not valid; check that it was copied whole and has not expired or been revoked",
     )
+    .with_code("invalid_api_key")
 }

@@ -66,13 +66,24 @@ pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
         .set(
             "error",
             ObjectWriter::new()
-                .set("message", fault.message())
+                .set("message", message(fault).as_ref())
                 .set("type", kind)
                 .set("param", fault.param().map_or(Value::Null, Value::from))
                 .set("code", code.map_or(Value::Null, |code| Value::from(code.into_owned()))),
         )
         .into();
     (status, body.to_string().into_bytes())
+}
+
+/// Returns the message for the caller. Wrappers of the official clients recognise a wrong key by
+/// these words, and not by the code: <https://platform.openai.com/docs/guides/error-codes>.
+fn message(fault: &ApiError) -> Cow<'_, str> {
+    match (fault.kind(), fault.code()) {
+        (ErrorKind::Unauthenticated, Some("invalid_api_key")) => {
+            Cow::Owned(format!("Incorrect API key provided: {}", fault.message()))
+        }
+        _ => Cow::Borrowed(fault.message()),
+    }
 }
 
 const fn error_words(trouble: ErrorKind) -> (u16, &'static str, Option<&'static str>) {
@@ -103,5 +114,22 @@ const fn error_words(trouble: ErrorKind) -> (u16, &'static str, Option<&'static 
         ErrorKind::Overloaded => (503, "server_error", Some("overloaded")),
         ErrorKind::Interrupted => (503, "server_error", Some("upstream_interrupted")),
         ErrorKind::Timeout => (504, "server_error", Some("timeout")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_key_is_named_in_the_words_of_the_reference() {
+        let message = |fault: &ApiError| {
+            let body: Value = serde_json::from_slice(&write(fault).1).unwrap();
+            body["error"]["message"].as_str().unwrap().to_owned()
+        };
+        let fault = ApiError::new(ErrorKind::Unauthenticated, "it is not valid");
+        assert_eq!(message(&fault), "it is not valid");
+        let wrong = fault.with_code("invalid_api_key");
+        assert_eq!(message(&wrong), "Incorrect API key provided: it is not valid");
     }
 }
