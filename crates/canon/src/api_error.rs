@@ -173,6 +173,20 @@ impl ApiError {
         self
     }
 
+    /// Removes the JSON path.
+    #[must_use]
+    pub fn without_param(mut self) -> Self {
+        self.0.param = None;
+        self
+    }
+
+    /// Replaces the message.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
+        self.0.message = message.into();
+        self
+    }
+
     /// Sets an error code that is more specific than the kind, for formats that have codes.
     #[must_use]
     pub fn with_code(mut self, code: impl Into<Cow<'static, str>>) -> Self {

@@ -12,6 +12,8 @@ mod custom_tool_calls;
 mod dialect;
 pub mod embeddings;
 mod envelope;
+mod error_paths;
+mod field_table;
 mod fields;
 pub mod images;
 pub mod json;
@@ -35,6 +37,7 @@ pub use dialect::{
     Dialect, FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp,
     RequestFacts, RequestTarget, StopSupport, StreamMeter, StreamReader, StreamWriter,
 };
+pub use error_paths::{RefusedRequest, with_caller_paths};
 pub use media_urls::{MediaUrl, media_urls};
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
 pub use stop_enforcer::{StopEnforcer, UsageEstimator};

@@ -4,7 +4,7 @@
 
 use axum::response::Response;
 use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
-use dialects::RequestFacts;
+use dialects::{RefusedRequest, RequestFacts, with_caller_paths};
 use std::sync::Arc;
 use upstream::AttemptFailure;
 
@@ -190,9 +190,21 @@ async fn send_to_lane(
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     let PreparedRequest { outgoing, reply, losses } = prepared;
     account.set_losses(losses);
-    let answer = match send(call, candidate, reply.dialect, outgoing).await {
-        Ok(answer) => answer,
-        Err(error) => return Err((error, account)),
+    let format = reply.dialect.origin();
+    let sent = (format != call.dialect.origin()).then(|| outgoing.body.clone());
+    let answered = match send(call, candidate, reply.dialect, outgoing).await {
+        Ok(answer) => relay_reply(call, facts, &candidate.lane, reply, answer, account).await,
+        Err(error) => Err((error, account)),
     };
-    relay_reply(call, facts, &candidate.lane, reply, answer, account).await
+    answered.map_err(|(error, account)| match sent {
+        Some(sent) if error.blame() == Blame::Caller => {
+            let sent = sent.to_vec();
+            let refused = RefusedRequest::Body(format, &sent);
+            let error = call.run_blocking(|| {
+                with_caller_paths(error, refused, call.dialect.origin(), &call.body)
+            });
+            (error, account)
+        }
+        Some(_) | None => (error, account),
+    })
 }

@@ -2,7 +2,8 @@
 
 use canon::{ApiError, ChatRequest, ConversationState, Loss, Losses, ThinkingDisplay, WireFormat};
 use dialects::{
-    Dialect, LaneSettings, ProviderRequest, RequestFacts, StopEnforcer, UsageEstimator,
+    Dialect, LaneSettings, ProviderRequest, RefusedRequest, RequestFacts, StopEnforcer,
+    UsageEstimator, with_caller_paths,
 };
 
 use super::Call;
@@ -110,7 +111,8 @@ fn rewrite_body(
     mut chat: ChatRequest,
 ) -> Result<WrittenRequest, ApiError> {
     let state = std::mem::take(&mut chat.state);
-    let (outgoing, losses) = call.dialect.write_request(&chat, settings)?;
+    let written = call.dialect.write_request(&chat, settings);
+    let (outgoing, losses) = written.map_err(|error| name_caller_field(call, error, &chat))?;
     chat.state = state;
     let stream = chat.stream;
     let translation = call
@@ -151,7 +153,8 @@ fn translate_request(
         call.dialect.stop_support(),
         lane_stops,
     );
-    let (outgoing, losses) = dialect.write_request(&chat, settings)?;
+    let written = dialect.write_request(&chat, settings);
+    let (outgoing, losses) = written.map_err(|error| name_caller_field(call, error, &chat))?;
     let stream = chat.stream;
     (chat.state, chat.sampling, chat.stream) = saved;
     let scale = || UsageEstimator {
@@ -161,6 +164,11 @@ fn translate_request(
     let enforcer = enforcer.map(|enforcer| enforcer.with_estimator(scale()));
     let translation = Some(Box::new(LaneTranslation { request: chat, stop_enforcer: enforcer }));
     Ok(WrittenRequest { outgoing, stream, translation, losses })
+}
+
+/// Replaces the path in the parsed request by the path in the caller's own.
+fn name_caller_field(call: &Call, error: ApiError, chat: &ChatRequest) -> ApiError {
+    with_caller_paths(error, RefusedRequest::Parsed(chat), call.dialect.origin(), &call.body)
 }
 
 /// Refuses a translation with losses if the caller asked for strictness.

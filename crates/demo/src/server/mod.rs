@@ -22,7 +22,7 @@ pub(crate) use stamp::now;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind, WireFormat};
 use dialects::messages::{BETA_HEADER, enables_interleaved_thinking};
-use dialects::{Dialect, RequestTarget};
+use dialects::{Dialect, RefusedRequest, RequestTarget, with_caller_paths};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use serde_json::{Value, json};
@@ -158,7 +158,11 @@ impl DemoUpstream {
     ) -> Result<Response<DemoBody>, ApiError> {
         let peek = dialect.read_facts(target, body)?;
         let chat = dialect.read_request(target, body)?;
-        let reply = model::answer(&chat, Persona::of_model(&chat.model), dialect.origin())?;
+        let origin = dialect.origin();
+        let reply =
+            model::answer(&chat, Persona::of_model(&chat.model), origin).map_err(|fault| {
+                with_caller_paths(fault, RefusedRequest::Parsed(&chat), origin, body)
+            })?;
         let usage = reply.usage.unwrap_or_default();
         let ticket = self.meter.begin(&chat.model, &usage, peek.stream, about);
         let stamp = stamp::fresh();

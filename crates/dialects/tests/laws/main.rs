@@ -3,6 +3,7 @@
 //!
 //! `one` tests a single format, `pairs` two formats, `seals` that every signature returns to its
 //! provider, `random` generated conversations, `bytes` that malformed input never panics, and
+//! `error_paths` that errors name the caller's own field, and
 //! `losses` writes `docs/losses.md`. A new format with fixtures is tested without further code.
 //!
 //! `BLESS=1 cargo test -p dialects --test laws` rewrites the golden lists and the document.
@@ -15,6 +16,7 @@ mod clients;
 mod completed;
 mod entry;
 mod fates;
+mod error_paths;
 mod losses;
 mod one;
 mod pairs;

@@ -1,0 +1,413 @@
+//! The way back of an error: from the field of the request that a lane refused to the field of the
+//! caller's own request, in the caller's notation.
+//!
+//! A translation merges, splits and moves turns, so an index in the lane's request says nothing
+//! about the caller's. Texts, media, ids and names are carried unchanged and in order. The refused
+//! value is found again as the same occurrence of the same text. Options are found by the table of
+//! fields. This runs only for an error, in one pass over both requests.
+
+use canon::{ApiError, ChatRequest, MediaSource, Part, PartKind, Tool, WireFormat};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+use crate::field_table::{CONVERSATION, FieldRow, OPTIONS, TOOLS};
+use crate::native::to_camel_case;
+
+/// The request that was refused.
+#[derive(Clone, Copy, Debug)]
+pub enum RefusedRequest<'a> {
+    /// The body that was sent to a lane, and its format.
+    Body(WireFormat, &'a [u8]),
+    /// The parsed request, refused while it was written for a lane.
+    Parsed(&'a ChatRequest),
+}
+
+/// Returns the error with the paths of the caller's request instead of those of the refused one.
+#[must_use]
+pub fn with_caller_paths(
+    error: ApiError,
+    refused: RefusedRequest<'_>,
+    caller: WireFormat,
+    body: &[u8],
+) -> ApiError {
+    let Ok(body) = serde_json::from_slice::<Value>(body) else { return error.without_param() };
+    let own = RequestTexts::of_body(caller, &body);
+    match refused {
+        RefusedRequest::Body(format, sent) => {
+            let sent = serde_json::from_slice::<Value>(sent).unwrap_or_default();
+            let lane = RequestTexts::of_body(format, &sent);
+            PathMap { lane: &lane, caller: &own, lane_root: &sent, caller_root: &body }.apply(error)
+        }
+        RefusedRequest::Parsed(chat) => {
+            let lane = RequestTexts::of_chat(chat);
+            let root = Value::Null;
+            PathMap { lane: &lane, caller: &own, lane_root: &root, caller_root: &body }.apply(error)
+        }
+    }
+}
+
+/// One step of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PathStep<'a> {
+    Key(&'a str),
+    Item(usize),
+}
+
+/// A text of a request and its path.
+#[derive(Debug)]
+struct TextLeaf<'a> {
+    path: Vec<PathStep<'a>>,
+    text: &'a str,
+}
+
+impl TextLeaf<'_> {
+    /// Returns the text without the prefix of a data URI (RFC 2397), which not all formats have.
+    fn payload(&self) -> &str {
+        match self.text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
+            Some((_, data)) => data,
+            None => self.text,
+        }
+    }
+}
+
+/// The texts of a request, by the two lists that errors point into.
+struct RequestTexts<'a> {
+    /// `None` for the parsed request.
+    format: Option<WireFormat>,
+    conversation: Vec<TextLeaf<'a>>,
+    tools: Vec<TextLeaf<'a>>,
+}
+
+/// The list of turns and the list of tools of the parsed request, as its errors name them.
+const PARSED_TURNS: &str = "turns";
+const PARSED_TOOLS: &str = "tools";
+
+impl<'a> RequestTexts<'a> {
+    fn of_body(format: WireFormat, body: &'a Value) -> Self {
+        let texts = |row: &'static FieldRow| {
+            let mut found = Vec::new();
+            for name in row.fields(format) {
+                if let Some((key, value)) = find_field(body, name, format) {
+                    collect_texts(value, &mut vec![PathStep::Key(key)], &mut found);
+                }
+            }
+            found
+        };
+        Self { format: Some(format), conversation: texts(&CONVERSATION), tools: texts(&TOOLS) }
+    }
+
+    fn of_chat(chat: &'a ChatRequest) -> Self {
+        let mut conversation = Vec::new();
+        for (at, turn) in chat.turns.iter().enumerate() {
+            let mut path = vec![PathStep::Key(PARSED_TURNS), PathStep::Item(at)];
+            collect_parts(&turn.parts, &mut path, &mut conversation);
+        }
+        let names = chat.tools.iter().enumerate().filter_map(|(at, tool)| {
+            let name = match tool {
+                Tool::Function(tool) => tool.name.as_str(),
+                Tool::Custom { name, .. } => name.as_str(),
+                Tool::WebSearch(_)
+                | Tool::CodeExecution(_)
+                | Tool::UrlFetch(_)
+                | Tool::Foreign { .. } => return None,
+            };
+            let path = vec![PathStep::Key(PARSED_TOOLS), PathStep::Item(at), PathStep::Key("name")];
+            Some(TextLeaf { path, text: name })
+        });
+        Self { format: None, conversation, tools: names.collect() }
+    }
+}
+
+fn collect_parts<'a>(
+    parts: &'a [Part],
+    path: &mut Vec<PathStep<'a>>,
+    found: &mut Vec<TextLeaf<'a>>,
+) {
+    path.push(PathStep::Key("parts"));
+    for (at, part) in parts.iter().enumerate() {
+        path.push(PathStep::Item(at));
+        if let Some(signature) = &part.signature {
+            let mut path = path.clone();
+            path.push(PathStep::Key("seal"));
+            found.push(TextLeaf { path, text: signature.origin_and_token().1 });
+        }
+        let mut add = |text: &'a str| {
+            let mut path = path.clone();
+            path.push(PathStep::Key("content"));
+            found.push(TextLeaf { path, text });
+        };
+        match &part.kind {
+            PartKind::Text { text, .. } | PartKind::Refusal(text) => add(text),
+            PartKind::Media(media) => match &media.source {
+                MediaSource::Inline { data, .. } => add(data),
+                MediaSource::Url { url, .. } => add(url),
+                MediaSource::File { id, .. } => add(id),
+                MediaSource::Text(text) => add(text),
+            },
+            PartKind::Thought(thought) => add(&thought.text),
+            PartKind::ToolCall(call) => [&call.id, &call.name].into_iter().for_each(|t| add(t)),
+            PartKind::ToolResult(result) => {
+                add(&result.call_id);
+                collect_parts(&result.parts, path, found);
+            }
+            PartKind::CodeExecution(code) => add(&code.code),
+            PartKind::CodeResult(result) => add(&result.output),
+            PartKind::WebSearch(_) | PartKind::Foreign { .. } => {}
+        }
+        path.pop();
+    }
+    path.pop();
+}
+
+fn collect_texts<'a>(
+    value: &'a Value,
+    path: &mut Vec<PathStep<'a>>,
+    found: &mut Vec<TextLeaf<'a>>,
+) {
+    match value {
+        // Roles and types are words of a format, not of a caller.
+        Value::String(_) if matches!(path.last(), Some(PathStep::Key("role" | "type"))) => {}
+        Value::String(text) => found.push(TextLeaf { path: path.clone(), text }),
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                path.push(PathStep::Item(at));
+                collect_texts(item, path, found);
+                path.pop();
+            }
+        }
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                path.push(PathStep::Key(key));
+                collect_texts(field, path, found);
+                path.pop();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Returns a field under its own name. The native format has two spellings of it.
+fn find_field<'a>(
+    value: &'a Value,
+    name: &str,
+    format: WireFormat,
+) -> Option<(&'a str, &'a Value)> {
+    let fields: &Map<String, Value> = value.as_object()?;
+    if let Some((key, value)) = fields.get_key_value(name) {
+        return Some((key, value));
+    }
+    let camel = to_camel_case(name);
+    let mut fields = fields.iter().filter(|_| format == WireFormat::Native);
+    fields.find(|(key, _)| to_camel_case(key) == camel).map(|(key, value)| (key.as_str(), value))
+}
+
+/// Splits a path. Indexes stand in brackets or between dots.
+fn parse_path(path: &str) -> Vec<PathStep<'_>> {
+    let words = path.split(['.', '[', ']']).filter(|word| !word.is_empty());
+    let steps = words.map(|word| match word.parse() {
+        Ok(index) => PathStep::Item(index),
+        Err(_) => PathStep::Key(word),
+    });
+    // Google names the message before the field.
+    let is_prefix = |step: &PathStep<'_>| match step {
+        PathStep::Key(word) => word.eq_ignore_ascii_case("generateContentRequest"),
+        PathStep::Item(_) => false,
+    };
+    steps.skip_while(is_prefix).collect()
+}
+
+fn write_path(steps: &[PathStep<'_>]) -> String {
+    let mut path = String::new();
+    for step in steps {
+        match step {
+            PathStep::Key(name) => {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(name);
+            }
+            PathStep::Item(at) => path.push_str(&format!("[{at}]")),
+        }
+    }
+    path
+}
+
+/// Returns the part of a path that leads to a value. Steps that lead nowhere are skipped, because
+/// some providers name the type of a block between its fields.
+fn resolve<'a>(
+    mut value: &'a Value,
+    steps: &[PathStep<'_>],
+    format: WireFormat,
+) -> Vec<PathStep<'a>> {
+    let mut found = Vec::new();
+    for step in steps {
+        match step {
+            PathStep::Key(name) => {
+                if let Some((key, inner)) = find_field(value, name, format) {
+                    found.push(PathStep::Key(key));
+                    value = inner;
+                }
+            }
+            PathStep::Item(at) => {
+                if let Some(inner) = value.get(*at) {
+                    found.push(PathStep::Item(*at));
+                    value = inner;
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The paths of two requests that mean the same.
+struct PathMap<'a> {
+    lane: &'a RequestTexts<'a>,
+    caller: &'a RequestTexts<'a>,
+    lane_root: &'a Value,
+    caller_root: &'a Value,
+}
+
+impl PathMap<'_> {
+    fn apply(&self, error: ApiError) -> ApiError {
+        let mut first = None;
+        let message = rewrite_paths(error.message(), error.param(), |path| {
+            let own = self.translate(path)?;
+            first.get_or_insert_with(|| own.clone());
+            Some(own)
+        });
+        let param = match error.param() {
+            Some(path) => self.translate(path),
+            None => first,
+        };
+        let error = error.with_message(message);
+        match param {
+            Some(path) => error.with_param(path),
+            None => error.without_param(),
+        }
+    }
+
+    /// Returns the caller's path; `None` if the caller's format has no such field.
+    fn translate(&self, path: &str) -> Option<String> {
+        let steps = parse_path(path);
+        let caller = self.caller.format?;
+        let in_list = |row: &FieldRow, parsed: &str| match self.lane.format {
+            Some(format) => row.fields(format).iter().any(|name| begins(&steps, name, format)),
+            None => steps.first() == Some(&PathStep::Key(parsed)),
+        };
+        for (row, parsed, from, to) in [
+            (&CONVERSATION, PARSED_TURNS, &self.lane.conversation, &self.caller.conversation),
+            (&TOOLS, PARSED_TOOLS, &self.lane.tools, &self.caller.tools),
+        ] {
+            if in_list(row, parsed) {
+                let found = match self.lane.format {
+                    Some(format) => find_again(&resolve(self.lane_root, &steps, format), from, to),
+                    None => find_again(&steps, from, to),
+                };
+                return found.or_else(|| self.present_field(row.fields(caller).iter().rev()));
+            }
+        }
+        let lane = self.lane.format?;
+        let rows = OPTIONS.iter().flat_map(|row| {
+            row.fields(lane).iter().filter(|name| begins(&steps, name, lane)).map(move |n| (row, n))
+        });
+        let (row, name) = rows.max_by_key(|(_, name)| name.len())?;
+        let own = self.present_field(row.fields(caller).iter())?;
+        // A schema is the same tree in all formats.
+        let rest = steps.get(parse_path(name).len()..).unwrap_or_default();
+        let mut whole = parse_path(&own);
+        whole.extend(rest);
+        let found = resolve(self.caller_root, &whole, caller);
+        Some(if found.len() > parse_path(&own).len() { write_path(&found) } else { own })
+    }
+
+    /// Returns the first field that the caller's request has, else the first one.
+    fn present_field<'n>(
+        &self,
+        names: impl Iterator<Item = &'n &'static str> + Clone,
+    ) -> Option<String> {
+        let caller = self.caller.format?;
+        let is_present = |name: &&&str| {
+            let steps = parse_path(name);
+            resolve(self.caller_root, &steps, caller).len() == steps.len()
+        };
+        let found = names.clone().find(is_present).or_else(|| names.clone().next())?;
+        Some((*found).to_owned())
+    }
+}
+
+/// Returns true if a path begins with a field.
+fn begins(steps: &[PathStep<'_>], field: &str, format: WireFormat) -> bool {
+    let mut keys = steps.iter();
+    parse_path(field).iter().all(|wanted| match (keys.next(), wanted) {
+        (Some(PathStep::Key(key)), PathStep::Key(wanted)) => {
+            let key = if format == WireFormat::Native { to_camel_case(key) } else { (*key).into() };
+            key == *wanted
+        }
+        _ => false,
+    })
+}
+
+/// Finds the text at a path in another list: the same occurrence of the same text. Without one at
+/// the path itself, a text beside it identifies the part that holds both.
+fn find_again(path: &[PathStep<'_>], from: &[TextLeaf<'_>], to: &[TextLeaf<'_>]) -> Option<String> {
+    const MAX_TRIED_TEXTS: usize = 8;
+    for length in (1..=path.len()).rev() {
+        let prefix = path.get(..length)?;
+        // A whole list is not identified by one of its texts.
+        let inside = |leaf: &&(usize, &TextLeaf<'_>)| {
+            leaf.1.path.starts_with(prefix) && (length > 1 || leaf.1.path.len() == 1)
+        };
+        let numbered: Vec<_> = from.iter().enumerate().collect();
+        let mut tried: Vec<_> = numbered.iter().filter(inside).collect();
+        tried.sort_by_key(|(_, leaf)| std::cmp::Reverse(leaf.payload().len()));
+        for (at, leaf) in tried.into_iter().take(MAX_TRIED_TEXTS) {
+            let is_exact = leaf.path.len() == path.len() && length == path.len();
+            if leaf.text.is_empty() && !is_exact {
+                continue;
+            }
+            let same = |other: &&TextLeaf<'_>| other.payload() == leaf.payload();
+            let before = from.iter().take(*at).filter(same).count();
+            let Some(found) = to.iter().filter(same).nth(before) else { continue };
+            let last_item = found.path.iter().rposition(|step| matches!(step, PathStep::Item(_)));
+            let shown = match last_item {
+                Some(at) if !is_exact => found.path.get(..=at).unwrap_or_default(),
+                Some(_) | None => found.path.as_slice(),
+            };
+            return Some(write_path(shown));
+        }
+    }
+    None
+}
+
+/// Replaces the paths in a message. A word is a path if it is written like one: with a dot, an
+/// index, an underscore or an inner capital, in quotes, or as the known path.
+fn rewrite_paths(
+    message: &str,
+    known: Option<&str>,
+    mut translate: impl FnMut(&str) -> Option<String>,
+) -> String {
+    let is_path_byte = |b: u8| b.is_ascii_alphanumeric() || b"_.[]".contains(&b);
+    let mut text = String::with_capacity(message.len());
+    let mut rest = message;
+    while !rest.is_empty() {
+        let start = rest.bytes().position(is_path_byte).unwrap_or(rest.len());
+        let (between, tail) = rest.split_at(start);
+        text.push_str(between);
+        let end = tail.bytes().position(|b| !is_path_byte(b)).unwrap_or(tail.len());
+        let (word, after) = tail.split_at(end);
+        let bare = word.trim_end_matches(['.', '[']);
+        let quote = |c: Option<char>| matches!(c, Some('\'' | '"' | '`'));
+        let opens = text.is_empty() && after.starts_with(':');
+        let is_quoted = quote(text.chars().next_back()) && quote(after.chars().next());
+        let is_path = bare.contains(['.', '[', '_'])
+            || bare.chars().skip(1).any(|c| c.is_ascii_uppercase())
+            || Some(bare) == known
+            || opens
+            || is_quoted;
+        let own = if is_path { translate(bare).map(Cow::Owned) } else { None };
+        text.push_str(&own.unwrap_or(Cow::Borrowed(bare)));
+        text.push_str(word.get(bare.len()..).unwrap_or_default());
+        rest = after;
+    }
+    text
+}
