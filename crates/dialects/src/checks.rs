@@ -1,6 +1,7 @@
 //! Checks that all formats share, and their error texts.
 
-use canon::ApiError;
+use canon::{ApiError, Turn};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// The maximum length of a model name in bytes.
@@ -9,6 +10,16 @@ pub(crate) const MAX_MODEL_BYTES: usize = 256;
 /// Returns a 400 error that names its field.
 pub(crate) fn invalid_field(path: &str, why: &str) -> ApiError {
     ApiError::invalid(path, format!("`{path}` {why}"))
+}
+
+/// Refuses a conversation of which a format can carry nothing. An invented turn would be answered
+/// instead of the caller's.
+pub(crate) fn require_turns(turns: &[Turn], written: &[Value]) -> Result<(), ApiError> {
+    if written.is_empty() && !turns.is_empty() {
+        let why = "nothing in the conversation can be sent to this model";
+        return Err(ApiError::invalid("turns", why));
+    }
+    Ok(())
 }
 
 /// Checks the model name of a body.

@@ -1,16 +1,17 @@
 //! Writes a chat request from canon.
 
 use canon::{
-    CacheBreakpoint, ConversationState, EffortLevel, ExtraFields, FunctionTool, ImageDetail,
-    Losses, Lossy, Media, MediaKind, MediaSource, Modality, Part, PartKind, RequestHints,
-    ResponseFormat, Role, SamplingOptions, ThinkingOptions, Thought, Tool, ToolCall, ToolChoice,
-    ToolChoiceMode, ToolResult, Turn, VideoClip, WebSearchTool, WireFormat,
+    ApiError, CacheBreakpoint, ConversationState, EffortLevel, ExtraFields, FunctionTool,
+    ImageDetail, Losses, Lossy, Media, MediaKind, MediaSource, Modality, Part, PartKind,
+    RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingOptions, Thought, Tool, ToolCall,
+    ToolChoice, ToolChoiceMode, ToolResult, Turn, VideoClip, WebSearchTool, WireFormat,
 };
 use serde_json::Value;
 use std::collections::HashSet;
 
 use super::names::{FOREIGN_SIGNATURE, MAX_STOP_SEQUENCES, ORIGIN, PATH, REASONING_EXTRA};
 use super::{signatures, wire};
+use crate::checks::require_turns;
 use crate::fields::{
     ObjectWriter, note_foreign_fields, note_foreign_options, number, write_cache_breakpoint,
 };
@@ -19,7 +20,10 @@ use crate::native::BYPASS_SIGNATURE;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
 /// Writes a request for a lane.
-pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy<ProviderRequest> {
+pub(super) fn write(
+    chat: &canon::ChatRequest,
+    lane: &LaneSettings<'_>,
+) -> Result<Lossy<ProviderRequest>, ApiError> {
     let canon::ChatRequest {
         model: _,
         turns,
@@ -41,6 +45,7 @@ pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy
     for turn in turns {
         write_turn(turn, lane, &mut messages, &mut losses);
     }
+    require_turns(turns, &messages)?;
     let body = ObjectWriter::new().set("model", lane.model).set("messages", messages);
     let body = write_tools(body, tools, choice, &mut losses);
     let body = write_sampling(body, sampling, lane, &mut losses);
@@ -72,7 +77,8 @@ pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy
         body = body.set("stream", true).set("stream_options", options);
     }
     let body = Value::from(body).to_string();
-    (ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) }, losses.into_vec())
+    let request = ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) };
+    Ok((request, losses.into_vec()))
 }
 
 fn write_sampling(
@@ -189,12 +195,14 @@ fn write_turn(
     let Turn { role, parts, name, extras } = turn;
     note_foreign_fields(extras, ORIGIN, "turn", losses);
     match role {
-        Role::Assistant => messages.push(assistant(turn, lane, losses)),
+        Role::Assistant => messages.extend(assistant(turn, lane, losses)),
         Role::System | Role::Developer => {
             let word = if *role == Role::System { "system" } else { "developer" };
             let message = ObjectWriter::new().set("role", word).set_some("name", name.as_deref());
-            let message = message.set("content", content(parts, losses));
-            messages.push(message.with_extras(extras, ORIGIN).into());
+            let content = content(parts, losses);
+            if content != Value::Array(Vec::new()) || parts.is_empty() {
+                messages.push(message.set("content", content).with_extras(extras, ORIGIN).into());
+            }
         }
         Role::User => {
             // Tool results come first: the API requires them right after the calls they answer.
@@ -380,7 +388,8 @@ fn tool_result(
         .into()
 }
 
-fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Value {
+/// Writes a turn of the model; `None` if the format can carry nothing of it.
+fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<Value> {
     let mut content_parts = Vec::new();
     let mut calls = Vec::new();
     let mut thoughts = Vec::new();
@@ -429,16 +438,21 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Value
     } else {
         content(content_parts, losses)
     };
-    let content = if content == Value::Array(Vec::new()) { Value::from("") } else { content };
-    ObjectWriter::new()
+    let is_empty = content == Value::Array(Vec::new());
+    let has_others = !(calls.is_empty() && thoughts.is_empty() && details.is_empty());
+    if is_empty && !has_others && !turn.parts.is_empty() {
+        return None;
+    }
+    let content = if is_empty { Value::from("") } else { content };
+    let message = ObjectWriter::new()
         .set("role", "assistant")
         .set_some("name", turn.name.as_deref())
         .set("content", content)
         .set_some("reasoning_content", (!thoughts.is_empty()).then(|| thoughts.concat()))
         .set_some("reasoning_details", (!details.is_empty()).then_some(details))
         .set_some("tool_calls", (!calls.is_empty()).then_some(calls))
-        .with_extras(&turn.extras, ORIGIN)
-        .into()
+        .with_extras(&turn.extras, ORIGIN);
+    Some(message.into())
 }
 
 /// Returns true for a call with Gemini's bypass signature

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::names::{EFFORT_EXTRA, ORIGIN, PATH, ROLE_EXTRA};
 use super::thinking::{self, ThinkingLimits, ThinkingRequest, ThinkingSupport};
 use super::{schema, tools, wire, write_request_blocks};
+use crate::checks::require_turns;
 use crate::fields::{JsonPath, ObjectWriter, note_foreign_options, number};
 use crate::json::BodySegments;
 use crate::thinking_controls::ThinkingControls;
@@ -210,6 +211,7 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversati
         let content = write_request_blocks::content(std::mem::take(&mut system));
         messages.push(ObjectWriter::new().set("role", "user").set("content", content).into());
     }
+    require_turns(turns, &messages)?;
     Ok(WrittenConversation { system, messages })
 }
 

@@ -1,8 +1,8 @@
 //! Writes a native request.
 
 use canon::{
-    ConversationState, EffortLevel, ExtraFields, Losses, Lossy, Part, PartKind, RequestHints,
-    ResponseFormat, Role, SamplingOptions, ThinkingDisplay, ThinkingOptions, Turn,
+    ApiError, ConversationState, EffortLevel, ExtraFields, Losses, Lossy, Part, PartKind,
+    RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingDisplay, ThinkingOptions, Turn,
 };
 use serde_json::Value;
 use std::borrow::Cow;
@@ -10,13 +10,17 @@ use std::collections::HashMap;
 
 use super::names::{FOREIGN_SIGNATURE, ORIGIN, UNSIGNED_EXTRA};
 use super::{proto_json, signatures, wire, write_part, write_tools};
+use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::json::BodySegments;
 use crate::thinking_controls::ThinkingControls;
 use crate::{LaneSettings, ProviderRequest};
 
 /// Writes a request for a lane.
-pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy<ProviderRequest> {
+pub(super) fn write(
+    chat: &canon::ChatRequest,
+    lane: &LaneSettings<'_>,
+) -> Result<Lossy<ProviderRequest>, ApiError> {
     let canon::ChatRequest {
         model: _,
         turns,
@@ -35,6 +39,7 @@ pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy
     let mut losses = Losses::new();
     note_foreign_options(extras, ORIGIN, &mut losses);
     let (system, contents) = conversation(turns, lane, &mut losses);
+    require_turns(turns, &contents)?;
     let system = (!system.is_empty()).then(|| ObjectWriter::new().set("parts", system));
     let tool_list = write_tools::write_tools(tools, &mut losses);
     let config = write_sampling(sampling, lane, &mut losses);
@@ -62,7 +67,7 @@ pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy
     let body = write_hints(body, hints, state, &mut losses);
     let body = Value::from(proto_json::restore(body, extras, "")).to_string();
     let path = wire::path(lane.model, *stream);
-    (ProviderRequest { path, body: BodySegments::single(body) }, losses.into_vec())
+    Ok((ProviderRequest { path, body: BodySegments::single(body) }, losses.into_vec()))
 }
 
 /// Adjacent turns of one role, which the format requires as one turn.

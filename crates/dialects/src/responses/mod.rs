@@ -67,7 +67,7 @@ impl Dialect for ResponsesDialect {
         chat: &ChatRequest,
         lane: &LaneSettings<'_>,
     ) -> Result<Lossy<ProviderRequest>, ApiError> {
-        Ok(write_request::write(chat, lane))
+        write_request::write(chat, lane)
     }
 
     fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError> {

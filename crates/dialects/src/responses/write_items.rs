@@ -88,6 +88,9 @@ impl<'a> ItemListWriter<'a> {
 
     fn message(&mut self, role: &str, parts: &[Part], extras: &canon::ExtraFields) {
         let content = self.content(parts.iter());
+        if content == Value::Array(Vec::new()) && !parts.is_empty() {
+            return;
+        }
         let item = ObjectWriter::new()
             .set("role", role)
             .set("content", content)

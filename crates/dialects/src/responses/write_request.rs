@@ -6,7 +6,7 @@
 //! See <https://platform.openai.com/docs/api-reference/responses/create>.
 
 use canon::{
-    ChatRequest, ConversationState, EffortLevel, Losses, Lossy, Modality, RequestHints,
+    ApiError, ChatRequest, ConversationState, EffortLevel, Losses, Lossy, Modality, RequestHints,
     ResponseFormat, Role, SamplingOptions, ThinkingDisplay, ThinkingOptions, ToolChoice, Turn,
 };
 use serde_json::Value;
@@ -16,6 +16,7 @@ use super::names::{
 };
 use super::write_items::ItemListWriter;
 use super::{wire, write_tools};
+use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options, number};
 use crate::json::BodySegments;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
@@ -24,7 +25,10 @@ use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 const MAX_SAFETY_ID_BYTES: usize = 64;
 
 /// Writes a request for a lane.
-pub(super) fn write(chat: &ChatRequest, lane: &LaneSettings<'_>) -> Lossy<ProviderRequest> {
+pub(super) fn write(
+    chat: &ChatRequest,
+    lane: &LaneSettings<'_>,
+) -> Result<Lossy<ProviderRequest>, ApiError> {
     let ChatRequest {
         model: _,
         turns,
@@ -60,6 +64,9 @@ pub(super) fn write(chat: &ChatRequest, lane: &LaneSettings<'_>) -> Lossy<Provid
         items.push(item);
     }
     let input = items.finish();
+    if instructions.is_none() {
+        require_turns(turns, &input)?;
+    }
 
     let body = ObjectWriter::new()
         .set("model", lane.model)
@@ -102,7 +109,8 @@ pub(super) fn write(chat: &ChatRequest, lane: &LaneSettings<'_>) -> Lossy<Provid
         body = body.set("stream", true);
     }
     let body = Value::from(body).to_string();
-    (ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) }, losses.into_vec())
+    let request = ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) };
+    Ok((request, losses.into_vec()))
 }
 
 /// Returns the text of a turn that can become `instructions`: a plain system text.

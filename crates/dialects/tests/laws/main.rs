@@ -2,8 +2,8 @@
 //! of formats.
 //!
 //! `one` tests a single format, `pairs` two formats, `seals` that every signature returns to its
-//! provider, `random` generated conversations, `bytes` that malformed input never panics, and
-//! `error_paths` that errors name the caller's own field, and
+//! provider, `random` generated conversations, `bytes` that malformed input never panics,
+//! `error_paths` that errors name the caller's own field, `holes` that no turn is invented, and
 //! `losses` writes `docs/losses.md`. A new format with fixtures is tested without further code.
 //!
 //! `BLESS=1 cargo test -p dialects --test laws` rewrites the golden lists and the document.
@@ -17,6 +17,7 @@ mod completed;
 mod entry;
 mod fates;
 mod error_paths;
+mod holes;
 mod losses;
 mod one;
 mod pairs;
