@@ -145,7 +145,8 @@ pub fn parse_error<T>(
                 );
             }
             let path = if path == "." { String::new() } else { path };
-            ApiError::invalid(path, shorten(&without_position(&cause.to_string())))
+            let message = without_type_names(&without_position(&cause.to_string()));
+            ApiError::invalid(path, shorten(&message))
         }
     }
 }
@@ -153,6 +154,22 @@ pub fn parse_error<T>(
 /// Removes the position from a parser message, because the error names the path.
 fn without_position(message: &str) -> String {
     message.rsplit_once(" at line ").map_or(message, |(front, _)| front).to_owned()
+}
+
+/// Replaces the names of types in a parser message by the JSON values they stand for.
+fn without_type_names(message: &str) -> String {
+    const KINDS: [(&str, &str); 3] =
+        [("tuple struct ", "a list"), ("struct ", "an object"), ("enum ", "another value")];
+    let mut text = message.to_owned();
+    for (kind, value) in KINDS {
+        let at = text.find(&format!("expected {kind}"));
+        if let Some((front, name)) = at.and_then(|at| text.split_at_checked(at)) {
+            let name = name.trim_start_matches("expected ").trim_start_matches(kind);
+            let rest = name.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+            text = format!("{front}expected {value}{rest}");
+        }
+    }
+    text
 }
 
 /// Shortens a message, so that it never repeats much of the request.
@@ -244,6 +261,20 @@ mod tests {
         assert_eq!(text_bytes(br#"{"text":"cut \"#, &keys[0]), Some(5));
         assert_eq!(total_text_bytes(&[b' '; 80], &keys), 10, "a guess");
         assert_eq!(total_text_bytes(br#"{"text":""}"#, &keys), 0);
+    }
+
+    #[test]
+    fn errors_name_no_type_of_the_gateway() {
+        #[derive(Debug, Deserialize)]
+        struct SecretView {
+            #[serde(rename = "inner")]
+            _inner: Option<Box<SecretView>>,
+        }
+        let fault = parse::<SecretView>(r#"{"inner":5}"#).unwrap_err();
+        assert_eq!(fault.param(), Some("inner"));
+        assert_eq!(fault.message(), "invalid type: integer `5`, expected an object");
+        let message = "unknown variant, expected tuple struct A_b with 2 elements";
+        assert_eq!(without_type_names(message), "unknown variant, expected a list with 2 elements");
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::ops::Range;
 pub struct ParsedImageRequest {
     /// The requested images.
     pub picture: ImageRequest,
+    /// The field of each input image, as the caller named it.
+    pub input_paths: Vec<String>,
     /// Options for asynchronous delivery.
     pub delivery: AsyncDelivery,
     /// Byte range of the model name.

@@ -37,14 +37,17 @@ pub(super) fn json(body: &Bytes, edit: bool) -> Result<ParsedImageRequest, ApiEr
     let model_range = head.model.map(|model| json::range_of(text, model));
     let value: Value = json::parse(text)?;
     let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
-    let mut inputs = Vec::new();
+    let (mut inputs, mut input_paths) = (Vec::new(), Vec::new());
     // `images` is the field of the GPT family, `image` that of Seedream and Grok.
     let images_field = fields.take("images");
     let is_gpt_body = edit == images_field.is_some();
     sources(images_field, "images", &mut inputs)?;
+    input_paths.extend((0..inputs.len()).map(|at| format!("images[{at}]")));
     let image_field = fields.take("image");
     let is_gpt_body = is_gpt_body && image_field.is_none();
     sources(image_field, "image", &mut inputs)?;
+    let more = inputs.len() - input_paths.len();
+    input_paths.extend((0..more).map(|at| format!("image[{at}]")));
     let mask = match fields.take("mask") {
         None => None,
         Some(value) => Some(source(value, "mask")?),
@@ -55,6 +58,7 @@ pub(super) fn json(body: &Bytes, edit: bool) -> Result<ParsedImageRequest, ApiEr
     let is_gpt_body = is_gpt_body && picture.inputs.iter().chain(&picture.mask).all(inline);
     Ok(ParsedImageRequest {
         picture,
+        input_paths,
         delivery: later,
         model_range,
         gateway_parts: Vec::new(),
@@ -67,11 +71,15 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
     let mut map = Map::new();
     let (mut inputs, mut mask, mut model_range, mut gateway_parts) =
         (Vec::new(), None, None, Vec::new());
+    let mut input_paths = Vec::new();
     for part in multipart::read(body, boundary)? {
         let name = part.name.as_str();
         let file = name.split('[').next().unwrap_or_default();
         match file {
-            "image" | "images" => inputs.push(uploaded(name, &part.value)?),
+            "image" | "images" => {
+                inputs.push(uploaded(name, &part.value)?);
+                input_paths.push(name.to_owned());
+            }
             "mask" if mask.is_some() => return Err(invalid_field("mask", "is there twice")),
             "mask" => mask = Some(uploaded(name, &part.value)?),
             _ if part.file => return Err(invalid_field(name, "is not a supported file field")),
@@ -98,6 +106,7 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
     }
     Ok(ParsedImageRequest {
         picture,
+        input_paths,
         delivery: later,
         model_range,
         gateway_parts,

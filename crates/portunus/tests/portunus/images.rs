@@ -131,6 +131,11 @@ async fn unsupported_image_options_are_refused_with_the_supported_ones() {
         (json!({ "stream": true, "partial_images": 4 }), "partial_images", "3"),
         (json!({ "prompt": " " }), "prompt", "empty"),
         (json!({ "image": "http://169.254.169.254/latest" }), "image[0]", "image[0]"),
+        (
+            json!({ "images": [{ "image_url": "http://169.254.169.254/" }] }),
+            "images[0]",
+            "images[0]",
+        ),
     ];
     for (more, field, told) in cases {
         let mut ask = json!({ "model": "demo-image", "prompt": "x" });

@@ -49,7 +49,7 @@ impl ImageCall {
         let route = route::find_kind(call, &parsed.picture.model, ModelKind::Image)?;
         validate::validate(&parsed.picture, &route.model)?;
         let guard = call.config.media.fetcher.guard();
-        for (path, url) in image_urls(&parsed.picture) {
+        for (path, url) in image_urls(&parsed) {
             guard.check(url).map_err(|e| ApiError::invalid(&*path, format!("`{path}` {e}")))?;
         }
         Ok(Self { form, parsed, route, has_fetched: false })
@@ -131,8 +131,7 @@ impl ImageCall {
         let room = call.config.max_body_bytes.saturating_sub(call.body.len());
         let allowance = FetchAllowance::new(room / 4 * 3);
         let request = &mut self.parsed.picture;
-        let sources = request.inputs.iter_mut().enumerate();
-        let sources = sources.map(|(at, source)| (format!("image[{at}]"), source));
+        let sources = self.parsed.input_paths.iter().cloned().zip(&mut request.inputs);
         let mask = request.mask.iter_mut().map(|source| ("mask".to_owned(), source));
         for (path, source) in sources.chain(mask) {
             let MediaSource::Url { url, .. } = &*source else { continue };
@@ -266,7 +265,7 @@ impl ImageCall {
 
     /// Returns the requests and their maximum cost without sending them.
     pub(super) fn dry_run(mut self, call: &Call) -> Result<Response, ApiError> {
-        let fetched_paths: Vec<String> = image_urls(self.request()).map(|(path, _)| path).collect();
+        let fetched_paths: Vec<String> = image_urls(&self.parsed).map(|(path, _)| path).collect();
         let placeholder =
             || MediaSource::Inline { mime: "image/png".to_owned(), data: String::new() };
         let request = &mut self.parsed.picture;
@@ -307,10 +306,9 @@ pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError>
 }
 
 /// Returns the URLs of a request with their JSON paths.
-fn image_urls(request: &ImageRequest) -> impl Iterator<Item = (String, &str)> {
-    let inputs = request.inputs.iter().enumerate();
-    let inputs = inputs.map(|(at, source)| (format!("image[{at}]"), source));
-    let mask = request.mask.iter().map(|source| ("mask".to_owned(), source));
+fn image_urls(parsed: &ParsedImageRequest) -> impl Iterator<Item = (String, &str)> {
+    let inputs = parsed.input_paths.iter().cloned().zip(&parsed.picture.inputs);
+    let mask = parsed.picture.mask.iter().map(|source| ("mask".to_owned(), source));
     inputs.chain(mask).filter_map(|(path, source)| match source {
         MediaSource::Url { url, .. } => Some((path, url.as_str())),
         MediaSource::Inline { .. } | MediaSource::File { .. } | MediaSource::Text(_) => None,
