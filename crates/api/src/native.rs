@@ -80,22 +80,38 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
 /// Counts tokens: <https://ai.google.dev/api/tokens>. The body is `{contents}`, or a whole request
 /// under `generateContentRequest`.
 fn count_tokens(call: Call) -> Result<Response, ApiError> {
-    let body = call.run_blocking(|| unwrap_request(&call.body))?;
-    let counted = token_count::count_tokens(&call, &body)?;
+    let (wrapper, body) = call.run_blocking(|| unwrap_request(&call.body))?;
+    let counted = token_count::count_tokens(&call, &body).map_err(|error| match wrapper {
+        Some(name) => inside_field(name, error),
+        None => error,
+    })?;
     Ok(counted.answer(&json!({
         "totalTokens": counted.tokens,
         "promptTokensDetails": [{ "modality": "TEXT", "tokenCount": counted.tokens }],
     })))
 }
 
-/// Returns the request within the body of a token count.
-fn unwrap_request(body: &[u8]) -> Result<Bytes, ApiError> {
+/// Returns the request within the body of a token count, and the name of the field that holds it.
+fn unwrap_request(body: &[u8]) -> Result<(Option<&'static str>, Bytes), ApiError> {
     let mut body: Value = serde_json::from_slice(body)
         .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
     let inner = ["generateContentRequest", "generate_content_request"]
         .into_iter()
-        .find_map(|name| body.get_mut(name).map(Value::take));
-    Ok(Bytes::from(inner.unwrap_or(body).to_string()))
+        .find_map(|name| Some((name, body.get_mut(name).map(Value::take)?)));
+    let (wrapper, body) = inner.map_or((None, body), |(name, inner)| (Some(name), inner));
+    Ok((wrapper, Bytes::from(body.to_string())))
+}
+
+/// Returns the error of an object with the path of the field that holds the object.
+fn inside_field(name: &str, error: ApiError) -> ApiError {
+    match error.param().map(str::to_owned) {
+        Some(path) if error.kind() == ErrorKind::InvalidRequest => {
+            let whole = format!("{name}.{path}");
+            let message = error.message().replace(&format!("`{path}`"), &format!("`{whole}`"));
+            error.with_message(message).with_param(whole)
+        }
+        Some(_) | None => error,
+    }
 }
 
 /// Refuses file uploads: the gateway has no file storage for callers.

@@ -28,7 +28,10 @@ impl InputTokens {
 
 /// Counts a request in the caller's format.
 pub(super) fn count_tokens(call: &Call, body: &[u8]) -> Result<InputTokens, ApiError> {
-    let chat = call.run_blocking(|| call.dialect.read_request(&call.target, body))?;
+    let chat = call.run_blocking(|| {
+        call.dialect.check_count(&call.target, body)?;
+        call.dialect.read_request(&call.target, body)
+    })?;
     let facts = RequestFacts { model: chat.model.clone(), ..RequestFacts::default() };
     let route = relay::find_route(call, &facts)?;
     let ours = route.lanes.first().is_some_and(|lane| lane.provider.name == "demo");

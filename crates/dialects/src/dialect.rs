@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use canon::{
-    ApiError, ChatReply, ChatRequest, Event, Loss, Losses, Lossy, PartDelta, ServiceTier, Usage,
-    WireFormat,
+    ApiError, ChatReply, ChatRequest, ErrorKind, Event, Loss, Losses, Lossy, PartDelta,
+    ServiceTier, Usage, WireFormat,
 };
 use memchr::memmem::Finder;
 use std::ops::Range;
@@ -110,6 +110,10 @@ pub trait Dialect: PassThrough + Send + Sync {
 pub trait PassThrough {
     /// Checks a caller's request in one pass and returns the facts that the relay needs.
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError>;
+    /// Checks a request whose tokens are to be counted. It needs no output limit.
+    fn check_count(&self, target: &RequestTarget, body: &[u8]) -> Result<(), ApiError> {
+        self.read_facts(target, body).map(|_| ())
+    }
     /// Returns the caller's own bytes with the edits a lane needs.
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest;
     /// Meters a provider's whole reply. `Err` if it is not a reply of this format.
@@ -158,6 +162,24 @@ pub struct RequestFacts {
     /// Losses of those edits: content of other providers in the history, which a provider of this
     /// format would refuse.
     pub losses: Losses,
+    /// The first object that the request names and only a provider of this format can hold.
+    pub stored_object: Option<StoredObject>,
+}
+
+/// An object that a request names by id and does not contain: a conversation, a prompt, an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredObject {
+    /// JSON path of the name.
+    pub path: String,
+    /// The message of the format's own service if it does not hold the object.
+    pub message: String,
+}
+
+impl StoredObject {
+    /// Returns the error of a lane that does not hold the object.
+    pub fn not_found(&self) -> ApiError {
+        ApiError::new(ErrorKind::NotFound, self.message.clone()).with_param(self.path.clone())
+    }
 }
 
 /// Positions in a body that may be patched, as byte ranges of values.

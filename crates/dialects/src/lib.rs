@@ -35,7 +35,8 @@ mod value_view;
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
     Dialect, FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp,
-    RequestFacts, RequestTarget, StopSupport, StreamMeter, StreamReader, StreamWriter,
+    RequestFacts, RequestTarget, StopSupport, StoredObject, StreamMeter, StreamReader,
+    StreamWriter,
 };
 pub use error_paths::{RefusedRequest, with_caller_paths};
 pub use media_urls::{MediaUrl, media_urls};

@@ -53,6 +53,11 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
         413 => {
             with_message(ErrorKind::BodyTooLarge, "the provider refused the request as too large")
         }
+        // The caller named an object that the provider does not hold. A path without a field
+        // means the model.
+        404 if words.param.as_deref().is_some_and(|field| field != "model") => {
+            with_message(ErrorKind::NotFound, "the provider does not hold an object of the request")
+        }
         // The gateway's own credential or account failed. The caller cannot fix that.
         401..=404 => {
             ApiError::new(ErrorKind::Unavailable, "the model is not available at the moment")
@@ -65,8 +70,9 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
         529 => ApiError::new(ErrorKind::Overloaded, "the model is overloaded, retry later"),
         _ => ApiError::new(ErrorKind::Unavailable, "the provider failed to answer, retry later"),
     };
+    let is_callers = matches!(status, 400 | 413 | 422) || fault.kind() == ErrorKind::NotFound;
     fault
-        .with_blame(if matches!(status, 400 | 413 | 422) { Blame::Caller } else { Blame::Upstream })
+        .with_blame(if is_callers { Blame::Caller } else { Blame::Upstream })
         .with_progress(UpstreamProgress::Answered(status))
         .with_log_note(note)
 }
@@ -104,6 +110,21 @@ mod tests {
         };
         let fault = map_upstream_error(400, Some(words));
         assert_eq!(fault.message(), "Incorrect key … at … for …");
+    }
+
+    #[test]
+    fn an_object_the_provider_does_not_hold_is_the_callers_error() {
+        let fault = |param: &str| {
+            let words = UpstreamError {
+                message: "Item with id 'x' not found.".to_owned(),
+                param: Some(param.to_owned()),
+                ..UpstreamError::default()
+            };
+            let fault = map_upstream_error(404, Some(words));
+            (fault.kind(), fault.blame())
+        };
+        assert_eq!(fault("input"), (ErrorKind::NotFound, Blame::Caller));
+        assert_eq!(fault("model"), (ErrorKind::Unavailable, Blame::Upstream));
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub(super) fn prepare(
         thinking_controls: lane.thinking_controls.as_ref(),
     };
     let same = dialect.origin() == call.dialect.origin();
+    if let Some(object) = facts.stored_object.as_ref().filter(|_| !same) {
+        return Err(object.not_found());
+    }
     let written = match (same, inlined) {
         (true, None) => patch_body(call, facts, &settings)?,
         (true, Some(chat)) => rewrite_body(call, &settings, *chat)?,

@@ -157,6 +157,10 @@ impl DemoUpstream {
         about: CallInfo,
     ) -> Result<Response<DemoBody>, ApiError> {
         let peek = dialect.read_facts(target, body)?;
+        // A demo model stores nothing.
+        if let Some(object) = &peek.stored_object {
+            return Err(object.not_found());
+        }
         let chat = dialect.read_request(target, body)?;
         let origin = dialect.origin();
         let reply =

@@ -81,6 +81,7 @@ fn check(view: &ChatRequestView<'_>, marks: PatchPoints) -> Result<RequestFacts,
         edits: Vec::new(),
         only_text: !messages.has_parts,
         losses: Losses::new(),
+        stored_object: None,
     })
 }
 

@@ -26,6 +26,10 @@ impl PassThrough for MessagesDialect {
         rules::read_facts(body, target.interleaved_thinking)
     }
 
+    fn check_count(&self, _target: &RequestTarget, body: &[u8]) -> Result<(), ApiError> {
+        rules::check_count(body)
+    }
+
     fn patch(
         &self,
         body: &Bytes,

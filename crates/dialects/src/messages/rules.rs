@@ -29,11 +29,25 @@ pub(super) fn read_facts(body: &[u8], interleaved: bool) -> Result<RequestFacts,
     let text = json::checked_text(body)?;
     let view: MessagesRequestView<'_> = json::parse(text)?;
     let marks = marks(text, &view);
-    let mut facts = check(&view, marks, interleaved)?;
+    let mut facts = check(&view, marks, LimitRule::Required, interleaved)?;
     if view.messages.is_some_and(|messages| messages.has_gateway_blocks) {
         (facts.edits, facts.losses) = gateway_blocks::removal_edits(text);
     }
     Ok(facts)
+}
+
+/// Checks a request to count tokens, which has no output limit,
+/// <https://docs.anthropic.com/en/api/messages-count-tokens>.
+pub(super) fn check_count(body: &[u8]) -> Result<(), ApiError> {
+    let view: MessagesRequestView<'_> = json::parse(json::checked_text(body)?)?;
+    check(&view, PatchPoints::default(), LimitRule::Optional, true).map(|_| ())
+}
+
+/// Rule for a missing output limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LimitRule {
+    Required,
+    Optional,
 }
 
 fn marks(text: &str, view: &MessagesRequestView<'_>) -> PatchPoints {
@@ -48,10 +62,14 @@ fn marks(text: &str, view: &MessagesRequestView<'_>) -> PatchPoints {
 fn check(
     view: &MessagesRequestView<'_>,
     marks: PatchPoints,
+    rule: LimitRule,
     interleaved: bool,
 ) -> Result<RequestFacts, ApiError> {
     let model = check_model(view.model)?;
-    let limit = limit(view.max_tokens)?;
+    let limit = match (rule, view.max_tokens) {
+        (LimitRule::Optional, None) => u64::MAX,
+        (LimitRule::Required | LimitRule::Optional, given) => limit(given)?,
+    };
     messages(view)?;
     system(view.system.as_ref())?;
     numbers(view)?;

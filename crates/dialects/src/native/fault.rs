@@ -5,6 +5,7 @@ use canon::{ApiError, ErrorKind};
 use serde_json::Value;
 use std::time::Duration;
 
+use super::names::CACHE_NOT_FOUND;
 use crate::fields::ObjectWriter;
 use crate::upstream_error::{UpstreamError, map_upstream_error};
 
@@ -45,6 +46,10 @@ fn read_error(status: u16, error: &Value) -> ApiError {
     // 400. The caller cannot fix any of them, so they count as the gateway's fault.
     let is_gateway_fault = words.code == "API_KEY_INVALID" || words.kind == "FAILED_PRECONDITION";
     let status = if status == 400 && is_gateway_fault { 403 } else { status };
+    if words.message.starts_with(CACHE_NOT_FOUND) {
+        let words = UpstreamError { param: Some("cachedContent".to_owned()), ..words };
+        return map_upstream_error(404, Some(words));
+    }
     let fault = map_upstream_error(status, Some(words));
     match retry_delay(error) {
         Some(wait) => fault.with_retry_after(wait),
@@ -206,6 +211,7 @@ mod tests {
         assert_eq!(error("INVALID_ARGUMENT", "API_KEY_INVALID", "x"), ErrorKind::Unavailable);
         assert_eq!(error("FAILED_PRECONDITION", "", "User location"), ErrorKind::Unavailable);
         assert_eq!(error("INVALID_ARGUMENT", "", "bad"), ErrorKind::InvalidRequest);
+        assert_eq!(error("PERMISSION_DENIED", "", CACHE_NOT_FOUND), ErrorKind::NotFound);
         let long = "The input token count (9) exceeds the maximum number of tokens allowed (5).";
         assert_eq!(error("INVALID_ARGUMENT", "", long), ErrorKind::ContextTooLong);
         assert_eq!(read(503, b"<html>").kind(), ErrorKind::Unavailable);

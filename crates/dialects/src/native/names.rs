@@ -14,5 +14,8 @@ pub(super) const VALIDATED_EXTRA: &str = "portunus.validated";
 /// The extra that marks a part which came from a native history without a signature.
 pub(super) const UNSIGNED_EXTRA: &str = "portunus.unsealed";
 
+/// The provider's message about cached content that it does not hold, which it sends as 403.
+pub(super) const CACHE_NOT_FOUND: &str = "CachedContent not found (or permission denied)";
+
 /// The loss reason of a signature that another provider issued.
 pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";

@@ -1,9 +1,8 @@
 //! Checks a native request in one pass over its bytes. A violation is answered with 400.
 //!
 //! If the service specification and real clients disagree, the clients win: snake_case, either
-//! base64 alphabet, enum values in any case and a role on the system instruction are accepted. A
-//! body without `contents` is accepted too, because no field is required; the provider decides. An
-//! empty `contents` is refused. Ranges:
+//! base64 alphabet, enum values in any case and a role on the system instruction are accepted.
+//! Ranges:
 //! <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
 
 use canon::{ApiError, Losses};
@@ -12,14 +11,14 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use super::config_view::{GenerationConfigView, ImageConfigView, LimitView, ThinkingConfigView};
-use super::names::FOREIGN_SIGNATURE;
+use super::names::{CACHE_NOT_FOUND, FOREIGN_SIGNATURE};
 use super::part_view::{AnyText, ObjectOnly, OneOrMany};
 use super::request_view::{
     NativeContentView, NativeContentsView, NativeFunctionView, NativeRequestView, NativeToolView,
 };
 use super::{signatures, wire};
 use crate::checks::{MAX_MODEL_BYTES, check_range, invalid_field};
-use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints, StoredObject};
 use crate::json::{self, BodyEdit};
 use crate::{RequestFacts, RequestTarget};
 
@@ -71,6 +70,10 @@ pub(super) fn read_facts(target: &RequestTarget, body: &[u8]) -> Result<RequestF
         edits,
         only_text: false,
         losses,
+        stored_object: view.cached_content.is_some().then(|| StoredObject {
+            path: "cachedContent".to_owned(),
+            message: CACHE_NOT_FOUND.to_owned(),
+        }),
     })
 }
 
@@ -115,7 +118,10 @@ fn contents(
     edits: &mut Vec<BodyEdit>,
     losses: &mut Losses,
 ) -> Result<(), ApiError> {
-    if contents.is_present && contents.count == 0 {
+    if !contents.is_present {
+        return Err(invalid_field("contents", "is required"));
+    }
+    if contents.count == 0 {
         return Err(invalid_field("contents", "must not be empty"));
     }
     if let Some((path, why)) = &contents.first_error {

@@ -223,8 +223,16 @@ fn edits_are_applied_at_their_positions() {
             r#"{"generationConfig":{"maxOutputTokens":9},"contents":[{"role":"model","parts":[{"functionCall":{"name":"f"},"thoughtSignature":"skip_thought_signature_validator"},{"text":"","thought_signature":"/+8="}]}]}"#.to_owned(),
         ),
     ];
+    // A request needs contents, which no edit touches.
+    let with_contents = |body: String| match body.strip_suffix('}') {
+        Some(front) if !body.contains("contents") => {
+            let comma = if front.ends_with('{') { "" } else { "," };
+            format!(r#"{front}{comma}"contents":{{"parts":{{"text":"x"}}}}}}"#)
+        }
+        _ => body,
+    };
     for (body, expected) in cases {
-        let body = Bytes::from(body);
+        let (body, expected) = (Bytes::from(with_contents(body)), with_contents(expected));
         let facts = NativeDialect.read_facts(&target(false), &body).unwrap();
         let lowered = LaneSettings { max_payable_output: Some(9), ..lane() };
         let out = NativeDialect.patch(&body, &facts, &lowered);
@@ -238,7 +246,8 @@ fn meter_counts_and_repeats_every_chunk() {
         let whole = fixtures(".reply.json").into_iter().find(|(own, _)| *own == name).unwrap().1;
         let said = NativeDialect.meter_reply(&whole).unwrap();
         for array in [false, true] {
-            let body = br#"{"generationConfig":{"candidateCount":1}}"#;
+            let body =
+                br#"{"contents":{"parts":{"text":"x"}},"generationConfig":{"candidateCount":1}}"#;
             let mut facts = NativeDialect
                 .read_facts(&RequestTarget { json_array: array, ..target(true) }, body)
                 .unwrap();
@@ -277,7 +286,8 @@ fn empty_body_round_trips() {
 
 #[test]
 fn end_marker_of_another_format_is_dropped() {
-    let facts = NativeDialect.read_facts(&target(true), b"{}").unwrap();
+    let facts =
+        NativeDialect.read_facts(&target(true), br#"{"contents":{"parts":{"text":"x"}}}"#).unwrap();
     let done = StreamFrame::data("[DONE]");
     assert_eq!(NativeDialect.stream_meter(&facts).observe(&done), FrameAction::Drop);
     assert!(NativeDialect.stream_reader().push(&done, &mut Vec::new()).is_ok());

@@ -78,6 +78,15 @@ impl<'a> InputItems<'a> {
             self.has_envelopes = true;
         }
         self.has_references |= matches!(kind, "item_reference" | "compaction");
+        match (kind, item.id) {
+            ("item_reference", Some(LooseText::Text(id))) => self.references.push((index, id)),
+            ("item_reference", _) => {
+                self.reject(index, "id", "is required");
+                return;
+            }
+            (_, Some(LooseText::Text(id))) => self.ids.push(id),
+            (_, Some(LooseText::Other) | None) => {}
+        }
         if kind == "additional_tools"
             && let Some(tools) = item.tools
         {
@@ -107,6 +116,13 @@ impl<'a> InputItems<'a> {
             }
             (!seen.insert(id)).then_some((*index, "was answered before"))
         })
+    }
+
+    /// Returns the first reference to an item that the request does not contain.
+    pub(super) fn missing_item(&self) -> Option<(usize, &str)> {
+        let ids: std::collections::HashSet<&str> = self.ids.iter().map(|id| &**id).collect();
+        let missing = self.references.iter().find(|(_, id)| !ids.contains(&**id));
+        missing.map(|(index, id)| (*index, &**id))
     }
 
     fn reject(&mut self, index: usize, field: &str, why: &str) {

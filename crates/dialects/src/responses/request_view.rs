@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess};
+use serde::de::{Deserializer, MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
@@ -20,10 +20,10 @@ pub(super) struct ResponsesRequestView<'a> {
     pub(super) instructions: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) previous_response_id: Option<Cow<'a, str>>,
-    #[serde(default)]
-    pub(super) conversation: Option<IgnoredAny>,
-    #[serde(default)]
-    pub(super) prompt: Option<IgnoredAny>,
+    #[serde(borrow, default)]
+    pub(super) conversation: Option<ObjectNameView<'a>>,
+    #[serde(borrow, default)]
+    pub(super) prompt: Option<ObjectNameView<'a>>,
     #[serde(default)]
     pub(super) stream: Option<bool>,
     #[serde(borrow, default)]
@@ -64,6 +64,36 @@ pub(super) struct ResponsesRequestView<'a> {
     pub(super) prompt_cache_key: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) service_tier: Option<&'a RawValue>,
+}
+
+/// The name of a stored object: its id, or an object with the id.
+#[derive(Debug)]
+pub(super) struct ObjectNameView<'a> {
+    pub(super) id: Cow<'a, str>,
+}
+
+impl<'de> ValueView<'de> for ObjectNameView<'de> {
+    const EXPECTED: &'static str = "an id or an object with an `id`";
+
+    fn from_text(text: &str) -> Option<Self> {
+        Some(Self { id: Cow::Owned(text.to_owned()) })
+    }
+
+    fn from_object<A: MapAccess<'de>>(fields: A) -> Result<Option<Self>, A::Error> {
+        #[derive(Deserialize)]
+        struct ObjectIdView<'a> {
+            #[serde(borrow, default, deserialize_with = "text::maybe")]
+            id: Option<Cow<'a, str>>,
+        }
+        let view = ObjectIdView::deserialize(MapAccessDeserializer::new(fields))?;
+        Ok(view.id.map(|id| Self { id }))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for ObjectNameView<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        value_view::read::<ObjectNameView<'de>, D>(from)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -130,6 +160,10 @@ pub(super) struct InputItems<'a> {
     pub(super) has_envelopes: bool,
     /// True if any item refers to one stored elsewhere.
     pub(super) has_references: bool,
+    /// Ids of the items that refer to others.
+    pub(super) references: Vec<(usize, Cow<'a, str>)>,
+    /// Ids of the items that the request contains.
+    pub(super) ids: Vec<Cow<'a, str>>,
     pub(super) calls: Vec<Cow<'a, str>>,
     pub(super) results: Vec<(usize, Cow<'a, str>)>,
     pub(super) tools: Vec<ResponsesToolView<'a>>,
@@ -163,6 +197,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for InputView<'a> {
 pub(super) struct ItemView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) id: Option<LooseText<'a>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) role: Option<Cow<'a, str>>,
     #[serde(borrow, default)]

@@ -17,7 +17,7 @@ use super::request_view::{InputView, ResponsesRequestView, ResponsesToolView};
 use super::{signatures, tool_names, wire};
 use crate::RequestFacts;
 use crate::checks::{check_model, check_range, invalid_field};
-use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints, StoredObject};
 use crate::json::{self, BodyEdit};
 
 const MAX_ITEMS: usize = 10_000;
@@ -76,8 +76,27 @@ fn check(view: &ResponsesRequestView<'_>, marks: PatchPoints) -> Result<RequestF
         service_tier: json::string_value(view.service_tier).as_deref().map(wire::read_tier),
         max_searches: max_searches(view),
         patch_points: marks,
+        stored_object: stored_object(view),
         ..RequestFacts::default()
     })
+}
+
+/// Returns the first object that the request names and does not contain. The gateway has inserted
+/// the responses that it stores itself.
+fn stored_object(view: &ResponsesRequestView<'_>) -> Option<StoredObject> {
+    let object = |path: String, kind: &str, id: &str| {
+        let shown: String = id.chars().take(64).collect();
+        StoredObject { path, message: format!("{kind} with id '{shown}' not found.") }
+    };
+    if let Some(name) = &view.conversation {
+        return Some(object("conversation".to_owned(), "Conversation", &name.id));
+    }
+    if let Some(name) = &view.prompt {
+        return Some(object("prompt".to_owned(), "Prompt", &name.id));
+    }
+    let Some(InputView::Items(items)) = &view.input else { return None };
+    let (index, id) = items.missing_item()?;
+    Some(object(format!("input[{index}].id"), "Item", id))
 }
 
 /// Maximum searches to reserve money for: the allowed tool calls.

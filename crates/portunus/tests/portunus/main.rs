@@ -20,6 +20,7 @@ mod chat;
 mod cli;
 mod config;
 mod embeddings;
+mod error_paths;
 mod faults;
 mod idempotency;
 mod images;
