@@ -3,6 +3,8 @@
 use canon::{ApiError, Turn};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// The maximum length of a model name in bytes.
 pub(crate) const MAX_MODEL_BYTES: usize = 256;
@@ -31,6 +33,32 @@ pub(crate) fn check_model(value: Option<&RawValue>) -> Result<String, ApiError> 
         return Err(invalid_field("model", &format!("must have 1 to {MAX_MODEL_BYTES} bytes")));
     }
     Ok(model)
+}
+
+/// Checks the metadata of a caller, <https://platform.openai.com/docs/api-reference/metadata>.
+pub(crate) fn check_metadata(metadata: Option<&RawValue>) -> Result<(), ApiError> {
+    const MAX_ENTRIES: usize = 16;
+    const MAX_KEY_CHARS: usize = 64;
+    const MAX_VALUE_CHARS: usize = 512;
+    let Some(metadata) = metadata else { return Ok(()) };
+    let pairs: HashMap<Cow<'_, str>, Cow<'_, str>> = serde_json::from_str(metadata.get())
+        .map_err(|_| invalid_field("metadata", "must map strings to strings"))?;
+    if pairs.len() > MAX_ENTRIES {
+        let why = format!("must have at most {MAX_ENTRIES} entries");
+        return Err(invalid_field("metadata", &why));
+    }
+    let is_long = |text: &str, most: usize| text.len() > most && text.chars().count() > most;
+    if pairs
+        .iter()
+        .any(|(key, value)| is_long(key, MAX_KEY_CHARS) || is_long(value, MAX_VALUE_CHARS))
+    {
+        let why = format!(
+            "must have keys of at most {MAX_KEY_CHARS} and values of at most {MAX_VALUE_CHARS} \
+             characters"
+        );
+        return Err(invalid_field("metadata", &why));
+    }
+    Ok(())
 }
 
 /// Checks that a number is within a range, bounds included.

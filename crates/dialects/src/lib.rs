@@ -17,6 +17,7 @@ mod field_table;
 mod fields;
 pub mod images;
 pub mod json;
+mod media_rules;
 mod media_urls;
 pub mod messages;
 pub mod native;

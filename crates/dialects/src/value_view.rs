@@ -91,6 +91,24 @@ impl<'de, T: ValueView<'de>> Visitor<'de> for ViewVisitor<T> {
     }
 }
 
+/// A string whose content does not matter.
+#[derive(Debug)]
+pub(crate) struct AnyString;
+
+impl<'de> ValueView<'de> for AnyString {
+    const EXPECTED: &'static str = "a string";
+
+    fn from_text(_text: &str) -> Option<Self> {
+        Some(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for AnyString {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read(from)
+    }
+}
+
 /// An object whose content does not matter.
 #[derive(Debug)]
 pub(crate) struct AnyObject;

@@ -6,8 +6,9 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use crate::media_rules::{AcceptedMedia, AudioView, file_data_error, url_error};
 use crate::text;
-use crate::value_view::{self, AnyObject, ValueView};
+use crate::value_view::{self, AnyObject, AnyString, ValueView};
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]
@@ -47,7 +48,7 @@ pub(super) struct ChatRequestView<'a> {
     #[serde(borrow, default)]
     pub(super) tool_choice: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) functions: Option<&'a RawValue>,
+    pub(super) functions: Option<Vec<ChatFunctionView<'a>>>,
     #[serde(borrow, default)]
     pub(super) logit_bias: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -60,8 +61,14 @@ pub(super) struct ChatRequestView<'a> {
     pub(super) parallel_tool_calls: Option<bool>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) user: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) service_tier: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) verbosity: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) store: Option<bool>,
     #[serde(borrow, default)]
-    pub(super) service_tier: Option<&'a RawValue>,
+    pub(super) modalities: Option<Vec<Cow<'a, str>>>,
     #[serde(default)]
     pub(super) web_search_options: Option<IgnoredAny>,
     #[serde(default)]
@@ -69,19 +76,39 @@ pub(super) struct ChatRequestView<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "a tool object")]
 pub(super) struct ChatToolView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) r#type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) function: Option<ChatNameView<'a>>,
+    pub(super) function: Option<ChatFunctionView<'a>>,
     #[serde(borrow, default)]
-    pub(super) custom: Option<ChatNameView<'a>>,
+    pub(super) custom: Option<ChatFunctionView<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct ChatNameView<'a> {
+#[serde(expecting = "an object with a `name`")]
+pub(super) struct ChatFunctionView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
+    #[serde(default, rename = "parameters")]
+    _parameters: Option<AnyObject>,
+    #[serde(default, rename = "description")]
+    _description: Option<AnyString>,
+    #[serde(default, rename = "strict")]
+    _strict: Option<bool>,
+}
+
+/// A call in the history. Its arguments are JSON text, or free text.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with a `name`")]
+pub(super) struct ChatCalledView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(default, rename = "arguments")]
+    _arguments: Option<AnyString>,
+    #[serde(default, rename = "input")]
+    _input: Option<AnyString>,
 }
 
 /// The conversation. Each message is checked while it is parsed, so that only the ids of tool calls
@@ -127,8 +154,8 @@ pub(super) struct ChatMessageView<'a> {
     pub(super) tool_calls: Option<Vec<ChatCallView<'a>>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) tool_call_id: Option<Cow<'a, str>>,
-    #[serde(default)]
-    pub(super) function_call: Option<IgnoredAny>,
+    #[serde(borrow, default)]
+    pub(super) function_call: Option<ChatCalledView<'a>>,
     #[serde(default)]
     pub(super) refusal: Option<IgnoredAny>,
     #[serde(default)]
@@ -138,13 +165,14 @@ pub(super) struct ChatMessageView<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "a call object")]
 pub(super) struct ChatCallView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) function: Option<ChatNameView<'a>>,
+    pub(super) function: Option<ChatCalledView<'a>>,
     #[serde(borrow, default)]
-    pub(super) custom: Option<ChatNameView<'a>>,
+    pub(super) custom: Option<ChatCalledView<'a>>,
 }
 
 /// Content of a message: absent, text, or parts with the first invalid one.
@@ -198,9 +226,20 @@ pub(super) struct ChatPartView<'a> {
     #[serde(borrow, default)]
     pub(super) image_url: Option<ChatImageUrlView<'a>>,
     #[serde(default)]
-    pub(super) input_audio: Option<AnyObject>,
+    pub(super) input_audio: Option<AudioView>,
+    #[serde(borrow, default)]
+    pub(super) file: Option<ChatFileView<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with a `file_data` or a `file_id`")]
+pub(super) struct ChatFileView<'a> {
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    file_data: Option<Cow<'a, str>>,
     #[serde(default)]
-    pub(super) file: Option<IgnoredAny>,
+    file_id: Option<AnyString>,
+    #[serde(default, rename = "filename")]
+    _filename: Option<AnyString>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -219,22 +258,28 @@ impl ChatPartView<'_> {
                 None => "needs an `image_url`",
                 Some(ChatImageUrlView { url: None }) => "needs an `image_url.url`",
                 Some(ChatImageUrlView { url: Some(url) }) => {
-                    return url_problem(url).map(Cow::Borrowed);
+                    let why = url_error(url, AcceptedMedia::Picture)?;
+                    return Some(Cow::Owned(format!("has an `image_url.url` that {why}")));
                 }
             },
-            Some("input_audio") if self.input_audio.is_none() => "needs an `input_audio`",
-            Some("file") if self.file.is_none() => "needs a `file`",
+            Some("input_audio") => match &self.input_audio {
+                None => "needs an `input_audio`",
+                Some(audio) => audio.problem()?,
+            },
+            Some("file") => match &self.file {
+                None => "needs a `file`",
+                Some(ChatFileView { file_data: None, file_id: None, .. }) => {
+                    "needs a `file.file_data`"
+                }
+                Some(ChatFileView { file_data: None, .. }) => return None,
+                Some(ChatFileView { file_data: Some(data), .. }) => {
+                    let why = file_data_error(data)?;
+                    return Some(Cow::Owned(format!("has a `file.file_data` that {why}")));
+                }
+            },
             Some(_) => return None,
         };
         Some(Cow::Borrowed(why))
-    }
-}
-
-fn url_problem(url: &str) -> Option<&'static str> {
-    if url.starts_with("data:") || url.starts_with("https://") || url.starts_with("http://") {
-        None
-    } else {
-        Some("has an `image_url.url` that is neither an https URL nor a data URI")
     }
 }
 

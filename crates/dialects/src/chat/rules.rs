@@ -9,17 +9,18 @@ use canon::{ApiError, EffortLevel, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
-use super::request_view::{ChatNameView, ChatRequestView, ChatToolView};
+use super::request_view::{ChatRequestView, ChatToolView};
 use super::wire;
 use crate::RequestFacts;
-use crate::checks::{check_model, check_range, invalid_field};
+use crate::checks::{check_metadata, check_model, check_range, invalid_field};
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json;
+use crate::value_view::AnyObject;
 
 const MAX_MESSAGES: usize = 10_000;
 const MAX_LOGIT_BIASES: usize = 2_048;
-const MAX_METADATA_ENTRIES: usize = 16;
 const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
 
 /// Parses the request facts and applies the rules.
@@ -65,6 +66,7 @@ fn check(view: &ChatRequestView<'_>, marks: PatchPoints) -> Result<RequestFacts,
         return Err(invalid_field("user", "must be at most 4096 bytes"));
     }
     check_objects(view)?;
+    check_words(view)?;
     let stream = view.stream.unwrap_or(false);
     let wants_usage = wants_usage(view, stream)?;
     let max_output = output_limit(view)?;
@@ -75,7 +77,7 @@ fn check(view: &ChatRequestView<'_>, marks: PatchPoints) -> Result<RequestFacts,
         wants_usage,
         max_output_tokens: max_output,
         candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
-        service_tier: json::string_value(view.service_tier).as_deref().map(wire::read_tier),
+        service_tier: view.service_tier.as_deref().map(wire::read_tier),
         max_searches: max_searches(view),
         patch_points: marks,
         edits: Vec::new(),
@@ -120,7 +122,7 @@ fn check_tools(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
             "is the old form of `tools`; send only one of them",
         ));
     }
-    let mut names: Vec<&str> = Vec::with_capacity(tools.len());
+    let mut names = HashSet::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
         let declared = match tool.r#type.as_deref() {
             None => return Err(invalid_field(&format!("tools[{at}].type"), "is required")),
@@ -130,18 +132,41 @@ fn check_tools(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
         };
         if let Some((kind, tool)) = declared {
             match tool.as_ref().and_then(|tool| tool.name.as_deref()) {
-                Some(name) if !name.is_empty() => names.push(name),
+                Some(name) if !name.is_empty() => {
+                    if !names.insert(name) {
+                        let path = format!("tools[{at}].{kind}.name");
+                        return Err(invalid_field(&path, "is already the name of another tool"));
+                    }
+                }
                 _ => return Err(invalid_field(&format!("tools[{at}].{kind}.name"), "is required")),
             }
         }
     }
     let _ = view.parallel_tool_calls;
+    check_functions(view)?;
     check_tool_choice(view.tool_choice, &names, view.tools.is_some())
+}
+
+/// Checks the old form of tools.
+fn check_functions(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
+    let mut names = HashSet::new();
+    for (at, function) in view.functions.iter().flatten().enumerate() {
+        let path = format!("functions[{at}].name");
+        match function.name.as_deref() {
+            Some(name) if !name.is_empty() => {
+                if !names.insert(name) {
+                    return Err(invalid_field(&path, "is already the name of another function"));
+                }
+            }
+            _ => return Err(invalid_field(&path, "is required")),
+        }
+    }
+    Ok(())
 }
 
 fn check_tool_choice(
     value: Option<&RawValue>,
-    names: &[&str],
+    names: &HashSet<&str>,
     has_tools: bool,
 ) -> Result<(), ApiError> {
     #[derive(Deserialize)]
@@ -166,7 +191,7 @@ fn check_tool_choice(
                 .flatten()
                 .find_map(|t| t.name.as_deref());
             match (tool.r#type.as_deref(), name) {
-                (Some("function" | "custom"), Some(name)) if names.contains(&name) => Ok(()),
+                (Some("function" | "custom"), Some(name)) if names.contains(name) => Ok(()),
                 (Some("function" | "custom"), Some(_)) => {
                     Err(invalid_field("tool_choice", "names a tool that is not in `tools`"))
                 }
@@ -189,11 +214,22 @@ fn check_objects(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
         Some(#[serde(borrow)] Vec<Cow<'a, str>>),
     }
     #[derive(Deserialize)]
+    #[serde(expecting = "an object with a `type`")]
     struct ChatFormatView<'a> {
         #[serde(borrow, default)]
         r#type: Option<Cow<'a, str>>,
         #[serde(borrow, default)]
-        json_schema: Option<ChatNameView<'a>>,
+        json_schema: Option<ChatSchemaView<'a>>,
+    }
+    #[derive(Deserialize)]
+    #[serde(expecting = "an object with a `name`")]
+    struct ChatSchemaView<'a> {
+        #[serde(borrow, default)]
+        name: Option<Cow<'a, str>>,
+        #[serde(default, rename = "schema")]
+        _schema: Option<AnyObject>,
+        #[serde(default, rename = "strict")]
+        _strict: Option<bool>,
     }
     if let Some(stop) = view.stop {
         let texts = match serde_json::from_str(stop.get()) {
@@ -227,20 +263,9 @@ fn check_objects(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
             ));
         }
     }
-    if let Some(metadata) = view.metadata {
-        let pairs: std::collections::HashMap<Cow<'_, str>, Cow<'_, str>> =
-            serde_json::from_str(metadata.get())
-                .map_err(|_| invalid_field("metadata", "must map strings to strings"))?;
-        if pairs.len() > MAX_METADATA_ENTRIES {
-            return Err(invalid_field(
-                "metadata",
-                &format!("must have at most {MAX_METADATA_ENTRIES} entries"),
-            ));
-        }
-    }
+    check_metadata(view.metadata)?;
     if let Some(format) = view.response_format {
-        let format: ChatFormatView<'_> = serde_json::from_str(format.get())
-            .map_err(|_| invalid_field("response_format", "must be an object with a `type`"))?;
+        let format: ChatFormatView<'_> = json::parse_field(format, "response_format")?;
         match format.r#type.as_deref() {
             Some("text" | "json_object") => {}
             Some("json_schema") => {
@@ -256,6 +281,21 @@ fn check_objects(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
             }
         }
     }
+    Ok(())
+}
+
+/// Checks fields with a fixed set of words.
+fn check_words(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
+    if !matches!(view.verbosity.as_deref(), None | Some("low" | "medium" | "high")) {
+        return Err(invalid_field("verbosity", "must be one of `low`, `medium`, `high`"));
+    }
+    for (at, word) in view.modalities.iter().flatten().enumerate() {
+        if !matches!(&**word, "text" | "audio" | "image") {
+            let path = format!("modalities[{at}]");
+            return Err(invalid_field(&path, "must be one of `text`, `audio`, `image`"));
+        }
+    }
+    let _ = view.store;
     Ok(())
 }
 
@@ -311,6 +351,10 @@ mod tests {
 
     fn with_messages(messages: &str) -> String {
         format!(r#"{{"model":"m","messages":{messages}}}"#)
+    }
+
+    fn with_part(part: &str) -> String {
+        with_messages(&format!(r#"[{{"role":"user","content":[{part}]}}]"#))
     }
 
     #[test]
@@ -405,11 +449,70 @@ mod tests {
             (with(r#""reasoning_effort":"ultra""#), "reasoning_effort"),
             (with(r#""response_format":{"type":"xml"}"#), "response_format.type"),
             (with(r#""model":"again""#), ""),
+            (with(r#""tools":[{"type":"function","function":5}]"#), "tools[0].function"),
+            (
+                with(r#""tools":[{"type":"function","function":{"name":"a","parameters":"x"}}]"#),
+                "tools[0].function.parameters",
+            ),
+            (
+                with(
+                    r#""tools":[{"type":"function","function":{"name":"a"}},{"type":"custom","custom":{"name":"a"}}]"#,
+                ),
+                "tools[1].custom.name",
+            ),
+            (with(r#""functions":{}"#), "functions"),
+            (with(r#""functions":[{}]"#), "functions[0].name"),
+            (with(r#""functions":[{"name":"a"},{"name":"a"}]"#), "functions[1].name"),
+            (
+                with(
+                    r#""response_format":{"type":"json_schema","json_schema":{"name":"a","schema":[]}}"#,
+                ),
+                "response_format.json_schema.schema",
+            ),
+            (with(r#""verbosity":"loud""#), "verbosity"),
+            (with(r#""verbosity":3"#), "verbosity"),
+            (with(r#""service_tier":{}"#), "service_tier"),
+            (with(r#""store":"yes""#), "store"),
+            (with(r#""modalities":"text""#), "modalities"),
+            (with(r#""modalities":["smell"]"#), "modalities[0]"),
+            (with(&format!(r#""metadata":{{"{}":"x"}}"#, "k".repeat(65))), "metadata"),
+            (with(&format!(r#""metadata":{{"k":"{}"}}"#, "v".repeat(513))), "metadata"),
+            (
+                with_messages(
+                    r#"[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":{}}}]}]"#,
+                ),
+                "messages[0].tool_calls[0].function.arguments",
+            ),
+            (
+                with_part(
+                    r#"{"type":"image_url","image_url":{"url":"data:text/html;base64,AAAA"}}"#,
+                ),
+                "messages[0].content",
+            ),
+            (
+                with_part(r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,?"}}"#),
+                "messages[0].content",
+            ),
+            (with_part(r#"{"type":"input_audio","input_audio":{}}"#), "messages[0].content"),
+            (
+                with_part(r#"{"type":"input_audio","input_audio":{"data":"?","format":"wav"}}"#),
+                "messages[0].content",
+            ),
+            (
+                with_part(r#"{"type":"input_audio","input_audio":{"data":"AAAA"}}"#),
+                "messages[0].content",
+            ),
+            (with_part(r#"{"type":"file","file":{}}"#), "messages[0].content"),
+            (
+                with_part(r#"{"type":"file","file":{"file_data":"no base64"}}"#),
+                "messages[0].content",
+            ),
         ];
         for (body, path) in cases {
             let (found, say) = refused(&body);
             assert_eq!(found, path, "{body}: {say}");
             assert!(path.is_empty() || !say.contains(" at line "), "{body}: {say}");
+            assert!(!say.contains("View") && !say.contains("struct"), "{body}: {say}");
         }
     }
 

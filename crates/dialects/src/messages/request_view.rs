@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use super::names::GATEWAY_ID_PREFIX;
 use super::signatures;
+use crate::media_rules::{Base64View, mime_error};
 use crate::text;
 use crate::value_view::{self, ValueView};
 
@@ -45,8 +46,8 @@ pub(super) struct MessagesRequestView<'a> {
     pub(super) metadata: Option<MessagesMetadataView<'a>>,
     #[serde(borrow, default)]
     pub(super) thread: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pub(super) service_tier: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) service_tier: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) speed: Option<&'a RawValue>,
 }
@@ -284,8 +285,9 @@ struct BlockView<'a> {
 #[derive(Debug, Default)]
 struct SourceView<'a> {
     kind: Option<Cow<'a, str>>,
-    media_type: ValueShape,
+    media_type: Option<Cow<'a, str>>,
     data: ValueShape,
+    encoded: Base64View,
     url: ValueShape,
     file_id: ValueShape,
 }
@@ -302,10 +304,10 @@ impl<'de> ValueView<'de> for SourceView<'de> {
         struct SourceFields<'a> {
             #[serde(borrow, default, deserialize_with = "text::maybe")]
             r#type: Option<Cow<'a, str>>,
-            #[serde(default)]
-            media_type: ValueShape,
-            #[serde(default)]
-            data: ValueShape,
+            #[serde(borrow, default)]
+            media_type: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            data: Option<&'a RawValue>,
             #[serde(default)]
             url: ValueShape,
             #[serde(default)]
@@ -314,7 +316,15 @@ impl<'de> ValueView<'de> for SourceView<'de> {
         let from = serde::de::value::MapAccessDeserializer::new(fields);
         let SourceFields { r#type, media_type, data, url, file_id } =
             SourceFields::deserialize(from)?;
-        Ok(Some(Self { kind: r#type, media_type, data, url, file_id }))
+        let media_type = media_type.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let shape = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_default();
+        // Plain text is data as well.
+        let encoded = data
+            .filter(|_| r#type.as_deref() == Some("base64"))
+            .map(|raw| serde_json::from_str(raw.get()).unwrap_or_default())
+            .unwrap_or_default();
+        let data = data.map(shape).unwrap_or_default();
+        Ok(Some(Self { kind: r#type, media_type, data, encoded, url, file_id }))
     }
 }
 
@@ -325,10 +335,22 @@ impl<'de: 'a, 'a> Deserialize<'de> for SourceView<'a> {
 }
 
 impl SourceView<'_> {
-    fn first_error(&self) -> Option<&'static str> {
+    fn first_error(&self, block: &str) -> Option<&'static str> {
+        let mime = self.media_type.as_deref();
         let why = match self.kind.as_deref() {
             None => "needs a `source` with a `type`",
-            Some("base64") if !self.media_type.is_text() => "needs a `source.media_type`",
+            Some("base64") if mime.is_none() => "needs a `source.media_type`",
+            Some("base64") if mime.is_some_and(|mime| mime_error(mime).is_some()) => {
+                "has a `source.media_type` that is not accepted"
+            }
+            Some("base64")
+                if block == "image" && mime.is_some_and(|mime| !mime.starts_with("image/")) =>
+            {
+                "has a `source.media_type` that is not a picture"
+            }
+            Some("base64") if matches!(self.encoded, Base64View::Text(Some(_))) => {
+                "has a `source.data` that is not valid base64"
+            }
             Some("base64" | "text") if !self.data.is_text() => "needs a `source.data`",
             Some("url") if self.url != ValueShape::Address => {
                 "needs a `source.url` that is an https address"
@@ -386,9 +408,9 @@ impl BlockView<'_> {
         let why = match self.r#type.as_deref() {
             None => "needs a `type`",
             Some("text") if !self.text.is_text() => "needs a `text`",
-            Some("image" | "document") => match &self.source {
+            Some(block @ ("image" | "document")) => match &self.source {
                 None => "needs a `source`",
-                Some(source) => return source.first_error(),
+                Some(source) => return source.first_error(block),
             },
             Some("thinking") if !self.thinking.is_text() => "needs a `thinking` text",
             Some("redacted_thinking") if !self.data.is_text() => "needs a `data` text",

@@ -105,7 +105,7 @@ fn tier(view: &MessagesRequestView<'_>) -> Option<ServiceTier> {
     if json::string_value(view.speed).as_deref() == Some("fast") {
         return Some(ServiceTier::Fast);
     }
-    json::string_value(view.service_tier).as_deref().map(wire::read_tier)
+    view.service_tier.as_deref().map(wire::read_tier)
 }
 
 /// Returns the maximum number of searches. Every search tool may set its own `max_uses`.
@@ -290,6 +290,22 @@ mod tests {
         with_messages(&format!(r#"[{{"role":"user","content":[{block}]}}]"#))
     }
 
+    fn image(mime: &str, data: &str) -> String {
+        with_block(&format!(
+            r#"{{"type":"image","source":{{"type":"base64","media_type":"{mime}","data":"{data}"}}}}"#
+        ))
+    }
+
+    #[test]
+    fn a_request_to_count_needs_messages_and_no_limit() {
+        let messages = r#""messages":[{"role":"user","content":"x"}]"#;
+        assert_eq!(check_count(format!(r#"{{"model":"m",{messages}}}"#).as_bytes()), Ok(()));
+        let error = check_count(br#"{"model":"m"}"#).unwrap_err();
+        assert_eq!(error.param(), Some("messages"));
+        let zero = format!(r#"{{"model":"m","max_tokens":"x",{messages}}}"#);
+        assert_eq!(check_count(zero.as_bytes()).unwrap_err().param(), Some("max_tokens"));
+    }
+
     #[test]
     fn request_facts_are_found() {
         let body = with(r#""stream":true"#);
@@ -343,6 +359,12 @@ mod tests {
                 with_block(r#"{"type":"image","source":{"type":"url","url":"file:///etc"}}"#),
                 "messages[0].content[0]",
             ),
+            (image("image/png", "no base64"), "messages[0].content[0]"),
+            (image("image/png", ""), "messages[0].content[0]"),
+            (image("text/html", "AAAA"), "messages[0].content[0]"),
+            (image("application/pdf", "AAAA"), "messages[0].content[0]"),
+            (image("picture", "AAAA"), "messages[0].content[0]"),
+            (with(r#""service_tier":5"#), "service_tier"),
             (
                 with_block(r#"{"type":"document","source":{"type":"file"}}"#),
                 "messages[0].content[0]",

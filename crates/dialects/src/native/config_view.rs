@@ -66,10 +66,10 @@ pub(super) struct GenerationConfigView<'a> {
     pub(super) stop_sequences: Option<Vec<Cow<'a, str>>>,
     #[serde(default, rename = "seed")]
     _seed: Option<LenientInteger<false>>,
-    #[serde(default, alias = "presence_penalty", rename = "presencePenalty")]
-    _presence_penalty: Option<f64>,
-    #[serde(default, alias = "frequency_penalty", rename = "frequencyPenalty")]
-    _frequency_penalty: Option<f64>,
+    #[serde(default, alias = "presence_penalty")]
+    pub(super) presence_penalty: Option<f64>,
+    #[serde(default, alias = "frequency_penalty")]
+    pub(super) frequency_penalty: Option<f64>,
     #[serde(borrow, default, alias = "response_mime_type")]
     pub(super) response_mime_type: Option<Cow<'a, str>>,
     #[serde(default, alias = "response_schema")]

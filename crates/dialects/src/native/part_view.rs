@@ -1,7 +1,9 @@
 //! The view of a turn's parts that the rules need. Parts are checked while they are parsed and
 //! hardly anything is copied. Field reference: <https://ai.google.dev/api/caching#Part>.
 
+use crate::media_rules::{base64_error, mime_error};
 use crate::text;
+use crate::value_view::AnyString;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -62,30 +64,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     }
 }
 
-/// A string whose content does not matter.
-#[derive(Debug)]
-pub(super) struct AnyText {
-    pub(super) empty: bool,
-}
-
-impl<'de> Deserialize<'de> for AnyText {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct AnyTextVisitor;
-        impl Visitor<'_> for AnyTextVisitor {
-            type Value = AnyText;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<AnyText, E> {
-                Ok(AnyText { empty: text.is_empty() })
-            }
-        }
-        from.deserialize_str(AnyTextVisitor)
-    }
-}
-
 /// Summary of the parts of one turn.
 #[derive(Debug, Default)]
 pub(super) struct NativePartsView<'a> {
@@ -133,7 +111,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for NativePartsView<'a> {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NativePartView<'a> {
     #[serde(default)]
-    text: Option<AnyText>,
+    text: Option<AnyString>,
     #[serde(borrow, default, alias = "inline_data")]
     inline_data: Option<ObjectOnly<NativeBlobView<'a>>>,
     #[serde(borrow, default, alias = "file_data")]
@@ -190,9 +168,9 @@ struct NativeFileView<'a> {
 #[serde(rename_all = "camelCase")]
 struct NativeClipView {
     #[serde(default, alias = "start_offset", rename = "startOffset")]
-    _start: Option<AnyText>,
+    _start: Option<AnyString>,
     #[serde(default, alias = "end_offset", rename = "endOffset")]
-    _end: Option<AnyText>,
+    _end: Option<AnyString>,
     #[serde(default)]
     fps: Option<f64>,
 }
@@ -345,44 +323,4 @@ impl NativeFileView<'_> {
         }
         self.file_uri.is_none().then_some(("fileData.fileUri", "is required"))
     }
-}
-
-/// Returns the reason why a media type is refused.
-fn mime_error(mime: &str) -> Option<&'static str> {
-    let rule = "must be a media type such as `image/png`";
-    let essence = mime.split(';').next().unwrap_or_default().trim();
-    let token = |part: &str| {
-        !part.is_empty()
-            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&b))
-    };
-    let Some((kind, name)) = essence.split_once('/') else { return Some(rule) };
-    if mime.len() > 255 || mime.chars().any(char::is_control) || !token(kind) || !token(name) {
-        return Some(rule);
-    }
-    if matches!(essence, "text/html" | "image/svg+xml") {
-        return Some("is a media type that can hold scripts and is not accepted");
-    }
-    None
-}
-
-/// Returns the reason why base64 data is refused. Both alphabets of RFC 4648 are accepted, padded
-/// or not.
-fn base64_error(data: &str) -> Option<&'static str> {
-    if data.is_empty() {
-        return Some("must not be empty");
-    }
-    if data.starts_with("data:") {
-        return Some("must be base64 without a `data:` prefix");
-    }
-    let bare = data.trim_end_matches('=');
-    let padding = data.len() - bare.len();
-    let fits = if padding == 0 {
-        bare.len() % 4 != 1
-    } else {
-        data.len().is_multiple_of(4) && padding < 3
-    };
-    let known = bare
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_'));
-    (!fits || !known).then_some("must be valid base64")
 }

@@ -3,16 +3,17 @@
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
-use super::part_view::{AnyText, NativePartsView, ObjectOnly};
+use super::part_view::{NativePartsView, ObjectOnly};
 use super::proto_json::to_camel_case;
 use super::read_tools;
 use crate::text;
+use crate::value_view::AnyString;
 
 /// The body. Fields with rules of their own are parsed in a second step.
 #[derive(Debug, Deserialize)]
@@ -34,8 +35,8 @@ pub(super) struct NativeRequestView<'a> {
     pub(super) generation_config: Option<&'a RawValue>,
     #[serde(borrow, default, alias = "cached_content")]
     pub(super) cached_content: Option<Cow<'a, str>>,
-    #[serde(borrow, default, alias = "service_tier")]
-    pub(super) service_tier: Option<&'a RawValue>,
+    #[serde(borrow, default, alias = "service_tier", deserialize_with = "text::maybe")]
+    pub(super) service_tier: Option<Cow<'a, str>>,
 }
 
 /// Reads a present value, even if it is null.
@@ -246,7 +247,9 @@ pub(super) struct NativeFunctionView<'a> {
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default, rename = "description")]
-    _description: Option<AnyText>,
+    _description: Option<AnyString>,
+    #[serde(default, rename = "parameters")]
+    _parameters: Option<ObjectOnly<IgnoredAny>>,
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for NativeToolView<'a> {

@@ -9,10 +9,11 @@ use canon::{ApiError, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::config_view::{GenerationConfigView, ImageConfigView, LimitView, ThinkingConfigView};
 use super::names::{CACHE_NOT_FOUND, FOREIGN_SIGNATURE};
-use super::part_view::{AnyText, ObjectOnly, OneOrMany};
+use super::part_view::{ObjectOnly, OneOrMany};
 use super::request_view::{
     NativeContentView, NativeContentsView, NativeFunctionView, NativeRequestView, NativeToolView,
 };
@@ -44,8 +45,9 @@ pub(super) fn read_facts(target: &RequestTarget, body: &[u8]) -> Result<RequestF
     if let Some(raw) = view.system_instruction {
         instruction(raw)?;
     }
-    let OfferedTools { has_functions, searches } = tools(text, view.tools, &mut edits)?;
-    tool_config(view.tool_config, has_functions)?;
+    let offered = tools(text, view.tools, &mut edits)?;
+    // Cached content may declare functions too.
+    tool_config(view.tool_config, &offered, view.cached_content.is_some())?;
     safety(view.safety_settings)?;
     cached_content(view.cached_content.as_deref())?;
     let config = config(view.generation_config)?;
@@ -60,8 +62,8 @@ pub(super) fn read_facts(target: &RequestTarget, body: &[u8]) -> Result<RequestF
         max_output_tokens: max_output.and_then(|n| u64::try_from(n).ok()),
         json_array: target.stream && target.json_array,
         candidates: candidates.and_then(|n| u32::try_from(n.0).ok()).unwrap_or(1),
-        service_tier: json::string_value(view.service_tier).as_deref().map(wire::read_tier),
-        max_searches: if searches { DEFAULT_MAX_SEARCHES } else { 0 },
+        service_tier: view.service_tier.as_deref().map(wire::read_tier),
+        max_searches: if offered.searches { DEFAULT_MAX_SEARCHES } else { 0 },
         patch_points: PatchPoints {
             model: view.model.map(|raw| json::range_of(text, raw)),
             limit,
@@ -169,23 +171,25 @@ fn instruction(raw: &RawValue) -> Result<(), ApiError> {
 
 /// Properties of the offered tools that other rules need.
 #[derive(Default)]
-struct OfferedTools {
-    has_functions: bool,
+struct OfferedTools<'a> {
+    functions: HashSet<Cow<'a, str>>,
+    /// True if a server declares functions that the request does not list.
+    has_servers: bool,
     /// True if the provider may search.
     searches: bool,
 }
 
-fn tools(
+fn tools<'a>(
     text: &str,
-    raw: Option<&RawValue>,
+    raw: Option<&'a RawValue>,
     edits: &mut Vec<BodyEdit>,
-) -> Result<OfferedTools, ApiError> {
+) -> Result<OfferedTools<'a>, ApiError> {
     let Some(raw) = raw else { return Ok(OfferedTools::default()) };
     let OneOrMany(tools) = section::<OneOrMany<NativeToolView<'_>>>(raw, "tools")?;
     if tools.len() > MAX_TOOLS {
         return Err(invalid_field("tools", &format!("must have at most {MAX_TOOLS} items")));
     }
-    let (mut has_functions, mut searches) = (false, false);
+    let mut offered = OfferedTools::default();
     for (at, tool) in tools.iter().enumerate() {
         let path = format!("tools[{at}]");
         let (kind, value) = match tool.kinds.as_slice() {
@@ -194,8 +198,9 @@ fn tools(
             _ => return Err(invalid_field(&path, "must hold only one kind of tool")),
         };
         let own = format!("{path}.{kind}");
-        searches |=
+        offered.searches |=
             kind.ends_with("Search") || kind.ends_with("Maps") || kind.contains("Retrieval");
+        offered.has_servers |= kind == "mcpServers";
         let functions = match kind {
             "functionDeclarations" => section::<OneOrMany<NativeFunctionView<'_>>>(value, &own)?.0,
             // The only kind whose settings are a list.
@@ -203,13 +208,16 @@ fn tools(
             _ if value.get().starts_with('{') => Vec::new(),
             _ => return Err(invalid_field(&own, "must be an object")),
         };
-        for (index, function) in functions.iter().enumerate() {
-            has_functions = true;
-            let name = function.name.as_deref().unwrap_or_default();
+        for (index, function) in functions.into_iter().enumerate() {
+            let name = function.name.unwrap_or_default();
             let letters = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
             if name.is_empty() || name.len() > 128 || !name.bytes().all(letters) {
                 let path = format!("{path}.functionDeclarations[{index}].name");
                 return Err(invalid_field(&path, "must be 1 to 128 letters, digits or `_ . : -`"));
+            }
+            if !offered.functions.insert(name) {
+                let path = format!("{path}.functionDeclarations[{index}].name");
+                return Err(invalid_field(&path, "is already the name of another function"));
             }
         }
         for (key, own) in &tool.renamed {
@@ -219,7 +227,7 @@ fn tools(
             });
         }
     }
-    Ok(OfferedTools { has_functions, searches })
+    Ok(offered)
 }
 
 #[derive(Deserialize)]
@@ -236,8 +244,8 @@ struct ToolConfigView<'a> {
 struct CallingConfigView<'a> {
     #[serde(borrow, default)]
     mode: Option<Cow<'a, str>>,
-    #[serde(default, alias = "allowed_function_names")]
-    allowed_function_names: Option<Vec<AnyText>>,
+    #[serde(borrow, default, alias = "allowed_function_names")]
+    allowed_function_names: Option<Vec<Cow<'a, str>>>,
 }
 
 #[derive(Deserialize)]
@@ -255,7 +263,11 @@ struct LatLngView {
     longitude: Option<f64>,
 }
 
-fn tool_config(raw: Option<&RawValue>, has_functions: bool) -> Result<(), ApiError> {
+fn tool_config(
+    raw: Option<&RawValue>,
+    offered: &OfferedTools<'_>,
+    has_cache: bool,
+) -> Result<(), ApiError> {
     let Some(raw) = raw else { return Ok(()) };
     let ObjectOnly(config) = section::<ObjectOnly<ToolConfigView<'_>>>(raw, "toolConfig")?;
     if let Some(ObjectOnly(calling)) = config.function_calling_config {
@@ -263,17 +275,22 @@ fn tool_config(raw: Option<&RawValue>, has_functions: bool) -> Result<(), ApiErr
         let modes = ["AUTO", "ANY", "NONE", "VALIDATED", "MODE_UNSPECIFIED"];
         check_word(&format!("{AT}.mode"), calling.mode.as_deref(), &modes[..4], &modes)?;
         let any = calling.mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ANY"));
-        if any && !has_functions {
+        let is_complete = !offered.has_servers && !has_cache;
+        if any && offered.functions.is_empty() && is_complete {
             return Err(invalid_field(
                 &format!("{AT}.mode"),
                 "needs `functionDeclarations` to call",
             ));
         }
-        if calling.allowed_function_names.into_iter().flatten().any(|name| name.empty) {
-            return Err(invalid_field(
-                &format!("{AT}.allowedFunctionNames"),
-                "must not hold empty names",
-            ));
+        for (at, name) in calling.allowed_function_names.iter().flatten().enumerate() {
+            if name.is_empty() {
+                let path = format!("{AT}.allowedFunctionNames");
+                return Err(invalid_field(&path, "must not hold empty names"));
+            }
+            if is_complete && !offered.functions.contains(name) {
+                let path = format!("{AT}.allowedFunctionNames[{at}]");
+                return Err(invalid_field(&path, "names a function that is not in `tools`"));
+            }
         }
     }
     if let Some(ObjectOnly(RetrievalConfigView { lat_lng: Some(ObjectOnly(spot)) })) =
@@ -363,6 +380,8 @@ fn config<'a>(raw: Option<&'a RawValue>) -> Result<Option<GenerationConfigView<'
     let ObjectOnly(config) = section::<ObjectOnly<GenerationConfigView<'a>>>(raw, AT)?;
     check_range(&at("temperature"), config.temperature, 0.0, 2.0)?;
     check_range(&at("topP"), config.top_p, 0.0, 1.0)?;
+    check_range(&at("presencePenalty"), config.presence_penalty, -2.0, 2.0)?;
+    check_range(&at("frequencyPenalty"), config.frequency_penalty, -2.0, 2.0)?;
     check_integer(&at("topK"), config.top_k.map(|n| n.0), 1, MAX_INTEGER)?;
     check_integer(&at("maxOutputTokens"), config.max_output_tokens.map(|n| n.0), 1, MAX_INTEGER)?;
     check_integer(&at("candidateCount"), config.candidate_count.map(|n| n.0), 1, 8)?;

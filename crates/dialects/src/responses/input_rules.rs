@@ -6,6 +6,7 @@ use super::request_view::{
     InputItems, ItemContentView, ItemView, LooseText, ResponsesPartView, ResponsesToolView,
 };
 use super::signatures;
+use crate::media_rules::{AcceptedMedia, AudioView, file_data_error, url_error};
 
 impl ResponsesPartView<'_> {
     /// Returns the reason to reject the part. `None` if it is valid or of an unknown type.
@@ -17,22 +18,36 @@ impl ResponsesPartView<'_> {
                 _ => "needs a `text`",
             },
             Some("input_image") => match (&self.image_url, &self.file_id) {
-                (Some(LooseText::Text(url)), _) if is_media_url(url) => return None,
-                (Some(LooseText::Text(_)), _) => {
-                    "has an `image_url` that is neither an https URL nor a data URI"
+                (Some(LooseText::Text(url)), _) => {
+                    let why = url_error(url, AcceptedMedia::Picture)?;
+                    return Some(Cow::Owned(format!("has an `image_url` that {why}")));
                 }
                 (Some(LooseText::Other), _) => "has an `image_url` that is not a string",
                 (None, Some(_)) => NO_STORED_FILES,
                 (None, None) => "needs an `image_url`",
             },
             Some("input_file") => match (&self.file_data, &self.file_url, &self.file_id) {
-                (Some(LooseText::Text(_)), _, _) => return None,
-                (None, Some(LooseText::Text(url)), _) if is_media_url(url) => return None,
-                (None, Some(_), _) => "has a `file_url` that is not an https URL",
+                (Some(LooseText::Text(data)), _, _) => {
+                    let why = file_data_error(data)?;
+                    return Some(Cow::Owned(format!("has a `file_data` that {why}")));
+                }
+                (None, Some(LooseText::Text(url)), _) => {
+                    let why = url_error(url, AcceptedMedia::File)?;
+                    return Some(Cow::Owned(format!("has a `file_url` that {why}")));
+                }
+                (None, Some(LooseText::Other), _) => "has a `file_url` that is not a string",
                 (Some(LooseText::Other), _, _) => "has a `file_data` that is not a string",
                 (None, None, Some(_)) => NO_STORED_FILES,
                 (None, None, None) => "needs a `file_data` or a `file_url`",
             },
+            Some("input_audio") => {
+                let audio =
+                    self.input_audio.map(|raw| serde_json::from_str::<AudioView>(raw.get()));
+                match audio {
+                    Some(Ok(audio)) => audio.problem()?,
+                    Some(Err(_)) | None => "needs an `input_audio` object",
+                }
+            }
             Some(_) => return None,
         };
         Some(Cow::Borrowed(why))
@@ -41,10 +56,6 @@ impl ResponsesPartView<'_> {
 
 /// Stored files belong to the account of the provider's API key, not to the caller.
 const NO_STORED_FILES: &str = "names a stored file, which is not supported: send its data or URL";
-
-fn is_media_url(url: &str) -> bool {
-    url.starts_with("data:") || url.starts_with("https://") || url.starts_with("http://")
-}
 
 impl<'a> InputItems<'a> {
     /// Records the first invalid item, and the ids of calls and results.
@@ -62,6 +73,12 @@ impl<'a> InputItems<'a> {
             "message" => message_problem(&item),
             "function_call" | "custom_tool_call" => match (&item.call_id, &item.name) {
                 (None, _) => Some(("call_id", Cow::Borrowed("is required"))),
+                _ if matches!(item.arguments, Some(LooseText::Other)) => {
+                    Some(("arguments", Cow::Borrowed("must be a string")))
+                }
+                _ if matches!(item.input, Some(LooseText::Other)) => {
+                    Some(("input", Cow::Borrowed("must be a string")))
+                }
                 (_, Some(name)) if !name.is_empty() => None,
                 _ => Some(("name", Cow::Borrowed("is required"))),
             },

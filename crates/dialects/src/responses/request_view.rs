@@ -62,8 +62,8 @@ pub(super) struct ResponsesRequestView<'a> {
     pub(super) safety_identifier: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) prompt_cache_key: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    pub(super) service_tier: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) service_tier: Option<Cow<'a, str>>,
 }
 
 /// The name of a stored object: its id, or an object with the id.
@@ -125,6 +125,8 @@ pub(super) struct TextFormatView<'a> {
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) schema: Option<AnyObject>,
+    #[serde(default, rename = "strict")]
+    _strict: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -207,6 +209,10 @@ pub(super) struct ItemView<'a> {
     pub(super) call_id: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) arguments: Option<LooseText<'a>>,
+    #[serde(borrow, default)]
+    pub(super) input: Option<LooseText<'a>>,
     #[serde(borrow, default)]
     pub(super) output: ItemContentView<'a>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -304,6 +310,8 @@ pub(super) struct ResponsesPartView<'a> {
     pub(super) file_url: Option<LooseText<'a>>,
     #[serde(borrow, default)]
     pub(super) file_id: Option<LooseText<'a>>,
+    #[serde(borrow, default)]
+    pub(super) input_audio: Option<&'a RawValue>,
 }
 
 /// A string, or any other JSON value.

@@ -16,12 +16,11 @@ use super::names::MIN_OUTPUT_TOKENS;
 use super::request_view::{InputView, ResponsesRequestView, ResponsesToolView};
 use super::{signatures, tool_names, wire};
 use crate::RequestFacts;
-use crate::checks::{check_model, check_range, invalid_field};
+use crate::checks::{check_metadata, check_model, check_range, invalid_field};
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints, StoredObject};
 use crate::json::{self, BodyEdit};
 
 const MAX_ITEMS: usize = 10_000;
-const MAX_METADATA_ENTRIES: usize = 16;
 const MAX_TOOL_CALLS: i64 = 1_000;
 const MAX_NAME_BYTES: usize = 4_096;
 const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
@@ -73,7 +72,7 @@ fn check(view: &ResponsesRequestView<'_>, marks: PatchPoints) -> Result<RequestF
         wants_usage: true,
         max_output_tokens: output_limit(view)?,
         candidates: 1,
-        service_tier: json::string_value(view.service_tier).as_deref().map(wire::read_tier),
+        service_tier: view.service_tier.as_deref().map(wire::read_tier),
         max_searches: max_searches(view),
         patch_points: marks,
         stored_object: stored_object(view),
@@ -323,18 +322,7 @@ fn check_words(view: &ResponsesRequestView<'_>) -> Result<(), ApiError> {
             return Err(invalid_field(name, &format!("must be at most {MAX_NAME_BYTES} bytes")));
         }
     }
-    if let Some(metadata) = view.metadata {
-        let pairs: std::collections::HashMap<Cow<'_, str>, Cow<'_, str>> =
-            serde_json::from_str(metadata.get())
-                .map_err(|_| invalid_field("metadata", "must map strings to strings"))?;
-        if pairs.len() > MAX_METADATA_ENTRIES {
-            return Err(invalid_field(
-                "metadata",
-                &format!("must have at most {MAX_METADATA_ENTRIES} entries"),
-            ));
-        }
-    }
-    Ok(())
+    check_metadata(view.metadata)
 }
 
 /// Edits that remove items with a signature for this gateway, and the losses. The provider would
@@ -414,6 +402,79 @@ mod tests {
 
     fn with_items(items: &str) -> String {
         format!(r#"{{"model":"m","input":[{items}]}}"#)
+    }
+
+    #[test]
+    fn objects_that_the_request_names_and_does_not_contain_are_found() {
+        let named = |body: &str| {
+            let object = read_facts(body.as_bytes()).expect(body).stored_object;
+            object.map(|object| (object.path, object.message))
+        };
+        for (body, path, message) in [
+            (
+                with(r#""conversation":"conv_1""#),
+                "conversation",
+                "Conversation with id 'conv_1' not found.",
+            ),
+            (
+                with(r#""conversation":{"id":"conv_1"}"#),
+                "conversation",
+                "Conversation with id 'conv_1' not found.",
+            ),
+            (with(r#""prompt":{"id":"pmpt_1"}"#), "prompt", "Prompt with id 'pmpt_1' not found."),
+            (
+                with_items(
+                    r#"{"role":"user","content":"x"},{"type":"item_reference","id":"msg_1"}"#,
+                ),
+                "input[1].id",
+                "Item with id 'msg_1' not found.",
+            ),
+        ] {
+            assert_eq!(named(&body), Some((path.to_owned(), message.to_owned())), "{body}");
+        }
+        let own = r#"{"type":"message","id":"msg_1","role":"user","content":"x"}"#;
+        assert_eq!(
+            named(&with_items(&format!(r#"{own},{{"type":"item_reference","id":"msg_1"}}"#))),
+            None
+        );
+        assert_eq!(refused(&with(r#""conversation":5"#)).0, "conversation");
+        assert_eq!(refused(&with_items(r#"{"type":"item_reference"}"#)).0, "input[0].id");
+    }
+
+    #[test]
+    fn media_arguments_and_metadata_are_checked() {
+        let part = |part: &str| with_items(&format!(r#"{{"role":"user","content":[{part}]}}"#));
+        for (body, path) in [
+            (
+                part(r#"{"type":"input_image","image_url":"data:text/html;base64,AAAA"}"#),
+                "input[0].content",
+            ),
+            (
+                part(r#"{"type":"input_image","image_url":"data:image/png;base64,?"}"#),
+                "input[0].content",
+            ),
+            (part(r#"{"type":"input_file","file_data":"no base64"}"#), "input[0].content"),
+            (part(r#"{"type":"input_file","file_url":"ftp://x"}"#), "input[0].content"),
+            (part(r#"{"type":"input_audio","input_audio":{}}"#), "input[0].content"),
+            (
+                with_items(r#"{"type":"function_call","call_id":"c","name":"f","arguments":{}}"#),
+                "input[0].arguments",
+            ),
+            (
+                with_items(r#"{"type":"custom_tool_call","call_id":"c","name":"f","input":5}"#),
+                "input[0].input",
+            ),
+            (with(&format!(r#""metadata":{{"k":"{}"}}"#, "v".repeat(513))), "metadata"),
+            (with(r#""service_tier":5"#), "service_tier"),
+            (
+                with(r#""tools":[{"type":"function","name":"a","parameters":"x"}]"#),
+                "tools[0].parameters",
+            ),
+        ] {
+            let (found, why) = refused(&body);
+            assert_eq!(found, path, "{body}: {why}");
+            assert!(!why.contains("View"), "{body}: {why}");
+        }
     }
 
     fn with_parts(parts: &str) -> String {

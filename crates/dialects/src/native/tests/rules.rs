@@ -108,6 +108,8 @@ fn invalid_conversation_fields_are_named() {
             "systemInstruction.parts",
         ),
         (with(r#""contents":[]"#), "contents"),
+        ("{}".to_owned(), "contents"),
+        (r#"{"systemInstruction":{"parts":[{"text":"x"}]}}"#.to_owned(), "contents"),
         (with(r#""generationConfig":{},"generation_config":{}"#), "generationConfig"),
     ];
     for (body, path) in cases {
@@ -177,6 +179,8 @@ fn invalid_settings_are_named() {
         (config(r#""mediaResolution":"HUGE""#), format!("{G}.mediaResolution")),
         (config(r#""seed":"x""#), format!("{G}.seed")),
         (config(r#""presencePenalty":"x""#), format!("{G}.presencePenalty")),
+        (config(r#""presencePenalty":1e308"#), format!("{G}.presencePenalty")),
+        (config(r#""frequencyPenalty":-2.1"#), format!("{G}.frequencyPenalty")),
     ];
     for (body, path) in cases {
         let (found, say) = refused(&body);
@@ -213,6 +217,21 @@ fn invalid_tools_are_named() {
             with(r#""tools":[{"functionDeclarations":[{"name":5}]}]"#),
             "tools[0].functionDeclarations[0].name",
         ),
+        (
+            with(r#""tools":[{"functionDeclarations":[{"name":"a","parameters":"x"}]}]"#),
+            "tools[0].functionDeclarations[0].parameters",
+        ),
+        (
+            with(
+                r#""tools":[{"functionDeclarations":[{"name":"a"}]},{"functionDeclarations":[{"name":"a"}]}]"#,
+            ),
+            "tools[1].functionDeclarations[0].name",
+        ),
+        (
+            mode(r#""allowedFunctionNames":["gone"]"#),
+            "toolConfig.functionCallingConfig.allowedFunctionNames[0]",
+        ),
+        (with(r#""serviceTier":5"#), "serviceTier"),
         (mode(r#""mode":"REQUIRED""#), "toolConfig.functionCallingConfig.mode"),
         (mode(r#""mode":"ANY""#), "toolConfig.functionCallingConfig.mode"),
         (
@@ -259,7 +278,6 @@ fn requests_of_real_clients_are_accepted() {
         {"parts":[{"functionResponse":{"name":"f","response":{}}}]},
         {"role":"function","parts":{"functionResponse":{"name":"f","id":"own","response":{}}}}"#;
     let cases = [
-        "{}".to_owned(),
         r#"{"contents":{"parts":{"text":"x"}},"unknown":{"a":1}}"#.to_owned(),
         turns(answers),
         part(r#"{"text":"x","thought":null,"inlineData":null}"#),

@@ -1,0 +1,178 @@
+//! Checks of media that all formats share: media types, base64 and data URIs.
+//!
+//! Only the form is checked. The bytes of a picture are the provider's business.
+
+use serde::Deserialize;
+use serde::de::Deserializer;
+
+use crate::value_view::{self, AnyString, ValueView};
+
+/// Returns the reason why a media type is refused.
+pub(crate) fn mime_error(mime: &str) -> Option<&'static str> {
+    let rule = "must be a media type such as `image/png`";
+    let essence = mime.split(';').next().unwrap_or_default().trim();
+    let token = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&b))
+    };
+    let Some((kind, name)) = essence.split_once('/') else { return Some(rule) };
+    if mime.len() > 255 || mime.chars().any(char::is_control) || !token(kind) || !token(name) {
+        return Some(rule);
+    }
+    if matches!(essence, "text/html" | "image/svg+xml") {
+        return Some("is a media type that can hold scripts and is not accepted");
+    }
+    None
+}
+
+/// Returns the reason why base64 data is refused. Both alphabets of RFC 4648 are accepted, padded
+/// or not.
+pub(crate) fn base64_error(data: &str) -> Option<&'static str> {
+    if data.is_empty() {
+        return Some("must not be empty");
+    }
+    if data.starts_with("data:") {
+        return Some("must be base64 without a `data:` prefix");
+    }
+    let bare = data.trim_end_matches('=');
+    let padding = data.len() - bare.len();
+    let fits = if padding == 0 {
+        bare.len() % 4 != 1
+    } else {
+        data.len().is_multiple_of(4) && padding < 3
+    };
+    let known = bare
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_'));
+    (!fits || !known).then_some("must be valid base64")
+}
+
+/// Media that a field takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcceptedMedia {
+    /// Pictures. Some clients send documents and videos in the same field.
+    Picture,
+    /// Any file.
+    File,
+}
+
+impl AcceptedMedia {
+    fn takes(self, mime: &str) -> bool {
+        match self {
+            Self::Picture => {
+                let kind = mime.split('/').next().unwrap_or_default();
+                matches!(kind, "image" | "video" | "audio") || mime.starts_with("application/pdf")
+            }
+            Self::File => true,
+        }
+    }
+}
+
+/// Returns the reason why a URL or data URI (RFC 2397) is refused.
+pub(crate) fn url_error(url: &str, accepted: AcceptedMedia) -> Option<&'static str> {
+    let Some(rest) = url.strip_prefix("data:") else {
+        let is_web = url.starts_with("https://") || url.starts_with("http://");
+        return (!is_web).then_some("is neither an https URL nor a data URI");
+    };
+    let Some((mime, data)) = rest.split_once(";base64,") else {
+        return Some("is a data URI without `;base64,`");
+    };
+    match (mime_error(mime), base64_error(data)) {
+        (Some(_), _) => Some("is a data URI of a media type that is not accepted"),
+        (None, _) if !accepted.takes(mime) => Some("is a data URI that does not hold a picture"),
+        (None, Some(_)) => Some("is a data URI whose data is not valid base64"),
+        (None, None) => None,
+    }
+}
+
+/// Returns the reason why the data of a file is refused: a URL, a data URI or bare base64.
+pub(crate) fn file_data_error(data: &str) -> Option<&'static str> {
+    if data.starts_with("data:") || data.contains("://") {
+        url_error(data, AcceptedMedia::File)
+    } else {
+        base64_error(data).map(|_| "is neither valid base64 nor a data URI")
+    }
+}
+
+/// A text of which only the first problem is kept, so that media are not copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Base64View {
+    #[default]
+    Absent,
+    NotText,
+    Text(Option<&'static str>),
+}
+
+impl<'de> ValueView<'de> for Base64View {
+    const EXPECTED: &'static str = "base64 text";
+
+    fn from_text(text: &str) -> Option<Self> {
+        Some(Self::Text(base64_error(text)))
+    }
+
+    fn from_null() -> Option<Self> {
+        Some(Self::Absent)
+    }
+
+    fn from_other() -> Option<Self> {
+        Some(Self::NotText)
+    }
+}
+
+impl<'de> Deserialize<'de> for Base64View {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        value_view::read(from)
+    }
+}
+
+/// Audio of a part, as two formats write it.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with `data` and `format`")]
+pub(crate) struct AudioView {
+    #[serde(default)]
+    data: Base64View,
+    #[serde(default)]
+    format: Option<AnyString>,
+}
+
+impl AudioView {
+    /// Returns the reason to reject the part that holds the audio.
+    pub(crate) const fn problem(&self) -> Option<&'static str> {
+        match (&self.data, &self.format) {
+            (Base64View::Text(None), Some(AnyString)) => None,
+            (Base64View::Text(None), None) => Some("needs an `input_audio.format`"),
+            (Base64View::Text(Some(_)), _) => Some("has an `input_audio.data` that is not base64"),
+            (Base64View::Absent | Base64View::NotText, _) => Some("needs an `input_audio.data`"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_uris_hold_media_in_base64() {
+        let picture = |url| url_error(url, AcceptedMedia::Picture);
+        for url in ["https://a/b", "data:image/png;base64,AAAA", "data:application/pdf;base64,AA"] {
+            assert_eq!(picture(url), None, "{url}");
+        }
+        for url in [
+            "ftp://a/b",
+            "x",
+            "data:,",
+            "data:image/png,AAAA",
+            "data:image/png;base64,",
+            "data:image/png;base64,%%%",
+            "data:text/html;base64,AAAA",
+            "data:text/plain;base64,AAAA",
+            "data:image/svg+xml;base64,AAAA",
+            "data:;base64,AAAA",
+        ] {
+            assert!(picture(url).is_some(), "{url}");
+        }
+        assert_eq!(url_error("data:text/plain;base64,AAAA", AcceptedMedia::File), None);
+        assert_eq!(file_data_error("AAAA"), None);
+        assert!(file_data_error("not base64").is_some());
+    }
+}
