@@ -71,9 +71,9 @@ pub enum FinishReason {
     /// The provider paused the turn. Sending the answer back continues it
     /// (<https://docs.anthropic.com/en/api/handling-stop-reasons>).
     Paused,
-    /// The model's output was malformed.
+    /// The turn failed, for example because the model's output was malformed.
     Malformed,
-    /// A reason without a canonical word.
+    /// An unknown reason. The turn may be incomplete.
     Other,
 }
 

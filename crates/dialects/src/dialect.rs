@@ -100,6 +100,11 @@ pub trait Dialect: PassThrough + Send + Sync {
     fn stream_reader(&self) -> Box<dyn StreamReader>;
     /// Returns a writer of a stream to the caller of `chat`.
     fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter>;
+    /// Returns true if a prompt that the provider's content policy refuses is answered with a reply
+    /// and not with an error.
+    fn answers_blocked_prompts(&self) -> bool {
+        false
+    }
     /// Reads a provider's error. `status` is never a success.
     fn read_error(&self, status: u16, body: &[u8]) -> ApiError;
     /// Writes an error: status and body.
@@ -118,6 +123,11 @@ pub trait PassThrough {
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest;
     /// Meters a provider's whole reply. `Err` if it is not a reply of this format.
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError>;
+    /// Returns a provider's whole reply with values of a wrong type replaced on which official
+    /// clients fail; `None` if there are none.
+    fn repair_reply(&self, _body: &Bytes) -> Option<Bytes> {
+        None
+    }
     /// Returns a provider's whole reply with the fields that the format documents and with the
     /// selected model. The provider's own bytes are kept apart from that.
     fn complete_reply(&self, body: &Bytes, facts: &RequestFacts, stamp: &ReplyStamp) -> Bytes;

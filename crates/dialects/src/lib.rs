@@ -11,6 +11,7 @@ mod checks;
 mod custom_tool_calls;
 mod dialect;
 pub mod embeddings;
+mod endings;
 mod envelope;
 mod error_paths;
 mod field_table;
@@ -21,6 +22,7 @@ mod media_rules;
 mod media_urls;
 pub mod messages;
 pub mod native;
+mod prompt_blocks;
 mod reply_shape;
 pub mod responses;
 mod service_tier;
@@ -39,6 +41,7 @@ pub use dialect::{
     RequestFacts, RequestTarget, StopSupport, StoredObject, StreamMeter, StreamReader,
     StreamWriter,
 };
+pub use endings::failed_turn;
 pub use error_paths::{RefusedRequest, with_caller_paths};
 pub use media_urls::{MediaUrl, media_urls};
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};

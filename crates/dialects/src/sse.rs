@@ -38,6 +38,15 @@ impl StreamFrame {
         }
     }
 
+    /// Checks that the data is JSON. A client would fail on anything else, without a word about the
+    /// cause.
+    pub(crate) fn check_json(&self) -> Result<(), ApiError> {
+        match serde_json::from_slice::<serde::de::IgnoredAny>(&self.data) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(not_json(&e)),
+        }
+    }
+
     /// Writes the data and the blank line that ends the event. Data with newlines is written as
     /// several `data:` lines, which decodes to the same value.
     pub(crate) fn write_data(&self, out: &mut Vec<u8>) {
@@ -52,6 +61,18 @@ impl StreamFrame {
         out.extend_from_slice(rest);
         out.extend_from_slice(b"\n\n");
     }
+}
+
+/// Error of a stream with a piece that is not JSON.
+pub(crate) fn not_json(error: &serde_json::Error) -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
+        .with_log_note(format!("unreadable piece: {error}"))
+}
+
+/// Error of a stream whose events cannot be put in order.
+pub(crate) fn out_of_order(what: &str) -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider's answer is out of order")
+        .with_log_note(what.to_owned())
 }
 
 /// Splits a provider's bytes into events. Chunk boundaries do not matter.

@@ -5,6 +5,8 @@
 
 use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
 
+use crate::prompt_blocks;
+
 /// Fields of a provider's error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UpstreamError {
@@ -18,10 +20,7 @@ pub(crate) struct UpstreamError {
 /// Returns the gateway's error for a provider's error status.
 pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> ApiError {
     let words = words.unwrap_or_default();
-    // `insufficient_quota` comes with status 429, but waiting does not help: the account has no
-    // credit. See <https://platform.openai.com/docs/guides/error-codes>.
-    let out_of_credit = [&words.code, &words.kind].iter().any(|word| *word == "insufficient_quota");
-    let status = if status == 429 && out_of_credit { 402 } else { status };
+    let status = if is_out_of_credit(status, &words) { 402 } else { status };
     let note = format!(
         "the provider answered {status} {} {}: {}",
         words.kind,
@@ -44,8 +43,9 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
         400 | 422 if words.code == "context_length_exceeded" => {
             with_message(ErrorKind::ContextTooLong, "the prompt is longer than the model's window")
         }
-        400 | 422 if words.code.contains("policy") || words.code.contains("moderation") => {
+        400 | 422 if prompt_blocks::block_reason(&words.code).is_some() => {
             with_message(ErrorKind::ContentPolicy, "the provider refused the prompt")
+                .with_code(words.code.clone())
         }
         400 | 422 => {
             with_message(ErrorKind::InvalidRequest, "the provider refused the request as invalid")
@@ -75,6 +75,45 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
         .with_blame(if is_callers { Blame::Caller } else { Blame::Upstream })
         .with_progress(UpstreamProgress::Answered(status))
         .with_log_note(note)
+}
+
+/// Error words of providers whose account has no credit left or is not paid.
+const CREDIT_CODES: &[&str] = &[
+    "insufficient_quota",
+    "insufficient_balance",
+    "insufficient_credits",
+    "billing_error",
+    "billing_disabled",
+    "billing_not_active",
+    "billing_hard_limit_reached",
+];
+
+/// Messages of the same errors, for formats without a code for them.
+const CREDIT_MESSAGES: &[&str] = &[
+    "insufficient_quota",
+    "insufficient balance",
+    "insufficient credit",
+    "credit balance is too low",
+    "credits are depleted",
+    "spending cap",
+    "billing hard limit",
+];
+
+/// Returns true if the provider's account has no credit. Such an error often has status 429, but
+/// waiting does not help, and only the operator can end it. See
+/// <https://platform.openai.com/docs/guides/error-codes>.
+///
+/// A message is read only of statuses that do not repeat parts of the request.
+fn is_out_of_credit(status: u16, words: &UpstreamError) -> bool {
+    let coded = [&words.code, &words.kind]
+        .iter()
+        .any(|word| CREDIT_CODES.iter().any(|code| word.eq_ignore_ascii_case(code)));
+    let message = words.message.to_ascii_lowercase();
+    match status {
+        400 | 403 => coded,
+        429 => coded || CREDIT_MESSAGES.iter().any(|part| message.contains(part)),
+        _ => false,
+    }
 }
 
 /// Removes words from a message that may be a credential, an account id or a URL, and truncates it.
@@ -125,6 +164,60 @@ mod tests {
         };
         assert_eq!(fault("input"), (ErrorKind::NotFound, Blame::Caller));
         assert_eq!(fault("model"), (ErrorKind::Unavailable, Blame::Upstream));
+    }
+
+    #[test]
+    fn an_account_without_credit_is_the_operators_trouble() {
+        let shapes: [(&dyn crate::Dialect, &str); 9] = [
+            (
+                &crate::chat::ChatDialect,
+                r#"{"error":{"message":"m","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+            ),
+            (
+                &crate::responses::ResponsesDialect,
+                r#"{"error":{"message":"m","type":"x","code":"insufficient_quota"}}"#,
+            ),
+            (
+                &crate::messages::MessagesDialect,
+                r#"{"type":"error","error":{"type":"insufficient_quota","message":"m"}}"#,
+            ),
+            (
+                &crate::messages::MessagesDialect,
+                r#"{"type":"error","error":{"type":"rate_limit_error","code":"insufficient_quota","message":"m"}}"#,
+            ),
+            (
+                &crate::messages::MessagesDialect,
+                r#"{"type":"error","error":{"type":"rate_limit_error","message":"insufficient_quota: no credit"}}"#,
+            ),
+            (
+                &crate::native::NativeDialect,
+                r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"insufficient_quota"}}"#,
+            ),
+            (
+                &crate::native::NativeDialect,
+                r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"m","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"INSUFFICIENT_QUOTA"}]}}"#,
+            ),
+            (
+                &crate::native::NativeDialect,
+                r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"You exceeded your current quota, please check your plan and billing details."}}"#,
+            ),
+            (
+                &crate::native::NativeDialect,
+                r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"Your prepayment credits are depleted."}}"#,
+            ),
+        ];
+        for (dialect, body) in shapes {
+            let fault = dialect.read_error(429, body.as_bytes());
+            assert_eq!(
+                (fault.kind(), fault.blame(), fault.progress()),
+                (ErrorKind::Unavailable, Blame::Upstream, Some(UpstreamProgress::Answered(402))),
+                "{body}"
+            );
+        }
+        let limited = r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"You exceeded your current quota, please check your plan and billing details.","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"34s"}]}}"#;
+        let fault =
+            crate::Dialect::read_error(&crate::native::NativeDialect, 429, limited.as_bytes());
+        assert_eq!(fault.kind(), ErrorKind::RateLimited);
     }
 
     #[test]

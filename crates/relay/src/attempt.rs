@@ -3,7 +3,10 @@
 //! Another lane is tried only while the caller has received no byte.
 
 use axum::response::Response;
-use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
+use canon::{
+    ApiError, Blame, ChatReply, ErrorKind, Finish, FinishReason, RawReason, ReplyCandidate,
+    UpstreamProgress, WireFormat,
+};
 use dialects::{RefusedRequest, RequestFacts, with_caller_paths};
 use std::sync::Arc;
 use upstream::AttemptFailure;
@@ -11,7 +14,7 @@ use upstream::AttemptFailure;
 use super::admit::AdmittedCall;
 use super::media_refs::MediaRefs;
 use super::prepare::{PreparedRequest, prepare};
-use super::reply::relay_reply;
+use super::reply::{event_stream, json_response, relay_reply};
 use super::retry_plan::RetryPlan;
 use super::route::Candidate;
 use super::send::{classify_failure, may_have_run, send};
@@ -51,7 +54,40 @@ pub(super) async fn attempt(
         }
         send_to_lane(call, facts, &candidate, prepared, account).await
     };
-    try_lanes(call, &facts.model, route, account, send_one).await
+    match try_lanes(call, &facts.model, route, account, send_one).await {
+        Err(error) if error.kind() == ErrorKind::ContentPolicy => {
+            blocked_prompt(call, facts, &error).ok_or(error)
+        }
+        result => result,
+    }
+}
+
+/// Returns the answer to a prompt that a provider refused because of its content, for formats in
+/// which that is an answer and not an error.
+fn blocked_prompt(call: &Call, facts: &RequestFacts, error: &ApiError) -> Option<Response> {
+    if !call.dialect.answers_blocked_prompts() {
+        return None;
+    }
+    let chat = call.dialect.read_request(&call.target, &call.body).ok()?;
+    // The code is of the chat format or of one that took it over.
+    let code = RawReason::new(WireFormat::Chat, error.code().unwrap_or_default());
+    let candidate = ReplyCandidate {
+        finish: Some(Finish::new(FinishReason::PromptBlocked, code)),
+        ..ReplyCandidate::default()
+    };
+    let reply = ChatReply { candidates: vec![candidate], ..ChatReply::default() };
+    let stamp = call.reply_stamp();
+    if !facts.stream {
+        let (body, _) = call.dialect.write_reply(reply, &chat, &stamp);
+        return Some(json_response(body));
+    }
+    let mut writer = call.dialect.stream_writer(&chat, &stamp);
+    let mut out = Vec::new();
+    for event in canon::into_events(reply) {
+        writer.push(event, &mut out);
+    }
+    writer.finish(&mut out);
+    Some(event_stream(out.into(), facts.json_array))
 }
 
 /// Tries the lanes with `send_one`, which sends the request. On failure the account is closed as

@@ -4,8 +4,8 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{ApiError, ErrorKind, UpstreamProgress};
-use dialects::{CustomToolCalls, RequestFacts};
+use canon::{ApiError, ChatReply, ErrorKind, UpstreamProgress};
+use dialects::{CustomToolCalls, RequestFacts, failed_turn};
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::Body as _;
@@ -83,16 +83,26 @@ fn convert_piece(
     }
     let meter = expected.dialect.meter_reply(&body)?;
     let Some(translation) = expected.translation else {
+        let body = expected.dialect.repair_reply(&body).unwrap_or(body);
         let body = expected.dialect.complete_reply(&body, facts, &call.reply_stamp());
         return Ok((meter.into(), body));
     };
     let chat = &translation.request;
     let mut reply = expected.dialect.read_reply(&body)?;
+    check_ending(&reply, call)?;
     CustomToolCalls::for_request(chat).convert_reply(&mut reply);
     let account_id = &call.key.record.account_id;
     call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
     let (body, losses) = call.dialect.write_reply(reply, chat, &call.reply_stamp());
     Ok((FinishedReply { meter, losses, was_stopped: false }, Bytes::from(body)))
+}
+
+/// Refuses a reply whose turn failed, if the caller's format cannot say so. The next lane may
+/// succeed.
+pub(super) fn check_ending(reply: &ChatReply, call: &Call) -> Result<(), ApiError> {
+    let finishes = reply.candidates.iter().filter_map(|candidate| candidate.finish.as_ref());
+    let mut failures = finishes.filter_map(|finish| failed_turn(finish, call.dialect.origin()));
+    failures.next().map_or(Ok(()), Err)
 }
 
 /// Gathers a stream into a whole reply. The stream is needed because the gateway may have to end it

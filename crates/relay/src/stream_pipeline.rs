@@ -1,14 +1,15 @@
 //! Pipeline of a stream: frames are passed through, or translated as events between two formats.
 
 use bytes::Bytes;
-use canon::{ApiError, ChatReply, ChatRequest, Event, Loss, ReplyBuilder, Usage};
+use canon::{ApiError, ChatReply, ChatRequest, Event, Loss, ReplyBuilder, Usage, WireFormat};
 use dialects::{
     CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
-    StopEnforcer, StreamFrame, StreamMeter, StreamReader, StreamWriter,
+    StopEnforcer, StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
 };
 
 use super::Call;
 use super::prepare::{ExpectedReply, LaneTranslation};
+use super::reply::check_ending;
 use super::settle::FinishedReply;
 use super::signature_cache::SignatureCollector;
 
@@ -28,6 +29,7 @@ enum StreamMode {
 }
 
 struct TranslatedStream {
+    caller_format: WireFormat,
     reader: Box<dyn StreamReader>,
     writer: Box<dyn StreamWriter>,
     /// Ends the reply where the gateway itself must.
@@ -98,7 +100,9 @@ impl StreamPipeline {
         let mut reply = None;
         if body.trim_ascii_start().starts_with(b"{") {
             expected.dialect.meter_reply(&body)?;
-            reply = Some(expected.dialect.read_reply(&body)?);
+            let whole = expected.dialect.read_reply(&body)?;
+            check_ending(&whole, call)?;
+            reply = Some(whole);
             // Pass-through has no events to split a reply into.
             if expected.translation.is_none() {
                 let request = call.dialect.read_request(&call.target, &call.body)?;
@@ -259,6 +263,7 @@ impl TranslatedStream {
         let LaneTranslation { request: chat, stop_enforcer } = translation;
         let candidates = chat.sampling.candidates.unwrap_or(1);
         Self {
+            caller_format: call.dialect.origin(),
             reader: dialect.stream_reader(),
             stop_enforcer: stop_enforcer
                 .unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin())),
@@ -287,6 +292,9 @@ impl TranslatedStream {
         if let Err(error) = self.reader.push(frame, &mut self.events) {
             return StreamProgress::Broken(error);
         }
+        if let Some(error) = self.take_failed_turn(out) {
+            return StreamProgress::Broken(error);
+        }
         self.meter.is_finished |=
             self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
         self.write(out);
@@ -303,8 +311,31 @@ impl TranslatedStream {
         if let Err(error) = self.reader.finish(&mut self.events) {
             return StreamProgress::Broken(error);
         }
+        if let Some(error) = self.take_failed_turn(out) {
+            return StreamProgress::Broken(error);
+        }
         self.write(out);
         self.complete(out)
+    }
+
+    /// Returns the error of a turn that failed and whose failure the caller's format cannot express.
+    /// The output before it is written; without any, the next lane can still be tried.
+    fn take_failed_turn(&mut self, out: &mut Vec<u8>) -> Option<ApiError> {
+        if self.was_stopped() {
+            return None;
+        }
+        let (at, error) = self.events.iter().enumerate().find_map(|(at, event)| match event {
+            Event::Finish { finish, .. } => Some((at, failed_turn(finish, self.caller_format)?)),
+            _ => None,
+        })?;
+        self.events.truncate(at);
+        let is_output =
+            |event: &Event| matches!(event, Event::PartStart(..) | Event::PartDelta(..));
+        if self.events.iter().any(is_output) {
+            self.write(out);
+        }
+        self.events.clear();
+        Some(error)
     }
 
     fn complete(&mut self, out: &mut Vec<u8>) -> StreamProgress {
@@ -340,6 +371,7 @@ impl TranslatedStream {
     /// Writes the pending events, through the stop enforcer if `enforce`.
     fn write_events(&mut self, out: &mut Vec<u8>, enforce: bool) {
         let Self {
+            caller_format: _,
             reader: _,
             writer,
             stop_enforcer: enforcer,

@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 use crate::fields::ObjectWriter;
+use crate::prompt_blocks;
 
 /// Reads a provider's error response.
 pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
@@ -31,6 +32,7 @@ pub(super) fn read_object(error: &str) -> ApiError {
         ("invalid_api_key", _) | (_, "authentication_error") => 401,
         ("model_not_found", _) => 404,
         ("context_length_exceeded", _) | (_, "invalid_request_error") => 400,
+        (code, _) if prompt_blocks::block_reason(code).is_some() => 400,
         ("timeout", _) => 504,
         ("server_is_overloaded" | "slow_down" | "overloaded", _) | (_, "overloaded_error") => 529,
         _ => 503,

@@ -11,6 +11,7 @@ use super::audio::{AudioBuffer, ChatAudio};
 use super::names::{MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::signatures::DetailsAuthor;
 use super::{fault, read_request, wire};
+use crate::endings;
 use crate::fields::{JsonPath, ObjectReader};
 
 /// Reads a reply. An `error` object in place of a reply becomes that error.
@@ -51,9 +52,7 @@ fn unreadable(why: &str) -> ApiError {
 fn candidate((at, value): (usize, Value)) -> Result<ReplyCandidate, ApiError> {
     let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
     let index = fields.count("index")?.and_then(|n| u32::try_from(n).ok());
-    let mut finish = fields
-        .string("finish_reason")?
-        .map(|word| Finish::new(wire::read_finish_reason(&word), RawReason::new(ORIGIN, word)));
+    let finish_reason = fields.string("finish_reason")?;
     let logprobs = fields.take("logprobs").map(|value| logprobs(&value)).unwrap_or_default();
     let message = fields.object("message")?.unwrap_or_default();
     let mut message = ObjectReader::of(message, &JsonPath::Root);
@@ -99,12 +98,9 @@ fn candidate((at, value): (usize, Value)) -> Result<ReplyCandidate, ApiError> {
     let rest = message.remaining();
     // Some providers report `stop` although the message has tool calls. Clients act on the reason.
     let calls = parts.iter().any(|part| matches!(part.kind, PartKind::ToolCall(_)));
-    if let Some(finish) = &mut finish
-        && calls
-        && finish.reason == canon::FinishReason::Stop
-    {
-        finish.reason = canon::FinishReason::ToolCalls;
-    }
+    let finish = finish_reason.map(|word| {
+        Finish::new(endings::read_turn(ORIGIN, &word, calls), RawReason::new(ORIGIN, word))
+    });
     let index = index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
     let mut extras = fields.extras(ORIGIN);
     if !rest.is_empty() {

@@ -1,8 +1,8 @@
 //! Reads chat chunks into events.
 
 use canon::{
-    ApiError, ErrorKind, Event, Finish, FinishReason, PartDelta, PartIndex, PartStart, RawReason,
-    Signature, WireFormat,
+    ApiError, ErrorKind, Event, Finish, PartDelta, PartIndex, PartStart, RawReason, Signature,
+    WireFormat,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -11,6 +11,8 @@ use super::audio::AudioBuffer;
 use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::signatures::{self, DetailsAuthor};
 use super::{fault, read_reply, wire};
+use crate::endings;
+use crate::sse::{not_json, out_of_order};
 use crate::text::BorrowedText;
 use crate::{StreamFrame, StreamReader};
 
@@ -64,10 +66,7 @@ impl StreamReader for ChatStreamReader {
             return Ok(());
         }
         let text = frame.text();
-        let chunk: wire::ChatChunk<'_> = serde_json::from_str(&text).map_err(|e| {
-            ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
-                .with_log_note(format!("unreadable chat chunk: {e}"))
-        })?;
+        let chunk: wire::ChatChunk<'_> = serde_json::from_str(&text).map_err(|e| not_json(&e))?;
         if let Some(error) = chunk.error {
             return Err(fault::read_object(error.get()));
         }
@@ -91,7 +90,7 @@ impl StreamReader for ChatStreamReader {
             }
         }
         for choice in chunk.choices.unwrap_or_default() {
-            self.candidate(choice.index).read_choice(choice, out);
+            self.candidate(choice.index).read_choice(choice, out)?;
         }
         out.extend(chunk.usage.map(|counts| Event::Usage(counts.into_canon())));
         Ok(())
@@ -124,11 +123,26 @@ impl ChatStreamReader {
 }
 
 impl ChatCandidate {
-    fn read_choice(&mut self, choice: wire::ChunkChoice<'_>, out: &mut Vec<Event>) {
-        if self.ended {
-            return;
-        }
+    fn read_choice(
+        &mut self,
+        choice: wire::ChunkChoice<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), ApiError> {
         let delta = choice.delta.unwrap_or_default();
+        if self.ended {
+            let has_text = match &delta.content {
+                wire::DeltaContent::Nothing => false,
+                wire::DeltaContent::Text(text) => !text.is_empty(),
+                wire::DeltaContent::Parts { thought, text } => {
+                    !thought.is_empty() || !text.is_empty()
+                }
+            };
+            let has_calls = delta.tool_calls.is_some_and(|calls| !calls.is_empty());
+            return match has_text || has_calls {
+                true => Err(out_of_order("output after the finish reason")),
+                false => Ok(()),
+            };
+        }
         self.read_thinking(&delta, out);
         let audio = delta.audio.unwrap_or_default();
         self.audio.add(&audio);
@@ -162,6 +176,7 @@ impl ChatCandidate {
         if let Some(word) = choice.finish_reason {
             self.finish(&word, out);
         }
+        Ok(())
     }
 
     /// Reads thinking from the most detailed of the extension fields.
@@ -192,8 +207,15 @@ impl ChatCandidate {
                 continue;
             };
             let canon::PartKind::Thought(thought) = &part.kind else { continue };
-            if thought.redacted {
-                self.close_text(out);
+            // A signature that comes after the thought and within the text does not end the text:
+            // its citations are still to come.
+            let is_late = thought.text.is_empty()
+                && part.signature.is_some()
+                && matches!(self.open, Some((ChatTextKind::Text | ChatTextKind::Refusal, _)));
+            if thought.redacted || is_late {
+                if !is_late {
+                    self.close_text(out);
+                }
                 let place = self.next_place();
                 let signature = part.signature.clone();
                 let whole = canon::Part { signature: None, ..part };
@@ -299,10 +321,7 @@ impl ChatCandidate {
             });
         }
         self.ended = true;
-        let mut why = wire::read_finish_reason(word);
-        if why == FinishReason::Stop && !self.calls.is_empty() {
-            why = FinishReason::ToolCalls;
-        }
+        let why = endings::read_turn(ORIGIN, word, !self.calls.is_empty());
         let finish = Finish::new(why, RawReason::new(ORIGIN, word));
         out.push(Event::Finish { candidate: self.index, finish });
     }

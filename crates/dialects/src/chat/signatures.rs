@@ -74,6 +74,8 @@ fn unpack(signature: &Signature) -> (&str, Option<&str>, &str) {
 /// Reads one entry of the list. `None` for an unknown entry type.
 pub(super) fn read_detail(detail: &Value, author: DetailsAuthor) -> Option<Part> {
     let text = |name: &str| detail.get(name).and_then(Value::as_str);
+    // Streams open with an empty signature, which is none.
+    let token = |name: &str| text(name).filter(|token| !token.is_empty());
     let format = text("format");
     let origin = if author == DetailsAuthor::Provider { ORIGIN } else { origin_of(format) };
     let signature = |token: &str| match origin {
@@ -86,7 +88,7 @@ pub(super) fn read_detail(detail: &Value, author: DetailsAuthor) -> Option<Part>
         "reasoning.text" => {
             let thought =
                 Thought { text: text("text").unwrap_or_default().to_owned(), redacted: false };
-            Part::new(PartKind::Thought(thought)).with_signature(text("signature").map(signature))
+            Part::new(PartKind::Thought(thought)).with_signature(token("signature").map(signature))
         }
         "reasoning.summary" => {
             let thought =
@@ -95,7 +97,7 @@ pub(super) fn read_detail(detail: &Value, author: DetailsAuthor) -> Option<Part>
         }
         "reasoning.encrypted" => {
             let thought = Thought { text: String::new(), redacted: true };
-            Part::new(PartKind::Thought(thought)).with_signature(text("data").map(signature))
+            Part::new(PartKind::Thought(thought)).with_signature(token("data").map(signature))
         }
         _ => return None,
     };

@@ -5,7 +5,7 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
 
-use canon::{FinishReason, ServiceTier, Usage, WireFormat};
+use canon::{ServiceTier, Usage, WireFormat};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -286,31 +286,6 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         .set("prompt_tokens_details", prompt)
         .set("completion_tokens_details", completion)
         .into()
-}
-
-/// Reads a `finish_reason`.
-pub(super) fn read_finish_reason(word: &str) -> FinishReason {
-    match word {
-        "stop" => FinishReason::Stop,
-        "length" => FinishReason::Length,
-        "tool_calls" | "function_call" => FinishReason::ToolCalls,
-        "content_filter" => FinishReason::ContentFilter,
-        _ => FinishReason::Other,
-    }
-}
-
-/// Returns the `finish_reason`.
-pub(super) const fn write_finish_reason(why: FinishReason) -> &'static str {
-    match why {
-        FinishReason::Stop
-        | FinishReason::StopSequence
-        | FinishReason::Paused
-        | FinishReason::Malformed
-        | FinishReason::Other => "stop",
-        FinishReason::Length => "length",
-        FinishReason::ToolCalls => "tool_calls",
-        FinishReason::ContentFilter | FinishReason::PromptBlocked => "content_filter",
-    }
 }
 
 /// Reads a `service_tier`.

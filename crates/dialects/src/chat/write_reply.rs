@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
 use super::{audio, signatures, wire, write_request};
+use crate::endings;
 use crate::fields::{ObjectWriter, note_citation, note_foreign_fields, note_stop_text, number};
 use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, signed_span};
@@ -52,21 +53,19 @@ fn choice(candidate: ReplyCandidate, chat: &canon::ChatRequest, losses: &mut Los
         .set("index", index)
         .set("message", message.into_message().with_extras(&rest, ORIGIN))
         .set("logprobs", logprobs)
-        .set("finish_reason", finish_reason(finish.as_ref()))
+        .set("finish_reason", finish_reason(finish.as_ref(), losses))
         .with_extras(&extras, ORIGIN)
         .into()
 }
 
-/// Returns the `finish_reason`. An unknown reason keeps the provider's word if the provider speaks
-/// chat.
-pub(super) fn finish_reason(finish: Option<&Finish>) -> Value {
-    match finish {
-        None => Value::Null,
-        Some(Finish { reason: FinishReason::Other, raw, .. }) => Value::from(
-            raw.for_format(ORIGIN).unwrap_or(wire::write_finish_reason(FinishReason::Other)),
-        ),
-        Some(finish) => Value::from(wire::write_finish_reason(finish.reason)),
-    }
+/// Returns the `finish_reason`. A reason that this format cannot express keeps the provider's word
+/// if the provider speaks chat.
+pub(super) fn finish_reason(finish: Option<&Finish>, losses: &mut Losses) -> Value {
+    let Some(Finish { reason, raw, stop_sequence: _ }) = finish else { return Value::Null };
+    let own = matches!(reason, FinishReason::Other | FinishReason::Malformed)
+        .then(|| raw.for_format(ORIGIN))
+        .flatten();
+    Value::from(own.unwrap_or_else(|| endings::write_or_truncated(ORIGIN, *reason, losses)))
 }
 
 /// Collects the parts of a message. This format has one text per message, not a list.

@@ -449,7 +449,7 @@ impl StreamWriter for ChatStreamWriter {
                 self.begin(candidate, out);
                 self.write_text_signatures(candidate, out);
                 note_stop_text(Some(&finish), ORIGIN, &mut self.losses);
-                let word = write_reply::finish_reason(Some(&finish)).to_string();
+                let word = write_reply::finish_reason(Some(&finish), &mut self.losses).to_string();
                 self.raw_delta(candidate, "{}", None, &word, out);
             }
             Event::Error(fault) => {

@@ -130,8 +130,10 @@ pub(super) fn read(body: &[u8]) -> Result<ImageReply, ApiError> {
             }
         }
         let finish = candidate.finish;
-        let filtered =
-            finish.as_ref().is_some_and(|finish| finish.reason == FinishReason::ContentFilter);
+        let filtered = finish.as_ref().is_some_and(|finish| {
+            matches!(finish.reason, FinishReason::ContentFilter | FinishReason::PromptBlocked)
+                && finish.raw.for_format(canon::WireFormat::Native) != Some("NO_IMAGE")
+        });
         let excerpt: String = text.trim().chars().take(300).collect();
         made.push(match picture {
             Some(source) => GeneratedImage::Image { source, revised: None, size: None },

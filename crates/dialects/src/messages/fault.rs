@@ -51,7 +51,9 @@ pub(super) fn read_object(error: &Value) -> ApiError {
 /// Returns the status that an error means: an account without credit answers 400, although the
 /// caller's request is correct.
 fn effective_status(status: u16, words: &UpstreamError) -> u16 {
-    if status == 400 && words.message.contains("credit balance is too low") { 402 } else { status }
+    let out_of_credit = words.message.contains("credit balance is too low")
+        || words.message.contains("reached your specified API usage limits");
+    if status == 400 && out_of_credit { 402 } else { status }
 }
 
 fn read_words(error: &Value) -> UpstreamError {
@@ -63,9 +65,13 @@ fn read_words(error: &Value) -> UpstreamError {
     let too_long = message.starts_with("prompt is too long")
         || message.contains("exceed context limit")
         || message.contains("maximum context length");
+    let blocked = message.contains("blocked by content filtering policy");
     let details = error.get("details").and_then(|details| details.get("error_code"));
-    let code = match details.and_then(Value::as_str) {
+    // Imitations of this format put the code of the chat format into the error object.
+    let code = details.or_else(|| error.get("code"));
+    let code = match code.and_then(Value::as_str) {
         _ if too_long => "context_length_exceeded",
+        _ if blocked => "content_policy_violation",
         Some(code) => code,
         None => "",
     };

@@ -93,6 +93,10 @@ impl Dialect for MessagesDialect {
         Box::new(write_stream::MessagesStreamWriter::new(chat, stamp))
     }
 
+    fn answers_blocked_prompts(&self) -> bool {
+        true
+    }
+
     fn read_error(&self, status: u16, body: &[u8]) -> ApiError {
         fault::read(status, body)
     }

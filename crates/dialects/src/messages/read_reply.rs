@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::names::ORIGIN;
 use super::signatures::BlockAuthor;
 use super::{fault, read_blocks, wire};
+use crate::endings;
 use crate::fields::{JsonPath, ObjectReader};
 use crate::service_tier::USAGE_EXTRA;
 
@@ -63,7 +64,8 @@ fn message(mut fields: ObjectReader<'_>) -> Result<ChatReply, ApiError> {
 
 /// Reads the end of a reply.
 pub(super) fn finish(word: &str, stop: Option<String>) -> Finish {
-    Finish { reason: wire::read_why(word), raw: RawReason::new(ORIGIN, word), stop_sequence: stop }
+    let reason = endings::read(ORIGIN, word);
+    Finish { reason, raw: RawReason::new(ORIGIN, word), stop_sequence: stop }
 }
 
 fn unreadable(why: &str) -> ApiError {

@@ -13,6 +13,7 @@ use super::signatures::{self, BlockAuthor};
 use super::{fault, read_blocks, read_reply, tool_names, wire};
 use crate::fields::JsonPath;
 use crate::service_tier::USAGE_EXTRA;
+use crate::sse::{not_json, out_of_order};
 use crate::{StreamFrame, StreamReader};
 
 /// Reads the events of a messages stream.
@@ -63,7 +64,7 @@ impl StreamReader for MessagesStreamReader {
         }
         let text = frame.text();
         let event: wire::MessagesEvent<'_> =
-            serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
+            serde_json::from_str(&text).map_err(|e| not_json(&e))?;
         let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
         match event.r#type.as_deref().or_else(named).unwrap_or_default() {
             "message_start" => self.start(&event, out),
@@ -98,11 +99,6 @@ impl StreamReader for MessagesStreamReader {
     fn is_done(&self) -> bool {
         self.done
     }
-}
-
-fn unreadable(error: &serde_json::Error) -> ApiError {
-    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
-        .with_log_note(format!("unreadable messages event: {error}"))
 }
 
 fn value(raw: Option<&RawValue>) -> Value {
@@ -187,7 +183,7 @@ impl MessagesStreamReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
         if self.ended {
-            return Ok(());
+            return Err(out_of_order("a content block after the stop reason"));
         }
         let index = event.index.unwrap_or(0);
         // Ends a block that never stopped and whose index is reused now.
@@ -244,11 +240,14 @@ impl MessagesStreamReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
         let index = event.index.unwrap_or(0);
+        let Some(delta) = &event.delta else { return Ok(()) };
+        let kind = delta.r#type.as_deref().unwrap_or_default();
+        if !self.open.iter().any(|open| open.index == index) {
+            self.open_without_start(index, kind, out)?;
+        }
         let Some(open) = self.open.iter_mut().find(|open| open.index == index) else {
             return Ok(());
         };
-        let Some(delta) = &event.delta else { return Ok(()) };
-        let kind = delta.r#type.as_deref().unwrap_or_default();
         let owned = |text: &Option<std::borrow::Cow<'_, str>>| {
             text.as_deref().unwrap_or_default().to_owned()
         };
@@ -286,6 +285,33 @@ impl MessagesStreamReader {
                 extras(*slot, fields, out);
             }
         }
+        Ok(())
+    }
+
+    /// Opens the block of a delta that came without its `content_block_start`. Only the blocks whose
+    /// start says nothing else can be repaired.
+    fn open_without_start(
+        &mut self,
+        index: u32,
+        kind: &str,
+        out: &mut Vec<Event>,
+    ) -> Result<(), ApiError> {
+        let opening = match kind {
+            "text_delta" | "citations_delta" => PartStart::Text,
+            "thinking_delta" | "signature_delta" => PartStart::Thought,
+            _ => return Err(out_of_order("a delta of a block that never started")),
+        };
+        if self.ended {
+            return Err(out_of_order("a delta after the stop reason"));
+        }
+        self.begin(out);
+        let slot = self.slot();
+        let block = match opening {
+            PartStart::Thought => BlockState::Thought { slot, signature: String::new() },
+            _ => BlockState::Text { slot, length: 0, citations: Vec::new() },
+        };
+        out.push(Event::PartStart(PartIndex::first(slot), opening));
+        self.open.push(OpenBlock { index, block });
         Ok(())
     }
 

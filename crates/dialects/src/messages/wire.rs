@@ -3,7 +3,7 @@
 //! Stream events are parsed into borrowed structs, because there is one per token. Whole requests
 //! and replies are read field by field, so that unknown fields are kept.
 
-use canon::{CacheBreakpoint, ExtraFields, FinishReason, Losses, ServiceTier, Usage, WireFormat};
+use canon::{CacheBreakpoint, ExtraFields, Losses, ServiceTier, Usage, WireFormat};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -310,31 +310,6 @@ pub(super) fn write_usage(usage: &Usage, other_fields: Option<&Value>, whole: bo
         }
     }
     Value::Object(object)
-}
-
-/// Reads a stop reason, <https://docs.anthropic.com/en/api/handling-stop-reasons>.
-pub(super) fn read_why(word: &str) -> FinishReason {
-    match word {
-        "end_turn" => FinishReason::Stop,
-        "stop_sequence" => FinishReason::StopSequence,
-        "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
-        "tool_use" => FinishReason::ToolCalls,
-        "pause_turn" => FinishReason::Paused,
-        "refusal" => FinishReason::ContentFilter,
-        _ => FinishReason::Other,
-    }
-}
-
-/// Returns the stop reason to write.
-pub(super) const fn write_why(why: FinishReason) -> &'static str {
-    match why {
-        FinishReason::Stop | FinishReason::Malformed | FinishReason::Other => "end_turn",
-        FinishReason::StopSequence => "stop_sequence",
-        FinishReason::Length => "max_tokens",
-        FinishReason::ToolCalls => "tool_use",
-        FinishReason::ContentFilter | FinishReason::PromptBlocked => "refusal",
-        FinishReason::Paused => "pause_turn",
-    }
 }
 
 /// Reads a service tier, <https://docs.anthropic.com/en/api/service-tiers>.

@@ -10,6 +10,7 @@ use super::names::ORIGIN;
 use super::wire;
 use super::write_reply_blocks::ReplyBlocks;
 use crate::ReplyStamp;
+use crate::endings;
 use crate::fields::ObjectWriter;
 use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
 
@@ -74,11 +75,9 @@ pub(super) fn finish_words(
     };
     let why =
         if refused && *why == FinishReason::Stop { &FinishReason::ContentFilter } else { why };
-    let word = raw.for_format(ORIGIN).unwrap_or(wire::write_why(*why));
-    losses.add_if(
-        *why == FinishReason::Malformed,
-        "finish",
-        "the messages format has no stop reason for malformed output",
-    );
+    let word = match raw.for_format(ORIGIN) {
+        Some(own) => own,
+        None => endings::write_or_truncated(ORIGIN, *why, losses),
+    };
     (Value::from(word), stop.as_deref().map_or(Value::Null, Value::from))
 }

@@ -45,11 +45,20 @@ fn read_error(status: u16, error: &Value) -> ApiError {
     // The provider reports a refused key, an account without funds and an unsupported location as
     // 400. The caller cannot fix any of them, so they count as the gateway's fault.
     let is_gateway_fault = words.code == "API_KEY_INVALID" || words.kind == "FAILED_PRECONDITION";
-    let status = if status == 400 && is_gateway_fault { 403 } else { status };
     if words.message.starts_with(CACHE_NOT_FOUND) {
         let words = UpstreamError { param: Some("cachedContent".to_owned()), ..words };
         return map_upstream_error(404, Some(words));
     }
+    // The same words describe a rate limit and an account without credit. Only the first one names
+    // the quota or the time after which it is lifted.
+    let out_of_credit = words.message.contains("exceeded your current quota")
+        && detail(error, "RetryInfo").is_none()
+        && detail(error, "QuotaFailure").is_none();
+    let status = match status {
+        400 if is_gateway_fault => 403,
+        429 if out_of_credit => 402,
+        status => status,
+    };
     let fault = map_upstream_error(status, Some(words));
     match retry_delay(error) {
         Some(wait) => fault.with_retry_after(wait),

@@ -60,6 +60,31 @@ pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
     citations
 }
 
+/// Distributes citations of a text over the parts that it was split into, given by their lengths in
+/// characters. A citation belongs to the part in which it starts; one without a position to the
+/// last part.
+pub(super) fn split(citations: Vec<Citation>, lengths: &[usize]) -> Vec<Vec<Citation>> {
+    let mut all: Vec<Vec<Citation>> = lengths.iter().map(|_| Vec::new()).collect();
+    for mut citation in citations {
+        let (mut at, mut begin) = (lengths.len().saturating_sub(1), 0);
+        if let Some((start, end)) = citation.span {
+            let mut sum = 0;
+            for (index, length) in lengths.iter().enumerate() {
+                (at, begin) = (index, sum);
+                sum += length;
+                if start < sum {
+                    break;
+                }
+            }
+            citation.span = Some((start - begin, end.min(sum) - begin));
+        }
+        if let Some(list) = all.get_mut(at) {
+            list.push(citation);
+        }
+    }
+    all
+}
+
 /// Returns address and title of a source of any kind.
 fn source(chunk: &Value) -> Option<(String, Option<String>)> {
     let inner = ["web", "maps", "retrievedContext", "image"].iter().find_map(|k| chunk.get(k))?;

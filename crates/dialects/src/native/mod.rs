@@ -109,6 +109,10 @@ impl Dialect for NativeDialect {
         Box::new(write_stream::NativeStreamWriter::new(chat, stamp))
     }
 
+    fn answers_blocked_prompts(&self) -> bool {
+        true
+    }
+
     fn read_error(&self, status: u16, body: &[u8]) -> ApiError {
         fault::read(status, body)
     }

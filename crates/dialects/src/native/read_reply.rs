@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::names::ORIGIN;
 use super::proto_json::fields;
 use super::{fault, grounding, proto_json, read_part, timestamp, wire};
+use crate::endings;
 use crate::fields::{JsonPath, ObjectReader};
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
@@ -103,11 +104,10 @@ fn candidate(value: Value, at: usize, id: Option<&str>) -> Result<(ReplyCandidat
         }
     }
     let finish = side.finish.as_ref().map(|word| {
-        Finish::new(wire::read_why(word, calls > 0), RawReason::new(ORIGIN, word.as_str()))
+        let reason = endings::read_turn(ORIGIN, word, calls > 0);
+        Finish::new(reason, RawReason::new(ORIGIN, word.as_str()))
     });
-    if let Some(PartKind::Text { text, citations }) = cited_text(&mut parts) {
-        *citations = grounding::citations(&side.grounding, &side.cited, text);
-    }
+    cite(&mut parts, &side);
     parts.extend(
         grounding::search(&side.grounding).map(|found| Part::new(PartKind::WebSearch(found))),
     );
@@ -187,14 +187,31 @@ fn push_merged(parts: &mut Vec<Part>, part: Part) {
     parts.push(part);
 }
 
-/// Returns the text that source positions refer to: the last part, not counting empty parts that
-/// carry a signature.
-fn cited_text(parts: &mut [Part]) -> Option<&mut PartKind> {
-    let last = parts
-        .iter_mut()
-        .rev()
-        .find(|part| !matches!(&part.kind, PartKind::Text { text, .. } if text.is_empty()))?;
-    matches!(last.kind, PartKind::Text { .. }).then_some(&mut last.kind)
+/// Adds the sources to the text that they refer to: the last part, not counting empty parts that
+/// carry a signature. A stream splits the last piece off that text if it has the signature.
+fn cite(parts: &mut [Part], side: &NativeCandidateFields) {
+    let is_empty =
+        |part: &Part| matches!(&part.kind, PartKind::Text { text, .. } if text.is_empty());
+    let Some(last) = parts.iter().rposition(|part| !is_empty(part)) else { return };
+    let plain = |part: &Part| part.signature.is_none() && part.extras.is_empty();
+    let text = |at: usize| match parts.get(at).map(|part| &part.kind) {
+        Some(PartKind::Text { text, .. }) => Some(text.as_str()),
+        _ => None,
+    };
+    let Some(end) = text(last) else { return };
+    let before = last.checked_sub(1).filter(|at| {
+        parts.get(last).is_some_and(|part| !plain(part)) && parts.get(*at).is_some_and(plain)
+    });
+    let first = before.filter(|at| text(*at).is_some()).unwrap_or(last);
+    let start = if first == last { "" } else { text(first).unwrap_or_default() };
+    let citations = grounding::citations(&side.grounding, &side.cited, &format!("{start}{end}"));
+    let lengths = [start.chars().count(), end.chars().count()];
+    let lists = grounding::split(citations, if first == last { &lengths[1..] } else { &lengths });
+    for (part, list) in parts.iter_mut().skip(first).zip(lists) {
+        if let PartKind::Text { citations, .. } = &mut part.kind {
+            *citations = list;
+        }
+    }
 }
 
 /// Reads the log probabilities of the tokens.

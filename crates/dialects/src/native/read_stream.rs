@@ -15,6 +15,7 @@ use super::partial_call::{self, CallStep, PartialCall};
 use super::proto_json::fields;
 use super::read_reply::{self, NativeCandidateFields, NativeReplyHeader};
 use super::{fault, grounding, proto_json, read_part, signatures, wire};
+use crate::endings;
 use crate::fields::JsonPath;
 use crate::{StreamFrame, StreamReader};
 
@@ -49,6 +50,9 @@ struct CandidateState {
     index: u32,
     slots: u32,
     open: Option<OpenPart>,
+    /// The slot of the text before the open one, which has only its last piece because of a
+    /// signature, and its length in characters.
+    front: Option<(u32, usize)>,
     /// The open text so far, to compute the positions of its sources.
     text: String,
     calls: u32,
@@ -154,6 +158,7 @@ impl NativeStreamReader {
                 index,
                 slots: 0,
                 open: None,
+                front: None,
                 text: String::new(),
                 calls: 0,
                 partial: None,
@@ -354,9 +359,14 @@ impl CandidateState {
     fn end(&mut self, word: &str, id: Option<&str>, out: &mut Vec<Event>) -> u64 {
         self.flush(id, out);
         if let Some(OpenPart { say: TextKind::Text, slot, .. }) = &self.open {
-            let place = self.place(*slot);
-            for citation in grounding::citations(&self.grounding, &self.cited, &self.text) {
-                out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
+            let found = grounding::citations(&self.grounding, &self.cited, &self.text);
+            let front = self.front.map_or(0, |(_, length)| length);
+            let lengths = [front, self.text.chars().count() - front];
+            let slots = self.front.map(|(slot, _)| slot).into_iter().chain([*slot]);
+            let lengths = if self.front.is_some() { &lengths[..] } else { &lengths[1..] };
+            for (slot, list) in slots.zip(grounding::split(found, lengths)) {
+                let cited = list.into_iter().map(PartDelta::Citation);
+                out.extend(cited.map(|citation| Event::PartDelta(self.place(slot), citation)));
             }
         }
         if let Some(found) = grounding::search(&self.grounding) {
@@ -372,7 +382,7 @@ impl CandidateState {
             }
         }
         self.ended = true;
-        let why = wire::read_why(word, self.calls > 0);
+        let why = endings::read_turn(ORIGIN, word, self.calls > 0);
         let finish = Finish::new(why, RawReason::new(ORIGIN, word));
         out.push(Event::Finish { candidate: self.index, finish });
         searches
@@ -387,7 +397,15 @@ impl CandidateState {
         {
             return self.place(open.slot);
         }
-        self.close(out);
+        match &self.open {
+            // Stays open, because its sources are still to come.
+            Some(OpenPart { say: TextKind::Text, slot, grows: true })
+                if say == TextKind::Text && self.front.is_none() =>
+            {
+                self.front = Some((*slot, self.text.chars().count()));
+            }
+            Some(_) | None => self.close(out),
+        }
         let place = self.next();
         self.open = Some(OpenPart { say, slot: place.slot, grows: plain });
         let opening = match say {
@@ -399,6 +417,9 @@ impl CandidateState {
     }
 
     fn close(&mut self, out: &mut Vec<Event>) {
+        if let Some((slot, _)) = self.front.take() {
+            out.push(Event::PartEnd(self.place(slot)));
+        }
         if let Some(open) = self.open.take() {
             out.push(Event::PartEnd(self.place(open.slot)));
         }

@@ -1,6 +1,6 @@
 //! Enum values, token counts, paths and made-up call ids of the native format.
 
-use canon::{EffortLevel, FinishReason, Losses, Modality, ServiceTier, Usage};
+use canon::{EffortLevel, Losses, Modality, ServiceTier, Usage};
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 use serde_json::Value;
@@ -265,47 +265,6 @@ impl SetIfAbsent for ObjectWriter {
             map.insert(name.to_owned(), Value::from(value));
         }
         map.into_iter().fold(Self::new(), |object, (name, value)| object.set(&name, value))
-    }
-}
-
-/// Reads a finish reason, <https://ai.google.dev/api/generate-content#FinishReason>. A reply with
-/// calls ends with the same reason as a text.
-pub(super) fn read_why(word: &str, calls: bool) -> FinishReason {
-    match word {
-        "STOP" if calls => FinishReason::ToolCalls,
-        "STOP" => FinishReason::Stop,
-        "MAX_TOKENS" => FinishReason::Length,
-        "SAFETY"
-        | "RECITATION"
-        | "LANGUAGE"
-        | "BLOCKLIST"
-        | "PROHIBITED_CONTENT"
-        | "SPII"
-        | "IMAGE_SAFETY"
-        | "IMAGE_PROHIBITED_CONTENT"
-        | "IMAGE_RECITATION"
-        | "NO_IMAGE"
-        | "MODEL_ARMOR" => FinishReason::ContentFilter,
-        "MALFORMED_FUNCTION_CALL"
-        | "UNEXPECTED_TOOL_CALL"
-        | "MALFORMED_RESPONSE"
-        | "MISSING_THOUGHT_SIGNATURE" => FinishReason::Malformed,
-        "CONTINUATION" | "TOO_MANY_TOOL_CALLS" => FinishReason::Paused,
-        _ => FinishReason::Other,
-    }
-}
-
-/// Returns the finish reason to write.
-pub(super) const fn write_why(why: FinishReason) -> &'static str {
-    match why {
-        FinishReason::Stop
-        | FinishReason::StopSequence
-        | FinishReason::ToolCalls
-        | FinishReason::Paused => "STOP",
-        FinishReason::Length => "MAX_TOKENS",
-        FinishReason::ContentFilter | FinishReason::PromptBlocked => "SAFETY",
-        FinishReason::Malformed => "MALFORMED_FUNCTION_CALL",
-        FinishReason::Other => "OTHER",
     }
 }
 

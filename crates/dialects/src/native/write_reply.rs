@@ -9,7 +9,9 @@ use serde_json::Value;
 use super::names::ORIGIN;
 use super::{grounding, proto_json, signatures, timestamp, wire, write_part};
 use crate::ReplyStamp;
+use crate::endings;
 use crate::fields::{ObjectWriter, note_stop_text, number};
+use crate::prompt_blocks;
 use crate::service_tier;
 
 /// Writes a reply to the caller of `chat`.
@@ -71,7 +73,12 @@ fn block_reason(candidate: &ReplyCandidate) -> Option<String> {
 
 /// Returns the block reason to write.
 pub(super) fn block_word(finish: &Finish) -> String {
-    finish.raw.for_format(ORIGIN).unwrap_or("OTHER").to_owned()
+    let Finish { raw, .. } = finish;
+    let translated = || {
+        let code = canon::WireFormat::ALL.iter().find_map(|format| raw.for_format(*format));
+        code.and_then(prompt_blocks::block_reason).unwrap_or(prompt_blocks::OTHER_BLOCK)
+    };
+    raw.for_format(ORIGIN).unwrap_or_else(translated).to_owned()
 }
 
 fn write_candidate(
@@ -143,7 +150,7 @@ pub(super) fn finish_word(
     }
     match raw.for_format(ORIGIN) {
         Some(own) if *why != FinishReason::PromptBlocked => Some(own.to_owned()),
-        _ => Some(wire::write_why(*why).to_owned()),
+        _ => Some(endings::write_or_truncated(ORIGIN, *why, losses).to_owned()),
     }
 }
 

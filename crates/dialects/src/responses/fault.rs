@@ -10,6 +10,7 @@ use super::response_object::{self, ResponseEcho, ResponseState};
 use super::sse::write_event;
 use crate::Dialect as _;
 use crate::fields::ObjectWriter;
+use crate::prompt_blocks;
 use crate::upstream_error::{UpstreamError, map_upstream_error};
 
 /// Reads the error of a failed response or of an `error` event, nested or flat.
@@ -43,11 +44,11 @@ fn status_of(code: &str, kind: &str) -> u16 {
         ("insufficient_quota", _) | (_, "insufficient_quota") => 402,
         ("invalid_api_key", _) | (_, "authentication_error") => 401,
         ("model_not_found", _) => 404,
-        ("context_length_exceeded" | "invalid_prompt", _) | (_, "invalid_request_error") => 400,
+        ("context_length_exceeded", _) | (_, "invalid_request_error") => 400,
         ("data_residency_mismatch", _) => 403,
         ("vector_store_timeout" | "timeout", _) => 504,
         ("server_is_overloaded" | "slow_down" | "overloaded", _) => 529,
-        (code, _) if code.ends_with("policy") || code.contains("policy_violation") => 400,
+        (code, _) if prompt_blocks::block_reason(code).is_some() => 400,
         // All image error codes are about the caller's image.
         (code, _) if code.contains("image") => 400,
         _ => 503,
@@ -106,7 +107,8 @@ mod tests {
             ("server_error", ErrorKind::Unavailable),
             ("rate_limit_exceeded", ErrorKind::RateLimited),
             ("insufficient_quota", ErrorKind::Unavailable),
-            ("invalid_prompt", ErrorKind::InvalidRequest),
+            ("invalid_prompt", ErrorKind::ContentPolicy),
+            ("content_filter", ErrorKind::ContentPolicy),
             ("context_length_exceeded", ErrorKind::ContextTooLong),
             ("bio_policy", ErrorKind::ContentPolicy),
             ("image_content_policy_violation", ErrorKind::ContentPolicy),

@@ -10,6 +10,7 @@ use super::names::ORIGIN;
 use super::read_items::{ItemReader, ResponseItem};
 use super::signatures::ItemSender;
 use super::{fault, wire};
+use crate::endings;
 use crate::fields::{JsonPath, ObjectReader};
 
 /// Fields that repeat the request, or that are read elsewhere.
@@ -158,7 +159,7 @@ fn read_finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Fi
         // The prefix keeps an unknown status apart from the reasons above.
         Some(other) => format!("status:{other}"),
     };
-    Ok(Some(Finish::new(wire::read_finish_reason(&word), RawReason::new(ORIGIN, word))))
+    Ok(Some(Finish::new(endings::read(ORIGIN, &word), RawReason::new(ORIGIN, word))))
 }
 
 /// Sets the finish reason for a response with tool calls. This format has no word for it.

@@ -18,6 +18,7 @@ use super::read_reply::{ResponseFields, parts_of, with_tool_calls};
 use super::signatures::ItemSender;
 use super::{fault, tool_names, wire};
 use crate::fields::JsonPath;
+use crate::sse::{not_json, out_of_order};
 use crate::{StreamFrame, StreamReader};
 
 /// Stream reader.
@@ -28,11 +29,15 @@ pub(super) struct ResponsesStreamReader {
     slots: u32,
     calls: bool,
     items: Vec<StreamedItem>,
+    /// Items with arguments of a call that never started.
+    orphans: Vec<u32>,
 }
 
 /// An item, by its output index.
 struct StreamedItem {
     index: u32,
+    /// Id, for servers that leave out the output index.
+    id: Option<String>,
     parts: Vec<StreamedPart>,
     done: bool,
 }
@@ -42,8 +47,8 @@ struct StreamedPart {
     slot: u32,
     /// Index inside the item.
     at: u32,
-    /// Bytes of text forwarded so far.
-    forwarded_bytes: usize,
+    /// Text forwarded so far.
+    forwarded: String,
     citations: usize,
     logprobs: usize,
     /// The current summary part, to detect the start of the next one.
@@ -77,7 +82,9 @@ impl StreamReader for ResponsesStreamReader {
             }
             _ => {}
         }
-        let Some(index) = piece.output_index else { return Ok(()) };
+        let Some(index) = piece.output_index.or_else(|| self.guess_index(kind, &piece)) else {
+            return Ok(());
+        };
         if self.items.iter().any(|item| item.index == index && item.done) {
             return Ok(());
         }
@@ -126,8 +133,10 @@ impl StreamReader for ResponsesStreamReader {
                 );
             }
             "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
-                if let Some(place) = self.place(index, 0) {
-                    self.grow(index, place, piece.text(), out);
+                match self.place(index, 0) {
+                    Some(place) => self.grow(index, place, piece.text(), out),
+                    // The whole item may still come.
+                    None => self.orphans.push(index),
                 }
             }
             _ => {}
@@ -148,11 +157,6 @@ impl StreamReader for ResponsesStreamReader {
     }
 }
 
-fn not_json(error: &serde_json::Error) -> ApiError {
-    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
-        .with_log_note(format!("unreadable responses event: {error}"))
-}
-
 fn parse_raw(raw: Option<&RawValue>) -> Value {
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
@@ -164,6 +168,32 @@ impl ResponsesStreamReader {
         #[expect(clippy::cast_possible_truncation, reason = "seconds, at times with a fraction")]
         let created = response.get("created_at").and_then(Value::as_f64).map(|at| at as i64);
         out.push(Event::Start { id: text("id"), model: text("model"), created });
+    }
+
+    /// Returns the output index of an event that lacks it: that of the named item, or of the last
+    /// one. llama.cpp sends no output index
+    /// (<https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md>).
+    fn guess_index(&mut self, kind: &str, piece: &wire::ResponsesEvent<'_>) -> Option<u32> {
+        let is_item = matches!(kind, "response.output_item.added" | "response.output_item.done");
+        let is_delta = kind.ends_with(".delta") || kind.ends_with(".annotation.added");
+        if !is_item && !is_delta {
+            return None;
+        }
+        let item = parse_raw(piece.item);
+        let named = piece.item_id.as_deref().or_else(|| item.get("id").and_then(Value::as_str));
+        let known = self.items.iter().find(|item| named.is_some() && item.id.as_deref() == named);
+        if let Some(item) = known {
+            return Some(item.index);
+        }
+        let last = self.items.last().filter(|item| !item.done && item.id.is_none());
+        let next = || self.items.iter().map(|item| item.index + 1).max().unwrap_or(0);
+        let index = match last {
+            Some(last) if kind != "response.output_item.added" => last.index,
+            _ => next(),
+        };
+        let id = named.map(str::to_owned);
+        self.entry(index).id = id;
+        Some(index)
     }
 
     /// Opens a tool call at once, because its name is known. Other items are opened with their
@@ -189,7 +219,7 @@ impl ResponsesStreamReader {
     /// Returns the item with that index. Adds it if it is new.
     fn entry(&mut self, index: u32) -> &mut StreamedItem {
         let at = self.items.iter().position(|item| item.index == index).unwrap_or_else(|| {
-            self.items.push(StreamedItem { index, parts: Vec::new(), done: false });
+            self.items.push(StreamedItem { index, id: None, parts: Vec::new(), done: false });
             self.items.len() - 1
         });
         #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
@@ -216,8 +246,14 @@ impl ResponsesStreamReader {
         }
         let slot = self.slots;
         self.slots += 1;
-        let part_state =
-            StreamedPart { slot, at, forwarded_bytes: 0, citations: 0, logprobs: 0, summary: None };
+        let part_state = StreamedPart {
+            slot,
+            at,
+            forwarded: String::new(),
+            citations: 0,
+            logprobs: 0,
+            summary: None,
+        };
         self.entry(index).parts.push(part_state);
         let place = PartIndex::first(slot);
         out.push(Event::PartStart(place, opening));
@@ -243,7 +279,7 @@ impl ResponsesStreamReader {
         if text.is_empty() {
             return;
         }
-        self.update_part(index, place, |part_state| part_state.forwarded_bytes += text.len());
+        self.update_part(index, place, |part_state| part_state.forwarded.push_str(&text));
         out.push(Event::PartDelta(place, PartDelta::Text(text)));
     }
 
@@ -274,6 +310,7 @@ impl ResponsesStreamReader {
         item: Value,
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
+        self.orphans.retain(|orphan| *orphan != index);
         let mut items = ItemReader::new(ItemSender::Provider);
         let item =
             items.read(item, &JsonPath::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
@@ -331,6 +368,9 @@ impl ResponsesStreamReader {
                 self.finish_item(index, item, out)?;
             }
         }
+        if !self.orphans.is_empty() {
+            return Err(out_of_order("arguments of a call that never started"));
+        }
         let left = self.items.iter_mut().flat_map(|item| item.parts.drain(..));
         out.extend(left.map(|part_state| Event::PartEnd(PartIndex::first(part_state.slot))));
         for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
@@ -363,7 +403,9 @@ fn add_missing(part_state: &StreamedPart, part: Part, out: &mut Vec<Event>) {
         | PartKind::WebSearch(_)
         | PartKind::Foreign { .. } => (String::new(), Vec::new()),
     };
-    if let Some(rest) = text.get(part_state.forwarded_bytes..).filter(|rest| !rest.is_empty()) {
+    // A text that differs from its deltas, for example in a character that was split between two of
+    // them, has been delivered already.
+    if let Some(rest) = text.strip_prefix(&*part_state.forwarded).filter(|rest| !rest.is_empty()) {
         out.push(Event::PartDelta(place, PartDelta::Text(rest.to_owned())));
     }
     for citation in citations.into_iter().skip(part_state.citations) {

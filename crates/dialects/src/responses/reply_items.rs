@@ -1,12 +1,13 @@
 //! Pieces of a response that whole replies and streams share: ids, calls, and the end.
 
-use canon::{Finish, FinishReason, ToolCall};
+use canon::{Finish, Losses, ToolCall};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::names::ORIGIN;
 use super::tool_names::{self, ToolNames};
 use crate::ReplyStamp;
+use crate::endings::{self, WrittenEnding};
 use crate::fields::ObjectWriter;
 
 /// End of a response: its status, and the reason if it is incomplete.
@@ -20,7 +21,7 @@ pub(super) struct ResponseEnd {
 }
 
 impl ResponseEnd {
-    pub(super) fn new(finish: Option<&Finish>) -> Self {
+    pub(super) fn new(finish: Option<&Finish>, losses: &mut Losses) -> Self {
         let incomplete = |reason: &str| Self {
             status: "incomplete",
             reason: Some(reason.to_owned()),
@@ -30,30 +31,22 @@ impl ResponseEnd {
         let Some(Finish { reason: why, raw, stop_sequence: _ }) = finish else {
             return Self { status: "incomplete", cut: true, ..Self::default() };
         };
-        match why {
-            FinishReason::Stop
-            | FinishReason::StopSequence
-            | FinishReason::ToolCalls
-            | FinishReason::Paused => Self { status: "completed", ..Self::default() },
-            FinishReason::Length => incomplete("max_output_tokens"),
-            // A blocked prompt is reported as filtered: clients retry a response that "failed".
-            FinishReason::ContentFilter | FinishReason::PromptBlocked => {
-                incomplete("content_filter")
-            }
-            FinishReason::Malformed => {
-                let message = "the model produced malformed output, please retry";
+        // A blocked prompt is reported as filtered: clients retry a response that "failed".
+        match (raw.for_format(ORIGIN), endings::write(ORIGIN, *why)) {
+            (Some("cancelled"), _) => Self { status: "cancelled", ..Self::default() },
+            (_, WrittenEnding::Failed) => {
+                let message = "the model's turn failed, please retry";
                 let error = ObjectWriter::new().set("code", "server_error").set("message", message);
                 Self { status: "failed", error: Some(error.into()), ..Self::default() }
             }
-            FinishReason::Other => match raw.for_format(ORIGIN) {
-                None | Some("completed") => Self { status: "completed", ..Self::default() },
-                Some("cancelled") => Self { status: "cancelled", ..Self::default() },
-                Some(word) if word.starts_with("status:") => {
-                    Self { status: "completed", ..Self::default() }
-                }
-                Some("incomplete") => Self { status: "incomplete", cut: true, ..Self::default() },
-                Some(reason) => incomplete(reason),
-            },
+            (_, WrittenEnding::Word("completed")) => {
+                Self { status: "completed", ..Self::default() }
+            }
+            (Some("incomplete"), _) => Self { status: "incomplete", cut: true, ..Self::default() },
+            (Some(own), _) if !own.starts_with("status:") => incomplete(own),
+            (None | Some(_), WrittenEnding::Word(_) | WrittenEnding::Truncated(_)) => {
+                incomplete(endings::write_or_truncated(ORIGIN, *why, losses))
+            }
         }
     }
 }

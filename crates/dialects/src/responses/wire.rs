@@ -5,7 +5,7 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
-use canon::{FinishReason, ImageDetail, ServiceTier, ThinkingDisplay, Usage, WireFormat};
+use canon::{ImageDetail, ServiceTier, ThinkingDisplay, Usage, WireFormat};
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,6 +24,8 @@ pub(super) struct ResponsesEvent<'a> {
     pub(super) response: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) item: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "text::maybe")]
+    pub(super) item_id: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) output_index: Option<u32>,
     #[serde(default)]
@@ -180,16 +182,6 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         .set("output_tokens_details", ObjectWriter::new().set("reasoning_tokens", thinking))
         .set("total_tokens", usage.total())
         .into()
-}
-
-/// Reads a finish reason from `incomplete_details.reason` or the status.
-pub(super) fn read_finish_reason(word: &str) -> FinishReason {
-    match word {
-        "completed" => FinishReason::Stop,
-        "max_output_tokens" => FinishReason::Length,
-        "content_filter" => FinishReason::ContentFilter,
-        _ => FinishReason::Other,
-    }
 }
 
 /// Reads `reasoning.summary`. `None` for an unknown word.

@@ -38,7 +38,7 @@ pub(super) fn write(
     let ReplyCandidate { index: _, parts, finish, logprobs, extras } = candidate;
     service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
     note_stop_text(finish.as_ref(), ORIGIN, &mut losses);
-    let end = ResponseEnd::new(finish.as_ref());
+    let end = ResponseEnd::new(finish.as_ref(), &mut losses);
     let logprobs = if chat.sampling.logprobs.is_some() { logprobs } else { Vec::new() };
     let mut items = OutputWriter {
         names: ToolNames::new(&chat.tools),

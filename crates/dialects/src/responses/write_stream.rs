@@ -141,7 +141,8 @@ impl StreamWriter for ResponsesStreamWriter {
             Event::Finish { candidate: 0, finish } => {
                 self.begin(out);
                 note_stop_text(Some(&finish), ORIGIN, &mut self.losses);
-                self.items.finish_item(ResponseEnd::new(Some(&finish)).cut, out);
+                let end = ResponseEnd::new(Some(&finish), &mut self.losses);
+                self.items.finish_item(end.cut, out);
                 self.finish = Some(finish);
             }
             Event::Finish { .. } => {}
@@ -158,7 +159,7 @@ impl StreamWriter for ResponsesStreamWriter {
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
         if !self.failed {
             self.begin(out);
-            let end = ResponseEnd::new(self.finish.as_ref());
+            let end = ResponseEnd::new(self.finish.as_ref(), &mut self.losses);
             self.items.finish_item(end.cut, out);
             let output = std::mem::take(&mut self.items.output);
             let name = match end.status {

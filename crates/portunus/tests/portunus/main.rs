@@ -20,6 +20,7 @@ mod chat;
 mod cli;
 mod config;
 mod embeddings;
+mod endings;
 mod error_paths;
 mod faults;
 mod idempotency;
