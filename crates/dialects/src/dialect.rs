@@ -123,13 +123,9 @@ pub trait PassThrough {
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest;
     /// Meters a provider's whole reply. `Err` if it is not a reply of this format.
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError>;
-    /// Returns a provider's whole reply with values of a wrong type replaced on which official
-    /// clients fail; `None` if there are none.
-    fn repair_reply(&self, _body: &Bytes) -> Option<Bytes> {
-        None
-    }
     /// Returns a provider's whole reply with the fields that the format documents and with the
-    /// selected model. The provider's own bytes are kept apart from that.
+    /// selected model, and with counts that official clients can read. The provider's own bytes are
+    /// kept apart from that.
     fn complete_reply(&self, body: &Bytes, facts: &RequestFacts, stamp: &ReplyStamp) -> Bytes;
     /// Returns a meter for a provider's stream. It completes the events in the same way.
     fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter>;

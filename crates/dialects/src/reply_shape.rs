@@ -214,6 +214,12 @@ impl StreamCompleter {
         self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });
     }
 
+    /// Takes an event that was changed already and has to be written in that form.
+    pub(crate) fn observe_repaired(&mut self, repaired: StreamFrame) {
+        self.observe(&repaired);
+        self.changed.get_or_insert(repaired);
+    }
+
     /// Forgets the last event, because the current one needs no change.
     pub(crate) fn skip(&mut self) {
         self.changed = None;

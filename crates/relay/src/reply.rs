@@ -83,7 +83,6 @@ fn convert_piece(
     }
     let meter = expected.dialect.meter_reply(&body)?;
     let Some(translation) = expected.translation else {
-        let body = expected.dialect.repair_reply(&body).unwrap_or(body);
         let body = expected.dialect.complete_reply(&body, facts, &call.reply_stamp());
         return Ok((meter.into(), body));
     };

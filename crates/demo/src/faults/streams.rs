@@ -147,8 +147,15 @@ pub(super) fn extra(_order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
 }
 
 pub(super) fn bad_json(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
-    let piece = BodyPiece::new("data: {\"choices\":[{\"delta\":{\"content\":\"cut of\n\n");
-    insert(order, good, piece)
+    let after = order.count("after", DEFAULT_AFTER)?;
+    let text = match good.pieces.get(after) {
+        Some(next) if good.events => String::from_utf8_lossy(&next.bytes).into_owned(),
+        Some(_) | None => "data: {\"choices\":[{\"delta\":{\"content\":\"cut off\"}}]}".to_owned(),
+    };
+    // The next piece without its end: name and beginning are proper.
+    let text = text.trim_end();
+    let cut: String = text.chars().take(text.chars().count() - 6).collect();
+    insert(order, good, BodyPiece::new(format!("{cut}\n\n")))
 }
 
 pub(super) fn bad_event(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {

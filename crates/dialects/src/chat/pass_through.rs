@@ -16,6 +16,7 @@ use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::service_tier;
+use crate::sse::not_json;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
     RequestTarget, StreamFrame, StreamMeter, text,
@@ -304,20 +305,15 @@ impl StreamMeter for ChatStreamMeter {
             && error.find(data).is_none()
             && (usage.find(data).is_none() || no_usage.find(data).is_some());
         if is_plain {
+            if let Err(error) = frame.check_json() {
+                return FrameAction::Error(error);
+            }
             self.totals.output_bytes += output_bytes(data);
             return FrameAction::Forward;
         }
         let chunk: MeteredChunk<'_> = match serde_json::from_slice(data) {
             Ok(chunk) => chunk,
-            Err(e) => {
-                return FrameAction::Error(
-                    ApiError::new(
-                        ErrorKind::Interrupted,
-                        "the provider sent a piece that is not JSON",
-                    )
-                    .with_log_note(format!("unreadable chat chunk: {e}")),
-                );
-            }
+            Err(e) => return FrameAction::Error(not_json(&e)),
         };
         if let Some(error) = chunk.error {
             return FrameAction::Error(fault::read_object(error.get()));

@@ -16,6 +16,7 @@ use super::thinking::MIN_BUDGET_TOKENS;
 use super::{MessagesDialect, fault, read_stream, rules, wire, write_stream};
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
+use crate::sse::not_json;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
     RequestTarget, StreamFrame, StreamMeter, text,
@@ -253,20 +254,15 @@ impl StreamMeter for MessagesStreamMeter {
         let plain = data.starts_with(b"{\"type\":\"content_block_delta\"")
             || data.starts_with(b"{\"type\": \"content_block_delta\"");
         if plain {
+            if let Err(error) = frame.check_json() {
+                return FrameAction::Error(error);
+            }
             self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
             return FrameAction::Forward;
         }
         let event: MessagesEventView<'_> = match serde_json::from_slice(data) {
             Ok(event) => event,
-            Err(e) => {
-                return FrameAction::Error(
-                    ApiError::new(
-                        ErrorKind::Interrupted,
-                        "the provider sent a piece that is not JSON",
-                    )
-                    .with_log_note(format!("unreadable messages event: {e}")),
-                );
-            }
+            Err(e) => return FrameAction::Error(not_json(&e)),
         };
         let named = frame.event.as_deref().map(String::from_utf8_lossy);
         match event.r#type.or(named).as_deref() {

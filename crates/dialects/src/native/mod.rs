@@ -32,6 +32,7 @@ mod rules;
 mod schema;
 mod signatures;
 mod timestamp;
+mod usage_repair;
 mod wire;
 mod write_part;
 mod write_reply;

@@ -11,10 +11,11 @@ use std::cell::Cell;
 use std::sync::LazyLock;
 
 use super::read_stream::is_end_marker;
-use super::{NativeDialect, fault, rules, timestamp, wire};
+use super::{NativeDialect, fault, rules, timestamp, usage_repair, wire};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
+use crate::sse::not_json;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
     RequestTarget, StreamFrame, StreamMeter,
@@ -67,7 +68,8 @@ impl PassThrough for NativeDialect {
     }
 
     fn complete_reply(&self, body: &Bytes, facts: &RequestFacts, stamp: &ReplyStamp) -> Bytes {
-        reply_shape::complete(body, &REPLY, &facts.model, stamp)
+        let repaired = usage_repair::repair(body);
+        reply_shape::complete(repaired.as_ref().unwrap_or(body), &REPLY, &facts.model, stamp)
     }
 
     fn stream_meter(&self, facts: &RequestFacts) -> Box<dyn StreamMeter> {
@@ -266,15 +268,7 @@ impl StreamMeter for NativeStreamMeter {
         }
         let chunk: NativeChunkView<'_> = match serde_json::from_slice(&frame.data) {
             Ok(chunk) => chunk,
-            Err(e) => {
-                return FrameAction::Error(
-                    ApiError::new(
-                        ErrorKind::Interrupted,
-                        "the provider sent a piece that is not JSON",
-                    )
-                    .with_log_note(format!("unreadable native piece: {e}")),
-                );
-            }
+            Err(e) => return FrameAction::Error(not_json(&e)),
         };
         if let Some(error) = chunk.error {
             return FrameAction::Error(read_error(error));
@@ -285,7 +279,13 @@ impl StreamMeter for NativeStreamMeter {
         if late {
             return FrameAction::Drop;
         }
-        self.completer.observe(frame);
+        match usage_repair::repair(&frame.data) {
+            Some(data) => {
+                let repaired = StreamFrame { event: frame.event.clone(), data };
+                self.completer.observe_repaired(repaired);
+            }
+            None => self.completer.observe(frame),
+        }
         if self.array && self.is_over() { FrameAction::Last } else { FrameAction::Forward }
     }
 

@@ -176,6 +176,9 @@ impl StreamMeter for ResponsesStreamMeter {
         if data == b"[DONE]" {
             return FrameAction::Drop;
         }
+        if let Err(error) = frame.check_json() {
+            return FrameAction::Error(error);
+        }
         let name = event_name(frame);
         // Only these events have the response, as one that is followed by its state.
         match name.as_deref().and_then(|name| name.strip_prefix("response.")) {
@@ -197,18 +200,7 @@ impl StreamMeter for ResponsesStreamMeter {
                 }
                 return FrameAction::Forward;
             }
-            None => {
-                return match serde_json::from_slice::<&RawValue>(data) {
-                    Ok(_) => FrameAction::Forward,
-                    Err(e) => FrameAction::Error(
-                        ApiError::new(
-                            ErrorKind::Interrupted,
-                            "the provider sent a piece that is not JSON",
-                        )
-                        .with_log_note(format!("unreadable responses event: {e}")),
-                    ),
-                };
-            }
+            None => return FrameAction::Forward,
         }
         let read = serde_json::from_slice::<LastEventView<'_>>(data).map_err(|e| e.to_string());
         let last = read.and_then(|last| {

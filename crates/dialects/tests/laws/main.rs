@@ -10,10 +10,12 @@
 
 #![cfg(test)]
 
+mod broken_streams;
 mod bytes;
 mod cases;
 mod clients;
 mod completed;
+mod endings;
 mod entry;
 mod fates;
 mod error_paths;
