@@ -234,9 +234,7 @@ impl ReplyMeter {
     /// Adds an event of a translated stream.
     pub fn add_event(&mut self, event: &Event) {
         match event {
-            Event::Usage(usage) => {
-                self.usage = Some(self.usage.unwrap_or_default().merged(*usage));
-            }
+            Event::Usage(usage) => self.usage = Some(*usage),
             Event::PartDelta(_, PartDelta::Text(text)) => self.output_bytes += text.len() as u64,
             Event::PartStart(..) => self.output_bytes += 1,
             Event::Extra { .. } => {

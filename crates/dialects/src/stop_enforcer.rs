@@ -162,7 +162,7 @@ impl StopEnforcer {
                 out(Event::PartEnd(place));
             }
             Event::Usage(usage) => {
-                self.reported = Some(self.reported.unwrap_or_default().merged(usage));
+                self.reported = Some(usage);
                 out(event);
             }
             Event::Finish { candidate, .. } => {
@@ -237,7 +237,8 @@ impl StopEnforcer {
         if self.is_usage_estimated() {
             let reported = self.reported.unwrap_or_default();
             let input = if reported.input == 0 { self.scale.input_tokens } else { reported.input };
-            out(Event::Usage(Usage { input, output: spent_tokens, ..reported }));
+            let output = spent_tokens.max(reported.output);
+            out(Event::Usage(Usage { input, output, ..reported }));
         }
         let raw = RawReason::new(self.lane, "ended by the gateway");
         out(Event::Finish { candidate, finish: Finish { reason: why, raw, stop_sequence: stop } });

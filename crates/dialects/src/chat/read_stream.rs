@@ -2,7 +2,7 @@
 
 use canon::{
     ApiError, ErrorKind, Event, Finish, PartDelta, PartIndex, PartStart, RawReason, Signature,
-    WireFormat,
+    Usage, WireFormat,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -23,6 +23,10 @@ pub(super) struct ChatStreamReader {
     started: bool,
     done: bool,
     candidates: Vec<ChatCandidate>,
+    /// Counts so far. Some providers report one count at a time.
+    usage: Option<Usage>,
+    /// The service tier as reported last. Some providers know it only at the end.
+    tier: Option<String>,
 }
 
 /// Open parts of one candidate.
@@ -77,22 +81,22 @@ impl StreamReader for ChatStreamReader {
                 model: chunk.model.map(|model| model.into_owned()).filter(|m| !m.is_empty()),
                 created: chunk.created,
             });
-            for (name, value) in [
-                ("service_tier", chunk.service_tier),
-                ("system_fingerprint", chunk.system_fingerprint),
-            ] {
-                out.extend(value.map(|value| Event::Extra {
-                    candidate: None,
-                    origin: ORIGIN,
-                    name: name.to_owned(),
-                    value: Value::from(value.into_owned()),
-                }));
-            }
+            out.extend(chunk.system_fingerprint.map(|word| extra("system_fingerprint", &word)));
+        }
+        if let Some(tier) = chunk.service_tier
+            && self.tier.as_deref() != Some(&*tier)
+        {
+            out.push(extra("service_tier", &tier));
+            self.tier = Some(tier.into_owned());
         }
         for choice in chunk.choices.unwrap_or_default() {
             self.candidate(choice.index).read_choice(choice, out)?;
         }
-        out.extend(chunk.usage.map(|counts| Event::Usage(counts.into_canon())));
+        if let Some(counts) = chunk.usage {
+            let usage = self.usage.unwrap_or_default().merged(counts.into_canon());
+            self.usage = Some(usage);
+            out.push(Event::Usage(usage));
+        }
         Ok(())
     }
 
@@ -107,6 +111,16 @@ impl StreamReader for ChatStreamReader {
 
     fn is_done(&self) -> bool {
         self.done
+    }
+}
+
+/// A field of the whole answer that only this format has.
+fn extra(name: &str, word: &str) -> Event {
+    Event::Extra {
+        candidate: None,
+        origin: ORIGIN,
+        name: name.to_owned(),
+        value: Value::from(word),
     }
 }
 

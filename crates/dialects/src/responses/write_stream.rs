@@ -126,9 +126,7 @@ impl StreamWriter for ResponsesStreamWriter {
             | Event::PartDelta(place, _)
             | Event::PartSignature(place, _)
             | Event::PartEnd(place) => self.part_event(place, event, out),
-            Event::Usage(usage) => {
-                self.usage = Some(self.usage.unwrap_or_default().merged(usage));
-            }
+            Event::Usage(usage) => self.usage = Some(usage),
             Event::Extra { candidate: _, origin, name, value } => {
                 if origin == ORIGIN {
                     self.echo.set(&name, value);

@@ -236,3 +236,37 @@ fn citations_survive_a_signature_that_comes_after_the_text() {
         assert_eq!(cited, count, "{case}: {parts:?}");
     }
 }
+
+/// The last chunk of a native stream with built-in tools counts less than an earlier one.
+#[test]
+fn the_last_usage_of_a_stream_is_that_of_the_whole_reply() {
+    let native = dialects::get(WireFormat::Native).unwrap();
+    let piece = |finish: Value, usage: Value| {
+        let content = json!({"role": "model", "parts": [{"text": "Hi"}]});
+        (
+            "",
+            json!({"candidates": [{"index": 0, "content": content, "finishReason": finish}],
+                    "usageMetadata": usage}),
+        )
+    };
+    let early =
+        json!({"promptTokenCount": 9, "candidatesTokenCount": 15, "thoughtsTokenCount": 78});
+    let last = json!({"promptTokenCount": 87, "thoughtsTokenCount": 78, "totalTokenCount": 165});
+    let stream = sse(&[piece(Value::Null, early), piece(json!("STOP"), last)]);
+    let read = events(native, &stream, "usage");
+    let whole = fold(read.clone());
+    let mut meter = dialects::ReplyMeter::default();
+    for event in &read {
+        meter.add_event(event);
+    }
+    assert_eq!(meter.usage, whole.usage);
+    for caller in dialects::all() {
+        let chat = crate::cases::full_request();
+        let (body, _) = caller.write_reply(whole.clone(), &chat, &crate::cases::stamp());
+        let (out, _) = crate::cases::stream(caller, &chat, read.clone());
+        let streamed = fold(events(caller, &out, "usage"));
+        let usage = caller.read_reply(&body).unwrap().usage;
+        assert_eq!(streamed.usage, usage, "{}", caller.origin());
+        assert_eq!(usage.map(|usage| usage.output), Some(78), "{}", caller.origin());
+    }
+}
