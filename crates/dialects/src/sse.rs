@@ -38,12 +38,24 @@ impl StreamFrame {
         }
     }
 
-    /// Checks that the data is JSON. A client would fail on anything else, without a word about the
-    /// cause.
+    /// Checks that the data is a JSON object. A client would fail on anything else, without a word
+    /// about the cause.
     pub(crate) fn check_json(&self) -> Result<(), ApiError> {
+        self.check_object()?;
         match serde_json::from_slice::<serde::de::IgnoredAny>(&self.data) {
             Ok(_) => Ok(()),
             Err(e) => Err(not_json(&e)),
+        }
+    }
+
+    /// Checks that the data begins like an object. A list would be read as an object without fields.
+    pub(crate) fn check_object(&self) -> Result<(), ApiError> {
+        match self.data.trim_ascii_start().first() {
+            Some(b'{') => Ok(()),
+            _ => Err(ApiError::new(
+                ErrorKind::Interrupted,
+                "the provider sent a piece that is not a JSON object",
+            )),
         }
     }
 

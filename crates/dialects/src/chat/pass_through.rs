@@ -311,6 +311,9 @@ impl StreamMeter for ChatStreamMeter {
             self.totals.output_bytes += output_bytes(data);
             return FrameAction::Forward;
         }
+        if let Err(error) = frame.check_object() {
+            return FrameAction::Error(error);
+        }
         let chunk: MeteredChunk<'_> = match serde_json::from_slice(data) {
             Ok(chunk) => chunk,
             Err(e) => return FrameAction::Error(not_json(&e)),
@@ -326,7 +329,7 @@ impl StreamMeter for ChatStreamMeter {
             read_tier(chunk.service_tier).or(self.totals.service_tier.take());
         let choices = chunk.choices.unwrap_or_default();
         for choice in &choices {
-            if choice.finish_reason.is_some() {
+            if choice.finish_reason.as_deref().is_some_and(|word| !word.is_empty()) {
                 self.ended.push(choice.index.unwrap_or(0));
                 self.totals.is_finished = self.ended.len() >= self.candidates as usize;
             }

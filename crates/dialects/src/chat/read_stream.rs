@@ -69,6 +69,7 @@ impl StreamReader for ChatStreamReader {
             self.done = true;
             return Ok(());
         }
+        frame.check_object()?;
         let text = frame.text();
         let chunk: wire::ChatChunk<'_> = serde_json::from_str(&text).map_err(|e| not_json(&e))?;
         if let Some(error) = chunk.error {
@@ -187,7 +188,8 @@ impl ChatCandidate {
         for call in delta.tool_calls.unwrap_or_default() {
             self.read_call(call, out);
         }
-        if let Some(word) = choice.finish_reason {
+        // Some providers send an empty reason in every chunk but the last.
+        if let Some(word) = choice.finish_reason.filter(|word| !word.is_empty()) {
             self.finish(&word, out);
         }
         Ok(())

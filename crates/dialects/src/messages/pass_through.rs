@@ -260,6 +260,9 @@ impl StreamMeter for MessagesStreamMeter {
             self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
             return FrameAction::Forward;
         }
+        if let Err(error) = frame.check_object() {
+            return FrameAction::Error(error);
+        }
         let event: MessagesEventView<'_> = match serde_json::from_slice(data) {
             Ok(event) => event,
             Err(e) => return FrameAction::Error(not_json(&e)),

@@ -62,6 +62,7 @@ impl StreamReader for MessagesStreamReader {
         if self.done {
             return Ok(());
         }
+        frame.check_object()?;
         let text = frame.text();
         let event: wire::MessagesEvent<'_> =
             serde_json::from_str(&text).map_err(|e| not_json(&e))?;

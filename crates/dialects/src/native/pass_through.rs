@@ -266,6 +266,9 @@ impl StreamMeter for NativeStreamMeter {
         if is_end_marker(&frame.data) {
             return FrameAction::Drop;
         }
+        if let Err(error) = frame.check_object() {
+            return FrameAction::Error(error);
+        }
         let chunk: NativeChunkView<'_> = match serde_json::from_slice(&frame.data) {
             Ok(chunk) => chunk,
             Err(e) => return FrameAction::Error(not_json(&e)),

@@ -60,6 +60,7 @@ impl StreamReader for ResponsesStreamReader {
         if self.done || &frame.data[..] == b"[DONE]" {
             return Ok(());
         }
+        frame.check_object()?;
         let text = frame.text();
         let piece: wire::ResponsesEvent<'_> =
             serde_json::from_str(&text).map_err(|e| not_json(&e))?;

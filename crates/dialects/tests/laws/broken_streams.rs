@@ -49,6 +49,62 @@ fn every_cut_event_is_an_error_on_both_roads() {
     }
 }
 
+#[test]
+fn pieces_that_are_no_objects_are_an_error_on_both_roads() {
+    for dialect in dialects::all() {
+        for data in ["[]", "null", "7", "\"text\"", "{", "[{}]", "garbled"] {
+            let case = format!("{} {data}", dialect.origin());
+            let frame = StreamFrame::data(data);
+            let mut meter = dialect.stream_meter(&RequestFacts {
+                stream: true,
+                candidates: 1,
+                ..RequestFacts::default()
+            });
+            assert!(matches!(meter.observe(&frame), FrameAction::Error(_)), "{case}");
+            assert!(dialect.stream_reader().push(&frame, &mut Vec::new()).is_err(), "{case}");
+        }
+    }
+}
+
+#[test]
+fn responses_events_out_of_order_are_repaired_or_an_error() {
+    let dialect = dialects::get(WireFormat::Responses).unwrap();
+    let item = |text: &str| {
+        let part = json!({"type": "output_text", "text": text, "annotations": []});
+        json!({"type": "message", "id": "i", "role": "assistant", "content": [part]})
+    };
+    let event = |kind: &'static str, rest: Value| {
+        let mut event = json!({"type": kind, "output_index": 0, "content_index": 0});
+        event.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        (kind, event)
+    };
+    let whole = json!({"id": "r", "status": "completed", "output": [item("All of it.")]});
+    let proper = [
+        event("response.created", json!({"response": {"id": "r"}})),
+        event("response.output_item.added", json!({"item": item("")})),
+        event("response.output_text.delta", json!({"delta": "All of it."})),
+        event("response.output_item.done", json!({"item": item("All of it.")})),
+        event("response.completed", json!({"response": whole})),
+    ];
+    for first in 0..proper.len() {
+        for second in 0..proper.len() {
+            let mut pieces = proper.to_vec();
+            pieces.swap(first, second);
+            for gone in 0..=pieces.len() {
+                let mut pieces = pieces.clone();
+                if gone < pieces.len() {
+                    pieces.remove(gone);
+                }
+                let case = format!("{first} for {second} without {gone}");
+                let stream = sse(&pieces);
+                if error(dialect, &stream).is_none() {
+                    assert_eq!(text(dialect, &stream, &case), "All of it.", "{case}");
+                }
+            }
+        }
+    }
+}
+
 fn text(dialect: &dyn Dialect, stream: &[u8], case: &str) -> String {
     let reply = fold(events(dialect, stream, case));
     let texts = reply.candidates[0].parts.iter().map(|part| match &part.kind {

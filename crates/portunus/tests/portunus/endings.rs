@@ -152,10 +152,7 @@ async fn a_blocked_image_prompt_is_the_content_policy_and_not_a_missing_picture(
     let body = json!({ "promptFeedback": { "blockReason": "PROHIBITED_CONTENT" },
                        "usageMetadata": { "promptTokenCount": 9 } });
     let provider = provider(reply(200, "application/json", &body.to_string())).await;
-    let config = format!(
-        "{}kind = \"image\"\npictures = {{ family = \"native\" }}\n",
-        provider.config("native")
-    );
+    let config = format!("{}kind = \"image\"\n", provider.config("native"));
     let gateway = TestGateway::with_config(&config).await;
     let body = json!({ "model": "m", "prompt": "a picture" });
     let got = gateway.post("/v1/images/generations", &body).send().await;
