@@ -57,7 +57,7 @@ fn replace_counts(value: &mut Value) -> bool {
             true
         }),
         Value::Array(items) => {
-            items.iter_mut().fold(false, |found, item| replace_counts(item) || found)
+            items.iter_mut().fold(false, |found, item| replace_counts(item) | found)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
