@@ -173,7 +173,7 @@ impl ResponsesStreamReader {
 
     /// Returns the output index of an event that lacks it: that of the named item, or of the last
     /// one. llama.cpp sends no output index
-    /// (<https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md>).
+    /// (<https://github.com/ggml-org/llama.cpp/blob/master/tools/server/server-task.cpp>).
     fn guess_index(&mut self, kind: &str, piece: &wire::ResponsesEvent<'_>) -> Option<u32> {
         let is_item = matches!(kind, "response.output_item.added" | "response.output_item.done");
         let is_delta = kind.ends_with(".delta") || kind.ends_with(".annotation.added");
@@ -181,7 +181,9 @@ impl ResponsesStreamReader {
             return None;
         }
         let item = parse_raw(piece.item);
-        let named = piece.item_id.as_deref().or_else(|| item.get("id").and_then(Value::as_str));
+        // Calls of such a server have no id of their own.
+        let own = item.get("id").or_else(|| item.get("call_id")).and_then(Value::as_str);
+        let named = piece.item_id.as_deref().or(own);
         let known = self.items.iter().find(|item| named.is_some() && item.id.as_deref() == named);
         if let Some(item) = known {
             return Some(item.index);

@@ -203,13 +203,30 @@ fn responses_without_output_index_arrive_in_pieces() {
     };
     let added = json!({"type": "response.output_item.added",
         "item": {"type": "message", "id": "i", "content": []}});
-    let whole = json!({"id": "r", "status": "completed", "output": [item]});
+    let call = |id: &str, arguments: &str| json!({"type": "function_call", "call_id": id, "name": "look", "arguments": arguments});
+    let starts =
+        |id: &str| ("", json!({"type": "response.output_item.added", "item": call(id, "")}));
+    let argues = |id: &str| {
+        (
+            "",
+            json!({"type": "response.function_call_arguments.delta", "item_id": id,
+                    "delta": "{\"a\":1}"}),
+        )
+    };
+    let (one, two) = (call("fc_1", "{\"a\":1}"), call("fc_2", "{\"a\":1}"));
+    let whole = json!({"id": "r", "status": "completed", "output": [item, one, two]});
     let stream = [
         ("", json!({"type": "response.created", "response": {"id": "r"}})),
         ("", added),
         delta("A "),
         delta("\u{fffd}\u{fffd}"),
+        starts("fc_1"),
+        argues("fc_1"),
+        starts("fc_2"),
+        argues("fc_2"),
         ("", json!({"type": "response.output_item.done", "item": item})),
+        ("", json!({"type": "response.output_item.done", "item": one})),
+        ("", json!({"type": "response.output_item.done", "item": two})),
         ("", json!({"type": "response.completed", "response": whole})),
     ];
     let mut reader = dialect.stream_reader();
@@ -219,6 +236,13 @@ fn responses_without_output_index_arrive_in_pieces() {
     }
     assert!(early.iter().any(|event| matches!(event, canon::Event::PartDelta(..))), "{early:?}");
     assert_eq!(text(dialect, &sse(&stream), "no index"), "A \u{fffd}\u{fffd}");
+    let parts = &fold(events(dialect, &sse(&stream), "no index")).candidates[0].parts;
+    let calls = parts.iter().filter_map(|part| match &part.kind {
+        PartKind::ToolCall(call) => Some((call.id.as_str(), call.arguments.as_str())),
+        _ => None,
+    });
+    let want = [("fc_1", "{\"a\":1}"), ("fc_2", "{\"a\":1}")];
+    assert_eq!(calls.collect::<Vec<_>>(), want, "{parts:?}");
 }
 
 #[test]
