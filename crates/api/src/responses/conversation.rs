@@ -20,6 +20,34 @@ pub(super) struct Conversation {
     pub(super) background: bool,
     /// The whole input, including stored answers.
     pub(super) items: Vec<Value>,
+    /// Position of the request's own input in it.
+    pub(super) offset: InputOffset,
+}
+
+/// Position of a request's own input behind the conversation that was inserted before it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct InputOffset {
+    inserted: usize,
+    /// True if the request's own input is a plain text.
+    is_text: bool,
+}
+
+impl InputOffset {
+    /// Returns an error with the path in the request's own input.
+    pub(super) fn restore_path(self, error: ApiError) -> ApiError {
+        let path = error.param().filter(|_| self.inserted > 0).unwrap_or_default().to_owned();
+        let item = path.strip_prefix("input[").and_then(|rest| rest.split_once(']'));
+        let Some((Ok(at), rest)) = item.map(|(at, rest)| (at.parse::<usize>(), rest)) else {
+            return error;
+        };
+        let own = match at.checked_sub(self.inserted) {
+            None => "previous_response_id".to_owned(),
+            Some(_) if self.is_text => "input".to_owned(),
+            Some(at) => format!("input[{at}]{rest}"),
+        };
+        let message = error.message().replace(&path, &own);
+        error.with_message(message).with_param(own)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -42,7 +70,8 @@ impl Conversation {
         let text = call.run_blocking(|| String::from_utf8_lossy(&call.body).into_owned());
         let head = call.run_blocking(|| serde_json::from_str::<ConversationFields<'_>>(&text));
         let Ok(head) = head else {
-            return Ok(Self { store: false, background: false, items: Vec::new() });
+            let offset = InputOffset::default();
+            return Ok(Self { store: false, background: false, items: Vec::new(), offset });
         };
         let store = head.store.unwrap_or(true);
         let background = head.background.unwrap_or(false);
@@ -52,7 +81,8 @@ impl Conversation {
         let previous = head.previous_response_id.filter(|raw| raw.get() != "null");
         let compacted = memmem::find(text.as_bytes(), compact::ITEM_TYPE.as_bytes()).is_some();
         if !store && previous.is_none() && !compacted {
-            return Ok(Self { store, background, items: Vec::new() });
+            let offset = InputOffset::default();
+            return Ok(Self { store, background, items: Vec::new(), offset });
         }
         let mut items = call.run_blocking(|| {
             let mut items = request_items(head.input);
@@ -61,6 +91,8 @@ impl Conversation {
             }
             items
         });
+        let is_text = head.input.is_some_and(|raw| raw.get().starts_with('"'));
+        let mut offset = InputOffset { inserted: 0, is_text };
         let mut conversation_bytes = text.len();
         if let Some(raw) = previous {
             let id: String = serde_json::from_str(raw.get()).map_err(|_| {
@@ -75,6 +107,7 @@ impl Conversation {
             conversation_bytes += stored_bytes;
             let mut before =
                 relay::run_sized(stored_bytes, || previous_items(&stored.request, &stored.reply));
+            offset.inserted = before.len();
             before.append(&mut items);
             items = before;
         }
@@ -83,7 +116,7 @@ impl Conversation {
             // The gateway writes the reply itself, so that it names the previous response.
             call.rewrite_reply = previous.is_some();
         }
-        Ok(Self { store, background, items })
+        Ok(Self { store, background, items, offset })
     }
 }
 

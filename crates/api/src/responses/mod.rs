@@ -27,14 +27,16 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     let mut call =
         Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let conversation = Conversation::load(&state, &mut call).await?;
+    let offset = conversation.offset;
+    let restore = |error| offset.restore_path(error);
     if conversation.background {
-        return background::start(state, call, conversation).await;
+        return background::start(state, call, conversation).await.map_err(restore);
     }
     if !conversation.store {
-        return relay::serve(call).await;
+        return relay::serve(call).await.map_err(restore);
     }
     let recorder = recorder::ResponseRecorder::new(state, &call, conversation);
-    let response = relay::serve(call).await?;
+    let response = relay::serve(call).await.map_err(restore)?;
     recorder::record_response(recorder, response).await
 }
 
@@ -50,8 +52,9 @@ pub(super) async fn input_tokens(incoming: ApiRequest) -> Result<Response, ApiEr
     let state = Arc::clone(&incoming.state);
     let mut call =
         Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
-    Conversation::load(&state, &mut call).await?;
-    let counted = token_count::count_tokens(&call, &call.body)?;
+    let Conversation { offset, .. } = Conversation::load(&state, &mut call).await?;
+    let counted =
+        token_count::count_tokens(&call, &call.body).map_err(|error| offset.restore_path(error))?;
     Ok(counted
         .answer(&json!({ "object": "response.input_tokens", "input_tokens": counted.tokens })))
 }

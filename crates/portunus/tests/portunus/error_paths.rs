@@ -43,7 +43,7 @@ async fn a_field_that_a_lane_refuses_is_named_as_the_caller_wrote_it() {
                     { "type": "image", "source": source }] }] });
     let got = gateway.post("/v1/messages", &body).send().await;
     let message = error_of(&got)["message"].as_str().unwrap_or_default().to_owned();
-    assert!(message.contains("'messages[0].content[1]'"), "{}", got.text());
+    assert!(message.contains("'messages[0].content[1].source.media_type'"), "{}", got.text());
     assert!(!message.contains("contents"), "{message}");
 }
 
@@ -143,6 +143,21 @@ async fn an_empty_request_is_refused_by_its_missing_field() {
     let field = "generateContentRequest.contents[0].role";
     assert!(got.text().contains(&format!("\"field\":\"{field}\"")), "{}", got.text());
     assert_eq!(error_of(&got)["message"], format!("`{field}` must be `user` or `model`"));
+}
+
+#[tokio::test]
+async fn an_item_is_counted_in_the_callers_own_input() {
+    let gateway = TestGateway::start().await;
+    let first = json!({ "model": "demo-responses", "input": "Hello." });
+    let first = gateway.post(RESPONSES, &first).send().await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    let body = json!({ "model": "demo-responses", "previous_response_id": first.json()["id"],
+        "input": [{ "role": "user", "content": "Go on." }, { "role": "nobody", "content": "x" }] });
+    let got = gateway.post(RESPONSES, &body).send().await;
+    assert_eq!(got.status, 400, "{}", got.text());
+    assert_eq!(error_of(&got)["param"], "input[1].role", "{}", got.text());
+    let message = error_of(&got)["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.starts_with("`input[1].role` must be"), "{message}");
 }
 
 #[tokio::test]
