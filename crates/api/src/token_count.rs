@@ -29,8 +29,8 @@ impl InputTokens {
 /// Counts a request in the caller's format.
 pub(super) fn count_tokens(call: &Call, body: &[u8]) -> Result<InputTokens, ApiError> {
     let chat = call.run_blocking(|| {
-        call.dialect.check_count(&call.target, body)?;
-        call.dialect.read_request(&call.target, body)
+        let chat = call.dialect.read_request(&call.target, body)?;
+        call.dialect.check_count(&call.target, body).map(|()| chat)
     })?;
     let facts = RequestFacts { model: chat.model.clone(), ..RequestFacts::default() };
     let route = relay::find_route(call, &facts)?;

@@ -106,9 +106,16 @@ fn message(fault: &ApiError) -> Cow<'_, str> {
         return Cow::Owned(format!("{TOO_LONG}: {say}"));
     }
     match fault.param() {
-        Some(path) if !say.contains(path) => Cow::Owned(format!("{path}: {say}")),
+        Some(path) if !names_path(say, path) => Cow::Owned(format!("{path}: {say}")),
         _ => Cow::Borrowed(say),
     }
+}
+
+/// Returns true if a message names a path, and not only the same word.
+fn names_path(say: &str, path: &str) -> bool {
+    let quoted = |quote: char| say.contains(&format!("{quote}{path}{quote}"));
+    say.strip_prefix(path).is_some_and(|rest| rest.starts_with([':', ' ']))
+        || ['`', '\'', '"'].into_iter().any(quoted)
 }
 
 const fn kind(trouble: ErrorKind) -> (u16, &'static str) {
@@ -197,6 +204,10 @@ mod tests {
         assert_eq!(body["type"], "error");
         assert_eq!(body["error"]["type"], "invalid_request_error");
         assert_eq!(body["error"]["message"], "messages[0].role: is no role");
+        let word = ApiError::invalid("messages", "expected a list of messages");
+        assert_eq!(message(&word), "messages: expected a list of messages");
+        let quoted = ApiError::invalid("messages", "`messages` is required");
+        assert_eq!(message(&quoted), "`messages` is required");
         assert_eq!(body["request_id"], "req_1");
         assert!(body["error"].get("details").is_none());
     }

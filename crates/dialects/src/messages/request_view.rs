@@ -279,6 +279,8 @@ struct BlockView<'a> {
     input: ValueShape,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     tool_use_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
 }
 
 /// The source of a block: an object in most blocks, a URL in search results.
@@ -418,9 +420,19 @@ impl BlockView<'_> {
             Some("tool_use") if !named(&self.name) => "needs a `name`",
             Some("tool_use") if self.input != ValueShape::Object => "needs an `input` object",
             Some("tool_result") if !named(&self.tool_use_id) => "needs a `tool_use_id`",
+            Some("tool_result") => return self.content.and_then(result_error),
             Some(_) => return None,
         };
         Some(why)
+    }
+}
+
+/// Returns the first error in the content of a tool result.
+fn result_error(content: &RawValue) -> Option<&'static str> {
+    match serde_json::from_str::<MessagesContentView<'_>>(content.get()) {
+        Ok(MessagesContentView::Blocks(blocks)) => blocks.first_error.map(|(_, why)| why),
+        Ok(MessagesContentView::Absent | MessagesContentView::Text) => None,
+        Err(_) => Some("has a `content` that is neither a string nor a list of blocks"),
     }
 }
 

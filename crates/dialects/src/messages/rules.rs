@@ -364,6 +364,16 @@ mod tests {
             (image("text/html", "AAAA"), "messages[0].content[0]"),
             (image("application/pdf", "AAAA"), "messages[0].content[0]"),
             (image("picture", "AAAA"), "messages[0].content[0]"),
+            (
+                with_block(r#"{"type":"tool_result","tool_use_id":"c","content":5}"#),
+                "messages[0].content[0]",
+            ),
+            (
+                with_block(
+                    r#"{"type":"tool_result","tool_use_id":"c","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"?"}}]}"#,
+                ),
+                "messages[0].content[0]",
+            ),
             (with(r#""service_tier":5"#), "service_tier"),
             (
                 with_block(r#"{"type":"document","source":{"type":"file"}}"#),

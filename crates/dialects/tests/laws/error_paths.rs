@@ -26,10 +26,10 @@ fn texts(value: &Value, path: &str, found: &mut Vec<(String, String)>) {
 }
 
 fn value_at<'v>(body: &'v Value, path: &str) -> Option<&'v Value> {
-    let steps = path.split(['.', '[', ']']).filter(|step| !step.is_empty());
-    steps.fold(Some(body), |value, step| match step.parse::<usize>() {
-        Ok(at) => value?.get(at),
-        Err(_) => value?.get(step),
+    let mut steps = path.split(['.', '[', ']']).filter(|step| !step.is_empty());
+    steps.try_fold(body, |value, step| match step.parse::<usize>() {
+        Ok(at) => value.get(at),
+        Err(_) => value.get(step),
     })
 }
 

@@ -36,12 +36,8 @@ fn a_dropped_item_leaves_no_turn() {
     for item in foreign_items() {
         for (format, body) in written(&[user("before"), item.clone(), user("after")]) {
             let body = body.unwrap();
-            let turns = match format {
-                WireFormat::Chat | WireFormat::Messages => &body["messages"],
-                WireFormat::Native => &body["contents"],
-                WireFormat::Responses | WireFormat::Images => unreachable!(),
-            };
-            let turns = turns.as_array().unwrap();
+            let list = if format == WireFormat::Native { "contents" } else { "messages" };
+            let turns = body[list].as_array().unwrap();
             assert!(turns.iter().all(|turn| turn["role"] == "user"), "{format} {item}: {body}");
             let text = body.to_string();
             assert!(text.contains("before") && text.contains("after"), "{format} {item}: {body}");
