@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A store of journal segments. A segment is written by the process that created it; older ones
 /// are only read.
@@ -26,6 +27,8 @@ pub trait Segment: Send + Sync {
     fn number(&self) -> u64;
     /// Appends bytes, which then survive a crash of this process.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
+    /// Cuts off everything behind that length, to undo a failed append.
+    fn cut(&self, length: usize) -> io::Result<()>;
     /// Waits until all appended bytes survive a crash of the machine.
     fn sync(&self) -> io::Result<()>;
 }
@@ -34,6 +37,8 @@ pub trait Segment: Send + Sync {
 #[derive(Debug)]
 pub struct FileDisk {
     folder: PathBuf,
+    /// Number of the next segment. The folder is not listed for each.
+    next: AtomicU64,
     /// Holds the advisory lock until this value is dropped.
     _lock: File,
 }
@@ -54,7 +59,8 @@ impl FileDisk {
             ),
             fs::TryLockError::Error(e) => e,
         })?;
-        Ok(Self { folder: folder.to_owned(), _lock: lock })
+        let next = segment_numbers(folder)?.last().map_or(1, |last| last + 1);
+        Ok(Self { folder: folder.to_owned(), next: AtomicU64::new(next), _lock: lock })
     }
 
     fn path(&self, segment: u64) -> PathBuf {
@@ -64,20 +70,13 @@ impl FileDisk {
 
 impl Disk for FileDisk {
     fn create(&self) -> io::Result<Arc<dyn Segment>> {
-        let number = self.segments()?.last().map_or(1, |last| last + 1);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         let file = OpenOptions::new().create_new(true).append(true).open(self.path(number))?;
         Ok(Arc::new(FileSegment { number, file }))
     }
 
     fn segments(&self) -> io::Result<Vec<u64>> {
-        let mut numbers = Vec::new();
-        for file in fs::read_dir(&self.folder)? {
-            let name = file?.file_name();
-            let number = name.to_str().and_then(|name| name.strip_suffix(".journal"));
-            numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
-        }
-        numbers.sort_unstable();
-        Ok(numbers)
+        segment_numbers(&self.folder)
     }
 
     fn read(&self, segment: u64) -> io::Result<Vec<u8>> {
@@ -87,6 +86,18 @@ impl Disk for FileDisk {
     fn remove(&self, segment: u64) -> io::Result<()> {
         fs::remove_file(self.path(segment))
     }
+}
+
+/// Returns the numbers of the segments in a folder, oldest first.
+fn segment_numbers(folder: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for file in fs::read_dir(folder)? {
+        let name = file?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(".journal"));
+        numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 struct FileSegment {
@@ -103,6 +114,10 @@ impl Segment for FileSegment {
         (&self.file).write_all(bytes)
     }
 
+    fn cut(&self, length: usize) -> io::Result<()> {
+        self.file.set_len(length as u64)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -117,19 +132,32 @@ struct MemoryFiles {
     segments: BTreeMap<u64, Vec<u8>>,
     /// Bytes that can still be written; `None` for no limit.
     capacity_left: Option<usize>,
+    /// True if a failed write cannot be undone.
+    keeps_half_records: bool,
 }
 
 impl MemoryDisk {
-    /// Accepts that many further bytes. The write that passes the limit is cut short and fails.
+    /// Accepts that many further bytes. The write that passes the limit is cut short and fails, and
+    /// its bytes stay, as if the process died there.
     pub fn fail_after(&self, bytes: usize) {
-        self.0.lock().capacity_left = Some(bytes);
+        let mut files = self.0.lock();
+        files.capacity_left = Some(bytes);
+        files.keeps_half_records = true;
+    }
+
+    /// Sets the free space of the disk; `None` for no limit. A write beyond it is cut short and
+    /// fails.
+    pub fn set_free_space(&self, bytes: Option<usize>) {
+        let mut files = self.0.lock();
+        files.capacity_left = bytes;
+        files.keeps_half_records = false;
     }
 
     /// Returns the disk as a new process finds it after a crash: all appended bytes, no limit.
     #[must_use]
     pub fn after_crash(&self) -> Self {
         let segments = self.0.lock().segments.clone();
-        Self(Arc::new(Mutex::new(MemoryFiles { segments, capacity_left: None })))
+        Self(Arc::new(Mutex::new(MemoryFiles { segments, ..MemoryFiles::default() })))
     }
 }
 
@@ -176,6 +204,22 @@ impl Segment for MemorySegment {
         };
         segment.extend_from_slice(bytes.get(..fits).unwrap_or_default());
         if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn cut(&self, length: usize) -> io::Result<()> {
+        let mut files = self.files.lock();
+        if files.keeps_half_records {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let Some(segment) = files.segments.get_mut(&self.number) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let freed = segment.len().saturating_sub(length);
+        segment.truncate(length);
+        if let Some(left) = &mut files.capacity_left {
+            *left += freed;
+        }
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -68,8 +68,9 @@ struct ClientSession {
 pub enum TryHold {
     /// The money is reserved.
     Held(HoldTicket),
-    /// This node's lease does not cover the call. The hold comes back, for [`LeaseClient::hold`].
-    Short(Arc<HoldRecord>),
+    /// This node's lease does not cover the call, or the journal's disk hangs. The hold comes back,
+    /// for [`LeaseClient::hold`].
+    MustWait(Arc<HoldRecord>),
 }
 
 /// The result of one attempt to reserve money from this node's lease.
@@ -153,10 +154,13 @@ impl<S: LeaseStore> LeaseClient<S> {
                 "the store has not answered for too long".to_owned(),
             ));
         }
-        Ok(match self.attempt(balance, held, full, full)? {
-            Attempt::Held(ticket) => TryHold::Held(ticket),
-            Attempt::Short { held, .. } => TryHold::Short(held),
-        })
+        match self.book.hold(balance, held, full, full) {
+            Ok(ticket) => Ok(TryHold::Held(ticket)),
+            Err(HoldError::Short { held, .. } | HoldError::Stalled { held }) => {
+                Ok(TryHold::MustWait(held))
+            }
+            Err(HoldError::Journal(e)) => Err(HoldRefusal::Journal(e)),
+        }
     }
 
     /// Reserves all of `full`, or what is left if that is at least `least`. Requests a larger lease
@@ -170,12 +174,12 @@ impl<S: LeaseStore> LeaseClient<S> {
     ) -> Result<HoldTicket, HoldRefusal> {
         let mut held = match self.try_hold(balance, held, full)? {
             TryHold::Held(ticket) => return Ok(ticket),
-            TryHold::Short(held) => held,
+            TryHold::MustWait(held) => held,
         };
         for _ in 0..MAX_LEASE_REQUESTS {
             let _turn = balance.request_lock.lock().await;
             let free;
-            (held, free) = match self.attempt(balance, held, full, full)? {
+            (held, free) = match self.attempt(balance, held, full, full).await? {
                 Attempt::Held(ticket) => return Ok(ticket),
                 Attempt::Short { held, free } => (held, free),
             };
@@ -190,7 +194,7 @@ impl<S: LeaseStore> LeaseClient<S> {
             let refusal = balance.recent_refusal(sent).filter(|refusal| refusal.left < lacks);
             if let Some(refusal) = refusal {
                 let (left, elsewhere) = (refusal.left, refusal.elsewhere);
-                return self.hold_what_is_left(balance, held, full, least, left, elsewhere);
+                return self.hold_what_is_left(balance, held, full, least, left, elsewhere).await;
             }
             let need = LeaseNeed { full: full.saturating_sub(free), least: lacks, hold: full };
             match self.fetch(balance, need, false).await {
@@ -200,42 +204,49 @@ impl<S: LeaseStore> LeaseClient<S> {
                         let announcement = LeaseNeed { hold: free, ..LeaseNeed::default() };
                         self.fetch(balance, announcement, false).await.ok();
                     }
-                    return self.hold_what_is_left(balance, held, full, least, left, elsewhere);
+                    return self
+                        .hold_what_is_left(balance, held, full, least, left, elsewhere)
+                        .await;
                 }
                 Ok(LeaseGrant::Lease { .. } | LeaseGrant::Unlimited) => {}
                 Err(e) => {
                     // Without the store, only the money on this node can be spent.
-                    return match self.attempt(balance, held, full, least)? {
+                    return match self.attempt(balance, held, full, least).await? {
                         Attempt::Held(ticket) => Ok(ticket),
                         Attempt::Short { .. } => Err(HoldRefusal::Unreachable(e.to_string())),
                     };
                 }
             }
-            held = match self.attempt(balance, held, full, full)? {
+            held = match self.attempt(balance, held, full, full).await? {
                 Attempt::Held(ticket) => return Ok(ticket),
                 Attempt::Short { held, .. } => held,
             };
         }
-        self.hold_what_is_left(balance, held, full, least, Money::ZERO, Money::ZERO)
+        self.hold_what_is_left(balance, held, full, least, Money::ZERO, Money::ZERO).await
     }
 
-    /// Reserves money of this node's lease. A lease that is too small is not an error yet.
-    fn attempt(
+    /// Reserves money of this node's lease. A lease that is too small is not an error yet. Waits
+    /// while the journal's disk hangs.
+    async fn attempt(
         &self,
         balance: &Arc<KeyBalance>,
-        held: Arc<HoldRecord>,
+        mut held: Arc<HoldRecord>,
         full: Money,
         least: Money,
     ) -> Result<Attempt, HoldRefusal> {
-        match self.book.hold(balance, held, full, least) {
-            Ok(ticket) => Ok(Attempt::Held(ticket)),
-            Err(HoldError::Short { held, free }) => Ok(Attempt::Short { held, free }),
-            Err(HoldError::Journal(e)) => Err(HoldRefusal::Journal(e)),
+        loop {
+            held = match self.book.hold(balance, held, full, least) {
+                Ok(ticket) => return Ok(Attempt::Held(ticket)),
+                Err(HoldError::Short { held, free }) => return Ok(Attempt::Short { held, free }),
+                Err(HoldError::Stalled { held }) => held,
+                Err(HoldError::Journal(e)) => return Err(HoldRefusal::Journal(e)),
+            };
+            self.book.journal_ready().await;
         }
     }
 
     /// Reserves what this node has, because the store has no more.
-    fn hold_what_is_left(
+    async fn hold_what_is_left(
         &self,
         balance: &Arc<KeyBalance>,
         held: Arc<HoldRecord>,
@@ -244,7 +255,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         left: Money,
         elsewhere: Money,
     ) -> Result<HoldTicket, HoldRefusal> {
-        match self.attempt(balance, held, full, least)? {
+        match self.attempt(balance, held, full, least).await? {
             Attempt::Held(ticket) => Ok(ticket),
             Attempt::Short { free, .. } => {
                 let left = left.saturating_add(free);
@@ -307,8 +318,6 @@ impl<S: LeaseStore> LeaseClient<S> {
     /// Sends a heartbeat, renews the leases and returns money this node does not need. To be called
     /// once a second.
     pub async fn heartbeat(&self) -> Result<(), LeaseStoreError> {
-        // A failure is counted, and the current segment grows until the next attempt.
-        let _ = self.book.prepare_journal();
         let mut session = self.session.lock().await;
         if session.left {
             return Ok(());

@@ -3,7 +3,8 @@
 //! Admission is one conditional step under the lock of the key's balance, never a read followed by a
 //! write. A settled call waits here until the lease store has it. A journal segment is deleted when
 //! no open or unposted call needs it any more. The journal is written before the table of calls
-//! changes; [`crate::journal_writer`] describes how.
+//! changes; [`crate::journal_writer`] describes how. A settled call that the journal did not take is
+//! kept in memory and written again by [`OpenCalls::maintain_journal`].
 
 use canon::{Micros, Money, Usage};
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::journal::{Written, frame, recover};
-use crate::journal_writer::JournalWriter;
+use crate::journal_writer::{AppendError, JournalWriter};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
     BudgetShare, Clock, Disk, HoldRecord, JournalError, JournalErrors, KeyBalance, LeaseToken,
@@ -51,6 +52,12 @@ pub enum HoldError {
         held: Arc<HoldRecord>,
         /// Money that is free in the lease.
         free: Money,
+    },
+    /// The journal's disk hangs. [`OpenCalls::journal_ready`] waits for it.
+    #[error("the disk of the journal does not answer")]
+    Stalled {
+        /// The unfilled hold, for another attempt.
+        held: Arc<HoldRecord>,
     },
     /// The journal cannot be written.
     #[error(transparent)]
@@ -104,6 +111,9 @@ struct UnpostedCall {
     balance: Option<Arc<KeyBalance>>,
     /// The journal segments it needs.
     segments: Vec<u64>,
+    /// True until the journal has its entry. Always false for a call without a hold, which costs
+    /// nothing and has no record.
+    unwritten: bool,
 }
 
 /// Settled calls that are being posted. Until they are confirmed they stay in [`OpenCalls`].
@@ -161,7 +171,10 @@ impl OpenCalls {
             Ok(segment) => segment,
             Err(e) => {
                 balance.give_back(amount, lease, Money::ZERO);
-                return Err(HoldError::Journal(e));
+                return Err(match e {
+                    AppendError::Stalled => HoldError::Stalled { held },
+                    AppendError::Failed(e) => HoldError::Journal(e),
+                });
             }
         };
         let call = RunningCall {
@@ -181,7 +194,8 @@ impl OpenCalls {
     /// Records a call without a hold, for example a refused one.
     pub fn record_unheld(&self, entry: LedgerEntry) {
         let settled = SettledCall { entry: Arc::new(entry), lease: None, shown: false };
-        let unposted = UnpostedCall { settled, balance: None, segments: Vec::new() };
+        let unposted =
+            UnpostedCall { settled, balance: None, segments: Vec::new(), unwritten: false };
         self.state.lock().settled.push_back(unposted);
     }
 
@@ -263,9 +277,6 @@ impl OpenCalls {
             posted
         };
         self.journal.release(posted.into_iter().flat_map(|unposted| unposted.segments));
-        // Posting runs in the background, so this is a good time to create a file. The writer
-        // counts a failure.
-        let _ = self.prepare_journal();
     }
 
     /// Puts the batch back that is being posted, because it may not have arrived. It comes first in
@@ -298,9 +309,55 @@ impl OpenCalls {
         self.journal.sync()
     }
 
-    /// Creates the next journal segment if the current one is filling up. Failures are counted.
-    pub(crate) fn prepare_journal(&self) -> Result<(), JournalError> {
-        self.journal.prepare()
+    /// Writes settled calls that the journal has not taken yet, creates the next segment in time and
+    /// deletes segments that no call needs. To be called several times a second. Blocks on the disk;
+    /// failures are counted.
+    pub fn maintain_journal(&self) -> Result<(), JournalError> {
+        let maintained = self.journal.maintain();
+        self.write_missing().and(maintained)
+    }
+
+    fn write_missing(&self) -> Result<(), JournalError> {
+        let mut written: HashMap<String, u64> = HashMap::new();
+        let mut outcome = Ok(());
+        for entry in self.unwritten_entries() {
+            match self.journal.append_blocking(&frame(&Written::Settled(&entry))) {
+                Ok(segment) => drop(written.insert(entry.request_id.clone(), segment)),
+                Err(e) => {
+                    outcome = Err(e);
+                    break;
+                }
+            }
+        }
+        if written.is_empty() {
+            return outcome;
+        }
+        for unposted in &mut self.state.lock().settled {
+            if let Some(segment) = written.remove(&unposted.settled.entry.request_id) {
+                unposted.segments.push(segment);
+                unposted.unwritten = false;
+            }
+        }
+        // The others were posted in the meantime.
+        self.journal.release(written.into_values());
+        outcome
+    }
+
+    fn unwritten_entries(&self) -> Vec<Arc<LedgerEntry>> {
+        let state = self.state.lock();
+        let unwritten = state.settled.iter().filter(|unposted| unposted.unwritten);
+        unwritten.map(|unposted| Arc::clone(&unposted.settled.entry)).collect()
+    }
+
+    /// Returns the ids of settled calls that are neither posted nor in the journal. They are lost
+    /// when the process ends.
+    pub fn unwritten(&self) -> Vec<String> {
+        self.unwritten_entries().iter().map(|entry| entry.request_id.clone()).collect()
+    }
+
+    /// Waits while the journal's disk hangs.
+    pub(crate) async fn journal_ready(&self) {
+        self.journal.stall_end().await;
     }
 
     /// Failures of the journal, including those that no caller hears of.
@@ -322,18 +379,19 @@ impl OpenCalls {
         entry.held = Some(held.amount);
         entry.started = held.at;
         entry.ended = self.clock.now().max(held.at);
-        // If the disk fails, the entry is still posted from memory. A crash before that settles the
-        // call from its last recorded progress. The writer counts the failure.
+        // If the disk fails, the entry is posted from memory, or written again later. A crash before
+        // that settles the call from its last recorded progress. The writer counts the failure.
         let segment = self.journal.append(&frame(&Written::Settled(&entry))).ok();
         let mut state = self.state.lock();
         let open = state.open.remove(&held.request_id);
         let shown = open.as_ref().is_some_and(|open| open.shown);
+        let unwritten = segment.is_none();
         let segments = segment.into_iter().chain(open.map(|open| open.segment)).collect();
         let settled = SettledCall { entry: Arc::new(entry), lease: held.lease, shown };
         // Before the call can be posted: `KeyBalance::posted` expects the hold to be released.
         balance.give_back(held.amount, held.lease, cost);
         let balance = Some(Arc::clone(balance));
-        state.settled.push_back(UnpostedCall { settled, balance, segments });
+        state.settled.push_back(UnpostedCall { settled, balance, segments, unwritten });
         cost
     }
 }

@@ -49,6 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if book.unposted_count() >= MAX_BATCH_CALLS {
             let batch = book.take_batch(MAX_BATCH_CALLS);
             book.posted(batch);
+            book.maintain_journal().map_err(|e| e.to_string())?;
         }
     }
     println!("{:.3}", (processor_time()? - begin) / 1e3 / f64::from(CALLS));

@@ -62,6 +62,13 @@ impl App {
         })?;
         let opened = OpenCalls::open(Arc::clone(&clock), Arc::new(disk))?;
         let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
+        if opened.found.torn > 0 {
+            tracing::warn!(
+                bytes = opened.found.torn,
+                "{} bytes of the journal are torn or damaged and were skipped",
+                opened.found.torn
+            );
+        }
         let name = node_name(&config.data_folder)?;
         let teller = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
         teller.set_outage_limit(config.store_outage_grace.into());

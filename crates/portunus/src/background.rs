@@ -82,10 +82,11 @@ impl App {
         });
     }
 
-    /// Writes the journal through to the disk.
+    /// Completes the journal and writes it through to the disk.
     pub(crate) async fn sync_journal(&self) {
         let book = Arc::clone(&self.engine.funds.open_calls);
-        let synced = tokio::task::spawn_blocking(move || book.sync()).await;
+        let synced =
+            tokio::task::spawn_blocking(move || book.maintain_journal().and(book.sync())).await;
         if let Err(e) = synced {
             tracing::error!("the journal could not be synced: {e}");
         }

@@ -21,6 +21,11 @@ const LEASE_RETRY_PAUSE: Duration = Duration::from_millis(100);
 const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for storing a batch of settled calls.
 const POST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest pause between attempts to store settled calls, while the node runs and at shutdown.
+const MAX_POST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_LAST_POST_PAUSE: Duration = Duration::from_millis(500);
+/// Time for which a stopping node tries to store calls that are not in the journal either.
+const LAST_POST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which leases of dead nodes are closed.
 const CLOSE_DEAD_NODES_SECONDS: u32 = 5;
 
@@ -57,7 +62,7 @@ impl NodeFunds {
     ) -> Result<HoldTicket, HoldRefusal> {
         let record = match self.lease_client.try_hold(balance, record, full)? {
             TryHold::Held(ticket) => return Ok(ticket),
-            TryHold::Short(record) => record,
+            TryHold::MustWait(record) => record,
         };
         let begun = Instant::now();
         loop {
@@ -98,6 +103,7 @@ impl NodeFunds {
     /// Posts settled calls to the store until `stop` is cancelled and no call is left.
     pub async fn post_settled_calls(&self, stop: &CancellationToken) {
         let mut wait = Duration::from_millis(100);
+        let mut calls_ended: Option<Instant> = None;
         loop {
             let posting = tokio::time::timeout(POST_TIMEOUT, self.lease_client.post());
             let posted = posting.await.unwrap_or_else(|_| {
@@ -118,15 +124,29 @@ impl NodeFunds {
                 }
                 Err(e) => {
                     tracing::error!("settled calls could not be stored and will be retried: {e}");
-                    if stop.is_cancelled() {
-                        // The calls are in the journal and are posted at the next start.
-                        return;
+                    let stops = stop.is_cancelled();
+                    if stops && self.open_calls.running_count() == 0 {
+                        let since = *calls_ended.get_or_insert_with(Instant::now);
+                        // Calls in the journal are posted at the next start.
+                        if self.is_all_in_journal().await || since.elapsed() > LAST_POST_TIMEOUT {
+                            return;
+                        }
                     }
+                    let longest = if stops { MAX_LAST_POST_PAUSE } else { MAX_POST_PAUSE };
+                    wait = wait.min(longest);
                     tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(Duration::from_secs(5));
+                    wait = (wait * 2).min(longest);
                 }
             }
         }
+    }
+
+    /// Returns true if the journal has every settled call. Writes those it lacks.
+    async fn is_all_in_journal(&self) -> bool {
+        let book = Arc::clone(&self.open_calls);
+        // A failure is counted by the journal and leaves unwritten calls.
+        let _ = tokio::task::spawn_blocking(move || book.maintain_journal()).await;
+        self.open_calls.unwritten().is_empty()
     }
 
     /// Returns all leases at shutdown, so that other nodes need not wait until they expire.

@@ -172,6 +172,10 @@ impl Cluster {
     }
 
     pub(crate) fn tend(&mut self, which: usize) {
+        if let Some(process) = self.process(which) {
+            // The writer counts a failure.
+            let _ = process.book.maintain_journal();
+        }
         self.other(which, |client| async move { drop(client.heartbeat().await) });
     }
 

@@ -146,6 +146,11 @@ impl Segment for FailingSegment {
         self.inner.append(bytes)
     }
 
+    fn cut(&self, length: usize) -> io::Result<()> {
+        self.faults.check()?;
+        self.inner.cut(length)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.faults.check()?;
         self.inner.sync()

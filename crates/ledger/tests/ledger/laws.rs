@@ -213,3 +213,38 @@ fn a_capped_key_needs_a_lease_and_an_uncapped_key_does_not() {
     let free = KeyBalance::new("k0", None, Money::ZERO);
     assert_eq!(book.hold(&free, Arc::new(held("r2", "k0")), one, one).unwrap().lease(), None);
 }
+
+#[test]
+fn a_settled_call_that_a_full_disk_refused_is_written_when_there_is_space() {
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
+    let disk = Arc::new(MemoryDisk::default());
+    let book = OpenCalls::open(clock.clone(), disk.clone()).unwrap().book;
+    let balance = KeyBalance::new("k0", None, Money::ZERO);
+    let hundred = Money::from_nanos(100);
+    let hold = |id: &str| book.hold(&balance, Arc::new(held(id, "k0")), hundred, hundred);
+    let calls = [hold("r1").unwrap(), hold("r2").unwrap()];
+    disk.set_free_space(Some(3));
+    for (ticket, id) in calls.into_iter().zip(["r1", "r2"]) {
+        ticket.settle(entry(id, "k0", 30));
+    }
+    assert!(matches!(hold("r3"), Err(HoldError::Journal(_))));
+    assert!(book.maintain_journal().is_err());
+    assert_eq!(book.unwritten(), ["r1", "r2"]);
+
+    disk.set_free_space(None);
+    book.maintain_journal().unwrap();
+    assert_eq!(book.unwritten(), [""; 0]);
+    let opened = OpenCalls::open(clock, Arc::new(disk.after_crash())).unwrap();
+    let found: Vec<_> = opened.found.settled.iter().map(|s| s.entry.cost.as_nanos()).collect();
+    assert_eq!((opened.found.interrupted, opened.found.torn, found), (0, 0, vec![30, 30]));
+
+    // The record is given up with the call.
+    let batch = book.take_batch(10);
+    book.posted(batch);
+    let ticket = hold("r4").unwrap();
+    disk.set_free_space(Some(0));
+    ticket.settle(entry("r4", "k0", 30));
+    let batch = book.take_batch(10);
+    book.posted(batch);
+    assert_eq!(book.unwritten(), [""; 0], "the store has it");
+}

@@ -133,7 +133,7 @@ fn step(cluster: &mut Cluster, random: &mut SeededRandom, seed: u64) {
 
 /// Makes one of the rare steps.
 fn rare(cluster: &mut Cluster, random: &mut SeededRandom, which: usize) {
-    match random.below(3) {
+    match random.below(5) {
         0 => {
             let key = format!("k{}", random.below(3));
             let cap = random.percent(90).then(|| Money::from_nanos(random.between(0, 60_000)));
@@ -141,6 +141,8 @@ fn rare(cluster: &mut Cluster, random: &mut SeededRandom, which: usize) {
             cluster.caps_changed = true;
         }
         1 => cluster.apply_caps(which),
+        2 => cluster.machines[which].memory.set_free_space(Some(random.below(2_000))),
+        3 => cluster.machines[which].memory.set_free_space(None),
         _ => {
             let others = cluster.machines.iter().filter(|machine| !machine.lost).count();
             if others > 1 && random.percent(50) {
