@@ -13,15 +13,23 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 
 pub use api::route_summaries;
-pub use serve::serve;
+pub use serve::{UnstoredCalls, serve};
 
 use app::App;
 use config::LoadOptions;
 
 /// Serves until [`App::stop`] is cancelled, then drains and settles everything.
-pub async fn run(app: Arc<App>, listener: TcpListener, given: LoadOptions) {
+pub async fn run(
+    app: Arc<App>,
+    listener: TcpListener,
+    given: LoadOptions,
+) -> Result<(), UnstoredCalls> {
     app.start_background(given);
     serve(Arc::clone(&app), listener).await;
-    serve::drain(&app).await;
+    let drained = serve::drain(&app).await;
+    if let Err(unstored) = &drained {
+        tracing::error!("{unstored}");
+    }
     app.store.close().await;
+    drained
 }

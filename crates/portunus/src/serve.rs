@@ -21,6 +21,19 @@ const CUT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Time the background loops may take to end, including the last telemetry export.
 const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Settled calls that were lost at the end of the process: neither the store nor the journal took
+/// them. The next start charges them as far as their last checkpoints say.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} settled calls could be stored neither in the database nor in the journal: {}",
+    request_ids.len(),
+    request_ids.join(", ")
+)]
+pub struct UnstoredCalls {
+    /// The ids of the calls.
+    pub request_ids: Vec<String>,
+}
+
 /// Serves until [`App::stop`] is cancelled, without background loops. [`run`](crate::run) adds
 /// them.
 pub async fn serve(app: Arc<App>, listener: TcpListener) {
@@ -50,7 +63,7 @@ pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
 
 /// Lets running calls finish within the drain timeout, then ends them with an error, then closes
 /// their connections. Background loops end last.
-pub(crate) async fn drain(app: &App) {
+pub(crate) async fn drain(app: &App) -> Result<(), UnstoredCalls> {
     drain_calls(app).await;
     app.calls_ended.cancel();
     app.background.close();
@@ -58,6 +71,8 @@ pub(crate) async fn drain(app: &App) {
         tracing::warn!("some background work did not end in time");
     }
     app.sync_journal().await;
+    let request_ids = app.engine.funds.open_calls.unwritten();
+    if request_ids.is_empty() { Ok(()) } else { Err(UnstoredCalls { request_ids }) }
 }
 
 async fn drain_calls(app: &App) {

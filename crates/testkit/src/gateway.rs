@@ -32,7 +32,7 @@ pub struct TestGateway {
     pub app: Arc<App>,
     admin: OnceCell<String>,
     client: Client<HttpConnector, Full<Bytes>>,
-    serving: Option<JoinHandle<()>>,
+    serving: Option<JoinHandle<Result<(), portunus::UnstoredCalls>>>,
     folder: TestFolder,
 }
 
@@ -177,7 +177,7 @@ impl TestGateway {
         self.app.drain();
         self.app.stop.cancel();
         if let Some(serving) = self.serving.take() {
-            serving.await.expect("an orderly end");
+            serving.await.expect("an orderly end").expect("every call is stored");
         }
     }
 }

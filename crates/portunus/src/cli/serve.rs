@@ -52,7 +52,7 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
         signal(SignalKind::interrupt()).context("signal handlers cannot be installed")?;
     app.spawn_loop(stop_on_signal(Arc::clone(&app), terminate, interrupt));
     print_welcome(&app, first.as_ref()).await?;
-    crate::run(app, listener, options).await;
+    crate::run(app, listener, options).await?;
     Ok(ExitCode::SUCCESS)
 }
 
