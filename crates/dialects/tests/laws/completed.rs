@@ -61,7 +61,7 @@ fn smallest(format: WireFormat) -> (Value, Value) {
                 "modelVersion": "selected", "createTime": "2026-09-21T14:13:20Z",
                 "responseId": "stamp"}),
         ),
-        WireFormat::Images => unreachable!("images are no conversation"),
+        WireFormat::Images => panic!("images are no conversation"),
     }
 }
 

@@ -68,8 +68,7 @@ fn take_out(body: &mut Value, path: &[String], all: bool) -> Option<Value> {
 
 /// Writes a path as text.
 fn shown(path: &[String]) -> String {
-    let text = path.join(".").replace(".[", "[");
-    text
+    path.join(".").replace(".[", "[")
 }
 
 /// Translates a request; `None` if either side refuses it.
