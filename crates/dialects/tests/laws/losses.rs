@@ -19,7 +19,8 @@ fields have a counterpart. A field without one is left out and reported:
 
 - the response header `x-portunus-loss` names what your call lost: at most 50 names of at most 100 characters, then
   `and N more` (`sampling.top_k, request.foo, and 39950 more`). In a name, spaces, commas, quotes, `%` and all
-  characters outside ASCII are percent-encoded. Receipts, dry runs and the 400 of strict mode have the same bound;
+  characters outside ASCII are percent-encoded, and the encoded name has at most 100 characters. Receipts, dry runs
+  and the 400 of strict mode have the same bound;
 - with the request header `x-portunus-strict: true`, a call with losses is refused and the error lists the same names;
 - with `x-portunus-dry-run: true`, you get the translated request and its losses, and no provider is called.
 
