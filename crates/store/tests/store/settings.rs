@@ -15,6 +15,7 @@ on_both!(
     concurrent_starts_agree_on_a_setting,
     a_setting_is_taken_once,
     the_latest_audits_come_first,
+    changes_of_two_processes_run_one_after_the_other,
 );
 
 async fn a_setting_has_the_last_stored_value(database: Arc<TestDatabase>) {
@@ -107,5 +108,30 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
         (last.subject.as_str(), of(before).await),
         ("second", vec!["late".to_owned(), "first".to_owned()])
     );
+    store.close().await;
+}
+
+async fn changes_of_two_processes_run_one_after_the_other(database: Arc<TestDatabase>) {
+    const ROUNDS: u32 = 20;
+    let mut changes = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        // Each has its own connections and its own mutex, as two processes have.
+        let store = database.open().await;
+        changes.spawn(async move {
+            for _ in 0..ROUNDS {
+                let lock = store.lock_changes().await.unwrap();
+                let before = store.setting("count").await.unwrap();
+                let count: u32 = before.map_or(0, |text| text.parse().unwrap());
+                tokio::task::yield_now().await;
+                store.put_setting("count", &(count + 1).to_string()).await.unwrap();
+                drop(lock);
+            }
+            store.close().await;
+        });
+    }
+    changes.join_all().await;
+    let store = database.open().await;
+    let count = store.setting("count").await.unwrap();
+    assert_eq!(count.as_deref(), Some((2 * ROUNDS).to_string().as_str()));
     store.close().await;
 }
