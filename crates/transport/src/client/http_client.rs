@@ -163,9 +163,10 @@ impl ClientCore {
                 }
                 Some(PooledConnection::Http2(shared)) => match Box::pin(shared.send(request)).await
                 {
-                    Ok(outcome) => return outcome,
+                    Ok(response) => return Ok(response),
                     // The connection had reached its last stream and sent nothing of this request.
-                    Err(unsent) => request = *unsent,
+                    Err(Http2SendError::Unsent(unsent)) => request = *unsent,
+                    Err(Http2SendError::Failed(error)) => return Err(error),
                 },
                 None => {}
             }
@@ -208,8 +209,11 @@ impl ClientCore {
         let shared = Http2Connection { sender, used: ConnectionUse::default() };
         pool.put_http2(shared.clone());
         match shared.send(request).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(not_sent("the connection was closed before it was used".into())),
+            Ok(response) => Ok(response),
+            Err(Http2SendError::Failed(error)) => Err(error),
+            Err(Http2SendError::Unsent(_)) => {
+                Err(not_sent("the connection was closed before it was used".into()))
+            }
         }
     }
 }
@@ -230,17 +234,24 @@ async fn exchange_http1(
     Ok(ClientResponse { status: head.status, headers: head.headers, body })
 }
 
+/// Failure of a request on a shared connection.
+enum Http2SendError {
+    /// Nothing of the request was sent. It can go to another connection.
+    Unsent(Box<Request<RequestBody>>),
+    Failed(SendError),
+}
+
 impl Http2Connection {
-    /// Sends one request among others, and returns the request if nothing of it was sent.
+    /// Sends one request among others.
     async fn send(
         mut self,
         request: Request<RequestBody>,
-    ) -> Result<Result<ClientResponse, SendError>, Box<Request<RequestBody>>> {
+    ) -> Result<ClientResponse, Http2SendError> {
         let response = match self.sender.try_send_request(request).await {
             Ok(response) => response,
             Err(mut failed) => {
                 if let Some(request) = failed.take_message() {
-                    return Err(Box::new(request));
+                    return Err(Http2SendError::Unsent(Box::new(request)));
                 }
                 let cause = failed.into_error();
                 // A refused stream, and a stream above the last id of GOAWAY, were not processed
@@ -257,13 +268,13 @@ impl Http2Connection {
                 } else {
                     UpstreamProgress::Sent
                 };
-                return Ok(Err(SendError { progress, cause: cause.into() }));
+                return Err(Http2SendError::Failed(SendError { progress, cause: cause.into() }));
             }
         };
         self.used.mark_answered();
         let (head, body) = response.into_parts();
         let body = ClientBody::from_network(&head.headers, NetworkBody::Http2(body));
-        Ok(Ok(ClientResponse { status: head.status.as_u16(), headers: head.headers, body }))
+        Ok(ClientResponse { status: head.status.as_u16(), headers: head.headers, body })
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
 use super::ImportResult;
-use super::providers::{ImportedProviders, as_text, toml_quoted};
+use super::providers::{ImportRefusal, ImportedProviders, as_text, toml_quoted};
 
 /// Parameters of a deployment that have no counterpart or are the default here.
 const IGNORED_PARAMS: [&str; 5] =
@@ -79,8 +79,8 @@ fn add_deployment(
     models: &mut Vec<ImportedModel>,
     env: &dyn Fn(&str) -> Option<String>,
     notes: &mut Vec<String>,
-) -> Result<(), String> {
-    let Value::Object(mut entry) = entry else { return Err("is not a deployment".to_owned()) };
+) -> Result<(), ImportRefusal> {
+    let Value::Object(mut entry) = entry else { return Err("is not a deployment".into()) };
     let name = as_text(entry.shift_remove("model_name")).ok_or("has no `model_name`")?;
     let mut params = object(entry.shift_remove("litellm_params"));
     let mut info = object(entry.shift_remove("model_info"));
@@ -89,13 +89,14 @@ fn add_deployment(
         return Err(format!(
             "`{name}` stands for many models: a provider whose key is set serves all models the \
              directory knows of it; name others one by one"
-        ));
+        )
+        .into());
     }
     let kind = match as_text(info.shift_remove("mode")).as_deref() {
         None | Some("chat" | "completion" | "responses") => None,
         Some("embedding") => Some("embedding"),
         Some("image_generation") => Some("image"),
-        Some(other) => return Err(format!("models of the kind `{other}` are not served")),
+        Some(other) => return Err(format!("models of the kind `{other}` are not served").into()),
     };
     let lane = providers.lane_for(&model, &mut params, env, notes)?;
     let weight = params.shift_remove("weight").and_then(|weight| weight.as_u64());

@@ -2,7 +2,7 @@
 
 use catalog::{AuthScheme, ModelDirectory, ProviderEntry};
 use serde_json::{Map, Value};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// Provider prefixes of LiteLLM, and the matching ids of the directory.
 const PROVIDER_IDS: [(&str, &str); 34] = [
@@ -66,6 +66,22 @@ struct ImportedProvider {
     name: String,
 }
 
+/// Reason why an entry cannot be imported.
+#[derive(Debug)]
+pub(super) struct ImportRefusal(String);
+
+impl fmt::Display for ImportRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<T: Into<String>> From<T> for ImportRefusal {
+    fn from(reason: T) -> Self {
+        Self(reason.into())
+    }
+}
+
 impl ImportedProviders {
     /// Returns the lane of a deployment. `Err` says why it cannot be imported; `notes` collects
     /// remaining work.
@@ -75,7 +91,7 @@ impl ImportedProviders {
         params: &mut Map<String, Value>,
         env: &dyn Fn(&str) -> Option<String>,
         notes: &mut Vec<String>,
-    ) -> Result<String, String> {
+    ) -> Result<String, ImportRefusal> {
         let word = as_text(params.shift_remove("custom_llm_provider"));
         let (mut like, upstream) = split_model(model, word.as_deref())?;
         let base = match params.shift_remove("api_base").or(params.shift_remove("base_url")) {
@@ -90,7 +106,7 @@ impl ImportedProviders {
         if like == "bedrock-runtime" && !upstream.contains("anthropic") {
             return Err("of Bedrock's models only Claude is asked by this endpoint; see \
                         `bedrock` in docs/providers.md for the others"
-                .to_owned());
+                .into());
         }
         let known = ModelDirectory::embedded().provider(like);
         let known = known.ok_or_else(|| format!("the directory has no provider `{like}`"))?;
@@ -130,7 +146,10 @@ impl ImportedProviders {
 }
 
 /// Returns the provider of a model name, and the model name at that provider.
-fn split_model<'a>(model: &'a str, word: Option<&str>) -> Result<(&'static str, &'a str), String> {
+fn split_model<'a>(
+    model: &'a str,
+    word: Option<&str>,
+) -> Result<(&'static str, &'a str), ImportRefusal> {
     let known =
         |word: &str| PROVIDER_IDS.iter().find(|(own, _)| *own == word).map(|(_, like)| *like);
     if let Some(word) = word {
@@ -149,7 +168,7 @@ fn split_model<'a>(model: &'a str, word: Option<&str>) -> Result<(&'static str, 
     }
     let like =
         MODEL_PREFIXES.iter().find(|(head, _)| model.starts_with(head)).map(|(_, like)| *like);
-    like.map(|like| (like, model)).ok_or_else(|| format!("`{model}` names no provider"))
+    like.map(|like| (like, model)).ok_or_else(|| format!("`{model}` names no provider").into())
 }
 
 /// Returns the settings of a provider that differ from its directory entry.
@@ -159,7 +178,7 @@ fn provider_settings(
     params: &mut Map<String, Value>,
     before: usize,
     notes: &mut Vec<String>,
-) -> Result<String, String> {
+) -> Result<String, ImportRefusal> {
     let mut out = String::new();
     let mut fill: Vec<(&str, String)> = Vec::new();
     match (known.id.as_str(), base) {
@@ -240,7 +259,7 @@ fn secret_reference(value: &Value, usual: &str, before: usize, notes: &mut Vec<S
 }
 
 /// Returns the address before `/v1`. It may be in an environment variable.
-fn base_url(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+fn base_url(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<String, ImportRefusal> {
     let value = value.as_str().ok_or("api_base: must be a text")?;
     let value = match value.strip_prefix("os.environ/") {
         None => value.to_owned(),
