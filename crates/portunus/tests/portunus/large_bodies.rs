@@ -50,13 +50,14 @@ fn turns(role: &str, field: &str, content: &Value, count: usize) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn large_requests_do_not_keep_others_waiting() {
     let gateway = Arc::new(TestGateway::start().await);
-    let contents = turns("user", "parts", &json!([{ "text": "Hello!" }]), 60_000);
+    let words = "Hello! ".repeat(60);
+    let contents = turns("user", "parts", &json!([{ "text": words }]), 9_000);
     let body = with_unknown(json!({ "contents": contents }), 100_000);
     assert_others_are_served(&gateway, "/v1beta/models/demo-native:countTokens", body, false).await;
-    let input = turns("user", "content", &json!("Hello!"), 100_000);
+    let input = turns("user", "content", &json!(words), 9_000);
     let body = json!({ "model": "demo-chat", "input": input }).to_string();
     assert_others_are_served(&gateway, "/v1/responses/input_tokens", body, false).await;
-    let messages = turns("user", "content", &json!("Hello!"), 100_000);
+    let messages = turns("user", "content", &json!(words), 9_000);
     let body = json!({ "model": "demo-messages", "max_tokens": 20, "messages": messages,
                        "thread": { "type": "create" } });
     assert_others_are_served(&gateway, "/v1/messages", body.to_string(), true).await;
