@@ -113,7 +113,7 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
 
 async fn changes_of_two_processes_run_one_after_the_other(database: Arc<TestDatabase>) {
     const ROUNDS: u32 = 20;
-    let mut changes = tokio::task::JoinSet::new();
+    let mut changes = JoinSet::new();
     for _ in 0..2 {
         // Each has its own connections and its own mutex, as two processes have.
         let store = database.open().await;
