@@ -213,10 +213,7 @@ async fn run_admin(
 ) -> Result<Response, ApiError> {
     let ApiRequest { state, key, id, permit, request } = incoming;
     let (parts, body) = request.into_parts();
-    let body = to_bytes(body, crate::admin::MAX_BODY_BYTES).await.map_err(|_| {
-        let message = format!("the body is larger than {} bytes", crate::admin::MAX_BODY_BYTES);
-        ApiError::new(ErrorKind::BodyTooLarge, message)
-    })?;
+    let body = crate::admin::read_bytes(body).await?;
     let key = state.engine.keys.read_again(&key.record.id).await?;
     let request = Request::from_parts(parts, Body::from(body));
     let tasks = state.engine.tasks.clone();

@@ -39,7 +39,7 @@ pub(super) use users::{list as list_users, reset as reset_user, sign_out as sign
 pub(super) use vault::{get as get_vault, rekey as rekey_vault};
 
 use ::admin::{Actor, AdminError, ReadVersion, version_of};
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::response::Response;
 use http::header::{ETAG, HeaderValue, IF_MATCH};
 use http::{Request, StatusCode};
@@ -52,7 +52,7 @@ use crate::state::ApiState;
 use access::keys::ApiKey;
 
 /// Maximum size of a request body.
-pub(super) const MAX_BODY_BYTES: usize = 64 << 10;
+const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// Returns the account of the key. Refuses accounts that do not administrate.
 async fn require_admin(state: &ApiState, key: &ApiKey) -> Result<Account, ApiError> {
@@ -98,15 +98,18 @@ fn store_error(error: StoreError) -> ApiError {
     }
 }
 
+/// Reads a body up to the size limit.
+pub(super) async fn read_bytes(body: Body) -> Result<Bytes, ApiError> {
+    to_bytes(body, MAX_BODY_BYTES).await.map_err(|_| {
+        let message = format!("the body is larger than {MAX_BODY_BYTES} bytes");
+        ApiError::new(ErrorKind::BodyTooLarge, message)
+    })
+}
+
 /// Reads the JSON body of a change. Unknown fields are refused, so that a misspelt field has no
 /// silent effect.
 async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, ApiError> {
-    let bytes = to_bytes(request.into_body(), MAX_BODY_BYTES).await.map_err(|_| {
-        ApiError::new(
-            ErrorKind::BodyTooLarge,
-            format!("the body is larger than {MAX_BODY_BYTES} bytes"),
-        )
-    })?;
+    let bytes = read_bytes(request.into_body()).await?;
     // A derived struct would also accept a list of its fields in order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(ApiError::invalid("", "the body must be a JSON object"));
