@@ -61,6 +61,9 @@ async fn large_requests_do_not_keep_others_waiting() {
     let body = json!({ "model": "demo-messages", "max_tokens": 20, "messages": messages,
                        "thread": { "type": "create" } });
     assert_others_are_served(&gateway, "/v1/messages", body.to_string(), true).await;
+    let hello = json!([{ "role": "user", "content": "Hello!" }]);
+    let body = with_unknown(json!({ "model": "demo-messages", "messages": hello }), 400_000);
+    assert_others_are_served(&gateway, "/v1/chat/completions", body, false).await;
     let body = with_unknown(json!({ "model": "demo-image", "prompt": "A harbour" }), 400_000);
     assert_others_are_served(&gateway, "/v1/images/generations", body, true).await;
 }
