@@ -1,60 +1,46 @@
 //! Appending to the journal from many calls at once.
 //!
-//! An append works like this:
-//! 1. The caller encodes its record, without any lock.
-//! 2. It takes the pen, a lock that only a writer holds, and makes one `write(2)` of a few hundred
-//!    bytes to the current segment.
-//! 3. It counts itself as a user of that segment, under the lock of the segment table. No file is
-//!    touched under that lock.
+//! A `write(2)` takes microseconds, but a disk may hang for seconds, and the threads that serve calls
+//! must go on. So they never write:
+//! 1. A call encodes its record and adds it to the queue, under a lock that no disk access holds.
+//! 2. The writer thread takes all queued records as one batch and makes one `write(2)` of them.
+//! 3. It wakes the calls that wait for the batch, see [`crate::JournalReceipt`].
 //!
-//! A `write(2)` takes microseconds, but a disk may hang for seconds. Appends run on threads that
-//! serve many calls, so they wait for the pen for [`MAX_PEN_WAIT`] at most, and not at all while
-//! another one is known to wait in vain. Such an append fails as stalled: a hold waits for
-//! [`JournalWriter::stall_end`] without blocking its thread, and a settled call is written later by
-//! [`crate::OpenCalls::maintain_journal`]. Only the thread whose own write hangs is blocked.
+//! Records that arrive during a write share the next one. Before the thread is started, and after its
+//! end, every append writes its record itself: tests and simulations stay deterministic.
 //!
-//! Segments are created, synced and deleted in the background, by [`JournalWriter::maintain`] and
-//! [`JournalWriter::sync`]. The next segment is created when the current one is half full; the
-//! append that finds the current segment full swaps it in. If the next segment is not ready, the
-//! current one grows beyond its size, which is only a target.
+//! The disk hangs if a write lasts from one [`JournalWriter::watch`] to the next. Then nobody waits
+//! for it any longer: calls are refused, and settled calls go on without their record, which is
+//! written after the hang. The queue is bounded; a record beyond the bound fails.
 //!
-//! After a failed write the segment may end in half a record, and recovery stops reading there.
-//! So the half record is cut off, and the background creates another segment, because the reason may
-//! be this one file. If the cut fails too, the segment is abandoned, and appends fail until there is
-//! another one. Every failed write, creation and deletion is counted.
+//! Every failed write, creation and deletion is counted.
 
-use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::time::Duration;
-use tokio::sync::Notify;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
-use crate::{Disk, JournalError, JournalErrors, Segment};
+use crate::segment_table::SegmentTable;
+use crate::write_batch::WriteBatch;
+use crate::{Disk, JournalError, JournalErrors};
 
-/// Size at which a segment is replaced by the next one.
-const SEGMENT_BYTES: usize = 8 << 20;
-/// Maximum time that an append waits for another one to finish its write.
-const MAX_PEN_WAIT: Duration = Duration::from_millis(20);
-
-/// Reason a record was not appended.
-#[derive(Debug)]
-pub(crate) enum AppendError {
-    /// Another write takes long: the disk hangs.
-    Stalled,
-    /// The disk refused it.
-    Failed(JournalError),
-}
+/// Size of the queue at which further records fail. It holds thousands of records.
+const MAX_QUEUED_BYTES: usize = 4 << 20;
+/// Size up to which an emptied buffer is kept for the next batch.
+const MAX_SPARE_BYTES: usize = 256 << 10;
 
 /// The writing side of the journal.
 pub(crate) struct JournalWriter {
     disk: Arc<dyn Disk>,
-    /// Held during a write to the current segment. Only its holder replaces the current segment.
-    pen: Mutex<()>,
-    /// True while an append may wait in vain for the pen.
+    /// Never held while a file is touched.
+    queue: Mutex<WriteQueue>,
+    /// Wakes the writer thread.
+    queued: Condvar,
+    /// Held during a write. Only its holder replaces the current segment.
+    writing: Mutex<()>,
+    /// True while the disk hangs. Changed under the lock of the queue.
     stalled: AtomicBool,
-    stall_ended: Notify,
     /// Never held while a file is touched.
     table: Mutex<SegmentTable>,
     /// Held while segments are created and deleted, so that two callers do not create the same one.
@@ -62,169 +48,232 @@ pub(crate) struct JournalWriter {
     errors: JournalErrors,
 }
 
+/// Records that wait to be written.
 #[derive(Default)]
-struct SegmentTable {
-    /// `None` after a failed write that could not be undone, until there is another segment.
-    current: Option<Arc<dyn Segment>>,
-    /// Bytes of whole records in the current segment.
-    written: usize,
-    /// True if the last write to the current segment failed and the segment has records. An empty one
-    /// is as good as the next.
-    worn: bool,
-    /// The next segment, created ahead of its use.
-    prepared: Option<Arc<dyn Segment>>,
-    /// Replaced segments that were written to since the last sync.
-    unsynced: Vec<Arc<dyn Segment>>,
-    /// Number of open holds and unposted entries in each segment.
-    users: BTreeMap<u64, usize>,
+struct WriteQueue {
+    bytes: Vec<u8>,
+    batch: Arc<WriteBatch>,
+    /// The batch that is being written.
+    in_flight: Option<Arc<WriteBatch>>,
+    /// An empty buffer for the next batch.
+    spare: Vec<u8>,
+    /// Number of writes so far, and at the time of the last watch.
+    writes: u64,
+    watched: u64,
+    /// True while the writer thread takes the records.
+    has_thread: bool,
 }
 
-impl SegmentTable {
-    /// Returns the segment to write to, and its length.
-    fn writable(&mut self) -> Option<(Arc<dyn Segment>, usize)> {
-        if (self.current.is_none() || self.worn || self.written > SEGMENT_BYTES)
-            && let Some(prepared) = self.prepared.take()
-        {
-            self.unsynced.extend(self.current.replace(prepared));
-            self.written = 0;
-            self.worn = false;
+impl WriteQueue {
+    /// Takes all records as a batch; `None` if there are none.
+    fn begin_write(&mut self) -> Option<(Arc<WriteBatch>, Vec<u8>)> {
+        if self.bytes.is_empty() {
+            return None;
         }
-        Some((Arc::clone(self.current.as_ref()?), self.written))
+        let spare = std::mem::take(&mut self.spare);
+        let bytes = std::mem::replace(&mut self.bytes, spare);
+        let batch = std::mem::take(&mut self.batch);
+        self.in_flight = Some(Arc::clone(&batch));
+        self.writes += 1;
+        Some((batch, bytes))
     }
 
-    /// Gives up the current segment, which ends in half a record.
-    fn abandon(&mut self) {
-        let Some(segment) = self.current.take() else { return };
-        if self.written == 0 {
-            // It has no record, so it is deleted as one without users.
-            self.users.entry(segment.number()).or_default();
-        } else {
-            self.unsynced.push(segment);
+    fn end_write(&mut self, mut bytes: Vec<u8>) {
+        self.in_flight = None;
+        if bytes.capacity() <= MAX_SPARE_BYTES {
+            bytes.clear();
+            self.spare = bytes;
         }
     }
+}
 
-    fn needs_segment(&self) -> bool {
-        let wears_out = self.worn || self.written > SEGMENT_BYTES / 2;
-        self.prepared.is_none() && (self.current.is_none() || wears_out)
+/// A record that was appended. It keeps its segment until [`JournalWriter::release`].
+#[derive(Clone)]
+pub(crate) struct KeptRecord(Arc<WriteBatch>);
+
+impl KeptRecord {
+    /// Waits until the record is written. `place` is that of the task among those that wait.
+    pub(crate) fn poll_end(
+        &self,
+        place: &mut Option<usize>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), JournalError>> {
+        self.0.poll_end(place, cx)
     }
 
-    /// Removes segments without users from the table and returns their numbers.
-    fn take_unused(&mut self) -> Vec<u64> {
-        let current = self.current.as_ref().map(|segment| segment.number());
-        let unused =
-            self.users.extract_if(.., |segment, count| *count == 0 && Some(*segment) != current);
-        let unused: Vec<u64> = unused.map(|(segment, _)| segment).collect();
-        self.unsynced.retain(|segment| !unused.contains(&segment.number()));
-        unused
+    /// Returns true until the write of the record has ended.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.outcome().is_none()
     }
+
+    /// Returns true if the journal has the record.
+    pub(crate) fn is_written(&self) -> bool {
+        self.0.outcome().is_some_and(|outcome| outcome.is_ok())
+    }
+
+    /// Returns the reason the journal does not have the record; `None` if it may still be written.
+    pub(crate) fn failure(&self) -> Option<JournalError> {
+        self.0.outcome()?.err()
+    }
+}
+
+fn stalled_error() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the disk does not answer")
 }
 
 impl JournalWriter {
     /// Starts a new segment on the disk.
     pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<Self, JournalError> {
-        let current = Some(disk.create().map_err(JournalError)?);
+        let current = disk.create().map_err(JournalError)?;
         Ok(Self {
             disk,
-            pen: Mutex::new(()),
+            queue: Mutex::default(),
+            queued: Condvar::new(),
+            writing: Mutex::new(()),
             stalled: AtomicBool::new(false),
-            stall_ended: Notify::new(),
-            table: Mutex::new(SegmentTable { current, ..SegmentTable::default() }),
+            table: Mutex::new(SegmentTable::new(current)),
             upkeep: Mutex::new(()),
             errors: JournalErrors::default(),
         })
     }
 
-    /// Appends a record and returns its segment, which is kept until [`JournalWriter::release`].
-    pub(crate) fn append(&self, record: &[u8]) -> Result<u64, AppendError> {
-        let pen = self.take_pen().ok_or(AppendError::Stalled)?;
-        self.write(pen, record, true).map_err(AppendError::Failed)
+    /// Starts the writer thread. It ends at [`Self::end_thread`], after the last queued record.
+    pub(crate) fn start_thread(self: &Arc<Self>) -> io::Result<std::thread::JoinHandle<()>> {
+        let writer = Arc::clone(self);
+        self.queue.lock().has_thread = true;
+        let started = std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || writer.write_until_end());
+        self.queue.lock().has_thread = started.is_ok();
+        started
     }
 
-    /// Appends a record that does not keep its segment.
-    pub(crate) fn append_unkept(&self, record: &[u8]) -> Result<u64, AppendError> {
-        let pen = self.take_pen().ok_or(AppendError::Stalled)?;
-        self.write(pen, record, false).map_err(AppendError::Failed)
+    /// Leaves writing to [`Self::write_queued`] without a thread, so that a test decides when.
+    #[cfg(test)]
+    pub(crate) fn defer_writes(&self) {
+        self.queue.lock().has_thread = true;
     }
 
-    /// Does the same as [`JournalWriter::append`], but blocks while the disk hangs.
-    pub(crate) fn append_blocking(&self, record: &[u8]) -> Result<u64, JournalError> {
-        self.write(self.pen.lock(), record, true)
-    }
-
-    /// Waits until a write that hangs has ended. Returns at once if there is none.
-    pub(crate) async fn stall_end(&self) {
-        let mut ended = std::pin::pin!(self.stall_ended.notified());
-        // Registered before the check, so that an end in between is not missed.
-        ended.as_mut().enable();
-        if self.stalled.load(Ordering::SeqCst) {
-            ended.await;
+    fn write_until_end(&self) {
+        loop {
+            let mut queue = self.queue.lock();
+            while queue.bytes.is_empty() {
+                if !queue.has_thread {
+                    return;
+                }
+                self.queued.wait(&mut queue);
+            }
+            drop(queue);
+            self.write_queued();
         }
     }
 
-    /// Takes the pen; `None` if the disk hangs.
-    fn take_pen(&self) -> Option<MutexGuard<'_, ()>> {
-        if let Some(pen) = self.pen.try_lock() {
-            return Some(pen);
-        }
-        if !self.stalled.load(Ordering::SeqCst)
-            && let Some(pen) = self.pen.try_lock_for(MAX_PEN_WAIT)
-        {
-            return Some(pen);
-        }
-        self.stalled.store(true, Ordering::SeqCst);
-        // With the fence in `put_down`: either the pen is seen to be free here, or its holder sees
-        // the flag after putting it down.
-        fence(Ordering::SeqCst);
-        let pen = self.pen.try_lock();
-        if pen.is_none() {
-            self.errors.note(&io::Error::new(io::ErrorKind::TimedOut, "the disk does not answer"));
-        }
-        pen
+    /// Ends the writer thread.
+    pub(crate) fn end_thread(&self) {
+        self.queue.lock().has_thread = false;
+        self.queued.notify_all();
     }
 
-    fn put_down(&self, pen: MutexGuard<'_, ()>) {
-        drop(pen);
-        fence(Ordering::SeqCst);
-        if self.stalled.load(Ordering::Relaxed) && self.stalled.swap(false, Ordering::SeqCst) {
-            self.stall_ended.notify_waiters();
+    /// Appends a record, which keeps its segment until [`JournalWriter::release`]. The thread writes it
+    /// when its [`crate::JournalReceipt`] is polled or dropped.
+    pub(crate) fn append(&self, record: &[u8]) -> Result<KeptRecord, JournalError> {
+        self.enqueue(record, true).map(KeptRecord).map_err(|e| self.count(e))
+    }
+
+    /// Appends a record that does not keep its segment. A failure is counted.
+    pub(crate) fn append_unkept(&self, record: &[u8]) {
+        match self.enqueue(record, false) {
+            Ok(_) => self.wake_thread(),
+            Err(e) => self.errors.note(&e),
         }
     }
 
-    fn write(
-        &self,
-        pen: MutexGuard<'_, ()>,
-        record: &[u8],
-        keep: bool,
-    ) -> Result<u64, JournalError> {
-        let written = self.write_current(record, keep);
-        self.put_down(pen);
-        written.map_err(|e| self.count(e))
-    }
-
-    /// Writes to the current segment. The caller holds the pen.
-    fn write_current(&self, record: &[u8], keep: bool) -> io::Result<u64> {
+    fn enqueue(&self, record: &[u8], keep: bool) -> io::Result<Arc<WriteBatch>> {
         if record.is_empty() {
             return Err(io::Error::other("a record could not be encoded"));
         }
+        let mut queue = self.queue.lock();
+        if queue.bytes.len() > MAX_QUEUED_BYTES {
+            return Err(stalled_error());
+        }
+        queue.bytes.extend_from_slice(record);
+        let batch = Arc::clone(&queue.batch);
+        if keep {
+            batch.keep();
+        }
+        let has_thread = queue.has_thread;
+        drop(queue);
+        if !has_thread {
+            self.write_queued();
+        }
+        Ok(batch)
+    }
+
+    /// Wakes the thread to write what is queued.
+    pub(crate) fn wake_thread(&self) {
+        self.queued.notify_one();
+    }
+
+    /// Returns true while the disk hangs.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::SeqCst)
+    }
+
+    /// Fails while the disk hangs. The failure is counted once, by [`Self::watch`].
+    pub(crate) fn check_stall(&self) -> Result<(), JournalError> {
+        if self.is_stalled() { Err(JournalError(stalled_error())) } else { Ok(()) }
+    }
+
+    /// Looks if the write of the last watch is still running. If so, the disk hangs, and nobody waits
+    /// for it any longer. To be called periodically; never blocks on the disk.
+    pub(crate) fn watch(&self) {
+        let mut queue = self.queue.lock();
+        let is_same = queue.watched == queue.writes;
+        queue.watched = queue.writes;
+        let Some(in_flight) = queue.in_flight.clone().filter(|_| is_same) else { return };
+        let was_stalled = self.stalled.swap(true, Ordering::SeqCst);
+        let waiting = [in_flight, Arc::clone(&queue.batch)];
+        drop(queue);
+        if !was_stalled {
+            self.errors.note(&stalled_error());
+        }
+        for batch in waiting {
+            batch.wake_all();
+        }
+    }
+
+    /// Writes all queued records. Blocks on the disk; a failure is counted, and the records have it.
+    pub(crate) fn write_queued(&self) {
+        let _writing = self.writing.lock();
+        let Some((batch, bytes)) = self.queue.lock().begin_write() else { return };
+        let written = self.write_current(&bytes);
+        if let Err(e) = &written {
+            self.errors.note(e);
+        }
+        {
+            let mut queue = self.queue.lock();
+            queue.end_write(bytes);
+            self.stalled.store(false, Ordering::SeqCst);
+        }
+        batch.end(written, &self.table);
+    }
+
+    /// Writes to the current segment and returns its number. The caller holds `writing`.
+    fn write_current(&self, records: &[u8]) -> io::Result<u64> {
         let writable = self.table.lock().writable();
         let Some((segment, length)) = writable else {
             return Err(io::Error::other("the journal has no segment"));
         };
-        if let Err(e) = segment.append(record) {
+        if let Err(e) = segment.append(records) {
             let cut = segment.cut(length);
             let mut table = self.table.lock();
             match cut {
-                Ok(()) => table.worn = length > 0,
+                Ok(()) => table.note_cut(),
                 Err(_) => table.abandon(),
             }
             return Err(e);
         }
-        let mut table = self.table.lock();
-        table.worn = false;
-        table.written += record.len();
-        if keep {
-            *table.users.entry(segment.number()).or_default() += 1;
-        }
+        self.table.lock().note_written(records.len());
         Ok(segment.number())
     }
 
@@ -237,19 +286,15 @@ impl JournalWriter {
         self.remove(&unused);
         if self.table.lock().needs_segment() {
             let segment = self.disk.create().map_err(|e| self.count(e))?;
-            self.table.lock().prepared = Some(segment);
+            self.table.lock().prepare(segment);
         }
         Ok(())
     }
 
-    /// Gives up one use of each of these segments. [`JournalWriter::maintain`] deletes those without
-    /// any user left.
-    pub(crate) fn release(&self, segments: impl IntoIterator<Item = u64>) {
-        let mut table = self.table.lock();
-        for segment in segments {
-            if let Some(count) = table.users.get_mut(&segment) {
-                *count = count.saturating_sub(1);
-            }
+    /// Gives up records. [`JournalWriter::maintain`] deletes segments that none needs any more.
+    pub(crate) fn release(&self, records: impl IntoIterator<Item = KeptRecord>) {
+        for KeptRecord(batch) in records {
+            batch.release(&self.table);
         }
     }
 
@@ -263,20 +308,23 @@ impl JournalWriter {
         }
     }
 
-    /// Waits until every append so far survives a crash of the machine.
+    /// Waits until every written record survives a crash of the machine.
     pub(crate) fn sync(&self) -> Result<(), JournalError> {
-        let (replaced, current) = {
-            let mut table = self.table.lock();
-            (std::mem::take(&mut table.unsynced), table.current.clone())
-        };
-        for (index, segment) in replaced.iter().chain(&current).enumerate() {
+        let segments = self.table.lock().take_unsynced();
+        for (index, segment) in segments.iter().enumerate() {
             if let Err(e) = segment.sync() {
-                let left = replaced.iter().skip(index).cloned();
-                self.table.lock().unsynced.extend(left);
+                let left = segments.get(index..).unwrap_or_default();
+                self.table.lock().put_back_unsynced(left);
                 return Err(self.count(e));
             }
         }
         Ok(())
+    }
+
+    /// Returns the number of kept records.
+    #[cfg(test)]
+    pub(crate) fn users(&self) -> usize {
+        self.table.lock().users()
     }
 
     /// Failed writes, creations, syncs and deletions.
@@ -291,160 +339,4 @@ impl JournalWriter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::MemoryDisk;
-    use std::sync::mpsc;
-
-    fn writer() -> (Arc<MemoryDisk>, JournalWriter) {
-        let disk = Arc::new(MemoryDisk::default());
-        let passed: Arc<dyn Disk> = Arc::clone(&disk) as _;
-        (disk, JournalWriter::open(passed).unwrap())
-    }
-
-    #[test]
-    fn a_full_segment_is_replaced_only_by_a_prepared_one() {
-        let (disk, writer) = writer();
-        let record = vec![7; SEGMENT_BYTES / 2 + 1];
-        assert_eq!(writer.append(&record).unwrap(), 1);
-        assert_eq!(writer.append(&record).unwrap(), 1);
-        assert_eq!(writer.append(&record).unwrap(), 1, "nothing is prepared: it grows");
-        writer.maintain().unwrap();
-        writer.maintain().unwrap();
-        assert_eq!(disk.segments().unwrap(), [1, 2], "one segment is prepared, not two");
-        assert_eq!(writer.append(&record).unwrap(), 2);
-        let segments_after = |released: &[u64]| {
-            writer.release(released.iter().copied());
-            writer.maintain().unwrap();
-            disk.segments().unwrap()
-        };
-        assert_eq!(segments_after(&[1, 1]), [1, 2, 3], "one record of it is still needed");
-        assert_eq!(segments_after(&[1]), [2, 3]);
-        assert_eq!(segments_after(&[2]), [2, 3], "the current segment stays");
-        assert_eq!(writer.errors().so_far().0, 0);
-        writer.sync().unwrap();
-    }
-
-    #[test]
-    fn nothing_is_written_behind_half_a_record() {
-        let (disk, writer) = writer();
-        writer.append(b"whole").unwrap();
-        disk.fail_after(2);
-        assert!(writer.append(b"torn").is_err());
-        assert!(writer.append_unkept(b"lost").is_err());
-        assert_eq!(writer.errors().so_far().0, 2);
-        assert_eq!(disk.read(1).unwrap(), b"wholeto");
-        disk.fail_after(100);
-        writer.maintain().unwrap();
-        let segment = writer.append(b"next").unwrap();
-        assert!(segment > 1);
-        assert_eq!(disk.read(segment).unwrap(), b"next");
-    }
-
-    #[test]
-    fn a_full_disk_leaves_no_half_record_and_one_further_segment() {
-        let (disk, writer) = writer();
-        writer.append(b"whole").unwrap();
-        disk.set_free_space(Some(2));
-        for _ in 0..100 {
-            assert!(writer.append(b"refused").is_err());
-            writer.maintain().unwrap();
-        }
-        assert_eq!(disk.segments().unwrap(), [1, 2]);
-        disk.set_free_space(None);
-        assert_eq!(writer.append(b"next").unwrap(), 2);
-        assert_eq!(disk.read(1).unwrap(), b"whole");
-        assert_eq!(disk.read(2).unwrap(), b"next");
-    }
-
-    #[test]
-    fn a_segment_without_a_record_is_deleted() {
-        let (disk, writer) = writer();
-        disk.fail_after(2);
-        for _ in 0..100 {
-            assert!(writer.append(b"torn").is_err());
-            writer.maintain().unwrap();
-        }
-        assert!(disk.segments().unwrap().len() <= 2, "{:?}", disk.segments());
-    }
-
-    /// A disk whose first write waits for a test.
-    struct HangingDisk {
-        inner: MemoryDisk,
-        begun: mpsc::SyncSender<()>,
-        end: Arc<Mutex<mpsc::Receiver<()>>>,
-    }
-
-    struct HangingSegment {
-        inner: Arc<dyn Segment>,
-        begun: mpsc::SyncSender<()>,
-        end: Arc<Mutex<mpsc::Receiver<()>>>,
-    }
-
-    impl Disk for HangingDisk {
-        fn create(&self) -> io::Result<Arc<dyn Segment>> {
-            let (begun, end) = (self.begun.clone(), Arc::clone(&self.end));
-            Ok(Arc::new(HangingSegment { inner: self.inner.create()?, begun, end }))
-        }
-
-        fn segments(&self) -> io::Result<Vec<u64>> {
-            self.inner.segments()
-        }
-
-        fn read(&self, segment: u64) -> io::Result<Vec<u8>> {
-            self.inner.read(segment)
-        }
-
-        fn remove(&self, segment: u64) -> io::Result<()> {
-            self.inner.remove(segment)
-        }
-    }
-
-    impl Segment for HangingSegment {
-        fn number(&self) -> u64 {
-            self.inner.number()
-        }
-
-        fn append(&self, bytes: &[u8]) -> io::Result<()> {
-            if bytes == b"hangs" {
-                self.begun.send(()).map_err(io::Error::other)?;
-                self.end.lock().recv().map_err(io::Error::other)?;
-            }
-            self.inner.append(bytes)
-        }
-
-        fn cut(&self, length: usize) -> io::Result<()> {
-            self.inner.cut(length)
-        }
-
-        fn sync(&self) -> io::Result<()> {
-            self.inner.sync()
-        }
-    }
-
-    #[test]
-    fn appends_do_not_wait_for_a_write_that_hangs() {
-        let (begun, has_begun) = mpsc::sync_channel(1);
-        let (end, may_end) = mpsc::channel();
-        let end_of_write = Arc::new(Mutex::new(may_end));
-        let disk = HangingDisk { inner: MemoryDisk::default(), begun, end: end_of_write };
-        let writer = JournalWriter::open(Arc::new(disk)).unwrap();
-        std::thread::scope(|scope| {
-            let hanging = scope.spawn(|| writer.append(b"hangs"));
-            has_begun.recv().unwrap();
-            for _ in 0..3 {
-                assert!(matches!(writer.append(b"waits"), Err(AppendError::Stalled)));
-            }
-            // Neither the table nor the background waits for the write.
-            writer.release([]);
-            writer.maintain().unwrap();
-            let mut ready = std::pin::pin!(writer.stall_end());
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            assert!(ready.as_mut().poll(&mut context).is_pending());
-            end.send(()).unwrap();
-            assert_eq!(hanging.join().unwrap().unwrap(), 1);
-            assert!(ready.as_mut().poll(&mut context).is_ready());
-        });
-        assert_eq!(writer.append(b"next").unwrap(), 1);
-    }
-}
+mod tests;

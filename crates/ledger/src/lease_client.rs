@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use crate::{
     Clock, ClosedCounts, HeartbeatReport, HoldError, HoldRecord, HoldRefusal, HoldTicket,
     KeyBalance, LEASE_DURATION, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState,
-    LeaseStore, LeaseStoreError, Node, OpenCalls, OpenedJournal, SpendStatus, UnreportedSpend,
+    LeaseStore, LeaseStoreError, Node, OpenCalls, OpenedJournal, PendingHold, SpendStatus,
+    UnreportedSpend,
 };
 
 /// Default time the store may be unreachable before keys without a cap are refused.
@@ -67,9 +68,8 @@ struct ClientSession {
 #[derive(Debug)]
 pub enum TryHold {
     /// The money is reserved.
-    Held(HoldTicket),
-    /// This node's lease does not cover the call, or the journal's disk hangs. The hold comes back,
-    /// for [`LeaseClient::hold`].
+    Held(PendingHold),
+    /// This node's lease does not cover the call. The hold comes back, for [`LeaseClient::hold`].
     MustWait(Arc<HoldRecord>),
 }
 
@@ -155,10 +155,8 @@ impl<S: LeaseStore> LeaseClient<S> {
             ));
         }
         match self.book.hold(balance, held, full, full) {
-            Ok(ticket) => Ok(TryHold::Held(ticket)),
-            Err(HoldError::Short { held, .. } | HoldError::Stalled { held }) => {
-                Ok(TryHold::MustWait(held))
-            }
+            Ok(pending) => Ok(TryHold::Held(pending)),
+            Err(HoldError::Short { held, .. }) => Ok(TryHold::MustWait(held)),
             Err(HoldError::Journal(e)) => Err(HoldRefusal::Journal(e)),
         }
     }
@@ -173,7 +171,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         least: Money,
     ) -> Result<HoldTicket, HoldRefusal> {
         let mut held = match self.try_hold(balance, held, full)? {
-            TryHold::Held(ticket) => return Ok(ticket),
+            TryHold::Held(pending) => return pending.written().await.map_err(HoldRefusal::Journal),
             TryHold::MustWait(held) => held,
         };
         for _ in 0..MAX_LEASE_REQUESTS {
@@ -225,23 +223,18 @@ impl<S: LeaseStore> LeaseClient<S> {
         self.hold_what_is_left(balance, held, full, least, Money::ZERO, Money::ZERO).await
     }
 
-    /// Reserves money of this node's lease. A lease that is too small is not an error yet. Waits
-    /// while the journal's disk hangs.
+    /// Reserves money of this node's lease. A lease that is too small is not an error yet.
     async fn attempt(
         &self,
         balance: &Arc<KeyBalance>,
-        mut held: Arc<HoldRecord>,
+        held: Arc<HoldRecord>,
         full: Money,
         least: Money,
     ) -> Result<Attempt, HoldRefusal> {
-        loop {
-            held = match self.book.hold(balance, held, full, least) {
-                Ok(ticket) => return Ok(Attempt::Held(ticket)),
-                Err(HoldError::Short { held, free }) => return Ok(Attempt::Short { held, free }),
-                Err(HoldError::Stalled { held }) => held,
-                Err(HoldError::Journal(e)) => return Err(HoldRefusal::Journal(e)),
-            };
-            self.book.journal_ready().await;
+        match self.book.hold(balance, held, full, least) {
+            Ok(pending) => pending.written().await.map(Attempt::Held).map_err(HoldRefusal::Journal),
+            Err(HoldError::Short { held, free }) => Ok(Attempt::Short { held, free }),
+            Err(HoldError::Journal(e)) => Err(HoldRefusal::Journal(e)),
         }
     }
 

@@ -6,23 +6,31 @@
 
 mod budget;
 mod clock;
+#[cfg(test)]
+mod deferred_writes;
 mod disk;
 mod entry;
+mod hold_ticket;
 mod journal;
+mod journal_receipt;
 mod journal_writer;
 mod key_balance;
 mod lease_client;
 mod lease_store;
 mod open_calls;
+mod segment_table;
+mod write_batch;
 
 pub use budget::{Budget, BudgetPeriod, BudgetShare, BudgetStatus, OverBudget, day_of};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk, Segment};
 pub use entry::{CallOutcome, EndedBy, FailedAttempt, LedgerEntry};
+pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
 pub use journal::{
     HoldRecord, JournalError, JournalErrors, JournalRecord, OpenCall, ProgressRecord,
     RecoveredCalls,
 };
+pub use journal_receipt::JournalReceipt;
 pub use key_balance::{KeyBalance, LeaseUse, SpendStatus};
 pub use lease_client::{LeaseClient, MAX_BATCH_CALLS, TryHold};
 pub use lease_store::{
@@ -31,6 +39,4 @@ pub use lease_store::{
     LeaseStoreError, LeaseToken, Node, Posting, RECALL_WINDOW, SettledCall, UnreportedSpend,
     lease_slice,
 };
-pub use open_calls::{
-    CallProgress, HoldError, HoldRefusal, HoldTicket, OpenCalls, OpenedJournal, PostingBatch,
-};
+pub use open_calls::{HoldError, HoldRefusal, OpenCalls, OpenedJournal, PostingBatch};

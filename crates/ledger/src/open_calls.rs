@@ -2,21 +2,22 @@
 //!
 //! Admission is one conditional step under the lock of the key's balance, never a read followed by a
 //! write. A settled call waits here until the lease store has it. A journal segment is deleted when
-//! no open or unposted call needs it any more. The journal is written before the table of calls
-//! changes; [`crate::journal_writer`] describes how. A settled call that the journal did not take is
-//! kept in memory and written again by [`OpenCalls::maintain_journal`].
+//! no open or unposted call needs it any more. A call runs once the journal has its hold;
+//! [`crate::journal_writer`] describes how. A settled call that the journal did not take is kept in
+//! memory and written again by [`OpenCalls::maintain_journal`].
 
-use canon::{Micros, Money, Usage};
+use canon::{Micros, Money};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use crate::journal::{Written, frame, recover};
-use crate::journal_writer::{AppendError, JournalWriter};
+use crate::journal_writer::{JournalWriter, KeptRecord};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
-    BudgetShare, Clock, Disk, HoldRecord, JournalError, JournalErrors, KeyBalance, LeaseToken,
-    LedgerEntry, OpenCall, ProgressRecord, RecoveredCalls, SettledCall,
+    CallProgress, Clock, Disk, HoldRecord, JournalError, JournalErrors, JournalReceipt, KeyBalance,
+    LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord, RecoveredCalls, SettledCall,
 };
 
 /// Reason no money was reserved for a call.
@@ -53,12 +54,6 @@ pub enum HoldError {
         /// Money that is free in the lease.
         free: Money,
     },
-    /// The journal's disk hangs. [`OpenCalls::journal_ready`] waits for it.
-    #[error("the disk of the journal does not answer")]
-    Stalled {
-        /// The unfilled hold, for another attempt.
-        held: Arc<HoldRecord>,
-    },
     /// The journal cannot be written.
     #[error(transparent)]
     Journal(JournalError),
@@ -67,7 +62,9 @@ pub enum HoldError {
 /// The calls of this node that are running or not yet posted.
 pub struct OpenCalls {
     clock: Arc<dyn Clock>,
-    journal: JournalWriter,
+    journal: Arc<JournalWriter>,
+    /// The thread that writes the journal, once it is started.
+    writer_thread: Mutex<Option<JoinHandle<()>>>,
     state: Mutex<CallTable>,
 }
 
@@ -91,9 +88,11 @@ struct CallTable {
 
 /// A call with reserved money.
 struct RunningCall {
-    /// The journal segment of its hold.
-    segment: u64,
+    /// Its hold in the journal.
+    record: KeptRecord,
     held: Arc<HoldRecord>,
+    /// True once the journal has the hold. Other nodes hear of it only then.
+    is_admitted: bool,
     reached: Option<ProgressRecord>,
     /// When it was admitted, by the steady clock.
     since: Micros,
@@ -109,11 +108,24 @@ struct UnpostedCall {
     settled: SettledCall,
     /// The balance it was paid from; `None` for a call without a hold.
     balance: Option<Arc<KeyBalance>>,
-    /// The journal segments it needs.
-    segments: Vec<u64>,
-    /// True until the journal has its entry. Always false for a call without a hold, which costs
+    /// Its hold in the journal.
+    hold_record: Option<KeptRecord>,
+    /// Its entry in the journal; `None` if the journal did not take it. A call without a hold costs
     /// nothing and has no record.
-    unwritten: bool,
+    record: Option<KeptRecord>,
+}
+
+impl UnpostedCall {
+    /// Returns true if the journal does not have the entry, but must.
+    fn is_unwritten(&self) -> bool {
+        self.balance.is_some() && !self.record.as_ref().is_some_and(KeptRecord::is_written)
+    }
+
+    /// Returns true if the entry must be written again.
+    fn must_be_rewritten(&self) -> bool {
+        let has_failed = |record: &KeptRecord| record.failure().is_some();
+        self.balance.is_some() && self.record.as_ref().is_none_or(has_failed)
+    }
 }
 
 /// Settled calls that are being posted. Until they are confirmed they stay in [`OpenCalls`].
@@ -139,9 +151,44 @@ impl OpenCalls {
     pub fn open(clock: Arc<dyn Clock>, disk: Arc<dyn Disk>) -> Result<OpenedJournal, JournalError> {
         let segments = disk.segments().map_err(JournalError)?;
         let found = recover(&*disk, clock.now()).map_err(JournalError)?;
-        let journal = JournalWriter::open(disk)?;
-        let book = Arc::new(Self { clock, journal, state: Mutex::default() });
+        let journal = Arc::new(JournalWriter::open(disk)?);
+        let (writer_thread, state) = (Mutex::default(), Mutex::default());
+        let book = Arc::new(Self { clock, journal, writer_thread, state });
         Ok(OpenedJournal { book, found, segments })
+    }
+
+    /// Starts the thread that writes the journal, so that no other one waits for the disk. It ends
+    /// with this value. [`Self::watch_journal`] must be called periodically from now on.
+    pub fn start_writer(&self) -> Result<(), JournalError> {
+        let mut thread = self.writer_thread.lock();
+        if thread.is_none() {
+            *thread = Some(self.journal.start_thread().map_err(JournalError)?);
+        }
+        Ok(())
+    }
+
+    /// Leaves writing to a test.
+    #[cfg(test)]
+    pub(crate) fn defer_writes(&self) {
+        self.journal.defer_writes();
+    }
+
+    /// Writes the queued records in place of the thread.
+    #[cfg(test)]
+    pub(crate) fn write_queued(&self) {
+        self.journal.write_queued();
+    }
+
+    /// Returns the number of records that keep their segment.
+    #[cfg(test)]
+    pub(crate) fn users_of_journal(&self) -> usize {
+        self.journal.users()
+    }
+
+    /// Looks if the disk of the journal hangs. If a write lasts from one call of this function to the
+    /// next, calls no longer wait for it: new ones are refused, and settled ones are written later.
+    pub fn watch_journal(&self) {
+        self.journal.watch();
     }
 
     /// Deletes segments whose calls the lease store has confirmed.
@@ -157,7 +204,8 @@ impl OpenCalls {
         mut held: Arc<HoldRecord>,
         full: Money,
         least: Money,
-    ) -> Result<HoldTicket, HoldError> {
+    ) -> Result<PendingHold, HoldError> {
+        self.journal.check_stall().map_err(HoldError::Journal)?;
         let since = self.clock.steady();
         let Taken { amount, lease } = match balance.take(full, least, since) {
             Ok(taken) => taken,
@@ -167,19 +215,18 @@ impl OpenCalls {
         fill.amount = amount;
         fill.lease = lease;
         fill.at = self.clock.now();
-        let segment = match self.journal.append(&frame(&Written::Held(&held))) {
-            Ok(segment) => segment,
+        let record = match self.journal.append(&frame(&Written::Held(&held))) {
+            Ok(record) => record,
             Err(e) => {
                 balance.give_back(amount, lease, Money::ZERO);
-                return Err(match e {
-                    AppendError::Stalled => HoldError::Stalled { held },
-                    AppendError::Failed(e) => HoldError::Journal(e),
-                });
+                return Err(HoldError::Journal(e));
             }
         };
+        let receipt = JournalReceipt::new(&self.journal, Some(&record));
         let call = RunningCall {
-            segment,
+            record,
             held: Arc::clone(&held),
+            is_admitted: false,
             reached: None,
             since,
             shown: false,
@@ -188,14 +235,21 @@ impl OpenCalls {
         };
         self.state.lock().open.insert(held.request_id.clone(), call);
         let (book, balance) = (Arc::clone(self), Arc::clone(balance));
-        Ok(HoldTicket { book, balance, shares: Vec::new(), held: Some(held) })
+        Ok(PendingHold::new(book, balance, held, receipt))
+    }
+
+    /// Takes back a reservation that the journal does not have. Its call has not begun.
+    pub(crate) fn abandon(&self, balance: &KeyBalance, held: &HoldRecord) {
+        let open = self.state.lock().open.remove(&held.request_id);
+        balance.give_back(held.amount, held.lease, Money::ZERO);
+        // A hold that is written all the same costs nothing: recovery finds no progress.
+        self.journal.release(open.map(|open| open.record));
     }
 
     /// Records a call without a hold, for example a refused one.
     pub fn record_unheld(&self, entry: LedgerEntry) {
         let settled = SettledCall { entry: Arc::new(entry), lease: None, shown: false };
-        let unposted =
-            UnpostedCall { settled, balance: None, segments: Vec::new(), unwritten: false };
+        let unposted = UnpostedCall { settled, balance: None, hold_record: None, record: None };
         self.state.lock().settled.push_back(unposted);
     }
 
@@ -204,7 +258,9 @@ impl OpenCalls {
     pub(crate) fn unconfirmed(&self, before: Micros) -> Vec<(OpenCall, u32)> {
         let mut state = self.state.lock();
         let calls = state.open.values_mut();
-        let calls = calls.filter(|call| call.confirmed < call.changes && call.since < before);
+        let calls = calls.filter(|call| {
+            call.is_admitted && call.confirmed < call.changes && call.since < before
+        });
         calls
             .map(|call| {
                 call.shown = true;
@@ -276,7 +332,9 @@ impl OpenCalls {
             }
             posted
         };
-        self.journal.release(posted.into_iter().flat_map(|unposted| unposted.segments));
+        let records =
+            posted.into_iter().flat_map(|unposted| [unposted.hold_record, unposted.record]);
+        self.journal.release(records.flatten());
     }
 
     /// Puts the batch back that is being posted, because it may not have arrived. It comes first in
@@ -318,46 +376,42 @@ impl OpenCalls {
     }
 
     fn write_missing(&self) -> Result<(), JournalError> {
-        let mut written: HashMap<String, u64> = HashMap::new();
-        let mut outcome = Ok(());
-        for entry in self.unwritten_entries() {
-            match self.journal.append_blocking(&frame(&Written::Settled(&entry))) {
-                Ok(segment) => drop(written.insert(entry.request_id.clone(), segment)),
+        self.journal.write_queued();
+        let entries = self.settled_entries(UnpostedCall::must_be_rewritten);
+        let mut records: HashMap<String, KeptRecord> = HashMap::new();
+        let mut refusal = None;
+        for entry in entries {
+            match self.journal.append(&frame(&Written::Settled(&entry))) {
+                Ok(record) => drop(records.insert(entry.request_id.clone(), record)),
                 Err(e) => {
-                    outcome = Err(e);
+                    refusal = Some(e);
                     break;
                 }
             }
         }
-        if written.is_empty() {
-            return outcome;
-        }
+        self.journal.write_queued();
+        let failure = refusal.or_else(|| records.values().find_map(KeptRecord::failure));
         for unposted in &mut self.state.lock().settled {
-            if let Some(segment) = written.remove(&unposted.settled.entry.request_id) {
-                unposted.segments.push(segment);
-                unposted.unwritten = false;
+            if let Some(record) = records.remove(&unposted.settled.entry.request_id) {
+                unposted.record = Some(record);
             }
         }
         // The others were posted in the meantime.
-        self.journal.release(written.into_values());
-        outcome
+        self.journal.release(records.into_values());
+        failure.map_or(Ok(()), Err)
     }
 
-    fn unwritten_entries(&self) -> Vec<Arc<LedgerEntry>> {
+    fn settled_entries(&self, is_wanted: impl Fn(&UnpostedCall) -> bool) -> Vec<Arc<LedgerEntry>> {
         let state = self.state.lock();
-        let unwritten = state.settled.iter().filter(|unposted| unposted.unwritten);
-        unwritten.map(|unposted| Arc::clone(&unposted.settled.entry)).collect()
+        let wanted = state.settled.iter().filter(|unposted| is_wanted(unposted));
+        wanted.map(|unposted| Arc::clone(&unposted.settled.entry)).collect()
     }
 
     /// Returns the ids of settled calls that are neither posted nor in the journal. They are lost
     /// when the process ends.
     pub fn unwritten(&self) -> Vec<String> {
-        self.unwritten_entries().iter().map(|entry| entry.request_id.clone()).collect()
-    }
-
-    /// Waits while the journal's disk hangs.
-    pub(crate) async fn journal_ready(&self) {
-        self.journal.stall_end().await;
+        let entries = self.settled_entries(UnpostedCall::is_unwritten);
+        entries.iter().map(|entry| entry.request_id.clone()).collect()
     }
 
     /// Failures of the journal, including those that no caller hears of.
@@ -365,13 +419,34 @@ impl OpenCalls {
         self.journal.errors()
     }
 
-    /// Settles a call and returns the amount the key pays.
-    fn settle(
+    /// Notes that the journal has the hold of a call.
+    pub(crate) fn admit(&self, held: &HoldRecord) {
+        if let Some(open) = self.state.lock().open.get_mut(&held.request_id) {
+            open.is_admitted = true;
+        }
+    }
+
+    /// Records the usage of a running call so far.
+    pub(crate) fn progress(&self, held: &HoldRecord, progress: CallProgress) {
+        let CallProgress { lane, usage, cost } = progress;
+        let at = self.clock.now();
+        let reached = ProgressRecord { request_id: held.request_id.clone(), at, lane, usage, cost };
+        // A lost record makes recovery charge less. The writer counts the failure.
+        self.journal.append_unkept(&frame(&Written::Reached(&reached)));
+        let mut state = self.state.lock();
+        if let Some(open) = state.open.get_mut(&held.request_id) {
+            open.reached = Some(reached);
+            open.changes = open.changes.saturating_add(1);
+        }
+    }
+
+    /// Settles a call. Returns the amount the key pays, and the entry's way to the journal.
+    pub(crate) fn settle(
         &self,
         balance: &Arc<KeyBalance>,
         held: &HoldRecord,
         mut entry: LedgerEntry,
-    ) -> Money {
+    ) -> (Money, JournalReceipt) {
         // The operator pays for usage beyond the hold, so that the cap is never passed.
         let cost = entry.cost.max(Money::ZERO).min(held.amount);
         entry.absorbed = entry.absorbed.saturating_add(entry.cost.saturating_sub(cost));
@@ -381,111 +456,29 @@ impl OpenCalls {
         entry.ended = self.clock.now().max(held.at);
         // If the disk fails, the entry is posted from memory, or written again later. A crash before
         // that settles the call from its last recorded progress. The writer counts the failure.
-        let segment = self.journal.append(&frame(&Written::Settled(&entry))).ok();
+        let record = self.journal.append(&frame(&Written::Settled(&entry))).ok();
+        let receipt = JournalReceipt::new(&self.journal, record.as_ref());
         let mut state = self.state.lock();
         let open = state.open.remove(&held.request_id);
         let shown = open.as_ref().is_some_and(|open| open.shown);
-        let unwritten = segment.is_none();
-        let segments = segment.into_iter().chain(open.map(|open| open.segment)).collect();
+        let hold_record = open.map(|open| open.record);
         let settled = SettledCall { entry: Arc::new(entry), lease: held.lease, shown };
         // Before the call can be posted: `KeyBalance::posted` expects the hold to be released.
         balance.give_back(held.amount, held.lease, cost);
         let balance = Some(Arc::clone(balance));
-        state.settled.push_back(UnpostedCall { settled, balance, segments, unwritten });
-        cost
+        state.settled.push_back(UnpostedCall { settled, balance, hold_record, record });
+        (cost, receipt)
     }
 }
 
-/// The state of a running call, as its handler reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallProgress {
-    /// The lane that answers.
-    pub lane: String,
-    /// Usage so far, as far as it is known.
-    pub usage: Usage,
-    /// Cost of that usage.
-    pub cost: Money,
-}
-
-/// Proof that a call was admitted. It is settled exactly once: explicitly, or as failed on drop.
-pub struct HoldTicket {
-    book: Arc<OpenCalls>,
-    balance: Arc<KeyBalance>,
-    /// Reservations from periodic budgets.
-    shares: Vec<BudgetShare>,
-    held: Option<Arc<HoldRecord>>,
-}
-
-impl std::fmt::Debug for HoldTicket {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Ticket").field(&self.held.as_ref().map(|held| &held.request_id)).finish()
-    }
-}
-
-impl HoldTicket {
-    /// The reserved amount.
-    pub fn amount(&self) -> Money {
-        self.held.as_ref().map_or(Money::ZERO, |held| held.amount)
-    }
-
-    /// Adds the reservation from a budget, which is settled with this ticket.
-    #[must_use]
-    pub fn with_share(mut self, mut share: BudgetShare) -> Self {
-        share.shrink(self.amount());
-        self.shares.push(share);
-        self
-    }
-
-    /// The key that pays.
-    pub fn key_id(&self) -> &str {
-        self.held.as_ref().map_or("", |held| &held.key_id)
-    }
-
-    /// The lease that pays; `None` for a key without a cap.
-    pub fn lease(&self) -> Option<LeaseToken> {
-        self.held.as_ref().and_then(|held| held.lease)
-    }
-
-    /// Records the usage so far, so that the call is charged for it after a crash.
-    pub fn progress(&self, progress: CallProgress) {
-        let Some(held) = &self.held else { return };
-        let CallProgress { lane, usage, cost } = progress;
-        let at = self.book.clock.now();
-        let reached = ProgressRecord { request_id: held.request_id.clone(), at, lane, usage, cost };
-        // A lost record makes recovery charge less. The writer counts the failure.
-        let _ = self.book.journal.append_unkept(&frame(&Written::Reached(&reached)));
-        let mut state = self.book.state.lock();
-        if let Some(open) = state.open.get_mut(&held.request_id) {
-            open.reached = Some(reached);
-            open.changes = open.changes.saturating_add(1);
-        }
-    }
-
-    /// Settles the call: its cost is spent, the rest of the hold is released.
-    pub fn settle(mut self, entry: LedgerEntry) {
-        if let Some(held) = self.held.take() {
-            let cost = self.book.settle(&self.balance, &held, entry);
-            for share in self.shares.drain(..) {
-                share.settle(cost);
-            }
-        }
-    }
-}
-
-impl Drop for HoldTicket {
+impl Drop for OpenCalls {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        let entry = LedgerEntry {
-            request_id: held.request_id.clone(),
-            key_id: held.key_id.clone(),
-            account_id: held.account_id.clone(),
-            dialect: held.dialect.clone(),
-            model: held.model.clone(),
-            stream: held.stream,
-            status: 503,
-            price_version: held.price_version.clone(),
-            ..LedgerEntry::default()
-        };
-        self.book.settle(&self.balance, &held, entry);
+        self.journal.end_thread();
+        // A thread that hangs in a write is left behind.
+        if let Some(thread) = self.writer_thread.get_mut().take()
+            && !self.journal.is_stalled()
+        {
+            let _ = thread.join();
+        }
     }
 }

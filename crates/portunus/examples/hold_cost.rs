@@ -1,7 +1,8 @@
 //! Measures the bookkeeping of one call in processor microseconds: bounding the cost by the price
 //! lists of its lanes, reserving and journalling it, pricing the answer, settling and posting it.
-//! It writes to a real disk in the given folder. `cargo xtask bench` runs it: `cargo run --profile
-//! dist -p portunus --example hold_cost -- FOLDER`
+//! It writes to a real disk in the given folder, with some calls at once, and counts the time of the
+//! writer thread too. `cargo xtask bench` runs it: `cargo run --profile dist -p portunus --example
+//! hold_cost -- FOLDER [CALLS_AT_ONCE]`
 
 #![expect(clippy::print_stdout, reason = "the result goes to standard output")]
 
@@ -16,6 +17,8 @@ use ledger::{
 };
 
 const CALLS: u32 = 200_000;
+/// Calls that run at once by default.
+const CALLS_AT_ONCE: u32 = 16;
 /// Lanes of a call. Any of them may answer, so each price list is read.
 const LANES: usize = 2;
 /// Output tokens of the longest and of the shortest useful answer.
@@ -31,8 +34,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let prices = dearest_list().ok_or("the directory has no prices")?;
     let lanes: Vec<&ModelPrices> = std::iter::repeat_n(&*prices, LANES).collect();
     let units = BilledUnits { seconds: 603, ..BilledUnits::default() };
-    let begin = processor_time()?;
-    for call in 0..CALLS {
+    let at_once = std::env::args().nth(2).map_or(Ok(CALLS_AT_ONCE), |count| count.parse())?;
+    book.start_writer().map_err(|e| e.to_string())?;
+    let serve = async |call: u32| -> Result<(), Box<dyn std::error::Error>> {
         let held = held(call);
         let request_id = held.request_id.clone();
         // Varies the input length, so that no result can be cached.
@@ -41,17 +45,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let bounds = lanes.iter().map(|prices| prices.max_cost_with(input, output, &units));
             bounds.max().unwrap_or_default()
         });
-        let ticket =
+        let pending =
             book.hold(&purse, Arc::new(held), full, least).map_err(|e| format!("{e:?}"))?;
+        let ticket = pending.written().await?;
         let mut entry = entry(request_id);
         entry.cost = prices.cost_with(&entry.usage, &units).min(full);
-        ticket.settle(entry);
+        ticket.settle(entry).await?;
         if book.unposted_count() >= MAX_BATCH_CALLS {
             let batch = book.take_batch(MAX_BATCH_CALLS);
             book.posted(batch);
             book.maintain_journal().map_err(|e| e.to_string())?;
         }
-    }
+        Ok(())
+    };
+    let serve_all = async |first: u32| -> Result<(), Box<dyn std::error::Error>> {
+        for call in (first..CALLS).step_by(at_once as usize) {
+            serve(call).await?;
+        }
+        Ok(())
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let begin = processor_time()?;
+    runtime.block_on(futures_util::future::try_join_all((0..at_once).map(serve_all)))?;
     println!("{:.3}", (processor_time()? - begin) / 1e3 / f64::from(CALLS));
     Ok(())
 }
@@ -62,11 +77,15 @@ fn dearest_list() -> Option<Arc<ModelPrices>> {
     models.map(|model| model.prices).max_by_key(|prices| format!("{prices:?}").len())
 }
 
-/// Returns the processor time of this thread in nanoseconds, from `/proc/thread-self/schedstat`
+/// Returns the processor time of this process in nanoseconds, from `/proc/self/task/*/schedstat`
 /// (<https://docs.kernel.org/scheduler/sched-stats.html>).
 fn processor_time() -> Result<f64, Box<dyn std::error::Error>> {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    Ok(told.split(' ').next().unwrap_or_default().parse()?)
+    let mut sum = 0.0;
+    for thread in std::fs::read_dir("/proc/self/task")? {
+        let told = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+        sum += told.split(' ').next().unwrap_or_default().parse::<f64>()?;
+    }
+    Ok(sum)
 }
 
 fn held(call: u32) -> HoldRecord {

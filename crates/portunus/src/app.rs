@@ -62,6 +62,7 @@ impl App {
         })?;
         let opened = OpenCalls::open(Arc::clone(&clock), Arc::new(disk))?;
         let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
+        book.start_writer()?;
         if opened.found.torn > 0 {
             tracing::warn!(
                 bytes = opened.found.torn,

@@ -12,6 +12,8 @@ const REFRESH_PERIOD: Duration = Duration::from_secs(1);
 const BUDGET_PERIOD: Duration = Duration::from_secs(5);
 /// Period of the journal's fsync.
 const JOURNAL_SYNC_PERIOD: Duration = Duration::from_millis(500);
+/// Period of looking if the journal's disk hangs.
+const JOURNAL_WATCH_PERIOD: Duration = Duration::from_millis(500);
 /// Period of deleting expired rows and files.
 const SWEEP_PERIOD: Duration = Duration::from_secs(600);
 
@@ -44,6 +46,10 @@ impl App {
             });
         }
         self.spawn_periodic(JOURNAL_SYNC_PERIOD, async |app| app.sync_journal().await);
+        // A loop of its own, because the sync waits for the disk.
+        self.spawn_periodic(JOURNAL_WATCH_PERIOD, async |app| {
+            app.engine.funds.open_calls.watch_journal();
+        });
         let app = Arc::clone(self);
         self.spawn_loop(async move {
             loop {

@@ -132,7 +132,7 @@ async fn try_lane(
         Ok(EmbeddingOutcome { body, usage, losses }) => {
             let meter = ReplyMeter { usage, is_finished: true, ..ReplyMeter::default() };
             account.record_reply(FinishedReply { meter, losses, was_stopped: false });
-            Ok(reply::settled_response(body, account))
+            Ok(reply::settled_response(body, account).await)
         }
         Err(error) => Err((error, account)),
     }

@@ -61,7 +61,7 @@ impl NodeFunds {
         least: Money,
     ) -> Result<HoldTicket, HoldRefusal> {
         let record = match self.lease_client.try_hold(balance, record, full)? {
-            TryHold::Held(ticket) => return Ok(ticket),
+            TryHold::Held(pending) => return pending.written().await.map_err(HoldRefusal::Journal),
             TryHold::MustWait(record) => record,
         };
         let begun = Instant::now();

@@ -63,8 +63,8 @@ pub(super) async fn relay_reply(
     };
     account.record_reply(finished);
     Ok(match facts.stream {
-        true => settled_events(body, facts.json_array, account),
-        false => settled_response(body, account),
+        true => settled_events(body, facts.json_array, account).await,
+        false => settled_response(body, account).await,
     })
 }
 
@@ -135,10 +135,10 @@ async fn gather_stream(
 }
 
 /// Settles a call whose reply is recorded, and returns the reply with its cost.
-pub(super) fn settled_response(body: Bytes, account: BoxedAccount) -> Response {
+pub(super) async fn settled_response(body: Bytes, account: BoxedAccount) -> Response {
     let mut response = json_response(Body::from(body));
     add_call_headers(&mut response, &account);
-    let cost = account.close_done();
+    let cost = account.close_done().written().await;
     if let Ok(cost) = HeaderValue::from_str(&cost.to_string()) {
         response.headers_mut().insert("x-portunus-cost", cost);
     }
@@ -146,10 +146,10 @@ pub(super) fn settled_response(body: Bytes, account: BoxedAccount) -> Response {
 }
 
 /// Settles a call whose reply is recorded, and returns the reply as the events of a stream.
-pub(super) fn settled_events(body: Bytes, array: bool, account: BoxedAccount) -> Response {
+pub(super) async fn settled_events(body: Bytes, array: bool, account: BoxedAccount) -> Response {
     let mut response = event_stream(Body::from(body), array);
     add_call_headers(&mut response, &account);
-    account.close_done();
+    account.close_done().written().await;
     response
 }
 

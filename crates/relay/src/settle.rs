@@ -6,7 +6,9 @@ use canon::{
 use catalog::{BilledTier, BilledUnits, ImageSpec, Model, ModelKind, ModelPrices};
 use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
-use ledger::{CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LedgerEntry};
+use ledger::{
+    CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, JournalReceipt, LedgerEntry,
+};
 use std::sync::Arc;
 use std::time::Instant;
 use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
@@ -35,6 +37,25 @@ pub(super) struct FinishedReply {
 impl From<ReplyMeter> for FinishedReply {
     fn from(meter: ReplyMeter) -> Self {
         Self { meter, losses: Vec::new(), was_stopped: false }
+    }
+}
+
+/// A settled call.
+#[derive(Default)]
+pub(super) struct ClosedCall {
+    pub(super) cost: Money,
+    /// The way of the entry to the journal.
+    pub(super) receipt: Option<JournalReceipt>,
+}
+
+impl ClosedCall {
+    /// Waits until the journal has the entry, so that a crash cannot lose the cost of a reply that the
+    /// caller has. A failure is counted by the journal, which writes the entry later.
+    pub(super) async fn written(self) -> Money {
+        if let Some(receipt) = self.receipt {
+            let _ = receipt.await;
+        }
+        self.cost
     }
 }
 
@@ -326,34 +347,34 @@ impl CallAccount {
         }
     }
 
-    /// Settles an answered call and returns its cost.
-    pub(super) fn close_done(mut self) -> Money {
+    /// Settles an answered call. The caller may have the last byte once the entry is written.
+    pub(super) fn close_done(mut self) -> ClosedCall {
         self.close(CallOutcome::Done)
     }
 
     /// Settles a call whose reply failed after its start.
-    pub(super) fn close_broken_off(mut self, error: &ApiError) {
+    pub(super) fn close_broken_off(mut self, error: &ApiError) -> ClosedCall {
         // An error that a retry cannot fix is not the lane's fault.
         if let Some((attempt, _)) = self.attempt.as_mut().filter(|_| error.is_retryable()) {
             attempt.failed(super::send::classify_failure(error), self.engine.monotonic_now());
         }
         self.ended_by = Some(ended_by(error));
-        self.close(CallOutcome::BrokeOff);
+        self.close(CallOutcome::BrokeOff)
     }
 
     /// Settles a call whose provider withheld the reply. Usage that the provider reports is billed.
-    pub(super) fn close_withheld(mut self, status: u16, meter: &ReplyMeter) {
+    pub(super) fn close_withheld(mut self, status: u16, meter: &ReplyMeter) -> ClosedCall {
         self.attempt_answered();
         self.record_usage(meter);
         self.entry.status = status;
-        self.close(CallOutcome::Done);
+        self.close(CallOutcome::Done)
     }
 
     /// Settles a call that failed before its reply.
-    pub(super) fn close_failed(mut self, status: u16, error: &ApiError) {
+    pub(super) fn close_failed(mut self, status: u16, error: &ApiError) -> ClosedCall {
         self.entry.status = status;
         self.ended_by = Some(ended_by(error));
-        self.close(CallOutcome::Failed);
+        self.close(CallOutcome::Failed)
     }
 
     /// Returns true if usage is plausible: no part exceeds its total, the prompt is not far larger
@@ -494,8 +515,8 @@ impl CallAccount {
         }
     }
 
-    fn close(&mut self, outcome: CallOutcome) -> Money {
-        let Some(hold) = self.hold.take() else { return Money::ZERO };
+    fn close(&mut self, outcome: CallOutcome) -> ClosedCall {
+        let Some(hold) = self.hold.take() else { return ClosedCall::default() };
         self.attempt = None;
         self.entry.outcome = outcome;
         let losses = std::mem::take(&mut self.losses).into_vec();
@@ -512,8 +533,8 @@ impl CallAccount {
             self.entry.ended = self.engine.clock.now();
             self.engine.telemetry.record_call(self.trace, self.kind, &self.entry);
         }
-        hold.settle(std::mem::take(&mut self.entry));
-        cost
+        let receipt = Some(hold.settle(std::mem::take(&mut self.entry)));
+        ClosedCall { cost, receipt }
     }
 }
 

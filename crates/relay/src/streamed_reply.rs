@@ -7,10 +7,11 @@ use bytes::Bytes;
 use canon::{ApiError, Blame, ErrorKind, WireFormat};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use ledger::JournalReceipt;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 use tokio_util::task::TaskTracker;
@@ -42,6 +43,8 @@ pub(super) struct StreamedReply {
     pipeline: StreamPipeline,
     /// `None` once the stream is settled.
     account: Option<BoxedAccount>,
+    /// Way of the settlement to the journal. The last bytes wait for it.
+    settling: Option<JournalReceipt>,
     out: Vec<u8>,
     budget: WorkBudget,
     /// Waker of the last poll, which a check wakes if it has output.
@@ -73,6 +76,7 @@ impl StreamedReply {
             upstream: Some(upstream),
             pipeline,
             account: Some(account),
+            settling: None,
             out: Vec::new(),
             budget: WorkBudget::default(),
             waker: None,
@@ -92,7 +96,10 @@ impl StreamedReply {
 
     /// Returns true if nothing is left to send.
     pub(super) fn is_finished(&self) -> bool {
-        self.upstream.is_none() && self.out.is_empty() && !self.must_abort
+        self.upstream.is_none()
+            && self.settling.is_none()
+            && self.out.is_empty()
+            && !self.must_abort
     }
 
     /// Returns the account of a stream that is not settled.
@@ -170,7 +177,7 @@ impl StreamedReply {
     fn complete(&mut self) {
         if let Some(mut account) = self.account.take() {
             account.record_reply(self.pipeline.finished(&self.call));
-            account.close_done();
+            self.settling = account.close_done().receipt;
         }
         match self.upstream.take() {
             // Dropped, so that the provider notices and stops generating.
@@ -194,7 +201,7 @@ impl StreamedReply {
         self.upstream = None;
         if let Some(mut account) = self.account.take() {
             account.record_usage(self.pipeline.meter());
-            account.close_broken_off(error);
+            self.settling = account.close_broken_off(error).receipt;
         }
         if self.call.target.json_array {
             let (_, body) = self.call.dialect.write_error(error, &self.call.id);
@@ -330,6 +337,11 @@ impl StreamedReply {
 
     /// Returns the output so far. Without output an open stream is pending.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, AbortedBody>>> {
+        if let Some(settling) = &mut self.settling {
+            // A failure is counted by the journal, which writes the entry later.
+            let _ = ready!(Pin::new(settling).poll(cx));
+            self.settling = None;
+        }
         if !self.out.is_empty() {
             self.last_sent = Instant::now();
             self.chunk_taken = Some(self.last_sent);

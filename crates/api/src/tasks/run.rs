@@ -211,7 +211,7 @@ impl ApiState {
         };
         match ended {
             Ok(true) => {
-                images.settle();
+                images.settle().await;
             }
             Ok(false) if self.is_cancelled(task).await => drop(images),
             Ok(false) => images.fail(),

@@ -8,6 +8,8 @@ use ledger::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::cluster::run;
+
 const TEN_SECONDS: Micros = Micros::from_secs(10);
 /// Ten seconds before midnight.
 const EVENING: Micros = Micros::from_days(20_000).saturating_sub(TEN_SECONDS);
@@ -36,7 +38,8 @@ fn hold(
     least: Money,
 ) -> Result<HoldTicket, OverBudget> {
     let share = budget.reserve(at, full, least)?;
-    let ticket = book.hold(balance, held(id), share.amount(), least).unwrap();
+    let ticket =
+        run(book.hold(balance, held(id), share.amount(), least).unwrap().written()).unwrap();
     Ok(ticket.with_share(share))
 }
 
@@ -99,7 +102,8 @@ fn the_smaller_of_balance_and_budget_decides_and_no_reservation_stays() {
     // The key had less, so the budget reserves no more than that.
     let share = budget.reserve(clock.now(), Money::from_nanos(40), Money::from_nanos(10)).unwrap();
     let least = Money::from_nanos(15);
-    let ticket = book.hold(&balance, held(2), least, least).unwrap().with_share(share);
+    let pending = book.hold(&balance, held(2), least, least).unwrap();
+    let ticket = run(pending.written()).unwrap().with_share(share);
     assert_eq!(money().held, least);
     costing(ticket, 5);
     assert_eq!((money().held, money().spent), (Money::ZERO, Money::from_nanos(5)));

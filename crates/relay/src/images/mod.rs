@@ -32,8 +32,8 @@ pub struct ImageResult {
 
 impl ImageResult {
     /// Settles the call after delivery and returns its cost.
-    pub fn settle(self) -> Money {
-        self.account.close_done()
+    pub async fn settle(self) -> Money {
+        self.account.close_done().written().await
     }
 
     /// Settles the call as failed because the images could not be delivered. The operator pays.
@@ -43,8 +43,8 @@ impl ImageResult {
     }
 
     /// Settles the call and returns the reply as an HTTP response.
-    pub fn into_response(self) -> Response {
-        settled_response(self.body, self.account)
+    pub async fn into_response(self) -> Response {
+        settled_response(self.body, self.account).await
     }
 }
 
@@ -104,7 +104,7 @@ pub async fn serve_images(
     }
     if !image_call.request().stream {
         let result = generate(call, image_call).await?;
-        return Ok(ImageOutcome::Response(result.into_response()));
+        return Ok(ImageOutcome::Response(result.into_response().await));
     }
     let (image_call, account) = image_call.admit(&call).await?;
     let (call, image_call) = (&Arc::new(call), &image_call);
@@ -161,7 +161,7 @@ async fn try_lane(
     let DeliveredImages { reply, pass_through_body } = delivered;
     let meter = image_call.meter(&reply, &candidate.lane);
     if let Some(error) = withheld_error(&reply) {
-        let error = settle_withheld(call, error, &meter, account);
+        let error = settle_withheld(call, error, &meter, account).await;
         return Ok(FinalAnswer::Withheld(error));
     }
     let body = match pass_through_body {
@@ -237,16 +237,17 @@ fn withheld_error(reply: &ImageReply) -> Option<ApiError> {
 }
 
 /// Settles a call whose images were withheld. Usage that the provider reports is billed.
-fn settle_withheld(
+async fn settle_withheld(
     call: &Call,
     error: ApiError,
     meter: &ReplyMeter,
     account: BoxedAccount,
 ) -> ApiError {
     let (status, _) = call.dialect.write_error(&error, &call.id);
-    match meter.usage {
+    let closed = match meter.usage {
         Some(_) if !meter.is_estimated => account.close_withheld(status, meter),
         Some(_) | None => account.close_failed(status, &error),
-    }
+    };
+    closed.written().await;
     error
 }

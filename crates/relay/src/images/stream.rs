@@ -88,7 +88,7 @@ pub(super) async fn try_lane(
         }
     };
     match delivered.await {
-        Ok(delivered) => Ok(stream_response(call, image_call, candidate, delivered, account)),
+        Ok(delivered) => Ok(stream_response(call, image_call, candidate, delivered, account).await),
         Err(error) => Err((error, account)),
     }
 }
@@ -101,13 +101,13 @@ async fn try_whole(
     mut account: BoxedAccount,
 ) -> Result<FinalAnswer<Response>, (ApiError, BoxedAccount)> {
     match request_and_deliver(call, image_call, candidate, &mut account).await {
-        Ok(delivered) => Ok(stream_response(call, image_call, candidate, delivered, account)),
+        Ok(delivered) => Ok(stream_response(call, image_call, candidate, delivered, account).await),
         Err(error) => Err((error, account)),
     }
 }
 
 /// Writes finished images as a stream.
-fn stream_response(
+async fn stream_response(
     call: &Arc<Call>,
     image_call: &ImageCall,
     candidate: &Candidate,
@@ -117,12 +117,12 @@ fn stream_response(
     let DeliveredImages { reply, pass_through_body: _ } = delivered;
     let meter = image_call.meter(&reply, &candidate.lane);
     if let Some(error) = withheld_error(&reply) {
-        return FinalAnswer::Withheld(settle_withheld(call, error, &meter, account));
+        return FinalAnswer::Withheld(settle_withheld(call, error, &meter, account).await);
     }
     let now = call.engine.clock.now().as_secs();
     let write = || images::write_stream(&reply, image_call.request(), now);
     let body = run_sized(inline_bytes(&reply), write);
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
     account.record_reply(meter.into());
-    FinalAnswer::Delivered(settled_events(Bytes::from(body), false, account))
+    FinalAnswer::Delivered(settled_events(Bytes::from(body), false, account).await)
 }

@@ -1,0 +1,142 @@
+//! The reservation of one call, from its hold to its settlement.
+
+use canon::{Money, Usage};
+use std::sync::Arc;
+
+use crate::{
+    BudgetShare, HoldRecord, JournalError, JournalReceipt, KeyBalance, LeaseToken, LedgerEntry,
+    OpenCalls,
+};
+
+/// Reserved money whose hold is on its way to the journal. Dropping it returns the money.
+#[must_use = "the call may begin when the journal has its hold"]
+pub struct PendingHold {
+    book: Arc<OpenCalls>,
+    balance: Arc<KeyBalance>,
+    held: Option<Arc<HoldRecord>>,
+    receipt: JournalReceipt,
+}
+
+impl PendingHold {
+    pub(crate) fn new(
+        book: Arc<OpenCalls>,
+        balance: Arc<KeyBalance>,
+        held: Arc<HoldRecord>,
+        receipt: JournalReceipt,
+    ) -> Self {
+        Self { book, balance, held: Some(held), receipt }
+    }
+
+    /// Waits until the journal has the hold.
+    pub async fn written(mut self) -> Result<HoldTicket, JournalError> {
+        (&mut self.receipt).await?;
+        let held = self.held.take();
+        if let Some(held) = &held {
+            self.book.admit(held);
+        }
+        let (book, balance) = (Arc::clone(&self.book), Arc::clone(&self.balance));
+        Ok(HoldTicket { book, balance, shares: Vec::new(), held })
+    }
+}
+
+impl std::fmt::Debug for PendingHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let request_id = self.held.as_ref().map(|held| &held.request_id);
+        f.debug_tuple("PendingHold").field(&request_id).finish()
+    }
+}
+
+impl Drop for PendingHold {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.book.abandon(&self.balance, &held);
+        }
+    }
+}
+
+/// The state of a running call, as its handler reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallProgress {
+    /// The lane that answers.
+    pub lane: String,
+    /// Usage so far, as far as it is known.
+    pub usage: Usage,
+    /// Cost of that usage.
+    pub cost: Money,
+}
+
+/// Proof that a call was admitted. It is settled exactly once: explicitly, or as failed on drop.
+pub struct HoldTicket {
+    book: Arc<OpenCalls>,
+    balance: Arc<KeyBalance>,
+    /// Reservations from periodic budgets.
+    shares: Vec<BudgetShare>,
+    held: Option<Arc<HoldRecord>>,
+}
+
+impl std::fmt::Debug for HoldTicket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Ticket").field(&self.held.as_ref().map(|held| &held.request_id)).finish()
+    }
+}
+
+impl HoldTicket {
+    /// The reserved amount.
+    pub fn amount(&self) -> Money {
+        self.held.as_ref().map_or(Money::ZERO, |held| held.amount)
+    }
+
+    /// Adds the reservation from a budget, which is settled with this ticket.
+    #[must_use]
+    pub fn with_share(mut self, mut share: BudgetShare) -> Self {
+        share.shrink(self.amount());
+        self.shares.push(share);
+        self
+    }
+
+    /// The key that pays.
+    pub fn key_id(&self) -> &str {
+        self.held.as_ref().map_or("", |held| &held.key_id)
+    }
+
+    /// The lease that pays; `None` for a key without a cap.
+    pub fn lease(&self) -> Option<LeaseToken> {
+        self.held.as_ref().and_then(|held| held.lease)
+    }
+
+    /// Records the usage so far, so that the call is charged for it after a crash.
+    pub fn progress(&self, progress: CallProgress) {
+        let Some(held) = &self.held else { return };
+        self.book.progress(held, progress);
+    }
+
+    /// Settles the call: its cost is spent, the rest of the hold is released. A caller that must not
+    /// be served for free waits for the receipt before the last byte.
+    pub fn settle(mut self, entry: LedgerEntry) -> JournalReceipt {
+        let Some(held) = self.held.take() else { return JournalReceipt::default() };
+        let (cost, receipt) = self.book.settle(&self.balance, &held, entry);
+        for share in self.shares.drain(..) {
+            share.settle(cost);
+        }
+        receipt
+    }
+}
+
+impl Drop for HoldTicket {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        let entry = LedgerEntry {
+            request_id: held.request_id.clone(),
+            key_id: held.key_id.clone(),
+            account_id: held.account_id.clone(),
+            dialect: held.dialect.clone(),
+            model: held.model.clone(),
+            stream: held.stream,
+            status: 503,
+            price_version: held.price_version.clone(),
+            ..LedgerEntry::default()
+        };
+        // Nobody waits for the record of a call that failed.
+        drop(self.book.settle(&self.balance, &held, entry));
+    }
+}

@@ -1,0 +1,64 @@
+//! Waiting for a record of the journal.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::JournalError;
+use crate::journal_writer::{JournalWriter, KeptRecord};
+
+/// Waits until the journal has a record, or cannot have it for the time being.
+///
+/// The first poll lets the other tasks of the thread run, because they may append too. The second one
+/// wakes the writer thread, which then writes all their records at once.
+#[derive(Default)]
+pub struct JournalReceipt {
+    /// `None` if nothing is to be waited for.
+    record: Option<(Arc<JournalWriter>, KeptRecord)>,
+    /// Place of the task among those that wait; `None` before the first poll.
+    place: Option<usize>,
+    has_notified: bool,
+}
+
+impl JournalReceipt {
+    /// Creates the receipt of a record; `None` if the journal did not take it.
+    pub(crate) fn new(journal: &Arc<JournalWriter>, record: Option<&KeptRecord>) -> Self {
+        let record = record.map(|record| (Arc::clone(journal), record.clone()));
+        Self { record, place: None, has_notified: false }
+    }
+}
+
+impl Future for JournalReceipt {
+    type Output = Result<(), JournalError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { record, place, has_notified } = self.get_mut();
+        let Some((journal, record)) = record else { return Poll::Ready(Ok(())) };
+        let is_first = place.is_none();
+        // Registered before the check, so that a hang in between is not missed.
+        if let Poll::Ready(ended) = record.poll_end(place, cx) {
+            return Poll::Ready(ended);
+        }
+        if let Err(e) = journal.check_stall() {
+            return Poll::Ready(Err(e));
+        }
+        if is_first {
+            cx.waker().wake_by_ref();
+        } else if !std::mem::replace(has_notified, true) {
+            journal.wake_thread();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for JournalReceipt {
+    fn drop(&mut self) {
+        // Nobody waits for the record, but it must be written soon.
+        if let Some((journal, record)) = &self.record
+            && !self.has_notified
+            && record.is_waiting()
+        {
+            journal.wake_thread();
+        }
+    }
+}

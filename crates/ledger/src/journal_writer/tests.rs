@@ -1,0 +1,232 @@
+//! Batches, segments and a disk that hangs.
+
+use super::*;
+use crate::segment_table::SEGMENT_BYTES;
+use crate::{JournalReceipt, MemoryDisk, Segment};
+use std::pin::Pin;
+use std::sync::mpsc;
+use std::task::Waker;
+
+fn writer() -> (Arc<MemoryDisk>, JournalWriter) {
+    let disk = Arc::new(MemoryDisk::default());
+    let passed: Arc<dyn Disk> = Arc::clone(&disk) as _;
+    (disk, JournalWriter::open(passed).unwrap())
+}
+
+/// Appends without a thread, and returns the segment that has the record.
+fn append(writer: &JournalWriter, record: &[u8]) -> Option<(u64, KeptRecord)> {
+    let record = writer.append(record).ok()?;
+    Some((record.0.segment()?, record))
+}
+
+#[test]
+fn a_full_segment_is_replaced_only_by_a_prepared_one() {
+    let (disk, writer) = writer();
+    let record = vec![7; SEGMENT_BYTES / 2 + 1];
+    let mut records = Vec::new();
+    let mut append = || {
+        let (segment, record) = append(&writer, &record).unwrap();
+        records.push(record);
+        segment
+    };
+    assert_eq!(append(), 1);
+    assert_eq!(append(), 1);
+    assert_eq!(append(), 1, "nothing is prepared: it grows");
+    writer.maintain().unwrap();
+    writer.maintain().unwrap();
+    assert_eq!(disk.segments().unwrap(), [1, 2], "one segment is prepared, not two");
+    assert_eq!(append(), 2);
+    let mut segments_after = |released: usize| {
+        writer.release(records.drain(..released));
+        writer.maintain().unwrap();
+        disk.segments().unwrap()
+    };
+    assert_eq!(segments_after(2), [1, 2, 3], "one record of it is still needed");
+    assert_eq!(segments_after(1), [2, 3]);
+    assert_eq!(segments_after(1), [2, 3], "the current segment stays");
+    assert_eq!(writer.errors().so_far().0, 0);
+    writer.sync().unwrap();
+}
+
+#[test]
+fn nothing_is_written_behind_half_a_record() {
+    let (disk, writer) = writer();
+    append(&writer, b"whole").unwrap();
+    disk.fail_after(2);
+    assert!(writer.append(b"torn").unwrap().failure().is_some());
+    writer.append_unkept(b"lost");
+    assert_eq!(writer.errors().so_far().0, 2);
+    assert_eq!(disk.read(1).unwrap(), b"wholeto");
+    disk.fail_after(100);
+    writer.maintain().unwrap();
+    let (segment, _) = append(&writer, b"next").unwrap();
+    assert!(segment > 1);
+    assert_eq!(disk.read(segment).unwrap(), b"next");
+}
+
+#[test]
+fn a_full_disk_leaves_no_half_record_and_one_further_segment() {
+    let (disk, writer) = writer();
+    append(&writer, b"whole").unwrap();
+    disk.set_free_space(Some(2));
+    for _ in 0..100 {
+        assert!(append(&writer, b"refused").is_none());
+        writer.maintain().unwrap();
+    }
+    assert_eq!(disk.segments().unwrap(), [1, 2]);
+    disk.set_free_space(None);
+    assert_eq!(append(&writer, b"next").unwrap().0, 2);
+    assert_eq!(disk.read(1).unwrap(), b"whole");
+    assert_eq!(disk.read(2).unwrap(), b"next");
+}
+
+#[test]
+fn a_segment_without_a_record_is_deleted() {
+    let (disk, writer) = writer();
+    disk.fail_after(2);
+    for _ in 0..100 {
+        assert!(append(&writer, b"torn").is_none());
+        writer.maintain().unwrap();
+    }
+    assert!(disk.segments().unwrap().len() <= 2, "{:?}", disk.segments());
+}
+
+/// A disk whose first write waits for a test.
+struct HangingDisk {
+    inner: MemoryDisk,
+    begun: mpsc::SyncSender<()>,
+    end: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+struct HangingSegment {
+    inner: Arc<dyn Segment>,
+    begun: mpsc::SyncSender<()>,
+    end: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+impl Disk for HangingDisk {
+    fn create(&self) -> io::Result<Arc<dyn Segment>> {
+        let (begun, end) = (self.begun.clone(), Arc::clone(&self.end));
+        Ok(Arc::new(HangingSegment { inner: self.inner.create()?, begun, end }))
+    }
+
+    fn segments(&self) -> io::Result<Vec<u64>> {
+        self.inner.segments()
+    }
+
+    fn read(&self, segment: u64) -> io::Result<Vec<u8>> {
+        self.inner.read(segment)
+    }
+
+    fn remove(&self, segment: u64) -> io::Result<()> {
+        self.inner.remove(segment)
+    }
+}
+
+impl Segment for HangingSegment {
+    fn number(&self) -> u64 {
+        self.inner.number()
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        if bytes == b"hangs" {
+            self.begun.send(()).map_err(io::Error::other)?;
+            self.end.lock().recv().map_err(io::Error::other)?;
+        }
+        self.inner.append(bytes)
+    }
+
+    fn cut(&self, length: usize) -> io::Result<()> {
+        self.inner.cut(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+}
+
+/// A writer with a thread, whose disk hangs in the write of `hangs`.
+struct HangingWriter {
+    writer: Arc<JournalWriter>,
+    thread: std::thread::JoinHandle<()>,
+    has_begun: mpsc::Receiver<()>,
+    end: mpsc::Sender<()>,
+}
+
+impl HangingWriter {
+    fn open() -> Self {
+        let (begun, has_begun) = mpsc::sync_channel(1);
+        let (end, may_end) = mpsc::channel();
+        let end_of_write = Arc::new(Mutex::new(may_end));
+        let disk = HangingDisk { inner: MemoryDisk::default(), begun, end: end_of_write };
+        let writer = Arc::new(JournalWriter::open(Arc::new(disk)).unwrap());
+        let thread = writer.start_thread().unwrap();
+        Self { writer, thread, has_begun, end }
+    }
+}
+
+fn poll(receipt: &mut JournalReceipt) -> Poll<Result<(), JournalError>> {
+    Pin::new(receipt).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn records_that_arrive_during_a_write_share_the_next_one() {
+    let HangingWriter { writer, thread, has_begun, end } = HangingWriter::open();
+    let first = writer.append(b"hangs").unwrap();
+    drop(JournalReceipt::new(&writer, Some(&first)));
+    has_begun.recv().unwrap();
+    let later: Vec<KeptRecord> =
+        [b"a", b"b", b"c"].iter().map(|record| writer.append(*record).unwrap()).collect();
+    let mut receipts: Vec<_> =
+        later.iter().map(|record| JournalReceipt::new(&writer, Some(record))).collect();
+    assert!(receipts.iter_mut().all(|receipt| poll(receipt).is_pending()));
+    assert!(later.iter().all(|record| Arc::ptr_eq(&record.0, &later[0].0)));
+    // One of them is given up before it is written.
+    writer.release(later.first().cloned());
+    end.send(()).unwrap();
+    writer.end_thread();
+    thread.join().unwrap();
+    assert!(receipts.iter_mut().all(|receipt| matches!(poll(receipt), Poll::Ready(Ok(())))));
+    assert_eq!(writer.disk.read(1).unwrap(), b"hangsabc");
+    assert_eq!(first.0.segment(), Some(1));
+    assert_eq!(writer.users(), 3);
+    // Without the thread an append writes by itself.
+    assert!(writer.append(b"d").unwrap().is_written());
+}
+
+#[test]
+fn nobody_waits_for_a_write_that_hangs() {
+    let HangingWriter { writer, thread, has_begun, end } = HangingWriter::open();
+    let first = writer.append(b"hangs").unwrap();
+    let mut waiting = JournalReceipt::new(&writer, Some(&first));
+    assert!(poll(&mut waiting).is_pending(), "other tasks may append first");
+    assert!(has_begun.try_recv().is_err());
+    assert!(poll(&mut waiting).is_pending());
+    has_begun.recv().unwrap();
+    let second = writer.append(b"waits").unwrap();
+    let mut receipts =
+        [JournalReceipt::new(&writer, Some(&first)), JournalReceipt::new(&writer, Some(&second))];
+    writer.watch();
+    assert!(receipts.iter_mut().all(|receipt| poll(receipt).is_pending()), "it may be slow");
+    writer.check_stall().unwrap();
+    writer.watch();
+    assert!(receipts.iter_mut().all(|receipt| matches!(poll(receipt), Poll::Ready(Err(_)))));
+    writer.check_stall().unwrap_err();
+    assert_eq!(writer.errors().so_far().0, 1);
+    // Neither the table nor the background waits for the write.
+    writer.release([]);
+    writer.maintain().unwrap();
+    // The queue has a bound.
+    let filled: Vec<_> = (0..10).map(|_| writer.append(&[7; MAX_QUEUED_BYTES / 8])).collect();
+    assert!(filled.first().unwrap().is_ok() && filled.last().unwrap().is_err());
+
+    end.send(()).unwrap();
+    writer.write_queued();
+    assert!(first.is_written() && second.is_written());
+    writer.check_stall().unwrap();
+    writer.watch();
+    writer.watch();
+    writer.check_stall().unwrap();
+    writer.end_thread();
+    thread.join().unwrap();
+}
