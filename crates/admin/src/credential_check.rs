@@ -128,19 +128,15 @@ async fn check_credential(
 
 /// Returns the path of a provider's model list, derived from its call path in that format.
 fn model_list_path(endpoints: &Endpoints, origin: WireFormat) -> Option<String> {
-    let usual = match origin {
-        WireFormat::Chat | WireFormat::Responses | WireFormat::Messages | WireFormat::Images => {
-            "/v1/models"
-        }
-        WireFormat::Native => "/v1beta/models",
-    };
+    let traits = dialects::get(origin).map(|own| own.traits());
+    let usual = traits.map_or("/v1/models", |traits| traits.model_list_path);
     let Some(own) = endpoints.path(origin) else { return Some(usual.to_owned()) };
     let (path, query) = match own.whole.split_once('?') {
         Some((path, query)) => (path, format!("?{query}")),
         None => (own.whole.as_str(), String::new()),
     };
-    let ends = ["/chat/completions", "/responses", "/messages", "/images/generations"];
-    let front = ends.iter().find_map(|end| path.strip_suffix(end));
+    let ending = traits.map_or(Some(dialects::images::PATH_ENDING), |traits| traits.path_ending);
+    let front = ending.and_then(|ending| path.strip_suffix(ending));
     let listed = front.map(|front| format!("{front}/models"));
     let listed = listed.or_else(|| {
         let front = path.split_once("/{model}")?.0;

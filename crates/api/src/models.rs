@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use access::keys::ApiKey;
-use relay::is_native_client;
+use dialects::is_native_client;
 use relay::json_response;
 
 /// Client whose list format is wanted.
@@ -32,7 +32,7 @@ impl ModelListShape {
         let by_address = || query_pairs(query).iter().any(|(name, _)| name == "key");
         if headers.contains_key("anthropic-version") {
             Self::Messages
-        } else if is_native_client(headers) || by_address() {
+        } else if is_native_client(|name| headers.contains_key(name)) || by_address() {
             Self::Native
         } else {
             Self::Chat

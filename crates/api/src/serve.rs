@@ -135,8 +135,8 @@ async fn serve_keyed(
     let answered = run_keyed((state, key, id), allowed, route, request).await;
     let mut response = answered.unwrap_or_else(|error| format.to_response(&error, &id.0));
     let left = state.limiter.remaining(key);
-    if let Some(origin) = format.origin() {
-        limits::add_limit_headers(&left, origin, state.clock().now(), response.headers_mut());
+    if let Some(style) = format.limit_headers() {
+        limits::add_limit_headers(&left, style, state.clock().now(), response.headers_mut());
     }
     response
 }

@@ -8,6 +8,7 @@ use canon::{
 use memchr::memmem::Finder;
 use std::ops::Range;
 
+use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::service_tier::event_tier;
 use crate::sse::StreamFrame;
@@ -73,6 +74,8 @@ pub struct StopSupport {
 pub trait Dialect: PassThrough + Send + Sync {
     /// Returns the origin of this format.
     fn origin(&self) -> WireFormat;
+    /// Returns the facts that the rest of the gateway needs.
+    fn traits(&self) -> &'static FormatTraits;
     /// Returns the means to end a reply early.
     fn stop_support(&self) -> StopSupport;
     /// Returns the headers of every request to a provider, unless the caller's own are forwarded.

@@ -16,6 +16,7 @@ mod envelope;
 mod error_paths;
 mod field_table;
 mod fields;
+mod format_traits;
 pub mod images;
 pub mod json;
 mod media_rules;
@@ -43,16 +44,49 @@ pub use dialect::{
 };
 pub use endings::failed_turn;
 pub use error_paths::{RefusedRequest, with_caller_paths};
+pub use format_traits::{FormatTraits, LimitHeaderStyle};
 pub use media_urls::{MediaUrl, media_urls};
+pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
 pub use stop_enforcer::{StopEnforcer, UsageEstimator};
 pub use thinking_controls::ThinkingControls;
 
 use canon::WireFormat;
 
+/// The format of errors where no other one applies.
+pub const DEFAULT: &dyn Dialect = &chat::ChatDialect;
+
 /// Returns all conversation formats in their listing order.
 pub fn all() -> impl Iterator<Item = &'static dyn Dialect> {
     WireFormat::ALL.into_iter().filter_map(get)
+}
+
+/// Returns the format that a path belongs to, even if no route exists there; `None` for a path of the
+/// gateway's own. `has_header` tells if the request has a header.
+pub fn for_path(path: &str, has_header: impl Fn(&str) -> bool) -> Option<&'static dyn Dialect> {
+    let (messages, native): (&dyn Dialect, &dyn Dialect) =
+        (&messages::MessagesDialect, &native::NativeDialect);
+    if path.starts_with("/v1/messages") {
+        return Some(messages);
+    }
+    if path.starts_with("/v1beta/") || path == "/v1beta" {
+        return Some(native);
+    }
+    // Several formats have this list.
+    if let Some(rest) = path.strip_prefix("/v1/models") {
+        if has_header("anthropic-version") {
+            return Some(messages);
+        }
+        if rest.contains(':') || is_native_client(&has_header) {
+            return Some(native);
+        }
+    }
+    (path.starts_with("/v1/") || path == "/v1").then_some(DEFAULT)
+}
+
+/// Returns true if a request has a header that only clients of the native format send.
+pub fn is_native_client(has_header: impl Fn(&str) -> bool) -> bool {
+    ["x-goog-api-key", "x-vendor-api-key", "x-goog-api-client"].into_iter().any(has_header)
 }
 
 /// Returns the format of an origin; `None` for an origin without conversations.

@@ -3,10 +3,7 @@
 //! Another lane is tried only while the caller has received no byte.
 
 use axum::response::Response;
-use canon::{
-    ApiError, Blame, ChatReply, ErrorKind, Finish, FinishReason, RawReason, ReplyCandidate,
-    UpstreamProgress, WireFormat,
-};
+use canon::{ApiError, Blame, ChatReply, ErrorKind, ReplyCandidate, UpstreamProgress};
 use dialects::{RefusedRequest, RequestFacts, with_caller_paths};
 use std::sync::Arc;
 use upstream::AttemptFailure;
@@ -42,7 +39,7 @@ pub(super) async fn attempt(
         let limit = if own { limit } else { limit.or(Some(requested_output)) };
         let ready = async {
             let dialect = route::choose_dialect(lane, origin)?;
-            let inlined = media.inline(call, lane, dialect.origin()).await?;
+            let inlined = media.inline(call, lane, dialect).await?;
             call.run_blocking(|| prepare(call, facts, lane, dialect, limit, inlined))
         };
         let prepared = match ready.await {
@@ -69,12 +66,8 @@ fn blocked_prompt(call: &Call, facts: &RequestFacts, error: &ApiError) -> Option
         return None;
     }
     let chat = call.dialect.read_request(&call.target, &call.body).ok()?;
-    // The code is of the chat format or of one that took it over.
-    let code = RawReason::new(WireFormat::Chat, error.code().unwrap_or_default());
-    let candidate = ReplyCandidate {
-        finish: Some(Finish::new(FinishReason::PromptBlocked, code)),
-        ..ReplyCandidate::default()
-    };
+    let finish = Some(dialects::blocked_finish(error));
+    let candidate = ReplyCandidate { finish, ..ReplyCandidate::default() };
     let reply = ChatReply { candidates: vec![candidate], ..ChatReply::default() };
     let stamp = call.reply_stamp();
     if !facts.stream {

@@ -33,7 +33,7 @@ pub(super) fn dry_run(
     let candidates = route::ordered_candidates(call, route, call.engine.monotonic_now());
     let lane = &candidates.first().ok_or_else(|| route::unknown_model(&facts.model))?.lane;
     let dialect = route::choose_dialect(lane, call.dialect.origin())?;
-    let (inlined, fetched_paths) = media.inline_placeholders(call, lane, dialect.origin())?;
+    let (inlined, fetched_paths) = media.inline_placeholders(call, lane, dialect)?;
     let prepared = prepare::prepare(call, facts, lane, dialect, None, inlined)?;
     let output =
         facts.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();

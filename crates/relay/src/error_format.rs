@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
-use dialects::Dialect;
+use dialects::{Dialect, LimitHeaderStyle};
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};
 
@@ -17,36 +17,17 @@ pub enum ErrorFormat {
     Plain,
 }
 
-const CHAT_DIALECT: &dyn Dialect = &dialects::chat::ChatDialect;
-
 impl ErrorFormat {
     /// Returns the format for a path, even if no route exists there.
     pub fn for_path(path: &str, headers: &HeaderMap) -> Self {
-        let speak = |origin| Self::Dialect(dialects::get(origin).unwrap_or(CHAT_DIALECT));
-        if path.starts_with("/v1/messages") {
-            return speak(canon::WireFormat::Messages);
-        }
-        if path.starts_with("/v1beta/") || path == "/v1beta" {
-            return speak(canon::WireFormat::Native);
-        }
-        if let Some(rest) = path.strip_prefix("/v1/models") {
-            if headers.contains_key("anthropic-version") {
-                return speak(canon::WireFormat::Messages);
-            }
-            if rest.contains(':') || is_native_client(headers) {
-                return speak(canon::WireFormat::Native);
-            }
-        }
-        if path.starts_with("/v1/") || path == "/v1" {
-            return Self::Dialect(CHAT_DIALECT);
-        }
-        Self::Plain
+        dialects::for_path(path, |name| headers.contains_key(name))
+            .map_or(Self::Plain, Self::Dialect)
     }
 
-    /// Returns the wire format, or `None` for the gateway's own JSON.
-    pub fn origin(self) -> Option<canon::WireFormat> {
+    /// Returns the style of rate-limit headers; `None` if the format has none.
+    pub fn limit_headers(self) -> Option<LimitHeaderStyle> {
         match self {
-            Self::Dialect(dialect) => Some(dialect.origin()),
+            Self::Dialect(dialect) => dialect.traits().limit_headers,
             Self::Plain => None,
         }
     }
@@ -87,14 +68,6 @@ pub fn with_allow_header(mut response: Response, methods: &HeaderValue) -> Respo
     response
 }
 
-/// Returns true if the headers are those of a native-format client. Needed on paths that all
-/// formats share.
-pub fn is_native_client(headers: &HeaderMap) -> bool {
-    ["x-goog-api-key", "x-vendor-api-key", "x-goog-api-client"]
-        .iter()
-        .any(|name| headers.contains_key(*name))
-}
-
 /// Adds headers that control the retries of official clients: `Retry-After` (RFC 9110, section
 /// 10.2.3), and `retry-after-ms` and `x-should-retry` of the Stainless SDKs
 /// (<https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py>).
@@ -119,8 +92,8 @@ fn retry_headers(error: &ApiError, status: u16, headers: &mut HeaderMap) {
 }
 
 fn plain_body(error: &ApiError) -> (u16, Vec<u8>) {
-    // Statuses are those of the chat format; only the body differs.
-    let (status, body) = CHAT_DIALECT.write_error(error, "");
+    // Statuses and codes are those of the default format; only the body differs.
+    let (status, body) = dialects::DEFAULT.write_error(error, "");
     let code = serde_json::from_slice::<serde_json::Value>(&body)
         .ok()
         .and_then(|body| body.pointer("/error/code").cloned())

@@ -35,7 +35,7 @@ mod work_budget;
 pub use call::{BodyKind, Call, CallRequest};
 pub use embeddings::serve_embeddings;
 pub use engine::{Engine, EngineParts};
-pub use error_format::{ErrorFormat, is_native_client, with_allow_header};
+pub use error_format::{ErrorFormat, with_allow_header};
 pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};

@@ -10,6 +10,7 @@ use canon::{
     WireFormat,
 };
 use catalog::{MediaFetch, Model};
+use dialects::Dialect;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
 use std::collections::HashMap;
@@ -133,9 +134,9 @@ impl MediaRefs {
         &self,
         call: &Call,
         lane: &LiveLane,
-        lane_format: WireFormat,
+        lane_dialect: &dyn Dialect,
     ) -> Result<InlinedRequest, ApiError> {
-        let wanted = self.refs_to_inline(call, lane, lane_format)?;
+        let wanted = self.refs_to_inline(call, lane, lane_dialect)?;
         if wanted.is_empty() {
             return Ok(None);
         }
@@ -166,10 +167,10 @@ impl MediaRefs {
         &self,
         call: &Call,
         lane: &LiveLane,
-        lane_format: WireFormat,
+        lane_dialect: &dyn Dialect,
     ) -> Result<(InlinedRequest, Vec<String>), ApiError> {
         let (mut inlined, mut paths) = (Vec::new(), Vec::new());
-        for (item, hint) in self.refs_to_inline(call, lane, lane_format)? {
+        for (item, hint) in self.refs_to_inline(call, lane, lane_dialect)? {
             let mime = match hint.kind {
                 MediaKind::Image => "image/png",
                 MediaKind::Audio => "audio/mpeg",
@@ -188,7 +189,7 @@ impl MediaRefs {
         &self,
         call: &Call,
         lane: &LiveLane,
-        lane_format: WireFormat,
+        lane_dialect: &dyn Dialect,
     ) -> Result<Vec<(&MediaRef, MediaHint)>, ApiError> {
         if self.items.is_empty() {
             return Ok(Vec::new());
@@ -196,7 +197,7 @@ impl MediaRefs {
         let own = call.dialect.origin();
         let media = &call.config.media;
         let fetches = media.provider_fetch(&lane.provider.name);
-        let with = |item| Some((item, needs_inlining(item, own, lane_format, fetches)?));
+        let with = |item| Some((item, needs_inlining(item, own, lane_dialect, fetches)?));
         let wanted: Vec<(&MediaRef, MediaHint)> = self.items.iter().filter_map(with).collect();
         let refuse = |item: &MediaRef, why: &str| {
             let path = item.first_path();
@@ -249,19 +250,13 @@ impl MediaRef {
 fn needs_inlining(
     item: &MediaRef,
     own: WireFormat,
-    lane_format: WireFormat,
+    lane_dialect: &dyn Dialect,
     fetches: MediaFetch,
 ) -> Option<MediaHint> {
     let hint = item.hint?;
-    let accepts_media = match (lane_format, hint.kind) {
-        (WireFormat::Chat | WireFormat::Native, _)
-        | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => {
-            true
-        }
-        // The translation reports these as losses, inlined or not.
-        (WireFormat::Messages | WireFormat::Responses, MediaKind::Audio | MediaKind::Video)
-        | (WireFormat::Images, _) => false,
-    };
+    let (is_translated, traits) = (own != lane_dialect.origin(), lane_dialect.traits());
+    // The translation reports other media as losses, inlined or not.
+    let accepts_media = traits.media_kinds.contains(&hint.kind);
     // A YouTube URL is not a file: only models that support the site can use it
     // (<https://ai.google.dev/gemini-api/docs/video-understanding#youtube>).
     let is_video_site = hint.kind == MediaKind::Video
@@ -269,22 +264,11 @@ fn needs_inlining(
     if !accepts_media || is_video_site {
         return None;
     }
-    let cannot_express = own != lane_format
-        && match (lane_format, hint.kind) {
-            (WireFormat::Chat, MediaKind::Audio | MediaKind::Document) => true,
-            (
-                WireFormat::Chat
-                | WireFormat::Responses
-                | WireFormat::Messages
-                | WireFormat::Native
-                | WireFormat::Images,
-                MediaKind::Image | MediaKind::Audio | MediaKind::Video | MediaKind::Document,
-            ) => false,
-        };
+    let cannot_express = is_translated && !traits.media_by_url.contains(&hint.kind);
     let cannot_fetch = match fetches {
         MediaFetch::All => false,
         // A caller in the provider's own format knows which fields it can omit.
-        MediaFetch::Typed => own != lane_format && !hint.has_mime,
+        MediaFetch::Typed => is_translated && !hint.has_mime,
         MediaFetch::Nothing => true,
     };
     // A provider cannot reach a URL that is not public.
@@ -330,8 +314,7 @@ fn inlined_request(
         let MediaSource::Url { url, mime: declared } = &media.source else { return };
         let Some((_, inline)) = inlined.iter().find(|(known, _)| known == url) else { return };
         let InlineData { mime, data } = &**inline;
-        // The native format accepts a file of any kind without a MIME type.
-        if call.dialect.origin() == WireFormat::Native && declared.is_none() {
+        if call.dialect.traits().has_untyped_files && declared.is_none() {
             media.kind = MediaKind::from_mime(mime);
         }
         media.source = MediaSource::Inline { mime: mime.clone(), data: data.clone() };

@@ -1,6 +1,6 @@
 //! Request for a lane: the caller's own bytes if the formats agree, a translation otherwise.
 
-use canon::{ApiError, ChatRequest, ConversationState, Loss, Losses, ThinkingDisplay, WireFormat};
+use canon::{ApiError, ChatRequest, ConversationState, Loss, Losses, ThinkingDisplay};
 use dialects::{
     Dialect, LaneSettings, ProviderRequest, RefusedRequest, RequestFacts, StopEnforcer,
     UsageEstimator, with_caller_paths,
@@ -131,18 +131,13 @@ fn translate_request(
     settings: &LaneSettings<'_>,
     mut chat: ChatRequest,
 ) -> Result<WrittenRequest, ApiError> {
-    let own = call.dialect.origin();
-    if matches!(own, WireFormat::Chat | WireFormat::Messages) {
+    let own = call.dialect.traits();
+    if !own.returns_signatures {
         call.engine.signatures.restore(&call.key.record.account_id, dialect.origin(), &mut chat);
     }
-    // The chat format has no field for showing thoughts, and the messages format shows them by
-    // default. So a caller of either that enables thinking is shown it. The other formats must ask.
     let thinking = &mut chat.thinking;
     let thinks = thinking.dynamic || thinking.effective_budget().is_some_and(|tokens| tokens > 0);
-    if matches!(own, WireFormat::Messages | WireFormat::Chat)
-        && thinks
-        && thinking.display.is_none()
-    {
+    if own.shows_thoughts && thinks && thinking.display.is_none() {
         thinking.display = Some(ThinkingDisplay::Auto);
     }
     // The gateway keeps the conversation state and enforces the stops that the lane cannot, so both

@@ -145,14 +145,9 @@ fn price_ranks(call: &Call, route: &Route) -> Vec<u32> {
 ///
 /// Taken from the raw bytes; `None` if the conversation is too short.
 fn conversation_hash(call: &Call) -> Option<u64> {
-    let names: [&[u8]; 2] = match call.dialect.origin() {
-        WireFormat::Chat | WireFormat::Images => [b"\"messages\"", b"\"input\""],
-        WireFormat::Messages => [b"\"messages\"", b"\"system\""],
-        WireFormat::Responses => [b"\"input\"", b"\"instructions\""],
-        WireFormat::Native => [b"\"contents\"", b"\"systemInstruction\""],
-    };
+    let names = call.dialect.traits().conversation_keys;
     let head = call.body.get(..AFFINITY_SEARCH_BYTES.min(call.body.len()))?;
-    let begin = names.iter().filter_map(|name| memmem::find(head, name)).min()?;
+    let begin = names.iter().filter_map(|name| memmem::find(head, name.as_bytes())).min()?;
     let prefix = call.body.get(begin..begin.checked_add(AFFINITY_PREFIX_BYTES)?)?;
     Some(u64::from(crc32fast::hash(prefix)))
 }

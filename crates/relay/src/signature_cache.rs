@@ -10,6 +10,7 @@ use canon::{
     ChatReply, ChatRequest, Event, Part, PartDelta, PartIndex, PartKind, PartStart, Role, Thought,
     ToolCall, Turn, WireFormat,
 };
+use dialects::Dialect;
 use dialects::signature_cache::{self, CachedSignatures, SignatureKey};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -185,16 +186,14 @@ impl SignatureCollector {
     /// for every signature.
     pub(super) fn for_request(
         cache: &SignatureCache,
-        caller: WireFormat,
+        dialect: &dyn Dialect,
         chat: &ChatRequest,
     ) -> Option<Self> {
-        match caller {
-            WireFormat::Chat | WireFormat::Messages => {
-                let prompt_hash = cache.prompt_hash(chat.turns.last());
-                Some(Self { caller, prompt_hash, parts: BTreeMap::new(), collected_bytes: 0 })
-            }
-            WireFormat::Responses | WireFormat::Native | WireFormat::Images => None,
+        if dialect.traits().returns_signatures {
+            return None;
         }
+        let (caller, prompt_hash) = (dialect.origin(), cache.prompt_hash(chat.turns.last()));
+        Some(Self { caller, prompt_hash, parts: BTreeMap::new(), collected_bytes: 0 })
     }
 
     pub(super) fn observe(&mut self, event: &Event) {

@@ -270,7 +270,7 @@ impl TranslatedStream {
             custom_calls: CustomToolCalls::for_request(&chat),
             signatures: SignatureCollector::for_request(
                 &call.engine.signatures,
-                call.dialect.origin(),
+                call.dialect,
                 &chat,
             ),
             writer: match facts.stream {

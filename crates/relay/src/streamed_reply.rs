@@ -4,7 +4,7 @@
 //! All events that are available at one time leave as one chunk.
 
 use bytes::Bytes;
-use canon::{ApiError, Blame, ErrorKind, WireFormat};
+use canon::{ApiError, Blame, ErrorKind};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use ledger::JournalReceipt;
@@ -212,9 +212,7 @@ impl StreamedReply {
             let last = last.unwrap_or_else(|| self.call.dialect.write_abort(error, &self.call.id));
             self.out.extend_from_slice(&last);
         }
-        if self.call.dialect.origin() == WireFormat::Native {
-            self.must_abort = true;
-        }
+        self.must_abort |= self.call.dialect.traits().aborts_broken_streams;
     }
 
     fn apply_progress(&mut self, progress: StreamProgress) {

@@ -3,7 +3,7 @@
 //!
 //! Prompts and replies are never exported.
 
-use canon::Micros;
+use canon::{Micros, WireFormat};
 use catalog::ModelKind;
 use ledger::{CallOutcome, LedgerEntry};
 use serde_json::{Value, json};
@@ -220,8 +220,10 @@ fn operation(kind: ModelKind, dialect: &str) -> &'static str {
     match kind {
         ModelKind::Embedding => "embeddings",
         ModelKind::Image => "generate_content",
-        ModelKind::Chat if dialect == "native" => "generate_content",
-        ModelKind::Chat => "chat",
+        ModelKind::Chat => {
+            let dialect = WireFormat::parse(dialect).and_then(dialects::get);
+            dialect.map_or("chat", |dialect| dialect.traits().operation)
+        }
     }
 }
 

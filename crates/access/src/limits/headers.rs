@@ -1,42 +1,37 @@
-//! Rate-limit response headers in the caller's format.
-//!
-//! OpenAI: <https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers>. Anthropic:
-//! <https://docs.anthropic.com/en/api/rate-limits#response-headers>.
+//! Rate-limit response headers in the style of the caller's format.
 
-use canon::{Micros, WireFormat};
+use canon::Micros;
+use dialects::LimitHeaderStyle;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
 use super::rate_window::{RemainingLimit, RemainingLimits};
 
-/// Adds the headers of the caller's format. The native format has none.
+/// Adds the headers in that style.
 pub fn add_limit_headers(
     left: &RemainingLimits,
-    origin: WireFormat,
+    style: LimitHeaderStyle,
     now: Micros,
     headers: &mut HeaderMap,
 ) {
     let RemainingLimits { requests, tokens, calls: _ } = left;
     for (what, left) in [("requests", requests), ("tokens", tokens)] {
         let Some(left) = left else { continue };
-        match origin {
-            WireFormat::Chat | WireFormat::Responses | WireFormat::Images => {
-                chat_headers(what, left, headers)
-            }
-            WireFormat::Messages => messages_headers(what, left, now, headers),
-            WireFormat::Native => {}
+        match style {
+            LimitHeaderStyle::OpenAi => openai_headers(what, left, headers),
+            LimitHeaderStyle::Anthropic => anthropic_headers(what, left, now, headers),
         }
     }
 }
 
-fn chat_headers(what: &str, left: &RemainingLimit, headers: &mut HeaderMap) {
+fn openai_headers(what: &str, left: &RemainingLimit, headers: &mut HeaderMap) {
     insert_header(headers, format!("x-ratelimit-limit-{what}"), left.limit.to_string());
     insert_header(headers, format!("x-ratelimit-remaining-{what}"), left.remaining.to_string());
     insert_header(headers, format!("x-ratelimit-reset-{what}"), format_span(left.reset));
 }
 
-fn messages_headers(what: &str, left: &RemainingLimit, now: Micros, headers: &mut HeaderMap) {
+fn anthropic_headers(what: &str, left: &RemainingLimit, now: Micros, headers: &mut HeaderMap) {
     insert_header(headers, format!("anthropic-ratelimit-{what}-limit"), left.limit.to_string());
     insert_header(
         headers,
@@ -82,12 +77,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_format_has_headers_of_its_own() {
+    fn each_style_has_headers_of_its_own() {
         let left = RemainingLimit { limit: 60, remaining: 7, reset: Duration::from_millis(60_250) };
         let left = RemainingLimits { requests: Some(left), ..RemainingLimits::default() };
-        let lines = |origin| {
+        let lines = |style| {
             let mut headers = HeaderMap::new();
-            add_limit_headers(&left, origin, Micros::from_secs(1), &mut headers);
+            add_limit_headers(&left, style, Micros::from_secs(1), &mut headers);
             let mut lines: Vec<String> = headers
                 .iter()
                 .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
@@ -100,15 +95,13 @@ mod tests {
             "x-ratelimit-remaining-requests: 7",
             "x-ratelimit-reset-requests: 1m0.25s",
         ];
-        assert_eq!(lines(WireFormat::Chat), chat);
-        assert_eq!(lines(WireFormat::Responses), chat);
+        assert_eq!(lines(LimitHeaderStyle::OpenAi), chat);
         let messages = [
             "anthropic-ratelimit-requests-limit: 60",
             "anthropic-ratelimit-requests-remaining: 7",
             "anthropic-ratelimit-requests-reset: 1970-01-01T00:01:01Z",
         ];
-        assert_eq!(lines(WireFormat::Messages), messages);
-        assert!(lines(WireFormat::Native).is_empty());
+        assert_eq!(lines(LimitHeaderStyle::Anthropic), messages);
     }
 
     #[test]

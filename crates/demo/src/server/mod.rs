@@ -230,7 +230,7 @@ impl DemoUpstream {
     fn refuse(&self, origin: WireFormat, fault: &ApiError) -> Response<DemoBody> {
         self.meter.refused();
         // An unsupported format is refused in the chat format.
-        let dialect = dialects::get(origin).unwrap_or(&dialects::chat::ChatDialect);
+        let dialect = dialects::get(origin).unwrap_or(dialects::DEFAULT);
         let (status, body) = dialect.write_error(fault, &stamp::fresh().id);
         whole(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), body)
     }

@@ -21,8 +21,8 @@ mod write_request;
 mod write_stream;
 
 use crate::{
-    Dialect, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport, StreamReader,
-    StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
+    StreamReader, StreamWriter,
 };
 use canon::{ApiError, ChatReply, Lossy, WireFormat};
 
@@ -33,6 +33,10 @@ pub struct ChatDialect;
 impl Dialect for ChatDialect {
     fn origin(&self) -> WireFormat {
         names::ORIGIN
+    }
+
+    fn traits(&self) -> &'static FormatTraits {
+        &names::TRAITS
     }
 
     fn stop_support(&self) -> StopSupport {

@@ -1,9 +1,27 @@
 //! Constants that the readers and the writers of the chat format share.
 
-use canon::WireFormat;
+use canon::{MediaKind, WireFormat};
+
+use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Chat;
+
+/// Facts about this format that the rest of the gateway needs.
+pub(super) static TRAITS: FormatTraits = FormatTraits {
+    conversation_keys: ["\"messages\"", "\"input\""],
+    returns_signatures: false,
+    // There is no field for showing thoughts.
+    shows_thoughts: true,
+    media_kinds: ALL_MEDIA,
+    media_by_url: &[MediaKind::Image, MediaKind::Video],
+    has_untyped_files: false,
+    aborts_broken_streams: false,
+    limit_headers: Some(LimitHeaderStyle::OpenAi),
+    model_list_path: "/v1/models",
+    path_ending: Some("/chat/completions"),
+    operation: "chat",
+};
 
 /// Path of the endpoint, <https://platform.openai.com/docs/api-reference/chat/create>.
 pub(super) const PATH: &str = "/v1/chat/completions";

@@ -31,6 +31,7 @@ pub use image_info::{
     ImageInfo, base64_image_info, decode, encode, generated_image_info, image_info,
 };
 pub use multipart::boundary;
+pub use names::PATH_ENDING;
 pub use parsed_request::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 pub use protocol::ImageProtocol;
 pub use provider::{ImageAnswer, ImageProviderRequest};

@@ -8,6 +8,9 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Images;
 /// Path for new images, <https://platform.openai.com/docs/api-reference/images/create>.
 pub(super) const GENERATIONS_PATH: &str = "/v1/images/generations";
 
+/// Ending of the path for new images at providers with a prefix of their own.
+pub const PATH_ENDING: &str = "/images/generations";
+
 /// Path for edits, <https://platform.openai.com/docs/api-reference/images/createEdit>.
 pub(super) const EDITS_PATH: &str = "/v1/images/edits";
 

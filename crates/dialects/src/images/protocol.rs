@@ -15,6 +15,18 @@ pub enum ImageProtocol {
 }
 
 impl ImageProtocol {
+    /// Selects the protocol of a lane with these formats: the images endpoint if it has one, else
+    /// chat; `None` if no format has images.
+    pub fn of_formats(
+        formats: &[WireFormat],
+        family: impl FnOnce() -> ImageFamily,
+    ) -> Option<Self> {
+        if formats.contains(&WireFormat::Images) {
+            return Some(Self::Images(family()));
+        }
+        formats.contains(&WireFormat::Native).then_some(Self::Native)
+    }
+
     /// Returns the wire format whose errors and paths apply.
     pub const fn origin(self) -> WireFormat {
         match self {

@@ -32,8 +32,8 @@ mod write_stream;
 pub use names::BETA_HEADER;
 
 use crate::{
-    Dialect, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport, StreamReader,
-    StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
+    StreamReader, StreamWriter,
 };
 use canon::{ApiError, ChatReply, ChatRequest, Lossy, WireFormat};
 
@@ -50,6 +50,10 @@ pub fn enables_interleaved_thinking(betas: &str) -> bool {
 impl Dialect for MessagesDialect {
     fn origin(&self) -> WireFormat {
         names::ORIGIN
+    }
+
+    fn traits(&self) -> &'static FormatTraits {
+        &names::TRAITS
     }
 
     fn stop_support(&self) -> StopSupport {

@@ -1,9 +1,26 @@
 //! Constants that the readers and the writers of the messages format share.
 
-use canon::WireFormat;
+use canon::{MediaKind, WireFormat};
+
+use crate::format_traits::{FormatTraits, LimitHeaderStyle};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Messages;
+
+/// Facts about this format that the rest of the gateway needs.
+pub(super) static TRAITS: FormatTraits = FormatTraits {
+    conversation_keys: ["\"messages\"", "\"system\""],
+    returns_signatures: false,
+    shows_thoughts: true,
+    media_kinds: &[MediaKind::Image, MediaKind::Document],
+    media_by_url: &[MediaKind::Image, MediaKind::Document],
+    has_untyped_files: false,
+    aborts_broken_streams: false,
+    limit_headers: Some(LimitHeaderStyle::Anthropic),
+    model_list_path: "/v1/models",
+    path_ending: Some("/messages"),
+    operation: "chat",
+};
 
 /// The path of the endpoint, <https://docs.anthropic.com/en/api/messages>.
 pub(super) const PATH: &str = "/v1/messages";

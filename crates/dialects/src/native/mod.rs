@@ -47,8 +47,8 @@ pub(crate) use proto_json::to_camel_case;
 pub(crate) use signatures::BYPASS_SIGNATURE;
 
 use crate::{
-    Dialect, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport, StreamReader,
-    StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
+    StreamReader, StreamWriter,
 };
 use canon::{ApiError, ChatReply, Lossy, WireFormat};
 
@@ -59,6 +59,10 @@ pub struct NativeDialect;
 impl Dialect for NativeDialect {
     fn origin(&self) -> WireFormat {
         names::ORIGIN
+    }
+
+    fn traits(&self) -> &'static FormatTraits {
+        &names::TRAITS
     }
 
     fn stop_support(&self) -> StopSupport {

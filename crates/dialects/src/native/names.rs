@@ -2,8 +2,25 @@
 
 use canon::WireFormat;
 
+use crate::format_traits::{ALL_MEDIA, FormatTraits};
+
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Native;
+
+/// Facts about this format that the rest of the gateway needs.
+pub(super) static TRAITS: FormatTraits = FormatTraits {
+    conversation_keys: ["\"contents\"", "\"systemInstruction\""],
+    returns_signatures: true,
+    shows_thoughts: false,
+    media_kinds: ALL_MEDIA,
+    media_by_url: ALL_MEDIA,
+    has_untyped_files: true,
+    aborts_broken_streams: true,
+    limit_headers: None,
+    model_list_path: "/v1beta/models",
+    path_ending: None,
+    operation: "generate_content",
+};
 
 /// The extra that marks a caller who wants its stream as one JSON array.
 pub(super) const JSON_ARRAY_EXTRA: &str = "portunus.alt";

@@ -36,8 +36,8 @@ mod write_stream;
 mod write_tools;
 
 use crate::{
-    Dialect, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport, StreamReader,
-    StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
+    StreamReader, StreamWriter,
 };
 use canon::{ApiError, ChatReply, ChatRequest, Lossy, WireFormat};
 
@@ -48,6 +48,10 @@ pub struct ResponsesDialect;
 impl Dialect for ResponsesDialect {
     fn origin(&self) -> WireFormat {
         names::ORIGIN
+    }
+
+    fn traits(&self) -> &'static FormatTraits {
+        &names::TRAITS
     }
 
     fn stop_support(&self) -> StopSupport {

@@ -1,9 +1,26 @@
 //! Constants that the readers and the writers of the responses format share.
 
-use canon::WireFormat;
+use canon::{MediaKind, WireFormat};
+
+use crate::format_traits::{FormatTraits, LimitHeaderStyle};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Responses;
+
+/// Facts about this format that the rest of the gateway needs.
+pub(super) static TRAITS: FormatTraits = FormatTraits {
+    conversation_keys: ["\"input\"", "\"instructions\""],
+    returns_signatures: true,
+    shows_thoughts: false,
+    media_kinds: &[MediaKind::Image, MediaKind::Document],
+    media_by_url: &[MediaKind::Image, MediaKind::Document],
+    has_untyped_files: false,
+    aborts_broken_streams: false,
+    limit_headers: Some(LimitHeaderStyle::OpenAi),
+    model_list_path: "/v1/models",
+    path_ending: Some("/responses"),
+    operation: "chat",
+};
 
 /// Path of the endpoint, <https://platform.openai.com/docs/api-reference/responses/create>.
 pub(super) const PATH: &str = "/v1/responses";

@@ -3,7 +3,7 @@
 use axum::response::Response;
 use canon::{
     ApiError, ErrorKind, ImageDelivery, ImageFamily, ImageReply, ImageRequest, Loss, Losses,
-    MediaSource, Money, Usage, WireFormat,
+    MediaSource, Money, Usage,
 };
 use catalog::{ImageCapabilities, ModelKind, ModelPrices};
 use dialects::images::{
@@ -295,14 +295,10 @@ pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError>
             .as_ref()
             .map_or(ImageFamily::Gpt, |capabilities| capabilities.family)
     };
-    if lane.formats.contains(&WireFormat::Images) {
-        return Ok(ImageProtocol::Images(family()));
-    }
-    if lane.formats.contains(&WireFormat::Native) {
-        return Ok(ImageProtocol::Native);
-    }
-    Err(ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
-        .with_log_note(format!("lane {} has no format with images", lane.name)))
+    ImageProtocol::of_formats(&lane.formats, family).ok_or_else(|| {
+        ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
+            .with_log_note(format!("lane {} has no format with images", lane.name))
+    })
 }
 
 /// Returns the URLs of a request with their JSON paths.

@@ -100,7 +100,7 @@ fn sum_usage(first: Usage, other: Usage) -> Usage {
 
 /// Returns the format of the lane's errors.
 pub(super) fn error_dialect(protocol: ImageProtocol) -> &'static dyn Dialect {
-    dialects::get(protocol.origin()).unwrap_or(&dialects::chat::ChatDialect)
+    dialects::get(protocol.origin()).unwrap_or(dialects::DEFAULT)
 }
 
 pub(super) async fn send(

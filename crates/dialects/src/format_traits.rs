@@ -1,0 +1,51 @@
+//! Facts about a wire format that the rest of the gateway needs.
+//!
+//! The other crates ask for a fact and never for the name of a format, so that a new format is one
+//! folder here.
+
+use canon::MediaKind;
+
+/// Facts about a wire format.
+#[derive(Debug)]
+pub struct FormatTraits {
+    /// Fields that a conversation begins with, as they stand in a body.
+    pub conversation_keys: [&'static str; 2],
+    /// True if every signature has a field that clients send back. Otherwise the gateway keeps
+    /// signatures for its callers.
+    pub returns_signatures: bool,
+    /// True if a caller that enables thinking is shown it without asking.
+    pub shows_thoughts: bool,
+    /// Media that the format can carry.
+    pub media_kinds: &'static [MediaKind],
+    /// Media that the format can name by URL.
+    pub media_by_url: &'static [MediaKind],
+    /// True if a file may be of any kind, which its content decides.
+    pub has_untyped_files: bool,
+    /// True if clients ignore an error event, so that a broken stream must end with an error of the
+    /// transport.
+    pub aborts_broken_streams: bool,
+    /// Rate-limit headers of replies; `None` if the format has none.
+    pub limit_headers: Option<LimitHeaderStyle>,
+    /// Path of the list of models.
+    pub model_list_path: &'static str,
+    /// Ending of the path of a call, before which the path of other endpoints begins.
+    pub path_ending: Option<&'static str>,
+    /// Name of a call in telemetry,
+    /// <https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/>.
+    pub operation: &'static str,
+}
+
+/// Names and notation of rate-limit headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitHeaderStyle {
+    /// `x-ratelimit-limit-requests`, with time spans,
+    /// <https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers>.
+    OpenAi,
+    /// `anthropic-ratelimit-requests-limit`, with times,
+    /// <https://docs.anthropic.com/en/api/rate-limits#response-headers>.
+    Anthropic,
+}
+
+/// All kinds of media.
+pub(crate) const ALL_MEDIA: &[MediaKind] =
+    &[MediaKind::Image, MediaKind::Audio, MediaKind::Video, MediaKind::Document];
