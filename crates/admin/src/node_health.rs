@@ -104,7 +104,9 @@ impl Admin {
     pub fn is_ready(&self) -> bool {
         let leases = &self.engine.funds.lease_client;
         let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE;
-        !cut_off && self.engine.connections.phase() == ShutdownPhase::Serve
+        !cut_off
+            && !self.engine.funds.open_calls.is_stalled()
+            && self.engine.connections.phase() == ShutdownPhase::Serve
     }
 
     /// Returns the state of this node. It answers while the store does not.

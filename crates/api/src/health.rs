@@ -28,7 +28,7 @@ pub(super) async fn ready(
     } else {
         Err(ApiError::new(
             ErrorKind::Overloaded,
-            "the gateway is stopping or out of reach of its store",
+            "the gateway is stopping, or out of reach of its store or journal",
         ))
     }
 }

@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,8 @@ pub trait Segment: Send + Sync {
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
     /// Cuts off everything behind that length, to undo a failed append.
     fn cut(&self, length: usize) -> io::Result<()>;
-    /// Waits until all appended bytes survive a crash of the machine.
+    /// Waits until all appended bytes survive a crash of the machine. The error is
+    /// [`io::ErrorKind::NotFound`] if the segment was deleted by somebody else.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -119,7 +121,12 @@ impl Segment for FileSegment {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file.sync_data()?;
+        if self.file.metadata()?.nlink() == 0 {
+            let why = "a file of the journal was deleted while it was in use";
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        Ok(())
     }
 }
 
@@ -134,6 +141,7 @@ struct MemoryFiles {
     capacity_left: Option<usize>,
     /// True if a failed write cannot be undone.
     keeps_half_records: bool,
+    fails_syncs: bool,
 }
 
 impl MemoryDisk {
@@ -151,6 +159,11 @@ impl MemoryDisk {
         let mut files = self.0.lock();
         files.capacity_left = bytes;
         files.keeps_half_records = false;
+    }
+
+    /// Lets every sync fail.
+    pub fn fail_syncs(&self, fail: bool) {
+        self.0.lock().fails_syncs = fail;
     }
 
     /// Returns the disk as a new process finds it after a crash: all appended bytes, no limit.
@@ -223,6 +236,6 @@ impl Segment for MemorySegment {
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(())
+        if self.files.lock().fails_syncs { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }

@@ -19,7 +19,9 @@ use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::segment_table::SegmentTable;
 use crate::write_batch::WriteBatch;
@@ -29,6 +31,9 @@ use crate::{Disk, JournalError, JournalErrors};
 const MAX_QUEUED_BYTES: usize = 4 << 20;
 /// Size up to which an emptied buffer is kept for the next batch.
 const MAX_SPARE_BYTES: usize = 256 << 10;
+
+/// Time that the end of the process waits for the last write.
+const MAX_LAST_WRITE: Duration = Duration::from_secs(1);
 
 /// The writing side of the journal.
 pub(crate) struct JournalWriter {
@@ -41,6 +46,8 @@ pub(crate) struct JournalWriter {
     writing: Mutex<()>,
     /// True while the disk hangs. Changed under the lock of the queue.
     stalled: AtomicBool,
+    /// True if a batch is synced before its records count as written.
+    syncs_writes: AtomicBool,
     /// Never held while a file is touched.
     table: Mutex<SegmentTable>,
     /// Held while segments are created and deleted, so that two callers do not create the same one.
@@ -84,6 +91,19 @@ impl WriteQueue {
             bytes.clear();
             self.spare = bytes;
         }
+    }
+}
+
+/// The running writer thread.
+pub(crate) struct WriterThread {
+    /// Disconnected when the thread has ended.
+    ended: mpsc::Receiver<()>,
+}
+
+impl WriterThread {
+    /// Waits for the end of the thread, but not for a disk that hangs.
+    pub(crate) fn wait(self) {
+        let _ = self.ended.recv_timeout(MAX_LAST_WRITE);
     }
 }
 
@@ -131,6 +151,7 @@ impl JournalWriter {
             queued: Condvar::new(),
             writing: Mutex::new(()),
             stalled: AtomicBool::new(false),
+            syncs_writes: AtomicBool::new(false),
             table: Mutex::new(SegmentTable::new(current)),
             upkeep: Mutex::new(()),
             errors: JournalErrors::default(),
@@ -138,14 +159,22 @@ impl JournalWriter {
     }
 
     /// Starts the writer thread. It ends at [`Self::end_thread`], after the last queued record.
-    pub(crate) fn start_thread(self: &Arc<Self>) -> io::Result<std::thread::JoinHandle<()>> {
+    pub(crate) fn start_thread(self: &Arc<Self>) -> io::Result<WriterThread> {
         let writer = Arc::clone(self);
+        let (ends, ended) = mpsc::channel::<()>();
         self.queue.lock().has_thread = true;
-        let started = std::thread::Builder::new()
-            .name("journal".to_owned())
-            .spawn(move || writer.write_until_end());
+        let started = std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
+            writer.write_until_end();
+            drop(writer);
+            drop(ends);
+        });
         self.queue.lock().has_thread = started.is_ok();
-        started
+        started.map(|_| WriterThread { ended })
+    }
+
+    /// Sets whether a record counts as written only when it survives a crash of the machine.
+    pub(crate) fn set_sync_writes(&self, on: bool) {
+        self.syncs_writes.store(on, Ordering::Relaxed);
     }
 
     /// Leaves writing to [`Self::write_queued`] without a thread, so that a test decides when.
@@ -274,6 +303,9 @@ impl JournalWriter {
             return Err(e);
         }
         self.table.lock().note_written(records.len());
+        if self.syncs_writes.load(Ordering::Relaxed) {
+            segment.sync()?;
+        }
         Ok(segment.number())
     }
 
@@ -313,8 +345,15 @@ impl JournalWriter {
         let segments = self.table.lock().take_unsynced();
         for (index, segment) in segments.iter().enumerate() {
             if let Err(e) = segment.sync() {
-                let left = segments.get(index..).unwrap_or_default();
-                self.table.lock().put_back_unsynced(left);
+                let is_deleted = e.kind() == io::ErrorKind::NotFound;
+                let left = segments.get(index + usize::from(is_deleted)..).unwrap_or_default();
+                // Records in a deleted file would be lost, so no more are written to it.
+                let _writing = is_deleted.then(|| self.writing.lock());
+                let mut table = self.table.lock();
+                if is_deleted {
+                    table.forget(segment.number());
+                }
+                table.put_back_unsynced(left);
                 return Err(self.count(e));
             }
         }

@@ -10,10 +10,9 @@ use canon::{Micros, Money};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use crate::journal::{Written, frame, recover};
-use crate::journal_writer::{JournalWriter, KeptRecord};
+use crate::journal_writer::{JournalWriter, KeptRecord, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
     CallProgress, Clock, Disk, HoldRecord, JournalError, JournalErrors, JournalReceipt, KeyBalance,
@@ -64,7 +63,7 @@ pub struct OpenCalls {
     clock: Arc<dyn Clock>,
     journal: Arc<JournalWriter>,
     /// The thread that writes the journal, once it is started.
-    writer_thread: Mutex<Option<JoinHandle<()>>>,
+    writer_thread: Mutex<Option<WriterThread>>,
     state: Mutex<CallTable>,
 }
 
@@ -183,6 +182,17 @@ impl OpenCalls {
     #[cfg(test)]
     pub(crate) fn users_of_journal(&self) -> usize {
         self.journal.users()
+    }
+
+    /// Sets whether a call waits until its records survive a crash of the machine, and not only one of
+    /// the process.
+    pub fn set_sync_writes(&self, on: bool) {
+        self.journal.set_sync_writes(on);
+    }
+
+    /// Returns true while the disk of the journal hangs, so that no call is admitted.
+    pub fn is_stalled(&self) -> bool {
+        self.journal.is_stalled()
     }
 
     /// Looks if the disk of the journal hangs. If a write lasts from one call of this function to the
@@ -474,11 +484,8 @@ impl OpenCalls {
 impl Drop for OpenCalls {
     fn drop(&mut self) {
         self.journal.end_thread();
-        // A thread that hangs in a write is left behind.
-        if let Some(thread) = self.writer_thread.get_mut().take()
-            && !self.journal.is_stalled()
-        {
-            let _ = thread.join();
+        if let Some(thread) = self.writer_thread.get_mut().take() {
+            thread.wait();
         }
     }
 }

@@ -75,6 +75,13 @@ impl SegmentTable {
         }
     }
 
+    /// Forgets a segment whose file was deleted by somebody else.
+    pub(crate) fn forget(&mut self, segment: u64) {
+        self.users.remove(&segment);
+        self.current = self.current.take().filter(|current| current.number() != segment);
+        self.prepared = self.prepared.take().filter(|prepared| prepared.number() != segment);
+    }
+
     /// Returns true if the next segment must be created.
     pub(crate) fn needs_segment(&self) -> bool {
         let wears_out = self.worn || self.written > SEGMENT_BYTES / 2;

@@ -63,6 +63,7 @@ impl App {
         let opened = OpenCalls::open(Arc::clone(&clock), Arc::new(disk))?;
         let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
         book.start_writer()?;
+        book.set_sync_writes(config.sync_every_write);
         if opened.found.torn > 0 {
             tracing::warn!(
                 bytes = opened.found.torn,
@@ -194,6 +195,7 @@ impl App {
             tracing::warn!("{warning}");
         }
         self.engine.funds.lease_client.set_outage_limit(config.store_outage_grace.into());
+        self.engine.funds.open_calls.set_sync_writes(config.sync_every_write);
         self.engine.files.reconfigure(&config);
         self.admin.replace_config(config);
     }

@@ -49,6 +49,8 @@ impl App {
         // A loop of its own, because the sync waits for the disk.
         self.spawn_periodic(JOURNAL_WATCH_PERIOD, async |app| {
             app.engine.funds.open_calls.watch_journal();
+            app.report_journal_errors();
+            crate::cli::report_dropped_logs();
         });
         let app = Arc::clone(self);
         self.spawn_loop(async move {
@@ -96,12 +98,11 @@ impl App {
         if let Err(e) = synced {
             tracing::error!("the journal could not be synced: {e}");
         }
-        self.report_journal_errors();
     }
 
     /// Logs and counts journal failures since the last report, in one line, because a full disk
     /// fails every call.
-    fn report_journal_errors(&self) {
+    pub(crate) fn report_journal_errors(&self) {
         let (count, last) = self.engine.funds.open_calls.errors().so_far();
         let new = count.saturating_sub(self.engine.metrics.journal_errors.get());
         if new > 0 {

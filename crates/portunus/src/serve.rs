@@ -21,6 +21,10 @@ const CUT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Time the background loops may take to end, including the last telemetry export.
 const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time the last sync of the journal may take. Calls that are neither posted nor written by then are
+/// reported.
+const LAST_SYNC_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Settled calls that were lost at the end of the process: neither the store nor the journal took
 /// them. The next start charges them as far as their last checkpoints say.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +74,10 @@ pub(crate) async fn drain(app: &App) -> Result<(), UnstoredCalls> {
     if tokio::time::timeout(BACKGROUND_TIMEOUT, app.background.wait()).await.is_err() {
         tracing::warn!("some background work did not end in time");
     }
-    app.sync_journal().await;
+    if tokio::time::timeout(LAST_SYNC_TIMEOUT, app.sync_journal()).await.is_err() {
+        tracing::error!("the disk of the journal does not answer");
+    }
+    app.report_journal_errors();
     let request_ids = app.engine.funds.open_calls.unwritten();
     if request_ids.is_empty() { Ok(()) } else { Err(UnstoredCalls { request_ids }) }
 }

@@ -183,19 +183,6 @@ pub(super) async fn check_token_rate(call: &Call, facts: &RequestFacts) -> Resul
     permit.estimate_tokens(input.saturating_add(output)).await
 }
 
-/// Waits until the journal is on disk, if `server.durability` is `power`.
-pub(super) async fn sync_journal(call: &Call) -> Result<(), ApiError> {
-    if !call.config.sync_every_write {
-        return Ok(());
-    }
-    let book = Arc::clone(&call.engine.funds.open_calls);
-    match tokio::task::spawn_blocking(move || book.sync()).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(e)) => Err(cannot_account().with_log_note(e.to_string())),
-        Err(e) => Err(ApiError::internal(e.to_string())),
-    }
-}
-
 fn cannot_account() -> ApiError {
     ApiError::new(ErrorKind::Overloaded, "calls cannot be accounted for at the moment, retry later")
 }

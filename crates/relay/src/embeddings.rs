@@ -41,7 +41,6 @@ pub async fn serve_embeddings(
     admit::check_token_rate(&call, &facts).await?;
     let AdmittedCall { account, lowered_limit: _, requested_output: _ } =
         admit::admit(&call, &facts, &route, &media).await?;
-    admit::sync_journal(&call).await?;
     let (call, embedding_call) = (&Arc::new(call), &embedding_call);
     let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         try_lane(call, embedding_call, &candidate, account).await

@@ -144,8 +144,9 @@ impl NodeFunds {
     /// Returns true if the journal has every settled call. Writes those it lacks.
     async fn is_all_in_journal(&self) -> bool {
         let book = Arc::clone(&self.open_calls);
-        // A failure is counted by the journal and leaves unwritten calls.
-        let _ = tokio::task::spawn_blocking(move || book.maintain_journal()).await;
+        // A failure is counted by the journal and leaves unwritten calls. So does a disk that hangs.
+        let writing = tokio::task::spawn_blocking(move || book.maintain_journal());
+        let _ = tokio::time::timeout(MAX_LAST_POST_PAUSE, writing).await;
         self.open_calls.unwritten().is_empty()
     }
 

@@ -63,7 +63,6 @@ pub async fn serve(call: Call) -> Result<Response, ApiError> {
     }
     admit::check_token_rate(&call, &facts).await?;
     let admitted = admit::admit(&call, &facts, &route, &media).await?;
-    admit::sync_journal(&call).await?;
     attempt::attempt(&call, &facts, &route, admitted, media).await
 }
 

@@ -148,7 +148,7 @@ impl Segment for HangingSegment {
 /// A writer with a thread, whose disk hangs in the write of `hangs`.
 struct HangingWriter {
     writer: Arc<JournalWriter>,
-    thread: std::thread::JoinHandle<()>,
+    thread: WriterThread,
     has_begun: mpsc::Receiver<()>,
     end: mpsc::Sender<()>,
 }
@@ -185,7 +185,7 @@ fn records_that_arrive_during_a_write_share_the_next_one() {
     writer.release(later.first().cloned());
     end.send(()).unwrap();
     writer.end_thread();
-    thread.join().unwrap();
+    thread.wait();
     assert!(receipts.iter_mut().all(|receipt| matches!(poll(receipt), Poll::Ready(Ok(())))));
     assert_eq!(writer.disk.read(1).unwrap(), b"hangsabc");
     assert_eq!(first.0.segment(), Some(1));
@@ -228,5 +228,32 @@ fn nobody_waits_for_a_write_that_hangs() {
     writer.watch();
     writer.check_stall().unwrap();
     writer.end_thread();
-    thread.join().unwrap();
+    thread.wait();
+}
+
+#[test]
+fn a_deleted_file_takes_no_more_records() {
+    let folder = std::env::temp_dir().join(format!("journal-{}", std::process::id()));
+    let disk = crate::FileDisk::open(&folder).unwrap();
+    let writer = JournalWriter::open(Arc::new(disk)).unwrap();
+    append(&writer, b"first").unwrap();
+    writer.sync().unwrap();
+    let file = folder.join("000000000001.journal");
+    std::fs::remove_file(&file).unwrap();
+    assert!(writer.sync().is_err(), "it is noticed");
+    assert!(append(&writer, b"refused").is_none());
+    writer.maintain().unwrap();
+    assert_eq!(append(&writer, b"next").unwrap().0, 2);
+    writer.sync().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_synced_journal_confirms_records_after_the_sync() {
+    let (disk, writer) = writer();
+    writer.set_sync_writes(true);
+    disk.fail_syncs(true);
+    assert!(append(&writer, b"refused").is_none());
+    disk.fail_syncs(false);
+    append(&writer, b"taken").unwrap();
 }

@@ -1,25 +1,56 @@
 //! Logs on standard error, one line per event. Control characters are escaped, so that text from
 //! outside cannot forge a log line.
+//!
+//! A thread of its own writes them: standard error may be a file on a disk that hangs or a pipe that
+//! nobody reads, and no call waits for that. Lines beyond the queue are dropped and counted.
 
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tracing::level_filters::LevelFilter;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
 
-/// Starts logging as configured by `PORTUNUS_LOG` and `PORTUNUS_LOG_FORMAT`.
-pub(super) fn start() {
+/// Lines that wait to be written at most.
+const MAX_QUEUED_LINES: usize = 8_192;
+
+/// Counter of dropped lines, and its value at the last report.
+static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+static REPORTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Starts logging as configured by `PORTUNUS_LOG` and `PORTUNUS_LOG_FORMAT`. Dropping the result
+/// writes the last lines.
+pub(super) fn start() -> WorkerGuard {
+    let (queue, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(MAX_QUEUED_LINES)
+        .thread_name("log")
+        .finish(io::stderr());
+    let _ = DROPPED.set(queue.error_counter());
     let configured = std::env::var("PORTUNUS_LOG").ok().and_then(|text| text.parse().ok());
     let filter: Targets =
         configured.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let logs = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
-        .with_writer(LineEscaper(io::stderr));
+        // They would be written to standard error, which has just failed.
+        .log_internal_errors(false)
+        .with_writer(LineEscaper(queue));
     if std::env::var("PORTUNUS_LOG_FORMAT").is_ok_and(|format| format == "json") {
         logs.json().flatten_event(true).finish().with(filter).init();
     } else {
         let logs = logs.with_target(false).with_ansi(io::stderr().is_terminal());
         logs.finish().with(filter).init();
+    }
+    guard
+}
+
+/// Logs the number of lines that were dropped since the last report.
+pub(crate) fn report_dropped() {
+    let dropped = DROPPED.get().map_or(0, ErrorCounter::dropped_lines);
+    let new = dropped.saturating_sub(REPORTED.swap(dropped, Ordering::Relaxed));
+    if new > 0 {
+        tracing::warn!(lines = new, "{new} log lines were dropped: standard error is too slow");
     }
 }
 

@@ -11,6 +11,8 @@ mod serve;
 mod simulate;
 mod users;
 
+pub(crate) use logs::report_dropped as report_dropped_logs;
+
 use clap::{Parser, Subcommand};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -77,6 +79,9 @@ enum CliCommand {
     Migrate,
 }
 
+/// Time that the end of the process waits for threads that work for it.
+const MAX_THREAD_WAIT: Duration = Duration::from_secs(1);
+
 /// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
     let arguments = match CliArguments::try_parse() {
@@ -87,7 +92,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::from(e.use_stderr()) * 2);
         }
     };
-    logs::start();
+    let _logs = logs::start();
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return exit_with_error("TLS cannot be set up");
     }
@@ -95,10 +100,13 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return exit_with_error(&format!("no threads can be started: {e}")),
     };
-    match runtime.block_on(run(arguments)) {
+    let code = match runtime.block_on(run(arguments)) {
         Ok(code) => code,
         Err(e) => exit_with_error(&format!("{e:#}")),
-    }
+    };
+    // A thread that waits for a disk must not keep the process.
+    runtime.shutdown_timeout(MAX_THREAD_WAIT);
+    code
 }
 
 async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {

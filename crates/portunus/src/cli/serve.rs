@@ -10,6 +10,9 @@ use super::common::{CommonArgs, print_line};
 use crate::app::{App, FirstStart};
 use config::Config;
 
+/// Number of the signal for a file beyond its limit (`ulimit -f`).
+const SIGXFSZ: i32 = 25;
+
 pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow::Result<ExitCode> {
     let options = common.load_options(listen);
     let mut config = Config::load(&options)?;
@@ -50,6 +53,10 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
         signal(SignalKind::terminate()).context("signal handlers cannot be installed")?;
     let interrupt =
         signal(SignalKind::interrupt()).context("signal handlers cannot be installed")?;
+    // Without a handler, a file that exceeds its limit would end the process. With one, the write
+    // fails.
+    let _file_limit =
+        signal(SignalKind::from_raw(SIGXFSZ)).context("signal handlers cannot be installed")?;
     app.spawn_loop(stop_on_signal(Arc::clone(&app), terminate, interrupt));
     print_welcome(&app, first.as_ref()).await?;
     crate::run(app, listener, options).await?;

@@ -122,7 +122,6 @@ impl ImageCall {
         let mut account = admit::admit_with_max_cost(call, &facts, &self.route, max_cost).await?;
         let size = self.request().size.to_string();
         account.set_image_spec(Some(&size), self.request().quality.as_deref());
-        admit::sync_journal(call).await?;
         Ok((self, account))
     }
 
