@@ -41,6 +41,7 @@ async fn read_call(incoming: ApiRequest) -> Result<Call, ApiError> {
 
 pub(super) async fn count(incoming: ApiRequest) -> Result<Response, ApiError> {
     let call = read_call(incoming).await?;
-    let counted = token_count::count_tokens(&call, &call.body)?;
-    Ok(counted.answer(&json!({ "input_tokens": counted.tokens })))
+    let counted = token_count::count_tokens(&call).await?;
+    let body = json!({ "input_tokens": counted.tokens });
+    Ok(counted.answer(&body))
 }

@@ -54,6 +54,7 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
         }
         "countTokens" => {
             count_tokens(Call::read(incoming.into_call(), &NativeDialect, target(false)).await?)
+                .await
         }
         "embedContent" | "batchEmbedContents" if events => {
             Err(ApiError::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
@@ -79,16 +80,18 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
 
 /// Counts tokens: <https://ai.google.dev/api/tokens>. The body is `{contents}`, or a whole request
 /// under `generateContentRequest`.
-fn count_tokens(call: Call) -> Result<Response, ApiError> {
+async fn count_tokens(mut call: Call) -> Result<Response, ApiError> {
     let (wrapper, body) = call.run_blocking(|| unwrap_request(&call.body))?;
-    let counted = token_count::count_tokens(&call, &body).map_err(|error| match wrapper {
+    call.body = body;
+    let counted = token_count::count_tokens(&call).await.map_err(|error| match wrapper {
         Some(name) => inside_field(name, error),
         None => error,
     })?;
-    Ok(counted.answer(&json!({
+    let body = json!({
         "totalTokens": counted.tokens,
         "promptTokensDetails": [{ "modality": "TEXT", "tokenCount": counted.tokens }],
-    })))
+    });
+    Ok(counted.answer(&body))
 }
 
 /// Returns the request within the body of a token count, and the name of the field that holds it.

@@ -1,8 +1,8 @@
-//! Token counts of requests, computed here without asking a provider.
+//! Token counts of requests: by a provider that can count, or computed here.
 
 use axum::response::Response;
+use bytes::Bytes;
 use canon::ApiError;
-use dialects::RequestFacts;
 use http::header::HeaderValue;
 use serde_json::Value;
 
@@ -13,31 +13,38 @@ use relay::token_estimate;
 pub(super) struct InputTokens {
     pub(super) tokens: u64,
     exact: bool,
+    /// Answer of a provider of the caller's format.
+    provider_answer: Option<Bytes>,
 }
 
 impl InputTokens {
-    /// Response in the format's own shape. The header `x-portunus-count` tells exact from
-    /// estimated.
-    pub(super) fn answer(&self, body: &Value) -> Response {
-        let mut response = relay::json_response(body.to_string());
+    /// Response in the format's own shape: the provider's answer, or else `body`. The header
+    /// `x-portunus-count` tells exact from estimated.
+    pub(super) fn answer(self, body: &Value) -> Response {
+        let body = self.provider_answer.unwrap_or_else(|| Bytes::from(body.to_string()));
+        let mut response = relay::json_response(body);
         let worth = if self.exact { "exact" } else { "estimate" };
         response.headers_mut().insert("x-portunus-count", HeaderValue::from_static(worth));
         response
     }
 }
 
-/// Counts a request in the caller's format.
-pub(super) fn count_tokens(call: &Call, body: &[u8]) -> Result<InputTokens, ApiError> {
-    let chat = call.run_blocking(|| {
-        let chat = call.dialect.read_request(&call.target, body)?;
-        call.dialect.check_count(&call.target, body).map(|()| chat)
+/// Counts the request of a call in the caller's format.
+pub(super) async fn count_tokens(call: &Call) -> Result<InputTokens, ApiError> {
+    let (chat, facts) = call.run_blocking(|| {
+        let chat = call.dialect.read_request(&call.target, &call.body)?;
+        let facts = call.dialect.read_count_facts(&call.target, &call.body)?;
+        Ok::<_, ApiError>((chat, facts))
     })?;
-    let facts = RequestFacts { model: chat.model.clone(), ..RequestFacts::default() };
     let route = relay::find_route(call, &facts)?;
-    let ours = route.lanes.first().is_some_and(|lane| lane.provider.name == "demo");
-    let tokens = call.run_blocking(|| match ours {
-        true => demo::count_input(&chat),
-        false => token_estimate::estimate_request(&chat),
-    });
-    Ok(InputTokens { tokens, exact: ours })
+    if route.lanes.first().is_some_and(|lane| lane.provider.name == "demo") {
+        let tokens = call.run_blocking(|| demo::count_input(&chat));
+        return Ok(InputTokens { tokens, exact: true, provider_answer: None });
+    }
+    if let Some(count) = relay::count_at_provider(call, &facts, &route).await {
+        let (tokens, provider_answer) = (count.tokens, count.answer);
+        return Ok(InputTokens { tokens, exact: true, provider_answer });
+    }
+    let tokens = call.run_blocking(|| token_estimate::estimate_request(&chat));
+    Ok(InputTokens { tokens, exact: false, provider_answer: None })
 }

@@ -9,6 +9,7 @@ use memchr::memmem::Finder;
 use std::ops::Range;
 
 use crate::format_traits::FormatTraits;
+use crate::count_endpoint::CountEndpoint;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::service_tier::event_tier;
 use crate::sse::StreamFrame;
@@ -119,8 +120,16 @@ pub trait PassThrough {
     /// Checks a caller's request in one pass and returns the facts that the relay needs.
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError>;
     /// Checks a request whose tokens are to be counted. It needs no output limit.
-    fn check_count(&self, target: &RequestTarget, body: &[u8]) -> Result<(), ApiError> {
-        self.read_facts(target, body).map(|_| ())
+    fn read_count_facts(
+        &self,
+        target: &RequestTarget,
+        body: &[u8],
+    ) -> Result<RequestFacts, ApiError> {
+        self.read_facts(target, body)
+    }
+    /// Returns the endpoint at which providers of this format count tokens.
+    fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
+        None
     }
     /// Returns the caller's own bytes with the edits a lane needs.
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest;

@@ -8,6 +8,7 @@
 
 pub mod chat;
 mod checks;
+mod count_endpoint;
 mod custom_tool_calls;
 mod dialect;
 pub mod embeddings;
@@ -36,6 +37,7 @@ mod thinking_controls;
 mod upstream_error;
 mod value_view;
 
+pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
     Dialect, FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp,

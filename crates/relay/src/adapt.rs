@@ -83,6 +83,33 @@ pub(super) fn set_path(
     outgoing
 }
 
+/// Sets the path of a counting request. Returns `None` if the provider serves the format at a path
+/// of its own that has no counting endpoint.
+pub(super) fn set_count_path(
+    endpoints: &Endpoints,
+    origin: WireFormat,
+    model: &str,
+    mut outgoing: ProviderRequest,
+) -> Option<ProviderRequest> {
+    let Some(template) = endpoints.path(origin) else { return Some(outgoing) };
+    if template.whole.contains("{op}") {
+        return Some(set_path(endpoints, origin, model, false, outgoing));
+    }
+    // The counting endpoint stands below the endpoint of calls.
+    let (call_path, name) = outgoing.path.rsplit_once('/')?;
+    let (_, resource) = call_path.rsplit_once('/')?;
+    let (path, query) = match template.whole.split_once('?') {
+        Some((path, query)) => (path, format!("?{query}")),
+        None => (template.whole.as_str(), String::new()),
+    };
+    let (_, last) = path.rsplit_once('/')?;
+    if last != resource {
+        return None;
+    }
+    outgoing.path = format!("{path}/{name}{query}");
+    Some(outgoing)
+}
+
 /// A field of the body with the positions of its name and value.
 struct BodyField<'a> {
     name: String,
@@ -316,6 +343,35 @@ mod tests {
         let after = r#"{"more":["a","b"],"messages":[{"role":"system","content":"developer"},{"content":[],"role" : "user"}]}"#;
         assert_eq!(fitted(text, before).0, after);
         assert_eq!(fitted(text, r#"{"more":1}"#).0, r#"{"more":1}"#);
+    }
+
+    #[test]
+    fn counting_endpoint_stands_below_the_providers_own_path() {
+        let paths = |whole: &str| Endpoints {
+            paths: vec![
+                (WireFormat::Messages, EndpointPath { whole: whole.into(), stream: "/s".into() }),
+                (
+                    WireFormat::Native,
+                    EndpointPath { whole: "/p/{model}:{op}".into(), stream: "/s".into() },
+                ),
+            ],
+            ..Endpoints::default()
+        };
+        let count = |endpoints: &Endpoints, origin, path: &str| {
+            let outgoing = ProviderRequest { path: path.into(), body: BodySegments::single("{}") };
+            set_count_path(endpoints, origin, "g", outgoing).map(|outgoing| outgoing.path)
+        };
+        let usual = "/v1/messages/count_tokens";
+        let messages = |whole: &str| count(&paths(whole), WireFormat::Messages, usual);
+        assert_eq!(messages("/a/v1/messages").as_deref(), Some("/a/v1/messages/count_tokens"));
+        assert_eq!(messages("/messages?v=1").as_deref(), Some("/messages/count_tokens?v=1"));
+        assert_eq!(messages("/model/{model}/invoke"), None);
+        assert_eq!(messages("/models/{model}:rawPredict"), None);
+        let path = "/v1beta/models/g:countTokens";
+        let native = count(&paths("/x"), WireFormat::Native, path);
+        assert_eq!(native.as_deref(), Some("/p/g:countTokens"));
+        let default = count(&Endpoints::default(), WireFormat::Messages, usual);
+        assert_eq!(default.as_deref(), Some(usual));
     }
 
     #[test]

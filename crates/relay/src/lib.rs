@@ -29,6 +29,7 @@ mod signature_cache;
 mod stream_pipeline;
 mod streamed_body;
 mod streamed_reply;
+mod token_count;
 pub mod token_estimate;
 mod work_budget;
 
@@ -44,6 +45,7 @@ pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
 pub use signature_cache::SignatureCache;
+pub use token_count::{ProviderCount, count_at_provider};
 
 use axum::response::Response;
 use canon::ApiError;

@@ -54,7 +54,7 @@ pub(super) async fn input_tokens(incoming: ApiRequest) -> Result<Response, ApiEr
         Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let Conversation { offset, .. } = Conversation::load(&state, &mut call).await?;
     let counted =
-        token_count::count_tokens(&call, &call.body).map_err(|error| offset.restore_path(error))?;
-    Ok(counted
-        .answer(&json!({ "object": "response.input_tokens", "input_tokens": counted.tokens })))
+        token_count::count_tokens(&call).await.map_err(|error| offset.restore_path(error))?;
+    let body = json!({ "object": "response.input_tokens", "input_tokens": counted.tokens });
+    Ok(counted.answer(&body))
 }

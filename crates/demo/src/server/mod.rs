@@ -25,6 +25,7 @@ use dialects::messages::{BETA_HEADER, enables_interleaved_thinking};
 use dialects::{Dialect, RefusedRequest, RequestTarget, with_caller_paths};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -248,6 +249,14 @@ fn count(
     target: &RequestTarget,
     body: &[u8],
 ) -> Result<Response<DemoBody>, ApiError> {
+    #[derive(serde::Deserialize)]
+    struct CountBody<'a> {
+        /// A whole request, <https://ai.google.dev/api/tokens>.
+        #[serde(borrow, rename = "generateContentRequest")]
+        request: &'a RawValue,
+    }
+    let body = serde_json::from_slice::<CountBody<'_>>(body)
+        .map_or(body, |whole| whole.request.get().as_bytes());
     let chat = dialect.read_request(target, body)?;
     let tokens = model::count_input(&chat);
     let body = match dialect.origin() {

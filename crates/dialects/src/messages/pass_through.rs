@@ -14,6 +14,7 @@ use std::sync::LazyLock;
 use super::names::{BETA_HEADER, PATH};
 use super::thinking::MIN_BUDGET_TOKENS;
 use super::{MessagesDialect, fault, read_stream, rules, wire, write_stream};
+use crate::count_endpoint::CountEndpoint;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::sse::not_json;
@@ -27,8 +28,16 @@ impl PassThrough for MessagesDialect {
         rules::read_facts(body, target.interleaved_thinking)
     }
 
-    fn check_count(&self, _target: &RequestTarget, body: &[u8]) -> Result<(), ApiError> {
-        rules::check_count(body)
+    fn read_count_facts(
+        &self,
+        _target: &RequestTarget,
+        body: &[u8],
+    ) -> Result<RequestFacts, ApiError> {
+        rules::read_count_facts(body)
+    }
+
+    fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
+        Some(&COUNT)
     }
 
     fn patch(
@@ -105,6 +114,27 @@ impl PassThrough for MessagesDialect {
         b"event: ping\ndata: {\"type\": \"ping\"}\n\n"
     }
 }
+
+/// <https://docs.anthropic.com/en/api/messages-count-tokens>.
+static COUNT: CountEndpoint = CountEndpoint {
+    path: |_| format!("{PATH}/count_tokens"),
+    fields: &[
+        "model",
+        "messages",
+        "system",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "cache_control",
+        "output_config",
+        "output_format",
+        "mcp_servers",
+        "context_management",
+        "speed",
+    ],
+    whole_request: None,
+    total: "input_tokens",
+};
 
 /// The documented fields of a message, <https://docs.anthropic.com/en/api/messages>.
 static REPLY: ObjectShape = ObjectShape {

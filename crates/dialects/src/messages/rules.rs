@@ -26,10 +26,14 @@ const LARGEST_MAX_TOKENS: u64 = 1 << 30;
 
 /// Collects the request facts and applies the rules of the format.
 pub(super) fn read_facts(body: &[u8], interleaved: bool) -> Result<RequestFacts, ApiError> {
+    read(body, LimitRule::Required, interleaved)
+}
+
+fn read(body: &[u8], rule: LimitRule, interleaved: bool) -> Result<RequestFacts, ApiError> {
     let text = json::checked_text(body)?;
     let view: MessagesRequestView<'_> = json::parse(text)?;
     let marks = marks(text, &view);
-    let mut facts = check(&view, marks, LimitRule::Required, interleaved)?;
+    let mut facts = check(&view, marks, rule, interleaved)?;
     if view.messages.is_some_and(|messages| messages.has_gateway_blocks) {
         (facts.edits, facts.losses) = gateway_blocks::removal_edits(text);
     }
@@ -38,9 +42,8 @@ pub(super) fn read_facts(body: &[u8], interleaved: bool) -> Result<RequestFacts,
 
 /// Checks a request to count tokens, which has no output limit,
 /// <https://docs.anthropic.com/en/api/messages-count-tokens>.
-pub(super) fn check_count(body: &[u8]) -> Result<(), ApiError> {
-    let view: MessagesRequestView<'_> = json::parse(json::checked_text(body)?)?;
-    check(&view, PatchPoints::default(), LimitRule::Optional, true).map(|_| ())
+pub(super) fn read_count_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
+    read(body, LimitRule::Optional, true)
 }
 
 /// Rule for a missing output limit.
@@ -299,11 +302,11 @@ mod tests {
     #[test]
     fn a_request_to_count_needs_messages_and_no_limit() {
         let messages = r#""messages":[{"role":"user","content":"x"}]"#;
-        assert_eq!(check_count(format!(r#"{{"model":"m",{messages}}}"#).as_bytes()), Ok(()));
-        let error = check_count(br#"{"model":"m"}"#).unwrap_err();
+        assert!(read_count_facts(format!(r#"{{"model":"m",{messages}}}"#).as_bytes()).is_ok());
+        let error = read_count_facts(br#"{"model":"m"}"#).unwrap_err();
         assert_eq!(error.param(), Some("messages"));
         let zero = format!(r#"{{"model":"m","max_tokens":"x",{messages}}}"#);
-        assert_eq!(check_count(zero.as_bytes()).unwrap_err().param(), Some("max_tokens"));
+        assert_eq!(read_count_facts(zero.as_bytes()).unwrap_err().param(), Some("max_tokens"));
     }
 
     #[test]

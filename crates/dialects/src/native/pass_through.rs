@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 
 use super::read_stream::is_end_marker;
 use super::{NativeDialect, fault, rules, timestamp, usage_repair, wire};
+use crate::count_endpoint::{CountEndpoint, WholeRequest};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
@@ -24,6 +25,10 @@ use crate::{
 impl PassThrough for NativeDialect {
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
         rules::read_facts(target, body)
+    }
+
+    fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
+        Some(&COUNT)
     }
 
     fn patch(
@@ -92,6 +97,26 @@ impl PassThrough for NativeDialect {
         b"\n\n"
     }
 }
+
+/// <https://ai.google.dev/api/tokens>. Vertex AI takes the fields of a request themselves,
+/// <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/count-tokens>.
+static COUNT: CountEndpoint = CountEndpoint {
+    path: |model| wire::operator_path(model, "countTokens"),
+    fields: &[
+        "contents",
+        "systemInstruction",
+        "system_instruction",
+        "tools",
+        "generationConfig",
+        "generation_config",
+    ],
+    whole_request: Some(WholeRequest {
+        field: "generateContentRequest",
+        model_prefix: "models/",
+        plain_field: "contents",
+    }),
+    total: "totalTokens",
+};
 
 /// The documented fields of a reply or a chunk, <https://ai.google.dev/api/generate-content>.
 static REPLY: ObjectShape = ObjectShape {

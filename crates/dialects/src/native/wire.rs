@@ -37,6 +37,11 @@ pub(super) fn provider_id(id: &str) -> Option<&str> {
 /// Returns the path of a request. Slashes and colons of the model id stay; everything else that
 /// could leave the path is escaped.
 pub(super) fn path(model: &str, stream: bool) -> String {
+    operator_path(model, if stream { "streamGenerateContent?alt=sse" } else { "generateContent" })
+}
+
+/// Returns the path of an operator on a model.
+pub(super) fn operator_path(model: &str, operator: &str) -> String {
     let model = model.strip_prefix("models/").unwrap_or(model);
     let mut path = String::from("/v1beta/models");
     for segment in model.split('/') {
@@ -62,7 +67,8 @@ pub(super) fn path(model: &str, stream: bool) -> String {
             }
         }
     }
-    path.push_str(if stream { ":streamGenerateContent?alt=sse" } else { ":generateContent" });
+    path.push(':');
+    path.push_str(operator);
     path
 }
 

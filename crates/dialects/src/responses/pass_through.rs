@@ -14,6 +14,7 @@ use super::names::PATH;
 use super::partial_response::PartialResponse;
 use super::response_object::ResponseEcho;
 use super::{ResponsesDialect, fault, rules, wire};
+use crate::count_endpoint::CountEndpoint;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::{
@@ -35,6 +36,10 @@ static DELTA_FIELD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"
 impl PassThrough for ResponsesDialect {
     fn read_facts(&self, _target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
         rules::read_facts(body)
+    }
+
+    fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
+        Some(&COUNT)
     }
 
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
@@ -104,6 +109,26 @@ impl PassThrough for ResponsesDialect {
         b": keep-alive\n\n"
     }
 }
+
+/// <https://platform.openai.com/docs/api-reference/responses/input-tokens>.
+static COUNT: CountEndpoint = CountEndpoint {
+    path: |_| format!("{PATH}/input_tokens"),
+    fields: &[
+        "model",
+        "input",
+        "instructions",
+        "conversation",
+        "previous_response_id",
+        "parallel_tool_calls",
+        "reasoning",
+        "text",
+        "tool_choice",
+        "tools",
+        "truncation",
+    ],
+    whole_request: None,
+    total: "input_tokens",
+};
 
 /// The documented fields of a response,
 /// <https://platform.openai.com/docs/api-reference/responses/object>.

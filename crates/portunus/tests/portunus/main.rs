@@ -46,4 +46,5 @@ mod stored_responses;
 mod tasks;
 mod teams;
 mod telemetry;
+mod token_counts;
 mod transport;
