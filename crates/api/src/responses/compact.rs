@@ -9,7 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind};
+use dialects::json::{BodyEdit, range_of};
 use dialects::{RequestTarget, responses::ResponsesDialect};
+use memchr::memmem;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -99,16 +102,34 @@ fn output_text(reply: &Map<String, Value>) -> String {
 /// Replaces the gateway's own summary items by readable messages. Items of other origin stay
 /// unchanged.
 pub(super) fn expand_summaries(items: &mut [Value]) {
-    for item in items.iter_mut().filter(|item| field_is(item, "type", ITEM_TYPE)) {
-        let sealed = item.get("encrypted_content").and_then(Value::as_str);
-        let sealed = sealed.and_then(|text| text.strip_prefix(SUMMARY_PREFIX));
-        let summary = sealed.and_then(|text| STANDARD.decode(text).ok());
-        if let Some(summary) = summary.and_then(|bytes| String::from_utf8(bytes).ok()) {
-            let text = format!("Summary of the conversation so far:\n{summary}");
-            *item = json!({
-                "type": "message", "role": "developer",
-                "content": [{ "type": "input_text", "text": text }],
-            });
+    for item in items {
+        if let Some(message) = summary_message(item) {
+            *item = message;
         }
     }
+}
+
+/// Returns edits of a request that replace the gateway's own summary items in its input by readable
+/// messages.
+pub(super) fn summary_edits(text: &str, input: Option<&RawValue>) -> Vec<BodyEdit> {
+    let items = input.and_then(|input| serde_json::from_str::<Vec<&RawValue>>(input.get()).ok());
+    let edit = |raw: &RawValue| {
+        // Items without the word are not parsed.
+        memmem::find(raw.get().as_bytes(), SUMMARY_PREFIX.as_bytes())?;
+        let message = summary_message(&serde_json::from_str(raw.get()).ok()?)?;
+        Some(BodyEdit { range: range_of(text, raw), replacement: message.to_string().into() })
+    };
+    items.into_iter().flatten().filter_map(edit).collect()
+}
+
+/// Returns the readable message of an item that carries a summary of the gateway.
+fn summary_message(item: &Value) -> Option<Value> {
+    let sealed = item.get("encrypted_content").filter(|_| field_is(item, "type", ITEM_TYPE));
+    let sealed = sealed.and_then(Value::as_str)?.strip_prefix(SUMMARY_PREFIX)?;
+    let summary = String::from_utf8(STANDARD.decode(sealed).ok()?).ok()?;
+    let text = format!("Summary of the conversation so far:\n{summary}");
+    Some(json!({
+        "type": "message", "role": "developer",
+        "content": [{ "type": "input_text", "text": text }],
+    }))
 }

@@ -79,14 +79,18 @@ impl Conversation {
             return Err(ApiError::invalid("background", "`background` needs `store` to be true"));
         }
         let previous = head.previous_response_id.filter(|raw| raw.get() != "null");
-        let compacted = memmem::find(text.as_bytes(), compact::ITEM_TYPE.as_bytes()).is_some();
-        if !store && previous.is_none() && !compacted {
+        // Most requests have none, and are not searched item by item.
+        let summaries = match memmem::find(text.as_bytes(), compact::ITEM_TYPE.as_bytes()) {
+            Some(_) => call.run_blocking(|| compact::summary_edits(&text, head.input)),
+            None => Vec::new(),
+        };
+        if !store && previous.is_none() && summaries.is_empty() {
             let offset = InputOffset::default();
             return Ok(Self { store, background, items: Vec::new(), offset });
         }
         let mut items = call.run_blocking(|| {
             let mut items = request_items(head.input);
-            if compacted {
+            if !summaries.is_empty() {
                 compact::expand_summaries(&mut items);
             }
             items
@@ -111,10 +115,13 @@ impl Conversation {
             before.append(&mut items);
             items = before;
         }
-        if previous.is_some() || compacted {
+        if previous.is_some() {
             relay::run_sized(conversation_bytes, || rewrite_input(call, &text, &head, &items));
             // The gateway writes the reply itself, so that it names the previous response.
-            call.rewrite_reply = previous.is_some();
+            call.rewrite_reply = true;
+        } else if !summaries.is_empty() {
+            // All other items keep the caller's bytes.
+            call.body = BodySegments::with_edits(&call.body, summaries).to_vec().into();
         }
         Ok(Self { store, background, items, offset })
     }

@@ -2,7 +2,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use testkit::{TestGateway, until};
+use testkit::{ScriptedProvider, TestGateway, reply, until};
 
 const RESPONSES: &str = "/v1/responses";
 
@@ -143,6 +143,36 @@ async fn a_compacted_conversation_can_be_gone_on_with() {
     let next =
         gateway.post(RESPONSES, &json!({ "model": "demo-native", "input": input })).send().await;
     assert_eq!(next.status, 200, "{}", next.text());
+}
+
+#[tokio::test]
+async fn a_compaction_item_leaves_all_other_bytes_as_they_are() {
+    let answer = json!({ "id": "resp_1", "object": "response", "status": "completed", "output": [],
+        "usage": { "input_tokens": 1, "output_tokens": 1, "total_tokens": 2 } });
+    let answer = reply(200, "application/json", &answer.to_string());
+    let provider = ScriptedProvider::start(vec![answer]).await;
+    let config = provider.config("responses").replace("[models.m]", "[models.up]");
+    let gateway = TestGateway::with_config(&config).await;
+    // The provider's own item, and plain text next to it.
+    let body = |item: &str| {
+        format!(
+            r#"{{ "model":"up", "store":false,
+  "input" : [ {{"role":"user","content":"Hi"}},{item}, {{"content":"Go on","role":"user"}} ] }}"#
+        )
+    };
+    let theirs = r#"{"type":"compaction", "id":"cmp_1","encrypted_content":"gAAA"}"#;
+    let send = |text: String| gateway.post(RESPONSES, &json!({})).body(text).send();
+    let got = send(body(theirs)).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let sent = provider.requests().pop().unwrap().body;
+    assert_eq!(String::from_utf8(sent).unwrap(), body(theirs));
+    // A summary of the gateway becomes a message; no other item changes.
+    let ours = r#"{"type":"compaction","id":"cmp_2","encrypted_content":"portunus:1:U2V2ZW4u"}"#;
+    let got = send(body(ours)).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let sent = String::from_utf8(provider.requests().pop().unwrap().body).unwrap();
+    let message = r#"{"type":"message","role":"developer","content":[{"type":"input_text","text":"Summary of the conversation so far:\nSeven."}]}"#;
+    assert_eq!(sent, body(message));
 }
 
 #[tokio::test]
