@@ -116,9 +116,14 @@ pub fn into_events(reply: ChatReply) -> Vec<Event> {
     push_extras(None, extras, &mut events);
     for candidate in candidates {
         let ReplyCandidate { index, parts, finish, mut logprobs, extras } = candidate;
+        let has_text = parts.iter().any(|part| matches!(part.kind, PartKind::Text { .. }));
         for (slot, part) in (0..).zip(parts) {
             let place = PartIndex { candidate: index, slot };
-            let is_text = matches!(part.kind, PartKind::Text { .. });
+            let is_text = match part.kind {
+                PartKind::Text { .. } => true,
+                PartKind::Refusal(_) => !has_text,
+                _ => false,
+            };
             let of_text = if is_text { std::mem::take(&mut logprobs) } else { Vec::new() };
             push_part(place, part, of_text, &mut events);
         }

@@ -53,7 +53,8 @@ fn candidate((at, value): (usize, Value)) -> Result<ReplyCandidate, ApiError> {
     let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
     let index = fields.count("index")?.and_then(|n| u32::try_from(n).ok());
     let finish_reason = fields.string("finish_reason")?;
-    let logprobs = fields.take("logprobs").map(|value| logprobs(&value)).unwrap_or_default();
+    let chances = fields.take("logprobs").unwrap_or_default();
+    let logprobs = LOGPROB_LISTS.iter().flat_map(|name| logprobs(&chances, name)).collect();
     let message = fields.object("message")?.unwrap_or_default();
     let mut message = ObjectReader::of(message, &JsonPath::Root);
     message.take("role");
@@ -161,8 +162,11 @@ pub(super) fn images(images: Vec<Value>) -> Vec<Part> {
         .collect()
 }
 
-/// Log probabilities of the tokens.
-pub(super) fn logprobs(value: &Value) -> Vec<Logprob> {
+/// The lists of log probabilities: those of the text and those of a refusal.
+pub(super) const LOGPROB_LISTS: [&str; 2] = ["content", "refusal"];
+
+/// Log probabilities of the tokens in one of the lists.
+pub(super) fn logprobs(value: &Value, name: &str) -> Vec<Logprob> {
     let chance = |value: &Value| TokenLogprob {
         token: value.get("token").and_then(Value::as_str).unwrap_or_default().to_owned(),
         id: None,
@@ -172,7 +176,7 @@ pub(super) fn logprobs(value: &Value) -> Vec<Logprob> {
             .and_then(Value::as_array)
             .map(|bytes| bytes.iter().filter_map(|b| u8::try_from(b.as_u64()?).ok()).collect()),
     };
-    let list = value.get("content").and_then(Value::as_array);
+    let list = value.get(name).and_then(Value::as_array);
     list.into_iter()
         .flatten()
         .map(|token| Logprob {

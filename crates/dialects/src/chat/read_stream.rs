@@ -266,10 +266,14 @@ impl ChatCandidate {
         }
         let logprobs: Value =
             logprobs.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        let logprobs = read_reply::logprobs(&logprobs);
-        if !logprobs.is_empty() {
-            let place = self.open(ChatTextKind::Text, out);
-            out.push(Event::PartDelta(place, PartDelta::Logprobs(logprobs)));
+        for (name, kind) in
+            read_reply::LOGPROB_LISTS.iter().zip([ChatTextKind::Text, ChatTextKind::Refusal])
+        {
+            let logprobs = read_reply::logprobs(&logprobs, name);
+            if !logprobs.is_empty() {
+                let place = self.open(kind, out);
+                out.push(Event::PartDelta(place, PartDelta::Logprobs(logprobs)));
+            }
         }
     }
 

@@ -48,7 +48,8 @@ fn choice(candidate: ReplyCandidate, chat: &canon::ChatRequest, losses: &mut Los
     let rest = extras.get(ORIGIN, MESSAGE_EXTRA).and_then(Value::as_object).cloned();
     let rest = ExtraFields::from_fields(ORIGIN, rest.unwrap_or_default());
     let requested = chat.sampling.logprobs.is_some();
-    let logprobs = if requested { write_logprobs(&logprobs) } else { Value::Null };
+    let refused = message.text.is_none() && message.refusal.is_some();
+    let logprobs = if requested { write_logprobs(&logprobs, refused) } else { Value::Null };
     ObjectWriter::new()
         .set("index", index)
         .set("message", message.into_message().with_extras(&rest, ORIGIN))
@@ -203,8 +204,8 @@ pub(super) fn write_image(media: &Media) -> Option<Value> {
     Some(ObjectWriter::new().set("type", "image_url").set("image_url", inner).into())
 }
 
-/// Log probabilities of the tokens.
-pub(super) fn write_logprobs(list: &[Logprob]) -> Value {
+/// Log probabilities of the tokens of a text or of a refusal.
+pub(super) fn write_logprobs(list: &[Logprob], refused: bool) -> Value {
     let chance = |chance: &TokenLogprob| {
         let bytes = chance.bytes.clone().unwrap_or_else(|| chance.token.clone().into_bytes());
         ObjectWriter::new()
@@ -212,12 +213,13 @@ pub(super) fn write_logprobs(list: &[Logprob]) -> Value {
             .set("logprob", number(chance.logprob))
             .set("bytes", bytes)
     };
-    let content: Vec<Value> = list
+    let list: Vec<Value> = list
         .iter()
         .map(|token| {
             let top: Vec<Value> = token.top.iter().map(|other| chance(other).into()).collect();
             chance(&token.chosen).set("top_logprobs", top).into()
         })
         .collect();
-    ObjectWriter::new().set("content", content).set("refusal", Value::Null).into()
+    let (own, other) = if refused { ("refusal", "content") } else { ("content", "refusal") };
+    ObjectWriter::new().set(own, list).set(other, Value::Null).into()
 }

@@ -1,8 +1,6 @@
 //! Writes chat chunks from events.
 
-use canon::{
-    Event, Logprob, Loss, Losses, Part, PartDelta, PartIndex, PartKind, PartStart, Thought, Usage,
-};
+use canon::{Event, Loss, Losses, Part, PartDelta, PartIndex, PartKind, PartStart, Thought, Usage};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -125,13 +123,7 @@ impl ChatStreamWriter {
         out.extend_from_slice(b"}\n\n");
     }
 
-    fn delta(
-        &mut self,
-        candidate: u32,
-        delta: &str,
-        logprobs: Option<&[Logprob]>,
-        out: &mut Vec<u8>,
-    ) {
+    fn delta(&mut self, candidate: u32, delta: &str, logprobs: Option<&Value>, out: &mut Vec<u8>) {
         self.begin(candidate, out);
         self.raw_delta(candidate, delta, logprobs, "null", out);
     }
@@ -140,7 +132,7 @@ impl ChatStreamWriter {
         &self,
         candidate: u32,
         delta: &str,
-        logprobs: Option<&[Logprob]>,
+        logprobs: Option<&Value>,
         finish: &str,
         out: &mut Vec<u8>,
     ) {
@@ -157,11 +149,11 @@ impl ChatStreamWriter {
         out.extend_from_slice(b",\"delta\":");
     }
 
-    fn close_choice(&self, logprobs: Option<&[Logprob]>, finish: &str, out: &mut Vec<u8>) {
+    fn close_choice(&self, logprobs: Option<&Value>, finish: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(b",\"logprobs\":");
         match logprobs {
             None => out.extend_from_slice(b"null"),
-            Some(list) => write_json(&write_reply::write_logprobs(list), out),
+            Some(list) => write_json(list, out),
         }
         out.extend_from_slice(b",\"finish_reason\":");
         out.extend_from_slice(finish.as_bytes());
@@ -309,9 +301,12 @@ impl ChatStreamWriter {
                 let note = with_index(note, &mut state.annotations);
                 format!("{{\"annotations\":[{note}]}}")
             }
-            (PartDelta::Logprobs(list), _) => {
+            (PartDelta::Logprobs(list), state) => {
+                let refused = matches!(state, Some(ChatPartState::Refusal));
+                let delta = if refused { "{\"refusal\":\"\"}" } else { "{\"content\":\"\"}" };
                 if self.wants_logprobs {
-                    self.delta(place.candidate, "{\"content\":\"\"}", Some(&list), out);
+                    let list = write_reply::write_logprobs(&list, refused);
+                    self.delta(place.candidate, delta, Some(&list), out);
                 }
                 return;
             }

@@ -178,7 +178,7 @@ impl ItemWriter {
         match growth {
             PartDelta::Text(text) => self.add_text(text, out),
             PartDelta::Citation(citation) => self.add_citation(citation, losses, out),
-            PartDelta::Logprobs(list) => self.add_logprobs(list, out),
+            PartDelta::Logprobs(list) => self.add_logprobs(list, losses, out),
             // Item ids of the provider arrive after the gateway has sent its own, so they are
             // dropped.
             PartDelta::Extra { origin, name, value } => {
@@ -279,12 +279,16 @@ impl ItemWriter {
         open_text.annotations.push(note);
     }
 
-    fn add_logprobs(&mut self, list: Vec<Logprob>, out: &mut Vec<u8>) {
+    fn add_logprobs(&mut self, list: Vec<Logprob>, losses: &mut Losses, out: &mut Vec<u8>) {
         let index = self.output.len();
         let OpenItem::Message { id, parts, open_text: Some(open_text) } = &mut self.open else {
             return;
         };
         if !self.wants_logprobs {
+            return;
+        }
+        if open_text.refusal {
+            losses.add("reply.logprobs", write_output::NO_REFUSAL_LOGPROBS);
             return;
         }
         let at = parts.len();

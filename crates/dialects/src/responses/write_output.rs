@@ -10,6 +10,10 @@ use serde_json::Value;
 use super::names::ORIGIN;
 use crate::fields::{ObjectWriter, note_citation, number};
 
+/// The loss reason of log probabilities of a refusal.
+pub(super) const NO_REFUSAL_LOGPROBS: &str =
+    "a refusal of the responses format has no log probabilities";
+
 /// Writes code or its output as a Markdown code block.
 pub(super) fn code_block(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))

@@ -242,6 +242,8 @@ impl OutputWriter<'_> {
 
     fn finish(mut self) -> Vec<Value> {
         self.close();
+        let left = !self.logprobs.is_empty();
+        self.losses.add_if(left, "reply.logprobs", write_output::NO_REFUSAL_LOGPROBS);
         self.items
     }
 }
