@@ -38,8 +38,8 @@ pub use loss::{Loss, Losses, Lossy, MAX_LOSS_NAME_CHARS, MAX_NAMED_LOSSES};
 pub use micros::{AtomicMicros, Micros};
 pub use money::{AmountError, Money, Price};
 pub use part::{
-    CacheBreakpoint, Citation, CodeExecution, CodeResult, Media, MediaKind, MediaSource, Part,
-    PartKind, Thought, ToolCall, ToolResult, VideoClip, WebSearch,
+    CacheBreakpoint, CacheField, Citation, CodeExecution, CodeResult, Media, MediaKind,
+    MediaSource, Part, PartKind, Thought, ToolCall, ToolResult, VideoClip, WebSearch,
 };
 pub use reply::{
     ChatReply, Finish, FinishReason, Logprob, RawReason, ReplyCandidate, TokenLogprob,

@@ -1,6 +1,7 @@
 //! Parts of a turn or an answer.
 
 use crate::{ExtraFields, ImageDetail, Signature, WireFormat};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// One part of a turn or an answer.
@@ -301,4 +302,15 @@ pub struct Citation {
 pub struct CacheBreakpoint {
     /// Lifetime in the caller's notation: `5m`, `30m`, `1h`.
     pub ttl: Option<String>,
+}
+
+/// The field in which a provider of the chat format takes a prompt-cache breakpoint. Most providers
+/// take none and may refuse it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheField {
+    /// `prompt_cache_breakpoint`, as OpenAI has it.
+    PromptCacheBreakpoint,
+    /// `cache_control` of the messages format, as OpenRouter has it.
+    CacheControl,
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use canon::WireFormat;
+use canon::{CacheField, WireFormat};
 use serde::Deserialize;
 
 /// Endpoint paths and field differences of a provider.
@@ -75,4 +75,15 @@ pub struct FieldQuirks {
     pub roles: BTreeMap<String, String>,
     /// Caller headers that it takes as fields, each as a list.
     pub headers: BTreeMap<String, String>,
+    /// Field of a message part that marks a prompt-cache breakpoint.
+    pub cache_field: Option<CacheField>,
+}
+
+impl FieldQuirks {
+    /// Returns true if a body may have to be edited.
+    pub fn edits_bodies(&self) -> bool {
+        let Self { renames, refuses, needless, sets, roles, headers, cache_field: _ } = self;
+        !(refuses.is_empty() && needless.is_empty())
+            || [renames, sets, roles, headers].iter().any(|table| !table.is_empty())
+    }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use canon::{
-    ApiError, ChatReply, ChatRequest, ErrorKind, Event, Loss, Losses, Lossy, PartDelta,
+    ApiError, CacheField, ChatReply, ChatRequest, ErrorKind, Event, Loss, Losses, Lossy, PartDelta,
     ServiceTier, Usage, WireFormat,
 };
 use memchr::memmem::Finder;
@@ -40,6 +40,9 @@ pub struct LaneSettings<'a> {
     pub model_max_output: Option<u64>,
     /// The thinking controls of the model; `None` if they are not known.
     pub thinking_controls: Option<&'a ThinkingControls>,
+    /// The field for prompt-cache breakpoints at a provider of the chat format; `None` if it takes
+    /// none.
+    pub cache_field: Option<CacheField>,
 }
 
 /// A request to a provider: the path below the provider's base URL, and the body.

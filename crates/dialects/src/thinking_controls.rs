@@ -184,6 +184,7 @@ mod tests {
             max_payable_output: limit,
             model_max_output: max_output,
             thinking_controls: Some(steering),
+            cache_field: None,
         };
         let (out, losses) = crate::get(origin).unwrap().write_request(&chat, &lane).unwrap();
         let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();

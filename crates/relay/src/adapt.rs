@@ -29,7 +29,8 @@ pub(super) fn adapt(
     outgoing: ProviderRequest,
 ) -> Result<Lossy<ProviderRequest>, ApiError> {
     let mut outgoing = set_path(endpoints, origin, model, stream, outgoing);
-    let Some(quirks) = endpoints.quirks(origin) else { return Ok((outgoing, Vec::new())) };
+    let quirks = endpoints.quirks(origin).filter(|quirks| quirks.edits_bodies());
+    let Some(quirks) = quirks else { return Ok((outgoing, Vec::new())) };
     let (body, losses) = edit_body(quirks, caller_headers, outgoing.body)?;
     outgoing.body = body;
     Ok((outgoing, losses))
@@ -148,7 +149,7 @@ fn edit_body(
     caller_headers: Option<&HeaderMap>,
     body: BodySegments,
 ) -> Result<Lossy<BodySegments>, ApiError> {
-    let FieldQuirks { renames, refuses, needless, sets, roles, headers } = quirks;
+    let FieldQuirks { renames, refuses, needless, sets, roles, headers, cache_field: _ } = quirks;
     let mut segments = body.into_segments();
     let body = match (segments.pop(), segments.is_empty()) {
         (Some(only), true) => only,

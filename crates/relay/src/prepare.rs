@@ -49,6 +49,7 @@ pub(super) fn prepare(
         max_payable_output: limit,
         model_max_output: lane.served_model.max_output_tokens,
         thinking_controls: lane.thinking_controls.as_ref(),
+        cache_field: lane.endpoints.quirks(dialect.origin()).and_then(|own| own.cache_field),
     };
     let same = dialect.origin() == call.dialect.origin();
     if let Some(object) = facts.stored_object.as_ref().filter(|_| !same) {

@@ -66,6 +66,7 @@ fn in_every_format(chat: &canon::ChatRequest) -> Vec<(WireFormat, Request<Bytes>
                 max_payable_output: None,
                 model_max_output: Some(4_096),
                 thinking_controls: None,
+                cache_field: None,
             };
             let (outgoing, _) = dialect.write_request(chat, &lane).unwrap();
             let body = Bytes::from(outgoing.body.to_vec());

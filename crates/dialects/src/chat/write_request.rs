@@ -1,10 +1,10 @@
 //! Writes a chat request from canon.
 
 use canon::{
-    ApiError, CacheBreakpoint, ConversationState, EffortLevel, ExtraFields, FunctionTool,
-    ImageDetail, Losses, Lossy, Media, MediaKind, MediaSource, Modality, Part, PartKind,
-    RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingOptions, Thought, Tool, ToolCall,
-    ToolChoice, ToolChoiceMode, ToolResult, Turn, VideoClip, WebSearchTool, WireFormat,
+    ApiError, CacheBreakpoint, CacheField, ConversationState, EffortLevel, ExtraFields,
+    FunctionTool, ImageDetail, Losses, Lossy, Media, MediaKind, MediaSource, Modality, Part,
+    PartKind, RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingOptions, Thought, Tool,
+    ToolCall, ToolChoice, ToolChoiceMode, ToolResult, Turn, VideoClip, WebSearchTool, WireFormat,
 };
 use serde_json::Value;
 use std::collections::HashSet;
@@ -16,6 +16,7 @@ use crate::fields::{
     ObjectWriter, note_foreign_fields, note_foreign_options, number, write_cache_breakpoint,
 };
 use crate::json::BodySegments;
+use crate::messages;
 use crate::native::BYPASS_SIGNATURE;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
@@ -199,7 +200,7 @@ fn write_turn(
         Role::System | Role::Developer => {
             let word = if *role == Role::System { "system" } else { "developer" };
             let message = ObjectWriter::new().set("role", word).set_some("name", name.as_deref());
-            let content = content(parts, losses);
+            let content = content(parts, lane, losses);
             if content != Value::Array(Vec::new()) || parts.is_empty() {
                 messages.push(message.set("content", content).with_extras(extras, ORIGIN).into());
             }
@@ -212,7 +213,7 @@ fn write_turn(
                     note_foreign_fields(&part.extras, ORIGIN, "part", losses);
                     messages.push(tool_result(
                         result,
-                        part.cache_breakpoint.as_ref(),
+                        cache_mark(part.cache_breakpoint.as_ref(), lane, losses),
                         &mut attachments,
                         losses,
                     ));
@@ -223,7 +224,7 @@ fn write_turn(
                 .filter(|part| !matches!(part.kind, PartKind::ToolResult(_)))
                 .chain(&attachments)
                 .collect();
-            let content = content(rest, losses);
+            let content = content(rest, lane, losses);
             if content != Value::Array(Vec::new()) || parts.is_empty() {
                 let message =
                     ObjectWriter::new().set("role", "user").set_some("name", name.as_deref());
@@ -234,22 +235,27 @@ fn write_turn(
 }
 
 /// A single plain text becomes a string, anything else a list of parts.
-fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -> Value {
+fn content<'a>(
+    parts: impl IntoIterator<Item = &'a Part>,
+    lane: &LaneSettings<'_>,
+    losses: &mut Losses,
+) -> Value {
     let parts: Vec<&Part> = parts.into_iter().collect();
     let cited = |part: &&Part| matches!(&part.kind, PartKind::Text { citations, .. } if !citations.is_empty());
     let cited = parts.iter().any(cited);
     losses.add_if(cited, "text.citations", "a chat history has no field for citations");
-    if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] =
+    if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: cache, extras, .. }] =
         parts.as_slice()
         && extras.for_format(ORIGIN).is_none()
+        && cache_mark(cache.as_ref(), lane, losses).is_none()
     {
         note_foreign_fields(extras, ORIGIN, "part", losses);
         return Value::from(text.as_str());
     }
-    Value::Array(parts.into_iter().filter_map(|part| write_part(part, losses)).collect())
+    Value::Array(parts.into_iter().filter_map(|part| write_part(part, lane, losses)).collect())
 }
 
-fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
+fn write_part(part: &Part, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<Value> {
     note_foreign_fields(&part.extras, ORIGIN, "part", losses);
     let object = match &part.kind {
         PartKind::Text { text, .. } => {
@@ -276,8 +282,30 @@ fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
             return None;
         }
     };
-    let mark = part.cache_breakpoint.as_ref().map(write_cache_breakpoint);
-    Some(object.set_some("prompt_cache_breakpoint", mark).with_extras(&part.extras, ORIGIN).into())
+    let object = match cache_mark(part.cache_breakpoint.as_ref(), lane, losses) {
+        Some((field, mark)) => object.set(field, mark),
+        None => object,
+    };
+    Some(object.with_extras(&part.extras, ORIGIN).into())
+}
+
+/// Returns the field of a cache breakpoint at this provider, and its value.
+fn cache_mark(
+    cache: Option<&CacheBreakpoint>,
+    lane: &LaneSettings<'_>,
+    losses: &mut Losses,
+) -> Option<(&'static str, Value)> {
+    let mark = cache?;
+    match lane.cache_field {
+        Some(CacheField::PromptCacheBreakpoint) => {
+            Some(("prompt_cache_breakpoint", write_cache_breakpoint(mark)))
+        }
+        Some(CacheField::CacheControl) => Some(("cache_control", messages::write_cache(mark))),
+        None => {
+            losses.add("part.cache", "this provider takes no cache breakpoints");
+            None
+        }
+    }
 }
 
 /// Writes code or its output as a Markdown code block.
@@ -359,7 +387,7 @@ fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Opti
 
 fn tool_result(
     result: &ToolResult,
-    cache: Option<&CacheBreakpoint>,
+    cache: Option<(&'static str, Value)>,
     attachments: &mut Vec<Part>,
     losses: &mut Losses,
 ) -> Value {
@@ -375,10 +403,9 @@ fn tool_result(
     }
     let content = match cache {
         None => Value::from(text),
-        Some(mark) => {
+        Some((field, mark)) => {
             let part = ObjectWriter::new().set("type", "text").set("text", text);
-            let mark = write_cache_breakpoint(mark);
-            Value::from(vec![Value::from(part.set("prompt_cache_breakpoint", mark))])
+            Value::from(vec![Value::from(part.set(field, mark))])
         }
     };
     ObjectWriter::new()
@@ -436,7 +463,7 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Optio
     let content = if content_parts.is_empty() && !calls.is_empty() {
         Value::Null
     } else {
-        content(content_parts, losses)
+        content(content_parts, lane, losses)
     };
     let is_empty = content == Value::Array(Vec::new());
     let has_others = !(calls.is_empty() && thoughts.is_empty() && details.is_empty());

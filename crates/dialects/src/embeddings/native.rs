@@ -206,6 +206,7 @@ fn path(model: &str, method: &str) -> String {
         max_payable_output: None,
         model_max_output: None,
         thinking_controls: None,
+        cache_field: None,
     };
     let content =
         crate::native::NativeDialect.patch(&Bytes::new(), &RequestFacts::default(), &lane).path;

@@ -30,6 +30,7 @@ mod write_request_blocks;
 mod write_stream;
 
 pub use names::BETA_HEADER;
+pub(crate) use wire::write_cache;
 
 use crate::{
     Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,

@@ -43,6 +43,7 @@ fn lane(model: &str) -> LaneSettings<'_> {
         max_payable_output: None,
         model_max_output: None,
         thinking_controls: None,
+        cache_field: None,
     }
 }
 
@@ -151,6 +152,7 @@ fn lowered_limit_lowers_the_budget() {
             max_payable_output: Some(limit),
             model_max_output: None,
             thinking_controls: None,
+            cache_field: None,
         };
         let patched = MessagesDialect.patch(&body, &facts, &lane).body.to_vec();
         let value: Value = serde_json::from_slice(&patched).unwrap();
@@ -356,6 +358,7 @@ fn foreign_tools_and_limits_are_adapted() {
         max_payable_output: Some(2_000),
         model_max_output: None,
         thinking_controls: None,
+        cache_field: None,
     };
     let (body, losses) = written(&request, &limited);
     assert_eq!(body["thinking"], json!({"type": "enabled", "budget_tokens": 1999}));

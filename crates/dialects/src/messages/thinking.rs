@@ -210,6 +210,7 @@ mod tests {
             max_payable_output: None,
             model_max_output: None,
             thinking_controls: None,
+            cache_field: None,
         };
         (write(thinking, room, &ThinkingControls::for_lane(&lane), &mut losses), losses)
     }

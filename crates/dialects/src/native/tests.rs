@@ -42,6 +42,7 @@ fn lane() -> LaneSettings<'static> {
         max_payable_output: None,
         model_max_output: None,
         thinking_controls: None,
+        cache_field: None,
     }
 }
 

@@ -41,6 +41,7 @@ fn lane(model: &str) -> LaneSettings<'_> {
         max_payable_output: None,
         model_max_output: None,
         thinking_controls: None,
+        cache_field: None,
     }
 }
 
@@ -114,6 +115,7 @@ fn pass_through_changes_only_the_model() {
             max_payable_output: Some(99),
             model_max_output: None,
             thinking_controls: None,
+            cache_field: None,
         };
         let patched = ResponsesDialect.patch(&body, &peek, &limited).body.to_vec();
         let mut expected: Value = serde_json::from_slice(&body).unwrap();

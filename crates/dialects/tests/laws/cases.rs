@@ -84,6 +84,7 @@ pub(crate) const LANE: LaneSettings<'static> = LaneSettings {
     max_payable_output: None,
     model_max_output: Some(8192),
     thinking_controls: None,
+    cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
 };
 
 pub(crate) fn stamp() -> ReplyStamp {

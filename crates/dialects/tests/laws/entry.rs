@@ -19,6 +19,7 @@ fn lane() -> LaneSettings<'static> {
         max_payable_output: Some(99),
         model_max_output: Some(8192),
         thinking_controls: None,
+        cache_field: None,
     }
 }
 

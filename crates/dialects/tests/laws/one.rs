@@ -24,6 +24,7 @@ fn request_round_trips_without_loss() {
                 max_payable_output: None,
                 model_max_output: None,
                 thinking_controls: None,
+                cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
             };
             let (out, losses) = dialect.write_request(&chat, &lane).expect(&case);
             assert_eq!(losses, [], "{case}");
@@ -53,6 +54,7 @@ fn pass_through_keeps_the_callers_bytes() {
                 max_payable_output: None,
                 model_max_output: None,
                 thinking_controls: None,
+                cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
             };
             let body = Bytes::from(body);
             assert_eq!(dialect.patch(&body, &peek, &lane).body.to_vec(), body, "{case}");

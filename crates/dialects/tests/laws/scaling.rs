@@ -231,6 +231,7 @@ fn cost(from: &dyn Dialect, body: &[u8]) -> (Duration, Option<String>) {
         max_payable_output: None,
         model_max_output: Some(100),
         thinking_controls: None,
+        cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
     };
     let begun = Work::begin();
     let refused = from.read_facts(&target(), body).err().map(|fault| fault.to_string());

@@ -379,6 +379,7 @@ fn pass_through_reports_what_it_removes() {
                     max_payable_output: None,
                     model_max_output: None,
                     thinking_controls: None,
+                    cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
                 };
                 let sent = caller.patch(&body, &peek, &lane).body.to_vec();
                 assert_eq!(sent != body, !peek.losses.is_empty(), "{case}: {:?}", peek.losses);
