@@ -22,6 +22,8 @@ pub struct Usage {
     pub input_audio: u64,
     /// Part of `input` that was images.
     pub input_image: u64,
+    /// Part of `input` that was video. Billed as text.
+    pub input_video: u64,
     /// Everything the model produced, thinking included.
     pub output: u64,
     /// Part of `output` that was thinking.
@@ -50,7 +52,8 @@ impl Usage {
             > self.input
             || self.thinking > self.output
             || self.output_audio.saturating_add(self.output_image) > self.output
-            || self.input_audio.saturating_add(self.input_image) > self.input
+            || self.input_audio.saturating_add(self.input_image).saturating_add(self.input_video)
+                > self.input
     }
 
     /// Returns the larger value of each count. Streams report cumulative counts, sometimes one
@@ -64,6 +67,7 @@ impl Usage {
             cache_write_long: self.cache_write_long.max(later.cache_write_long),
             input_audio: self.input_audio.max(later.input_audio),
             input_image: self.input_image.max(later.input_image),
+            input_video: self.input_video.max(later.input_video),
             output: self.output.max(later.output),
             thinking: self.thinking.max(later.thinking),
             output_audio: self.output_audio.max(later.output_audio),

@@ -22,6 +22,7 @@ pub fn events(reply: ChatReply) -> Vec<Event> {
             cache_write_long,
             input_audio,
             input_image,
+            input_video,
             ..
         } = usage;
         Event::Usage(Usage {
@@ -31,6 +32,7 @@ pub fn events(reply: ChatReply) -> Vec<Event> {
             cache_write_long,
             input_audio,
             input_image,
+            input_video,
             ..Usage::default()
         })
     }));

@@ -113,6 +113,8 @@ impl TryFrom<EntryRow> for LedgerEntry {
                 cache_write_long: row.cache_write_long,
                 input_audio: row.input_audio,
                 input_image: row.input_image,
+                // Not stored, because it is billed as text.
+                input_video: 0,
                 output: row.output,
                 thinking: row.thinking,
                 output_audio: row.output_audio,

@@ -61,6 +61,7 @@ pub fn answer(
     let mut usage = Usage {
         input: weight.all,
         input_image: weight.images,
+        input_video: weight.videos,
         input_audio: weight.audio,
         ..Usage::default()
     };

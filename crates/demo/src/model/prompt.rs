@@ -281,12 +281,13 @@ fn part_hash(part: &Part) -> u64 {
     }
 }
 
-/// Size of a request: input tokens, and the image and audio tokens among them.
+/// Size of a request: input tokens, and the tokens of images, audio and video among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PromptSize {
     pub(crate) all: u64,
     pub(crate) images: u64,
     pub(crate) audio: u64,
+    pub(crate) videos: u64,
 }
 
 /// Counts every text of a request, tools and schemas included.
@@ -338,7 +339,11 @@ fn weigh_part(part: &Part, weight: &mut PromptSize) {
                 weight.audio += MEDIA_TOKENS;
                 MEDIA_TOKENS
             }
-            (_, canon::MediaKind::Video | canon::MediaKind::Document) => MEDIA_TOKENS,
+            (_, canon::MediaKind::Video) => {
+                weight.videos += MEDIA_TOKENS;
+                MEDIA_TOKENS
+            }
+            (_, canon::MediaKind::Document) => MEDIA_TOKENS,
         },
     };
 }

@@ -211,6 +211,8 @@ struct PromptTokenDetails {
     audio_tokens: Option<u64>,
     #[serde(default)]
     image_tokens: Option<u64>,
+    #[serde(default)]
+    video_tokens: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -240,6 +242,7 @@ impl ChatUsage {
             cache_write: prompt.cache_write_tokens.unwrap_or_default(),
             input_audio: prompt.audio_tokens.unwrap_or_default(),
             input_image: prompt.image_tokens.unwrap_or_default(),
+            input_video: prompt.video_tokens.unwrap_or_default(),
             output: self.completion_tokens.unwrap_or_default(),
             thinking: output.reasoning_tokens.unwrap_or_default(),
             output_audio: output.audio_tokens.unwrap_or_default(),
@@ -257,6 +260,7 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         cache_write_long,
         input_audio,
         input_image,
+        input_video,
         output,
         thinking,
         output_audio,
@@ -273,6 +277,9 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
     prompt = prompt.set("audio_tokens", input_audio);
     if input_image > 0 {
         prompt = prompt.set("image_tokens", input_image);
+    }
+    if input_video > 0 {
+        prompt = prompt.set("video_tokens", input_video);
     }
     let completion = ObjectWriter::new()
         .set("reasoning_tokens", thinking)

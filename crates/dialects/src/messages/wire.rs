@@ -270,6 +270,7 @@ pub(super) fn write_usage(usage: &Usage, other_fields: Option<&Value>, whole: bo
         cache_write_long,
         input_audio: _,
         input_image: _,
+        input_video: _,
         output,
         thinking,
         output_audio: _,
@@ -349,7 +350,7 @@ pub(super) fn read_cache(mark: &Value) -> CacheBreakpoint {
 
 /// Writes a prompt-cache breakpoint. The format has lifetimes of five minutes and one hour; other
 /// lifetimes are rounded up to one of them.
-pub(super) fn write_cache(mark: &CacheBreakpoint) -> Value {
+pub(crate) fn write_cache(mark: &CacheBreakpoint) -> Value {
     let CacheBreakpoint { ttl } = mark;
     let ttl = ttl.as_deref().map(|ttl| match minutes(ttl) {
         Some(0..=5) | None => "5m",

@@ -152,7 +152,8 @@ pub(super) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
         ObjectWriter::new()
             .set("groundingChunks", chunks)
             .set("groundingSupports", supports)
-            .set("webSearchQueries", queries)
+            // Providers that do not report their queries get no empty list.
+            .set_some("webSearchQueries", (!queries.is_empty()).then_some(queries))
             .into(),
     )
 }

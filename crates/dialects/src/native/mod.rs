@@ -15,6 +15,7 @@
 //! - Module `signatures` describes how signatures travel.
 
 mod config_view;
+mod enum_text;
 mod fault;
 mod grounding;
 mod names;

@@ -28,6 +28,9 @@ pub(super) const JSON_ARRAY_EXTRA: &str = "portunus.alt";
 /// The extra that marks a tool choice of the mode `VALIDATED`, which other formats call `auto`.
 pub(super) const VALIDATED_EXTRA: &str = "portunus.validated";
 
+/// The extra that marks a request for one bare value of an enum.
+pub(super) const ENUM_EXTRA: &str = "portunus.enum";
+
 /// The extra that marks a part which came from a native history without a signature.
 pub(super) const UNSIGNED_EXTRA: &str = "portunus.unsealed";
 

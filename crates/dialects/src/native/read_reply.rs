@@ -127,6 +127,7 @@ pub(super) struct NativeCandidateFields {
     pub(super) finish: Option<String>,
     pub(super) grounding: Value,
     pub(super) cited: Value,
+    pub(super) ratings: Value,
     pub(super) logprobs: Option<Value>,
 }
 
@@ -139,6 +140,8 @@ impl NativeCandidateFields {
         let non_empty = |value: Option<Value>| {
             value.filter(|value| value.as_object().is_some_and(|map| !map.is_empty()))
         };
+        // The usage has the same count.
+        candidate.take("tokenCount");
         Ok(Self {
             index: proto_json::integer(candidate, "index")?.and_then(|n| u32::try_from(n).ok()),
             parts,
@@ -147,15 +150,23 @@ impl NativeCandidateFields {
             cited: non_empty(candidate.take("citationMetadata"))
                 .map(grounding::rename)
                 .unwrap_or_default(),
+            ratings: candidate
+                .take("safetyRatings")
+                .filter(|ratings| ratings.as_array().is_some_and(|list| !list.is_empty()))
+                .unwrap_or_default(),
             logprobs: candidate.take("logprobsResult"),
         })
     }
 
     /// Returns the metadata that is kept verbatim in addition to what canon carries of it.
     pub(super) fn into_asides(self) -> impl Iterator<Item = (&'static str, Value)> {
-        [("groundingMetadata", self.grounding), ("citationMetadata", self.cited)]
-            .into_iter()
-            .filter(|(_, value)| !value.is_null())
+        [
+            ("groundingMetadata", self.grounding),
+            ("citationMetadata", self.cited),
+            ("safetyRatings", self.ratings),
+        ]
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
     }
 }
 

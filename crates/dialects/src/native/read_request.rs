@@ -8,9 +8,9 @@ use canon::{
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::names::{JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
+use super::names::{ENUM_EXTRA, JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
 use super::proto_json::{self, fields};
-use super::{read_part, read_tools, schema, wire};
+use super::{enum_text, read_part, read_tools, schema, wire};
 use crate::fields::{JsonPath, ObjectReader};
 use crate::{RequestTarget, json};
 
@@ -294,12 +294,17 @@ fn format(
 ) -> Result<ResponseFormat, ApiError> {
     let mime = config.string("responseMimeType")?;
     let own = config.take("responseSchema");
-    let shape = config.take("responseJsonSchema").map(JsonSchema::new).or(own.map(schema::read));
-    // `text/x.enum` asks for one bare value of an enum; no other format knows this type.
-    if let Some(mime) = &mime
-        && !matches!(mime.as_str(), "application/json" | "text/plain")
-    {
-        extras.insert(ORIGIN, "generationConfig.responseMimeType", Value::from(mime.as_str()));
+    let mut shape =
+        config.take("responseJsonSchema").map(JsonSchema::new).or(own.map(schema::read));
+    match mime.as_deref() {
+        None | Some("application/json" | "text/plain") => {}
+        Some(enum_text::MIME) => {
+            extras.insert(ORIGIN, ENUM_EXTRA, Value::Bool(true));
+            shape = shape.map(enum_text::wrap);
+        }
+        Some(mime) => {
+            extras.insert(ORIGIN, "generationConfig.responseMimeType", Value::from(mime));
+        }
     }
     Ok(match (shape, mime.as_deref()) {
         (Some(schema), _) => {

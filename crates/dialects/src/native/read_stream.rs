@@ -234,6 +234,10 @@ impl CandidateState {
         for (name, value) in rest {
             aside(&mut self.asides, Some(self.index), &name, value, out);
         }
+        if !side.ratings.is_null() {
+            let ratings = side.ratings.take();
+            aside(&mut self.asides, Some(self.index), "safetyRatings", ratings, out);
+        }
         match side.finish {
             Some(word) => Ok(self.end(&word, id, out)),
             None => Ok(0),

@@ -183,6 +183,7 @@ impl NativeUsage {
             cache_read: of(self.cached_content_token_count),
             input_audio: sum(&input, "AUDIO"),
             input_image: sum(&input, "IMAGE"),
+            input_video: sum(&input, "VIDEO"),
             output: of(self.candidates_token_count).saturating_add(of(self.thoughts_token_count)),
             thinking: of(self.thoughts_token_count),
             output_audio: sum(&output, "AUDIO"),
@@ -221,6 +222,7 @@ pub(super) fn write_usage(usage: &Usage, extras: &ExtraFields, losses: &mut Loss
         cache_write_long,
         input_audio,
         input_image,
+        input_video,
         output,
         thinking,
         output_audio,
@@ -241,16 +243,16 @@ pub(super) fn write_usage(usage: &Usage, extras: &ExtraFields, losses: &mut Loss
         .set("totalTokenCount", usage.total())
         .set("thoughtsTokenCount", thinking)
         .set_some("cachedContentTokenCount", (cache_read > 0).then_some(cache_read))
-        .set("promptTokensDetails", details(input, input_audio, input_image))
-        .set("candidatesTokensDetails", details(visible, output_audio, output_image));
+        .set("promptTokensDetails", details(input, input_audio, input_image, input_video))
+        .set("candidatesTokensDetails", details(visible, output_audio, output_image, 0));
     proto_json::restore(counts, extras, "usageMetadata")
         .set_if_absent("trafficType", "ON_DEMAND")
         .into()
 }
 
-fn details(all: u64, audio: u64, image: u64) -> Vec<Value> {
-    let text = all.saturating_sub(audio).saturating_sub(image);
-    [("TEXT", text), ("AUDIO", audio), ("IMAGE", image)]
+fn details(all: u64, audio: u64, image: u64, video: u64) -> Vec<Value> {
+    let text = all.saturating_sub(audio).saturating_sub(image).saturating_sub(video);
+    [("TEXT", text), ("AUDIO", audio), ("IMAGE", image), ("VIDEO", video)]
         .into_iter()
         .filter(|(_, count)| *count > 0)
         .map(|(word, count)| {

@@ -7,7 +7,7 @@ use canon::{
 use serde_json::Value;
 
 use super::names::ORIGIN;
-use super::{grounding, proto_json, signatures, timestamp, wire, write_part};
+use super::{enum_text, grounding, proto_json, signatures, timestamp, wire, write_part};
 use crate::ReplyStamp;
 use crate::endings;
 use crate::fields::{ObjectWriter, note_stop_text, number};
@@ -33,6 +33,7 @@ pub(super) fn write(
             None => list.push(write_candidate(candidate, chat, &mut losses)),
         }
     }
+    complete_candidates(&mut list, usage.as_ref());
     let usage = usage.unwrap_or_default();
     note_uncounted_searches(&usage, &list, &mut losses);
     let body = ObjectWriter::new()
@@ -44,6 +45,19 @@ pub(super) fn write(
         .set("responseId", stamp.id.as_str());
     let body: Value = proto_json::restore(body, &extras, "").into();
     (body.to_string().into_bytes(), losses.into_vec())
+}
+
+/// Adds the documented fields that no other format has: an empty list of ratings, and the tokens of
+/// a candidate if it is the only one.
+pub(super) fn complete_candidates(candidates: &mut [Value], usage: Option<&Usage>) {
+    let tokens = usage.map(|usage| usage.output.saturating_sub(usage.thinking));
+    let tokens = tokens.filter(|_| candidates.len() == 1);
+    for fields in candidates.iter_mut().filter_map(Value::as_object_mut) {
+        fields.entry("safetyRatings").or_insert_with(|| Value::Array(Vec::new()));
+        if let Some(tokens) = tokens {
+            fields.entry("tokenCount").or_insert_with(|| Value::from(tokens));
+        }
+    }
 }
 
 /// Notes searches whose queries no candidate shows.
@@ -91,7 +105,13 @@ fn write_candidate(
     let mut written: Vec<Value> = Vec::new();
     let mut shown: Vec<Part> = Vec::new();
     let mut malformed = false;
-    for part in parts {
+    let bare = enum_text::is_requested(chat);
+    for mut part in parts {
+        if let PartKind::Text { text, .. } = &mut part.kind
+            && bare
+        {
+            *text = enum_text::bare_value(text);
+        }
         if let PartKind::ToolCall(call) = &part.kind
             && is_broken(call)
         {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::names::{FOREIGN_SIGNATURE, ORIGIN, UNSIGNED_EXTRA};
-use super::{proto_json, signatures, wire, write_part, write_tools};
+use super::{enum_text, proto_json, signatures, wire, write_part, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::json::BodySegments;
@@ -371,7 +371,8 @@ fn write_format(
     losses: &mut Losses,
 ) -> ObjectWriter {
     let kept = extras.get(ORIGIN, "generationConfig.responseMimeType").and_then(Value::as_str);
-    let mime = kept.unwrap_or("application/json");
+    let bare = enum_text::is_noted(extras);
+    let mime = kept.unwrap_or(if bare { enum_text::MIME } else { "application/json" });
     match format {
         ResponseFormat::Text => config,
         ResponseFormat::Json => config.set("responseMimeType", mime),
@@ -387,7 +388,8 @@ fn write_format(
                     config.set("responseSchema", own.clone())
                 }
                 _ => {
-                    let schema = with_title(&schema.json, name.as_deref(), description.as_deref());
+                    let json = if bare { enum_text::unwrap(&schema.json) } else { &schema.json };
+                    let schema = with_title(json, name.as_deref(), description.as_deref());
                     config.set("responseJsonSchema", schema)
                 }
             }

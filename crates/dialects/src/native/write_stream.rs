@@ -15,7 +15,7 @@ use super::names::{JSON_ARRAY_EXTRA, ORIGIN};
 use super::write_reply::{
     PendingSignatures, block_word, carrier, finish_candidate, finish_word, is_broken,
 };
-use super::{fault, proto_json, signatures, timestamp, wire, write_part, write_reply};
+use super::{enum_text, fault, proto_json, signatures, timestamp, wire, write_part, write_reply};
 use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::service_tier;
 use crate::{ReplyStamp, StreamWriter};
@@ -24,6 +24,8 @@ use crate::{ReplyStamp, StreamWriter};
 pub(super) struct NativeStreamWriter {
     chat: canon::ChatRequest,
     array: bool,
+    /// True if the reply is one bare value of an enum. It is written when it is complete.
+    bare: bool,
     /// The number of chunks written.
     written: usize,
     id: String,
@@ -81,6 +83,7 @@ impl NativeStreamWriter {
         };
         Self {
             array: chat.extras.get(ORIGIN, JSON_ARRAY_EXTRA).is_some(),
+            bare: enum_text::is_requested(chat),
             chat: kept,
             written: 0,
             id: stamp.id.clone(),
@@ -183,7 +186,12 @@ impl NativeStreamWriter {
             }
             PartDelta::Text(more) => {
                 let show = self.progress(place.candidate).pending.shows_thinking();
+                let bare = self.bare;
                 let thought = match self.parts.get_mut(&place).map(|part| &mut part.kind) {
+                    Some(PartKind::Text { text, .. }) if bare => {
+                        text.push_str(&more);
+                        return;
+                    }
                     Some(PartKind::Text { text, .. } | PartKind::Refusal(text)) => {
                         text.push_str(&more);
                         false
@@ -288,7 +296,13 @@ impl NativeStreamWriter {
     }
 
     fn close(&mut self, place: PartIndex, out: &mut Vec<u8>) {
-        let Some(part) = self.parts.remove(&place) else { return };
+        let Some(mut part) = self.parts.remove(&place) else { return };
+        if let PartKind::Text { text, .. } = &mut part.kind
+            && self.bare
+        {
+            *text = enum_text::bare_value(text);
+            self.write_text(place, text, false, out);
+        }
         let candidate = place.candidate;
         let mut losses = std::mem::take(&mut self.losses);
         let written: Vec<ObjectWriter> = match &part.kind {
@@ -340,6 +354,8 @@ impl NativeStreamWriter {
     fn open_whole(&mut self, place: PartIndex, out: &mut Vec<u8>) {
         let Some(part) = self.parts.get(&place) else { return };
         let (text, thought) = match &part.kind {
+            // Written when it closes.
+            PartKind::Text { .. } if self.bare => return,
             PartKind::Text { text, .. } | PartKind::Refusal(text) => (text.clone(), false),
             PartKind::Thought(thought) if self.shows_thinking() => (thought.text.clone(), true),
             _ => return,
@@ -397,6 +413,7 @@ impl NativeStreamWriter {
                 &mut losses,
             ));
         }
+        write_reply::complete_candidates(&mut list, self.usage.as_ref());
         let usage = self.usage.unwrap_or_default();
         write_reply::note_uncounted_searches(&usage, &list, &mut losses);
         let counts = wire::write_usage(&usage, &self.extras, &mut losses);

@@ -164,6 +164,7 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         cache_write_long,
         input_audio: _,
         input_image: _,
+        input_video: _,
         output,
         thinking,
         output_audio: _,

@@ -21,6 +21,7 @@ mod error_paths;
 mod fates;
 mod holes;
 mod losses;
+mod mappings;
 mod one;
 mod pairs;
 mod random;

@@ -118,7 +118,8 @@ prop_compose! {
         searches in count(), images in count(), seconds in count(),
     ) -> Usage {
         Usage {
-            input, cache_read, cache_write, cache_write_long, input_audio, input_image, output,
+            input, cache_read, cache_write, cache_write_long, input_audio, input_image,
+            input_video: 0, output,
             thinking, output_audio, output_image, searches, images, seconds,
         }
     }
