@@ -52,7 +52,8 @@ struct ChatCandidateOutput {
     images: usize,
     /// True if audio was written. A message holds only one clip.
     has_audio: bool,
-    /// Signatures of text spans. They are written at the end, so that they do not split the text.
+    /// Signatures of text spans. They are written before the next call or at the end, so that they
+    /// do not split the text.
     text_signatures: Vec<(String, canon::Signature)>,
 }
 
@@ -173,6 +174,9 @@ impl ChatStreamWriter {
 
     fn open(&mut self, place: PartIndex, opening: PartStart, out: &mut Vec<u8>) {
         self.begin(place.candidate, out);
+        if matches!(opening, PartStart::ToolCall { .. }) {
+            self.write_text_signatures(place.candidate, out);
+        }
         let state = self.candidates.entry(place.candidate).or_default();
         let slot = match opening {
             PartStart::Text => ChatPartState::Text { offset: state.chars, signature: None },
@@ -370,7 +374,7 @@ impl ChatStreamWriter {
         self.delta(place.candidate, &delta, None, out);
     }
 
-    /// Writes the signatures of the text after all of it was sent.
+    /// Writes the signatures of the text that was sent.
     fn write_text_signatures(&mut self, candidate: u32, out: &mut Vec<u8>) {
         let state = self.candidates.entry(candidate).or_default();
         let (first, signatures) = (state.details, std::mem::take(&mut state.text_signatures));

@@ -237,3 +237,38 @@ fn every_reply_is_the_same_whole_and_streamed() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
+
+/// The signatures of a reply in their order, each with the part that carries it.
+fn signature_order(reply: ChatReply) -> Vec<(String, String)> {
+    let parts = joined(reply).candidates.into_iter().flat_map(|candidate| candidate.parts);
+    let signed = parts.filter(|part| part.signature.is_some());
+    signed.map(|part| (format!("{:?}", part.kind), format!("{:?}", part.signature))).collect()
+}
+
+#[test]
+fn signatures_stand_in_the_same_order_whole_and_streamed() {
+    let mut wrong = Vec::new();
+    // A messages stream cannot know that a signed text is the last one, and nothing may follow that.
+    for (from, to) in pairs().into_iter().filter(|(from, _)| from.origin() != WireFormat::Messages)
+    {
+        for answer in answers(to) {
+            let case = format!("{}/{} for {}", to.origin(), answer.name, from.origin());
+            let reply = to.read_reply(&answer.whole).unwrap();
+            let (whole, _) = from.write_reply(reply.clone(), &full_request(), &stamp());
+            let expected = signature_order(from.read_reply(&whole).expect(&case));
+            for (how, pieces) in [
+                ("in the provider's chunks", events(to, &answer.stream, &case)),
+                ("in the largest chunks", into_events(reply)),
+            ] {
+                let (out, _) = stream(from, &full_request(), pieces);
+                let got = signature_order(fold(events(from, &out, &case)));
+                if got != expected {
+                    let out = String::from_utf8_lossy(&out);
+                    let whole = String::from_utf8_lossy(&whole);
+                    wrong.push(format!("{case} {how}\n{out}\n{whole}\n{got:#?}\n{expected:#?}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
