@@ -52,6 +52,9 @@ pub(super) const NESTED_PART_EXTRA: &str = "portunus.inside";
 /// Extras key that marks the result of a custom tool call if the call is not in the request.
 pub(super) const CUSTOM_RESULT_EXTRA: &str = "portunus.custom";
 
+/// Field of a streamed part for its final text, if that differs from its deltas.
+pub(super) const FINAL_TEXT_EXTRA: &str = "final_text";
+
 /// Loss text for a foreign signature.
 pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
 

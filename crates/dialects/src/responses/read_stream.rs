@@ -12,7 +12,7 @@ use canon::{
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::names::{NAMESPACE_FIELD, ORIGIN};
+use super::names::{FINAL_TEXT_EXTRA, NAMESPACE_FIELD, ORIGIN};
 use super::read_items::{self, ItemReader};
 use super::read_reply::{ResponseFields, parts_of, with_tool_calls};
 use super::signatures::ItemSender;
@@ -406,10 +406,18 @@ fn add_missing(part_state: &StreamedPart, part: Part, out: &mut Vec<Event>) {
         | PartKind::WebSearch(_)
         | PartKind::Foreign { .. } => (String::new(), Vec::new()),
     };
-    // A text that differs from its deltas, for example in a character that was split between two of
-    // them, has been delivered already.
-    if let Some(rest) = text.strip_prefix(&*part_state.forwarded).filter(|rest| !rest.is_empty()) {
-        out.push(Event::PartDelta(place, PartDelta::Text(rest.to_owned())));
+    match text.strip_prefix(&*part_state.forwarded) {
+        Some("") => {}
+        Some(rest) => out.push(Event::PartDelta(place, PartDelta::Text(rest.to_owned()))),
+        // The deltas have been delivered and cannot be taken back. The difference is told.
+        None => out.push(Event::PartDelta(
+            place,
+            PartDelta::Extra {
+                origin: ORIGIN,
+                name: FINAL_TEXT_EXTRA.to_owned(),
+                value: Value::String(text),
+            },
+        )),
     }
     for citation in citations.into_iter().skip(part_state.citations) {
         out.push(Event::PartDelta(place, PartDelta::Citation(citation)));

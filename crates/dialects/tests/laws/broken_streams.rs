@@ -5,7 +5,7 @@ use canon::{ErrorKind, PartKind, WireFormat};
 use dialects::{Dialect, FrameAction, RequestFacts, StreamFrame};
 use serde_json::{Value, json};
 
-use crate::cases::{answers, events, fold, frames};
+use crate::cases::{answers, events, fold, frames, full_request, stream, texts};
 use crate::endings::sse;
 
 /// Returns the error of a stream, if it has one.
@@ -348,5 +348,46 @@ fn the_last_usage_of_a_stream_is_that_of_the_whole_reply() {
         let usage = caller.read_reply(&body).unwrap().usage;
         assert_eq!(streamed.usage, usage, "{}", caller.origin());
         assert_eq!(usage.map(|usage| usage.output), Some(78), "{}", caller.origin());
+    }
+}
+
+/// Some recorded streams end with a text that their deltas do not have, for example shortened ones.
+#[test]
+fn a_final_text_that_differs_from_its_deltas_is_told() {
+    let stream_of = |last: &str| {
+        let part = json!({"type": "output_text", "text": last, "annotations": []});
+        let item = json!({"type": "message", "id": "m", "role": "assistant",
+            "status": "completed", "content": [part]});
+        let delta = |text: &str| {
+            json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0,
+                   "item_id": "m", "delta": text})
+        };
+        let response = json!({"id": "r", "status": "completed", "output": [item]});
+        [
+            json!({"type": "response.created", "response": {"id": "r", "output": []}}),
+            delta("It ran"),
+            delta(" well."),
+            json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
+            json!({"type": "response.completed", "response": response}),
+        ]
+        .map(|event| format!("data: {event}\n\n"))
+        .concat()
+    };
+    let responses = dialects::get(WireFormat::Responses).unwrap();
+    for caller in dialects::all().filter(|caller| caller.origin() != WireFormat::Responses) {
+        for (last, told) in [
+            ("It ran well.", false),
+            ("It ran well. And more.", false),
+            ("It ran in the container.", true),
+        ] {
+            let list = events(responses, stream_of(last).as_bytes(), last);
+            let (out, losses) = stream(caller, &full_request(), list);
+            let is_told = losses.iter().any(|loss| loss.path == "part.final_text");
+            assert_eq!(is_told, told, "{} {last}", caller.origin());
+            let reply = fold(events(caller, &out, last));
+            let mut said = String::new();
+            texts(&reply.candidates[0].parts, &mut said);
+            assert_eq!(said.trim(), if told { "It ran well." } else { last });
+        }
     }
 }
