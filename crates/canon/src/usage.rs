@@ -56,6 +56,27 @@ impl Usage {
                 > self.input
     }
 
+    /// Returns the sum of each count.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            input: self.input.saturating_add(other.input),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+            cache_write_long: self.cache_write_long.saturating_add(other.cache_write_long),
+            input_audio: self.input_audio.saturating_add(other.input_audio),
+            input_image: self.input_image.saturating_add(other.input_image),
+            input_video: self.input_video.saturating_add(other.input_video),
+            output: self.output.saturating_add(other.output),
+            thinking: self.thinking.saturating_add(other.thinking),
+            output_audio: self.output_audio.saturating_add(other.output_audio),
+            output_image: self.output_image.saturating_add(other.output_image),
+            searches: self.searches.saturating_add(other.searches),
+            images: self.images.saturating_add(other.images),
+            seconds: self.seconds.saturating_add(other.seconds),
+        }
+    }
+
     /// Returns the larger value of each count. Streams report cumulative counts, sometimes one
     /// count at a time.
     #[must_use]

@@ -82,6 +82,10 @@ pub trait Dialect: PassThrough + Send + Sync {
     fn traits(&self) -> &'static FormatTraits;
     /// Returns the means to end a reply early.
     fn stop_support(&self) -> StopSupport;
+    /// Returns true if a request can ask for several candidates.
+    fn takes_candidates(&self) -> bool {
+        false
+    }
     /// Returns the headers of every request to a provider, unless the caller's own are forwarded.
     fn request_headers(&self) -> &'static [(&'static str, &'static str)] {
         &[]

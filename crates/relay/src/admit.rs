@@ -6,10 +6,11 @@ use dialects::RequestFacts;
 use ledger::{BudgetShare, HoldRecord, HoldRefusal, HoldTicket, OverBudget};
 use std::sync::Arc;
 
-use super::Call;
+use super::fan_out::MAX_COPIES;
 use super::media_refs::MediaRefs;
 use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
-use config::Route;
+use super::{Call, route};
+use config::{LiveLane, Route};
 
 /// A call is refused if the money covers fewer output tokens than this.
 const MIN_USEFUL_OUTPUT_TOKENS: u64 = 16;
@@ -199,7 +200,19 @@ pub(super) fn max_input_tokens(
     let search_tokens = facts.max_searches.saturating_mul(TOKENS_PER_SEARCH);
     let search_tokens =
         route.model.context_window.map_or(search_tokens, |window| search_tokens.min(window));
-    (call.body.len() as u64).saturating_add(media.unwrap_or_default()).saturating_add(search_tokens)
+    let input = (call.body.len() as u64)
+        .saturating_add(media.unwrap_or_default())
+        .saturating_add(search_tokens);
+    // Candidates that a lane's format cannot ask for are requests of their own.
+    let sends_copies = |lane: &Arc<LiveLane>| {
+        route::choose_dialect(lane, call.dialect.origin()).is_ok_and(|own| !own.takes_candidates())
+    };
+    match facts.candidates {
+        count @ 2..=MAX_COPIES if route.lanes.iter().any(sends_copies) => {
+            input.saturating_mul(u64::from(count))
+        }
+        _ => input,
+    }
 }
 
 /// Upper bound of what a chat call can use beyond tokens: searches and seconds.

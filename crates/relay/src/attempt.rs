@@ -9,6 +9,7 @@ use std::sync::Arc;
 use upstream::AttemptFailure;
 
 use super::admit::AdmittedCall;
+use super::fan_out::send_copies;
 use super::media_refs::MediaRefs;
 use super::prepare::{PreparedRequest, prepare};
 use super::reply::{event_stream, json_response, relay_reply};
@@ -221,9 +222,14 @@ async fn send_to_lane(
     account.set_losses(losses);
     let format = reply.dialect.origin();
     let sent = (format != call.dialect.origin()).then(|| outgoing.body.clone());
-    let answered = match send(call, candidate, reply.dialect, outgoing).await {
-        Ok(answer) => relay_reply(call, facts, &candidate.lane, reply, answer, account).await,
-        Err(error) => Err((error, account)),
+    let answered = if reply.copies > 1 {
+        // Boxed because it is rare: the future of every call would grow by its size.
+        Box::pin(send_copies(call, facts, candidate, outgoing, reply, account)).await
+    } else {
+        match send(call, candidate, reply.dialect, outgoing).await {
+            Ok(answer) => relay_reply(call, facts, &candidate.lane, reply, answer, account).await,
+            Err(error) => Err((error, account)),
+        }
     };
     answered.map_err(|(error, account)| match sent {
         Some(sent) if error.blame() == Blame::Caller => {

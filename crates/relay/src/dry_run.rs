@@ -43,7 +43,7 @@ pub(super) fn dry_run(
     let result = DryRun {
         lane,
         dialect: dialect.origin(),
-        outgoing: vec![prepared.outgoing],
+        outgoing: vec![prepared.outgoing; prepared.reply.copies as usize],
         losses: prepared.losses,
         max_cost,
         fetched_paths,

@@ -12,6 +12,7 @@ mod dry_run;
 mod embeddings;
 mod engine;
 mod error_format;
+mod fan_out;
 pub mod file_store;
 mod funds;
 mod images;

@@ -8,6 +8,7 @@ use dialects::{
 
 use super::Call;
 use super::adapt::adapt;
+use super::fan_out::MAX_COPIES;
 use super::media_refs::InlinedRequest;
 use crate::token_estimate;
 use config::LiveLane;
@@ -24,6 +25,8 @@ pub(super) struct ExpectedReply {
     pub(super) dialect: &'static dyn Dialect,
     /// True for a stream: for the caller, or because the gateway may have to end the reply early.
     pub(super) is_stream: bool,
+    /// Number of times the request is sent, for candidates that the lane's format cannot ask for.
+    pub(super) copies: u32,
     /// Needed to translate the reply back; `None` for pass-through. Boxed because it is large and
     /// moves from step to step.
     pub(super) translation: Option<Box<LaneTranslation>>,
@@ -64,13 +67,13 @@ pub(super) fn prepare(
         }
         (false, Some(chat)) => translate_request(call, dialect, &settings, *chat)?,
     };
-    let WrittenRequest { outgoing, stream, translation, losses } = written;
+    let WrittenRequest { outgoing, stream, copies, translation, losses } = written;
     let forwarded = same.then_some(&call.forwarded_headers);
     let (outgoing, more) =
         adapt(&lane.endpoints, dialect.origin(), &lane.model, stream, forwarded, outgoing)?;
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     refuse_losses(call, &losses)?;
-    let reply = ExpectedReply { dialect, is_stream: stream, translation };
+    let reply = ExpectedReply { dialect, is_stream: stream, copies, translation };
     Ok(PreparedRequest { outgoing, reply, losses })
 }
 
@@ -79,6 +82,7 @@ struct WrittenRequest {
     outgoing: ProviderRequest,
     /// True if the lane is asked for a stream.
     stream: bool,
+    copies: u32,
     translation: Option<Box<LaneTranslation>>,
     losses: Vec<Loss>,
 }
@@ -104,7 +108,7 @@ fn patch_body(
         false => None,
     };
     let losses = facts.losses.clone().into_vec();
-    Ok(WrittenRequest { outgoing, stream: facts.stream, translation, losses })
+    Ok(WrittenRequest { outgoing, stream: facts.stream, copies: 1, translation, losses })
 }
 
 /// Writes a parsed request in the caller's own format, because inlined media do not fit into the
@@ -122,7 +126,7 @@ fn rewrite_body(
     let translation = call
         .rewrite_reply
         .then(|| Box::new(LaneTranslation { request: chat, stop_enforcer: None }));
-    Ok(WrittenRequest { outgoing, stream, translation, losses })
+    Ok(WrittenRequest { outgoing, stream, copies: 1, translation, losses })
 }
 
 /// Translates a parsed request to the lane's format.
@@ -152,6 +156,14 @@ fn translate_request(
         call.dialect.stop_support(),
         lane_stops,
     );
+    let copies = match chat.sampling.candidates {
+        // A reply that the gateway must end itself is a stream, and streams are not joined.
+        Some(count @ 2..=MAX_COPIES) if enforcer.is_none() && !dialect.takes_candidates() => {
+            (chat.sampling.candidates, chat.stream) = (None, false);
+            count
+        }
+        Some(_) | None => 1,
+    };
     let written = dialect.write_request(&chat, settings);
     let (outgoing, losses) = written.map_err(|error| name_caller_field(call, error, &chat))?;
     let stream = chat.stream;
@@ -162,7 +174,7 @@ fn translate_request(
     };
     let enforcer = enforcer.map(|enforcer| enforcer.with_estimator(scale()));
     let translation = Some(Box::new(LaneTranslation { request: chat, stop_enforcer: enforcer }));
-    Ok(WrittenRequest { outgoing, stream, translation, losses })
+    Ok(WrittenRequest { outgoing, stream, copies, translation, losses })
 }
 
 /// Replaces the path in the parsed request by the path in the caller's own.

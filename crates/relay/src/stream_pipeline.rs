@@ -55,7 +55,7 @@ impl StreamPipeline {
     /// Creates a pipeline for a provider's stream: passed through, translated, or gathered for a
     /// caller that asked for a whole reply.
     pub(super) fn new(call: &Call, facts: &RequestFacts, expected: ExpectedReply) -> Self {
-        let ExpectedReply { dialect, is_stream: _, translation } = expected;
+        let ExpectedReply { dialect, is_stream: _, copies: _, translation } = expected;
         let mode = match translation {
             None => StreamMode::PassThrough(dialect.stream_meter(facts)),
             Some(translation) => StreamMode::Translated(Box::new(TranslatedStream::new(

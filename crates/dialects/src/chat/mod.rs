@@ -47,6 +47,10 @@ impl Dialect for ChatDialect {
         }
     }
 
+    fn takes_candidates(&self) -> bool {
+        true
+    }
+
     fn read_request(
         &self,
         _target: &RequestTarget,

@@ -74,6 +74,10 @@ impl Dialect for NativeDialect {
         }
     }
 
+    fn takes_candidates(&self) -> bool {
+        true
+    }
+
     fn read_request(
         &self,
         target: &RequestTarget,

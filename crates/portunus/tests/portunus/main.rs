@@ -16,6 +16,7 @@ mod admin;
 mod admin_pages;
 mod answers;
 mod attacks;
+mod candidates;
 mod chat;
 mod cli;
 mod config;

@@ -1,0 +1,106 @@
+//! Several candidates from a lane whose format has no field for their number: the gateway sends the
+//! request once for each, at the same time. One reservation covers them, and their usage is summed.
+
+use axum::response::Response;
+use bytes::Bytes;
+use canon::{ApiError, ChatReply, into_events};
+use dialects::{CustomToolCalls, ProviderRequest, ReplyMeter, RequestFacts};
+use futures_util::future::try_join_all;
+
+use super::Call;
+use super::prepare::ExpectedReply;
+use super::reply::{self, check_ending, settled_events, settled_response};
+use super::route::Candidate;
+use super::send::send;
+use super::settle::{BoxedAccount, FinishedReply};
+
+/// Requests that the gateway sends for one call at most. A caller that asks for more candidates is
+/// told that it gets one.
+pub(super) const MAX_COPIES: u32 = 8;
+
+/// Sends the copies of a request to one lane. A failed copy fails the attempt, and the account
+/// returns for the next lane.
+pub(super) async fn send_copies(
+    call: &Call,
+    facts: &RequestFacts,
+    candidate: &Candidate,
+    outgoing: ProviderRequest,
+    expected: ExpectedReply,
+    mut account: BoxedAccount,
+) -> Result<Response, (ApiError, BoxedAccount)> {
+    let copies = (0..expected.copies).map(|_| Box::pin(ask(call, candidate, &outgoing, &expected)));
+    let finished = try_join_all(copies).await.and_then(|replies| {
+        let bytes: u64 = replies.iter().map(|(_, meter)| meter.output_bytes).sum();
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        super::run_sized(bytes, || write(call, facts, expected, replies))
+    });
+    match finished {
+        Ok((finished, body)) => {
+            account.record_reply(finished);
+            Ok(match facts.stream {
+                true => settled_events(body, facts.json_array, account),
+                false => settled_response(body, account),
+            })
+        }
+        Err(error) => Err((error, account)),
+    }
+}
+
+/// Sends one copy and reads its reply.
+async fn ask(
+    call: &Call,
+    candidate: &Candidate,
+    outgoing: &ProviderRequest,
+    expected: &ExpectedReply,
+) -> Result<(ChatReply, ReplyMeter), ApiError> {
+    let answer = send(call, candidate, expected.dialect, outgoing.clone()).await?;
+    let body = reply::read_body(answer, &candidate.lane, call).await?;
+    super::run_sized(body.len(), || {
+        let meter = expected.dialect.meter_reply(&body)?;
+        let reply = expected.dialect.read_reply(&body)?;
+        check_ending(&reply, call)?;
+        Ok((reply, meter))
+    })
+}
+
+/// Joins the replies and writes them in the caller's format.
+fn write(
+    call: &Call,
+    facts: &RequestFacts,
+    expected: ExpectedReply,
+    replies: Vec<(ChatReply, ReplyMeter)>,
+) -> Result<(FinishedReply, Bytes), ApiError> {
+    let translation = expected.translation.ok_or_else(|| {
+        ApiError::internal("copies of a request are only sent for a translated reply")
+    })?;
+    let chat = &translation.request;
+    let mut replies = replies.into_iter();
+    let (mut reply, mut meter) =
+        replies.next().ok_or_else(|| ApiError::internal("no copy of a request was sent"))?;
+    for (other, its_meter) in replies {
+        for mut candidate in other.candidates {
+            candidate.index = u32::try_from(reply.candidates.len()).unwrap_or(u32::MAX);
+            reply.candidates.push(candidate);
+        }
+        meter.usage = meter.usage.zip(its_meter.usage).map(|(all, one)| all.plus(one));
+        meter.output_bytes = meter.output_bytes.saturating_add(its_meter.output_bytes);
+        meter.is_finished &= its_meter.is_finished;
+    }
+    reply.usage = meter.usage;
+    CustomToolCalls::for_request(chat).convert_reply(&mut reply);
+    let account_id = &call.key.record.account_id;
+    call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
+    let stamp = call.reply_stamp();
+    let (body, losses) = if facts.stream {
+        let mut writer = call.dialect.stream_writer(chat, &stamp);
+        let mut out = Vec::new();
+        for event in into_events(reply) {
+            writer.push(event, &mut out);
+        }
+        let losses = writer.finish(&mut out);
+        (out, losses)
+    } else {
+        call.dialect.write_reply(reply, chat, &stamp)
+    };
+    Ok((FinishedReply { meter, losses, was_stopped: false }, Bytes::from(body)))
+}
