@@ -1,7 +1,9 @@
 //! Reads JSON objects field by field, so that the remaining fields are known and kept; writes JSON
 //! objects.
 
-use canon::{ApiError, CacheBreakpoint, Citation, ExtraFields, Finish, Losses, WireFormat};
+use canon::{
+    ApiError, CacheBreakpoint, Citation, ExtraFields, Finish, Losses, ToolChoiceMode, WireFormat,
+};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
@@ -50,6 +52,27 @@ pub(crate) fn note_foreign_fields(
 ) {
     for (name, value) in extras.foreign_fields(me) {
         note_foreign_field(name, value, of, losses);
+    }
+}
+
+/// Notes a choice that forces a call, if none of the tools is left to be called.
+pub(crate) fn note_lost_choice(choice: &ToolChoiceMode, losses: &mut Losses) {
+    let is_forced = match choice {
+        ToolChoiceMode::Required | ToolChoiceMode::Tool(_) => true,
+        ToolChoiceMode::AnyOf { required, .. } => *required,
+        ToolChoiceMode::Unset | ToolChoiceMode::Auto | ToolChoiceMode::Disabled => false,
+    };
+    losses.add_if(is_forced, "tool_choice", "no tool is left that the model could call");
+}
+
+/// Notes the fields of a search that a format cannot carry whose sources stand beside the text. It
+/// carries queries and sources, and so the whole action of a plain search.
+pub(crate) fn note_search_fields(extras: &ExtraFields, me: WireFormat, losses: &mut Losses) {
+    for (name, value) in extras.foreign_fields(me) {
+        let action = value.get("type").and_then(Value::as_str).filter(|_| name == "action");
+        if action != Some("search") {
+            note_foreign_field(name, value, "part", losses);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use canon::{
     ChatReply, Citation, ExtraFields, Finish, FinishReason, Logprob, Losses, Lossy, Media,
-    MediaSource, Part, PartKind, ReplyCandidate, Thought, TokenLogprob,
+    MediaSource, Part, PartKind, ReplyCandidate, Thought, TokenLogprob, Usage,
 };
 use serde_json::Value;
 
@@ -24,17 +24,24 @@ pub(super) fn write(
     let tier = service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
     let choices: Vec<Value> =
         candidates.into_iter().map(|candidate| choice(candidate, chat, &mut losses)).collect();
+    let usage = usage.unwrap_or_default();
+    note_searches(&usage, &mut losses);
     let body: Value = ObjectWriter::new()
         .set("id", format!("chatcmpl-{}", stamp.id))
         .set("object", "chat.completion")
         .set("created", created.unwrap_or(stamp.created))
         .set("model", chat.model.as_str())
         .set("choices", choices)
-        .set("usage", wire::write_usage(&usage.unwrap_or_default()))
+        .set("usage", wire::write_usage(&usage))
         .set_some(TIER_FIELD, tier)
         .with_extras(&extras, ORIGIN)
         .into();
     (body.to_string().into_bytes(), losses.into_vec())
+}
+
+/// Notes searches, which the usage of this format does not count.
+pub(super) fn note_searches(usage: &Usage, losses: &mut Losses) {
+    losses.add_if(usage.searches > 0, "usage.searches", "the chat format counts no searches");
 }
 
 fn choice(candidate: ReplyCandidate, chat: &canon::ChatRequest, losses: &mut Losses) -> Value {

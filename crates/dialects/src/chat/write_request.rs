@@ -13,7 +13,8 @@ use super::names::{FOREIGN_SIGNATURE, MAX_STOP_SEQUENCES, ORIGIN, PATH, REASONIN
 use super::{signatures, wire};
 use crate::checks::require_turns;
 use crate::fields::{
-    ObjectWriter, note_foreign_fields, note_foreign_options, number, write_cache_breakpoint,
+    ObjectWriter, note_foreign_fields, note_foreign_options, note_lost_choice, number,
+    write_cache_breakpoint,
 };
 use crate::json::BodySegments;
 use crate::messages;
@@ -326,6 +327,11 @@ fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Opti
         "media.clip",
         "the chat format has clips only for video",
     );
+    losses.add_if(
+        detail.is_some() && *kind != MediaKind::Image,
+        "media.detail",
+        "the chat format has a resolution only for images",
+    );
     let whole = |word: &str, inner: ObjectWriter| {
         ObjectWriter::new().set("type", word).set(word, with_inner_extras(inner, extras, word))
     };
@@ -538,6 +544,9 @@ fn write_tools(
     }
     let ToolChoice { mode: choice, parallel } = choice;
     let has_tools = !list.is_empty();
+    if !has_tools {
+        note_lost_choice(choice, losses);
+    }
     body.set_some("tools", has_tools.then_some(list))
         .set_some("web_search_options", search)
         .set_some("tool_choice", write_choice(choice, tools).filter(|_| has_tools))

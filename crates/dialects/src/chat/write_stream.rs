@@ -431,7 +431,10 @@ impl StreamWriter for ChatStreamWriter {
             Event::PartDelta(place, growth) => self.add_growth(place, growth, out),
             Event::PartSignature(place, signature) => self.add_signature(place, &signature, out),
             Event::PartEnd(place) => self.close(place, out),
-            Event::Usage(usage) => self.usage = Some(usage),
+            Event::Usage(usage) => {
+                write_reply::note_searches(&usage, &mut self.losses);
+                self.usage = Some(usage);
+            }
             Event::Extra { origin: ORIGIN, candidate, name, value } => {
                 if name == MESSAGE_EXTRA {
                     self.delta(candidate.unwrap_or_default(), &value.to_string(), None, out);

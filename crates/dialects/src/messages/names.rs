@@ -32,6 +32,9 @@ pub const BETA_HEADER: &str = "anthropic-beta";
 /// The extra under which a whole block is kept.
 pub(super) const BLOCK_EXTRA: &str = "portunus.block";
 
+/// The extra that names the fields of search results which no other format has.
+pub(super) const HIT_EXTRA: &str = "portunus.in.search";
+
 /// The extra under which a whole citation is kept.
 pub(super) const CITATION_EXTRA: &str = "citation";
 

@@ -10,10 +10,10 @@ use canon::{
 };
 use serde_json::{Map, Value};
 
-use super::names::{BLOCK_EXTRA, CITATION_EXTRA, ORIGIN};
+use super::names::{BLOCK_EXTRA, CITATION_EXTRA, HIT_EXTRA, ORIGIN};
 use super::signatures::{self, BlockAuthor};
 use super::{tool_names, wire};
-use crate::fields::{JsonPath, ObjectReader};
+use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
 
 /// Reads a turn's `content`: a string, or blocks.
 pub(super) fn content(
@@ -252,7 +252,13 @@ fn server_tool(value: Value) -> Part {
         (_, "bash_code_execution") => code("bash", input("command").unwrap_or_default()),
         _ => return Part::new(PartKind::Foreign { origin: ORIGIN, value }),
     };
-    with_block(Part::new(kind), value)
+    let mut part = Part::new(kind);
+    let hits = value.get("content").and_then(Value::as_array).into_iter().flatten();
+    if let Some(age) = hits.filter_map(|hit| hit.get("page_age")).find(|age| !age.is_null()) {
+        let note = ObjectWriter::new().set("page_age", age.clone());
+        part.extras.insert(ORIGIN, HIT_EXTRA, note.into());
+    }
+    with_block(part, value)
 }
 
 fn outcome(block: &Value) -> CodeResult {

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use super::names::ORIGIN;
 use super::{schema, tool_names, wire};
-use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
+use crate::fields::{JsonPath, ObjectReader, ObjectWriter, note_lost_choice};
 
 const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
 const CODE_TOOL_TYPE: &str = "code_execution_20250825";
@@ -119,6 +119,7 @@ pub(super) fn write(
         }
     }
     if list.is_empty() {
+        note_lost_choice(choice, losses);
         return Ok(body);
     }
     let object = write_choice(choice, *parallel, thinks, losses);

@@ -169,11 +169,20 @@ struct SourceList(Vec<(String, String)>);
 
 impl SourceList {
     fn index(&mut self, url: &str, title: Option<&str>) -> usize {
-        let known = self.0.iter().position(|(own, _)| own == url);
-        known.unwrap_or_else(|| {
-            self.0.push((url.to_owned(), title.unwrap_or_default().to_owned()));
-            self.0.len() - 1
-        })
+        let title = title.unwrap_or_default();
+        match self.0.iter().position(|(own, _)| own == url) {
+            Some(at) => {
+                // A search may name only the address of a source, and a citation its title.
+                if let Some((_, known)) = self.0.get_mut(at).filter(|(_, known)| known.is_empty()) {
+                    title.clone_into(known);
+                }
+                at
+            }
+            None => {
+                self.0.push((url.to_owned(), title.to_owned()));
+                self.0.len() - 1
+            }
+        }
     }
 
     fn cite(

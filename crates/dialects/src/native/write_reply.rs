@@ -10,7 +10,7 @@ use super::names::ORIGIN;
 use super::{enum_text, grounding, proto_json, signatures, timestamp, wire, write_part};
 use crate::ReplyStamp;
 use crate::endings;
-use crate::fields::{ObjectWriter, note_stop_text, number};
+use crate::fields::{ObjectWriter, note_search_fields, note_stop_text, number};
 use crate::prompt_blocks;
 use crate::service_tier;
 
@@ -279,7 +279,10 @@ impl PendingSignatures {
                 objects
             }
             // Its sources stand beside the parts.
-            PartKind::WebSearch(_) => Vec::new(),
+            PartKind::WebSearch(_) => {
+                note_search_fields(&part.extras, ORIGIN, losses);
+                Vec::new()
+            }
             PartKind::Refusal(_)
             | PartKind::Media(_)
             | PartKind::ToolResult(_)

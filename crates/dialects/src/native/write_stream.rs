@@ -16,7 +16,7 @@ use super::write_reply::{
     PendingSignatures, block_word, carrier, finish_candidate, finish_word, is_broken,
 };
 use super::{enum_text, fault, proto_json, signatures, timestamp, wire, write_part, write_reply};
-use crate::fields::{ObjectWriter, note_foreign_field};
+use crate::fields::{ObjectWriter, note_foreign_field, note_search_fields};
 use crate::service_tier;
 use crate::{ReplyStamp, StreamWriter};
 
@@ -334,7 +334,10 @@ impl NativeStreamWriter {
                 Vec::new()
             }
             PartKind::ToolCall(_) => self.progress(candidate).pending.write(&part, &mut losses),
-            PartKind::WebSearch(_) => Vec::new(),
+            PartKind::WebSearch(_) => {
+                note_search_fields(&part.extras, ORIGIN, &mut losses);
+                Vec::new()
+            }
             PartKind::Media(_)
             | PartKind::ToolResult(_)
             | PartKind::CodeExecution(_)
