@@ -3,8 +3,9 @@
 //!
 //! `one` tests a single format, `pairs` two formats, `seals` that every signature returns to its
 //! provider, `random` generated conversations, `bytes` that malformed input never panics,
-//! `error_paths` that errors name the caller's own field, `holes` that no turn is invented, and
-//! `losses` writes `docs/losses.md`. A new format with fixtures is tested without further code.
+//! `error_paths` that errors name the caller's own field, `holes` that no turn is invented, `fates`
+//! that every field is carried or told, except those in `silent_fields`, and `losses` writes
+//! `docs/losses.md`. A new format with fixtures is tested without further code.
 //!
 //! `BLESS=1 cargo test -p dialects --test laws` rewrites the golden lists and the document.
 
@@ -27,3 +28,4 @@ mod pairs;
 mod random;
 mod scaling;
 mod seals;
+mod silent_fields;
