@@ -19,6 +19,7 @@ mod wire;
 mod write_reply;
 mod write_request;
 mod write_stream;
+mod write_tools;
 
 use crate::{
     Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,

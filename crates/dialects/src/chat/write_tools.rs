@@ -1,0 +1,125 @@
+//! Writes the tools of a chat request.
+
+use canon::{ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool};
+use serde_json::Value;
+use std::collections::HashSet;
+
+use super::names::ORIGIN;
+use crate::fields::{ObjectWriter, note_foreign_fields, note_lost_choice};
+
+/// Writes the tools and the choice among them.
+pub(super) fn write(
+    body: ObjectWriter,
+    tools: &[Tool],
+    choice: &ToolChoice,
+    losses: &mut Losses,
+) -> ObjectWriter {
+    let mut list = Vec::with_capacity(tools.len());
+    let mut search = None;
+    for tool in tools {
+        match tool {
+            Tool::Function(function) => list.push(write_function(function, losses)),
+            Tool::Custom { name, description, grammar, extras } => {
+                note_foreign_fields(extras, ORIGIN, "tools", losses);
+                let inner = ObjectWriter::new()
+                    .set("name", name.as_str())
+                    .set_some("description", description.as_deref())
+                    .set_some("format", grammar.clone())
+                    .with_extras(extras, ORIGIN);
+                list.push(ObjectWriter::new().set("type", "custom").set("custom", inner).into());
+            }
+            Tool::WebSearch(tool) => search = Some(write_search(tool, losses)),
+            Tool::Foreign { origin, value } if *origin == ORIGIN => list.push(value.clone()),
+            Tool::CodeExecution(_) => losses.add("tools.code", "the chat format cannot run code"),
+            Tool::UrlFetch(_) => losses.add("tools.fetch", "the chat format cannot fetch URLs"),
+            Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
+        }
+    }
+    let ToolChoice { mode: choice, parallel } = choice;
+    let has_tools = !list.is_empty();
+    if !has_tools {
+        note_lost_choice(choice, losses);
+    }
+    body.set_some("tools", has_tools.then_some(list))
+        .set_some("web_search_options", search)
+        .set_some("tool_choice", write_choice(choice, tools).filter(|_| has_tools))
+        .set_some("parallel_tool_calls", parallel.filter(|_| has_tools))
+}
+
+fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
+    let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
+        tool;
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
+    losses.add_if(result.is_some(), "tools.result", "the chat format has no result schemas");
+    losses.add_if(*deferred, "tools.deferred", "the chat format has no deferred tools");
+    losses.add_if(cache.is_some(), "tools.cache", "a tool cannot have a cache breakpoint here");
+    let inner = ObjectWriter::new()
+        .set("name", name.as_str())
+        .set_some("description", description.as_deref())
+        .set_some("parameters", parameters.as_ref().map(|schema| schema.json.clone()))
+        .set_some("strict", *strict);
+    ObjectWriter::new()
+        .set("type", "function")
+        .set("function", with_inner_extras(inner, extras, "function"))
+        .with_extras(extras, ORIGIN)
+        .into()
+}
+
+fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
+    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
+        tool;
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
+    losses.add_if(
+        !allowed.is_empty() || !blocked.is_empty(),
+        "tools.search.domains",
+        "a chat search cannot be limited to domains",
+    );
+    let location = location.as_ref().map(|location| {
+        let near = ObjectWriter::new()
+            .set_some("country", location.country.as_deref())
+            .set_some("region", location.region.as_deref())
+            .set_some("city", location.city.as_deref())
+            .set_some("timezone", location.timezone.as_deref());
+        ObjectWriter::new().set("type", "approximate").set("approximate", near)
+    });
+    ObjectWriter::new().set_some("user_location", location).with_extras(extras, ORIGIN).into()
+}
+
+fn write_choice(choice: &ToolChoiceMode, tools: &[Tool]) -> Option<Value> {
+    let custom: HashSet<&str> = tools
+        .iter()
+        .filter_map(|tool| match tool {
+            Tool::Custom { name, .. } => Some(name.as_str()),
+            _ => None,
+        })
+        .collect();
+    let named = |name: &str| {
+        let kind = if custom.contains(name) { "custom" } else { "function" };
+        ObjectWriter::new().set("type", kind).set(kind, ObjectWriter::new().set("name", name))
+    };
+    match choice {
+        ToolChoiceMode::Unset => None,
+        ToolChoiceMode::Auto => Some("auto".into()),
+        ToolChoiceMode::Disabled => Some("none".into()),
+        ToolChoiceMode::Required => Some("required".into()),
+        ToolChoiceMode::Tool(name) => Some(named(name).into()),
+        ToolChoiceMode::AnyOf { names, required } => {
+            let tools: Vec<Value> = names.iter().map(|name| named(name).into()).collect();
+            let mode = if *required { "required" } else { "auto" };
+            let inner = ObjectWriter::new().set("mode", mode).set("tools", tools);
+            Some(
+                ObjectWriter::new().set("type", "allowed_tools").set("allowed_tools", inner).into(),
+            )
+        }
+    }
+}
+
+/// Adds the extras kept for an inner object.
+pub(super) fn with_inner_extras(
+    object: ObjectWriter,
+    extras: &ExtraFields,
+    name: &str,
+) -> ObjectWriter {
+    let kept = extras.get(ORIGIN, name).and_then(Value::as_object).cloned().unwrap_or_default();
+    object.with_extras(&ExtraFields::from_fields(ORIGIN, kept), ORIGIN)
+}
