@@ -6,8 +6,8 @@ use dialects::RequestFacts;
 use ledger::{BudgetShare, HoldRecord, HoldRefusal, HoldTicket, OverBudget};
 use std::sync::Arc;
 
-use super::fan_out::MAX_COPIES;
 use super::media_refs::MediaRefs;
+use super::prepare::MAX_COPIES;
 use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
 use super::{Call, route};
 use config::{LiveLane, Route};

@@ -14,10 +14,6 @@ use super::route::Candidate;
 use super::send::send;
 use super::settle::{BoxedAccount, FinishedReply};
 
-/// Requests that the gateway sends for one call at most. A caller that asks for more candidates is
-/// told that it gets one.
-pub(super) const MAX_COPIES: u32 = 8;
-
 /// Sends the copies of a request to one lane. A failed copy fails the attempt, and the account
 /// returns for the next lane.
 pub(super) async fn send_copies(

@@ -8,10 +8,13 @@ use dialects::{
 
 use super::Call;
 use super::adapt::adapt;
-use super::fan_out::MAX_COPIES;
 use super::media_refs::InlinedRequest;
 use crate::token_estimate;
 use config::LiveLane;
+
+/// Requests that the gateway sends for one call at most. A caller that asks for more candidates is
+/// told that it gets one.
+pub(super) const MAX_COPIES: u32 = 8;
 
 /// A request ready for a lane.
 pub(super) struct PreparedRequest {

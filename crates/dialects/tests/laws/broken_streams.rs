@@ -341,7 +341,7 @@ fn the_last_usage_of_a_stream_is_that_of_the_whole_reply() {
     }
     assert_eq!(meter.usage, whole.usage);
     for caller in dialects::all() {
-        let chat = crate::cases::full_request();
+        let chat = full_request();
         let (body, _) = caller.write_reply(whole.clone(), &chat, &crate::cases::stamp());
         let (out, _) = crate::cases::stream(caller, &chat, read.clone());
         let streamed = fold(events(caller, &out, "usage"));

@@ -203,9 +203,12 @@ fn corpus(dialect: &dyn Dialect, ending: &str) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
+/// Named bodies of a format.
+type Bodies = Vec<(String, Vec<u8>)>;
+
 /// Returns the requests of a format: its own fixtures, those of the other formats as they are
 /// translated to it, and recorded ones.
-fn request_bodies(dialect: &dyn Dialect) -> Vec<(String, Vec<u8>)> {
+fn request_bodies(dialect: &dyn Dialect) -> Bodies {
     let others = dialects::all().filter(|other| other.origin() != dialect.origin());
     let translated = others.flat_map(|other| {
         requests(other).into_iter().filter_map(move |(name, body)| {
@@ -219,7 +222,7 @@ fn request_bodies(dialect: &dyn Dialect) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Returns the replies of a format in the same way.
-fn reply_bodies(dialect: &dyn Dialect) -> Vec<(String, Vec<u8>)> {
+fn reply_bodies(dialect: &dyn Dialect) -> Bodies {
     let others = dialects::all().filter(|other| other.origin() != dialect.origin());
     let translated = others.flat_map(|other| {
         answers(other).into_iter().filter_map(move |answer| {
@@ -232,7 +235,7 @@ fn reply_bodies(dialect: &dyn Dialect) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Runs the law over all bodies of all pairs.
-fn check_all(way: &Way, bodies: fn(&dyn Dialect) -> Vec<(String, Vec<u8>)>) {
+fn check_all(way: &Way, bodies: fn(&dyn Dialect) -> Bodies) {
     let mut found = Findings::new();
     for (source, other) in pairs() {
         for (case, body) in bodies(source) {
