@@ -164,8 +164,8 @@ impl<'de> Deserialize<'de> for RawFields<'de> {
 #[derive(serde::Deserialize)]
 struct FieldName<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Completes the events of a stream. Only the first one is parsed, unless it lacks fields: the others
-/// are searched for the model that it named.
+/// Completes the events of a stream. Only the first one is parsed, and a late one where the format
+/// needs it, unless the first one lacks fields: the others are searched for the model that it named.
 pub(crate) struct StreamCompleter {
     shape: &'static ObjectShape,
     model: String,
@@ -212,6 +212,14 @@ impl StreamCompleter {
             }
         };
         self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });
+    }
+
+    /// Takes an event with fields that the first one could not have, such as the counts at the end.
+    pub(crate) fn observe_late(&mut self, frame: &StreamFrame) {
+        let values = ReplyValues { model: &self.model, stamp: None };
+        let edits = edits(&frame.data, self.shape, &values);
+        self.changed = (!edits.is_empty())
+            .then(|| StreamFrame { event: frame.event.clone(), data: apply(&frame.data, edits) });
     }
 
     /// Takes an event that was changed already and has to be written in that form.

@@ -76,6 +76,11 @@ impl StreamReader for ChatStreamReader {
             return Err(fault::read_object(error.get()));
         }
         if !self.started {
+            // Azure sends the filter results of the prompt first, in a chunk without id, model and
+            // time: <https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter>.
+            if chunk.is_preface() {
+                return Ok(());
+            }
             self.started = true;
             out.push(Event::Start {
                 id: chunk.id.map(|id| id.into_owned()).filter(|id| !id.is_empty()),

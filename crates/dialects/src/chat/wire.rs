@@ -37,6 +37,18 @@ pub(super) struct ChatChunk<'a> {
     pub(super) system_fingerprint: Option<Cow<'a, str>>,
 }
 
+impl ChatChunk<'_> {
+    /// Returns true if the chunk precedes the answer: it has neither an id nor any part of it.
+    pub(super) fn is_preface(&self) -> bool {
+        let Self { id, model, created: _, choices, usage, .. } = self;
+        let is_empty = |text: &Option<Cow<'_, str>>| text.as_deref().is_none_or(str::is_empty);
+        is_empty(id)
+            && is_empty(model)
+            && choices.as_ref().is_none_or(Vec::is_empty)
+            && usage.is_none()
+    }
+}
+
 /// One candidate's part of a chunk.
 #[derive(Debug, Deserialize)]
 pub(super) struct ChunkChoice<'a> {

@@ -246,6 +246,7 @@ impl StreamMeter for ResponsesStreamMeter {
             }
         };
         if let Some(usage) = last.usage() {
+            self.completer.observe_late(frame);
             self.totals.usage = Some(self.totals.usage.unwrap_or_default().merged(usage));
         }
         self.totals.service_tier = last.tier();

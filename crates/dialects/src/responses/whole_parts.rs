@@ -88,8 +88,11 @@ impl ItemWriter {
 
     fn drop_part(&mut self, what: &str, why: &str, losses: &mut Losses, out: &mut Vec<u8>) {
         losses.add(what, why);
-        // Closes the item, so that the signature of the lost part is dropped as well.
-        self.finish_item(false, out);
+        // A message goes on after the lost part, as in a whole response. Other items are closed, so
+        // that the signature of the lost part is dropped as well.
+        if !matches!(self.open, OpenItem::Message { open_text: None, .. }) {
+            self.finish_item(false, out);
+        }
     }
 
     fn start_code(&mut self, code: Option<Part>, out: &mut Vec<u8>) {

@@ -4,8 +4,9 @@
 //! `one` tests a single format, `pairs` two formats, `seals` that every signature returns to its
 //! provider, `random` generated conversations, `bytes` that malformed input never panics,
 //! `error_paths` that errors name the caller's own field, `holes` that no turn is invented, `fates`
-//! that every field is carried or told, except those in `silent_fields`, and `losses` writes
-//! `docs/losses.md`. A new format with fixtures is tested without further code.
+//! that every field is carried or told, except those in `silent_fields`, `shapes` that a stream and
+//! a whole reply have the same JSON, and `losses` writes `docs/losses.md`. A new format with fixtures
+//! is tested without further code.
 //!
 //! `BLESS=1 cargo test -p dialects --test laws` rewrites the golden lists and the document.
 
@@ -28,4 +29,5 @@ mod pairs;
 mod random;
 mod scaling;
 mod seals;
+mod shapes;
 mod silent_fields;
