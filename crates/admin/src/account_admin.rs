@@ -5,10 +5,13 @@ use access::limits::SharedLimits;
 use canon::Micros;
 use ledger::Clock;
 use std::sync::Arc;
-use store::{KeyRecord, Store};
+use store::{AuditLine, AuditedChange, KeyRecord, Store, StoreError};
 use tokio_util::task::TaskTracker;
 
 use crate::actor::Actor;
+
+/// Action, subject and detail of a line of the audit log.
+pub(crate) type AuditNote<'a> = [&'a str; 3];
 
 /// Administration of accounts, teams and keys. The command line uses it without a running gateway.
 pub struct AccountAdmin {
@@ -40,15 +43,36 @@ impl AccountAdmin {
         }
     }
 
-    /// Writes a line of the audit log. A failure is logged and does not undo the change.
-    pub async fn audit(&self, actor: &Actor, action: &str, subject: &str, detail: &str) {
-        let name = match actor {
-            Actor::FirstStart => return,
-            Actor::Operator | Actor::Person(_) | Actor::Key { .. } => actor.audit_name(),
-        };
-        let written = self.store.add_audit(self.now(), name, action, subject, detail).await;
-        if let Err(error) = written {
-            tracing::error!(action, subject, "the audit log could not be written: {error}");
+    /// Stores a change together with its lines of the audit log, in one transaction.
+    pub(crate) async fn commit(
+        &self,
+        change: AuditedChange,
+        actor: &Actor,
+        notes: &[AuditNote<'_>],
+    ) -> Result<(), StoreError> {
+        match actor {
+            Actor::FirstStart => change.commit_unaudited().await,
+            Actor::Operator | Actor::Person(_) | Actor::Key { .. } => {
+                let lines = notes.iter().map(|note| self.audit_line(actor, *note));
+                change.commit(&lines.collect::<Vec<_>>()).await
+            }
         }
+    }
+
+    /// Records an event that changes nothing in the store. It is recorded before it takes place.
+    pub(crate) async fn record_event(
+        &self,
+        actor: &Actor,
+        note: AuditNote<'_>,
+    ) -> Result<(), StoreError> {
+        self.store.add_audit(&self.audit_line(actor, note)).await
+    }
+
+    fn audit_line<'a>(
+        &self,
+        actor: &'a Actor,
+        [action, subject, detail]: AuditNote<'a>,
+    ) -> AuditLine<'a> {
+        AuditLine { at: self.now(), actor: actor.audit_name(), action, subject, detail }
     }
 }

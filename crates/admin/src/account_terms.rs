@@ -78,19 +78,23 @@ impl AccountAdmin {
         terms: AccountTerms,
         limits: RateLimits,
     ) -> Result<TermsView, AdminError> {
-        let _lock = self.store.lock_changes().await?;
+        let mut change = self.store.begin_change().await?;
         let account = self.user_for_change(actor, id).await?;
         let before = self.load_terms(&account.id).await?;
         read.check(&before.stable_json())?;
         validate(terms, limits)?;
+        let cap = terms.cap.as_ref().map_or_else(|| "no cap".to_owned(), Money::to_string);
+        let mut notes = Vec::new();
         if terms != before.terms {
-            self.store.set_account_terms(&account.id, terms).await?;
-            let detail = terms.cap.as_ref().map_or_else(|| "no cap".to_owned(), Money::to_string);
-            self.audit(actor, "account.terms", &account.id, &detail).await;
+            change.set_account_terms(&account.id, terms).await?;
+            notes.push(["account.terms", &account.id, &cap]);
         }
         if limits != before.limits {
-            self.store.set_account_limits(&account.id, limits).await?;
-            self.audit(actor, "account.limits", &account.id, "").await;
+            change.set_account_limits(&account.id, limits).await?;
+            notes.push(["account.limits", &account.id, ""]);
+        }
+        if !notes.is_empty() {
+            self.commit(change, actor, &notes).await?;
         }
         self.load_terms(&account.id).await
     }

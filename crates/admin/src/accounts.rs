@@ -2,7 +2,7 @@
 //! sessions.
 
 use serde_json::{Value, json};
-use store::{Account, AccountRole, LinkPurpose, PersonChange};
+use store::{Account, AccountRole, AccountTerms, AuditedChange, LinkPurpose, PersonChange};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -92,12 +92,14 @@ impl AccountAdmin {
             return Err(AdminError::invalid("name", why));
         }
         let account = self.new_account(username, email, role, password.as_ref());
-        self.store.add_account(&account).await?;
-        self.audit(actor, "account.create", &account.id, role.word()).await;
+        let mut change = self.store.begin_change().await?;
+        change.add_account_with_terms(&account, AccountTerms::default()).await?;
         let link = match password {
             Some(_) => None,
-            None => Some(self.password_link(&account).await?),
+            None => Some(self.add_password_link(&mut change, &account).await?),
         };
+        let note = ["account.create", &account.id, role.word()];
+        self.commit(change, actor, &[note]).await?;
         Ok(CreatedAccount { account, link })
     }
 
@@ -110,7 +112,7 @@ impl AccountAdmin {
         read: ReadVersion<'_>,
         change: AccountChange,
     ) -> Result<Account, AdminError> {
-        let _lock = self.store.lock_changes().await?;
+        let mut store_change = self.store.begin_change().await?;
         let account = self.user_for_change(actor, id).await?;
         read.check(&user_json(&account))?;
         let role = change.role.filter(|role| *role != account.role);
@@ -118,9 +120,17 @@ impl AccountAdmin {
         if let Some(role) = role {
             require_may_grant(actor, role)?;
         }
-        if role.is_some() || disabled.is_some() {
-            match self.store.change_person(&account.id, role, disabled, self.now()).await? {
-                PersonChange::Done => {}
+        let mut notes = Vec::new();
+        if let Some(role) = role {
+            notes.push(["account.role", &account.id, role.word()]);
+        }
+        if let Some(disabled) = disabled {
+            let action = if disabled { "account.disable" } else { "account.enable" };
+            notes.push([action, &account.id, ""]);
+        }
+        if !notes.is_empty() {
+            match store_change.change_person(&account.id, role, disabled, self.now()).await? {
+                PersonChange::Done => self.commit(store_change, actor, &notes).await?,
                 PersonChange::Missing => return Err(AdminError::NotFound("user")),
                 PersonChange::LastOwner => {
                     return Err(AdminError::forbidden(
@@ -129,12 +139,7 @@ impl AccountAdmin {
                 }
             }
         }
-        if let Some(role) = role {
-            self.audit(actor, "account.role", &account.id, role.word()).await;
-        }
-        if let Some(disabled) = disabled {
-            let action = if disabled { "account.disable" } else { "account.enable" };
-            self.audit(actor, action, &account.id, "").await;
+        if disabled.is_some() {
             self.reload_keys_of(&account.id).await?;
         }
         self.store.account(&account.id).await?.ok_or(AdminError::NotFound("user"))
@@ -153,16 +158,22 @@ impl AccountAdmin {
         if account.disabled {
             return Err(AdminError::invalid("", "the account is locked"));
         }
-        let path = self.password_link(&account).await?;
-        self.audit(actor, "account.reset_link", &account.id, "").await;
+        let mut change = self.store.begin_change().await?;
+        let path = self.add_password_link(&mut change, &account).await?;
+        self.commit(change, actor, &[["account.reset_link", &account.id, ""]]).await?;
         Ok(path)
     }
 
-    /// Creates a link to choose a password, and returns its path. The caller hands it to the
-    /// account alone.
-    pub(crate) async fn password_link(&self, account: &Account) -> Result<String, AdminError> {
+    /// Adds a link to choose a password, and returns its path. The caller hands it to the account
+    /// alone.
+    async fn add_password_link(
+        &self,
+        change: &mut AuditedChange,
+        account: &Account,
+    ) -> Result<String, AdminError> {
         let (id, data) = (Some(account.id.as_str()), LinkData::default());
-        let token = self.create_link(LinkPurpose::Reset, id, &data, LINK_LIFETIMES.reset).await?;
+        let (link, token) = self.prepare_link(LinkPurpose::Reset, id, &data, LINK_LIFETIMES.reset)?;
+        change.add_link(&link).await?;
         Ok(link_path(&token))
     }
 
@@ -173,8 +184,9 @@ impl AccountAdmin {
         if !own {
             self.user_for_change(actor, id).await?;
         }
-        let ended = self.store.drop_sessions_of(id).await?;
-        self.audit(actor, "session.end_all", id, "").await;
+        let mut change = self.store.begin_change().await?;
+        let ended = change.drop_sessions_of(id).await?;
+        self.commit(change, actor, &[["session.end_all", id, ""]]).await?;
         Ok(ended)
     }
 

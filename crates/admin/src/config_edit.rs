@@ -7,6 +7,8 @@ use store::ConfigChange;
 use tokio::sync::MutexGuard;
 
 use crate::Admin;
+use crate::account_admin::AuditNote;
+use crate::actor::Actor;
 use crate::error::AdminError;
 
 /// A change in progress. While it lives, this node starts no other change.
@@ -55,12 +57,17 @@ impl<'a> ConfigEdit<'a> {
         }
     }
 
-    /// Stores the changes and installs the resulting configuration.
-    pub(crate) async fn commit(&self, changes: &[ConfigChange]) -> Result<(), AdminError> {
-        if self.admin.change_stored_config(&self.stored, changes).await? {
-            return Ok(());
+    /// Stores the changes with their line of the audit log and installs the resulting configuration.
+    pub(crate) async fn commit(
+        &self,
+        actor: &Actor,
+        changes: &[ConfigChange],
+        note: AuditNote<'_>,
+    ) -> Result<(), AdminError> {
+        match self.admin.change_stored_config(actor, &self.stored, changes, note).await? {
+            true => Ok(()),
+            false => Err(AdminError::Concurrent),
         }
-        Err(AdminError::Concurrent)
     }
 }
 

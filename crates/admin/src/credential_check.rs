@@ -52,6 +52,7 @@ impl Admin {
         let view = view.ok_or(AdminError::NotFound("provider"))?;
         let live = config.providers.iter().find(|live| live.name == name);
         let endpoints = config.endpoints.get(name).cloned().unwrap_or_default();
+        self.accounts.record_event(actor, ["provider.check", name, ""]).await?;
         let mut results = Vec::new();
         // Credential slots of the live provider count only credentials that can be used.
         let mut slot = 0;
@@ -75,7 +76,6 @@ impl Admin {
         if let (Some(live), true) = (live, view.credentials.is_empty()) {
             results.push(check_credential(live, &endpoints, 0).await);
         }
-        self.accounts.audit(actor, "provider.check", name, "").await;
         Ok(results)
     }
 }

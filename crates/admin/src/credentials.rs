@@ -176,10 +176,9 @@ impl Admin {
         edit.validate(&next, &EntryName::Provider(name.to_owned()))?;
         let changes: Vec<ConfigChange> =
             sealed.rows.iter().cloned().map(ConfigChange::Give).collect();
-        edit.commit(&changes).await?;
         let row = sealed.rows.first().ok_or(AdminError::NotFound("credential"))?;
         let detail = format!("{} ({})", row.name, row.id);
-        self.accounts.audit(actor, "credential.add", name, &detail).await;
+        edit.commit(actor, &changes, ["credential.add", name, &detail]).await?;
         Ok(AddedCredential { id: row.id.clone(), name: row.name.clone(), added: row.created })
     }
 
@@ -198,9 +197,9 @@ impl Admin {
         let own = provider.and_then(|own| own.credentials.iter().find(|one| one.id == id));
         let own = own.ok_or(AdminError::NotFound("credential"))?;
         read.check(&ProviderView::find(&edit.config, &edit.stored, name))?;
-        edit.commit(&[ConfigChange::Take(id.to_owned())]).await?;
         let detail = format!("{} ({id})", own.name);
-        self.accounts.audit(actor, "credential.delete", name, &detail).await;
+        let changes = [ConfigChange::Take(id.to_owned())];
+        edit.commit(actor, &changes, ["credential.delete", name, &detail]).await?;
         Ok(DeletedCredential { id: id.to_owned(), name: own.name.clone(), deleted: true })
     }
 }

@@ -50,6 +50,7 @@ impl AccountAdmin {
         step: i64,
     ) -> Result<(), AdminError> {
         let account = actor.require_person()?;
+        let mut change = self.store.begin_change().await?;
         let factors = self.store.factors_of(&account.id).await?;
         let has_totp = factors.iter().any(|factor| factor.kind == FactorKind::Totp);
         if account.password_hash.is_none() || has_totp {
@@ -62,9 +63,8 @@ impl AccountAdmin {
         let sealer = vault.sealer().await.map_err(vault_error)?;
         let sealed = sealer.seal(&factor.label(), &secret).map_err(vault_error)?;
         (factor.secret, factor.sealed_by) = (sealed.bytes, Some(sealed.by));
-        self.store.add_factor(&factor).await?;
-        self.audit(actor, "factor.add", &factor.id, "totp").await;
-        Ok(())
+        change.add_factor(&factor).await?;
+        Ok(self.commit(change, actor, &[["factor.add", &factor.id, "totp"]]).await?)
     }
 
     /// Adds a passkey to the person's own account. Returns true if it is the first second factor.
@@ -78,6 +78,7 @@ impl AccountAdmin {
         if let Some(why) = passkey_name_error(name) {
             return Err(AdminError::invalid("name", why));
         }
+        let mut change = self.store.begin_change().await?;
         let factors = self.store.factors_of(&account.id).await?;
         let passkeys = factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
         if passkeys.count() >= MAX_PASSKEYS {
@@ -86,14 +87,14 @@ impl AccountAdmin {
         }
         let mut factor = self.new_factor(account, FactorKind::Passkey, passkey.id);
         (factor.name, factor.secret) = (name.to_owned(), passkey.key);
-        match self.store.add_factor(&factor).await {
+        match change.add_factor(&factor).await {
             Ok(()) => {}
             Err(StoreError::Conflict(_)) => {
                 return Err(AdminError::invalid("", "This passkey is known already."));
             }
             Err(error) => return Err(error.into()),
         }
-        self.audit(actor, "factor.add", &factor.id, "passkey").await;
+        self.commit(change, actor, &[["factor.add", &factor.id, "passkey"]]).await?;
         Ok(!factors.iter().any(|factor| is_second_factor(factor.kind)))
     }
 
@@ -105,6 +106,7 @@ impl AccountAdmin {
         digests: Vec<Vec<u8>>,
     ) -> Result<(), AdminError> {
         let account = actor.require_person()?;
+        let mut change = self.store.begin_change().await?;
         let factors = self.store.factors_of(&account.id).await?;
         if !factors.iter().any(|factor| is_second_factor(factor.kind)) {
             return Err(AdminError::invalid("", "This account has no second factor."));
@@ -115,26 +117,25 @@ impl AccountAdmin {
             Factor { secret: digest, ..factor }
         });
         let codes: Vec<Factor> = codes.collect();
-        self.store.replace_factors(&account.id, FactorKind::Recovery, &codes).await?;
-        self.audit(actor, "factor.recovery", &account.id, "").await;
-        Ok(())
+        change.replace_factors(&account.id, FactorKind::Recovery, &codes).await?;
+        Ok(self.commit(change, actor, &[["factor.recovery", &account.id, ""]]).await?)
     }
 
     /// Removes a factor of the person's own account. The recovery codes go with the last second
     /// factor.
     pub async fn remove_factor(&self, actor: &Actor, id: &str) -> Result<(), AdminError> {
         let account = actor.require_person()?;
+        let mut change = self.store.begin_change().await?;
         let factors = self.store.factors_of(&account.id).await?;
         if !factors.iter().any(|factor| factor.id == id) {
             return Err(AdminError::NotFound("factor"));
         }
-        self.store.drop_factor(&account.id, id).await?;
+        change.drop_factor(&account.id, id).await?;
         let mut left = factors.iter().filter(|factor| factor.id != id);
         if !left.any(|factor| is_second_factor(factor.kind)) {
-            self.store.replace_factors(&account.id, FactorKind::Recovery, &[]).await?;
+            change.replace_factors(&account.id, FactorKind::Recovery, &[]).await?;
         }
-        self.audit(actor, "factor.remove", id, "").await;
-        Ok(())
+        Ok(self.commit(change, actor, &[["factor.remove", id, ""]]).await?)
     }
 
     /// Uses up a recovery code during a sign-in. Returns false if another request was first.

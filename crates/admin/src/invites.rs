@@ -28,6 +28,7 @@ impl AccountAdmin {
     pub async fn invite(&self, actor: &Actor, draft: InviteDraft) -> Result<String, AdminError> {
         let InviteDraft { email, role, team } = draft;
         require_may_grant(actor, role)?;
+        let mut change = self.store.begin_change().await?;
         if let Some(email) = &email {
             if !names::is_email_address(email) {
                 let message = "This does not look like one e-mail address.";
@@ -40,6 +41,7 @@ impl AccountAdmin {
         if let Some((team_id, _)) = &team {
             self.team_for(actor, team_id, TeamAction::ManageMembers).await?;
         }
+        self.sweep_links().await;
         if self.store.links_for(LinkPurpose::Invite).await?.len() >= MAX_INVITES {
             let message = format!("There may be {MAX_INVITES} open invitations.");
             return Err(AdminError::invalid("email", message));
@@ -51,15 +53,18 @@ impl AccountAdmin {
             maker: actor.account().map(|account| account.id.clone()),
             ..LinkData::default()
         };
-        let token =
-            self.create_link(LinkPurpose::Invite, None, &data, LINK_LIFETIMES.invite).await?;
-        self.audit(actor, "account.invite", &email.unwrap_or_default(), role.word()).await;
+        let (link, token) =
+            self.prepare_link(LinkPurpose::Invite, None, &data, LINK_LIFETIMES.invite)?;
+        change.add_link(&link).await?;
+        let note = ["account.invite", email.as_deref().unwrap_or_default(), role.word()];
+        self.commit(change, actor, &[note]).await?;
         Ok(link_path(&token))
     }
 
     /// Takes an invitation back. `id` is the digest of its link in hexadecimal digits.
     pub async fn revoke_invite(&self, actor: &Actor, id: &str) -> Result<(), AdminError> {
         actor.require_admin()?;
+        let mut change = self.store.begin_change().await?;
         let invites = self.store.links_for(LinkPurpose::Invite).await?;
         let found = invites.into_iter().find(|link| random::hex(&link.hash) == id);
         let link = found.ok_or(AdminError::NotFound("invitation"))?;
@@ -68,8 +73,8 @@ impl AccountAdmin {
             Some(role) => require_may_grant(actor, role)?,
             None => return Err(AdminError::forbidden("you may not grant this role")),
         }
-        self.store.take_link(&link.hash, LinkPurpose::Invite).await?;
-        self.audit(actor, "account.uninvite", &data.email.unwrap_or_default(), "").await;
-        Ok(())
+        change.take_link(&link.hash, LinkPurpose::Invite).await?;
+        let email = data.email.unwrap_or_default();
+        Ok(self.commit(change, actor, &[["account.uninvite", &email, ""]]).await?)
     }
 }

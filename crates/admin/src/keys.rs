@@ -72,7 +72,7 @@ impl AccountAdmin {
         owner: &KeyOwner,
         draft: KeyDraft,
     ) -> Result<IssuedKey, AdminError> {
-        let _lock = self.store.lock_changes().await?;
+        let mut change = self.store.begin_change().await?;
         self.require_may_create_keys(actor, owner).await?;
         let now = self.now();
         let token = NewKeyToken::generate().map_err(|e| AdminError::Internal(e.to_string()))?;
@@ -112,8 +112,8 @@ impl AccountAdmin {
             }
         }
         validate(&record)?;
-        self.store.add_key(&record).await?;
-        self.audit(actor, "key.create", &record.id, &record.name).await;
+        change.add_key(&record).await?;
+        self.commit(change, actor, &[["key.create", &record.id, &record.name]]).await?;
         self.key_changed(record.clone());
         Ok(IssuedKey { record, secret: token.text })
     }
@@ -126,7 +126,7 @@ impl AccountAdmin {
         read: ReadVersion<'_>,
         change: KeyChange,
     ) -> Result<KeyRecord, AdminError> {
-        let _lock = self.store.lock_changes().await?;
+        let mut store_change = self.store.begin_change().await?;
         let mut record = self.key_for_change(actor, id).await?;
         if actor.key().is_some_and(|key| key.id == record.id) {
             return Err(AdminError::forbidden(
@@ -158,8 +158,8 @@ impl AccountAdmin {
         }
         validate(&record)?;
         record.changed = self.now();
-        self.store.update_key(&record).await?;
-        self.audit(actor, "key.change", &record.id, &record.name).await;
+        store_change.update_key(&record).await?;
+        self.commit(store_change, actor, &[["key.change", &record.id, &record.name]]).await?;
         self.reload_key(&record.id).await
     }
 
@@ -170,7 +170,7 @@ impl AccountAdmin {
         id: &str,
         old_until: Micros,
     ) -> Result<IssuedKey, AdminError> {
-        let _lock = self.store.lock_changes().await?;
+        let mut change = self.store.begin_change().await?;
         let record = self.key_for_change(actor, id).await?;
         match record.scope {
             // A new secret is equivalent to a new admin key, unless the key rotates itself.
@@ -182,10 +182,10 @@ impl AccountAdmin {
         let token = NewKeyToken::with_id(record.id.clone());
         let token = token.map_err(|e| AdminError::Internal(e.to_string()))?;
         let new = hash_token(self.keys.pepper(), &token.text);
-        if !self.store.rotate_key(&record.id, &new, old_until, self.now()).await? {
+        if !change.rotate_key(&record.id, &new, old_until, self.now()).await? {
             return Err(AdminError::invalid("", "the key is revoked"));
         }
-        self.audit(actor, "key.rotate", &record.id, &record.name).await;
+        self.commit(change, actor, &[["key.rotate", &record.id, &record.name]]).await?;
         Ok(IssuedKey { record: self.reload_key(&record.id).await?, secret: token.text })
     }
 
@@ -196,11 +196,13 @@ impl AccountAdmin {
         id: &str,
         read: ReadVersion<'_>,
     ) -> Result<KeyRecord, AdminError> {
-        let _lock = self.store.lock_changes().await?;
+        let mut change = self.store.begin_change().await?;
         let record = self.key_for_change(actor, id).await?;
         read.check(&key_settings_json(&record))?;
-        if self.store.revoke_key(&record.id, self.now()).await? {
-            self.audit(actor, "key.revoke", &record.id, &record.name).await;
+        if change.revoke_key(&record.id, self.now()).await? {
+            self.commit(change, actor, &[["key.revoke", &record.id, &record.name]]).await?;
+        } else {
+            drop(change);
         }
         self.reload_key(&record.id).await
     }

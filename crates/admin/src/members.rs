@@ -1,6 +1,6 @@
 //! Members of a team: add, change the role, remove.
 
-use store::{KeyRecord, MemberChange, Team, TeamMember, TeamRole};
+use store::{AuditedChange, KeyRecord, MemberChange, Team, TeamMember, TeamRole};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -32,7 +32,7 @@ impl AccountAdmin {
         read: ReadVersion<'_>,
         role: TeamRole,
     ) -> Result<TeamView, AdminError> {
-        let _lock = self.store.lock_changes().await?;
+        let mut change = self.store.begin_change().await?;
         let view = self.team_for(actor, team_id, TeamAction::ManageMembers).await?;
         read.check(&view.stable_json())?;
         match find_member(&view, account_id) {
@@ -49,7 +49,9 @@ impl AccountAdmin {
                 }
             }
         }
-        self.store_member(actor, team_id, account_id, Some(role)).await?;
+        self.put_member(&mut change, actor, team_id, account_id, Some(role)).await?;
+        let detail = format!("{account_id} {}", role.word());
+        self.commit(change, actor, &[["team.member", team_id, &detail]]).await?;
         self.load_team(team_id).await
     }
 
@@ -62,7 +64,7 @@ impl AccountAdmin {
         read: ReadVersion<'_>,
         keys: MemberKeys,
     ) -> Result<TeamView, AdminError> {
-        let _lock = self.store.lock_changes().await?;
+        let mut change = self.store.begin_change().await?;
         let view = self.team_for(actor, team_id, TeamAction::View).await?;
         let leaves = actor.require_person().is_ok_and(|own| own.id == account_id);
         if !leaves {
@@ -71,18 +73,22 @@ impl AccountAdmin {
         read.check(&view.stable_json())?;
         let member = find_member(&view, account_id).ok_or(AdminError::NotFound("member"))?;
         // The right to revoke may end with the membership, so the keys are chosen before.
-        let revoked = match keys {
+        let keys = match keys {
             MemberKeys::Keep => Vec::new(),
             MemberKeys::Revoke => self.revocable_keys(actor, &view.team, member).await?,
         };
-        // The keys first: a failure in between must not leave a key to somebody who is gone.
-        for key in revoked {
-            if self.store.revoke_key(&key.id, self.now()).await? {
-                self.audit(actor, "key.revoke", &key.id, &key.name).await;
-                self.reload_key(&key.id).await?;
+        let mut notes = Vec::new();
+        for key in &keys {
+            if change.revoke_key(&key.id, self.now()).await? {
+                notes.push(["key.revoke", &key.id, &key.name]);
             }
         }
-        self.store_member(actor, team_id, account_id, None).await?;
+        self.put_member(&mut change, actor, team_id, account_id, None).await?;
+        notes.push(["team.remove_member", team_id, account_id]);
+        self.commit(change, actor, &notes).await?;
+        for key in &keys {
+            self.reload_key(&key.id).await?;
+        }
         self.load_team(team_id).await
     }
 
@@ -148,58 +154,45 @@ impl AccountAdmin {
         }
     }
 
-    /// Sets or removes the role of an account in a team. Only an administrator removes the last
+    /// Sets or removes the role of an account in a team, as part of a change. Only an administrator removes the last
     /// manager.
-    async fn store_member(
+    async fn put_member(
         &self,
+        change: &mut AuditedChange,
         actor: &Actor,
         team_id: &str,
         account_id: &str,
         role: Option<TeamRole>,
     ) -> Result<(), AdminError> {
         let (by_hand, now) = (actor.is_admin(), self.now());
-        match self.store.set_member(team_id, account_id, role, by_hand, now).await? {
-            MemberChange::Done => {}
-            MemberChange::Missing => return Err(AdminError::NotFound("member")),
+        match change.set_member(team_id, account_id, role, by_hand, now).await? {
+            MemberChange::Done => Ok(()),
+            MemberChange::Missing => Err(AdminError::NotFound("member")),
             MemberChange::LastManager => {
                 let message = "The team would have no manager. Make somebody else one first.";
-                return Err(AdminError::invalid("", message));
+                Err(AdminError::invalid("", message))
             }
         }
-        let (action, detail) = match role {
-            Some(role) => ("team.member", format!("{account_id} {}", role.word())),
-            None => ("team.remove_member", account_id.to_owned()),
-        };
-        self.audit(actor, action, team_id, &detail).await;
-        Ok(())
     }
 
-    /// Adds an invited account to its team. The account exists already, so a failure is only
-    /// logged and an administrator can repeat the step.
+    /// Adds an invited account to its team. Returns the detail of the line in the audit log. A team
+    /// that is gone does not keep the account from being created, so that is only logged.
     pub(crate) async fn join_invited(
         &self,
-        inviter: &Actor,
+        change: &mut AuditedChange,
         team_id: &str,
         account_id: &str,
         word: &str,
-    ) {
-        let joined = match TeamRole::by_word(word) {
-            Some(role) => {
-                let set = self.store.set_member(team_id, account_id, Some(role), true, self.now());
-                set.await.map(|change| (change, role))
-            }
-            None => {
-                tracing::error!(team_id, "an invitation names no role of a team");
-                return;
-            }
+    ) -> Result<Option<String>, AdminError> {
+        let Some(role) = TeamRole::by_word(word) else {
+            tracing::error!(team_id, "an invitation names no role of a team");
+            return Ok(None);
         };
-        match joined {
-            Ok((MemberChange::Done, role)) => {
-                let detail = format!("{account_id} {}", role.word());
-                self.audit(inviter, "team.member", team_id, &detail).await;
-            }
-            failed => {
+        match change.set_member(team_id, account_id, Some(role), true, self.now()).await? {
+            MemberChange::Done => Ok(Some(format!("{account_id} {}", role.word()))),
+            failed @ (MemberChange::Missing | MemberChange::LastManager) => {
                 tracing::error!(team_id, "cannot add an invited account to its team: {failed:?}");
+                Ok(None)
             }
         }
     }

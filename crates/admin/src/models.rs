@@ -180,10 +180,10 @@ impl Admin {
         next.models.insert(id.to_owned(), new);
         let merged = edit.validate(&next, &EntryName::Model(id.to_owned()))?;
         let warnings = warnings(&merged, id);
-        edit.commit(&[ConfigChange::Put(entry)]).await?;
         let is_new = old.is_none();
         let action = if is_new { "model.create" } else { "model.change" };
-        self.accounts.audit(actor, action, id, &warnings.join("; ")).await;
+        let note = [action, id, &warnings.join("; ")];
+        edit.commit(actor, &[ConfigChange::Put(entry)], note).await?;
         Ok(SavedModel { model: self.model(actor, id)?, warnings, is_new })
     }
 
@@ -207,8 +207,8 @@ impl Admin {
         next.models.remove(id);
         // Another model may name this one as its fallback.
         edit.validate(&next, &EntryName::Model(id.to_owned()))?;
-        edit.commit(&[ConfigChange::Drop(ConfigEntryKind::Model, id.to_owned())]).await?;
-        self.accounts.audit(actor, "model.delete", id, "").await;
+        let changes = [ConfigChange::Drop(ConfigEntryKind::Model, id.to_owned())];
+        edit.commit(actor, &changes, ["model.delete", id, ""]).await?;
         Ok(DeletedModel { id: id.to_owned(), deleted: true })
     }
 }

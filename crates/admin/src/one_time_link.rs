@@ -2,7 +2,7 @@
 
 use canon::Micros;
 use serde::{Deserialize, Serialize};
-use store::{Link, LinkPurpose};
+use store::{AuditedChange, Link, LinkPurpose};
 
 use crate::account_admin::AccountAdmin;
 use crate::error::AdminError;
@@ -87,36 +87,47 @@ pub fn new_link(
 }
 
 impl AccountAdmin {
-    /// Creates a link and returns its token.
-    pub(crate) async fn create_link(
+    /// Returns a new link, which is not stored yet, and its token.
+    pub(crate) fn prepare_link(
         &self,
         purpose: LinkPurpose,
         account_id: Option<&str>,
         data: &LinkData,
         lifetime: Micros,
-    ) -> Result<String, AdminError> {
+    ) -> Result<(Link, String), AdminError> {
         let token = random::random_token()
             .map_err(|_| AdminError::Internal("no random numbers are available".to_owned()))?;
-        let now = self.now();
-        if let Err(error) = self.store.sweep_links(now).await {
+        let hash = random::digest(&token);
+        Ok((new_link(hash, purpose, account_id, data, (self.now(), lifetime)), token))
+    }
+
+    /// Stores a link that somebody asked for by mail, and returns its path. Expired links are
+    /// deleted.
+    pub(crate) async fn store_mailed_link(
+        &self,
+        (link, token): (Link, String),
+    ) -> Result<String, AdminError> {
+        self.sweep_links().await;
+        self.store.add_link(&link).await?;
+        Ok(link_path(&token))
+    }
+
+    /// Deletes expired links. A failure is only logged.
+    pub(crate) async fn sweep_links(&self) {
+        if let Err(error) = self.store.sweep_links(self.now()).await {
             tracing::warn!("cannot delete expired links: {error}");
         }
-        let hash = random::digest(&token);
-        let link = new_link(hash, purpose, account_id, data, (now, lifetime));
-        self.store.add_link(&link).await?;
-        Ok(token)
     }
 
-    /// Uses a link up. Only one of several concurrent requests succeeds.
-    pub(crate) async fn consume_link(&self, link: &Link) -> Result<(), AdminError> {
-        let taken = self.store.take_link(&link.hash, link.purpose).await?;
+    /// Uses a link up as part of a change. Only one of several concurrent requests succeeds.
+    pub(crate) async fn consume_link(
+        &self,
+        change: &mut AuditedChange,
+        link: &Link,
+    ) -> Result<(), AdminError> {
+        let taken = change.take_link(&link.hash, link.purpose).await?;
         let valid = taken.is_some_and(|link| self.now() < link.expires);
         if valid { Ok(()) } else { Err(AdminError::NotFound("link")) }
-    }
-
-    /// Restores a link whose action failed.
-    pub(crate) async fn restore_link(&self, link: &Link) -> Result<(), AdminError> {
-        Ok(self.store.add_link(link).await?)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::actor::Actor;
 use crate::error::AdminError;
 use crate::factors::is_second_factor;
 use crate::names;
-use crate::one_time_link::{LINK_LIFETIMES, LinkData, link_data, link_path};
+use crate::one_time_link::{LINK_LIFETIMES, LinkData, link_data};
 use crate::password::HashedPassword;
 use crate::signup::IdentityClaims;
 
@@ -22,9 +22,9 @@ impl AccountAdmin {
         password: &HashedPassword,
     ) -> Result<(), AdminError> {
         let account = actor.require_person()?;
-        self.store.set_password(&account.id, Some(password.as_str()), self.now()).await?;
-        self.audit(actor, "account.password", &account.id, "").await;
-        Ok(())
+        let mut change = self.store.begin_change().await?;
+        change.set_password(&account.id, Some(password.as_str()), self.now()).await?;
+        Ok(self.commit(change, actor, &[["account.password", &account.id, ""]]).await?)
     }
 
     /// Creates a link to choose a password for an account that asked for it by mail, and returns
@@ -33,7 +33,9 @@ impl AccountAdmin {
         if account.disabled || account.email.is_none() {
             return Err(AdminError::invalid("", "the account cannot receive a link"));
         }
-        self.password_link(account).await
+        let (id, data) = (Some(account.id.as_str()), LinkData::default());
+        let link = self.prepare_link(LinkPurpose::Reset, id, &data, LINK_LIFETIMES.reset)?;
+        self.store_mailed_link(link).await
     }
 
     /// Sets the password of the account a link was issued for. The link is used up, and all
@@ -44,10 +46,12 @@ impl AccountAdmin {
         password: &HashedPassword,
     ) -> Result<Account, AdminError> {
         let account = self.account_of_link(link, LinkPurpose::Reset).await?;
-        self.consume_link(link).await?;
-        self.store.set_password(&account.id, Some(password.as_str()), self.now()).await?;
+        let mut change = self.store.begin_change().await?;
+        self.consume_link(&mut change, link).await?;
+        change.set_password(&account.id, Some(password.as_str()), self.now()).await?;
         let actor = Actor::Person(account.clone());
-        self.audit(&actor, "account.password", &account.id, "by link").await;
+        let note = ["account.password", &account.id, "by link"];
+        self.commit(change, &actor, &[note]).await?;
         Ok(account)
     }
 
@@ -62,23 +66,25 @@ impl AccountAdmin {
         self.store.drop_links_of(&account.id, LinkPurpose::Email).await?;
         let data = LinkData { email: Some(email.to_owned()), ..LinkData::default() };
         let id = Some(account.id.as_str());
-        let token = self.create_link(LinkPurpose::Email, id, &data, LINK_LIFETIMES.email).await?;
-        Ok(link_path(&token))
+        let link = self.prepare_link(LinkPurpose::Email, id, &data, LINK_LIFETIMES.email)?;
+        self.store_mailed_link(link).await
     }
 
     /// Gives the account the address a link was sent to. Returns the account as it was before.
     pub async fn confirm_email(&self, link: &Link) -> Result<Account, AdminError> {
         let account = self.account_of_link(link, LinkPurpose::Email).await?;
         let email = link_data(link).email.ok_or(AdminError::NotFound("link"))?;
-        self.consume_link(link).await?;
+        let mut change = self.store.begin_change().await?;
+        self.consume_link(&mut change, link).await?;
         let (id, username) = (&account.id, &account.username);
-        match self.store.rename_account(id, username, Some(&email), self.now()).await {
+        match change.rename_account(id, username, Some(&email), self.now()).await {
             Ok(_) => {}
             // Another account confirmed the address in the meantime.
             Err(StoreError::Conflict(_)) => return Err(AdminError::NotFound("link")),
             Err(error) => return Err(error.into()),
         }
-        self.audit(&Actor::Person(account.clone()), "account.email", id, "").await;
+        let actor = Actor::Person(account.clone());
+        self.commit(change, &actor, &[["account.email", id, ""]]).await?;
         Ok(account)
     }
 
@@ -100,12 +106,14 @@ impl AccountAdmin {
         person: &IdentityClaims,
     ) -> Result<(), AdminError> {
         let account = actor.require_person()?;
-        match self.store.add_identity(&person.identity_of(&account.id, self.now())).await {
+        let mut change = self.store.begin_change().await?;
+        match change.add_identity(&person.identity_of(&account.id, self.now())).await {
             Ok(()) => {
-                self.audit(actor, "identity.add", &account.id, &person.issuer).await;
-                Ok(())
+                let note = ["identity.add", &account.id, &person.issuer];
+                Ok(self.commit(change, actor, &[note]).await?)
             }
             Err(StoreError::Conflict(_)) => {
+                drop(change);
                 let owner = self.store.account_by_identity(&person.issuer, &person.subject).await?;
                 if owner.is_some_and(|owner| owner.id == account.id) {
                     return Ok(());
@@ -125,6 +133,7 @@ impl AccountAdmin {
         subject: &str,
     ) -> Result<(), AdminError> {
         let account = actor.require_person()?;
+        let mut change = self.store.begin_change().await?;
         let identities = self.store.identities_of(&account.id).await?;
         let factors = self.store.factors_of(&account.id).await?;
         let another_way = account.password_hash.is_some()
@@ -134,21 +143,22 @@ impl AccountAdmin {
             let message = "This is your only way to sign in. Set a password first.";
             return Err(AdminError::invalid("", message));
         }
-        if self.store.drop_identity(&account.id, issuer, subject).await? {
-            self.audit(actor, "identity.remove", &account.id, issuer).await;
+        if change.drop_identity(&account.id, issuer, subject).await? {
+            self.commit(change, actor, &[["identity.remove", &account.id, issuer]]).await?;
         }
         Ok(())
     }
 
-    /// Records that a person signed in, with the method.
-    pub async fn record_sign_in(&self, account: &Account, method: &str) {
+    /// Records that a person signs in, with the method. The session starts afterwards.
+    pub async fn record_sign_in(&self, account: &Account, method: &str) -> Result<(), AdminError> {
         let actor = Actor::Person(account.clone());
-        self.audit(&actor, "session.start", &account.id, method).await;
+        Ok(self.record_event(&actor, ["session.start", &account.id, method]).await?)
     }
 
-    /// Records that a signed-in person proved the identity again, with the method.
-    pub async fn record_proof(&self, account: &Account, method: &str) {
+    /// Records that a signed-in person proves the identity again, with the method. The proof counts
+    /// afterwards.
+    pub async fn record_proof(&self, account: &Account, method: &str) -> Result<(), AdminError> {
         let actor = Actor::Person(account.clone());
-        self.audit(&actor, "session.prove", &account.id, method).await;
+        Ok(self.record_event(&actor, ["session.prove", &account.id, method]).await?)
     }
 }

@@ -140,21 +140,20 @@ impl Admin {
         };
         let mut next = StoredEntries::clone(&edit.stored);
         next.providers.insert(name.to_owned(), new);
-        edit.validate(&next, &EntryName::Provider(name.to_owned()))?;
+        let merged = edit.validate(&next, &EntryName::Provider(name.to_owned()))?;
         let mut changes = vec![ConfigChange::Put(entry)];
         if retained.is_none() {
             changes.push(ConfigChange::TakeAll(name.to_owned()));
         }
         let added = sealed.rows.len();
         changes.extend(sealed.rows.iter().cloned().map(ConfigChange::Give));
-        edit.commit(&changes).await?;
-        drop(sealed);
         let is_new = old.is_none();
-        let detail = self.provider(actor, name)?;
-        let base = detail.provider.base.as_deref().unwrap_or_default();
-        let note = format!("{base}, credentials: {added} given, {dropped} dropped");
         let action = if is_new { "provider.create" } else { "provider.change" };
-        self.accounts.audit(actor, action, name, &note).await;
+        let base = merged.provider(name).map(|live| live.address()).unwrap_or_default();
+        let note = format!("{base}, credentials: {added} given, {dropped} dropped");
+        edit.commit(actor, &changes, [action, name, &note]).await?;
+        drop(sealed);
+        let detail = self.provider(actor, name)?;
         Ok(SavedProvider { detail, dropped_credentials: dropped, is_new })
     }
 
@@ -186,8 +185,8 @@ impl Admin {
                 alone.join(", ")
             )));
         }
-        edit.commit(&[ConfigChange::Drop(ConfigEntryKind::Provider, name.to_owned())]).await?;
-        self.accounts.audit(actor, "provider.delete", name, &alone.join(", ")).await;
+        let changes = [ConfigChange::Drop(ConfigEntryKind::Provider, name.to_owned())];
+        edit.commit(actor, &changes, ["provider.delete", name, &alone.join(", ")]).await?;
         Ok(DeletedProvider { id: name.to_owned(), deleted: true, models_left_alone: alone })
     }
 

@@ -62,7 +62,7 @@ impl Admin {
         read: ReadVersion<'_>,
         change: SettingsChange,
     ) -> Result<GatewaySettings, AdminError> {
-        let _lock = self.store.lock_changes().await?;
+        let mut store_change = self.store.begin_change().await?;
         let before = self.settings(actor).await?;
         read.check(&before)?;
         let SettingsChange { signup, signup_role, signup_cap_usd, name } = change;
@@ -80,13 +80,16 @@ impl Admin {
                 changes.push((setting, new));
             }
         }
-        for (setting, value) in changes {
-            match &value {
-                Some(value) => self.store.put_setting(setting, value).await?,
-                None => drop(self.store.take_setting(setting).await?),
+        let mut notes = Vec::new();
+        for (setting, value) in &changes {
+            match value {
+                Some(value) => store_change.put_setting(setting, value).await?,
+                None => drop(store_change.take_setting(setting).await?),
             }
-            let detail = value.as_deref().unwrap_or("default");
-            self.accounts.audit(actor, "setting.change", setting, detail).await;
+            notes.push(["setting.change", setting, value.as_deref().unwrap_or("default")]);
+        }
+        if !notes.is_empty() {
+            self.accounts.commit(store_change, actor, &notes).await?;
         }
         self.settings(actor).await
     }

@@ -1,7 +1,9 @@
 //! First start and set-up: the account that owns the gateway.
 
 use access::keys::random_letters;
-use store::{Account, AccountRole, KeyOwner, KeyScope, RateLimits, StoreError};
+use store::{
+    Account, AccountRole, AccountTerms, AuditedChange, KeyOwner, KeyScope, RateLimits, StoreError,
+};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -33,7 +35,7 @@ impl AccountAdmin {
         if self.store.account_count().await? > 0 {
             return Ok(None);
         }
-        let owner = match self.create_owner().await {
+        let owner = match self.create_owner(&Actor::FirstStart).await {
             Ok(owner) => owner,
             Err(AdminError::Store(StoreError::Conflict(_))) => return Ok(None),
             Err(error) => return Err(error),
@@ -65,18 +67,21 @@ impl AccountAdmin {
         let accounts = self.store.accounts().await?;
         match accounts.into_iter().find(|account| account.role == AccountRole::Owner) {
             Some(owner) => Ok(owner),
-            None => self.create_owner().await,
+            None => self.create_owner(actor).await,
         }
     }
 
     /// Creates the account that owns a new gateway. It has no password until the set-up token is
     /// used.
-    async fn create_owner(&self) -> Result<Account, AdminError> {
+    async fn create_owner(&self, actor: &Actor) -> Result<Account, AdminError> {
         let owner = self.new_account("owner".to_owned(), None, AccountRole::Owner, None);
-        self.store.add_account(&owner).await?;
         let token = random_letters(SETUP_TOKEN_CHARS)
             .map_err(|error| AdminError::Internal(error.to_string()))?;
-        self.store.put_setting(SETUP_TOKEN_SETTING, &token).await?;
+        let mut change = self.store.begin_change().await?;
+        change.add_account_with_terms(&owner, AccountTerms::default()).await?;
+        change.put_setting(SETUP_TOKEN_SETTING, &token).await?;
+        let note = ["account.create", &owner.id, owner.role.word()];
+        self.commit(change, actor, &[note]).await?;
         Ok(owner)
     }
 
@@ -93,6 +98,7 @@ impl AccountAdmin {
             let message = "This does not look like an e-mail address.";
             return Err(AdminError::invalid("email", message));
         }
+        let mut change = self.store.begin_change().await?;
         let owner = self.unclaimed_owner().await?;
         for (field, login) in [("username", claim.username), ("email", claim.email)] {
             let taken = self.store.account_by_login(login).await?;
@@ -100,32 +106,22 @@ impl AccountAdmin {
                 return Err(AdminError::invalid(field, "This is taken by another account."));
             }
         }
-        self.consume_setup_token(token).await?;
-        let account = match self.store_claim(owner, &claim).await {
+        // After a failure the change is dropped, and the token keeps working.
+        match change.take_setting(SETUP_TOKEN_SETTING).await? {
+            Some(stored) if random::constant_time_eq(&stored, token) => {}
+            Some(_) | None => return Err(AdminError::NotFound("set-up token")),
+        }
+        let account = match self.store_claim(&mut change, owner, &claim).await {
             Ok(account) => account,
-            Err(error) => {
-                // The gateway has no owner yet, so the token must keep working.
-                self.store.put_setting(SETUP_TOKEN_SETTING, token).await?;
-                let StoreError::Conflict(_) = error else { return Err(error.into()) };
+            Err(StoreError::Conflict(_)) => {
                 let message = "This username or e-mail address is taken.";
                 return Err(AdminError::invalid("username", message));
             }
+            Err(error) => return Err(error.into()),
         };
-        self.audit(&Actor::Person(account.clone()), "account.setup", &account.id, "").await;
+        let actor = Actor::Person(account.clone());
+        self.commit(change, &actor, &[["account.setup", &account.id, ""]]).await?;
         Ok(account)
-    }
-
-    /// Removes the token from the store. Only one of several concurrent requests succeeds.
-    async fn consume_setup_token(&self, token: &str) -> Result<(), AdminError> {
-        match self.store.take_setting(SETUP_TOKEN_SETTING).await? {
-            Some(stored) if random::constant_time_eq(&stored, token) => Ok(()),
-            Some(other) => {
-                // This request must not use up a token it does not have.
-                self.store.put_setting(SETUP_TOKEN_SETTING, &other).await?;
-                Err(AdminError::NotFound("set-up token"))
-            }
-            None => Err(AdminError::NotFound("set-up token")),
-        }
     }
 
     async fn unclaimed_owner(&self) -> Result<Account, AdminError> {
@@ -138,15 +134,16 @@ impl AccountAdmin {
 
     async fn store_claim(
         &self,
+        change: &mut AuditedChange,
         owner: Account,
         claim: &OwnerClaim<'_>,
     ) -> Result<Account, StoreError> {
         let stored = !claim.email.is_empty() && !claim.confirms_email;
         let (username, email) = (claim.username, stored.then_some(claim.email));
         let now = self.now();
-        let renamed = self.store.rename_account(&owner.id, username, email, now).await?;
+        let renamed = change.rename_account(&owner.id, username, email, now).await?;
         let hash = Some(claim.password.as_str());
-        if !renamed || !self.store.set_password(&owner.id, hash, now).await? {
+        if !renamed || !change.set_password(&owner.id, hash, now).await? {
             return Err(StoreError::Missing("account"));
         }
         Ok(Account { username: username.to_owned(), email: email.map(str::to_owned), ..owner })

@@ -8,7 +8,7 @@ use store::{Account, AccountRole, AccountTerms, Identity, Link, LinkPurpose, Sto
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
-use crate::one_time_link::{LINK_LIFETIMES, LinkData, link_data, link_path};
+use crate::one_time_link::{LINK_LIFETIMES, LinkData, link_data};
 use crate::password::HashedPassword;
 use crate::rights::may_grant_role;
 use crate::{names, random};
@@ -161,9 +161,8 @@ impl AccountAdmin {
             return Err(AdminError::invalid("email", message));
         }
         let data = LinkData { email: Some(email.to_owned()), ..LinkData::default() };
-        let token =
-            self.create_link(LinkPurpose::SignUp, None, &data, LINK_LIFETIMES.sign_up).await?;
-        Ok(link_path(&token))
+        let link = self.prepare_link(LinkPurpose::SignUp, None, &data, LINK_LIFETIMES.sign_up)?;
+        self.store_mailed_link(link).await
     }
 
     /// Creates an account with a link, which is used up. The account joins the team of an
@@ -174,6 +173,7 @@ impl AccountAdmin {
         username: &str,
         password: &HashedPassword,
     ) -> Result<Account, AdminError> {
+        let mut change = self.store.begin_change().await?;
         let role = self.sign_up_role(link).await?;
         if let Some(why) = names::new_username_error(username) {
             return Err(AdminError::invalid("username", why));
@@ -188,29 +188,31 @@ impl AccountAdmin {
         } else {
             AccountTerms::default()
         };
-        self.consume_link(link).await?;
         let account = self.new_account(username.to_owned(), data.email, role, Some(password));
-        match self.store.add_account_with_terms(&account, terms).await {
-            Ok(()) => {}
-            Err(StoreError::Conflict(_)) => {
-                self.restore_link(link).await?;
-                let message = "This username or the address is taken.";
-                return Err(AdminError::invalid("username", message));
-            }
-            Err(error) => {
-                self.restore_link(link).await?;
-                return Err(error.into());
-            }
-        }
         let inviter = match data.maker {
             Some(id) => self.store.account(&id).await?,
             None => None,
         };
         let inviter = Actor::Person(inviter.unwrap_or_else(|| account.clone()));
-        self.audit(&inviter, "account.create", &account.id, account.role.word()).await;
-        if let Some((team_id, word)) = data.team {
-            self.join_invited(&inviter, &team_id, &account.id, &word).await;
+        // After a failure the change is dropped, and the link keeps working.
+        self.consume_link(&mut change, link).await?;
+        match change.add_account_with_terms(&account, terms).await {
+            Ok(()) => {}
+            Err(StoreError::Conflict(_)) => {
+                let message = "This username or the address is taken.";
+                return Err(AdminError::invalid("username", message));
+            }
+            Err(error) => return Err(error.into()),
         }
+        let mut notes = vec![["account.create", &account.id, account.role.word()]];
+        let joined = match &data.team {
+            Some((team, word)) => self.join_invited(&mut change, team, &account.id, word).await?,
+            None => None,
+        };
+        if let (Some((team_id, _)), Some(detail)) = (&data.team, &joined) {
+            notes.push(["team.member", team_id, detail]);
+        }
+        self.commit(change, &inviter, &notes).await?;
         Ok(account)
     }
 
@@ -235,14 +237,13 @@ impl AccountAdmin {
         if person.email.is_some() && !person.email_verified {
             return Ok(IdentitySignUp::AddressNotVerified);
         }
-        let account = self.add_identity_account(person, role).await?;
-        let actor = Actor::Person(account.clone());
-        self.audit(&actor, "account.create", &account.id, &provider.name).await;
+        let account = self.add_identity_account(provider, person, role).await?;
         Ok(IdentitySignUp::Created(account))
     }
 
     async fn add_identity_account(
         &self,
+        provider: &IdentityProvider,
         person: &IdentityClaims,
         role: AccountRole,
     ) -> Result<Account, AdminError> {
@@ -256,8 +257,14 @@ impl AccountAdmin {
             let username = if attempt == 0 { base.clone() } else { format!("{base}-{suffix}") };
             let account = self.new_account(username, email.clone(), role, None);
             let identity = person.identity_of(&account.id, self.now());
-            match self.store.add_account_with_identity(&account, &identity, terms).await {
-                Ok(()) => return Ok(account),
+            let mut change = self.store.begin_change().await?;
+            match change.add_account_with_identity(&account, &identity, terms).await {
+                Ok(()) => {
+                    let actor = Actor::Person(account.clone());
+                    let note = ["account.create", &account.id, &provider.name];
+                    self.commit(change, &actor, &[note]).await?;
+                    return Ok(account);
+                }
                 Err(StoreError::Conflict("username or email")) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -9,6 +9,8 @@ use store::{ConfigChange, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::Admin;
+use crate::account_admin::AuditNote;
+use crate::actor::Actor;
 
 /// Configuration from the store, as this node last read it.
 pub struct StoredConfig {
@@ -118,14 +120,22 @@ impl Admin {
         });
     }
 
-    /// Applies changes and installs the result. Returns false if the store has a later revision
-    /// than `base`.
+    /// Applies changes, audits them and installs the result. Returns false if the store has a later
+    /// revision than `base`.
     pub(crate) async fn change_stored_config(
         &self,
+        actor: &Actor,
         base: &StoredEntries,
         changes: &[ConfigChange],
+        note: AuditNote<'_>,
     ) -> Result<bool, StoreError> {
-        let applied = self.store.configure(base.revision, changes).await?;
+        let mut change = self.store.begin_change().await?;
+        let applied = change.configure(base.revision, changes).await?;
+        if applied {
+            self.accounts.commit(change, actor, &[note]).await?;
+        } else {
+            drop(change);
+        }
         self.reload_stored_config().await?;
         Ok(applied)
     }

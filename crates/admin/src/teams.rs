@@ -110,6 +110,14 @@ impl TeamChange {
     }
 }
 
+/// Describes changed terms for the audit log; `None` if they are the same.
+fn changed_terms(before: &TermsView, after: &TermsView) -> Option<String> {
+    let terms = (after.terms != before.terms).then(|| after.terms.to_string());
+    let limits = (after.limits != before.limits).then(|| "limits".to_owned());
+    let changes: Vec<String> = terms.into_iter().chain(limits).collect();
+    (!changes.is_empty()).then(|| changes.join(", "))
+}
+
 impl AccountAdmin {
     /// Returns all teams, for administrators.
     pub async fn teams(&self, actor: &Actor) -> Result<Vec<TeamSummary>, AdminError> {
@@ -162,14 +170,15 @@ impl AccountAdmin {
         };
         let mut terms = blank.clone();
         change.apply(&mut team, &mut terms)?;
-        let _lock = self.store.lock_changes().await?;
-        // The team appears with its limits or not at all.
+        let mut store_change = self.store.begin_change().await?;
+        store_change.add_team_with_terms(&team, terms.terms).await?;
         if terms.limits != blank.limits {
-            self.store.set_account_limits(&team.id, terms.limits).await?;
+            store_change.set_account_limits(&team.id, terms.limits).await?;
         }
-        self.store.add_team_with_terms(&team, terms.terms).await?;
-        self.audit(actor, "team.create", &team.id, &team.name).await;
-        self.audit_team_terms(actor, &blank, &terms).await;
+        let detail = changed_terms(&blank, &terms);
+        let mut notes = vec![["team.create", &team.id, &team.name]];
+        notes.extend(detail.as_deref().map(|detail| ["team.terms", &team.id, detail]));
+        self.commit(store_change, actor, &notes).await?;
         self.load_team(&team.id).await
     }
 
@@ -182,49 +191,37 @@ impl AccountAdmin {
         change: TeamChange,
     ) -> Result<TeamView, AdminError> {
         actor.require_admin()?;
-        let _lock = self.store.lock_changes().await?;
+        let mut store_change = self.store.begin_change().await?;
         let before = self.load_team(id).await?;
         read.check(&before.stable_json())?;
         let (mut team, mut terms) = (before.team.clone(), before.terms.clone());
         change.apply(&mut team, &mut terms)?;
+        let mut notes = Vec::new();
         if team.name != before.team.name {
-            self.store.rename_account(id, &team.name, None, self.now()).await?;
-            self.audit(actor, "team.rename", id, &team.name).await;
+            store_change.rename_account(id, &team.name, None, self.now()).await?;
+            notes.push(["team.rename", id, &team.name]);
         }
-        self.store_team_terms(actor, &before.terms, &terms).await?;
-        if team.disabled != before.team.disabled {
-            self.store.set_disabled(id, team.disabled, self.now()).await?;
+        if terms.terms != before.terms.terms {
+            store_change.set_account_terms(id, terms.terms).await?;
+        }
+        if terms.limits != before.terms.limits {
+            store_change.set_account_limits(id, terms.limits).await?;
+        }
+        let detail = changed_terms(&before.terms, &terms);
+        notes.extend(detail.as_deref().map(|detail| ["team.terms", id, detail]));
+        let toggled = team.disabled != before.team.disabled;
+        if toggled {
+            store_change.set_disabled(id, team.disabled, self.now()).await?;
             let action = if team.disabled { "team.disable" } else { "team.enable" };
-            self.audit(actor, action, id, &before.team.name).await;
+            notes.push([action, id, &before.team.name]);
+        }
+        if !notes.is_empty() {
+            self.commit(store_change, actor, &notes).await?;
+        }
+        if toggled {
             self.reload_keys_of(id).await?;
         }
         self.load_team(id).await
-    }
-
-    /// Stores the terms and limits of a team that differ from the current ones.
-    async fn store_team_terms(
-        &self,
-        actor: &Actor,
-        before: &TermsView,
-        after: &TermsView,
-    ) -> Result<(), AdminError> {
-        if after.terms != before.terms {
-            self.store.set_account_terms(&after.id, after.terms).await?;
-        }
-        if after.limits != before.limits {
-            self.store.set_account_limits(&after.id, after.limits).await?;
-        }
-        self.audit_team_terms(actor, before, after).await;
-        Ok(())
-    }
-
-    async fn audit_team_terms(&self, actor: &Actor, before: &TermsView, after: &TermsView) {
-        let terms = (after.terms != before.terms).then(|| after.terms.to_string());
-        let limits = (after.limits != before.limits).then(|| "limits".to_owned());
-        let changes: Vec<String> = terms.into_iter().chain(limits).collect();
-        if !changes.is_empty() {
-            self.audit(actor, "team.terms", &after.id, &changes.join(", ")).await;
-        }
     }
 
     pub(crate) async fn load_team(&self, id: &str) -> Result<TeamView, AdminError> {

@@ -49,12 +49,14 @@ impl Admin {
         // Runs as a task of its own, so that it completes even if the caller disconnects.
         let (admin, task_actor) = (Arc::clone(self), actor.clone());
         let rekeying = self.engine.tasks.spawn(async move {
-            let done = admin.vault.rekey(&admin.store).await;
-            if let Ok(RekeyCounts { sealed, left }) = &done {
-                let detail = format!("{sealed} resealed, {left} could not be opened");
-                admin.accounts.audit(&task_actor, "vault.rekey", "vault", &detail).await;
-            }
-            done
+            let record = async |detail: &str| {
+                admin.accounts.record_event(&task_actor, ["vault.rekey", "vault", detail]).await
+            };
+            // Re-keying takes many transactions. The first line shows one that did not end.
+            record("started").await?;
+            let RekeyCounts { sealed, left } = admin.vault.rekey(&admin.store).await?;
+            record(&format!("{sealed} resealed, {left} could not be opened")).await?;
+            Ok(RekeyCounts { sealed, left })
         });
         let done = rekeying.await.map_err(|e| AdminError::Internal(e.to_string()))?;
         let RekeyCounts { sealed, left } = done.map_err(|why| match why {

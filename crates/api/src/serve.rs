@@ -206,7 +206,7 @@ async fn run_keyed(
 ///
 /// The body is read first and the key after it, from the store: a key that is revoked while its body
 /// is on the way must not act any more. The work is a task of its own, so that a caller who
-/// disconnects cannot stop a change before its line in the audit log is written.
+/// disconnects cannot stop it between the commit of a change and the update of this node's caches.
 async fn run_admin(
     incoming: ApiRequest,
     handler: fn(ApiRequest) -> HandlerFuture,

@@ -64,6 +64,11 @@ pub struct MergedConfig {
 }
 
 impl MergedConfig {
+    /// Returns a provider that serves.
+    pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
+        self.providers.iter().find(|provider| provider.name == name)
+    }
+
     /// Returns the route of a model.
     pub fn route(&self, model: &str) -> Option<&Arc<Route>> {
         self.routes.get(model)

@@ -104,6 +104,6 @@ pub(crate) async fn complete_sign_in(
     how: &str,
     next: &str,
 ) -> Result<Response, PageError> {
-    state.host.accounts().record_sign_in(account, how).await;
+    state.host.accounts().record_sign_in(account, how).await?;
     session::start_session(state, headers, account, next).await
 }

@@ -8,11 +8,12 @@
 use canon::{Micros, Money};
 use ledger::BudgetPeriod;
 
-use crate::db::{clean, on_reader, on_writer};
+use crate::audited_change::in_change;
+use crate::db::{clean, on_reader};
 use crate::keys::budget;
 use crate::rollup::DAY;
 use crate::row::row;
-use crate::{BudgetTerms, Store, StoreError};
+use crate::{AuditedChange, BudgetTerms, Store, StoreError};
 
 /// Locks the cap of a key's account. Returns no row if the account has none.
 pub(crate) const LOCK_ACCOUNT: &str = "UPDATE account_caps SET wanted = wanted \
@@ -128,18 +129,6 @@ macro_rules! set_terms {
 pub(crate) use set_terms;
 
 impl Store {
-    /// Sets the spending limits of all keys of an account together.
-    pub async fn set_account_terms(
-        &self,
-        account_id: &str,
-        terms: AccountTerms,
-    ) -> Result<(), StoreError> {
-        on_writer!(&self.db, pool => {
-            set_terms!(account_id, terms).execute(pool).await?;
-        });
-        Ok(())
-    }
-
     /// Returns the terms of every account that has any, with its id.
     pub async fn account_terms(&self) -> Result<Vec<(String, AccountTerms)>, StoreError> {
         let rows: Vec<TermsRow> =
@@ -177,5 +166,19 @@ impl Store {
             sqlx::query_scalar(SPENT).bind(clean(account_id)).bind((first * DAY).get()).fetch_one(pool).await?
         });
         Ok((first, Money::from_nanos(sum)))
+    }
+}
+
+impl AuditedChange {
+    /// Sets the spending limits of all keys of an account together.
+    pub async fn set_account_terms(
+        &mut self,
+        account_id: &str,
+        terms: AccountTerms,
+    ) -> Result<(), StoreError> {
+        in_change!(self, tx => {
+            set_terms!(account_id, terms).execute(&mut *tx).await?;
+        });
+        Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! Accounts of people and programs that own keys. Teams, which own keys as well, are in `teams.rs`.
 
-use crate::db::{clean, in_transaction, on_reader, unknown_word};
+use crate::audited_change::in_change;
+use crate::db::{clean, on_reader, unknown_word};
 use crate::row::row;
-use crate::{AccountTerms, Store, StoreError};
+use crate::{AccountTerms, AuditedChange, Store, StoreError};
 use canon::Micros;
 
 /// The rights of an account.
@@ -204,21 +205,6 @@ macro_rules! add_account {
 pub(crate) use add_account;
 
 impl Store {
-    /// Adds an account. Its username and address must differ from those of every other account.
-    pub async fn add_account(&self, account: &Account) -> Result<(), StoreError> {
-        self.add_account_with_terms(account, AccountTerms::default()).await
-    }
-
-    /// Adds an account together with its spending limits.
-    pub async fn add_account_with_terms(
-        &self,
-        account: &Account,
-        terms: AccountTerms,
-    ) -> Result<(), StoreError> {
-        in_transaction!(&self.db, tx: Kind => add_account!(account, terms, tx));
-        Ok(())
-    }
-
     /// Returns the account with that id.
     pub async fn account(&self, id: &str) -> Result<Option<Account>, StoreError> {
         let row: Option<AccountRow> = on_reader!(&self.db, pool => {
@@ -246,11 +232,24 @@ impl Store {
     pub async fn account_count(&self) -> Result<i64, StoreError> {
         Ok(on_reader!(&self.db, pool => sqlx::query_scalar(COUNT).fetch_one(pool).await?))
     }
+}
+
+impl AuditedChange {
+    /// Adds an account together with its spending limits. Its username and address must differ from
+    /// those of every other account.
+    pub async fn add_account_with_terms(
+        &mut self,
+        account: &Account,
+        terms: AccountTerms,
+    ) -> Result<(), StoreError> {
+        in_change!(self, tx => add_account!(account, terms, tx));
+        Ok(())
+    }
 
     /// Changes the username and address of an account, or the name of a team. They must differ from
     /// those of every other account. Returns false if there is no such account.
     pub async fn rename_account(
-        &self,
+        &mut self,
         id: &str,
         username: &str,
         email: Option<&str>,
@@ -258,7 +257,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let logins = logins(username, email);
         let renamed;
-        in_transaction!(&self.db, tx: Kind => {
+        in_change!(self, tx => {
             sqlx::query(DROP_LOGINS).bind(clean(id)).execute(&mut *tx).await?;
             renamed = sqlx::query(RENAME)
                 .bind(clean(id))
@@ -285,13 +284,13 @@ impl Store {
     /// Changes or removes the password of an account. Its sessions and its links to choose a
     /// password end. Returns false if there is no such account.
     pub async fn set_password(
-        &self,
+        &mut self,
         id: &str,
         hash: Option<&str>,
         at: Micros,
     ) -> Result<bool, StoreError> {
         let changed;
-        in_transaction!(&self.db, tx: Kind => {
+        in_change!(self, tx => {
             changed = sqlx::query(SET_PASSWORD)
                 .bind(clean(id))
                 .bind(hash)
@@ -309,29 +308,25 @@ impl Store {
     /// Locks an account or closes a team, or reverts that. Locking ends its sessions and links and
     /// stops its keys. Returns false if there is no such account.
     pub async fn set_disabled(
-        &self,
+        &mut self,
         id: &str,
         disabled: bool,
         at: Micros,
     ) -> Result<bool, StoreError> {
-        let changed;
-        in_transaction!(&self.db, tx: Kind => {
-            changed = set_disabled!(tx, id, disabled, at);
-        });
-        Ok(changed > 0)
+        Ok(in_change!(self, tx => set_disabled!(tx, id, disabled, at)) > 0)
     }
 
     /// Changes the role of a person, locks or unlocks them. The gateway keeps an owner that is not
     /// locked, under concurrent changes as well.
     pub async fn change_person(
-        &self,
+        &mut self,
         id: &str,
         role: Option<AccountRole>,
         disabled: Option<bool>,
         at: Micros,
     ) -> Result<PersonChange, StoreError> {
         let outcome;
-        in_transaction!(&self.db, tx: Kind => {
+        in_change!(self, tx => {
             // Changes of owners run one after the other.
             let owners: Vec<(String, bool)> =
                 sqlx::query_as(LOCK_OWNERS).fetch_all(&mut *tx).await?;

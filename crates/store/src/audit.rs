@@ -25,7 +25,18 @@ row! {
     }
 }
 
-const ADD: &str =
+/// A line to be written.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the fields are those of `AuditRecord`")]
+pub struct AuditLine<'a> {
+    pub at: Micros,
+    pub actor: &'a str,
+    pub action: &'a str,
+    pub subject: &'a str,
+    pub detail: &'a str,
+}
+
+pub(crate) const ADD: &str =
     "INSERT INTO audits (at, actor, action, subject, detail) VALUES ($1, $2, $3, $4, $5)";
 const LIST: &str = "SELECT id, at, actor, action, subject, detail FROM audits";
 
@@ -44,26 +55,27 @@ pub struct AuditFilter {
     pub before: Option<(Micros, i64)>,
 }
 
+/// Writes a line, for either driver.
+macro_rules! insert_line {
+    ($line:expr, $tx:ident) => {{
+        let line: &$crate::AuditLine<'_> = $line;
+        sqlx::query($crate::audit::ADD)
+            .bind(line.at.get())
+            .bind($crate::db::clean(line.actor))
+            .bind($crate::db::clean(line.action))
+            .bind($crate::db::clean(line.subject))
+            .bind($crate::db::clean(line.detail))
+            .execute($tx)
+            .await?;
+    }};
+}
+pub(crate) use insert_line;
+
 impl Store {
-    /// Records a change.
-    pub async fn add_audit(
-        &self,
-        at: Micros,
-        actor: &str,
-        action: &str,
-        subject: &str,
-        detail: &str,
-    ) -> Result<(), StoreError> {
-        on_writer!(&self.db, pool => {
-            sqlx::query(ADD)
-                .bind(at.get())
-                .bind(clean(actor))
-                .bind(clean(action))
-                .bind(clean(subject))
-                .bind(clean(detail))
-                .execute(pool)
-                .await?;
-        });
+    /// Records an event that changes nothing in the store, such as a check. A change commits its
+    /// own lines.
+    pub async fn add_audit(&self, line: &AuditLine<'_>) -> Result<(), StoreError> {
+        on_writer!(&self.db, pool => insert_line!(line, pool));
         Ok(())
     }
 

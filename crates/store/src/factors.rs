@@ -1,8 +1,9 @@
 //! Second factors of accounts: code generators, passkeys, recovery codes.
 
-use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
+use crate::audited_change::in_change;
+use crate::db::{clean, on_reader, on_writer, unknown_word};
 use crate::row::row;
-use crate::{SealedSecret, Store, StoreError};
+use crate::{AuditedChange, SealedSecret, Store, StoreError};
 use canon::Micros;
 
 /// The kinds of factors.
@@ -133,37 +134,6 @@ macro_rules! bound {
 }
 
 impl Store {
-    /// Adds a factor.
-    pub async fn add_factor(&self, factor: &Factor) -> Result<(), StoreError> {
-        on_writer!(&self.db, pool => {
-            bound!(factor).execute(pool).await.map_err(StoreError::naming("factor", "account"))?;
-        });
-        Ok(())
-    }
-
-    /// Replaces all factors of one kind of an account.
-    pub async fn replace_factors(
-        &self,
-        account_id: &str,
-        kind: FactorKind,
-        factors: &[Factor],
-    ) -> Result<(), StoreError> {
-        in_transaction!(&self.db, tx: Kind => {
-            sqlx::query(DROP_KIND)
-                .bind(clean(account_id))
-                .bind(kind.word())
-                .execute(&mut *tx)
-                .await?;
-            for factor in factors {
-                bound!(factor)
-                    .execute(&mut *tx)
-                    .await
-                    .map_err(StoreError::naming("factor", "account"))?;
-            }
-        });
-        Ok(())
-    }
-
     /// Returns the factor with that id.
     pub async fn factor(&self, id: &str) -> Result<Option<Factor>, StoreError> {
         let row: Option<FactorRow> = on_reader!(&self.db, pool => {
@@ -196,11 +166,44 @@ impl Store {
                 .execute(pool).await?.rows_affected()
         }) > 0)
     }
+}
+
+impl AuditedChange {
+    /// Adds a factor.
+    pub async fn add_factor(&mut self, factor: &Factor) -> Result<(), StoreError> {
+        in_change!(self, tx => {
+            bound!(factor).execute(&mut *tx).await.map_err(StoreError::naming("factor", "account"))?;
+        });
+        Ok(())
+    }
+
+    /// Replaces all factors of one kind of an account.
+    pub async fn replace_factors(
+        &mut self,
+        account_id: &str,
+        kind: FactorKind,
+        factors: &[Factor],
+    ) -> Result<(), StoreError> {
+        in_change!(self, tx => {
+            sqlx::query(DROP_KIND)
+                .bind(clean(account_id))
+                .bind(kind.word())
+                .execute(&mut *tx)
+                .await?;
+            for factor in factors {
+                bound!(factor)
+                    .execute(&mut *tx)
+                    .await
+                    .map_err(StoreError::naming("factor", "account"))?;
+            }
+        });
+        Ok(())
+    }
 
     /// Removes a factor of an account. Returns false if the account has no such factor.
-    pub async fn drop_factor(&self, account_id: &str, id: &str) -> Result<bool, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
-            sqlx::query(DROP).bind(clean(id)).bind(clean(account_id)).execute(pool).await?
+    pub async fn drop_factor(&mut self, account_id: &str, id: &str) -> Result<bool, StoreError> {
+        Ok(in_change!(self, tx => {
+            sqlx::query(DROP).bind(clean(id)).bind(clean(account_id)).execute(&mut *tx).await?
                 .rows_affected()
         }) > 0)
     }

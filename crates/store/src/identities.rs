@@ -1,9 +1,10 @@
 //! External identities of accounts (OpenID Connect), by issuer and subject and never by address.
 
 use crate::accounts::{AccountRow, account_columns, add_account};
-use crate::db::{clean, in_transaction, on_reader, on_writer};
+use crate::audited_change::in_change;
+use crate::db::{clean, on_reader};
 use crate::row::row;
-use crate::{Account, AccountTerms, Store, StoreError};
+use crate::{Account, AccountTerms, AuditedChange, Store, StoreError};
 use canon::Micros;
 
 row! {
@@ -48,31 +49,6 @@ macro_rules! bound {
 }
 
 impl Store {
-    /// Links an identity to an account. It must not be linked to another one.
-    pub async fn add_identity(&self, identity: &Identity) -> Result<(), StoreError> {
-        on_writer!(&self.db, pool => {
-            bound!(identity).execute(pool).await.map_err(StoreError::naming("identity", "account"))?;
-        });
-        Ok(())
-    }
-
-    /// Adds an account with its identity and spending limits, in one transaction.
-    pub async fn add_account_with_identity(
-        &self,
-        account: &Account,
-        identity: &Identity,
-        terms: AccountTerms,
-    ) -> Result<(), StoreError> {
-        in_transaction!(&self.db, tx: Kind => {
-            add_account!(account, terms, tx);
-            bound!(identity)
-                .execute(&mut *tx)
-                .await
-                .map_err(StoreError::naming("identity", "account"))?;
-        });
-        Ok(())
-    }
-
     /// Returns the account of an identity.
     pub async fn account_by_identity(
         &self,
@@ -91,20 +67,47 @@ impl Store {
             sqlx::query_as(OF).bind(clean(account_id)).fetch_all(pool).await?
         }))
     }
+}
+
+impl AuditedChange {
+    /// Links an identity to an account. It must not be linked to another one.
+    pub async fn add_identity(&mut self, identity: &Identity) -> Result<(), StoreError> {
+        in_change!(self, tx => {
+            bound!(identity).execute(&mut *tx).await.map_err(StoreError::naming("identity", "account"))?;
+        });
+        Ok(())
+    }
+
+    /// Adds an account with its identity and spending limits, in one transaction.
+    pub async fn add_account_with_identity(
+        &mut self,
+        account: &Account,
+        identity: &Identity,
+        terms: AccountTerms,
+    ) -> Result<(), StoreError> {
+        in_change!(self, tx => {
+            add_account!(account, terms, tx);
+            bound!(identity)
+                .execute(&mut *tx)
+                .await
+                .map_err(StoreError::naming("identity", "account"))?;
+        });
+        Ok(())
+    }
 
     /// Unlinks an identity from its account. Returns false if it was not linked to it.
     pub async fn drop_identity(
-        &self,
+        &mut self,
         account_id: &str,
         issuer: &str,
         subject: &str,
     ) -> Result<bool, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
+        Ok(in_change!(self, tx => {
             sqlx::query(DROP)
                 .bind(clean(issuer))
                 .bind(clean(subject))
                 .bind(clean(account_id))
-                .execute(pool)
+                .execute(&mut *tx)
                 .await?
                 .rows_affected()
         }) > 0)

@@ -6,9 +6,10 @@
 use canon::{Micros, Money};
 use ledger::BudgetPeriod;
 
-use crate::db::{clean, from_json, on_reader, on_writer, to_json, unknown_word};
+use crate::audited_change::in_change;
+use crate::db::{clean, from_json, on_reader, to_json, unknown_word};
 use crate::row::row;
-use crate::{BudgetTerms, RateLimits, Store, StoreError};
+use crate::{AuditedChange, BudgetTerms, RateLimits, Store, StoreError};
 
 /// The life of an admin key whose maker names none.
 const ADMIN_KEY_LIFE: Micros = Micros::from_days(30);
@@ -218,37 +219,6 @@ fn records(rows: Vec<KeyRow>) -> Result<Vec<KeyRecord>, StoreError> {
 }
 
 impl Store {
-    /// Adds a key. Its spending and last use start empty; only [`Store::post`] changes them.
-    pub async fn add_key(&self, key: &KeyRecord) -> Result<(), StoreError> {
-        on_writer!(&self.db, pool => {
-            sqlx::query(ADD)
-                .bind(clean(&key.id))
-                .bind(clean(&key.account_id))
-                .bind(clean(&key.name))
-                .bind(&key.hash)
-                .bind(key.old_hash.as_deref())
-                .bind(key.old_until.map(Micros::get))
-                .bind(key.cap.map(Money::as_nanos))
-                .bind(to_json(&key.models))
-                .bind(key.expires.map(Micros::get))
-                .bind(key.revoked.map(Micros::get))
-                .bind(key.limits.rpm.map(i64::from))
-                .bind(key.limits.tpm.map(i64::from))
-                .bind(key.limits.concurrency.map(i64::from))
-                .bind(to_json(&key.ips))
-                .bind(key.budget.map(|budget| budget.limit.as_nanos()))
-                .bind(key.budget.map(|budget| budget.period.word()))
-                .bind(key.created.get())
-                .bind(key.changed.get())
-                .bind(key.created_by.as_deref().map(clean))
-                .bind(key.scope.word())
-                .execute(pool)
-                .await
-                .map_err(StoreError::naming("key id", "account"))?;
-        });
-        Ok(())
-    }
-
     /// Returns the key with that public id.
     pub async fn key(&self, id: &str) -> Result<Option<KeyRecord>, StoreError> {
         let row: Option<KeyRow> = on_reader!(&self.db, pool => {
@@ -286,30 +256,63 @@ impl Store {
             sqlx::query_as(CHANGED_SINCE).bind(since.get()).fetch_all(pool).await?
         }))
     }
+}
+
+impl AuditedChange {
+    /// Adds a key. Its spending and last use start empty; only [`Store::post`] changes them.
+    pub async fn add_key(&mut self, key: &KeyRecord) -> Result<(), StoreError> {
+        in_change!(self, tx => {
+            sqlx::query(ADD)
+                .bind(clean(&key.id))
+                .bind(clean(&key.account_id))
+                .bind(clean(&key.name))
+                .bind(&key.hash)
+                .bind(key.old_hash.as_deref())
+                .bind(key.old_until.map(Micros::get))
+                .bind(key.cap.map(Money::as_nanos))
+                .bind(to_json(&key.models))
+                .bind(key.expires.map(Micros::get))
+                .bind(key.revoked.map(Micros::get))
+                .bind(key.limits.rpm.map(i64::from))
+                .bind(key.limits.tpm.map(i64::from))
+                .bind(key.limits.concurrency.map(i64::from))
+                .bind(to_json(&key.ips))
+                .bind(key.budget.map(|budget| budget.limit.as_nanos()))
+                .bind(key.budget.map(|budget| budget.period.word()))
+                .bind(key.created.get())
+                .bind(key.changed.get())
+                .bind(key.created_by.as_deref().map(clean))
+                .bind(key.scope.word())
+                .execute(&mut *tx)
+                .await
+                .map_err(StoreError::naming("key id", "account"))?;
+        });
+        Ok(())
+    }
 
     /// Revokes a key. Returns false if there is no such key or it is revoked already.
-    pub async fn revoke_key(&self, id: &str, at: Micros) -> Result<bool, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
-            sqlx::query(REVOKE).bind(clean(id)).bind(at.get()).execute(pool).await?.rows_affected()
+    pub async fn revoke_key(&mut self, id: &str, at: Micros) -> Result<bool, StoreError> {
+        Ok(in_change!(self, tx => {
+            sqlx::query(REVOKE).bind(clean(id)).bind(at.get()).execute(&mut *tx).await?.rows_affected()
         }) > 0)
     }
 
     /// Replaces the secret of a key. The previous secret stays valid until `old_until`. Returns
     /// false if there is no such key or it is revoked.
     pub async fn rotate_key(
-        &self,
+        &mut self,
         id: &str,
         new_hash: &[u8],
         old_until: Micros,
         at: Micros,
     ) -> Result<bool, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
+        Ok(in_change!(self, tx => {
             sqlx::query(ROTATE)
                 .bind(clean(id))
                 .bind(at.get())
                 .bind(new_hash)
                 .bind(old_until.get())
-                .execute(pool)
+                .execute(&mut *tx)
                 .await?
                 .rows_affected()
         }) > 0)
@@ -320,8 +323,8 @@ impl Store {
     ///
     /// Other fields of the record, the scope included, are ignored, so that an edit made from an old copy does not
     /// revert a revocation, a rotation or any spending.
-    pub async fn update_key(&self, key: &KeyRecord) -> Result<bool, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
+    pub async fn update_key(&mut self, key: &KeyRecord) -> Result<bool, StoreError> {
+        Ok(in_change!(self, tx => {
             sqlx::query(UPDATE)
                 .bind(clean(&key.id))
                 .bind(key.changed.get())
@@ -335,7 +338,7 @@ impl Store {
                 .bind(to_json(&key.ips))
                 .bind(key.budget.map(|budget| budget.limit.as_nanos()))
                 .bind(key.budget.map(|budget| budget.period.word()))
-                .execute(pool)
+                .execute(&mut *tx)
                 .await?
                 .rows_affected()
         }) > 0)

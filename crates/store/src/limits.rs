@@ -9,7 +9,7 @@ use sqlx::Row as _;
 
 use crate::db::{clean, on_reader};
 use crate::rollup::DAY;
-use crate::{Store, StoreError};
+use crate::{AuditedChange, Store, StoreError};
 
 /// Rate limits of a key or an account; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,17 +46,6 @@ const SPENT: &str = "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM usage \
     WHERE span = 'day' AND scope = 'key_sum' AND owner = $1 AND begun >= $2";
 
 impl Store {
-    /// Sets the rate limits of all keys of an account together.
-    pub async fn set_account_limits(
-        &self,
-        account_id: &str,
-        limits: RateLimits,
-    ) -> Result<(), StoreError> {
-        let RateLimits { rpm, tpm, concurrency } = limits;
-        let value = json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency });
-        self.put_setting(&format!("{PREFIX}{account_id}"), &value.to_string()).await
-    }
-
     /// Returns the limits of every account that ever had any, with its id.
     pub async fn account_limits(&self) -> Result<Vec<(String, RateLimits)>, StoreError> {
         let rows: Vec<(String, String)> = on_reader!(&self.db, pool => {
@@ -101,5 +90,18 @@ impl Store {
                 .await?
         });
         Ok((first, Money::from_nanos(sum)))
+    }
+}
+
+impl AuditedChange {
+    /// Sets the rate limits of all keys of an account together.
+    pub async fn set_account_limits(
+        &mut self,
+        account_id: &str,
+        limits: RateLimits,
+    ) -> Result<(), StoreError> {
+        let RateLimits { rpm, tpm, concurrency } = limits;
+        let value = json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency });
+        self.put_setting(&format!("{PREFIX}{account_id}"), &value.to_string()).await
     }
 }

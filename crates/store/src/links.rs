@@ -1,9 +1,10 @@
 //! Single-use tokens: links in mails, invitations, steps of a sign-in. Only a hash of the token is
 //! stored.
 
+use crate::audited_change::in_change;
 use crate::db::{clean, on_reader, on_writer, unknown_word};
 use crate::row::row;
-use crate::{Store, StoreError};
+use crate::{AuditedChange, Store, StoreError};
 use canon::Micros;
 
 /// The purpose of a link. A link is valid for this purpose only.
@@ -105,40 +106,10 @@ const DROP_OF: &str = "DELETE FROM links WHERE account_id = $1 AND purpose = $2"
 const SWEEP: &str = "DELETE FROM links WHERE expires <= $1";
 
 impl Store {
-    /// Adds a link.
-    pub async fn add_link(&self, link: &Link) -> Result<(), StoreError> {
-        let Link { hash, purpose, account_id, data, created, expires } = link;
-        on_writer!(&self.db, pool => {
-            sqlx::query(ADD)
-                .bind(hash)
-                .bind(purpose.word())
-                .bind(account_id.as_deref().map(clean))
-                .bind(clean(data))
-                .bind(created.get())
-                .bind(expires.get())
-                .execute(pool)
-                .await
-                .map_err(StoreError::naming("link", "account"))?;
-        });
-        Ok(())
-    }
-
     /// Returns the link with that hash, expired or not, without using it.
     pub async fn link(&self, hash: &[u8]) -> Result<Option<Link>, StoreError> {
         let row: Option<LinkRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(hash).fetch_optional(pool).await?
-        });
-        Ok(row.map(Link::try_from).transpose()?)
-    }
-
-    /// Uses a link, expired or not. Of several concurrent attempts, one gets it.
-    pub async fn take_link(
-        &self,
-        hash: &[u8],
-        purpose: LinkPurpose,
-    ) -> Result<Option<Link>, StoreError> {
-        let row: Option<LinkRow> = on_writer!(&self.db, pool => {
-            sqlx::query_as(TAKE).bind(hash).bind(purpose.word()).fetch_optional(pool).await?
         });
         Ok(row.map(Link::try_from).transpose()?)
     }
@@ -151,26 +122,58 @@ impl Store {
         Ok(rows.into_iter().map(Link::try_from).collect::<Result<_, _>>()?)
     }
 
-    /// Deletes the links of an account with that purpose.
-    pub async fn drop_links_of(
-        &self,
-        account_id: &str,
-        purpose: LinkPurpose,
-    ) -> Result<u64, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
-            sqlx::query(DROP_OF)
-                .bind(clean(account_id))
-                .bind(purpose.word())
-                .execute(pool)
-                .await?
-                .rows_affected()
-        }))
-    }
-
     /// Deletes the links that expired before `now`.
     pub async fn sweep_links(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SWEEP).bind(now.get()).execute(pool).await?.rows_affected()
+        }))
+    }
+}
+
+impl AuditedChange {
+    /// Adds a link.
+    pub async fn add_link(&mut self, link: &Link) -> Result<(), StoreError> {
+        let Link { hash, purpose, account_id, data, created, expires } = link;
+        in_change!(self, tx => {
+            sqlx::query(ADD)
+                .bind(hash)
+                .bind(purpose.word())
+                .bind(account_id.as_deref().map(clean))
+                .bind(clean(data))
+                .bind(created.get())
+                .bind(expires.get())
+                .execute(&mut *tx)
+                .await
+                .map_err(StoreError::naming("link", "account"))?;
+        });
+        Ok(())
+    }
+
+    /// Uses a link, expired or not. Of several concurrent attempts, one gets it.
+    pub async fn take_link(
+        &mut self,
+        hash: &[u8],
+        purpose: LinkPurpose,
+    ) -> Result<Option<Link>, StoreError> {
+        let row: Option<LinkRow> = in_change!(self, tx => {
+            sqlx::query_as(TAKE).bind(hash).bind(purpose.word()).fetch_optional(&mut *tx).await?
+        });
+        Ok(row.map(Link::try_from).transpose()?)
+    }
+
+    /// Deletes the links of an account with that purpose.
+    pub async fn drop_links_of(
+        &mut self,
+        account_id: &str,
+        purpose: LinkPurpose,
+    ) -> Result<u64, StoreError> {
+        Ok(in_change!(self, tx => {
+            sqlx::query(DROP_OF)
+                .bind(clean(account_id))
+                .bind(purpose.word())
+                .execute(&mut *tx)
+                .await?
+                .rows_affected()
         }))
     }
 }

@@ -1,9 +1,10 @@
 //! Sessions of the console. Only a hash of the token is stored.
 
 use crate::accounts::{AccountRow, account_columns};
+use crate::audited_change::in_change;
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
-use crate::{Account, Store, StoreError};
+use crate::{Account, AuditedChange, Store, StoreError};
 use canon::Micros;
 
 /// A session.
@@ -89,17 +90,19 @@ impl Store {
         }) > 0)
     }
 
-    /// Deletes every session of an account and returns their number.
-    pub async fn drop_sessions_of(&self, account_id: &str) -> Result<u64, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
-            sqlx::query(DROP_OF).bind(clean(account_id)).execute(pool).await?.rows_affected()
-        }))
-    }
-
     /// Deletes the sessions that expired before `now` and returns their number.
     pub async fn drop_expired_sessions(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(DROP_EXPIRED).bind(now.get()).execute(pool).await?.rows_affected()
+        }))
+    }
+}
+
+impl AuditedChange {
+    /// Deletes every session of an account and returns their number.
+    pub async fn drop_sessions_of(&mut self, account_id: &str) -> Result<u64, StoreError> {
+        Ok(in_change!(self, tx => {
+            sqlx::query(DROP_OF).bind(clean(account_id)).execute(&mut *tx).await?.rows_affected()
         }))
     }
 }

@@ -1,7 +1,8 @@
 //! Small named texts: the key pepper, one-time tokens, switches.
 
+use crate::audited_change::in_change;
 use crate::db::{clean, on_reader, on_writer};
-use crate::{Store, StoreError};
+use crate::{AuditedChange, Store, StoreError};
 
 const GET: &str = "SELECT value FROM settings WHERE name = $1";
 const PUT: &str = "INSERT INTO settings (name, value) VALUES ($1, $2) \
@@ -33,19 +34,21 @@ impl Store {
                 .await?
         }))
     }
+}
 
+impl AuditedChange {
     /// Stores a text, replacing any other with that name.
-    pub async fn put_setting(&self, name: &str, value: &str) -> Result<(), StoreError> {
-        on_writer!(&self.db, pool => {
-            sqlx::query(PUT).bind(clean(name)).bind(clean(value)).execute(pool).await?;
+    pub async fn put_setting(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
+        in_change!(self, tx => {
+            sqlx::query(PUT).bind(clean(name)).bind(clean(value)).execute(&mut *tx).await?;
         });
         Ok(())
     }
 
     /// Removes and returns a text. Of several concurrent callers, one gets it.
-    pub async fn take_setting(&self, name: &str) -> Result<Option<String>, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
-            sqlx::query_scalar(TAKE).bind(clean(name)).fetch_optional(pool).await?
+    pub async fn take_setting(&mut self, name: &str) -> Result<Option<String>, StoreError> {
+        Ok(in_change!(self, tx => {
+            sqlx::query_scalar(TAKE).bind(clean(name)).fetch_optional(&mut *tx).await?
         }))
     }
 }

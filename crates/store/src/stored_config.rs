@@ -4,10 +4,11 @@
 //! Every change increases a revision number and succeeds only with the current one, so that the
 //! configuration that was validated as a whole is stored as a whole.
 
-use crate::db::{clean, in_snapshot, in_transaction, on_reader, unknown_word};
+use crate::audited_change::in_change;
+use crate::db::{clean, in_snapshot, on_reader, unknown_word};
 use crate::row::row;
 use crate::vault::SealedSecret;
-use crate::{Store, StoreError};
+use crate::{AuditedChange, Store, StoreError};
 use canon::Micros;
 
 /// The kinds of configured objects.
@@ -178,11 +179,13 @@ impl Store {
         let credentials = credentials.into_iter().map(StoredCredential::from).collect();
         Ok(ConfigSnapshot { revision, entries, credentials })
     }
+}
 
+impl AuditedChange {
     /// Makes all changes in one transaction if the revision is still `seen`. Returns false if it is
     /// not.
-    pub async fn configure(&self, seen: i64, changes: &[ConfigChange]) -> Result<bool, StoreError> {
-        Ok(in_transaction!(&self.db, tx: Kind => {
+    pub async fn configure(&mut self, seen: i64, changes: &[ConfigChange]) -> Result<bool, StoreError> {
+        Ok(in_change!(self, tx => {
             let moved = sqlx::query(NEXT_REVISION).bind(seen).execute(&mut *tx).await?.rows_affected();
             if moved == 0 {
                 return Ok(false);

@@ -7,9 +7,10 @@
 use canon::{Micros, Money};
 
 use crate::accounts::{ADD_LOGIN, AccountRow, account_columns, folded};
-use crate::db::{clean, in_transaction, on_reader, unknown_word};
+use crate::audited_change::in_change;
+use crate::db::{clean, on_reader, unknown_word};
 use crate::row::row;
-use crate::{Account, AccountTerms, Store, StoreError};
+use crate::{Account, AccountTerms, AuditedChange, Store, StoreError};
 
 /// The rights of a member in a team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -202,41 +203,6 @@ const PUT: &str = "INSERT INTO members (team_id, account_id, role, since) \
 const DROP: &str = "DELETE FROM members WHERE team_id = $1 AND account_id = $2";
 
 impl Store {
-    /// Adds a team without spending limits.
-    pub async fn add_team(&self, team: &Team) -> Result<(), StoreError> {
-        self.add_team_with_terms(team, AccountTerms::default()).await
-    }
-
-    /// Adds a team together with its spending limits. Its name must differ from every username and
-    /// address.
-    pub async fn add_team_with_terms(
-        &self,
-        team: &Team,
-        terms: AccountTerms,
-    ) -> Result<(), StoreError> {
-        in_transaction!(&self.db, tx: Kind => {
-            sqlx::query(ADD)
-                .bind(clean(&team.id))
-                .bind(clean(&team.name))
-                .bind(team.disabled)
-                .bind(team.created.get())
-                .bind(team.changed.get())
-                .execute(&mut *tx)
-                .await
-                .map_err(StoreError::naming("team id", "team"))?;
-            sqlx::query(ADD_LOGIN)
-                .bind(folded(&team.name))
-                .bind(clean(&team.id))
-                .execute(&mut *tx)
-                .await
-                .map_err(StoreError::naming("name", "team"))?;
-            if terms != AccountTerms::default() {
-                crate::account_caps::set_terms!(&team.id, terms).execute(&mut *tx).await?;
-            }
-        });
-        Ok(())
-    }
-
     /// Returns the team with that id.
     pub async fn team(&self, id: &str) -> Result<Option<Team>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
@@ -310,11 +276,43 @@ impl Store {
             sqlx::query_as(MAKERS).bind(clean(account_id)).fetch_all(pool).await?
         }))
     }
+}
+
+impl AuditedChange {
+    /// Adds a team together with its spending limits. Its name must differ from every username and
+    /// address.
+    pub async fn add_team_with_terms(
+        &mut self,
+        team: &Team,
+        terms: AccountTerms,
+    ) -> Result<(), StoreError> {
+        in_change!(self, tx => {
+            sqlx::query(ADD)
+                .bind(clean(&team.id))
+                .bind(clean(&team.name))
+                .bind(team.disabled)
+                .bind(team.created.get())
+                .bind(team.changed.get())
+                .execute(&mut *tx)
+                .await
+                .map_err(StoreError::naming("team id", "team"))?;
+            sqlx::query(ADD_LOGIN)
+                .bind(folded(&team.name))
+                .bind(clean(&team.id))
+                .execute(&mut *tx)
+                .await
+                .map_err(StoreError::naming("name", "team"))?;
+            if terms != AccountTerms::default() {
+                crate::account_caps::set_terms!(&team.id, terms).execute(&mut *tx).await?;
+            }
+        });
+        Ok(())
+    }
 
     /// Sets the role of a person in a team, or removes them with `None`. A team keeps its last
     /// manager, under concurrent changes as well, unless an administrator acts (`by_hand`).
     pub async fn set_member(
-        &self,
+        &mut self,
         team_id: &str,
         account_id: &str,
         role: Option<TeamRole>,
@@ -322,7 +320,7 @@ impl Store {
         at: Micros,
     ) -> Result<MemberChange, StoreError> {
         let seated;
-        in_transaction!(&self.db, tx: Kind => {
+        in_change!(self, tx => {
             // Changes of one team's members run one after the other.
             let locked = sqlx::query(LOCK).bind(clean(team_id)).execute(&mut *tx).await?;
             let before: Option<String> = sqlx::query_scalar(SEAT)

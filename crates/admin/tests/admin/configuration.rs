@@ -140,6 +140,7 @@ async fn configuration_is_for_administrators() {
             "credential.delete",
             "setting.change",
             "vault.rekey",
+            "vault.rekey",
             "provider.delete",
         ];
         assert_eq!(actions, if may { expected } else { &[] }, "{name}");

@@ -3,7 +3,7 @@
 use canon::Micros;
 use http::Method;
 use serde_json::json;
-use store::{Account, AccountRole};
+use store::{Account, AccountRole, AuditLine};
 use testkit::{TestGateway, TestResponse};
 
 const PASSWORD: &str = "three harbour lights";
@@ -142,7 +142,13 @@ async fn the_audit_log_is_filtered_paged_and_exported() {
     let adam = Person::new(&gateway, "adam", AccountRole::Admin).await;
     for n in 0..120 {
         store
-            .add_audit(Micros::from_hours(n), &adam.id, "test.done", &format!("thing {n}"), "=1+1")
+            .add_audit(&AuditLine {
+                at: Micros::from_hours(n),
+                actor: &adam.id,
+                action: "test.done",
+                subject: &format!("thing {n}"),
+                detail: "=1+1",
+            })
             .await
             .unwrap();
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use canon::Micros;
-use store::{AuditFilter, AuditRecord};
+use store::{AuditFilter, AuditLine, AuditRecord};
 use tokio::task::JoinSet;
 
 use crate::on_both;
@@ -16,6 +16,7 @@ on_both!(
     a_setting_is_taken_once,
     the_latest_audits_come_first,
     changes_of_two_processes_run_one_after_the_other,
+    a_change_and_its_line_are_stored_together,
 );
 
 async fn a_setting_has_the_last_stored_value(database: Arc<TestDatabase>) {
@@ -67,13 +68,20 @@ async fn a_setting_is_taken_once(database: Arc<TestDatabase>) {
     }
 }
 
+fn line<'a>(
+    at: i64,
+    actor: &'a str,
+    action: &'a str,
+    subject: &'a str,
+    detail: &'a str,
+) -> AuditLine<'a> {
+    AuditLine { at: Micros::new(at), actor, action, subject, detail }
+}
+
 async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
     let store = database.open().await;
     for (at, subject) in [(5, "first"), (7, "second"), (7, "third"), (6, "late")] {
-        store
-            .add_audit(Micros::new(at), "someone", "key.revoke", subject, "because")
-            .await
-            .unwrap();
+        store.add_audit(&line(at, "someone", "key.revoke", subject, "because")).await.unwrap();
     }
     let subjects =
         |audits: Vec<AuditRecord>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
@@ -85,8 +93,8 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
         (at, &*actor, &*action, &*subject, &*detail),
         (Micros::new(7), "someone", "key.revoke", "third", "because")
     );
-    store.add_audit(Micros::new(9), "another", "key", "whole", "").await.unwrap();
-    store.add_audit(Micros::new(9), "another", "keys.list", "alike", "").await.unwrap();
+    store.add_audit(&line(9, "another", "key", "whole", "")).await.unwrap();
+    store.add_audit(&line(9, "another", "keys.list", "alike", "")).await.unwrap();
     let which = |actor: &str, action: &str| AuditFilter {
         actor: (!actor.is_empty()).then(|| actor.to_owned()),
         action: (!action.is_empty()).then(|| action.to_owned()),
@@ -119,12 +127,12 @@ async fn changes_of_two_processes_run_one_after_the_other(database: Arc<TestData
         let store = database.open().await;
         changes.spawn(async move {
             for _ in 0..ROUNDS {
-                let lock = store.lock_changes().await.unwrap();
+                let mut change = store.begin_change().await.unwrap();
                 let before = store.setting("count").await.unwrap();
                 let count: u32 = before.map_or(0, |text| text.parse().unwrap());
                 tokio::task::yield_now().await;
-                store.put_setting("count", &(count + 1).to_string()).await.unwrap();
-                drop(lock);
+                change.put_setting("count", &(count + 1).to_string()).await.unwrap();
+                change.commit(&[line(1, "someone", "count", "", "")]).await.unwrap();
             }
             store.close().await;
         });
@@ -133,5 +141,31 @@ async fn changes_of_two_processes_run_one_after_the_other(database: Arc<TestData
     let store = database.open().await;
     let count = store.setting("count").await.unwrap();
     assert_eq!(count.as_deref(), Some((2 * ROUNDS).to_string().as_str()));
+    store.close().await;
+}
+
+async fn a_change_and_its_line_are_stored_together(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let put = async || {
+        let mut change = store.begin_change().await.unwrap();
+        change.put_setting("name", "changed").await.unwrap();
+        change
+    };
+    let seen = async || {
+        let lines: Vec<String> =
+            store.audits(9).await.unwrap().into_iter().map(|line| line.subject).collect();
+        (store.setting("name").await.unwrap(), lines)
+    };
+    // A process that dies before the commit leaves neither of the two.
+    drop(put().await);
+    assert_eq!(seen().await, (None, vec![]));
+    // A forgotten line and a line that cannot be written undo the change.
+    put().await.commit(&[]).await.unwrap_err();
+    database.execute_raw("ALTER TABLE audits RENAME TO hidden").await;
+    put().await.commit(&[line(1, "someone", "setting.change", "name", "")]).await.unwrap_err();
+    database.execute_raw("ALTER TABLE hidden RENAME TO audits").await;
+    assert_eq!(seen().await, (None, vec![]));
+    put().await.commit(&[line(1, "someone", "setting.change", "name", "")]).await.unwrap();
+    assert_eq!(seen().await, (Some("changed".to_owned()), vec!["name".to_owned()]));
     store.close().await;
 }

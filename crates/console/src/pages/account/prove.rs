@@ -132,8 +132,8 @@ async fn finish(
     how: &str,
     next: &str,
 ) -> Result<Response, PageError> {
+    state.host.accounts().record_proof(&user.account, how).await?;
     user.record_proof(state).await?;
-    state.host.accounts().record_proof(&user.account, how).await;
     Ok(redirect_to(next))
 }
 
