@@ -9,6 +9,7 @@ use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
 use crate::rights::{TeamAction, may_change, may_in_team, not_permitted};
+use crate::time_text::rfc3339;
 use crate::version::{ReadVersion, version_of};
 
 /// Maximum number of active keys a person may create for one owner.
@@ -164,6 +165,9 @@ impl AccountAdmin {
     }
 
     /// Replaces the secret of a key. The old secret works until `old_until`.
+    ///
+    /// A key has one old secret at most. While one works that an earlier rotation promised to keep,
+    /// another rotation is refused, unless it ends all earlier secrets at once.
     pub async fn rotate_key(
         &self,
         actor: &Actor,
@@ -179,10 +183,19 @@ impl AccountAdmin {
             }
             KeyScope::Admin | KeyScope::Call => {}
         }
+        let now = self.now();
+        let promised = record.old_until.filter(|end| *end > now && old_until > now);
+        if let (Some(promised), None) = (promised, record.revoked) {
+            return Err(AdminError::Conflict(format!(
+                "the key was rotated before, and its previous value works until {}; wait for that, \
+                 or rotate with no overlap, which ends both values at once",
+                rfc3339(promised).unwrap_or_default()
+            )));
+        }
         let token = NewKeyToken::with_id(record.id.clone());
         let token = token.map_err(|e| AdminError::Internal(e.to_string()))?;
         let new = hash_token(self.keys.pepper(), &token.text);
-        if !change.rotate_key(&record.id, &new, old_until, self.now()).await? {
+        if !change.rotate_key(&record.id, &new, old_until, now).await? {
             return Err(AdminError::invalid("", "the key is revoked"));
         }
         self.commit(change, actor, &[["key.rotate", &record.id, &record.name]]).await?;

@@ -20,8 +20,8 @@ use admin::{SETUP_TOKEN_SETTING, random};
 /// disconnects.
 ///
 /// A session that ends while its form is on the way must not act any more, so guards run after the
-/// form was read. A change must not stop between the store and the audit log, so the work is a task
-/// of its own.
+/// form was read. A change must not stop between its commit and the update of this node's caches, so
+/// the work is a task of its own.
 pub(crate) async fn complete_forms(
     State(state): State<Arc<ConsoleState>>,
     request: Request,

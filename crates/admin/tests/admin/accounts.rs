@@ -26,6 +26,44 @@ fn grants(actor: &str) -> &'static [AccountRole] {
     }
 }
 
+/// Of several rotations at once, one is done. The first value works as long as was promised.
+#[tokio::test]
+async fn concurrent_rotations_keep_the_promised_overlap() {
+    let fixture = Fixture::new().await;
+    let admin = &fixture.admin;
+    let owner = admin.store.owner("member").await.unwrap().unwrap();
+    let made = admin.create_key(&Actor::Operator, &owner, call_key()).await.unwrap().record;
+    let (now, hour) = (fixture.admin.now(), Micros::from_hours(1));
+    let rotate = || admin.rotate_key(&Actor::Operator, &made.id, now + hour);
+    let (one, two, three) = tokio::join!(rotate(), rotate(), rotate());
+    let mut outcomes = [&one, &two, &three].map(outcome);
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, ["conflict", "conflict", "done"]);
+    let stored = admin.store.key(&made.id).await.unwrap().unwrap();
+    assert_eq!((stored.old_hash, stored.old_until), (Some(made.hash), Some(now + hour)));
+    fixture.clock.pass(hour);
+    assert_eq!(outcome(&rotate().await), "done", "the overlap is over");
+    // Without an overlap, both values end.
+    let now = fixture.admin.now();
+    admin.rotate_key(&Actor::Operator, &made.id, now + hour).await.unwrap();
+    admin.rotate_key(&Actor::Operator, &made.id, now).await.unwrap();
+    assert_eq!(admin.store.key(&made.id).await.unwrap().unwrap().old_until, Some(now));
+}
+
+/// A key for calls without limits.
+fn call_key() -> KeyDraft {
+    KeyDraft {
+        scope: KeyScope::Call,
+        name: "k".to_owned(),
+        cap: None,
+        models: Vec::new(),
+        expires: None,
+        limits: RateLimits::default(),
+        ips: Vec::new(),
+        budget: None,
+    }
+}
+
 fn expected(may: bool) -> &'static str {
     if may { "done" } else { "forbidden" }
 }
@@ -185,17 +223,7 @@ async fn keys_of_a_locked_account_stop_at_once_and_work_again_later() {
     let fixture = Fixture::new().await;
     let (admin, operator) = (&fixture.admin, Actor::Operator);
     let owner = KeyOwner::Person(admin.user(&operator, "member").await.unwrap());
-    let draft = KeyDraft {
-        scope: KeyScope::Call,
-        name: "k".to_owned(),
-        cap: None,
-        models: Vec::new(),
-        expires: None,
-        limits: RateLimits::default(),
-        ips: Vec::new(),
-        budget: None,
-    };
-    let key = admin.create_key(&operator, &owner, draft).await.unwrap().record;
+    let key = admin.create_key(&operator, &owner, call_key()).await.unwrap().record;
     let works = async || {
         let found = admin.keys.by_id(&key.id).await;
         found.is_ok_and(|key| key.is_live(admin.now()))

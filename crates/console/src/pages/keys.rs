@@ -247,21 +247,24 @@ pub(crate) async fn rotate_form(
     if let Some(redirect) = check_may_change(&state, &user, &key, "rotate").await? {
         return Ok(redirect);
     }
+    let overlaps = key.old_until.is_some_and(|until| until > state.now());
+    let choices = OVERLAP_CHOICES.iter().filter(|(_, _, overlap)| !overlaps || *overlap == Micros::ZERO);
     let body = html! {
         section.card {
             p.crumbs { a href=(home) { "Console" } " / Keys" }
             h1 { "Rotate this key?" }
             p { strong { bdi { (key.name) } } " gets a new value. What it may do and what it has "
                 "spent stay as they are." }
-            @if key.old_until.is_some_and(|until| until > state.now()) {
-                p.objection { "It was rotated not long ago: the value before that one ends now." }
+            @if overlaps {
+                p.objection { "It was rotated not long ago, and the value before still works. "
+                    "Another rotation ends both values at once." }
             }
             form method="post"
                 action={ "/console/keys/" (urls::escape_value(&key.id)) "/rotate" } {
                 div.field {
                     label for="overlap" { "The old value works on" }
                     select #overlap name="overlap" {
-                        @for (word, label, _) in OVERLAP_CHOICES { option value=(word) { (label) } }
+                        @for (word, label, _) in choices { option value=(word) { (label) } }
                     }
                 }
                 div.actions {

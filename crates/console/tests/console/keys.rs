@@ -327,6 +327,15 @@ async fn rotated_key_keeps_its_old_value_for_the_overlap() {
     assert_eq!(key.old_hash, Some(vec![7; 32]));
     assert_eq!(key.old_until, Some(START + DAY));
     assert_eq!(gateway.host.known("abc").await.unwrap().hash, key.hash);
+    // The promised overlap holds, unless the person ends both values.
+    let refused = post("hour").await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    refused.assert_contains("its previous value works until");
+    let form = gateway.get("/console/keys/abc/rotate").cookie(&cookie).send().await;
+    form.assert_contains("not at all");
+    form.assert_lacks("for a day");
+    assert_eq!(gateway.store.key("abc").await.unwrap().unwrap(), key);
+    post("none").await.assert_contains("sk-pt-abc-");
     gateway.store.revoke_key("abc", START).await.unwrap();
     post("day").await.assert_redirect("/console");
 }
