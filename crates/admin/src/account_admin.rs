@@ -73,6 +73,13 @@ impl AccountAdmin {
         actor: &'a Actor,
         [action, subject, detail]: AuditNote<'a>,
     ) -> AuditLine<'a> {
-        AuditLine { at: self.now(), actor: actor.audit_name(), action, subject, detail }
+        AuditLine {
+            at: self.now(),
+            actor: actor.audit_name(),
+            key_id: actor.key().map(|key| key.id.as_str()),
+            action,
+            subject,
+            detail,
+        }
     }
 }

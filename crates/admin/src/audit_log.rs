@@ -27,6 +27,8 @@ pub struct AuditEntry {
     pub subject: String,
     /// Further details.
     pub detail: String,
+    /// The key that the account used; `None` for people and commands.
+    pub key_id: Option<String>,
 }
 
 /// Some changes, newest first.
@@ -96,12 +98,9 @@ impl Admin {
         let full = u32::try_from(records.len()) == Ok(limit);
         let last = records.last().filter(|_| full);
         let next = last.map(|last| AuditCursor { at: last.at, id: last.id });
-        let entry = |AuditRecord { id: _, at, actor, action, subject, detail }| AuditEntry {
-            at,
-            actor,
-            action,
-            subject,
-            detail,
+        let entry = |record| {
+            let AuditRecord { id: _, at, actor, key_id, action, subject, detail } = record;
+            AuditEntry { at, actor, action, subject, detail, key_id }
         };
         Ok(AuditPage { entries: records.into_iter().map(entry).collect(), next })
     }

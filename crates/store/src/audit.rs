@@ -16,6 +16,8 @@ row! {
         pub at: Micros,
         /// The account id or command that made it.
         pub actor: String,
+        /// The key that the account used; `None` for people and commands.
+        pub key_id: Option<String>,
         /// The action, for example `key.revoke`.
         pub action: String,
         /// Id of the changed object.
@@ -31,14 +33,16 @@ row! {
 pub struct AuditLine<'a> {
     pub at: Micros,
     pub actor: &'a str,
+    pub key_id: Option<&'a str>,
     pub action: &'a str,
     pub subject: &'a str,
     pub detail: &'a str,
 }
 
 pub(crate) const ADD: &str =
-    "INSERT INTO audits (at, actor, action, subject, detail) VALUES ($1, $2, $3, $4, $5)";
-const LIST: &str = "SELECT id, at, actor, action, subject, detail FROM audits";
+    "INSERT INTO audits (at, actor, key_id, action, subject, detail) \
+    VALUES ($1, $2, $3, $4, $5, $6)";
+const LIST: &str = "SELECT id, at, actor, key_id, action, subject, detail FROM audits";
 
 /// Conditions on changes; `None` is no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +66,7 @@ macro_rules! insert_line {
         sqlx::query($crate::audit::ADD)
             .bind(line.at.get())
             .bind($crate::db::clean(line.actor))
+            .bind(line.key_id.map($crate::db::clean))
             .bind($crate::db::clean(line.action))
             .bind($crate::db::clean(line.subject))
             .bind($crate::db::clean(line.detail))

@@ -130,6 +130,8 @@ async fn configuration_is_for_administrators() {
         let mut written = admin.store.audits(u32::try_from(lines).unwrap()).await.unwrap();
         written.reverse();
         assert!(written.iter().all(|line| line.actor == actor.audit_name()), "{name}");
+        let key = actor.key().map(|key| key.id.as_str());
+        assert!(written.iter().all(|line| line.key_id.as_deref() == key), "{name}");
         let actions: Vec<&str> = written.iter().map(|line| line.action.as_str()).collect();
         let expected: &[&str] = &[
             "provider.create",

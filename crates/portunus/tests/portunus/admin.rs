@@ -121,6 +121,8 @@ async fn a_key_is_made_changed_rotated_and_revoked() {
     let audit = ask(&gateway, Method::GET, "/audit", Value::Null, &admin).await.json();
     let actions: Vec<_> = audit["data"].as_array().unwrap().iter().map(|a| &a["action"]).collect();
     assert_eq!(actions, ["key.revoke", "key.rotate", "key.change", "key.create"]);
+    let acting = json!(admin.split('-').nth(2).unwrap());
+    assert!(audit["data"].as_array().unwrap().iter().all(|line| line["key_id"] == acting));
     assert!(!audit.to_string().contains(text), "no secret in the log");
 }
 

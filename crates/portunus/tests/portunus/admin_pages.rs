@@ -145,6 +145,7 @@ async fn the_audit_log_is_filtered_paged_and_exported() {
             .add_audit(&AuditLine {
                 at: Micros::from_hours(n),
                 actor: &adam.id,
+                key_id: (n == 119).then_some("abc"),
                 action: "test.done",
                 subject: &format!("thing {n}"),
                 detail: "=1+1",
@@ -154,6 +155,7 @@ async fn the_audit_log_is_filtered_paged_and_exported() {
     }
     let first = adam.sees("/console/audit?action=test&actor=id-of-adam").await;
     assert!(first.contains("thing 119") && !first.contains("thing 69<"), "{first}");
+    assert_eq!(first.matches(" with key <code>abc</code>").count(), 1, "{first}");
     let next = first.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap();
     let second = adam.sees(&next.replace("&amp;", "&")).await;
     assert!(second.contains("thing 69<") && !second.contains("thing 119"), "{second}");
@@ -165,7 +167,7 @@ async fn the_audit_log_is_filtered_paged_and_exported() {
     assert_eq!(adam.looks("/console/audit?from=yesterday").await.status, 400);
     let csv = adam.sees("/console/audit.csv?action=test.done").await;
     assert_eq!(csv.lines().count(), 121);
-    let line = "1970-01-05T23:00:00Z,adam,id-of-adam,test.done,thing 119,thing 119,\"'=1+1\"";
+    let line = "1970-01-05T23:00:00Z,adam,id-of-adam,test.done,thing 119,thing 119,\"'=1+1\",abc";
     assert_eq!(csv.lines().nth(1).unwrap(), line);
     let wrong = gateway.get("/api/admin/audit?before=x").send().await;
     assert_eq!((wrong.status.as_u16(), wrong.json()["field"].as_str()), (400, Some("before")));

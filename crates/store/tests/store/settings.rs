@@ -75,7 +75,7 @@ fn line<'a>(
     subject: &'a str,
     detail: &'a str,
 ) -> AuditLine<'a> {
-    AuditLine { at: Micros::new(at), actor, action, subject, detail }
+    AuditLine { at: Micros::new(at), actor, key_id: None, action, subject, detail }
 }
 
 async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
@@ -87,11 +87,11 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
         |audits: Vec<AuditRecord>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
     assert_eq!(subjects(store.audits(10).await.unwrap()), ["third", "second", "late", "first"]);
     assert_eq!(subjects(store.audits(2).await.unwrap()), ["third", "second"]);
-    let AuditRecord { id: _, at, actor, action, subject, detail } =
+    let AuditRecord { id: _, at, actor, key_id, action, subject, detail } =
         store.audits(1).await.unwrap().remove(0);
     assert_eq!(
-        (at, &*actor, &*action, &*subject, &*detail),
-        (Micros::new(7), "someone", "key.revoke", "third", "because")
+        (at, &*actor, key_id, &*action, &*subject, &*detail),
+        (Micros::new(7), "someone", None, "key.revoke", "third", "because")
     );
     store.add_audit(&line(9, "another", "key", "whole", "")).await.unwrap();
     store.add_audit(&line(9, "another", "keys.list", "alike", "")).await.unwrap();
@@ -116,6 +116,9 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
         (last.subject.as_str(), of(before).await),
         ("second", vec!["late".to_owned(), "first".to_owned()])
     );
+    let by_key = AuditLine { key_id: Some("abc"), ..line(99, "someone", "x", "", "") };
+    store.add_audit(&by_key).await.unwrap();
+    assert_eq!(store.audits(1).await.unwrap().remove(0).key_id.as_deref(), Some("abc"));
     store.close().await;
 }
 

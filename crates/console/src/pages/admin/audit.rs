@@ -206,10 +206,13 @@ fn table(
                 } }
                 tbody {
                     @for change in changes {
-                        @let AuditEntry { at, actor, action, subject, detail } = change;
+                        @let AuditEntry { at, actor, action, subject, detail, key_id } = change;
                         tr {
                             td data-label="When" { (display::relative_time(*at, now)) }
-                            td data-label="Who" { bdi title=(actor) { (display_name(names, actor)) } }
+                            td data-label="Who" {
+                                bdi title=(actor) { (display_name(names, actor)) }
+                                @if let Some(key) = key_id { " with key " code { (key) } }
+                            }
                             td data-label="What" { a.id href=(only(action)) { (action) } }
                             td data-label="To what" {
                                 bdi.wrap title=(subject) { (display_name(names, subject)) }
@@ -227,6 +230,10 @@ fn table(
 fn export_time(at: Micros) -> String {
     jiff::Timestamp::from_microsecond(at.get()).map(|at| at.to_string()).unwrap_or_default()
 }
+
+/// Columns of the export.
+const CSV_COLUMNS: [&str; 8] =
+    ["at", "actor", "actor_id", "action", "subject", "subject_id", "detail", "key_id"];
 
 /// Position of an export.
 enum AuditPosition {
@@ -276,8 +283,7 @@ impl AuditExport {
         let before = match self.position {
             AuditPosition::Header => {
                 self.position = AuditPosition::Page(None);
-                let head = ["at", "actor", "actor_id", "action", "subject", "subject_id", "detail"];
-                return Ok(Some(Bytes::from(csv_line(head))));
+                return Ok(Some(Bytes::from(csv_line(CSV_COLUMNS))));
             }
             AuditPosition::Page(before) => before,
             AuditPosition::End => return Ok(None),
@@ -297,7 +303,7 @@ impl AuditExport {
             next => AuditPosition::Page(next),
         };
         let lines = page.entries.iter().map(|change| {
-            let AuditEntry { at, actor, action, subject, detail } = change;
+            let AuditEntry { at, actor, action, subject, detail, key_id } = change;
             csv_line([
                 &export_time(*at),
                 display_name(&self.names, actor),
@@ -306,6 +312,7 @@ impl AuditExport {
                 display_name(&self.names, subject),
                 subject,
                 detail,
+                key_id.as_deref().unwrap_or_default(),
             ])
         });
         Ok(Some(Bytes::from(lines.collect::<String>())))
