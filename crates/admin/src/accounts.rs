@@ -2,7 +2,7 @@
 //! sessions.
 
 use serde_json::{Value, json};
-use store::{Account, AccountRole, AccountTerms, AuditedChange, LinkPurpose, PersonChange};
+use store::{Account, AccountRole, AccountTerms, AuditedChange, KeyRecord, LinkPurpose, PersonChange};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -148,11 +148,12 @@ impl AccountAdmin {
     /// Creates a link with which an account chooses a new password, and returns its path.
     pub async fn issue_password_link(&self, actor: &Actor, id: &str) -> Result<String, AdminError> {
         let account = self.user_for_change(actor, id).await?;
-        // A key that signed in as its own account would outlive its end.
-        if actor.key().is_some_and(|key| key.account_id == account.id) {
+        // A key that signed in as its own account or as an owner would outlive its end.
+        let own = |key: &KeyRecord| key.account_id == account.id;
+        if actor.key().is_some_and(|key| own(key) || account.role == AccountRole::Owner) {
             return Err(AdminError::forbidden(
-                "a key cannot issue a password link for its own account; use the console or \
-                 `portunus users reset`",
+                "a key cannot issue a password link for its own account or for an owner; use the \
+                 console or `portunus users reset`",
             ));
         }
         if account.disabled {

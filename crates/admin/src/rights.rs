@@ -15,9 +15,15 @@ pub(crate) fn require_may_administrate(actor: &Actor, other: &Account) -> Result
     }
 }
 
-/// Refuses a role the actor may not give to others.
+/// Refuses a role the actor may not give to others. A key ends, and the owners it could make would
+/// outlive it.
 pub(crate) fn require_may_grant(actor: &Actor, given: AccountRole) -> Result<(), AdminError> {
     actor.require_admin()?;
+    if actor.key().is_some() && given == AccountRole::Owner {
+        return Err(AdminError::forbidden(
+            "a key cannot make owners; use the console or `portunus users`",
+        ));
+    }
     match actor.account() {
         Some(own) if !may_grant_role(own.role, given) => {
             Err(AdminError::forbidden("you may not grant this role"))

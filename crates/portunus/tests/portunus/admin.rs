@@ -360,10 +360,10 @@ async fn a_key_that_is_revoked_while_its_body_arrives_does_nothing() {
     let (_, admin_key) = key_with(&gateway, "late", AccountRole::Owner).await;
     let call = json!({ "model": "demo-chat", "max_tokens": 9,
                        "messages": [{ "role": "user", "content": "Hello." }] });
-    let new_owner = json!({ "name": "intruder", "role": "owner" });
+    let new_admin = json!({ "name": "intruder", "role": "admin" });
     let call_key = gateway.key.clone();
     for (path, key, body) in [
-        ("/api/admin/users", &admin_key, new_owner.to_string()),
+        ("/api/admin/users", &admin_key, new_admin.to_string()),
         ("/v1/chat/completions", &call_key, call.to_string()),
     ] {
         let (begin, rest) = body.split_at(body.len() / 2);
