@@ -41,7 +41,7 @@ pub(super) async fn metrics(incoming: ApiRequest) -> Result<Response, ApiError> 
     match account.map(|account| account.role) {
         Some(AccountRole::Owner | AccountRole::Admin) => Ok(metrics_text(&incoming.state)),
         Some(AccountRole::Member | AccountRole::Viewer) | None => {
-            Err(ApiError::new(ErrorKind::Forbidden, "metrics are for administrators"))
+            Err(crate::admin::permission_denied("metrics are for administrators"))
         }
     }
 }

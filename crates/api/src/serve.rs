@@ -156,7 +156,7 @@ fn check_scope(key: &ApiKey, route: KeyedHandler) -> Result<(), ApiError> {
              `portunus keys create`"
         }
     };
-    Err(ApiError::new(ErrorKind::Forbidden, message))
+    Err(crate::admin::permission_denied(message))
 }
 
 /// Runs the handler of a request with a valid key, after the address, scope and rate limit checks.

@@ -45,6 +45,7 @@ use http::header::{ETAG, HeaderValue, IF_MATCH};
 use http::{Request, StatusCode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use store::{Account, AccountRole, StoreError};
 
 use crate::request::ApiRequest;
@@ -61,15 +62,16 @@ async fn require_admin(state: &ApiState, key: &ApiKey) -> Result<Account, ApiErr
         Some(account) if !account.disabled => match account.role {
             AccountRole::Owner | AccountRole::Admin => Ok(account),
             AccountRole::Member | AccountRole::Viewer => {
-                Err(forbidden("administration is for administrators"))
+                Err(permission_denied("administration is for administrators"))
             }
         },
-        Some(_) | None => Err(forbidden("administration is for administrators")),
+        Some(_) | None => Err(permission_denied("administration is for administrators")),
     }
 }
 
-fn forbidden(message: &'static str) -> ApiError {
-    ApiError::new(ErrorKind::Forbidden, message)
+/// Error for a missing right. Without a code of its own the refusal would be that of a model.
+pub(crate) fn permission_denied(message: impl Into<Cow<'static, str>>) -> ApiError {
+    ApiError::new(ErrorKind::Forbidden, message).with_code("permission_denied")
 }
 
 /// Error for a wrong field. The message repeats the field, because these answers have no separate
@@ -165,7 +167,7 @@ async fn actor(state: &ApiState, key: &ApiKey) -> Result<Actor, ApiError> {
 /// Error of administration as the API reports it.
 fn admin_error(error: AdminError) -> ApiError {
     match error {
-        AdminError::Forbidden(message) => ApiError::new(ErrorKind::Forbidden, message),
+        AdminError::Forbidden(message) => permission_denied(message),
         AdminError::Invalid { field, message } if field.is_empty() => {
             ApiError::invalid("", message)
         }
@@ -175,7 +177,7 @@ fn admin_error(error: AdminError) -> ApiError {
             ApiError::new(ErrorKind::PreconditionFailed, error.to_string())
         }
         AdminError::Conflict(message) => {
-            ApiError::new(ErrorKind::Conflict, message).without_retry()
+            ApiError::new(ErrorKind::Conflict, message).with_code("conflict").without_retry()
         }
         AdminError::Store(error) => store_error(error),
         AdminError::Internal(note) => ApiError::internal(note),

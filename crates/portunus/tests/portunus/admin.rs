@@ -47,6 +47,7 @@ async fn administration_is_for_administrators_and_nobody_reaches_above_themselve
             let got = ask(&gateway, method.clone(), &rest, json!({}), key).await;
             assert_eq!(got.status, 403, "{method} {path}: {}", got.text());
             assert_eq!(got.json()["success"], false);
+            assert_eq!(got.json()["code"], "permission_denied");
         }
     }
     let accounts = gateway.app.store.accounts().await.unwrap();

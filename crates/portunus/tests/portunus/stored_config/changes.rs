@@ -154,6 +154,7 @@ async fn a_provider_in_use_is_removed_by_force_alone_and_a_model_keeps_its_other
     assert_eq!(get(&gateway, "/models/vendor/both:1").await["id"], "vendor/both:1");
     let refused = admin(&gateway, Method::DELETE, "/providers/house", Value::Null).await;
     assert_eq!(refused.status, 409, "{}", refused.text());
+    assert_eq!(refused.json()["code"], "conflict");
     assert!(refused.text().contains("serves m;"), "only what it alone serves: {}", refused.text());
     let gone = admin(&gateway, Method::DELETE, "/providers/house?force=true", Value::Null).await;
     assert_eq!(gone.json()["models_left_alone"], json!(["m"]), "{}", gone.text());
