@@ -2,7 +2,9 @@
 //! sessions.
 
 use serde_json::{Value, json};
-use store::{Account, AccountRole, AccountTerms, AuditedChange, KeyRecord, LinkPurpose, PersonChange};
+use store::{
+    Account, AccountRole, AccountTerms, AuditedChange, KeyRecord, LinkPurpose, PersonChange,
+};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -173,7 +175,8 @@ impl AccountAdmin {
         account: &Account,
     ) -> Result<String, AdminError> {
         let (id, data) = (Some(account.id.as_str()), LinkData::default());
-        let (link, token) = self.prepare_link(LinkPurpose::Reset, id, &data, LINK_LIFETIMES.reset)?;
+        let (link, token) =
+            self.prepare_link(LinkPurpose::Reset, id, &data, LINK_LIFETIMES.reset)?;
         change.add_link(&link).await?;
         Ok(link_path(&token))
     }

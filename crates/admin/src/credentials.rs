@@ -11,6 +11,7 @@ use crate::Admin;
 use crate::actor::Actor;
 use crate::config_edit::{ConfigEdit, field_error};
 use crate::error::AdminError;
+use crate::names;
 use crate::provider_view::{ProviderView, require_changeable};
 use crate::time_text::serialize_time;
 use crate::version::ReadVersion;
@@ -62,9 +63,10 @@ pub struct DeletedCredential {
 impl CredentialDraft {
     fn check_name(&self) -> Result<&str, AdminError> {
         let name = self.name.trim();
-        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(AdminError::invalid("name", "must have 1 to 200 bytes on one line"));
         }
+        names::require_visible("name", name)?;
         Ok(name)
     }
 

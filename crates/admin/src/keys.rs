@@ -8,6 +8,7 @@ use store::{AccountRole, BudgetTerms, KeyOwner, KeyRecord, KeyScope, RateLimits}
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
+use crate::names;
 use crate::rights::{TeamAction, may_change, may_in_team, not_permitted};
 use crate::time_text::rfc3339;
 use crate::version::{ReadVersion, version_of};
@@ -290,6 +291,7 @@ fn validate(record: &KeyRecord) -> Result<(), AdminError> {
     if record.name.trim().is_empty() || record.name.len() > MAX_NAME_BYTES {
         return Err(AdminError::invalid("name", "must have 1 to 200 bytes"));
     }
+    names::require_visible("name", &record.name)?;
     if record.cap.is_some_and(Money::is_negative) {
         return Err(AdminError::invalid("cap_usd", "must not be below zero"));
     }

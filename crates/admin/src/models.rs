@@ -10,6 +10,7 @@ use crate::Admin;
 use crate::actor::Actor;
 use crate::config_edit::{ConfigEdit, field_error};
 use crate::error::AdminError;
+use crate::names;
 use crate::provider_view::EntrySource;
 use crate::version::{ReadVersion, version_of};
 
@@ -215,9 +216,10 @@ impl Admin {
 
 fn check_id(id: &str, config: &Config, stored: &StoredEntries) -> Result<(), AdminError> {
     let dots = |piece: &str| piece.chars().all(|c| c == '.');
-    if id.len() > 256 || id.chars().any(|c| c.is_control() || c.is_whitespace()) {
+    if id.len() > 256 || id.chars().any(char::is_whitespace) {
         return Err(AdminError::invalid("id", "must have 1 to 256 bytes, without spaces"));
     }
+    names::require_visible("id", id)?;
     if id.split('/').any(dots) {
         return Err(AdminError::invalid(
             "id",

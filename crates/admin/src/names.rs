@@ -2,6 +2,8 @@
 
 use store::Store;
 
+use crate::error::AdminError;
+
 /// Returns the rule a username breaks, if any.
 pub fn username_error(name: &str) -> Option<&'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -86,12 +88,31 @@ pub fn is_email_address(text: &str) -> bool {
         && labels.iter().all(label)
 }
 
-/// Returns true if the text contains control characters or characters that change the writing
-/// direction, which could disguise it (<https://trojansource.codes/>).
+/// Refuses a name with characters that cannot be seen. All names that people give to objects keep
+/// this rule.
+pub(crate) fn require_visible(field: &'static str, name: &str) -> Result<(), AdminError> {
+    if has_hidden_characters(name) {
+        let message = "must not have control characters or others that cannot be seen";
+        return Err(AdminError::invalid(field, message));
+    }
+    Ok(())
+}
+
+/// Returns true if the text contains control characters, characters without a picture, or
+/// characters that change the writing direction, which could disguise it
+/// (<https://trojansource.codes/>, and `Default_Ignorable_Code_Point` of
+/// <https://www.unicode.org/reports/tr44/>). Variation selectors are permitted, because emoji have
+/// them.
 pub fn has_hidden_characters(text: &str) -> bool {
     text.chars().any(|c| {
         c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+            || matches!(
+                c,
+                '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+                    | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                    | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+                    | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+            )
     })
 }
 
@@ -113,6 +134,30 @@ mod tests {
         }
         for good in ["owner", "Anna.B-2_x", "42"] {
             assert_eq!(username_error(good), None, "{good}");
+        }
+    }
+
+    #[test]
+    fn hidden_characters_are_found() {
+        for bad in [
+            "a\0b",
+            "\u{0}",
+            "a\nb",
+            "\u{7f}",
+            "a\u{202e}b",
+            "\u{200b}",
+            "\u{ad}",
+            "\u{2060}",
+            "\u{3164}",
+            "\u{e0041}",
+            "\u{feff}",
+            "\u{2800}",
+        ] {
+            assert!(has_hidden_characters(bad), "{bad:?}");
+        }
+        for good in ["", "shop 2", "Équipe", "研究", "anchor \u{2693}\u{fe0f}", "नमस्ते"]
+        {
+            assert!(!has_hidden_characters(good), "{good}");
         }
     }
 

@@ -6,6 +6,7 @@ use crate::Admin;
 use crate::actor::Actor;
 use crate::amount::parse_amount;
 use crate::error::AdminError;
+use crate::names;
 use crate::version::{ReadVersion, version_of};
 
 const SIGNUP: &str = "signup";
@@ -107,10 +108,10 @@ fn validate_setting(setting: &'static str, text: String) -> Result<String, Admin
         SIGNUP_CAP => return Ok(parse_amount(setting, &text)?.to_string()),
         _ => {
             let long = text.chars().count();
-            let plain = !text.chars().any(char::is_control) && text.trim() == text;
-            if !plain || !(1..=40).contains(&long) {
+            if text.trim() != text || !(1..=40).contains(&long) {
                 return Err(AdminError::invalid(setting, "write 1 to 40 characters on one line"));
             }
+            names::require_visible(setting, &text)?;
         }
     }
     Ok(text)

@@ -39,8 +39,7 @@ pub struct AuditLine<'a> {
     pub detail: &'a str,
 }
 
-pub(crate) const ADD: &str =
-    "INSERT INTO audits (at, actor, key_id, action, subject, detail) \
+pub(crate) const ADD: &str = "INSERT INTO audits (at, actor, key_id, action, subject, detail) \
     VALUES ($1, $2, $3, $4, $5, $6)";
 const LIST: &str = "SELECT id, at, actor, key_id, action, subject, detail FROM audits";
 

@@ -184,7 +184,11 @@ impl Store {
 impl AuditedChange {
     /// Makes all changes in one transaction if the revision is still `seen`. Returns false if it is
     /// not.
-    pub async fn configure(&mut self, seen: i64, changes: &[ConfigChange]) -> Result<bool, StoreError> {
+    pub async fn configure(
+        &mut self,
+        seen: i64,
+        changes: &[ConfigChange],
+    ) -> Result<bool, StoreError> {
         Ok(in_change!(self, tx => {
             let moved = sqlx::query(NEXT_REVISION).bind(seen).execute(&mut *tx).await?.rows_affected();
             if moved == 0 {

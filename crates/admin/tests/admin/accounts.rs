@@ -1,7 +1,8 @@
 //! Rights over accounts: every actor on every account.
 
 use admin::{
-    AccountChange, AccountDraft, Actor, InviteDraft, KeyDraft, ReadVersion, user_json, version_of,
+    AccountChange, AccountDraft, Actor, AdminError, InviteDraft, KeyDraft, ReadVersion, user_json,
+    version_of,
 };
 use canon::Micros;
 use store::{AccountRole, AccountTerms, KeyOwner, KeyScope, RateLimits};
@@ -90,8 +91,8 @@ async fn every_change_of_an_account_needs_the_right_over_it() {
             assert_eq!(outcome(&set), expected(may), "terms: {cell}");
             admin.store.set_account_limits(target, RateLimits::default()).await.unwrap();
             let link = admin.issue_password_link(&actor, target).await;
-            let may_link = may
-                && actor.key().is_none_or(|key| key.account_id != target && target != "owner");
+            let may_link =
+                may && actor.key().is_none_or(|key| key.account_id != target && target != "owner");
             assert_eq!(outcome(&link), expected(may_link), "link: {cell}");
             let lines = usize::from(may) + usize::from(may_link);
             assert_eq!(fixture.audit_count().await - before, lines, "audit: {cell}");
@@ -218,6 +219,13 @@ async fn values_are_checked_for_every_surface() {
             .unwrap();
         let draft = InviteDraft { email: Some(email.to_owned()), role, team: None };
         assert_eq!(outcome(&admin.invite(&operator, draft).await), "invalid", "{email}");
+    }
+    let owner = KeyOwner::Person(admin.user(&operator, "member").await.unwrap());
+    for name in ["\0", "a\nb", "\u{200b}", "\u{3164}", "shop\u{202e}"] {
+        let draft = KeyDraft { name: name.to_owned(), ..call_key() };
+        let made = admin.create_key(&operator, &owner, draft).await;
+        let named = matches!(&made, Err(AdminError::Invalid { field, .. }) if field == "name");
+        assert!(named, "{name:?}: {made:?}");
     }
     assert_eq!(fixture.audit_count().await, 0);
 }

@@ -248,7 +248,8 @@ pub(crate) async fn rotate_form(
         return Ok(redirect);
     }
     let overlaps = key.old_until.is_some_and(|until| until > state.now());
-    let choices = OVERLAP_CHOICES.iter().filter(|(_, _, overlap)| !overlaps || *overlap == Micros::ZERO);
+    let choices =
+        OVERLAP_CHOICES.iter().filter(|(_, _, overlap)| !overlaps || *overlap == Micros::ZERO);
     let body = html! {
         section.card {
             p.crumbs { a href=(home) { "Console" } " / Keys" }
