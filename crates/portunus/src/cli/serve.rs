@@ -14,6 +14,15 @@ use config::Config;
 const SIGXFSZ: i32 = 25;
 
 pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow::Result<ExitCode> {
+    // Signal handlers are installed first: a supervisor may stop a gateway that is still starting.
+    let mut terminate =
+        signal(SignalKind::terminate()).context("signal handlers cannot be installed")?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).context("signal handlers cannot be installed")?;
+    // Without a handler, a file that exceeds its limit would end the process. With one, the write
+    // fails.
+    let _file_limit =
+        signal(SignalKind::from_raw(SIGXFSZ)).context("signal handlers cannot be installed")?;
     let options = common.load_options(listen);
     let mut config = Config::load(&options)?;
     let address = config.listen_address;
@@ -43,20 +52,16 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
         ),
         None => None,
     };
-    let (app, first) = App::open(config).await?;
+    // A signal ends the opening, which can wait for a database. Nothing is served yet, and a crash
+    // at this point does no harm either.
+    let (app, first) = tokio::select! {
+        opened = App::open(config) => opened?,
+        _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+        _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
+    };
     if let Some(listener) = metrics {
         app.spawn_loop(crate::serve::serve_metrics(Arc::clone(&app), listener));
     }
-    // Signal handlers are installed before the welcome text: a reader of it may send a signal at
-    // once.
-    let terminate =
-        signal(SignalKind::terminate()).context("signal handlers cannot be installed")?;
-    let interrupt =
-        signal(SignalKind::interrupt()).context("signal handlers cannot be installed")?;
-    // Without a handler, a file that exceeds its limit would end the process. With one, the write
-    // fails.
-    let _file_limit =
-        signal(SignalKind::from_raw(SIGXFSZ)).context("signal handlers cannot be installed")?;
     app.spawn_loop(stop_on_signal(Arc::clone(&app), terminate, interrupt));
     print_welcome(&app, first.as_ref()).await?;
     crate::run(app, listener, options).await?;

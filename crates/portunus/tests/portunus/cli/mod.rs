@@ -65,6 +65,25 @@ fn holds_soon(condition: impl Fn() -> bool) -> bool {
     true
 }
 
+/// A signal during the start, here while the database does not answer, ends it cleanly.
+#[test]
+fn a_signal_during_the_start_ends_it_cleanly() {
+    let folder = Folder::new("starting");
+    let database = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = database.local_addr().unwrap();
+    let config = format!("[store]\nurl = \"postgres://a:b@{address}/c\"\n");
+    std::fs::write(folder.0.join("p.toml"), config).unwrap();
+    for signal in ["-TERM", "-INT"] {
+        let mut child = program(&folder)
+            .args(["serve", "--config", "p.toml", "--listen", "127.0.0.1:0"])
+            .spawn()
+            .unwrap();
+        let _silent = database.accept().unwrap();
+        Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{signal}");
+    }
+}
+
 /// The log of a running program, line by line.
 struct LogLines(mpsc::Receiver<String>);
 
