@@ -29,17 +29,29 @@ impl ApiHandler {
     }
 }
 
-impl RequestHandler for ApiHandler {
-    type Format = ErrorFormat;
+/// Id of a request, and the error format of its path.
+#[derive(Clone)]
+pub struct RequestContext {
+    id: Arc<str>,
+    format: ErrorFormat,
+}
 
-    fn format(&self, path: &str, headers: &HeaderMap) -> ErrorFormat {
-        ErrorFormat::for_path(path, headers)
+impl RequestContext {
+    fn new(state: &ApiState, path: &str, headers: &HeaderMap) -> Self {
+        Self { id: next_id(state), format: ErrorFormat::for_path(path, headers) }
+    }
+}
+
+impl RequestHandler for ApiHandler {
+    type Context = RequestContext;
+
+    fn context(&self, path: &str, headers: &HeaderMap) -> RequestContext {
+        RequestContext::new(self.api.state(), path, headers)
     }
 
-    /// Answers one request with a new request id. A panic becomes an internal error of this request
-    /// and affects no other.
-    async fn answer(&self, request: Request<Body>, format: ErrorFormat) -> Response {
-        let id = next_id(self.api.state());
+    /// Answers one request. A panic becomes an internal error of this request and affects no other.
+    async fn answer(&self, request: Request<Body>, context: RequestContext) -> Response {
+        let RequestContext { id, format } = context;
         let work = self.api.serve(RequestId(Arc::clone(&id)), self.peer, request);
         let response = match AssertUnwindSafe(work).catch_unwind().await {
             Ok(response) => response,
@@ -52,8 +64,8 @@ impl RequestHandler for ApiHandler {
         refuse(self.api.state(), error, path)
     }
 
-    fn stopped(&self, format: ErrorFormat) -> Response {
-        stopped(self.api.state(), format)
+    fn stopped(&self, context: &RequestContext) -> Response {
+        stopped(context)
     }
 
     fn now(&self) -> Micros {
@@ -65,13 +77,13 @@ impl RequestHandler for ApiHandler {
 pub struct MetricsHandler(pub Arc<ApiState>);
 
 impl RequestHandler for MetricsHandler {
-    type Format = ErrorFormat;
+    type Context = RequestContext;
 
-    fn format(&self, path: &str, headers: &HeaderMap) -> ErrorFormat {
-        ErrorFormat::for_path(path, headers)
+    fn context(&self, path: &str, headers: &HeaderMap) -> RequestContext {
+        RequestContext::new(&self.0, path, headers)
     }
 
-    async fn answer(&self, _request: Request<Body>, _format: ErrorFormat) -> Response {
+    async fn answer(&self, _request: Request<Body>, _context: RequestContext) -> Response {
         metrics_text(&self.0)
     }
 
@@ -79,8 +91,8 @@ impl RequestHandler for MetricsHandler {
         refuse(&self.0, error, path)
     }
 
-    fn stopped(&self, format: ErrorFormat) -> Response {
-        stopped(&self.0, format)
+    fn stopped(&self, context: &RequestContext) -> Response {
+        stopped(context)
     }
 
     fn now(&self) -> Micros {
@@ -106,10 +118,11 @@ fn refuse(state: &ApiState, error: &ApiError, path: &str) -> Response {
     with_request_id(response, &id)
 }
 
-fn stopped(state: &ApiState, format: ErrorFormat) -> Response {
-    let id = next_id(state);
+/// Answers with the id of the cut request, under which its receipt and its log lines are found.
+fn stopped(context: &RequestContext) -> Response {
+    let RequestContext { id, format } = context;
     let error = ApiError::new(ErrorKind::Overloaded, "the gateway is stopping, retry elsewhere");
-    with_request_id(format.to_response(&error, &id), &id)
+    with_request_id(format.to_response(&error, id), id)
 }
 
 fn with_request_id(mut response: Response, id: &str) -> Response {

@@ -117,13 +117,13 @@ async fn answer<H: RequestHandler>(
     limits: &HttpLimits,
 ) -> Response<TrackedBody> {
     let request = request.map(Body::new);
-    let format = handler.format(request.uri().path(), request.headers());
+    let context = handler.context(request.uri().path(), request.headers());
     let response = match check_headers(request.headers(), limits) {
         Err(error) => handler.refuse(&error, request.uri().path()),
         Ok(()) => tokio::select! {
             biased;
-            response = handler.answer(request, format) => response,
-            () = connections.wait_for_end() => handler.stopped(format),
+            response = handler.answer(request, context.clone()) => response,
+            () = connections.wait_for_end() => handler.stopped(&context),
         },
     };
     response.map(|body| TrackedBody { body, running: running.mark_answered() })

@@ -10,24 +10,24 @@ use http::{HeaderMap, Request};
 /// The server reads and writes HTTP. The handler writes every response, also to malformed requests,
 /// so that a caller sees one error format.
 pub trait RequestHandler: Send + Sync + 'static {
-    /// Error format of one request, chosen before the request is handled.
-    type Format: Copy + Send + Sync;
+    /// Facts of one request that its answer needs even if its work is cut short, such as its id.
+    type Context: Clone + Send + Sync;
 
-    /// Returns the error format for a path and headers.
-    fn format(&self, path: &str, headers: &HeaderMap) -> Self::Format;
+    /// Returns the context of a new request with this path and these headers.
+    fn context(&self, path: &str, headers: &HeaderMap) -> Self::Context;
 
     /// Answers one request.
     fn answer(
         &self,
         request: Request<Body>,
-        format: Self::Format,
+        context: Self::Context,
     ) -> impl Future<Output = Response> + Send;
 
     /// Answers a request that could not be parsed.
     fn refuse(&self, error: &ApiError, path: &str) -> Response;
 
     /// Answers a request that is cut short because the process stops.
-    fn stopped(&self, format: Self::Format) -> Response;
+    fn stopped(&self, context: &Self::Context) -> Response;
 
     /// Returns the time of day, for the `Date` header.
     fn now(&self) -> Micros;

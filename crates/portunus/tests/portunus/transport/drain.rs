@@ -4,6 +4,7 @@ use super::raw_client::{CHAT, Caller};
 use demo::{SimulatorOptions, StreamPace};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -35,6 +36,11 @@ impl Process {
         let options =
             SimulatorOptions { pace: StreamPace { pause: pace }, ..SimulatorOptions::default() };
         tokio::spawn(demo::simulate(listener, options, std::future::pending::<()>()));
+        Self::before(name, provider, drain)
+    }
+
+    /// A gateway before the provider at that address.
+    fn before(name: &str, provider: SocketAddr, drain: &str) -> Self {
         let folder =
             std::env::temp_dir().join(format!("portunus-drain-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -233,6 +239,34 @@ async fn unfinished_streams_end_with_an_error_in_their_format() {
         assert_eq!(ended_by.len(), STREAMS, "{name}");
         assert!(ended_by.iter().all(|who| who == "operator"), "{name}: {ended_by:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_cut_short_is_refused_under_its_own_id() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut process = Process::before("id", silent.local_addr().unwrap(), "600s");
+    let message = json!([{ "role": "user", "content": "Hello!" }]);
+    let body = json!({ "model": "m", "messages": message }).to_string();
+    let mut caller = Caller::at(&process.address).await;
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        process.key,
+        body.len()
+    );
+    caller.send([head.as_bytes(), body.as_bytes()].concat()).await;
+    let _provider = silent.accept().await.unwrap();
+    process.signal("-TERM");
+    until("no connection is taken", async || TcpStream::connect(&process.address).await.is_err())
+        .await;
+    process.signal("-INT");
+    let answer = caller.answer().await.unwrap();
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    let id = answer.header("request-id").unwrap().to_owned();
+    assert_eq!(process.ended().0, Some(0));
+    process.post_journal();
+    let row: Value = serde_json::from_str(process.ledger("export").trim()).unwrap();
+    assert_eq!((&row["request_id"], &row["ended_by"]), (&id.into(), &"operator".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

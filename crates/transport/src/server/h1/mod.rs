@@ -267,8 +267,8 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     ) -> Option<Response> {
         let Self { wire, handler, connection, limits, timer, .. } = self;
         let probe = if options.is_http10 { b"" } else { PROBE_HEAD };
-        let format = handler.format(request.uri().path(), request.headers());
-        let mut work = pin!(handler.answer(request, format));
+        let context = handler.context(request.uri().path(), request.headers());
+        let mut work = pin!(handler.answer(request, context.clone()));
         poll_fn(|cx| {
             if let Poll::Ready(response) = work.as_mut().poll(cx) {
                 return Poll::Ready(Some(response));
@@ -276,7 +276,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             connection.register_waker(cx);
             match connection.phase() {
                 ShutdownPhase::Serve | ShutdownPhase::Drain => {}
-                ShutdownPhase::End => return Poll::Ready(Some(handler.stopped(format))),
+                ShutdownPhase::End => return Poll::Ready(Some(handler.stopped(&context))),
                 ShutdownPhase::Cut => return Poll::Ready(None),
             }
             let left = wire.lock().poll_disconnect(cx, timer, limits.header_bytes, probe);
