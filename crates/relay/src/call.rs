@@ -85,8 +85,8 @@ pub struct Call {
     pub(crate) options: CallOptions,
     /// Time at which the request arrived. Timeouts count from here.
     pub arrived: Instant,
-    /// Freed when the call ends.
-    _in_flight_slot: InFlightSlot,
+    /// Freed when the account is closed: a caller that does not read keeps an ended call alive.
+    pub(crate) in_flight_slot: Arc<InFlightSlot>,
 }
 
 impl Call {
@@ -141,7 +141,7 @@ impl Call {
             trace_state,
             options,
             arrived,
-            _in_flight_slot: slot,
+            in_flight_slot: Arc::new(slot),
         })
     }
 

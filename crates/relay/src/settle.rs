@@ -95,6 +95,8 @@ pub(super) struct CallAccount {
     attempt: Option<(AttemptGuard, InFlightSlot)>,
     /// Closed together with the account.
     rate_permit: Option<Arc<RatePermit>>,
+    /// Place among the calls of this node, freed together with the account.
+    in_flight_slot: Arc<InFlightSlot>,
 }
 
 impl CallAccount {
@@ -123,6 +125,7 @@ impl CallAccount {
             hold: None,
             attempt: None,
             rate_permit: call.rate_permit.clone(),
+            in_flight_slot: Arc::clone(&call.in_flight_slot),
             entry: LedgerEntry {
                 request_id: call.id.to_string(),
                 key_id: call.key.record.id.clone(),
@@ -518,6 +521,7 @@ impl CallAccount {
     fn close(&mut self, outcome: CallOutcome) -> ClosedCall {
         let Some(hold) = self.hold.take() else { return ClosedCall::default() };
         self.attempt = None;
+        self.in_flight_slot.free();
         self.entry.outcome = outcome;
         let losses = std::mem::take(&mut self.losses).into_vec();
         self.entry.losses = losses.into_iter().map(|loss| loss.path).collect();

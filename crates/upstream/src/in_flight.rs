@@ -3,22 +3,25 @@
 
 use canon::{ApiError, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Count of running calls.
 #[derive(Debug, Default)]
 pub struct InFlight(Arc<AtomicUsize>);
 
-/// Place of a running call, freed on drop.
+/// Place of a running call, freed on drop at the latest.
 #[derive(Debug)]
-pub struct InFlightSlot(Arc<AtomicUsize>);
+pub struct InFlightSlot {
+    running: Arc<AtomicUsize>,
+    is_free: AtomicBool,
+}
 
 impl InFlight {
     /// Admits a call if fewer than `max_calls` run; otherwise returns an overload error.
     pub fn admit(&self, max_calls: usize) -> Result<InFlightSlot, ApiError> {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
-        let slot = InFlightSlot(Arc::clone(&self.0));
+        let slot = InFlightSlot { running: Arc::clone(&self.0), is_free: AtomicBool::new(false) };
         if before < max_calls { Ok(slot) } else { Err(too_many(before)) }
     }
 
@@ -39,9 +42,18 @@ fn too_many(running: usize) -> ApiError {
         .with_log_note(format!("{running} calls run"))
 }
 
+impl InFlightSlot {
+    /// Frees the place, for a call that has ended although something still holds on to it.
+    pub fn free(&self) {
+        if !self.is_free.swap(true, Ordering::Relaxed) {
+            self.running.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Drop for InFlightSlot {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.free();
     }
 }
 
@@ -60,7 +72,14 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Overloaded);
             assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
         }
+        // A place is freed once.
+        for slot in &slots {
+            slot.free();
+        }
+        let next = running.admit(1).unwrap();
         drop(slots);
+        assert!(running.is_full(1));
+        drop(next);
         assert!(running.admit(1).is_ok());
     }
 }

@@ -152,6 +152,11 @@ async fn a_caller_that_does_not_read_is_checkpointed_and_can_be_revoked() {
         let row = settled(&gateway).await;
         assert_eq!(row.ended_by, EndedBy::Operator);
         assert!(row.usage.output > 0, "what was said is counted");
+        // The caller still holds its connection, but the call is over.
+        let config = gateway.app.config();
+        let lanes = &config.routes["m"].lanes;
+        assert!(!gateway.app.engine.in_flight.is_full(1), "the gateway counts the call");
+        assert!(lanes.iter().all(|lane| !lane.in_flight.is_full(1)), "the provider counts it");
         until("the provider is hung up on", async || provider.thread.is_finished()).await;
     }
 }
