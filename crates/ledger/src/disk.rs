@@ -66,7 +66,7 @@ impl FileDisk {
     }
 
     fn path(&self, segment: u64) -> PathBuf {
-        self.folder.join(format!("{segment:012}.journal"))
+        segment_path(&self.folder, segment)
     }
 }
 
@@ -90,8 +90,13 @@ impl Disk for FileDisk {
     }
 }
 
+/// Returns the path of a segment in a folder.
+pub(crate) fn segment_path(folder: &Path, segment: u64) -> PathBuf {
+    folder.join(format!("{segment:012}.journal"))
+}
+
 /// Returns the numbers of the segments in a folder, oldest first.
-fn segment_numbers(folder: &Path) -> io::Result<Vec<u64>> {
+pub(crate) fn segment_numbers(folder: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for file in fs::read_dir(folder)? {
         let name = file?.file_name();

@@ -12,6 +12,7 @@ mod disk;
 mod entry;
 mod hold_ticket;
 mod journal;
+mod journal_inspection;
 mod journal_receipt;
 mod journal_writer;
 mod key_balance;
@@ -30,6 +31,7 @@ pub use journal::{
     HoldRecord, JournalError, JournalErrors, JournalRecord, OpenCall, ProgressRecord,
     RecoveredCalls,
 };
+pub use journal_inspection::JournalInspection;
 pub use journal_receipt::JournalReceipt;
 pub use key_balance::{KeyBalance, LeaseUse, SpendStatus};
 pub use lease_client::{LeaseClient, MAX_BATCH_CALLS, TryHold};

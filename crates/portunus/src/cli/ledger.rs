@@ -1,17 +1,20 @@
 //! `portunus ledger`: verifies or exports the ledger.
 
+use anyhow::Context as _;
 use canon::Micros;
 use clap::{Args, Subcommand, ValueEnum};
 use console::csv_line;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use ledger::LedgerEntry;
+use ledger::{Clock as _, JournalInspection, LedgerEntry, SystemClock};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
-use store::{EntryFilter, InvariantCheck, Store};
+use std::sync::Arc;
+use store::{EntryFilter, InvariantCheck, Store, StoreError};
 
 use super::common::{CommonArgs, print_line};
 use crate::app::open_store;
@@ -21,7 +24,8 @@ const EXPORT_PAGE_ROWS: u32 = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LedgerCommand {
-    /// Check the eight invariants of the ledger; exit 0 only if all hold
+    /// Check the eight invariants of the ledger; exit 0 only if all hold. Also lists what the journal of
+    /// this node has and the database lacks
     Verify,
     /// Export settled calls, oldest first
     Export(ExportArgs),
@@ -72,14 +76,51 @@ pub(super) async fn run(common: &CommonArgs, command: LedgerCommand) -> anyhow::
     let config = common.load()?;
     let store = open_store(&config).await?;
     let outcome = match command {
-        LedgerCommand::Verify => verify(common, &store).await,
+        LedgerCommand::Verify => verify(common, &config.data_folder, &store).await,
         LedgerCommand::Export(args) => export(&store, args).await,
     };
     store.close().await;
     outcome
 }
 
-async fn verify(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> {
+/// Calls of the node's journal that the database lacks. They are no violation: a running gateway
+/// posts them within seconds, a stopped one at its next start.
+struct UnpostedCalls {
+    settled: Vec<String>,
+    open: Vec<String>,
+    torn_bytes: usize,
+}
+
+impl UnpostedCalls {
+    async fn find(data_folder: &Path, store: &Store) -> anyhow::Result<Self> {
+        let journal = data_folder.join("journal");
+        let journal = JournalInspection::read(&journal, SystemClock.now())
+            .context("the journal cannot be read")?;
+        // The store is asked after the journal was read, so a call posted in between counts as posted.
+        let missing = async |calls: Vec<Arc<LedgerEntry>>| {
+            let mut missing = Vec::new();
+            for call in calls {
+                if store.entry(&call.request_id).await?.is_none() {
+                    missing.push(call.request_id.clone());
+                }
+            }
+            Ok::<_, StoreError>(missing)
+        };
+        Ok(Self {
+            settled: missing(journal.settled).await?,
+            open: missing(journal.open).await?,
+            torn_bytes: journal.torn_bytes,
+        })
+    }
+}
+
+async fn verify(
+    common: &CommonArgs,
+    data_folder: &Path,
+    store: &Store,
+) -> anyhow::Result<ExitCode> {
+    let UnpostedCalls { settled, open, torn_bytes } =
+        UnpostedCalls::find(data_folder, store).await?;
     let keys = store.keys().await?.len();
     let (proofs, calls) = store.verify().await?;
     let holds = proofs.iter().all(|proof| proof.violations.is_empty());
@@ -97,6 +138,7 @@ async fn verify(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> 
         print_line(
             &json!({
                 "ok": holds, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
+                "journal": { "unposted": settled, "open": open, "torn_bytes": torn_bytes },
             })
             .to_string(),
         );
@@ -107,6 +149,17 @@ async fn verify(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> 
             for line in broken {
                 print_line(&format!("          {line}"));
             }
+        }
+        print_line(&format!(
+            "journal: {} settled calls that the database lacks, {} open calls, {torn_bytes} torn bytes",
+            settled.len(),
+            open.len()
+        ));
+        for id in settled {
+            print_line(&format!("          {id} is settled and not in the database"));
+        }
+        for id in open {
+            print_line(&format!("          {id} runs, or was running when its gateway ended"));
         }
         let verdict = if holds { "the books balance" } else { "the books do not balance" };
         print_line(&format!("{verdict}: {keys} keys, {calls} calls"));

@@ -158,6 +158,7 @@ fn the_first_start_prints_a_curl_line_that_works_and_a_signal_ends_it_cleanly() 
     assert!(said.ends_with("the books balance: 1 keys, 1 calls\n"), "{said}");
     let proved = folder.json(&["ledger", "verify", "--json"]);
     assert_eq!((&proved["ok"], &proved["laws"][6]["name"]), (&true.into(), &"immutable".into()));
+    assert_eq!(proved["journal"], json!({ "unposted": [], "open": [], "torn_bytes": 0 }));
 
     let export = |flags: &[&str]| {
         let output = folder.run(&[&["ledger", "export"], flags].concat());

@@ -1,6 +1,8 @@
 //! `kill -9` during a run.
 
+use serde_json::{Value, json};
 use sqlx::Connection as _;
+use std::io::Write as _;
 use std::time::Duration;
 use testkit::{AnswerStep, ScriptedProvider, until};
 use tokio::net::TcpStream;
@@ -19,8 +21,21 @@ async fn a_task_whose_process_dies_is_begun_again_and_paid_once() {
     let task = get(&format!("{}/v1/tasks/{id}", gateway.url), &gateway.key).await.unwrap().json();
     assert_eq!(task["status"], "processing");
     let first = task["request_id"].as_str().unwrap().to_owned();
+    let journal = |gateway: &GatewayProcess| {
+        let said = gateway.run(&["ledger", "verify"]);
+        serde_json::from_str::<Value>(&said).unwrap()["journal"].clone()
+    };
+    let open = json!({ "unposted": [], "open": [first], "torn_bytes": 0 });
+    assert_eq!(journal(&gateway), open, "a running call is in the journal only");
 
     gateway.kill();
+    let segments = std::fs::read_dir(gateway.folder().join("data").join("journal")).unwrap();
+    let segments = segments.map(|file| file.unwrap().path());
+    let last = segments.filter(|path| path.extension().is_some()).max().unwrap();
+    let mut segment = std::fs::OpenOptions::new().append(true).open(last).unwrap();
+    segment.write_all(b"half a record").unwrap();
+    let torn = json!({ "unposted": [], "open": [first], "torn_bytes": 13 });
+    assert_eq!(journal(&gateway), torn);
     gateway.serve();
     let task = over(&gateway.url, &gateway.key, &id).await;
     assert_eq!(task["status"], "completed", "{task}");
@@ -79,7 +94,7 @@ async fn a_death_between_a_kept_picture_and_its_bill_is_paid_by_nobody() {
     gateway.stop();
     gateway.run(&["ledger", "verify"]);
     let lines = gateway.export();
-    let cost = |line: &serde_json::Value| line["cost_usd"].as_str().unwrap().to_owned();
+    let cost = |line: &Value| line["cost_usd"].as_str().unwrap().to_owned();
     let (lost, paid): (Vec<_>, Vec<_>) =
         lines.iter().partition(|line| line["request_id"] == first.as_str());
     assert_eq!(lost.into_iter().map(cost).collect::<Vec<_>>(), ["0.000000000"]);
