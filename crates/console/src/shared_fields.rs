@@ -43,6 +43,24 @@ pub(crate) fn current_password(name: &'static str, errors: &FieldErrors) -> Mark
     .render(errors)
 }
 
+/// Input for a number that may be left out, for a form in which all may be.
+pub(crate) fn number_input(
+    (name, label): (&'static str, &'static str),
+    input_mode: &'static str,
+    fields: &FormFields,
+    errors: &FieldErrors,
+) -> Markup {
+    FormInput {
+        name,
+        label,
+        value: fields.get(name),
+        input_mode: Some(input_mode),
+        mark_optional: false,
+        ..FormInput::default()
+    }
+    .render(errors)
+}
+
 /// Message above a rejected form.
 pub(crate) fn error_summary(errors: &FieldErrors) -> Markup {
     html! {

@@ -6,7 +6,8 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::text_area;
-use crate::form::{FieldErrors, FormFields, FormInput};
+use crate::form::{FieldErrors, FormFields};
+use crate::shared_fields::number_input;
 
 /// Plain prices: field name in the API, and label.
 pub(super) const PRICE_FIELDS: [(&str, &str); 14] = [
@@ -161,19 +162,7 @@ pub(super) fn field_names() -> Vec<&'static str> {
 }
 
 pub(super) fn render(fields: &FormFields, errors: &FieldErrors) -> Markup {
-    let input = |(name, label): (&'static str, &'static str)| {
-        let value = fields.get(name);
-        let mode = Some("decimal");
-        FormInput {
-            name,
-            label,
-            value,
-            input_mode: mode,
-            mark_optional: false,
-            ..FormInput::default()
-        }
-        .render(errors)
-    };
+    let input = |field| number_input(field, "decimal", fields, errors);
     let wrong = errors.get("price").or(errors.get(FURTHER_FIELD));
     let mut own = FieldErrors::default();
     if let Some(why) = wrong {

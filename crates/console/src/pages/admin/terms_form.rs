@@ -9,6 +9,7 @@ use store::{AccountTerms, BudgetTerms, RateLimits};
 
 use super::{select, version_field};
 use crate::form::{FieldErrors, FormFields, FormInput};
+use crate::shared_fields::number_input;
 
 /// Reads the form of terms and adds errors to the list.
 pub(super) fn read_terms(
@@ -85,19 +86,7 @@ pub(super) fn terms_form(
     errors: &FieldErrors,
 ) -> Markup {
     let periods = [("day", "every day"), ("week", "every week"), ("month", "every month")];
-    let limit = |name: &'static str, label: &'static str| {
-        let value = fields.get(name);
-        let mode = Some("numeric");
-        FormInput {
-            name,
-            label,
-            value,
-            input_mode: mode,
-            mark_optional: false,
-            ..FormInput::default()
-        }
-        .render(errors)
-    };
+    let limit = |name, label| number_input((name, label), "numeric", fields, errors);
     html! {
         p.muted { "For all keys of the account together; nothing is no limit." }
         form method="post" action={ (at) "/terms" } {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse, until};
 
 /// One wire format: the caller's request and the pieces of an endless answer.
 struct Format {
@@ -118,7 +118,7 @@ async fn a_revoked_key_ends_a_stream_that_is_always_ready() {
         let (_provider, gateway) = format.begin("").await;
         let id = gateway.key.split('-').nth(2).unwrap().to_owned();
         let revoked = async {
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            until("the stream runs", async || reached(&gateway)).await;
             let now = gateway.app.clock.now();
             assert!(gateway.app.store.revoke_key(&id, now).await.unwrap());
             Instant::now()
@@ -168,12 +168,8 @@ async fn a_whole_answer_that_never_ends_meets_the_total_timeout() {
 async fn a_stream_that_is_always_ready_writes_checkpoints() {
     for format in formats() {
         let (_provider, gateway) = format.begin("timeouts = { total = \"3500ms\" }\n").await;
-        let looking = async {
-            tokio::time::sleep(Duration::from_millis(2_500)).await;
-            reached(&gateway)
-        };
-        let (_, reached) = tokio::join!(format.ask(&gateway), looking);
-        assert!(reached, "{}: the journal does not know how far the call has come", format.name);
+        let know = format!("the journal knows how far the {} call has come", format.name);
+        tokio::join!(format.ask(&gateway), until(&know, async || reached(&gateway)));
     }
 }
 
