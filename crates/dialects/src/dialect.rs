@@ -8,8 +8,8 @@ use canon::{
 use memchr::memmem::Finder;
 use std::ops::Range;
 
-use crate::format_traits::FormatTraits;
 use crate::count_endpoint::CountEndpoint;
+use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::service_tier::event_tier;
 use crate::sse::StreamFrame;

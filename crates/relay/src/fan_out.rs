@@ -34,8 +34,8 @@ pub(super) async fn send_copies(
         Ok((finished, body)) => {
             account.record_reply(finished);
             Ok(match facts.stream {
-                true => settled_events(body, facts.json_array, account),
-                false => settled_response(body, account),
+                true => settled_events(body, facts.json_array, account).await,
+                false => settled_response(body, account).await,
             })
         }
         Err(error) => Err((error, account)),

@@ -88,7 +88,7 @@ async fn ask_lane(
     endpoint: &'static CountEndpoint,
 ) -> Result<Option<ProviderCount>, ApiError> {
     let lane = &candidate.lane;
-    let inlined = media.inline(call, lane, dialect.origin()).await?;
+    let inlined = media.inline(call, lane, dialect).await?;
     let outgoing: Option<ProviderRequest> = call.run_blocking(|| {
         let prepared = prepare::prepare(call, facts, lane, dialect, None, inlined)?;
         let has_own_path = lane.endpoints.path(dialect.origin()).is_some();
