@@ -1,7 +1,6 @@
 //! Checks that all formats share, and their error texts.
 
 use canon::{ApiError, Turn};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,7 +15,7 @@ pub(crate) fn invalid_field(path: &str, why: &str) -> ApiError {
 
 /// Refuses a conversation of which a format can carry nothing. An invented turn would be answered
 /// instead of the caller's.
-pub(crate) fn require_turns(turns: &[Turn], written: &[Value]) -> Result<(), ApiError> {
+pub(crate) fn require_turns<T>(turns: &[Turn], written: &[T]) -> Result<(), ApiError> {
     if written.is_empty() && !turns.is_empty() {
         let why = "nothing in the conversation can be sent to this model";
         return Err(ApiError::invalid("turns", why));

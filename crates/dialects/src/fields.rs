@@ -5,7 +5,10 @@ use canon::{
     ApiError, CacheBreakpoint, Citation, ExtraFields, Finish, Losses, ToolChoiceMode, WireFormat,
 };
 use serde_json::{Map, Number, Value};
+use std::borrow::Cow;
 use std::fmt;
+
+use crate::json;
 
 /// A path in a body. It is formatted only when an error needs it.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +137,9 @@ pub(crate) fn write_cache_breakpoint(mark: &CacheBreakpoint) -> Value {
     ObjectWriter::new().set("mode", "explicit").set_some("ttl", ttl).into()
 }
 
+/// Number of fields up to which comparing all names costs less than hashing one.
+const MAX_SCANNED_FIELDS: usize = 16;
+
 /// An object being read: fields are taken out, the rest remains.
 ///
 /// `null` counts as absent, because clients send back the nulls they were sent.
@@ -161,7 +167,12 @@ impl<'p> ObjectReader<'p> {
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         // A null is left in its place and dropped by `rest`: removing the field would move all
         // behind it, for every field that is taken.
-        self.map.get_mut(name).map(Value::take).filter(|value| !value.is_null())
+        let value = if self.map.len() <= MAX_SCANNED_FIELDS {
+            self.map.iter_mut().find(|(own, _)| *own == name).map(|(_, value)| value)
+        } else {
+            self.map.get_mut(name)
+        };
+        value.map(Value::take).filter(|value| !value.is_null())
     }
 
     /// Puts a value back among the remaining fields.
@@ -270,24 +281,118 @@ impl<'p> ObjectReader<'p> {
     }
 }
 
+/// A JSON value to be written. Its objects are lists of fields, because nothing is looked up in them.
+#[derive(Clone, Debug)]
+pub(crate) enum JsonNode {
+    Value(Value),
+    Object(ObjectWriter),
+    List(Vec<Self>),
+}
+
+impl JsonNode {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Value(Value::String(text)) => json::write_string(text, out),
+            Self::Value(value) => json::write_value(value, out),
+            Self::Object(object) => object.write(out),
+            Self::List(items) => {
+                out.push(b'[');
+                for (at, item) in items.iter().enumerate() {
+                    if at > 0 {
+                        out.push(b',');
+                    }
+                    item.write(out);
+                }
+                out.push(b']');
+            }
+        }
+    }
+
+    fn into_value(self) -> Value {
+        match self {
+            Self::Value(value) => value,
+            Self::Object(object) => Value::Object(object.into_map()),
+            Self::List(items) => items.into_iter().map(Self::into_value).collect(),
+        }
+    }
+}
+
+/// Values that can stand in a [`JsonNode`].
+pub(crate) trait IntoNode {
+    fn into_node(self) -> JsonNode;
+}
+
+macro_rules! nodes_of_values {
+    ($($kind:ty),*) => {
+        $(impl IntoNode for $kind {
+            fn into_node(self) -> JsonNode {
+                JsonNode::Value(self.into())
+            }
+        })*
+    };
+}
+
+nodes_of_values!(
+    Value,
+    Map<String, Value>,
+    &str,
+    String,
+    bool,
+    u8,
+    u16,
+    u32,
+    u64,
+    usize,
+    i32,
+    i64,
+    f64
+);
+
+impl<T: IntoNode> IntoNode for Option<T> {
+    fn into_node(self) -> JsonNode {
+        self.map_or(JsonNode::Value(Value::Null), T::into_node)
+    }
+}
+
+impl<T: IntoNode> IntoNode for Vec<T> {
+    fn into_node(self) -> JsonNode {
+        JsonNode::List(self.into_iter().map(T::into_node).collect())
+    }
+}
+
+impl IntoNode for ObjectWriter {
+    fn into_node(self) -> JsonNode {
+        JsonNode::Object(self)
+    }
+}
+
 /// Writes a JSON object; absent values are left out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ObjectWriter(Map<String, Value>);
+pub(crate) struct ObjectWriter(Vec<(Cow<'static, str>, JsonNode)>);
 
 impl ObjectWriter {
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
+    /// Sets a field. A field of that name is replaced.
     #[must_use]
-    pub(crate) fn set(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.0.insert(name.to_owned(), value.into());
+    pub(crate) fn set(mut self, name: impl Into<Cow<'static, str>>, value: impl IntoNode) -> Self {
+        let (name, node) = (name.into(), value.into_node());
+        match self.0.iter_mut().find(|(own, _)| *own == name) {
+            Some((_, own)) => *own = node,
+            None => self.0.push((name, node)),
+        }
         self
     }
 
     /// Sets a field if the value is present.
     #[must_use]
-    pub(crate) fn set_some<T: Into<Value>>(self, name: &str, value: Option<T>) -> Self {
+    pub(crate) fn set_some<T: IntoNode>(
+        self,
+        name: impl Into<Cow<'static, str>>,
+        value: Option<T>,
+    ) -> Self {
         match value {
             Some(value) => self.set(name, value),
             None => self,
@@ -296,25 +401,57 @@ impl ObjectWriter {
 
     /// Adds the extras of a format without overwriting existing fields.
     #[must_use]
-    pub(crate) fn with_extras(mut self, extras: &ExtraFields, origin: WireFormat) -> Self {
-        for (name, value) in extras.for_format(origin).into_iter().flatten() {
-            // Notes that a reader left for the writer are not part of the format.
-            if name.starts_with("portunus.") {
-                continue;
+    pub(crate) fn with_extras(self, extras: &ExtraFields, origin: WireFormat) -> Self {
+        let fields = extras.for_format(origin).into_iter().flatten();
+        // Notes that a reader left for the writer are not part of the format.
+        let fields = fields.filter(|(name, _)| !name.starts_with("portunus."));
+        self.with_fields(fields.map(|(name, value)| (name.as_str(), value)))
+    }
+
+    /// Adds fields, each with another name, without overwriting existing ones.
+    #[must_use]
+    pub(crate) fn with_fields<'a>(
+        mut self,
+        fields: impl Iterator<Item = (&'a str, &'a Value)>,
+    ) -> Self {
+        let own = self.0.len();
+        for (name, value) in fields {
+            if !self.0.iter().take(own).any(|(own, _)| own == name) {
+                self.0.push((Cow::Owned(name.to_owned()), JsonNode::Value(value.clone())));
             }
-            self.0.entry(name.clone()).or_insert_with(|| value.clone());
         }
         self
     }
 
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
+        for (at, (name, node)) in self.0.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            json::write_string(name, out);
+            out.push(b':');
+            node.write(out);
+        }
+        out.push(b'}');
+    }
+
+    /// Returns the object as JSON text.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1 << 10);
+        self.write(&mut out);
+        out
+    }
+
     pub(crate) fn into_map(self) -> Map<String, Value> {
-        self.0
+        let fields = self.0.into_iter();
+        fields.map(|(name, node)| (name.into_owned(), node.into_value())).collect()
     }
 }
 
 impl From<ObjectWriter> for Value {
     fn from(object: ObjectWriter) -> Self {
-        Self::Object(object.0)
+        Self::Object(object.into_map())
     }
 }
 

@@ -264,7 +264,7 @@ impl ChatUsage {
 }
 
 /// Writes token counts. This format has no fields for searches and output images.
-pub(super) fn write_usage(usage: &Usage) -> Value {
+pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
     let Usage {
         input,
         cache_read,
@@ -304,7 +304,6 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         .set("total_tokens", usage.total())
         .set("prompt_tokens_details", prompt)
         .set("completion_tokens_details", completion)
-        .into()
 }
 
 /// Reads a `service_tier`.

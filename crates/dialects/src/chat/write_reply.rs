@@ -22,11 +22,11 @@ pub(super) fn write(
     let ChatReply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
     let tier = service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
-    let choices: Vec<Value> =
+    let choices: Vec<ObjectWriter> =
         candidates.into_iter().map(|candidate| choice(candidate, chat, &mut losses)).collect();
     let usage = usage.unwrap_or_default();
     note_searches(&usage, &mut losses);
-    let body: Value = ObjectWriter::new()
+    let body = ObjectWriter::new()
         .set("id", format!("chatcmpl-{}", stamp.id))
         .set("object", "chat.completion")
         .set("created", created.unwrap_or(stamp.created))
@@ -34,9 +34,8 @@ pub(super) fn write(
         .set("choices", choices)
         .set("usage", wire::write_usage(&usage))
         .set_some(TIER_FIELD, tier)
-        .with_extras(&extras, ORIGIN)
-        .into();
-    (body.to_string().into_bytes(), losses.into_vec())
+        .with_extras(&extras, ORIGIN);
+    (body.to_json(), losses.into_vec())
 }
 
 /// Notes searches, which the usage of this format does not count.
@@ -44,7 +43,11 @@ pub(super) fn note_searches(usage: &Usage, losses: &mut Losses) {
     losses.add_if(usage.searches > 0, "usage.searches", "the chat format counts no searches");
 }
 
-fn choice(candidate: ReplyCandidate, chat: &canon::ChatRequest, losses: &mut Losses) -> Value {
+fn choice(
+    candidate: ReplyCandidate,
+    chat: &canon::ChatRequest,
+    losses: &mut Losses,
+) -> ObjectWriter {
     let ReplyCandidate { index, parts, finish, logprobs, extras } = candidate;
     service_tier::note_reply_extras(&extras, ORIGIN, losses);
     note_stop_text(finish.as_ref(), ORIGIN, losses);
@@ -63,7 +66,6 @@ fn choice(candidate: ReplyCandidate, chat: &canon::ChatRequest, losses: &mut Los
         .set("logprobs", logprobs)
         .set("finish_reason", finish_reason(finish.as_ref(), losses))
         .with_extras(&extras, ORIGIN)
-        .into()
 }
 
 /// Returns the `finish_reason`. A reason that this format cannot express keeps the provider's word

@@ -77,7 +77,7 @@ pub(super) fn write(
         let options = ObjectWriter::new().set("include_usage", true);
         body = body.set("stream", true).set("stream_options", options);
     }
-    let body = Value::from(body).to_string();
+    let body = body.to_json();
     let request = ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) };
     Ok((request, losses.into_vec()))
 }
@@ -190,7 +190,7 @@ fn write_hints(
 fn write_turn(
     turn: &Turn,
     lane: &LaneSettings<'_>,
-    messages: &mut Vec<Value>,
+    messages: &mut Vec<ObjectWriter>,
     losses: &mut Losses,
 ) {
     let Turn { role, parts, name, extras } = turn;
@@ -202,7 +202,7 @@ fn write_turn(
             let message = ObjectWriter::new().set("role", word).set_some("name", name.as_deref());
             let content = content(parts, lane, losses);
             if content != Value::Array(Vec::new()) || parts.is_empty() {
-                messages.push(message.set("content", content).with_extras(extras, ORIGIN).into());
+                messages.push(message.set("content", content).with_extras(extras, ORIGIN));
             }
         }
         Role::User => {
@@ -228,7 +228,7 @@ fn write_turn(
             if content != Value::Array(Vec::new()) || parts.is_empty() {
                 let message =
                     ObjectWriter::new().set("role", "user").set_some("name", name.as_deref());
-                messages.push(message.set("content", content).with_extras(extras, ORIGIN).into());
+                messages.push(message.set("content", content).with_extras(extras, ORIGIN));
             }
         }
     }
@@ -325,7 +325,7 @@ fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Opti
         "media.detail",
         "the chat format has a resolution only for images",
     );
-    let whole = |word: &str, inner: ObjectWriter| {
+    let whole = |word: &'static str, inner: ObjectWriter| {
         ObjectWriter::new().set("type", word).set(word, with_inner_extras(inner, extras, word))
     };
     let url = match source {
@@ -389,7 +389,7 @@ fn tool_result(
     cache: Option<(&'static str, Value)>,
     attachments: &mut Vec<Part>,
     losses: &mut Losses,
-) -> Value {
+) -> ObjectWriter {
     let ToolResult { call_id: call, name: _, parts, object: _, is_error: failed } = result;
     losses.add_if(*failed, "tool_result.failed", "the chat format cannot mark a result as failed");
     let media = parts.iter().filter(|part| matches!(part.kind, PartKind::Media(_)));
@@ -411,11 +411,10 @@ fn tool_result(
         .set("role", "tool")
         .set("tool_call_id", call.as_str())
         .set("content", content)
-        .into()
 }
 
 /// Writes a turn of the model; `None` if the format can carry nothing of it.
-fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<Value> {
+fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<ObjectWriter> {
     let mut content_parts = Vec::new();
     let mut calls = Vec::new();
     let mut thoughts = Vec::new();
@@ -478,7 +477,7 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Optio
         .set_some("reasoning_details", (!details.is_empty()).then_some(details))
         .set_some("tool_calls", (!calls.is_empty()).then_some(calls))
         .with_extras(&turn.extras, ORIGIN);
-    Some(message.into())
+    Some(message)
 }
 
 /// Returns true for a call with Gemini's bypass signature

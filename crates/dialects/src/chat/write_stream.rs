@@ -8,7 +8,7 @@ use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
 use super::{audio, fault, signatures, wire, write_reply, write_request};
 use crate::fields::{ObjectWriter, note_foreign_field, note_foreign_fields, note_stop_text};
 use crate::service_tier;
-use crate::{ReplyStamp, StreamWriter, signed_span};
+use crate::{ReplyStamp, StreamWriter, json, signed_span};
 
 /// Stream writer. Order: the role, the content, the finish reason, the usage if requested,
 /// `[DONE]`.
@@ -66,12 +66,6 @@ fn with_index(mut entry: Value, count: &mut usize) -> Value {
     entry
 }
 
-/// Writes a value as JSON.
-fn write_json(value: &(impl serde::Serialize + ?Sized), out: &mut Vec<u8>) {
-    // Writing to a `Vec` cannot fail, and every value here is serializable.
-    let _ = serde_json::to_writer(out, value);
-}
-
 fn chunk_prefix(id: &str, created: i64, model: &str) -> String {
     format!(
         "data: {{\"id\":\"chatcmpl-{id}\",\"object\":\"chat.completion.chunk\",\
@@ -118,7 +112,7 @@ impl ChatStreamWriter {
             None => out.extend_from_slice(b",\"usage\":null"),
             Some(usage) => {
                 out.extend_from_slice(b",\"usage\":");
-                out.extend_from_slice(wire::write_usage(usage).to_string().as_bytes());
+                out.extend_from_slice(&wire::write_usage(usage).to_json());
             }
         }
         out.extend_from_slice(b"}\n\n");
@@ -146,7 +140,7 @@ impl ChatStreamWriter {
     fn open_choice(&self, candidate: u32, out: &mut Vec<u8>) {
         self.open_chunk(out);
         out.extend_from_slice(b"{\"index\":");
-        write_json(&candidate, out);
+        json::write_value(&candidate, out);
         out.extend_from_slice(b",\"delta\":");
     }
 
@@ -154,7 +148,7 @@ impl ChatStreamWriter {
         out.extend_from_slice(b",\"logprobs\":");
         match logprobs {
             None => out.extend_from_slice(b"null"),
-            Some(list) => write_json(list, out),
+            Some(list) => json::write_value(list, out),
         }
         out.extend_from_slice(b",\"finish_reason\":");
         out.extend_from_slice(finish.as_bytes());
@@ -270,7 +264,7 @@ impl ChatStreamWriter {
         self.begin(place.candidate, out);
         self.open_choice(place.candidate, out);
         out.extend_from_slice(b"{\"content\":");
-        write_json(text, out);
+        json::write_string(text, out);
         out.push(b'}');
         self.close_choice(None, "null", out);
     }

@@ -354,7 +354,7 @@ pub(super) fn write_batches(
 ) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
     let (requests, losses) = requests(embed, lane)?;
     let write = |requests: &[Value]| {
-        let body: Value = ObjectWriter::new().set("requests", requests).into();
+        let body: Value = ObjectWriter::new().set("requests", requests.to_vec()).into();
         ProviderRequest {
             path: path(lane, BATCH_METHOD),
             body: BodySegments::single(body.to_string()),
@@ -386,10 +386,8 @@ fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<Value>>, A
                 .set_some("taskType", task.as_deref())
                 .set_some("title", title.as_deref())
                 .set_some("outputDimensionality", *dimensions);
-            let all = kept
-                .iter()
-                .fold(request, |request, (name, value)| request.set(name, Value::clone(value)));
-            Ok(all.into())
+            let kept = kept.iter().map(|(name, value)| (name.as_str(), *value));
+            Ok(request.with_fields(kept).into())
         }
         EmbeddingInput::Tokens(_) => {
             Err(refuse("input", "must be text: this model takes no token lists"))

@@ -327,7 +327,7 @@ pub(super) fn write_flux(
                 uri(source)?
             }
         };
-        body = body.set(&name, value);
+        body = body.set(name, value);
     }
     let one = ImageProviderRequest::at(format!("/v1/{model}"), &body.into());
     Ok(((0..picture.count).map(|_| one.clone()).collect(), losses.into_vec()))

@@ -259,7 +259,11 @@ pub(super) fn other_fields(mut usage: Map<String, Value>) -> Map<String, Value> 
 
 /// Writes token counts together with the provider's other usage fields. Audio and image counts are
 /// part of the totals.
-pub(super) fn write_usage(usage: &Usage, other_fields: Option<&Value>, whole: bool) -> Value {
+pub(super) fn write_usage(
+    usage: &Usage,
+    other_fields: Option<&Value>,
+    whole: bool,
+) -> ObjectWriter {
     let runs = other_fields.and_then(|other_fields| other_fields.get("iterations")).cloned();
     let runs: Vec<UsageIteration> =
         runs.and_then(|r| serde_json::from_value(r).ok()).unwrap_or_default();
@@ -304,13 +308,9 @@ pub(super) fn write_usage(usage: &Usage, other_fields: Option<&Value>, whole: bo
         server.entry("web_fetch_requests").or_insert(Value::from(0));
         object = object.set("server_tool_use", server);
     }
-    let mut object = object.into_map();
-    for (name, value) in other_fields.and_then(Value::as_object).into_iter().flatten() {
-        if whole || name == "iterations" {
-            object.entry(name.clone()).or_insert_with(|| value.clone());
-        }
-    }
-    Value::Object(object)
+    let others = other_fields.and_then(Value::as_object).into_iter().flatten();
+    let others = others.filter(|(name, _)| whole || *name == "iterations");
+    object.with_fields(others.map(|(name, value)| (name.as_str(), value)))
 }
 
 /// Reads a service tier, <https://docs.anthropic.com/en/api/service-tiers>.
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!((read.input, read.cache_read, read.output), (140, 100, 7));
         assert_eq!((read.cache_write, read.cache_write_long), (20, 10));
         assert_eq!((read.thinking, read.searches), (4, 2));
-        assert_eq!(usage(write_usage(&read, None, true)), read);
+        assert_eq!(usage(write_usage(&read, None, true).into()), read);
     }
 
     #[test]
@@ -397,7 +397,7 @@ mod tests {
         let read = usage(value.clone());
         assert_eq!((read.input, read.cache_read, read.output), (1281, 1000, 91));
         let other_fields = Value::Object(other_fields(value.as_object().unwrap().clone()));
-        let written = write_usage(&read, Some(&other_fields), true);
+        let written = Value::from(write_usage(&read, Some(&other_fields), true));
         assert_eq!(written["input_tokens"], 181);
         assert_eq!(usage(written), read);
     }

@@ -32,7 +32,7 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
     let other_fields = extras.get(ORIGIN, USAGE_EXTRA);
     let usage = wire::write_usage(&usage.unwrap_or_default(), other_fields, true);
     let usage = with_tier(usage, tier);
-    let body: Value = ObjectWriter::new()
+    let body = ObjectWriter::new()
         .set("id", format!("msg_{}", stamp.id))
         .set("type", "message")
         .set("role", "assistant")
@@ -42,17 +42,13 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
         .set("stop_sequence", stop)
         .set("usage", usage)
         .with_extras(&own, ORIGIN)
-        .with_extras(&extras, ORIGIN)
-        .into();
-    (body.to_string().into_bytes(), losses.into_vec())
+        .with_extras(&extras, ORIGIN);
+    (body.to_json(), losses.into_vec())
 }
 
 /// Adds the service tier that another format's reply reports.
-pub(super) fn with_tier(mut usage: Value, tier: Option<&'static str>) -> Value {
-    if let (Value::Object(usage), Some(tier)) = (&mut usage, tier) {
-        usage.insert(TIER_FIELD.to_owned(), Value::from(tier));
-    }
-    usage
+pub(super) fn with_tier(usage: ObjectWriter, tier: Option<&'static str>) -> ObjectWriter {
+    usage.set_some(TIER_FIELD, tier)
 }
 
 /// Removes the text of a thought, for callers that asked not to see it.

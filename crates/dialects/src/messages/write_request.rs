@@ -51,7 +51,8 @@ pub(super) fn write(
         "the messages format replies only in text",
     );
     let steering = ThinkingControls::for_lane(lane);
-    let WrittenConversation { mut system, messages } = conversation(turns, &mut losses)?;
+    let WrittenConversation { mut system, messages, lacks_thinking } =
+        conversation(turns, &mut losses)?;
     let mut config = match extras.get(ORIGIN, "output_config") {
         Some(Value::Object(config)) => config.clone(),
         _ => Map::new(),
@@ -65,7 +66,7 @@ pub(super) fn write(
         max_tokens: set.unwrap_or(DEFAULT_MAX_TOKENS),
         free: set.is_none(),
         own_effort: config.contains_key("effort"),
-        lacks_thinking: lacks_thinking(&messages),
+        lacks_thinking,
     };
     let own_thinking = extras.get(ORIGIN, "thinking");
     let asked = thinking_request(*thinking, own_thinking, room, &steering, &mut losses);
@@ -85,7 +86,7 @@ pub(super) fn write(
         .set_some("output_config", (!config.is_empty()).then_some(config));
     let body = write_hints(body, hints, state, &mut losses);
     let body = body.set_some("stream", stream.then_some(true)).with_extras(extras, ORIGIN);
-    let body = Value::from(body).to_string();
+    let body = body.to_json();
     Ok((
         ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) },
         losses.into_vec(),
@@ -112,15 +113,10 @@ fn thinking_request(
 }
 
 /// Returns true if the conversation continues after calls whose turn does not begin with thinking.
-fn lacks_thinking(messages: &[Value]) -> bool {
+fn lacks_thinking(messages: &[PendingMessage]) -> bool {
     let [.., before, last] = messages else { return false };
-    let answers = content(last).iter().any(|block| kind(block) == Some("tool_result"));
-    let first = content(before).first().and_then(kind);
-    answers && !matches!(first, Some("thinking" | "redacted_thinking"))
-}
-
-fn content(message: &Value) -> &[Value] {
-    message.get("content").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    let first = before.results.first().or(before.rest.first()).and_then(kind);
+    !last.results.is_empty() && !matches!(first, Some("thinking" | "redacted_thinking"))
 }
 
 fn kind(block: &Value) -> Option<&str> {
@@ -130,7 +126,8 @@ fn kind(block: &Value) -> Option<&str> {
 /// The conversation as this format writes it.
 struct WrittenConversation {
     system: Vec<Value>,
-    messages: Vec<Value>,
+    messages: Vec<ObjectWriter>,
+    lacks_thinking: bool,
 }
 
 /// A message under construction. Results come first, as the format requires.
@@ -142,17 +139,13 @@ struct PendingMessage {
 }
 
 impl PendingMessage {
-    fn into_value(self) -> Value {
+    fn into_object(self) -> ObjectWriter {
         let Self { role, mut results, rest, extras } = self;
         results.extend(rest);
-        let message = ObjectWriter::new()
+        ObjectWriter::new()
             .set("role", role)
-            .set("content", write_request_blocks::content(results));
-        let mut fields = message.into_map();
-        for (name, value) in extras {
-            fields.entry(name).or_insert(value);
-        }
-        Value::Object(fields)
+            .set("content", write_request_blocks::content(results))
+            .with_fields(extras.iter().map(|(name, value)| (name.as_str(), value)))
     }
 }
 
@@ -205,14 +198,16 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversati
             }
         }
     }
-    let mut messages: Vec<Value> = messages.into_iter().map(PendingMessage::into_value).collect();
+    let lacks_thinking = lacks_thinking(&messages);
+    let mut messages: Vec<ObjectWriter> =
+        messages.into_iter().map(PendingMessage::into_object).collect();
     if messages.is_empty() && !system.is_empty() {
         losses.add("turn.system", "a conversation of instructions alone is sent as user text");
         let content = write_request_blocks::content(std::mem::take(&mut system));
-        messages.push(ObjectWriter::new().set("role", "user").set("content", content).into());
+        messages.push(ObjectWriter::new().set("role", "user").set("content", content));
     }
     require_turns(turns, &messages)?;
-    Ok(WrittenConversation { system, messages })
+    Ok(WrittenConversation { system, messages, lacks_thinking })
 }
 
 fn blocks(

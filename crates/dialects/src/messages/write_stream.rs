@@ -21,7 +21,7 @@ use super::write_reply_blocks::{ReplyBlocks, write_citation};
 use super::{fault, tool_names, wire};
 use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::service_tier::{self, USAGE_EXTRA};
-use crate::{ReplyStamp, StreamWriter};
+use crate::{ReplyStamp, StreamWriter, json};
 
 /// Writes the events of a messages stream.
 pub(super) struct MessagesStreamWriter {
@@ -258,14 +258,17 @@ impl StreamWriter for MessagesStreamWriter {
 }
 
 /// Writes an event, with its name both on a line of its own and in its data, as clients require.
-fn event(kind: &str, body: ObjectWriter, out: &mut Vec<u8>) {
-    let mut fields = ObjectWriter::new().set("type", kind).into_map();
-    fields.extend(body.into_map());
-    let data = Value::Object(fields).to_string();
-    out.extend_from_slice(b"event: ");
-    out.extend_from_slice(kind.as_bytes());
-    out.extend_from_slice(b"\ndata: ");
-    out.extend_from_slice(data.as_bytes());
+fn event(kind: &'static str, body: ObjectWriter, out: &mut Vec<u8>) {
+    for piece in ["event: ", kind, "\ndata: {\"type\":\"", kind, "\""] {
+        out.extend_from_slice(piece.as_bytes());
+    }
+    let fields = body.to_json();
+    if let Some(fields) = fields.get(1..).filter(|fields| fields.len() > 1) {
+        out.push(b',');
+        out.extend_from_slice(fields);
+    } else {
+        out.push(b'}');
+    }
     out.extend_from_slice(b"\n\n");
 }
 
@@ -317,11 +320,15 @@ impl BlockWriter<'_> {
 
     /// Writes a delta, the most frequent event, without building a tree.
     fn delta(&mut self, kind: &str, field: &str, text: &str) {
-        let (index, text) = (*self.index, Value::from(text));
-        let head = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
-        let piece =
-            format!("{head}{index},\"delta\":{{\"type\":\"{kind}\",\"{field}\":{text}}}}}\n\n");
-        self.out.extend_from_slice(piece.as_bytes());
+        const HEAD: &str =
+            "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
+        self.out.extend_from_slice(HEAD.as_bytes());
+        json::write_value(self.index, self.out);
+        for piece in [",\"delta\":{\"type\":\"", kind, "\",\"", field, "\":"] {
+            self.out.extend_from_slice(piece.as_bytes());
+        }
+        json::write_string(text, self.out);
+        self.out.extend_from_slice(b"}}\n\n");
     }
 
     fn stop(&mut self) {
@@ -403,7 +410,7 @@ impl BlockWriter<'_> {
     }
 
     fn text(&mut self, part: &mut GrowingPart) {
-        let waiting = std::mem::take(&mut part.waiting);
+        let mut waiting = std::mem::take(&mut part.waiting);
         let speaks = !waiting.is_empty() || !part.citations.is_empty();
         if speaks && !part.started {
             part.started = true;
@@ -417,10 +424,11 @@ impl BlockWriter<'_> {
                 *self.open_text = Some(OpenText::default());
             }
         }
-        for text in &waiting {
-            self.delta("text_delta", "text", text);
-            part.written_text.push_str(text);
+        for text in waiting.drain(..) {
+            self.delta("text_delta", "text", &text);
+            part.written_text.push_str(&text);
         }
+        part.waiting = waiting;
         for citation in std::mem::take(&mut part.citations) {
             let written = write_citation(&citation, &part.written_text, self.losses);
             let Some(written) = written else { continue };

@@ -140,14 +140,8 @@ pub(super) fn keep(extras: &mut ExtraFields, scope: &str, rest: ObjectReader<'_>
 /// Writes the extras of one object without overwriting its fields. An empty scope is the outermost
 /// object.
 pub(super) fn restore(object: ObjectWriter, extras: &ExtraFields, scope: &str) -> ObjectWriter {
-    let mut map = object.into_map();
-    for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
-        let Some(rest) = own_name(name, scope) else { continue };
-        if !map.contains_key(rest) {
-            map.insert(rest.to_owned(), value.clone());
-        }
-    }
-    map.into_iter().fold(ObjectWriter::new(), |object, (name, value)| object.set(&name, value))
+    let fields = extras.for_format(ORIGIN).into_iter().flatten();
+    object.with_fields(fields.filter_map(|(name, value)| Some((own_name(name, scope)?, value))))
 }
 
 /// Returns the bare field name if the extra belongs directly into the scope.

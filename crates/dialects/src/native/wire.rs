@@ -214,7 +214,11 @@ pub(super) fn read_usage(value: Value, extras: &mut ExtraFields) -> Option<Usage
 }
 
 /// Writes token counts.
-pub(super) fn write_usage(usage: &Usage, extras: &ExtraFields, losses: &mut Losses) -> Value {
+pub(super) fn write_usage(
+    usage: &Usage,
+    extras: &ExtraFields,
+    losses: &mut Losses,
+) -> ObjectWriter {
     let Usage {
         input,
         cache_read,
@@ -245,35 +249,18 @@ pub(super) fn write_usage(usage: &Usage, extras: &ExtraFields, losses: &mut Loss
         .set_some("cachedContentTokenCount", (cache_read > 0).then_some(cache_read))
         .set("promptTokensDetails", details(input, input_audio, input_image, input_video))
         .set("candidatesTokensDetails", details(visible, output_audio, output_image, 0));
+    let traffic = Value::from("ON_DEMAND");
     proto_json::restore(counts, extras, "usageMetadata")
-        .set_if_absent("trafficType", "ON_DEMAND")
-        .into()
+        .with_fields(std::iter::once(("trafficType", &traffic)))
 }
 
-fn details(all: u64, audio: u64, image: u64, video: u64) -> Vec<Value> {
+fn details(all: u64, audio: u64, image: u64, video: u64) -> Vec<ObjectWriter> {
     let text = all.saturating_sub(audio).saturating_sub(image).saturating_sub(video);
     [("TEXT", text), ("AUDIO", audio), ("IMAGE", image), ("VIDEO", video)]
         .into_iter()
         .filter(|(_, count)| *count > 0)
-        .map(|(word, count)| {
-            ObjectWriter::new().set("modality", word).set("tokenCount", count).into()
-        })
+        .map(|(word, count)| ObjectWriter::new().set("modality", word).set("tokenCount", count))
         .collect()
-}
-
-/// Sets a field if it is absent.
-trait SetIfAbsent {
-    fn set_if_absent(self, name: &str, value: &str) -> Self;
-}
-
-impl SetIfAbsent for ObjectWriter {
-    fn set_if_absent(self, name: &str, value: &str) -> Self {
-        let mut map = self.into_map();
-        if !map.contains_key(name) {
-            map.insert(name.to_owned(), Value::from(value));
-        }
-        map.into_iter().fold(Self::new(), |object, (name, value)| object.set(&name, value))
-    }
 }
 
 /// Reads a service tier.

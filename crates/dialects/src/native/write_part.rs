@@ -53,9 +53,9 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
                 .set("output", output.as_str());
             ObjectWriter::new().set("codeExecutionResult", inner)
         }
-        PartKind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => map
-            .iter()
-            .fold(ObjectWriter::new(), |object, (name, value)| object.set(name, value.clone())),
+        PartKind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => {
+            ObjectWriter::new().with_fields(map.iter().map(|(name, value)| (name.as_str(), value)))
+        }
         PartKind::Foreign { .. } => {
             losses.add("part", "a part only another format has");
             return None;

@@ -43,8 +43,8 @@ pub(super) fn write(
         .set("modelVersion", model.as_deref().unwrap_or(&chat.model))
         .set("createTime", timestamp::write(created.unwrap_or(stamp.created)))
         .set("responseId", stamp.id.as_str());
-    let body: Value = proto_json::restore(body, &extras, "").into();
-    (body.to_string().into_bytes(), losses.into_vec())
+    let body = proto_json::restore(body, &extras, "");
+    (body.to_json(), losses.into_vec())
 }
 
 /// Adds the documented fields that no other format has: an empty list of ratings, and the tokens of

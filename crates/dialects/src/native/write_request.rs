@@ -65,7 +65,7 @@ pub(super) fn write(
         .set_some("toolConfig", write_tools::write_choice(choice, tools, extras, &mut losses))
         .set_some("generationConfig", (!config.is_empty()).then_some(config));
     let body = write_hints(body, hints, state, &mut losses);
-    let body = Value::from(proto_json::restore(body, extras, "")).to_string();
+    let body = proto_json::restore(body, extras, "").to_json();
     let path = wire::path(lane.model, *stream);
     Ok((ProviderRequest { path, body: BodySegments::single(body) }, losses.into_vec()))
 }

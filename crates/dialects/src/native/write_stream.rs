@@ -18,7 +18,7 @@ use super::write_reply::{
 use super::{enum_text, fault, proto_json, signatures, timestamp, wire, write_part, write_reply};
 use crate::fields::{ObjectWriter, note_foreign_field, note_search_fields};
 use crate::service_tier;
-use crate::{ReplyStamp, StreamWriter};
+use crate::{ReplyStamp, StreamWriter, json};
 
 /// Writes the chunks of a native stream.
 pub(super) struct NativeStreamWriter {
@@ -31,6 +31,8 @@ pub(super) struct NativeStreamWriter {
     id: String,
     created: i64,
     model: Option<String>,
+    /// The end of every chunk but the last, once it is needed.
+    chunk_end: Vec<u8>,
     usage: Option<Usage>,
     extras: ExtraFields,
     feedback: Option<Value>,
@@ -61,13 +63,22 @@ enum HeldPart {
 }
 
 impl HeldPart {
-    fn into_object(self) -> ObjectWriter {
+    /// Writes the part as JSON.
+    fn write(self, out: &mut Vec<u8>) {
         match self {
-            Self::Text { place: _, text, thought, token } => ObjectWriter::new()
-                .set("text", text)
-                .set_some("thought", thought.then_some(true))
-                .set_some("thoughtSignature", token),
-            Self::Whole(object) => object,
+            Self::Text { place: _, text, thought, token } => {
+                out.extend_from_slice(b"{\"text\":");
+                json::write_string(&text, out);
+                if thought {
+                    out.extend_from_slice(b",\"thought\":true");
+                }
+                if let Some(token) = token {
+                    out.extend_from_slice(b",\"thoughtSignature\":");
+                    json::write_string(&token, out);
+                }
+                out.push(b'}');
+            }
+            Self::Whole(object) => out.extend_from_slice(&object.to_json()),
         }
     }
 }
@@ -89,6 +100,7 @@ impl NativeStreamWriter {
             id: stamp.id.clone(),
             created: stamp.created,
             model: None,
+            chunk_end: Vec::new(),
             usage: None,
             extras: ExtraFields::new(),
             feedback: None,
@@ -112,40 +124,48 @@ impl NativeStreamWriter {
         })
     }
 
-    /// Writes one framed chunk.
-    fn send(&mut self, object: ObjectWriter, out: &mut Vec<u8>) {
-        let object = object
-            .set("modelVersion", self.model.as_deref().unwrap_or(&self.chat.model))
-            .set("createTime", timestamp::write(self.created))
-            .set("responseId", self.id.as_str());
-        self.frame(&Value::from(object).to_string(), out);
-    }
-
-    fn frame(&mut self, json: &str, out: &mut Vec<u8>) {
-        let (before, after) = match (self.array, self.written) {
-            (false, _) => ("data: ", "\n\n"),
-            (true, 0) => ("[", "\n"),
-            (true, _) => (",\r\n", "\n"),
+    /// Writes the beginning of a chunk.
+    fn open_chunk(&mut self, out: &mut Vec<u8>) {
+        let before = match (self.array, self.written) {
+            (false, _) => "data: ",
+            (true, 0) => "[",
+            (true, _) => ",\r\n",
         };
         self.written += 1;
         out.extend_from_slice(before.as_bytes());
-        out.extend_from_slice(json.as_bytes());
-        out.extend_from_slice(after.as_bytes());
     }
 
-    fn write_chunk(&mut self, candidate: u32, part: ObjectWriter, out: &mut Vec<u8>) {
-        let content =
-            ObjectWriter::new().set("parts", vec![Value::from(part)]).set("role", "model");
-        let candidate: Value =
-            ObjectWriter::new().set("content", content).set("index", candidate).into();
-        self.send(ObjectWriter::new().set("candidates", vec![candidate]), out);
+    fn close_chunk(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if self.array { b"\n" } else { b"\n\n" });
+    }
+
+    /// Adds the fields at the end of every chunk.
+    fn with_chunk_fields(&self, object: ObjectWriter) -> ObjectWriter {
+        object
+            .set("modelVersion", self.model.as_deref().unwrap_or(&self.chat.model))
+            .set("createTime", timestamp::write(self.created))
+            .set("responseId", self.id.as_str())
+    }
+
+    fn write_chunk(&mut self, candidate: u32, part: HeldPart, out: &mut Vec<u8>) {
+        if self.chunk_end.is_empty() {
+            self.chunk_end = self.with_chunk_fields(ObjectWriter::new()).to_json();
+            self.chunk_end.splice(..1, *b"}],");
+        }
+        self.open_chunk(out);
+        out.extend_from_slice(b"{\"candidates\":[{\"content\":{\"parts\":[");
+        part.write(out);
+        out.extend_from_slice(b"],\"role\":\"model\"},\"index\":");
+        json::write_value(&candidate, out);
+        out.extend_from_slice(&self.chunk_end);
+        self.close_chunk(out);
     }
 
     /// Writes the held-back output and holds `next` back instead.
     fn hold(&mut self, candidate: u32, next: Option<HeldPart>, out: &mut Vec<u8>) {
         let before = std::mem::replace(&mut self.progress(candidate).held, next);
         if let Some(held) = before {
-            self.write_chunk(candidate, held.into_object(), out);
+            self.write_chunk(candidate, held, out);
         }
     }
 
@@ -242,7 +262,7 @@ impl NativeStreamWriter {
             progress.held = Some(HeldPart::Text { place, text: last, thought, token });
         } else {
             progress.held = Some(HeldPart::Text { place, text: last, thought, token: None });
-            let front = HeldPart::Text { place, text, thought, token }.into_object();
+            let front = HeldPart::Text { place, text, thought, token };
             self.write_chunk(place.candidate, front, out);
         }
     }
@@ -401,8 +421,11 @@ impl NativeStreamWriter {
                     .get_or_insert_with(|| ObjectWriter::new().set("blockReason", word).into());
                 continue;
             }
-            let parts: Vec<Value> =
-                held.map(|held| held.into_object().into()).into_iter().collect();
+            let mut part = Vec::new();
+            if let Some(held) = held {
+                held.write(&mut part);
+            }
+            let parts: Vec<Value> = serde_json::from_slice(&part).into_iter().collect();
             let content = ObjectWriter::new().set("parts", parts).set("role", "model");
             let word = finish_word(finish.as_ref(), malformed, &mut losses);
             let object = ObjectWriter::new().set("content", content).set_some("finishReason", word);
@@ -426,8 +449,10 @@ impl NativeStreamWriter {
             .set_some("promptFeedback", self.feedback.take())
             .set("usageMetadata", counts);
         let extras = std::mem::replace(&mut self.extras, ExtraFields::new());
-        let object = proto_json::restore(object, &extras, "");
-        self.send(object, out);
+        let object = self.with_chunk_fields(proto_json::restore(object, &extras, ""));
+        self.open_chunk(out);
+        out.extend_from_slice(&object.to_json());
+        self.close_chunk(out);
     }
 }
 
@@ -437,6 +462,7 @@ impl StreamWriter for NativeStreamWriter {
             Event::Start { id: _, model, created } => {
                 self.model = model;
                 self.created = created.unwrap_or(self.created);
+                self.chunk_end.clear();
             }
             Event::PartStart(place, opening) => {
                 let whole = matches!(opening, PartStart::Complete(_));
@@ -463,7 +489,9 @@ impl StreamWriter for NativeStreamWriter {
                 }
                 self.broken = true;
                 let (_, body) = fault::write(&fault);
-                self.frame(&String::from_utf8_lossy(&body), out);
+                self.open_chunk(out);
+                out.extend_from_slice(&body);
+                self.close_chunk(out);
             }
         }
     }

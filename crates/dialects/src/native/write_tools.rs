@@ -37,7 +37,7 @@ pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
     functions.into_iter().chain(others).collect()
 }
 
-fn plain(name: &str, extras: &ExtraFields, losses: &mut Losses) -> Value {
+fn plain(name: &'static str, extras: &ExtraFields, losses: &mut Losses) -> Value {
     note_foreign_fields(extras, ORIGIN, "tools", losses);
     ObjectWriter::new().set(name, ObjectWriter::new().with_extras(extras, ORIGIN)).into()
 }
@@ -57,7 +57,12 @@ fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
 }
 
 /// Writes a schema: verbatim if it came from this format, else as JSON Schema.
-fn shape(object: ObjectWriter, schema: Option<&JsonSchema>, own: &str, json: &str) -> ObjectWriter {
+fn shape(
+    object: ObjectWriter,
+    schema: Option<&JsonSchema>,
+    own: &'static str,
+    json: &'static str,
+) -> ObjectWriter {
     match schema {
         None => object,
         Some(JsonSchema { json: _, verbatim: Some((origin, value)) }) if *origin == ORIGIN => {

@@ -82,7 +82,7 @@ pub(super) fn write_stream_error(
         .set("message", field("message"))
         .set("param", field("param"))
         .set("error", nested.clone());
-    write_event("error", &Value::from(event).to_string(), out);
+    write_event("error", &event, out);
     let state = ResponseState {
         status: "failed",
         error: Some(response_object::write_error(fault)),
@@ -93,7 +93,7 @@ pub(super) fn write_stream_error(
         .set("type", "response.failed")
         .set("sequence_number", sequence + 1)
         .set("response", echo.with_state(state));
-    write_event("response.failed", &Value::from(event).to_string(), out);
+    write_event("response.failed", &event, out);
 }
 
 #[cfg(test)]

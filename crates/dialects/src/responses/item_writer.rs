@@ -15,8 +15,8 @@ use super::names::ORIGIN;
 use super::reply_items::{DeclaredCall, ItemIds, message_item};
 use super::tool_names::{self, ToolNames};
 use super::{signatures, write_output};
-use crate::ReplyStamp;
 use crate::fields::{ObjectWriter, note_foreign_field, note_foreign_fields};
+use crate::{ReplyStamp, json};
 
 /// Writes events with increasing sequence numbers.
 #[derive(Debug, Default)]
@@ -28,13 +28,48 @@ pub(super) struct EventWriter {
 impl EventWriter {
     /// Writes one event. `rest` holds its fields after `type` and `sequence_number`.
     pub(super) fn write_event(&mut self, name: &str, rest: Arguments<'_>, out: &mut Vec<u8>) {
-        let sequence = self.sequence;
-        self.sequence += 1;
+        self.open_event(name, out);
         // Writing to a `Vec` cannot fail.
-        let _ = write!(
-            out,
-            "event: {name}\ndata: {{\"type\":\"{name}\",\"sequence_number\":{sequence},{rest}}}\n\n"
-        );
+        let _ = write!(out, "{rest}}}\n\n");
+    }
+
+    /// Writes an event that has the whole response.
+    pub(super) fn write_response(
+        &mut self,
+        name: &str,
+        response: &ObjectWriter,
+        out: &mut Vec<u8>,
+    ) {
+        self.open_event(name, out);
+        for piece in [b"\"response\":", &response.to_json()[..], b"}\n\n"] {
+            out.extend_from_slice(piece);
+        }
+    }
+
+    fn open_event(&mut self, name: &str, out: &mut Vec<u8>) {
+        for piece in ["event: ", name, "\ndata: {\"type\":\"", name, "\",\"sequence_number\":"] {
+            out.extend_from_slice(piece.as_bytes());
+        }
+        json::write_value(&self.sequence, out);
+        out.push(b',');
+        self.sequence += 1;
+    }
+
+    /// Writes the delta of a text, the most frequent event. `fields` are the fields that tell its
+    /// place, `tail` those after the text.
+    fn write_delta(
+        &mut self,
+        name: &str,
+        fields: &[u8],
+        text: &str,
+        tail: &str,
+        out: &mut Vec<u8>,
+    ) {
+        self.open_event(name, out);
+        out.extend_from_slice(fields);
+        json::write_string(text, out);
+        out.extend_from_slice(tail.as_bytes());
+        out.extend_from_slice(b"}\n\n");
     }
 }
 
@@ -83,6 +118,8 @@ pub(super) enum OpenItem {
 /// The message part in progress.
 pub(super) struct OpenMessageText {
     refusal: bool,
+    /// The fields of its deltas before the text, once they are needed.
+    delta_fields: Vec<u8>,
     text: String,
     /// Citations without a span. They cover the whole text, so they are written when its length is
     /// known.
@@ -133,6 +170,7 @@ impl ItemWriter {
         let OpenItem::Message { id, parts, open_text } = &mut self.open else { return };
         *open_text = Some(OpenMessageText {
             refusal,
+            delta_fields: Vec::new(),
             text: String::new(),
             citations: Vec::new(),
             annotations: Vec::new(),
@@ -193,21 +231,20 @@ impl ItemWriter {
         let index = self.output.len();
         match &mut self.open {
             OpenItem::Message { id, parts, open_text: Some(open_text) } => {
-                let at = parts.len();
-                let delta = Value::from(more.as_str());
                 let (name, tail) = if open_text.refusal {
                     ("response.refusal.delta", "")
                 } else {
                     ("response.output_text.delta", ",\"logprobs\":[]")
                 };
-                self.events.write_event(
-                    name,
-                    format_args!(
+                if open_text.delta_fields.is_empty() {
+                    let at = parts.len();
+                    let _ = write!(
+                        open_text.delta_fields,
                         "\"item_id\":\"{id}\",\"output_index\":{index},\"content_index\":{at},\
-                         \"delta\":{delta}{tail}"
-                    ),
-                    out,
-                );
+                         \"delta\":"
+                    );
+                }
+                self.events.write_delta(name, &open_text.delta_fields, &more, tail, out);
                 open_text.text.push_str(&more);
             }
             OpenItem::Thought { id, thought, .. } => {

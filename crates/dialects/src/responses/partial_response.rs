@@ -51,9 +51,9 @@ impl PartialResponse {
         let mut send = |name: &str, event: ObjectWriter| {
             let head = ObjectWriter::new().set("type", name).set("sequence_number", sequence);
             let event =
-                event.into_map().into_iter().fold(head, |all, (name, value)| all.set(&name, value));
+                event.into_map().into_iter().fold(head, |all, (name, value)| all.set(name, value));
             sequence += 1;
-            write_event(name, &Value::from(event).to_string(), out);
+            write_event(name, &event, out);
         };
         let mut output: Vec<Value> =
             self.done_events.iter().filter_map(|event| item(event)).collect();
@@ -96,7 +96,7 @@ impl PartialResponse {
         response.insert("status".to_owned(), "incomplete".into());
         response.insert("incomplete_details".to_owned(), why.into());
         response.insert("output".to_owned(), output.into());
-        response.insert("usage".to_owned(), wire::write_usage(usage));
+        response.insert("usage".to_owned(), wire::write_usage(usage).into());
         send("response.incomplete", ObjectWriter::new().set("response", Value::Object(response)));
     }
 }

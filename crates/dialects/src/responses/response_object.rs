@@ -13,7 +13,7 @@ use crate::fields::{ObjectWriter, number};
 /// Fields of a response object that do not change during the response.
 #[derive(Clone, Debug)]
 pub(super) struct ResponseEcho {
-    fields: Map<String, Value>,
+    fields: ObjectWriter,
 }
 
 /// Fields of a response object that change during the response.
@@ -111,7 +111,7 @@ impl ResponseEcho {
             .set("usage", Value::Null)
             .set("user", text(hints.user.as_deref()))
             .set("metadata", hints.metadata.clone());
-        Self { fields: fields.into_map() }
+        Self { fields }
     }
 
     /// Creates a response object for a stream that failed before its response was known.
@@ -122,24 +122,21 @@ impl ResponseEcho {
 
     /// Sets a field that only the provider's response has.
     pub(super) fn set(&mut self, name: &str, value: Value) {
-        self.fields.insert(name.to_owned(), value);
+        self.fields = std::mem::take(&mut self.fields).set(name.to_owned(), value);
     }
 
     /// Returns the response object in the given state.
-    pub(super) fn with_state(&self, state: ResponseState<'_>) -> Value {
+    pub(super) fn with_state(&self, state: ResponseState<'_>) -> ObjectWriter {
         let ResponseState { status, reason, error, output, usage, completed } = state;
-        let mut fields = self.fields.clone();
-        let mut set = |name: &str, value: Value| {
-            fields.insert(name.to_owned(), value);
-        };
-        set("status", Value::from(status));
-        set("completed_at", completed.map_or(Value::Null, Value::from));
-        set("error", error.unwrap_or_default());
-        let details = reason.map(|reason| Value::from(ObjectWriter::new().set("reason", reason)));
-        set("incomplete_details", details.unwrap_or_default());
-        set("output", Value::Array(output));
-        set("usage", usage.as_ref().map_or(Value::Null, wire::write_usage));
-        Value::Object(fields)
+        let details = reason.map(|reason| ObjectWriter::new().set("reason", reason));
+        self.fields
+            .clone()
+            .set("status", status)
+            .set("completed_at", completed)
+            .set("error", error)
+            .set("incomplete_details", details)
+            .set("output", output)
+            .set("usage", usage.as_ref().map(wire::write_usage))
     }
 }
 

@@ -8,7 +8,6 @@
 use canon::{ImageDetail, ServiceTier, ThinkingDisplay, Usage, WireFormat};
 use memchr::memmem;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
@@ -156,7 +155,7 @@ impl ResponsesUsage {
 }
 
 /// Writes token counts. This format has no fields for audio, images and searches.
-pub(super) fn write_usage(usage: &Usage) -> Value {
+pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
     let Usage {
         input,
         cache_read,
@@ -182,7 +181,6 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         .set("output_tokens", output)
         .set("output_tokens_details", ObjectWriter::new().set("reasoning_tokens", thinking))
         .set("total_tokens", usage.total())
-        .into()
 }
 
 /// Reads `reasoning.summary`. `None` for an unknown word.

@@ -110,7 +110,7 @@ pub(super) fn search_item(part: &Part, search: &WebSearch, id: Option<String>) -
         ObjectWriter::new()
             .set("type", "search")
             .set("query", queries.first().map_or("", String::as_str))
-            .set("queries", queries.as_slice())
+            .set("queries", queries.clone())
             .set_some("sources", (!sources.is_empty()).then_some(sources))
     });
     item.set_some("action", action).with_extras(&part.extras, ORIGIN)

@@ -64,7 +64,7 @@ pub(super) fn write(
         usage: Some(usage.unwrap_or_default()),
         completed: (end.status == "completed").then(|| stamp.created.max(created)),
     });
-    (body.to_string().into_bytes(), losses.into_vec())
+    (body.to_json(), losses.into_vec())
 }
 
 /// Writes parts as items.

@@ -108,7 +108,7 @@ pub(super) fn write(
     if *stream {
         body = body.set("stream", true);
     }
-    let body = Value::from(body).to_string();
+    let body = body.to_json();
     let request = ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) };
     Ok((request, losses.into_vec()))
 }

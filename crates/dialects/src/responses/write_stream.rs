@@ -57,8 +57,7 @@ impl ResponsesStreamWriter {
         self.started = true;
         for name in ["response.created", "response.in_progress"] {
             let state = ResponseState { status: "in_progress", ..ResponseState::default() };
-            let response = self.echo.with_state(state).to_string();
-            self.items.events.write_event(name, format_args!("\"response\":{response}"), out);
+            self.items.events.write_response(name, &self.echo.with_state(state), out);
         }
     }
 
@@ -173,7 +172,7 @@ impl StreamWriter for ResponsesStreamWriter {
                 usage: Some(self.usage.unwrap_or_default()),
                 completed: (end.status == "completed").then_some(self.stamp.created),
             });
-            self.items.events.write_event(name, format_args!("\"response\":{response}"), out);
+            self.items.events.write_response(name, &response, out);
         }
         std::mem::take(&mut self.losses).into_vec()
     }
