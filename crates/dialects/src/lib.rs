@@ -25,6 +25,7 @@ mod media_urls;
 pub mod messages;
 pub mod native;
 mod prompt_blocks;
+mod repeated_text;
 mod reply_shape;
 pub mod responses;
 mod service_tier;

@@ -142,6 +142,9 @@ impl SseDecoder {
 
     /// Returns the next complete event, or `None` until more bytes arrive.
     pub fn next_frame(&mut self) -> Result<Option<StreamFrame>, ApiError> {
+        if let Some(frame) = self.whole_frame() {
+            return Ok(Some(frame));
+        }
         while let Some(line) = self.next_line() {
             if line.is_empty() {
                 if let Some(frame) = self.dispatch() {
@@ -155,6 +158,32 @@ impl SseDecoder {
             return Err(too_large());
         }
         Ok(None)
+    }
+
+    /// Returns the next event if it has the usual form: an event name or none, one line of data and
+    /// a blank line, all received and ended by line feeds.
+    fn whole_frame(&mut self) -> Option<StreamFrame> {
+        let is_between = self.started && !self.after_cr && self.partial_line.is_empty();
+        if !is_between || self.event.is_some() || !matches!(self.data, DataLines::None) {
+            return None;
+        }
+        let rest = self.rest();
+        let name = match rest.strip_prefix(b"event: ") {
+            Some(line) => Some(memchr2(b'\n', b'\r', line)? + 7),
+            None => None,
+        };
+        let begin = name.map_or(0, |end| end + 1);
+        let line = rest.get(begin..)?.strip_prefix(b"data: ")?;
+        let end = memchr2(b'\n', b'\r', line)?;
+        let is_feed = name.is_none_or(|end| rest.get(end) == Some(&b'\n'));
+        if !is_feed || line.get(end..end + 2) != Some(b"\n\n") || end > self.max_bytes() {
+            return None;
+        }
+        let from = self.used;
+        let data = from + begin + 6;
+        self.used = data + end + 2;
+        let event = name.map(|end| valid_utf8(self.bytes.slice(from + 7..from + end)));
+        Some(StreamFrame { event, data: valid_utf8(self.bytes.slice(data..data + end)) })
     }
 
     const fn max_bytes(&self) -> usize {

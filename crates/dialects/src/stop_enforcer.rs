@@ -192,6 +192,10 @@ impl StopEnforcer {
         if state.is_cut {
             return;
         }
+        if self.stop_texts.is_empty() && self.limit.is_none() {
+            state.spent_tokens += of_text(&text);
+            return send_text(place, text, out);
+        }
         let left = self.limit.map(|limit| limit.saturating_sub(state.spent_tokens));
         let (text, cut) = match left.and_then(|left| fitting_length(&text, left, of_text)) {
             Some(fits) => (text.get(..fits).unwrap_or_default().to_owned(), true),

@@ -37,6 +37,10 @@ impl AudioBuffer {
         self.0.extend(more);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the audio as one part. `None` if there is none.
     pub(super) fn into_part(self) -> Option<Part> {
         let Self(bytes) = self;

@@ -21,6 +21,7 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
+use crate::repeated_text::RepeatingReader;
 use crate::{
     Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
     StreamReader, StreamWriter,
@@ -82,7 +83,7 @@ impl Dialect for ChatDialect {
     }
 
     fn stream_reader(&self) -> Box<dyn StreamReader> {
-        Box::new(read_stream::ChatStreamReader::default())
+        Box::<RepeatingReader<read_stream::ChatStreamReader>>::default()
     }
 
     fn stream_writer(

@@ -14,6 +14,7 @@ use super::names::{DONE_MARKER, PATH};
 use super::{ChatDialect, fault, rules, wire};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::service_tier;
 use crate::sse::not_json;
@@ -104,14 +105,15 @@ impl PassThrough for ChatDialect {
     }
 
     fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter> {
-        Box::new(ChatStreamMeter {
+        let meter = ChatStreamMeter {
             completer: StreamCompleter::new(&CHUNK, &peek.model),
             wants_usage: peek.wants_usage,
             candidates: peek.candidates,
             ended: Vec::new(),
             first_chunk: Bytes::new(),
             totals: ReplyMeter::default(),
-        })
+        };
+        Box::new(RepeatingMeter::new(meter, &CHUNK_PATTERNS.texts))
     }
 
     fn write_abort(&self, fault: &ApiError, _request_id: &str) -> Vec<u8> {
@@ -286,6 +288,12 @@ struct MeteredChoice<'a> {
     index: Option<u32>,
     #[serde(borrow, default, deserialize_with = "text::maybe")]
     finish_reason: Option<Cow<'a, str>>,
+}
+
+impl TextMeter for ChatStreamMeter {
+    fn add_text(&mut self, text: &str) {
+        self.totals.output_bytes += text.len() as u64;
+    }
 }
 
 impl StreamMeter for ChatStreamMeter {

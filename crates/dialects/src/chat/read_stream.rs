@@ -12,6 +12,7 @@ use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::signatures::{self, DetailsAuthor};
 use super::{fault, read_reply, wire};
 use crate::endings;
+use crate::repeated_text::TextReader;
 use crate::sse::{not_json, out_of_order};
 use crate::text::BorrowedText;
 use crate::{StreamFrame, StreamReader};
@@ -117,6 +118,14 @@ impl StreamReader for ChatStreamReader {
 
     fn is_done(&self) -> bool {
         self.done
+    }
+}
+
+impl TextReader for ChatStreamReader {
+    fn push_text(&mut self, place: PartIndex, _text: &str) -> bool {
+        // Audio comes together with its transcript.
+        let own = self.candidates.iter().find(|candidate| candidate.index == place.candidate);
+        own.is_some_and(|candidate| candidate.audio.is_empty())
     }
 }
 

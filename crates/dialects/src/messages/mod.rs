@@ -32,6 +32,7 @@ mod write_stream;
 pub use names::BETA_HEADER;
 pub(crate) use wire::write_cache;
 
+use crate::repeated_text::RepeatingReader;
 use crate::{
     Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
     StreamReader, StreamWriter,
@@ -91,7 +92,7 @@ impl Dialect for MessagesDialect {
     }
 
     fn stream_reader(&self) -> Box<dyn StreamReader> {
-        Box::new(read_stream::MessagesStreamReader::default())
+        Box::<RepeatingReader<read_stream::MessagesStreamReader>>::default()
     }
 
     fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {

@@ -16,6 +16,7 @@ use super::thinking::MIN_BUDGET_TOKENS;
 use super::{MessagesDialect, fault, read_stream, rules, wire, write_stream};
 use crate::count_endpoint::CountEndpoint;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::sse::not_json;
 use crate::{
@@ -97,7 +98,7 @@ impl PassThrough for MessagesDialect {
     }
 
     fn stream_meter(&self, facts: &RequestFacts) -> Box<dyn StreamMeter> {
-        Box::new(MessagesStreamMeter::new(&facts.model))
+        Box::new(RepeatingMeter::new(MessagesStreamMeter::new(&facts.model), &*TEXT_KEYS))
     }
 
     fn write_abort(&self, fault: &ApiError, request_id: &str) -> Vec<u8> {
@@ -273,6 +274,12 @@ impl MessagesStreamMeter {
             self.said.service_tier = counts.tier();
             self.counts = Some(counts);
         }
+    }
+}
+
+impl TextMeter for MessagesStreamMeter {
+    fn add_text(&mut self, text: &str) {
+        self.said.output_bytes += text.len() as u64;
     }
 }
 

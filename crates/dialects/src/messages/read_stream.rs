@@ -12,6 +12,7 @@ use super::names::ORIGIN;
 use super::signatures::{self, BlockAuthor};
 use super::{fault, read_blocks, read_reply, tool_names, wire};
 use crate::fields::JsonPath;
+use crate::repeated_text::TextReader;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::{not_json, out_of_order};
 use crate::{StreamFrame, StreamReader};
@@ -99,6 +100,19 @@ impl StreamReader for MessagesStreamReader {
 
     fn is_done(&self) -> bool {
         self.done
+    }
+}
+
+impl TextReader for MessagesStreamReader {
+    fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
+        for open in &mut self.open {
+            if let BlockState::Text { slot, length, .. } = &mut open.block
+                && *slot == place.slot
+            {
+                *length += text.chars().count();
+            }
+        }
+        true
     }
 }
 

@@ -47,6 +47,7 @@ mod tests;
 pub(crate) use proto_json::to_camel_case;
 pub(crate) use signatures::BYPASS_SIGNATURE;
 
+use crate::repeated_text::RepeatingReader;
 use crate::{
     Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
     StreamReader, StreamWriter,
@@ -108,7 +109,7 @@ impl Dialect for NativeDialect {
     }
 
     fn stream_reader(&self) -> Box<dyn StreamReader> {
-        Box::new(read_stream::NativeStreamReader::default())
+        Box::<RepeatingReader<read_stream::NativeStreamReader>>::default()
     }
 
     fn stream_writer(

@@ -15,6 +15,7 @@ use super::{NativeDialect, fault, rules, timestamp, usage_repair, wire};
 use crate::count_endpoint::{CountEndpoint, WholeRequest};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::sse::not_json;
 use crate::{
@@ -78,14 +79,19 @@ impl PassThrough for NativeDialect {
     }
 
     fn stream_meter(&self, facts: &RequestFacts) -> Box<dyn StreamMeter> {
-        Box::new(NativeStreamMeter {
+        let meter = NativeStreamMeter {
             completer: StreamCompleter::new(&REPLY, &facts.model),
             array: facts.json_array,
             expected: facts.candidates as usize,
             begun: Cell::new(false),
             closed: Cell::new(false),
             state: NativeMeterState::default(),
-        })
+        };
+        match facts.json_array {
+            // The items of an array differ by the bytes between them.
+            true => Box::new(meter),
+            false => Box::new(RepeatingMeter::new(meter, &*TEXT_KEYS)),
+        }
     }
 
     fn write_abort(&self, fault: &ApiError, _request_id: &str) -> Vec<u8> {
@@ -283,6 +289,12 @@ impl NativeStreamMeter {
     fn is_over(&self) -> bool {
         let NativeMeterState { said, seen, blocked, .. } = &self.state;
         said.is_finished && (*blocked || seen.len() >= self.expected)
+    }
+}
+
+impl TextMeter for NativeStreamMeter {
+    fn add_text(&mut self, text: &str) {
+        self.state.said.output_bytes += text.len() as u64;
     }
 }
 

@@ -17,6 +17,7 @@ use super::read_reply::{self, NativeCandidateFields, NativeReplyHeader};
 use super::{fault, grounding, proto_json, read_part, signatures, wire};
 use crate::endings;
 use crate::fields::JsonPath;
+use crate::repeated_text::TextReader;
 use crate::{StreamFrame, StreamReader};
 
 /// Reads the chunks of a native stream.
@@ -121,6 +122,18 @@ impl StreamReader for NativeStreamReader {
     /// Always false: the format has no end marker, the stream ends with the body.
     fn is_done(&self) -> bool {
         false
+    }
+}
+
+impl TextReader for NativeStreamReader {
+    fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
+        let own = self.candidates.iter_mut().find(|own| own.index == place.candidate);
+        if let Some(own) = own
+            && matches!(own.open, Some(OpenPart { say: TextKind::Text, .. }))
+        {
+            own.text.push_str(text);
+        }
+        true
     }
 }
 

@@ -35,6 +35,7 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
+use crate::repeated_text::RepeatingReader;
 use crate::{
     Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
     StreamReader, StreamWriter,
@@ -88,7 +89,7 @@ impl Dialect for ResponsesDialect {
     }
 
     fn stream_reader(&self) -> Box<dyn StreamReader> {
-        Box::new(read_stream::ResponsesStreamReader::default())
+        Box::<RepeatingReader<read_stream::ResponsesStreamReader>>::default()
     }
 
     fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {

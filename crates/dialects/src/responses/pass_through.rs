@@ -16,6 +16,7 @@ use super::response_object::ResponseEcho;
 use super::{ResponsesDialect, fault, rules, wire};
 use crate::count_endpoint::CountEndpoint;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
@@ -31,7 +32,7 @@ const FIRST_APPENDED_SEQUENCE: u64 = 1_000_000_000;
 static TEXT_FIELDS: LazyLock<[Finder<'static>; 2]> =
     LazyLock::new(|| ["\"text\":", "\"arguments\":"].map(Finder::new));
 /// Text field of a delta event.
-static DELTA_FIELD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"delta\":"));
+static DELTA_FIELD: LazyLock<[Finder<'static>; 1]> = LazyLock::new(|| [Finder::new("\"delta\":")]);
 
 impl PassThrough for ResponsesDialect {
     fn read_facts(&self, _target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
@@ -86,11 +87,13 @@ impl PassThrough for ResponsesDialect {
     }
 
     fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter> {
-        Box::new(ResponsesStreamMeter {
+        let meter = ResponsesStreamMeter {
             completer: StreamCompleter::new(&EVENT, &peek.model),
             partial: PartialResponse::default(),
+            is_output_text: false,
             totals: ReplyMeter::default(),
-        })
+        };
+        Box::new(RepeatingMeter::new(meter, &*DELTA_FIELD))
     }
 
     fn write_abort(&self, fault: &ApiError, request_id: &str) -> Vec<u8> {
@@ -172,6 +175,8 @@ fn is_finished(status: Option<&str>) -> bool {
 struct ResponsesStreamMeter {
     completer: StreamCompleter,
     partial: PartialResponse,
+    /// True if the last event was a delta of an output text.
+    is_output_text: bool,
     totals: ReplyMeter,
 }
 
@@ -188,6 +193,22 @@ fn event_name(frame: &StreamFrame) -> Option<Cow<'_, str>> {
     let named: EventTypeView<'_> = serde_json::from_slice(&frame.data).ok()?;
     // A name with a line break would start another line of the event stream.
     named.r#type.filter(|name| !name.chars().any(char::is_control))
+}
+
+impl ResponsesStreamMeter {
+    /// Counts the text of a delta.
+    fn add_bytes(&mut self, text: &[u8]) {
+        self.totals.output_bytes += text.len() as u64;
+        if self.is_output_text {
+            self.partial.append_text(text);
+        }
+    }
+}
+
+impl TextMeter for ResponsesStreamMeter {
+    fn add_text(&mut self, text: &str) {
+        self.add_bytes(text.as_bytes());
+    }
 }
 
 impl StreamMeter for ResponsesStreamMeter {
@@ -215,11 +236,9 @@ impl StreamMeter for ResponsesStreamMeter {
             Some("error") => return FrameAction::Error(fault::read(&parse_bytes(data))),
             Some(name) => {
                 if name.ends_with(".delta") {
-                    let text = json::raw_text(data, &DELTA_FIELD).unwrap_or_default();
-                    self.totals.output_bytes += text.len() as u64;
-                    if name == "response.output_text.delta" {
-                        self.partial.append_text(text);
-                    }
+                    let [field] = &*DELTA_FIELD;
+                    self.is_output_text = name == "response.output_text.delta";
+                    self.add_bytes(json::raw_text(data, field).unwrap_or_default());
                 } else {
                     self.partial.record_event(name, data);
                 }

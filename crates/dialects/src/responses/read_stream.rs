@@ -18,6 +18,7 @@ use super::read_reply::{ResponseFields, parts_of, with_tool_calls};
 use super::signatures::ItemSender;
 use super::{fault, tool_names, wire};
 use crate::fields::JsonPath;
+use crate::repeated_text::TextReader;
 use crate::sse::{not_json, out_of_order};
 use crate::{StreamFrame, StreamReader};
 
@@ -155,6 +156,14 @@ impl StreamReader for ResponsesStreamReader {
 
     fn is_done(&self) -> bool {
         self.done
+    }
+}
+
+impl TextReader for ResponsesStreamReader {
+    fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
+        let mut parts = self.items.iter_mut().flat_map(|item| &mut item.parts);
+        let own = parts.find(|part_state| part_state.slot == place.slot);
+        own.map(|part_state| part_state.forwarded.push_str(text)).is_some()
     }
 }
 

@@ -1,0 +1,135 @@
+//! Runs one translation many times, for callgrind. Counts only the function `measured`:
+//!
+//! `valgrind --tool=callgrind --toggle-collect='*measured*' translate CALLER LANE KIND FOLDER`
+//!
+//! `KIND` is `facts`, `request`, `reply`, `stream` or `pass`. `FOLDER` holds the samples
+//! `FORMAT.request.whole`, `FORMAT.reply.whole` and `FORMAT.reply.stream`.
+
+use bytes::Bytes;
+use canon::{Event, WireFormat};
+use dialects::{
+    Dialect, FrameAction, LaneSettings, ReplyStamp, RequestTarget, SseDecoder, StopEnforcer,
+};
+use std::error::Error;
+use std::hint::black_box;
+use std::path::Path;
+
+/// Number of measured runs. The figures of callgrind are divided by it.
+const RUNS: usize = 100;
+
+/// One translation with its samples.
+struct Sample {
+    caller: &'static dyn Dialect,
+    lane: &'static dyn Dialect,
+    request: Bytes,
+    reply: Bytes,
+    stamp: ReplyStamp,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [caller, lane, kind, folder] = words.as_slice() else {
+        return Err("usage: translate CALLER LANE KIND FOLDER".into());
+    };
+    let sample = |format: &str, what: &str| {
+        std::fs::read(Path::new(folder).join(format!("{format}.{what}"))).map(Bytes::from)
+    };
+    let size = if matches!(kind.as_str(), "stream" | "pass") { "stream" } else { "whole" };
+    let sample = Sample {
+        caller: format(caller)?,
+        lane: format(lane)?,
+        request: sample(caller, &format!("request.{size}"))?,
+        reply: sample(lane, &format!("reply.{size}"))?,
+        stamp: ReplyStamp { id: "01234567890123456789".to_owned(), created: 1_700_000_000 },
+    };
+    let run: fn(&Sample) -> Result<usize, Box<dyn Error>> = match kind.as_str() {
+        "facts" => facts,
+        "request" => request,
+        "reply" => reply,
+        "stream" => stream,
+        "pass" => pass,
+        other => return Err(format!("unknown kind {other}").into()),
+    };
+    run(&sample)?;
+    for _ in 0..RUNS {
+        black_box(measured(run, &sample)?);
+    }
+    Ok(())
+}
+
+fn format(name: &str) -> Result<&'static dyn Dialect, Box<dyn Error>> {
+    let found = WireFormat::ALL.into_iter().find(|format| format.as_str() == name);
+    Ok(found.and_then(dialects::get).ok_or("unknown format")?)
+}
+
+/// The function that callgrind counts.
+#[inline(never)]
+fn measured(
+    run: fn(&Sample) -> Result<usize, Box<dyn Error>>,
+    sample: &Sample,
+) -> Result<usize, Box<dyn Error>> {
+    run(black_box(sample))
+}
+
+fn target() -> RequestTarget {
+    RequestTarget { model: Some("m".to_owned()), ..RequestTarget::default() }
+}
+
+fn facts(sample: &Sample) -> Result<usize, Box<dyn Error>> {
+    Ok(sample.caller.read_facts(&target(), &sample.request)?.model.len())
+}
+
+fn request(sample: &Sample) -> Result<usize, Box<dyn Error>> {
+    let settings = LaneSettings {
+        model: "m",
+        max_payable_output: None,
+        model_max_output: None,
+        thinking_controls: None,
+    };
+    let chat = sample.caller.read_request(&target(), &sample.request)?;
+    let (written, _) = sample.lane.write_request(&chat, &settings)?;
+    Ok(written.body.len())
+}
+
+fn reply(sample: &Sample) -> Result<usize, Box<dyn Error>> {
+    let chat = sample.caller.read_request(&target(), &sample.request)?;
+    let _meter = sample.lane.meter_reply(&sample.reply)?;
+    let reply = sample.lane.read_reply(&sample.reply)?;
+    let (written, _) = sample.caller.write_reply(reply, &chat, &sample.stamp);
+    Ok(written.len())
+}
+
+fn stream(sample: &Sample) -> Result<usize, Box<dyn Error>> {
+    let chat = sample.caller.read_request(&target(), &sample.request)?;
+    let mut reader = sample.lane.stream_reader();
+    let mut writer = sample.caller.stream_writer(&chat, &sample.stamp);
+    let mut enforcer = StopEnforcer::forwarding_all(1, sample.lane.origin());
+    let mut decoder = SseDecoder::default();
+    let mut events: Vec<Event> = Vec::new();
+    let mut out = Vec::with_capacity(sample.reply.len());
+    decoder.push(sample.reply.clone());
+    while let Some(frame) = decoder.next_frame()? {
+        reader.push(&frame, &mut events)?;
+        for event in events.drain(..) {
+            enforcer.push(event, &mut |event| writer.push(event, &mut out));
+        }
+    }
+    writer.finish(&mut out);
+    Ok(out.len())
+}
+
+fn pass(sample: &Sample) -> Result<usize, Box<dyn Error>> {
+    let facts = sample.caller.read_facts(&target(), &sample.request)?;
+    let mut meter = sample.caller.stream_meter(&facts);
+    let mut decoder = SseDecoder::default();
+    let mut out = Vec::with_capacity(sample.reply.len());
+    decoder.push(sample.reply.clone());
+    while let Some(frame) = decoder.next_frame()? {
+        match meter.observe(&frame) {
+            FrameAction::Forward | FrameAction::Last => meter.write(&frame, &mut out),
+            FrameAction::Drop => {}
+            FrameAction::Error(error) => return Err(error.into()),
+        }
+    }
+    Ok(out.len())
+}

@@ -1,0 +1,248 @@
+//! Events that differ from the one before only in their text.
+//!
+//! Nearly all events of a stream are of this kind. Such an event begins and ends with the bytes of an
+//! event that was parsed and has a string without escapes between, so it is valid JSON and means the
+//! same apart from the text. It needs no parser.
+
+use bytes::Bytes;
+use canon::{ApiError, Event, PartDelta, PartIndex, Usage};
+use memchr::memchr;
+use memchr::memmem::{self, Finder};
+
+use crate::{FrameAction, ReplyMeter, StreamFrame, StreamMeter, StreamReader, json};
+
+/// Number of templates that fit no event, after which no more are made.
+const MAX_USELESS_TEMPLATES: u8 = 8;
+
+/// The bytes around the text of an event.
+#[derive(Debug)]
+struct TextTemplate {
+    event: Option<Bytes>,
+    /// The beginning: up to the sequence number if there is one, else up to the text.
+    head: Vec<u8>,
+    /// The bytes between sequence number and text; `None` without a number.
+    middle: Option<Vec<u8>>,
+    tail: Vec<u8>,
+}
+
+impl TextTemplate {
+    /// Returns the template of an event whose text is the string at `start`.
+    fn new(frame: &StreamFrame, start: usize, length: usize) -> Option<Self> {
+        const NUMBER: &[u8] = b"\"sequence_number\":";
+        let (before, rest) = frame.data.split_at_checked(start)?;
+        let tail = rest.get(length..)?;
+        if before.last() != Some(&b'"') || tail.first() != Some(&b'"') {
+            return None;
+        }
+        let number = memmem::find(before, NUMBER).map(|at| before.split_at(at + NUMBER.len()));
+        let (head, middle) = match number {
+            Some((head, rest)) => (head, Some(rest.trim_ascii_digits())),
+            None => (before, None),
+        };
+        let middle = middle.map(<[u8]>::to_vec);
+        Some(Self { event: frame.event.clone(), head: head.to_vec(), middle, tail: tail.to_vec() })
+    }
+
+    /// Returns the bytes of an event between head and tail, and its text at the end of them; `None`
+    /// if the event differs in anything else.
+    fn split<'a>(&self, frame: &'a StreamFrame) -> Option<(&'a [u8], &'a str)> {
+        let varied = frame.data.strip_prefix(&self.head[..])?.strip_suffix(&self.tail[..])?;
+        if frame.event != self.event {
+            return None;
+        }
+        let text = match &self.middle {
+            Some(middle) => {
+                let rest = varied.trim_ascii_digits();
+                let digits = varied.len() - rest.len();
+                let is_number = digits == 1 || (digits > 1 && varied.first() != Some(&b'0'));
+                rest.strip_prefix(&middle[..]).filter(|_| is_number)?
+            }
+            None => varied,
+        };
+        let is_text = !text.is_empty() && json::is_plain_text(text);
+        Some((varied, std::str::from_utf8(text).ok().filter(|_| is_text)?))
+    }
+}
+
+trait AsciiDigits {
+    fn trim_ascii_digits(&self) -> &[u8];
+}
+
+impl AsciiDigits for [u8] {
+    /// Returns the bytes behind leading digits.
+    fn trim_ascii_digits(&self) -> &[u8] {
+        let digits = self.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.get(digits..).unwrap_or_default()
+    }
+}
+
+/// The current template, as long as templates are of use.
+#[derive(Debug, Default)]
+struct TemplateSlot {
+    current: Option<TextTemplate>,
+    useless: u8,
+}
+
+impl TemplateSlot {
+    /// Returns the varied bytes and the text of an event like the one before.
+    fn split<'a>(&mut self, frame: &'a StreamFrame) -> Option<(&'a [u8], &'a str)> {
+        let found = self.current.as_ref()?.split(frame);
+        match found {
+            Some(_) => self.useless = 0,
+            None => {
+                self.current = None;
+                self.useless += 1;
+            }
+        }
+        found
+    }
+
+    fn may_learn(&self) -> bool {
+        self.useless < MAX_USELESS_TEMPLATES
+    }
+}
+
+/// Returns the position of bytes that occur exactly once.
+fn find_only(data: &[u8], bytes: &[u8]) -> Option<usize> {
+    let at = memmem::find(data, bytes)?;
+    (memmem::rfind(data, bytes) == Some(at)).then_some(at)
+}
+
+/// A stream reader that can take a text without its event.
+pub(crate) trait TextReader: StreamReader {
+    /// Takes a text that grows a part. Its event differs from the one before only in this text.
+    /// Returns false if the event must be parsed.
+    fn push_text(&mut self, place: PartIndex, text: &str) -> bool;
+}
+
+/// Reads a stream and parses only events that differ from the one before in more than their text.
+#[derive(Debug, Default)]
+pub(crate) struct RepeatingReader<R> {
+    reader: R,
+    template: TemplateSlot,
+    place: PartIndex,
+}
+
+impl<R: TextReader> StreamReader for RepeatingReader<R> {
+    fn push(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError> {
+        if let Some((_, text)) = self.template.split(frame)
+            && self.reader.push_text(self.place, text)
+        {
+            out.push(Event::PartDelta(self.place, PartDelta::Text(text.to_owned())));
+            return Ok(());
+        }
+        let before = out.len();
+        self.reader.push(frame, out)?;
+        // Without escapes every string stands in the event as it is read, so the only one that equals
+        // the text is the text.
+        if self.template.may_learn()
+            && let Some([Event::PartDelta(place, PartDelta::Text(text))]) = out.get(before..)
+            && memchr(b'\\', &frame.data).is_none()
+        {
+            self.place = *place;
+            let quoted = [b"\"", text.as_bytes(), b"\""].concat();
+            self.template.current = find_only(&frame.data, &quoted)
+                .and_then(|at| TextTemplate::new(frame, at + 1, text.len()));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<Event>) -> Result<(), ApiError> {
+        self.reader.finish(out)
+    }
+
+    fn is_done(&self) -> bool {
+        self.reader.is_done()
+    }
+}
+
+/// A stream meter that can count a text without its event.
+pub(crate) trait TextMeter: StreamMeter {
+    /// Counts a text. Its event differs from the one before only in this text.
+    fn add_text(&mut self, text: &str);
+}
+
+/// Meters a stream and parses only events that differ from the one before in more than their text.
+pub(crate) struct RepeatingMeter<M> {
+    meter: M,
+    /// The keys under which texts stand.
+    keys: &'static [Finder<'static>],
+    template: TemplateSlot,
+    /// The bytes to write before and after the varied bytes of an event.
+    written: (Vec<u8>, Vec<u8>),
+    /// True if the current event is like the one before.
+    is_repeated: bool,
+}
+
+impl<M: TextMeter> RepeatingMeter<M> {
+    pub(crate) fn new(meter: M, keys: &'static [Finder<'static>]) -> Self {
+        let written = (Vec::new(), Vec::new());
+        Self { meter, keys, template: TemplateSlot::default(), written, is_repeated: false }
+    }
+
+    /// Makes a template of an event that added `bytes` of output and is forwarded.
+    fn learn(&mut self, frame: &StreamFrame, bytes: usize) -> Option<TextTemplate> {
+        let texts = self.keys.iter().filter_map(|key| json::raw_text(&frame.data, key));
+        let text = { texts }.find(|text| !text.is_empty()).filter(|text| text.len() == bytes)?;
+        let start = (text.as_ptr() as usize).checked_sub(frame.data.as_ptr() as usize)?;
+        let template = TextTemplate::new(frame, start, bytes)?;
+        let (varied, _) = template.split(frame)?;
+        let mut written = Vec::new();
+        self.meter.write(frame, &mut written);
+        let quoted = [b"\"", varied, b"\""].concat();
+        let start = match template.middle {
+            Some(_) => find_only(&written, varied)?,
+            None => find_only(&written, &quoted)? + 1,
+        };
+        let tail = written.split_off(start + varied.len());
+        written.truncate(start);
+        self.written = (written, tail);
+        Some(template)
+    }
+}
+
+impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
+    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
+        let repeated = self.template.split(frame);
+        self.is_repeated = repeated.is_some();
+        if let Some((_, text)) = repeated {
+            self.meter.add_text(text);
+            return FrameAction::Forward;
+        }
+        let before = self.meter.totals().output_bytes;
+        let action = self.meter.observe(frame);
+        if self.template.may_learn() && matches!(action, FrameAction::Forward) {
+            let bytes = self.meter.totals().output_bytes - before;
+            self.template.current =
+                usize::try_from(bytes).ok().and_then(|bytes| self.learn(frame, bytes));
+        }
+        action
+    }
+
+    fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
+        let template = self.template.current.as_ref().filter(|_| self.is_repeated);
+        let Some((varied, _)) = template.and_then(|template| template.split(frame)) else {
+            return self.meter.write(frame, out);
+        };
+        let (head, tail) = &self.written;
+        for piece in [head, varied, tail] {
+            out.extend_from_slice(piece);
+        }
+    }
+
+    fn write_end(&self, out: &mut Vec<u8>) {
+        self.meter.write_end(out);
+    }
+
+    fn write_truncated(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+        self.meter.write_truncated(usage, out);
+    }
+
+    fn totals(&self) -> &ReplyMeter {
+        self.meter.totals()
+    }
+
+    fn abort_event(&self, fault: &ApiError) -> Option<Vec<u8>> {
+        self.meter.abort_event(fault)
+    }
+}
