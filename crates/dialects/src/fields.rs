@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value};
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::borrowed_json::BorrowedJson;
 use crate::json;
 
 /// A path in a body. It is formatted only when an error needs it.
@@ -137,55 +138,82 @@ pub(crate) fn write_cache_breakpoint(mark: &CacheBreakpoint) -> Value {
     ObjectWriter::new().set("mode", "explicit").set_some("ttl", ttl).into()
 }
 
-/// Number of fields up to which comparing all names costs less than hashing one.
-const MAX_SCANNED_FIELDS: usize = 16;
-
 /// An object being read: fields are taken out, the rest remains.
 ///
 /// `null` counts as absent, because clients send back the nulls they were sent.
 #[derive(Debug)]
 pub(crate) struct ObjectReader<'p> {
-    map: Map<String, Value>,
+    fields: Vec<(Cow<'p, str>, BorrowedJson<'p>)>,
     path: &'p JsonPath<'p>,
 }
 
 impl<'p> ObjectReader<'p> {
     /// Starts reading a value. Anything but an object is an error.
-    pub(crate) fn new(value: Value, path: &'p JsonPath<'p>) -> Result<Self, ApiError> {
-        match value {
-            Value::Object(map) => Ok(Self { map, path }),
+    pub(crate) fn new(
+        value: impl Into<BorrowedJson<'p>>,
+        path: &'p JsonPath<'p>,
+    ) -> Result<Self, ApiError> {
+        match value.into() {
+            BorrowedJson::Object(fields) => Ok(Self { fields, path }),
+            BorrowedJson::Value(Value::Object(map)) => Ok(Self::of(map, path)),
             _ => Err(path.fault("must be an object")),
         }
     }
 
     /// Starts reading an object.
-    pub(crate) const fn of(map: Map<String, Value>, path: &'p JsonPath<'p>) -> Self {
-        Self { map, path }
+    pub(crate) fn of(map: Map<String, Value>, path: &'p JsonPath<'p>) -> Self {
+        let fields = map.into_iter();
+        let fields = fields.map(|(name, value)| (Cow::Owned(name), BorrowedJson::Value(value)));
+        Self { fields: fields.collect(), path }
+    }
+
+    /// Takes any value as it was parsed; `None` if absent or null.
+    pub(crate) fn take_borrowed(&mut self, name: &str) -> Option<BorrowedJson<'p>> {
+        // A null is left in its place and dropped by `remaining`: removing the field would move all
+        // behind it, for every field that is taken. Of fields with one name, the last counts.
+        let mut found = BorrowedJson::NULL;
+        for (own, value) in &mut self.fields {
+            if own == name {
+                found = std::mem::replace(value, BorrowedJson::NULL);
+            }
+        }
+        match found {
+            BorrowedJson::Value(Value::Null) => None,
+            BorrowedJson::Value(value) => Some(value.into()),
+            found => Some(found),
+        }
     }
 
     /// Takes any value; `None` if absent or null.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
-        // A null is left in its place and dropped by `rest`: removing the field would move all
-        // behind it, for every field that is taken.
-        let value = if self.map.len() <= MAX_SCANNED_FIELDS {
-            self.map.iter_mut().find(|(own, _)| *own == name).map(|(_, value)| value)
-        } else {
-            self.map.get_mut(name)
-        };
-        value.map(Value::take).filter(|value| !value.is_null())
+        self.take_borrowed(name).map(BorrowedJson::into_value)
     }
 
     /// Puts a value back among the remaining fields.
     pub(crate) fn put_back(&mut self, name: &str, value: Value) {
-        self.map.insert(name.to_owned(), value);
+        let value = BorrowedJson::Value(value);
+        match self.fields.iter_mut().find(|(own, _)| own == name) {
+            Some((_, own)) => *own = value,
+            None => self.fields.push((Cow::Owned(name.to_owned()), value)),
+        }
     }
 
     /// Takes a string.
     pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
-        self.typed(name, "must be a string", |value| match value {
-            Value::String(text) => Some(text),
-            _ => None,
-        })
+        match self.take_borrowed(name) {
+            None => Ok(None),
+            Some(BorrowedJson::Text(text)) => Ok(Some(text.into_owned())),
+            Some(_) => Err(self.fault(name, "must be a string")),
+        }
+    }
+
+    /// Takes a list of values as they were parsed.
+    pub(crate) fn items(&mut self, name: &str) -> Result<Vec<BorrowedJson<'p>>, ApiError> {
+        match self.take_borrowed(name) {
+            None => Ok(Vec::new()),
+            Some(BorrowedJson::List(items)) => Ok(items),
+            Some(_) => Err(self.fault(name, "must be a list")),
+        }
     }
 
     /// Takes a number.
@@ -255,9 +283,9 @@ impl<'p> ObjectReader<'p> {
     }
 
     /// Returns the remaining fields, without nulls.
-    pub(crate) fn remaining(mut self) -> Map<String, Value> {
-        self.map.retain(|_, value| !value.is_null());
-        self.map
+    pub(crate) fn remaining(self) -> Map<String, Value> {
+        let fields = self.fields.into_iter().filter(|(_, value)| !value.is_null());
+        fields.map(|(name, value)| (name.into_owned(), value.into_value())).collect()
     }
 
     /// Returns the remaining fields as extras of a format.

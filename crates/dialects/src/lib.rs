@@ -6,6 +6,7 @@
 //! `write_stream`, `pass_through` (patches the caller's own bytes) and `upstream_error` (errors). This crate
 //! knows nothing of sockets, keys, prices or async.
 
+mod borrowed_json;
 pub mod chat;
 mod checks;
 mod count_endpoint;

@@ -12,18 +12,19 @@ use serde_json::{Map, Value};
 use super::names::{ORIGIN, REASONING_DETAILS, REASONING_EXTRA};
 use super::signatures::{self, DetailsAuthor};
 use super::wire;
+use crate::borrowed_json::BorrowedJson;
 use crate::fields::{JsonPath, ObjectReader};
 use crate::{json, signed_span};
 
 /// Reads a request. `rules` has checked it before; this reader only checks types.
 pub(super) fn read(body: &[u8]) -> Result<canon::ChatRequest, ApiError> {
     let text = json::checked_text(body)?;
-    let value: Value = serde_json::from_str(text)
+    let value: BorrowedJson<'_> = serde_json::from_str(text)
         .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
     let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
 
     let model = fields.required("model")?;
-    let turns = turns(fields.list("messages")?.unwrap_or_default())?;
+    let turns = turns(fields.items("messages")?)?;
     let mut tools = tools(fields.list("tools")?.unwrap_or_default())?;
     tools.extend(legacy_functions(fields.list("functions")?.unwrap_or_default())?);
     if let Some(options) = fields.object("web_search_options")? {
@@ -159,7 +160,7 @@ fn modality(word: &str) -> Option<Modality> {
     }
 }
 
-fn turns(messages: Vec<Value>) -> Result<Vec<Turn>, ApiError> {
+fn turns(messages: Vec<BorrowedJson<'_>>) -> Result<Vec<Turn>, ApiError> {
     let list = JsonPath::Root.key("messages");
     let mut turns = Vec::with_capacity(messages.len());
     for (index, message) in messages.into_iter().enumerate() {
@@ -183,17 +184,21 @@ fn turns(messages: Vec<Value>) -> Result<Vec<Turn>, ApiError> {
 
 fn content(fields: &mut ObjectReader<'_>) -> Result<Vec<Part>, ApiError> {
     let path = fields.path().key("content");
-    match fields.take("content") {
+    match fields.take_borrowed("content") {
         None => Ok(Vec::new()),
-        Some(Value::String(text)) => Ok(vec![Part::text(text)]),
-        Some(Value::Array(parts)) => {
+        Some(BorrowedJson::Text(text)) => Ok(vec![Part::text(text)]),
+        Some(BorrowedJson::List(parts)) => {
             parts.into_iter().enumerate().map(|(at, value)| part(value, &path.item(at))).collect()
         }
         Some(_) => Err(path.fault("`content` must be a string or a list of parts")),
     }
 }
 
-fn part(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
+fn part(value: BorrowedJson<'_>, path: &JsonPath<'_>) -> Result<Part, ApiError> {
+    if let Some(text) = value.plain_text() {
+        return Ok(Part::text(text));
+    }
+    let value = value.into_value();
     let original = value.clone();
     let mut fields = ObjectReader::new(value, path)?;
     let word = fields.required("type")?;

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, HIT_EXTRA, ORIGIN};
 use super::signatures::{self, BlockAuthor};
 use super::{tool_names, wire};
+use crate::borrowed_json::BorrowedJson;
 use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
 
 /// Reads a turn's `content`: a string, or blocks.
@@ -21,16 +22,26 @@ pub(super) fn content(
     side: BlockAuthor,
 ) -> Result<Vec<Part>, ApiError> {
     let path = fields.path().key("content");
-    match fields.take("content") {
+    match fields.take_borrowed("content") {
         None => Ok(Vec::new()),
-        Some(Value::String(text)) => Ok(vec![Part::text(text)]),
-        Some(Value::Array(blocks)) => blocks
-            .into_iter()
-            .enumerate()
-            .map(|(at, block)| read(block, &path.item(at), side))
-            .collect(),
+        Some(BorrowedJson::Text(text)) => Ok(vec![Part::text(text)]),
+        Some(BorrowedJson::List(blocks)) => read_list(blocks, &path, side),
         Some(_) => Err(path.fault("`content` must be a string or a list of blocks")),
     }
+}
+
+/// Reads a list of blocks.
+pub(super) fn read_list(
+    blocks: Vec<BorrowedJson<'_>>,
+    path: &JsonPath<'_>,
+    side: BlockAuthor,
+) -> Result<Vec<Part>, ApiError> {
+    let blocks = blocks.into_iter().enumerate();
+    let parts = blocks.map(|(at, block)| match block.plain_text() {
+        Some(text) => Ok(Part::text(text)),
+        None => read(block.into_value(), &path.item(at), side),
+    });
+    parts.collect()
 }
 
 /// Reads one block.

@@ -1,18 +1,21 @@
 //! Reads a provider's whole reply into canon.
 
 use canon::{ApiError, ChatReply, ErrorKind, ExtraFields, Finish, RawReason, ReplyCandidate};
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::signatures::BlockAuthor;
 use super::{fault, read_blocks, wire};
+use crate::borrowed_json::BorrowedJson;
 use crate::endings;
 use crate::fields::{JsonPath, ObjectReader};
 use crate::service_tier::USAGE_EXTRA;
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
-    let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+    let value: BorrowedJson<'_> =
+        serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     let mut fields =
         ObjectReader::new(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
     if let Some(error) = fields.take("error") {
@@ -25,16 +28,13 @@ fn message(mut fields: ObjectReader<'_>) -> Result<ChatReply, ApiError> {
     for fixed in ["type", "role"] {
         fields.take(fixed);
     }
-    let content = fields.take("content").ok_or_else(|| fields.fault("content", "is missing"))?;
-    let Value::Array(blocks) = content else {
-        return Err(fields.fault("content", "must be a list"));
+    let blocks = match fields.take_borrowed("content") {
+        Some(BorrowedJson::List(blocks)) => blocks,
+        Some(_) => return Err(fields.fault("content", "must be a list")),
+        None => return Err(fields.fault("content", "is missing")),
     };
     let path = JsonPath::Root.key("content");
-    let parts = blocks
-        .into_iter()
-        .enumerate()
-        .map(|(at, block)| read_blocks::read(block, &path.item(at), BlockAuthor::Answer))
-        .collect::<Result<_, _>>()?;
+    let parts = read_blocks::read_list(blocks, &path, BlockAuthor::Answer)?;
     let stop = fields.string("stop_sequence")?;
     let finish = fields.string("stop_reason")?.map(|word| finish(&word, stop));
     let details = fields.take("stop_details");
@@ -42,8 +42,7 @@ fn message(mut fields: ObjectReader<'_>) -> Result<ChatReply, ApiError> {
     let (usage, other_fields) = match fields.object("usage")? {
         None => (None, Map::new()),
         Some(object) => {
-            let counts: Option<wire::MessagesUsage> =
-                serde_json::from_value(Value::Object(object.clone())).ok();
+            let counts = wire::MessagesUsage::deserialize(&object).ok();
             (counts.map(|counts| counts.read()), wire::other_fields(object))
         }
     };

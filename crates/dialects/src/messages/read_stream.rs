@@ -5,6 +5,7 @@
 //! then read as in a whole reply, so that a stream and a whole reply give the same parts.
 
 use canon::{ApiError, ErrorKind, Event, Part, PartDelta, PartIndex, PartStart};
+use serde::Deserialize as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -175,8 +176,7 @@ impl MessagesStreamReader {
         trusted: fn(wire::MessagesUsage) -> wire::MessagesUsage,
         out: &mut Vec<Event>,
     ) {
-        let later: Option<wire::MessagesUsage> =
-            serde_json::from_value(Value::Object(usage.clone())).ok();
+        let later = wire::MessagesUsage::deserialize(&usage).ok();
         if let Some(later) = later.map(trusted) {
             let counts = self.counts.take().unwrap_or_default().then(later);
             out.push(Event::Usage(counts.read()));

@@ -236,16 +236,15 @@ fn combined(a: Usage, b: Usage, with: impl Fn(u64, u64) -> u64) -> Usage {
 
 /// Returns the usage fields that canon has no place for: tier, location, the runs.
 pub(super) fn other_fields(mut usage: Map<String, Value>) -> Map<String, Value> {
-    for known in [
+    const KNOWN: [&str; 6] = [
         "input_tokens",
         "cache_creation_input_tokens",
         "cache_read_input_tokens",
         "cache_creation",
         "output_tokens",
         "output_tokens_details",
-    ] {
-        usage.shift_remove(known);
-    }
+    ];
+    usage.retain(|name, value| !value.is_null() && !KNOWN.contains(&name.as_str()));
     if let Some(Value::Object(server)) = usage.get_mut("server_tool_use") {
         server.shift_remove("web_search_requests");
         server.retain(|_, count| count.as_u64() != Some(0) && !count.is_null());
@@ -253,7 +252,6 @@ pub(super) fn other_fields(mut usage: Map<String, Value>) -> Map<String, Value> 
             usage.shift_remove("server_tool_use");
         }
     }
-    usage.retain(|_, value| !value.is_null());
     usage
 }
 
