@@ -8,8 +8,7 @@ use serde_json::{Map, Number, Value};
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::borrowed_json::BorrowedJson;
-use crate::json;
+use crate::json_tree::{self, IntoTree, JsonTree};
 
 /// A path in a body. It is formatted only when an error needs it.
 #[derive(Clone, Copy, Debug)]
@@ -143,19 +142,19 @@ pub(crate) fn write_cache_breakpoint(mark: &CacheBreakpoint) -> Value {
 /// `null` counts as absent, because clients send back the nulls they were sent.
 #[derive(Debug)]
 pub(crate) struct ObjectReader<'p> {
-    fields: Vec<(Cow<'p, str>, BorrowedJson<'p>)>,
+    fields: Vec<(Cow<'p, str>, JsonTree<'p>)>,
     path: &'p JsonPath<'p>,
 }
 
 impl<'p> ObjectReader<'p> {
     /// Starts reading a value. Anything but an object is an error.
     pub(crate) fn new(
-        value: impl Into<BorrowedJson<'p>>,
+        value: impl Into<JsonTree<'p>>,
         path: &'p JsonPath<'p>,
     ) -> Result<Self, ApiError> {
         match value.into() {
-            BorrowedJson::Object(fields) => Ok(Self { fields, path }),
-            BorrowedJson::Value(Value::Object(map)) => Ok(Self::of(map, path)),
+            JsonTree::Object(fields) => Ok(Self { fields, path }),
+            JsonTree::Value(Value::Object(map)) => Ok(Self::of(map, path)),
             _ => Err(path.fault("must be an object")),
         }
     }
@@ -163,35 +162,35 @@ impl<'p> ObjectReader<'p> {
     /// Starts reading an object.
     pub(crate) fn of(map: Map<String, Value>, path: &'p JsonPath<'p>) -> Self {
         let fields = map.into_iter();
-        let fields = fields.map(|(name, value)| (Cow::Owned(name), BorrowedJson::Value(value)));
+        let fields = fields.map(|(name, value)| (Cow::Owned(name), JsonTree::Value(value)));
         Self { fields: fields.collect(), path }
     }
 
     /// Takes any value as it was parsed; `None` if absent or null.
-    pub(crate) fn take_borrowed(&mut self, name: &str) -> Option<BorrowedJson<'p>> {
+    pub(crate) fn take_borrowed(&mut self, name: &str) -> Option<JsonTree<'p>> {
         // A null is left in its place and dropped by `remaining`: removing the field would move all
         // behind it, for every field that is taken. Of fields with one name, the last counts.
-        let mut found = BorrowedJson::NULL;
+        let mut found = JsonTree::NULL;
         for (own, value) in &mut self.fields {
             if own == name {
-                found = std::mem::replace(value, BorrowedJson::NULL);
+                found = std::mem::replace(value, JsonTree::NULL);
             }
         }
         match found {
-            BorrowedJson::Value(Value::Null) => None,
-            BorrowedJson::Value(value) => Some(value.into()),
+            JsonTree::Value(Value::Null) => None,
+            JsonTree::Value(value) => Some(value.into()),
             found => Some(found),
         }
     }
 
     /// Takes any value; `None` if absent or null.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
-        self.take_borrowed(name).map(BorrowedJson::into_value)
+        self.take_borrowed(name).map(JsonTree::into_value)
     }
 
     /// Puts a value back among the remaining fields.
     pub(crate) fn put_back(&mut self, name: &str, value: Value) {
-        let value = BorrowedJson::Value(value);
+        let value = JsonTree::Value(value);
         match self.fields.iter_mut().find(|(own, _)| own == name) {
             Some((_, own)) => *own = value,
             None => self.fields.push((Cow::Owned(name.to_owned()), value)),
@@ -202,16 +201,16 @@ impl<'p> ObjectReader<'p> {
     pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         match self.take_borrowed(name) {
             None => Ok(None),
-            Some(BorrowedJson::Text(text)) => Ok(Some(text.into_owned())),
+            Some(JsonTree::Text(text)) => Ok(Some(text.into_owned())),
             Some(_) => Err(self.fault(name, "must be a string")),
         }
     }
 
     /// Takes a list of values as they were parsed.
-    pub(crate) fn items(&mut self, name: &str) -> Result<Vec<BorrowedJson<'p>>, ApiError> {
+    pub(crate) fn items(&mut self, name: &str) -> Result<Vec<JsonTree<'p>>, ApiError> {
         match self.take_borrowed(name) {
             None => Ok(Vec::new()),
-            Some(BorrowedJson::List(items)) => Ok(items),
+            Some(JsonTree::List(items)) => Ok(items),
             Some(_) => Err(self.fault(name, "must be a list")),
         }
     }
@@ -284,8 +283,7 @@ impl<'p> ObjectReader<'p> {
 
     /// Returns the remaining fields, without nulls.
     pub(crate) fn remaining(self) -> Map<String, Value> {
-        let fields = self.fields.into_iter().filter(|(_, value)| !value.is_null());
-        fields.map(|(name, value)| (name.into_owned(), value.into_value())).collect()
+        json_tree::into_map(self.fields.into_iter().filter(|(_, value)| !value.is_null()))
     }
 
     /// Returns the remaining fields as extras of a format.
@@ -309,94 +307,9 @@ impl<'p> ObjectReader<'p> {
     }
 }
 
-/// A JSON value to be written. Its objects are lists of fields, because nothing is looked up in them.
-#[derive(Clone, Debug)]
-pub(crate) enum JsonNode {
-    Value(Value),
-    Object(ObjectWriter),
-    List(Vec<Self>),
-}
-
-impl JsonNode {
-    fn write(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Value(Value::String(text)) => json::write_string(text, out),
-            Self::Value(value) => json::write_value(value, out),
-            Self::Object(object) => object.write(out),
-            Self::List(items) => {
-                out.push(b'[');
-                for (at, item) in items.iter().enumerate() {
-                    if at > 0 {
-                        out.push(b',');
-                    }
-                    item.write(out);
-                }
-                out.push(b']');
-            }
-        }
-    }
-
-    fn into_value(self) -> Value {
-        match self {
-            Self::Value(value) => value,
-            Self::Object(object) => Value::Object(object.into_map()),
-            Self::List(items) => items.into_iter().map(Self::into_value).collect(),
-        }
-    }
-}
-
-/// Values that can stand in a [`JsonNode`].
-pub(crate) trait IntoNode {
-    fn into_node(self) -> JsonNode;
-}
-
-macro_rules! nodes_of_values {
-    ($($kind:ty),*) => {
-        $(impl IntoNode for $kind {
-            fn into_node(self) -> JsonNode {
-                JsonNode::Value(self.into())
-            }
-        })*
-    };
-}
-
-nodes_of_values!(
-    Value,
-    Map<String, Value>,
-    &str,
-    String,
-    bool,
-    u8,
-    u16,
-    u32,
-    u64,
-    usize,
-    i32,
-    i64,
-    f64
-);
-
-impl<T: IntoNode> IntoNode for Option<T> {
-    fn into_node(self) -> JsonNode {
-        self.map_or(JsonNode::Value(Value::Null), T::into_node)
-    }
-}
-
-impl<T: IntoNode> IntoNode for Vec<T> {
-    fn into_node(self) -> JsonNode {
-        JsonNode::List(self.into_iter().map(T::into_node).collect())
-    }
-}
-
-impl IntoNode for ObjectWriter {
-    fn into_node(self) -> JsonNode {
-        JsonNode::Object(self)
-    }
-}
-
 /// Writes a JSON object; absent values are left out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ObjectWriter(Vec<(Cow<'static, str>, JsonNode)>);
+pub(crate) struct ObjectWriter(Vec<(Cow<'static, str>, JsonTree<'static>)>);
 
 impl ObjectWriter {
     pub(crate) fn new() -> Self {
@@ -405,18 +318,18 @@ impl ObjectWriter {
 
     /// Sets a field. A field of that name is replaced.
     #[must_use]
-    pub(crate) fn set(mut self, name: impl Into<Cow<'static, str>>, value: impl IntoNode) -> Self {
-        let (name, node) = (name.into(), value.into_node());
+    pub(crate) fn set(mut self, name: impl Into<Cow<'static, str>>, value: impl IntoTree) -> Self {
+        let (name, value) = (name.into(), value.into_tree());
         match self.0.iter_mut().find(|(own, _)| *own == name) {
-            Some((_, own)) => *own = node,
-            None => self.0.push((name, node)),
+            Some((_, own)) => *own = value,
+            None => self.0.push((name, value)),
         }
         self
     }
 
     /// Sets a field if the value is present.
     #[must_use]
-    pub(crate) fn set_some<T: IntoNode>(
+    pub(crate) fn set_some<T: IntoTree>(
         self,
         name: impl Into<Cow<'static, str>>,
         value: Option<T>,
@@ -445,35 +358,27 @@ impl ObjectWriter {
         let own = self.0.len();
         for (name, value) in fields {
             if !self.0.iter().take(own).any(|(own, _)| own == name) {
-                self.0.push((Cow::Owned(name.to_owned()), JsonNode::Value(value.clone())));
+                self.0.push((Cow::Owned(name.to_owned()), JsonTree::Value(value.clone())));
             }
         }
         self
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
-        out.push(b'{');
-        for (at, (name, node)) in self.0.iter().enumerate() {
-            if at > 0 {
-                out.push(b',');
-            }
-            json::write_string(name, out);
-            out.push(b':');
-            node.write(out);
-        }
-        out.push(b'}');
-    }
-
     /// Returns the object as JSON text.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1 << 10);
-        self.write(&mut out);
+        json_tree::write_object(&self.0, &mut out);
         out
     }
 
     pub(crate) fn into_map(self) -> Map<String, Value> {
-        let fields = self.0.into_iter();
-        fields.map(|(name, node)| (name.into_owned(), node.into_value())).collect()
+        json_tree::into_map(self.0)
+    }
+}
+
+impl IntoTree for ObjectWriter {
+    fn into_tree(self) -> JsonTree<'static> {
+        JsonTree::Object(self.0)
     }
 }
 

@@ -6,7 +6,6 @@
 //! `write_stream`, `pass_through` (patches the caller's own bytes) and `upstream_error` (errors). This crate
 //! knows nothing of sockets, keys, prices or async.
 
-mod borrowed_json;
 pub mod chat;
 mod checks;
 mod count_endpoint;
@@ -21,6 +20,7 @@ mod fields;
 mod format_traits;
 pub mod images;
 pub mod json;
+mod json_tree;
 mod media_rules;
 mod media_urls;
 pub mod messages;

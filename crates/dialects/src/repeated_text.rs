@@ -246,3 +246,50 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
         self.meter.abort_event(fault)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(event: &str, text: &str) -> TextTemplate {
+        let start = event.find(text).unwrap();
+        TextTemplate::new(&StreamFrame::data(event.to_owned()), start, text.len()).unwrap()
+    }
+
+    #[test]
+    fn only_an_event_with_another_text_is_repeated() {
+        let known = template(r#"{"a":1,"text":"one","b":[]}"#, "one");
+        for (event, expected) in [
+            (r#"{"a":1,"text":"two words","b":[]}"#, Some("two words")),
+            (r#"{"a":1,"text":"h\u00fc","b":[]}"#, None),
+            (r#"{"a":1,"text":"hü","b":[]}"#, Some("hü")),
+            (r#"{"a":1,"text":"","b":[]}"#, None),
+            (r#"{"a":2,"text":"two","b":[]}"#, None),
+            (r#"{"a":1,"text":"two","b":[1]}"#, None),
+            (r#"{"a":1,"text":"two","text":"three","b":[]}"#, None),
+            ("{\"a\":1,\"text\":\"a\nb\",\"b\":[]}", None),
+            (r#"{"a":1,"text":"#, None),
+        ] {
+            let frame = StreamFrame::data(event);
+            assert_eq!(known.split(&frame).map(|(_, text)| text), expected, "{event}");
+        }
+        let named = StreamFrame { event: Some(Bytes::from("x")), data: Bytes::new() };
+        assert!(known.split(&named).is_none());
+    }
+
+    #[test]
+    fn the_sequence_number_may_change() {
+        let known = template(r#"{"sequence_number":9,"i":0,"delta":"one"}"#, "one");
+        for (event, expected) in [
+            (r#"{"sequence_number":10,"i":0,"delta":"two"}"#, Some("two")),
+            (r#"{"sequence_number":0,"i":0,"delta":"two"}"#, Some("two")),
+            (r#"{"sequence_number":01,"i":0,"delta":"two"}"#, None),
+            (r#"{"sequence_number":,"i":0,"delta":"two"}"#, None),
+            (r#"{"sequence_number":1.5,"i":0,"delta":"two"}"#, None),
+            (r#"{"sequence_number":10,"i":1,"delta":"two"}"#, None),
+        ] {
+            let frame = StreamFrame::data(event);
+            assert_eq!(known.split(&frame).map(|(_, text)| text), expected, "{event}");
+        }
+    }
+}

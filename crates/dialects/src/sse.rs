@@ -96,6 +96,8 @@ pub struct SseDecoder {
     /// The last chunk, and the number of its bytes already consumed.
     bytes: Bytes,
     used: usize,
+    /// True if the last chunk is valid UTF-8, and so is every line in it.
+    is_valid: bool,
     /// Beginning of a line whose end has not arrived yet.
     partial_line: BytesMut,
     event: Option<Bytes>,
@@ -127,6 +129,7 @@ impl SseDecoder {
         let rest = self.rest();
         self.bytes = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
         self.used = 0;
+        self.is_valid = std::str::from_utf8(&self.bytes).is_ok();
     }
 
     fn rest(&self) -> &[u8] {
@@ -182,8 +185,12 @@ impl SseDecoder {
         let from = self.used;
         let data = from + begin + 6;
         self.used = data + end + 2;
-        let event = name.map(|end| valid_utf8(self.bytes.slice(from + 7..from + end)));
-        Some(StreamFrame { event, data: valid_utf8(self.bytes.slice(data..data + end)) })
+        let slice = |range| match self.is_valid {
+            true => self.bytes.slice(range),
+            false => valid_utf8(self.bytes.slice(range)),
+        };
+        let event = name.map(|end| slice(from + 7..from + end));
+        Some(StreamFrame { event, data: slice(data..data + end) })
     }
 
     const fn max_bytes(&self) -> usize {

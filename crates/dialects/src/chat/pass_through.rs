@@ -92,7 +92,7 @@ impl PassThrough for ChatDialect {
         Ok(ReplyMeter {
             is_finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
             output_bytes: messages
-                .map(|one| ReplyMeter::reply_output_bytes(usage, one.get(), &CHUNK_PATTERNS.texts))
+                .map(|one| ReplyMeter::reply_output_bytes(usage, one.get(), &*TEXT_KEYS))
                 .sum(),
             usage,
             is_estimated: false,
@@ -113,7 +113,7 @@ impl PassThrough for ChatDialect {
             first_chunk: Bytes::new(),
             totals: ReplyMeter::default(),
         };
-        Box::new(RepeatingMeter::new(meter, &CHUNK_PATTERNS.texts))
+        Box::new(RepeatingMeter::new(meter, &*TEXT_KEYS))
     }
 
     fn write_abort(&self, fault: &ApiError, _request_id: &str) -> Vec<u8> {
@@ -199,7 +199,7 @@ fn unreadable(why: &str) -> ApiError {
         .with_log_note(format!("not a chat completion: {why}"))
 }
 
-/// Meters the chunks of a stream. Most chunks are not parsed, only searched for a few patterns.
+/// Meters the chunks of a stream.
 struct ChatStreamMeter {
     completer: StreamCompleter,
     wants_usage: bool,
@@ -240,32 +240,19 @@ fn write_chunk(chunk: ObjectWriter, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("data: {}\n\n", Value::from(chunk)).as_bytes());
 }
 
-/// Patterns to search chunks for. They are compiled once because building a finder costs more than
-/// searching a chunk.
-struct ChunkPatterns {
-    unfinished: Finder<'static>,
-    error: Finder<'static>,
-    usage: Finder<'static>,
-    no_usage: Finder<'static>,
-    texts: [Finder<'static>; 4],
-}
-
-static CHUNK_PATTERNS: LazyLock<ChunkPatterns> = LazyLock::new(|| ChunkPatterns {
-    unfinished: Finder::new("\"finish_reason\":null"),
-    error: Finder::new("\"error\""),
-    usage: Finder::new("\"usage\""),
-    no_usage: Finder::new("\"usage\":null"),
-    texts: ["\"content\":", "\"reasoning_content\":", "\"arguments\":", "\"name\":"]
-        .map(Finder::new),
+/// The keys under which texts stand. They are compiled once because building a finder costs more
+/// than searching a chunk.
+static TEXT_KEYS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
+    ["\"content\":", "\"reasoning_content\":", "\"arguments\":", "\"name\":"].map(Finder::new)
 });
 
 /// Estimates the output bytes of a chunk. Most of a chunk is framing; the output is in one of the
 /// text fields.
 fn output_bytes(data: &[u8]) -> u64 {
-    let mut texts = CHUNK_PATTERNS.texts.iter().filter_map(|key| json::text_bytes(data, key));
+    let mut texts = TEXT_KEYS.iter().filter_map(|key| json::text_bytes(data, key));
     match texts.find(|bytes| *bytes > 0) {
         Some(bytes) => bytes,
-        None if CHUNK_PATTERNS.texts.iter().any(|key| json::text_bytes(data, key).is_some()) => 0,
+        None if TEXT_KEYS.iter().any(|key| json::text_bytes(data, key).is_some()) => 0,
         None => data.len() as u64 / 8,
     }
 }
@@ -308,17 +295,6 @@ impl StreamMeter for ChatStreamMeter {
             self.first_chunk = Bytes::copy_from_slice(data);
         }
         self.completer.observe(frame);
-        let ChunkPatterns { unfinished, error, usage, no_usage, texts: _ } = &*CHUNK_PATTERNS;
-        let is_plain = unfinished.find(data).is_some()
-            && error.find(data).is_none()
-            && (usage.find(data).is_none() || no_usage.find(data).is_some());
-        if is_plain {
-            if let Err(error) = frame.check_json() {
-                return FrameAction::Error(error);
-            }
-            self.totals.output_bytes += output_bytes(data);
-            return FrameAction::Forward;
-        }
         if let Err(error) = frame.check_object() {
             return FrameAction::Error(error);
         }

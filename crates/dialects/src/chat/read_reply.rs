@@ -11,13 +11,13 @@ use super::audio::{AudioBuffer, ChatAudio};
 use super::names::{MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::signatures::DetailsAuthor;
 use super::{fault, read_request, wire};
-use crate::borrowed_json::BorrowedJson;
 use crate::endings;
 use crate::fields::{JsonPath, ObjectReader};
+use crate::json_tree::JsonTree;
 
 /// Reads a reply. An `error` object in place of a reply becomes that error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
-    let value: BorrowedJson<'_> =
+    let value: JsonTree<'_> =
         serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     let mut fields =
         ObjectReader::new(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
@@ -26,7 +26,7 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     }
     let mut read = || -> Result<ChatReply, ApiError> {
         let choices = match fields.take_borrowed("choices") {
-            Some(BorrowedJson::List(choices)) => choices,
+            Some(JsonTree::List(choices)) => choices,
             Some(_) => return Err(fields.fault("choices", "must be a list")),
             None => return Err(unreadable("there is no `choices`")),
         };
@@ -55,18 +55,18 @@ fn unreadable(why: &str) -> ApiError {
         .with_log_note(format!("not a chat completion: {why}"))
 }
 
-fn candidate((at, value): (usize, BorrowedJson<'_>)) -> Result<ReplyCandidate, ApiError> {
+fn candidate((at, value): (usize, JsonTree<'_>)) -> Result<ReplyCandidate, ApiError> {
     let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
     let index = fields.count("index")?.and_then(|n| u32::try_from(n).ok());
     let finish_reason = fields.string("finish_reason")?;
     let chances = fields.take("logprobs").unwrap_or_default();
     let logprobs = LOGPROB_LISTS.iter().flat_map(|name| logprobs(&chances, name)).collect();
     let message = match fields.take_borrowed("message") {
-        Some(BorrowedJson::Object(message)) => message,
+        Some(JsonTree::Object(message)) => message,
         Some(_) => return Err(fields.fault("message", "must be an object")),
         None => Vec::new(),
     };
-    let mut message = ObjectReader::new(BorrowedJson::Object(message), &JsonPath::Root)?;
+    let mut message = ObjectReader::new(JsonTree::Object(message), &JsonPath::Root)?;
     message.take("role");
     let details = message.list(REASONING_DETAILS)?.unwrap_or_default();
     let mut parts = read_request::thoughts(details, &mut message, DetailsAuthor::Provider)?;

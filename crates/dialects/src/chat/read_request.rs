@@ -12,14 +12,14 @@ use serde_json::{Map, Value};
 use super::names::{ORIGIN, REASONING_DETAILS, REASONING_EXTRA};
 use super::signatures::{self, DetailsAuthor};
 use super::wire;
-use crate::borrowed_json::BorrowedJson;
 use crate::fields::{JsonPath, ObjectReader};
+use crate::json_tree::JsonTree;
 use crate::{json, signed_span};
 
 /// Reads a request. `rules` has checked it before; this reader only checks types.
 pub(super) fn read(body: &[u8]) -> Result<canon::ChatRequest, ApiError> {
     let text = json::checked_text(body)?;
-    let value: BorrowedJson<'_> = serde_json::from_str(text)
+    let value: JsonTree<'_> = serde_json::from_str(text)
         .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
     let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
 
@@ -160,7 +160,7 @@ fn modality(word: &str) -> Option<Modality> {
     }
 }
 
-fn turns(messages: Vec<BorrowedJson<'_>>) -> Result<Vec<Turn>, ApiError> {
+fn turns(messages: Vec<JsonTree<'_>>) -> Result<Vec<Turn>, ApiError> {
     let list = JsonPath::Root.key("messages");
     let mut turns = Vec::with_capacity(messages.len());
     for (index, message) in messages.into_iter().enumerate() {
@@ -186,15 +186,15 @@ fn content(fields: &mut ObjectReader<'_>) -> Result<Vec<Part>, ApiError> {
     let path = fields.path().key("content");
     match fields.take_borrowed("content") {
         None => Ok(Vec::new()),
-        Some(BorrowedJson::Text(text)) => Ok(vec![Part::text(text)]),
-        Some(BorrowedJson::List(parts)) => {
+        Some(JsonTree::Text(text)) => Ok(vec![Part::text(text)]),
+        Some(JsonTree::List(parts)) => {
             parts.into_iter().enumerate().map(|(at, value)| part(value, &path.item(at))).collect()
         }
         Some(_) => Err(path.fault("`content` must be a string or a list of parts")),
     }
 }
 
-fn part(value: BorrowedJson<'_>, path: &JsonPath<'_>) -> Result<Part, ApiError> {
+fn part(value: JsonTree<'_>, path: &JsonPath<'_>) -> Result<Part, ApiError> {
     if let Some(text) = value.plain_text() {
         return Ok(Part::text(text));
     }

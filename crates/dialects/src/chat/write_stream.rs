@@ -255,13 +255,13 @@ impl ChatStreamWriter {
     }
 
     fn write_text(&mut self, place: PartIndex, text: &str, out: &mut Vec<u8>) {
+        // Hot path, once per token: avoids intermediate values.
+        self.begin(place.candidate, out);
         let state = self.candidates.entry(place.candidate).or_default();
         state.chars += text.chars().count();
         if !text.is_empty() {
             state.midline = !text.ends_with('\n');
         }
-        // Hot path, once per token: avoids intermediate values.
-        self.begin(place.candidate, out);
         self.open_choice(place.candidate, out);
         out.extend_from_slice(b"{\"content\":");
         json::write_string(text, out);

@@ -202,8 +202,7 @@ fn lower_budget(body: &Bytes, limit: u64) -> Option<BodyEdit> {
     Some(BodyEdit { range: at, replacement: Bytes::from(with) })
 }
 
-/// Meters the events of a messages stream. Most events are block deltas, of which only the text
-/// length is counted.
+/// Meters the events of a messages stream.
 struct MessagesStreamMeter {
     completer: StreamCompleter,
     begun: bool,
@@ -288,15 +287,6 @@ impl StreamMeter for MessagesStreamMeter {
         let data = &frame.data[..];
         self.missing = None;
         self.completer.skip();
-        let plain = data.starts_with(b"{\"type\":\"content_block_delta\"")
-            || data.starts_with(b"{\"type\": \"content_block_delta\"");
-        if plain {
-            if let Err(error) = frame.check_json() {
-                return FrameAction::Error(error);
-            }
-            self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
-            return FrameAction::Forward;
-        }
         if let Err(error) = frame.check_object() {
             return FrameAction::Error(error);
         }
@@ -332,7 +322,10 @@ impl StreamMeter for MessagesStreamMeter {
                 return FrameAction::Error(fault::read_object(&event.error.unwrap_or_default()));
             }
             Some("content_block_stop") => self.open = None,
-            Some("content_block_start" | "content_block_delta") => {
+            Some("content_block_delta") => {
+                self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
+            }
+            Some("content_block_start") => {
                 self.open = event.index.as_ref().and_then(Value::as_u64);
                 self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
             }

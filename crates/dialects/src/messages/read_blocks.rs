@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, HIT_EXTRA, ORIGIN};
 use super::signatures::{self, BlockAuthor};
 use super::{tool_names, wire};
-use crate::borrowed_json::BorrowedJson;
 use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
+use crate::json_tree::JsonTree;
 
 /// Reads a turn's `content`: a string, or blocks.
 pub(super) fn content(
@@ -24,15 +24,15 @@ pub(super) fn content(
     let path = fields.path().key("content");
     match fields.take_borrowed("content") {
         None => Ok(Vec::new()),
-        Some(BorrowedJson::Text(text)) => Ok(vec![Part::text(text)]),
-        Some(BorrowedJson::List(blocks)) => read_list(blocks, &path, side),
+        Some(JsonTree::Text(text)) => Ok(vec![Part::text(text)]),
+        Some(JsonTree::List(blocks)) => read_list(blocks, &path, side),
         Some(_) => Err(path.fault("`content` must be a string or a list of blocks")),
     }
 }
 
 /// Reads a list of blocks.
 pub(super) fn read_list(
-    blocks: Vec<BorrowedJson<'_>>,
+    blocks: Vec<JsonTree<'_>>,
     path: &JsonPath<'_>,
     side: BlockAuthor,
 ) -> Result<Vec<Part>, ApiError> {

@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use super::names::ORIGIN;
 use super::signatures::BlockAuthor;
 use super::{fault, read_blocks, wire};
-use crate::borrowed_json::BorrowedJson;
 use crate::endings;
 use crate::fields::{JsonPath, ObjectReader};
+use crate::json_tree::JsonTree;
 use crate::service_tier::USAGE_EXTRA;
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
-    let value: BorrowedJson<'_> =
+    let value: JsonTree<'_> =
         serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     let mut fields =
         ObjectReader::new(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
@@ -29,7 +29,7 @@ fn message(mut fields: ObjectReader<'_>) -> Result<ChatReply, ApiError> {
         fields.take(fixed);
     }
     let blocks = match fields.take_borrowed("content") {
-        Some(BorrowedJson::List(blocks)) => blocks,
+        Some(JsonTree::List(blocks)) => blocks,
         Some(_) => return Err(fields.fault("content", "must be a list")),
         None => return Err(fields.fault("content", "is missing")),
     };

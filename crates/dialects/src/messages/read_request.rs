@@ -9,14 +9,14 @@ use serde_json::{Map, Value};
 use super::names::{EFFORT_EXTRA, ORIGIN, ROLE_EXTRA};
 use super::signatures::{self, BlockAuthor};
 use super::{fault, read_blocks, thinking, tools, wire};
-use crate::borrowed_json::BorrowedJson;
 use crate::fields::{JsonPath, ObjectReader};
 use crate::json;
+use crate::json_tree::JsonTree;
 
 /// Reads a request. `rules` has checked it before; only types are checked here.
 pub(super) fn read(body: &[u8]) -> Result<ChatRequest, ApiError> {
     let text = json::checked_text(body)?;
-    let value: BorrowedJson<'_> = serde_json::from_str(text)
+    let value: JsonTree<'_> = serde_json::from_str(text)
         .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
     let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
 
@@ -98,7 +98,7 @@ fn system(fields: &mut ObjectReader<'_>) -> Result<Vec<Turn>, ApiError> {
     Ok(if parts.is_empty() { Vec::new() } else { vec![Turn::new(Role::System, parts)] })
 }
 
-fn messages(list: Vec<BorrowedJson<'_>>) -> Result<Vec<Turn>, ApiError> {
+fn messages(list: Vec<JsonTree<'_>>) -> Result<Vec<Turn>, ApiError> {
     let root = JsonPath::Root.key("messages");
     let mut turns = Vec::with_capacity(list.len());
     for (at, message) in list.into_iter().enumerate() {

@@ -16,14 +16,14 @@ use super::read_items::{ItemReader, ResponseItem};
 use super::signatures::ItemSender;
 use super::tool_names::ToolNames;
 use super::{read_tools, wire};
-use crate::borrowed_json::BorrowedJson;
 use crate::fields::{JsonPath, ObjectReader};
 use crate::json;
+use crate::json_tree::JsonTree;
 
 /// Reads a request. `rules` has checked it before; this reader only checks types.
 pub(super) fn read(body: &[u8]) -> Result<ChatRequest, ApiError> {
     let text = json::checked_text(body)?;
-    let value: BorrowedJson<'_> = serde_json::from_str(text)
+    let value: JsonTree<'_> = serde_json::from_str(text)
         .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
     let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
 
