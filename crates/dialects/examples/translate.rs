@@ -18,7 +18,7 @@ use std::path::Path;
 const RUNS: usize = 100;
 
 /// One translation with its samples.
-struct Sample {
+struct TranslationSample {
     caller: &'static dyn Dialect,
     lane: &'static dyn Dialect,
     request: Bytes,
@@ -35,14 +35,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::fs::read(Path::new(folder).join(format!("{format}.{what}"))).map(Bytes::from)
     };
     let size = if matches!(kind.as_str(), "stream" | "pass") { "stream" } else { "whole" };
-    let sample = Sample {
+    let sample = TranslationSample {
         caller: format(caller)?,
         lane: format(lane)?,
         request: sample(caller, &format!("request.{size}"))?,
         reply: sample(lane, &format!("reply.{size}"))?,
         stamp: ReplyStamp { id: "01234567890123456789".to_owned(), created: 1_700_000_000 },
     };
-    let run: fn(&Sample) -> Result<usize, Box<dyn Error>> = match kind.as_str() {
+    let run: fn(&TranslationSample) -> Result<usize, Box<dyn Error>> = match kind.as_str() {
         "facts" => facts,
         "request" => request,
         "reply" => reply,
@@ -65,8 +65,8 @@ fn format(name: &str) -> Result<&'static dyn Dialect, Box<dyn Error>> {
 /// The function that callgrind counts.
 #[inline(never)]
 fn measured(
-    run: fn(&Sample) -> Result<usize, Box<dyn Error>>,
-    sample: &Sample,
+    run: fn(&TranslationSample) -> Result<usize, Box<dyn Error>>,
+    sample: &TranslationSample,
 ) -> Result<usize, Box<dyn Error>> {
     run(black_box(sample))
 }
@@ -75,23 +75,24 @@ fn target() -> RequestTarget {
     RequestTarget { model: Some("m".to_owned()), ..RequestTarget::default() }
 }
 
-fn facts(sample: &Sample) -> Result<usize, Box<dyn Error>> {
+fn facts(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     Ok(sample.caller.read_facts(&target(), &sample.request)?.model.len())
 }
 
-fn request(sample: &Sample) -> Result<usize, Box<dyn Error>> {
+fn request(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let settings = LaneSettings {
         model: "m",
         max_payable_output: None,
         model_max_output: None,
         thinking_controls: None,
+        cache_field: None,
     };
     let chat = sample.caller.read_request(&target(), &sample.request)?;
     let (written, _) = sample.lane.write_request(&chat, &settings)?;
     Ok(written.body.len())
 }
 
-fn reply(sample: &Sample) -> Result<usize, Box<dyn Error>> {
+fn reply(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let chat = sample.caller.read_request(&target(), &sample.request)?;
     let _meter = sample.lane.meter_reply(&sample.reply)?;
     let reply = sample.lane.read_reply(&sample.reply)?;
@@ -99,7 +100,7 @@ fn reply(sample: &Sample) -> Result<usize, Box<dyn Error>> {
     Ok(written.len())
 }
 
-fn stream(sample: &Sample) -> Result<usize, Box<dyn Error>> {
+fn stream(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let chat = sample.caller.read_request(&target(), &sample.request)?;
     let mut reader = sample.lane.stream_reader();
     let mut writer = sample.caller.stream_writer(&chat, &sample.stamp);
@@ -118,7 +119,7 @@ fn stream(sample: &Sample) -> Result<usize, Box<dyn Error>> {
     Ok(out.len())
 }
 
-fn pass(sample: &Sample) -> Result<usize, Box<dyn Error>> {
+fn pass(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let facts = sample.caller.read_facts(&target(), &sample.request)?;
     let mut meter = sample.caller.stream_meter(&facts);
     let mut decoder = SseDecoder::default();

@@ -64,9 +64,10 @@ fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Bytes {
 fn edits(body: &[u8], shape: &ObjectShape, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
     let mut edits = Vec::new();
     if let Ok(text) = std::str::from_utf8(body)
-        && let Ok(whole) = serde_json::from_str::<&RawValue>(text)
+        && let Ok(fields) = serde_json::from_str(text)
+        && let Some(start) = text.find('{')
     {
-        complete_object(text, whole, shape, values, 0, &mut edits);
+        complete_fields(text, (start, fields), shape, values, 0, &mut edits);
     }
     edits
 }
@@ -79,7 +80,20 @@ fn complete_object(
     position: usize,
     edits: &mut Vec<BodyEdit>,
 ) {
-    let Ok(RawFields(present)) = serde_json::from_str(object.get()) else { return };
+    let Ok(fields) = serde_json::from_str(object.get()) else { return };
+    let start = json::range_of(text, object).start;
+    complete_fields(text, (start, fields), shape, values, position, edits);
+}
+
+/// Completes an object that begins at `start`.
+fn complete_fields(
+    text: &str,
+    (start, RawFields(present)): (usize, RawFields<'_>),
+    shape: &ObjectShape,
+    values: &ReplyValues<'_>,
+    position: usize,
+    edits: &mut Vec<BodyEdit>,
+) {
     let field = |name: &str| present.iter().find(|(own, _)| own == name).map(|(_, value)| *value);
     let mut added = String::new();
     for (name, default) in shape.fields {
@@ -103,8 +117,8 @@ fn complete_object(
         if present.is_empty() {
             added.pop();
         }
-        let start = json::range_of(text, object).start + 1;
-        edits.push(BodyEdit { range: start..start, replacement: Bytes::from(added) });
+        let at = start + 1;
+        edits.push(BodyEdit { range: at..at, replacement: Bytes::from(added) });
     }
     for (name, inner) in shape.inside {
         let Some(value) = field(name) else { continue };
