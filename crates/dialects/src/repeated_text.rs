@@ -160,6 +160,8 @@ impl<R: TextReader> StreamReader for RepeatingReader<R> {
 pub(crate) trait TextMeter: StreamMeter {
     /// Counts a text. Its event differs from the one before only in this text.
     fn add_text(&mut self, text: &str);
+    /// Returns the number of candidates that have ended. An event that ends one is not repeated.
+    fn ended(&self) -> usize;
 }
 
 /// Meters a stream and parses only events that differ from the one before in more than their text.
@@ -209,9 +211,10 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
             self.meter.add_text(text);
             return FrameAction::Forward;
         }
-        let before = self.meter.totals().output_bytes;
+        let (before, ended) = (self.meter.totals().output_bytes, self.meter.ended());
         let action = self.meter.observe(frame);
-        if self.template.may_learn() && matches!(action, FrameAction::Forward) {
+        let is_open = !self.meter.totals().is_finished && self.meter.ended() == ended;
+        if is_open && self.template.may_learn() && matches!(action, FrameAction::Forward) {
             let bytes = self.meter.totals().output_bytes - before;
             self.template.current =
                 usize::try_from(bytes).ok().and_then(|bytes| self.learn(frame, bytes));

@@ -281,6 +281,10 @@ impl TextMeter for ChatStreamMeter {
     fn add_text(&mut self, text: &str) {
         self.totals.output_bytes += text.len() as u64;
     }
+
+    fn ended(&self) -> usize {
+        self.ended.len()
+    }
 }
 
 impl StreamMeter for ChatStreamMeter {

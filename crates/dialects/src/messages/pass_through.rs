@@ -280,6 +280,10 @@ impl TextMeter for MessagesStreamMeter {
     fn add_text(&mut self, text: &str) {
         self.said.output_bytes += text.len() as u64;
     }
+
+    fn ended(&self) -> usize {
+        usize::from(self.said.is_finished)
+    }
 }
 
 impl StreamMeter for MessagesStreamMeter {

@@ -296,6 +296,10 @@ impl TextMeter for NativeStreamMeter {
     fn add_text(&mut self, text: &str) {
         self.state.said.output_bytes += text.len() as u64;
     }
+
+    fn ended(&self) -> usize {
+        self.state.seen.iter().filter(|(_, ended)| *ended).count()
+    }
 }
 
 impl StreamMeter for NativeStreamMeter {

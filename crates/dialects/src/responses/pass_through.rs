@@ -209,6 +209,10 @@ impl TextMeter for ResponsesStreamMeter {
     fn add_text(&mut self, text: &str) {
         self.add_bytes(text.as_bytes());
     }
+
+    fn ended(&self) -> usize {
+        usize::from(self.totals.is_finished)
+    }
 }
 
 impl StreamMeter for ResponsesStreamMeter {
