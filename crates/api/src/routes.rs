@@ -76,7 +76,7 @@ macro_rules! keyed {
     ($($route:tt)*) => { guarded!(false, Some(KeyScope::Call), $($route)*) };
 }
 
-/// Route for a key with the scope `call` that costs money, so rate limits apply.
+/// Route for a key with the scope `call` that costs money or asks a provider, so rate limits apply.
 macro_rules! paid {
     ($($route:tt)*) => { guarded!(true, Some(KeyScope::Call), $($route)*) };
 }
@@ -109,10 +109,10 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         keyed!(POST "/v1/tasks/{id}/cancel" => task_routes::cancel),
         keyed!(GET "/v1/webhooks/secret" => task_routes::webhook_secret),
         paid!(POST "/v1/messages" => messages::create),
-        keyed!(POST "/v1/messages/count_tokens" => messages::count),
+        paid!(POST "/v1/messages/count_tokens" => messages::count),
         paid!(POST "/v1/responses" => responses::create),
         keyed!(GET "/v1/responses" => responses::upgrade),
-        keyed!(POST "/v1/responses/input_tokens" => responses::input_tokens),
+        paid!(POST "/v1/responses/input_tokens" => responses::input_tokens),
         paid!(POST "/v1/responses/compact" => responses::compact),
         keyed!(GET "/v1/responses/{id}" => responses::get),
         keyed!(DELETE "/v1/responses/{id}" => responses::delete),

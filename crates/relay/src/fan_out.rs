@@ -5,17 +5,19 @@ use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, ChatReply, into_events};
 use dialects::{CustomToolCalls, ProviderRequest, ReplyMeter, RequestFacts};
-use futures_util::future::try_join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 
 use super::Call;
 use super::prepare::ExpectedReply;
-use super::reply::{self, check_ending, settled_events, settled_response};
+use super::reply::{self, check_ending, complete_endings, settled_events, settled_response};
 use super::route::Candidate;
 use super::send::send;
 use super::settle::{BoxedAccount, FinishedReply};
 
-/// Sends the copies of a request to one lane. A failed copy fails the attempt, and the account
-/// returns for the next lane.
+/// Sends the copies of a request to one lane, as many at once as the provider has places for. A
+/// failed copy fails the attempt, and the account returns for the next lane. The operator absorbs
+/// the cost of the others.
 pub(super) async fn send_copies(
     call: &Call,
     facts: &RequestFacts,
@@ -24,14 +26,33 @@ pub(super) async fn send_copies(
     expected: ExpectedReply,
     mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
-    let copies = (0..expected.copies).map(|_| Box::pin(ask(call, candidate, &outgoing, &expected)));
-    let finished = try_join_all(copies).await.and_then(|replies| {
+    account.set_copies(expected.copies);
+    let places = account.admit_copies(candidate, expected.copies);
+    let mut running = FuturesUnordered::new();
+    let (mut left, mut replies) = (expected.copies, Vec::new());
+    let asked = loop {
+        while left > 0 && running.len() <= places.len() {
+            running.push(Box::pin(ask(call, candidate, &outgoing, &expected)));
+            left -= 1;
+        }
+        match running.next().await {
+            Some(Ok(reply)) => replies.push(reply),
+            Some(Err(error)) => {
+                account.absorb_copies(replies.iter().map(|(_, meter)| meter), running.len());
+                break Err(error);
+            }
+            None => break Ok(replies),
+        }
+    };
+    drop(running);
+    let finished = asked.and_then(|replies| {
         let bytes: u64 = replies.iter().map(|(_, meter)| meter.output_bytes).sum();
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         super::run_sized(bytes, || write(call, facts, expected, replies))
     });
     match finished {
         Ok((finished, body)) => {
+            drop(places);
             account.record_reply(finished);
             Ok(match facts.stream {
                 true => settled_events(body, facts.json_array, account).await,
@@ -53,7 +74,8 @@ async fn ask(
     let body = reply::read_body(answer, &candidate.lane, call).await?;
     super::run_sized(body.len(), || {
         let meter = expected.dialect.meter_reply(&body)?;
-        let reply = expected.dialect.read_reply(&body)?;
+        let mut reply = expected.dialect.read_reply(&body)?;
+        complete_endings(&mut reply, expected.dialect.origin());
         check_ending(&reply, call)?;
         Ok((reply, meter))
     })

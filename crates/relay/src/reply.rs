@@ -4,7 +4,9 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{ApiError, ChatReply, ErrorKind, UpstreamProgress};
+use canon::{
+    ApiError, ChatReply, ErrorKind, Finish, FinishReason, RawReason, UpstreamProgress, WireFormat,
+};
 use dialects::{CustomToolCalls, RequestFacts, failed_turn};
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -88,12 +90,22 @@ fn convert_piece(
     };
     let chat = &translation.request;
     let mut reply = expected.dialect.read_reply(&body)?;
+    complete_endings(&mut reply, expected.dialect.origin());
     check_ending(&reply, call)?;
     CustomToolCalls::for_request(chat).convert_reply(&mut reply);
     let account_id = &call.key.record.account_id;
     call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
     let (body, losses) = call.dialect.write_reply(reply, chat, &call.reply_stamp());
     Ok((FinishedReply { meter, losses, was_stopped: false }, Bytes::from(body)))
+}
+
+/// Gives candidates without an ending one that says so. Nobody knows if such a turn is complete.
+pub(super) fn complete_endings(reply: &mut ChatReply, lane: WireFormat) {
+    for candidate in &mut reply.candidates {
+        candidate
+            .finish
+            .get_or_insert_with(|| Finish::new(FinishReason::Other, RawReason::new(lane, "")));
+    }
 }
 
 /// Refuses a reply whose turn failed, if the caller's format cannot say so. The next lane may

@@ -73,6 +73,8 @@ pub(super) struct CallAccount {
     input_bytes: u64,
     /// Upper bound of the prompt that money was reserved for.
     max_input_tokens: u64,
+    /// Number of requests sent at once for the current attempt.
+    copies: u64,
     /// Context window of the model, and how often a call may fill it.
     context_window: Option<u64>,
     rounds: u64,
@@ -111,6 +113,7 @@ impl CallAccount {
             kind: model.kind,
             input_bytes: call.body.len() as u64,
             max_input_tokens: call.body.len() as u64,
+            copies: 1,
             context_window: model.context_window,
             rounds: u64::from(facts.candidates.max(1)).saturating_mul(facts.max_searches + 1),
             requested_tier: facts.service_tier.clone(),
@@ -189,6 +192,7 @@ impl CallAccount {
         })?;
         self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
         self.entry.attempts += 1;
+        self.copies = 1;
         lane.name.clone_into(&mut self.entry.lane);
         self.attempt_started = Instant::now();
         if self.prices.version != lane.prices.version {
@@ -198,6 +202,34 @@ impl CallAccount {
         let is_text = lane.served_model.output.iter().all(|kind| kind == "text");
         self.max_reply_bytes = is_text.then(|| self.max_affordable_bytes()).flatten();
         Ok(())
+    }
+
+    /// Sets the number of requests that the current attempt sends. Each has the whole input.
+    pub(super) fn set_copies(&mut self, copies: u32) {
+        self.copies = u64::from(copies.max(1));
+    }
+
+    /// Takes further places at the provider, at most one for each copy but the first.
+    pub(super) fn admit_copies(&self, candidate: &Candidate, copies: u32) -> Vec<InFlightSlot> {
+        let lane = &candidate.lane;
+        let admit = |_| lane.in_flight.admit(lane.provider.max_in_flight).ok();
+        (1..copies).map_while(admit).collect()
+    }
+
+    /// Adds the cost of copies that no caller gets, because another one failed: of those with a reply
+    /// by its usage, of those that were running by an estimate.
+    pub(super) fn absorb_copies<'a>(
+        &mut self,
+        replies: impl Iterator<Item = &'a ReplyMeter>,
+        running: usize,
+    ) {
+        for meter in replies {
+            let cost = meter.usage.map_or(Money::ZERO, |usage| self.price_of(&usage));
+            self.entry.absorbed = self.entry.absorbed.saturating_add(cost);
+        }
+        for _ in 0..running {
+            self.absorb_cost();
+        }
     }
 
     /// Returns the reply size that costs more than the reservation at the prices of this lane.
@@ -210,8 +242,11 @@ impl CallAccount {
     }
 
     /// Returns true if a running reply has exceeded its reservation, because the provider ignores
-    /// the output limit.
+    /// the output limit. One that has its end is not ended a second time.
     pub(super) fn exceeds_hold(&self, meter: &ReplyMeter) -> bool {
+        if meter.is_finished {
+            return false;
+        }
         if self.max_reply_bytes.is_some_and(|most| meter.output_bytes > most) {
             return true;
         }
@@ -423,7 +458,7 @@ impl CallAccount {
     /// Estimates usage from bytes.
     fn estimated_usage(&self) -> Usage {
         Usage {
-            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN),
+            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN).saturating_mul(self.copies),
             output: self.meter.output_bytes.div_ceil(BYTES_PER_TOKEN),
             ..Usage::default()
         }

@@ -99,6 +99,7 @@ async fn ask_lane(
         Ok::<_, ApiError>(outgoing)
     })?;
     let Some(outgoing) = outgoing else { return Ok(None) };
+    let _place = lane.in_flight.admit(lane.provider.max_in_flight)?;
     let answer = send::send(call, candidate, dialect, outgoing).await?;
     let answer = reply::read_body(answer, lane, call).await?;
     let same = dialect.origin() == call.dialect.origin();

@@ -1,7 +1,9 @@
 //! Several candidates from lanes whose formats cannot ask for them.
 
 use serde_json::{Value, json};
-use testkit::{AnswerStep, ScriptedProvider, TestGateway, reply};
+use std::sync::Arc;
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, reply, until};
+use tokio::sync::Semaphore;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -94,6 +96,7 @@ async fn a_failed_copy_fails_the_call_and_costs_nothing() {
     let id = got.header("x-request-id");
     let receipt = gateway.get(&format!("/v1/usage/{id}")).send().await.json();
     assert_eq!(receipt["cost_usd"], "0.000000000", "{receipt}");
+    assert_ne!(receipt["absorbed_usd"], "0.000000000", "the other copy was paid for: {receipt}");
     // More than eight candidates are one, and the caller is told.
     let provider = ScriptedProvider::start(vec![message("One.")]).await;
     let gateway = TestGateway::with_config(&provider.config("messages")).await;
@@ -102,4 +105,44 @@ async fn a_failed_copy_fails_the_call_and_costs_nothing() {
     let got = gateway.post(CHAT, &many).send().await;
     assert_eq!((got.status.as_u16(), provider.requests().len()), (200, 1), "{}", got.text());
     assert_eq!(got.header("x-portunus-loss"), "sampling.candidates");
+}
+
+#[tokio::test]
+async fn copies_wait_for_places_at_the_provider() {
+    let gate = Arc::new(Semaphore::new(0));
+    let gated = |text| {
+        let mut answer = vec![AnswerStep::WaitFor(Arc::clone(&gate))];
+        answer.extend(message(text));
+        answer
+    };
+    let provider = ScriptedProvider::start(vec![gated("One."), gated("Two.")]).await;
+    let config = provider.config("messages");
+    let config = config.replace("auth = \"none\"\n", "auth = \"none\"\nmax_in_flight = 1\n");
+    let gateway = TestGateway::with_config(&config).await;
+    let call = gateway.post(CHAT, &two()).send();
+    let watch = async {
+        until("the first copy arrives", async || !provider.requests().is_empty()).await;
+        assert_eq!(provider.requests().len(), 1);
+        gate.add_permits(1);
+        until("the second copy follows", async || provider.requests().len() == 2).await;
+        gate.add_permits(1);
+    };
+    let (got, ()) = tokio::join!(call, watch);
+    assert_eq!(got.status, 200, "{}", got.text());
+}
+
+#[tokio::test]
+async fn a_reply_without_an_ending_is_told_as_truncated() {
+    let body = json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": "up",
+        "content": [{ "type": "text", "text": "One." }], "stop_reason": null,
+        "stop_sequence": null, "usage": { "input_tokens": 10, "output_tokens": 5 } });
+    let answer = reply(200, "application/json", &body.to_string());
+    let provider = ScriptedProvider::start(vec![answer]).await;
+    let gateway = TestGateway::with_config(&provider.config("messages")).await;
+    let mut one = two();
+    one["n"] = json!(1);
+    let got = gateway.post(CHAT, &one).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert_eq!(got.json()["choices"][0]["finish_reason"], "length");
+    assert_eq!(got.header("x-portunus-loss"), "finish");
 }

@@ -96,6 +96,24 @@ async fn of_many_calls_at_once_exactly_as_many_as_allowed_get_in() {
     }
 }
 
+#[tokio::test]
+async fn counts_of_tokens_are_limited_because_they_ask_providers() {
+    let gateway = TestGateway::start().await;
+    let counted = json!({ "contents": [{ "parts": [{ "text": "Hi" }] }] });
+    let input = json!({ "model": "demo-chat", "input": "Hi" });
+    for (path, body) in [
+        ("/v1/messages/count_tokens", hello()),
+        ("/v1/responses/input_tokens", input),
+        ("/v1beta/models/demo-chat:countTokens", counted),
+    ] {
+        let key = key(&gateway, rpm(1)).await;
+        for status in [200, 429] {
+            let got = gateway.post(path, &body).key(&key).send().await;
+            assert_eq!(got.status, status, "{path}: {}", got.text());
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_accounts_keys_share_its_limit() {
     let gateway = TestGateway::start().await;
