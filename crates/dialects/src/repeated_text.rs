@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use canon::{ApiError, Event, PartDelta, PartIndex, Usage};
-use memchr::memchr;
 use memchr::memmem::{self, Finder};
+use memchr::{memchr, memrchr};
 
 use crate::{FrameAction, ReplyMeter, StreamFrame, StreamMeter, StreamReader, json};
 
@@ -108,6 +108,17 @@ fn find_only(data: &[u8], bytes: &[u8]) -> Option<usize> {
     (memmem::rfind(data, bytes) == Some(at)).then_some(at)
 }
 
+/// The keys of texts in all formats.
+const KEYS: [&[u8]; 6] =
+    [b"text", b"content", b"delta", b"reasoning_content", b"reasoning", b"thinking"];
+
+/// Returns the key of the value that begins at this position.
+fn key_before(data: &[u8], at: usize) -> Option<&[u8]> {
+    let head = data.get(..at)?.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();
+    let head = head.strip_suffix(b"\"")?;
+    head.get(memrchr(b'"', head)? + 1..)
+}
+
 /// A stream reader that can take a text without its event.
 pub(crate) trait TextReader: StreamReader {
     /// Takes a text that grows a part. Its event differs from the one before only in this text.
@@ -134,7 +145,8 @@ impl<R: TextReader> StreamReader for RepeatingReader<R> {
         let before = out.len();
         self.reader.push(frame, out)?;
         // Without escapes every string stands in the event as it is read, so the only one that equals
-        // the text is the text.
+        // the text is the text. It must stand under a key of texts: one that was put together from
+        // several strings may equal a string of another meaning.
         if self.template.may_learn()
             && let Some([Event::PartDelta(place, PartDelta::Text(text))]) = out.get(before..)
             && memchr(b'\\', &frame.data).is_none()
@@ -142,6 +154,7 @@ impl<R: TextReader> StreamReader for RepeatingReader<R> {
             self.place = *place;
             let quoted = [b"\"", text.as_bytes(), b"\""].concat();
             self.template.current = find_only(&frame.data, &quoted)
+                .filter(|at| key_before(&frame.data, *at).is_some_and(|key| KEYS.contains(&key)))
                 .and_then(|at| TextTemplate::new(frame, at + 1, text.len()));
         }
         Ok(())
@@ -278,6 +291,14 @@ mod tests {
         }
         let named = StreamFrame { event: Some(Bytes::from("x")), data: Bytes::new() };
         assert!(known.split(&named).is_none());
+    }
+
+    #[test]
+    fn the_key_of_a_value_is_found() {
+        let event = br#"{"a":1,"text" : "one","b":["two"]}"#;
+        let key = |text: &str| key_before(event, memmem::find(event, text.as_bytes()).unwrap());
+        assert_eq!(key("\"one\""), Some(&b"text"[..]));
+        assert_eq!(key("\"two\""), None);
     }
 
     #[test]

@@ -107,6 +107,7 @@ impl PassThrough for ChatDialect {
     fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter> {
         let meter = ChatStreamMeter {
             completer: StreamCompleter::new(&CHUNK, &peek.model),
+            model: peek.model.clone(),
             wants_usage: peek.wants_usage,
             candidates: peek.candidates,
             ended: Vec::new(),
@@ -203,10 +204,12 @@ fn unreadable(why: &str) -> ApiError {
 struct ChatStreamMeter {
     completer: StreamCompleter,
     wants_usage: bool,
+    /// The selected model.
+    model: String,
     candidates: u32,
     /// Candidates with a finish reason.
     ended: Vec<u32>,
-    /// A chunk with the id and the model of the stream.
+    /// A chunk with the id of the stream.
     first_chunk: Bytes,
     totals: ReplyMeter,
 }
@@ -218,20 +221,18 @@ struct ChatChunkHeader {
     id: Option<Value>,
     #[serde(default)]
     created: Option<Value>,
-    #[serde(default)]
-    model: Option<Value>,
 }
 
 impl ChatStreamMeter {
     /// Creates a chunk with the given choices and the repeated fields of the stream.
     fn chunk(&self, choices: Vec<Value>) -> ObjectWriter {
-        let ChatChunkHeader { id, created, model } =
+        let ChatChunkHeader { id, created } =
             serde_json::from_slice(&self.first_chunk).unwrap_or_default();
         ObjectWriter::new()
             .set_some("id", id)
             .set("object", "chat.completion.chunk")
             .set_some("created", created)
-            .set_some("model", model)
+            .set("model", &*self.model)
             .set("choices", choices)
     }
 }
@@ -318,7 +319,10 @@ impl StreamMeter for ChatStreamMeter {
         let choices = chunk.choices.unwrap_or_default();
         for choice in &choices {
             if choice.finish_reason.as_deref().is_some_and(|word| !word.is_empty()) {
-                self.ended.push(choice.index.unwrap_or(0));
+                let index = choice.index.unwrap_or(0);
+                if !self.ended.contains(&index) {
+                    self.ended.push(index);
+                }
                 self.totals.is_finished = self.ended.len() >= self.candidates as usize;
             }
         }
