@@ -73,7 +73,12 @@ impl FileDisk {
 impl Disk for FileDisk {
     fn create(&self) -> io::Result<Arc<dyn Segment>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let file = OpenOptions::new().create_new(true).append(true).open(self.path(number))?;
+        let open = || OpenOptions::new().create_new(true).append(true).open(self.path(number));
+        let file = open().or_else(|e| match e.kind() {
+            // Somebody deleted the folder.
+            io::ErrorKind::NotFound => fs::create_dir_all(&self.folder).and_then(|()| open()),
+            _ => Err(e),
+        })?;
         Ok(Arc::new(FileSegment { number, file }))
     }
 

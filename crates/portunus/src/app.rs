@@ -8,7 +8,7 @@ use api::{ApiState, ImageTasks, StoredAnswers};
 use canon::Micros;
 use config::{Config, StoredEntries};
 use http::HeaderValue;
-use ledger::{Clock, FileDisk, LeaseClient, OpenCalls, SystemClock};
+use ledger::{Clock, FileDisk, LeaseClient, OpenCalls, OpenedJournal, SystemClock};
 use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds, node_name};
 use std::path::Path;
 use std::sync::Arc;
@@ -52,15 +52,24 @@ pub struct FirstStart {
     pub key: String,
 }
 
+/// Opens the journal on a thread that may wait for the disk, so that a signal still ends the start.
+async fn open_journal(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<OpenedJournal> {
+    let (folder, clock) = (config.data_folder.clone(), Arc::clone(clock));
+    let opening = tokio::task::spawn_blocking(move || {
+        let disk = FileDisk::open(&folder.join("journal")).map_err(|e| {
+            anyhow::anyhow!("the data folder {} cannot be used: {e}", folder.display())
+        })?;
+        Ok(OpenCalls::open(clock, Arc::new(disk))?)
+    });
+    opening.await?
+}
+
 impl App {
     /// Opens everything the configuration names. A journal left by a crash is settled first.
     pub async fn open(mut config: Config) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = open_store(&config).await?;
-        let disk = FileDisk::open(&config.data_folder.join("journal")).map_err(|e| {
-            anyhow::anyhow!("the data folder {} cannot be used: {e}", config.data_folder.display())
-        })?;
-        let opened = OpenCalls::open(Arc::clone(&clock), Arc::new(disk))?;
+        let opened = open_journal(&config, &clock).await?;
         let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
         book.start_writer()?;
         book.set_sync_writes(config.sync_every_write);

@@ -18,6 +18,9 @@ pub use serve::{UnstoredCalls, serve};
 use app::App;
 use config::LoadOptions;
 
+/// Time the database may take to close.
+const STORE_CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
+
 /// Serves until [`App::stop`] is cancelled, then drains and settles everything.
 pub async fn run(
     app: Arc<App>,
@@ -30,6 +33,9 @@ pub async fn run(
     if let Err(unstored) = &drained {
         tracing::error!("{unstored}");
     }
-    app.store.close().await;
+    // Everything is committed. A disk that hangs must not keep the process.
+    if tokio::time::timeout(STORE_CLOSE_TIMEOUT, app.store.close()).await.is_err() {
+        tracing::warn!("the database did not close in time");
+    }
     drained
 }

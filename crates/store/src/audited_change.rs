@@ -7,10 +7,12 @@
 //! settings and the stored configuration are methods of [`AuditedChange`], and nothing of them is
 //! stored without [`AuditedChange::commit`].
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sqlx::{PgConnection, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
 use tokio::sync::OwnedMutexGuard;
@@ -21,6 +23,10 @@ use crate::{Store, StoreError};
 
 /// Number of the lock among the advisory locks of the database: "chan" in ASCII.
 const LOCK_NUMBER: i64 = 0x6368_616e;
+
+/// Time that a change waits for one of another process, and the pause between two looks.
+const MAX_LOCK_WAIT: Duration = Duration::from_secs(10);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// A change in progress. Dropped without a commit, it leaves no trace.
 ///
@@ -154,10 +160,27 @@ fn lock_path(database: &Path) -> Option<PathBuf> {
 /// Waits for the lock of a file on a thread that may block.
 async fn lock_file(path: PathBuf) -> Result<File, StoreError> {
     let locking = tokio::task::spawn_blocking(move || -> io::Result<File> {
-        let file = File::create(path)?;
-        file.lock()?;
-        Ok(file)
+        let file =
+            OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path)?;
+        // Others could lock a file they can read, and hold up every change.
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        let deadline = Instant::now() + MAX_LOCK_WAIT;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(LOCK_PAUSE);
+                }
+                Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(TryLockError::Error(e)) => return Err(e),
+            }
+        }
     });
     let locked = locking.await.map_err(io::Error::other).and_then(|locked| locked);
-    locked.map_err(|error| StoreError::Other(format!("the changes cannot be locked: {error}")))
+    locked.map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => {
+            StoreError::Unreachable("another process has been changing it for too long".to_owned())
+        }
+        _ => StoreError::Other(format!("the changes cannot be locked: {error}")),
+    })
 }

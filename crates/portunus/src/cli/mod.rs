@@ -131,7 +131,16 @@ async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Writes the error that ends the process. It does not wait for a standard error that nobody reads.
 fn exit_with_error(why: &str) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "portunus: {why}");
+    let line = format!("portunus: {why}\n");
+    let (ends, ended) = std::sync::mpsc::channel::<()>();
+    let writing = std::thread::Builder::new().spawn(move || {
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        drop(ends);
+    });
+    if writing.is_ok() {
+        let _ = ended.recv_timeout(MAX_THREAD_WAIT);
+    }
     ExitCode::FAILURE
 }

@@ -62,9 +62,13 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
     if let Some(listener) = metrics {
         app.spawn_loop(crate::serve::serve_metrics(Arc::clone(&app), listener));
     }
-    app.spawn_loop(stop_on_signal(Arc::clone(&app), terminate, interrupt));
+    // It ends with the process, because a signal must work until then.
+    let signals = stop_on_signal(Arc::clone(&app), terminate, interrupt);
     print_welcome(&app, first.as_ref()).await?;
-    crate::run(app, listener, options).await?;
+    tokio::select! {
+        ended = crate::run(app, listener, options) => ended?,
+        () = signals => {}
+    }
     Ok(ExitCode::SUCCESS)
 }
 
