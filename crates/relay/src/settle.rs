@@ -6,14 +6,13 @@ use canon::{
 use catalog::{BilledTier, BilledUnits, ImageSpec, Model, ModelKind, ModelPrices};
 use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
-use ledger::{
-    CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, JournalReceipt, LedgerEntry,
-};
+use ledger::{CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LedgerEntry};
 use std::sync::Arc;
 use std::time::Instant;
 use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
 
 use super::Call;
+use super::closed_call::ClosedCall;
 use super::loss_header::loss_header;
 use super::route::Candidate;
 use crate::engine::Engine;
@@ -37,25 +36,6 @@ pub(super) struct FinishedReply {
 impl From<ReplyMeter> for FinishedReply {
     fn from(meter: ReplyMeter) -> Self {
         Self { meter, losses: Vec::new(), was_stopped: false }
-    }
-}
-
-/// A settled call.
-#[derive(Default)]
-pub(super) struct ClosedCall {
-    pub(super) cost: Money,
-    /// The way of the entry to the journal.
-    pub(super) receipt: Option<JournalReceipt>,
-}
-
-impl ClosedCall {
-    /// Waits until the journal has the entry, so that a crash cannot lose the cost of a reply that the
-    /// caller has. A failure is counted by the journal, which writes the entry later.
-    pub(super) async fn written(self) -> Money {
-        if let Some(receipt) = self.receipt {
-            let _ = receipt.await;
-        }
-        self.cost
     }
 }
 
