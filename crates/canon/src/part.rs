@@ -122,6 +122,13 @@ pub enum MediaKind {
     Document,
 }
 
+impl Media {
+    /// Creates media without a name, a resolution or a clip.
+    pub const fn new(kind: MediaKind, source: MediaSource) -> Self {
+        Self { kind, source, name: None, detail: None, clip: None }
+    }
+}
+
 impl MediaKind {
     /// Returns the kind of a MIME type.
     pub fn from_mime(mime: &str) -> Self {

@@ -5,6 +5,10 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::text::BorrowedText;
+use crate::wire_rule::{FieldProblem, RuleResult, refuse};
+use crate::wire_value::{OpaqueObject, PlacedValue};
+
 /// The maximum length of a model name in bytes.
 pub(crate) const MAX_MODEL_BYTES: usize = 256;
 
@@ -73,4 +77,20 @@ pub(crate) fn check_range(
         }
         _ => Ok(()),
     }
+}
+
+/// The rule of a model name.
+pub(crate) fn model_name(model: &PlacedValue<'_, BorrowedText<'_>>) -> RuleResult {
+    match model.value.is_empty() || model.value.len() > MAX_MODEL_BYTES {
+        true => refuse(format!("must have 1 to {MAX_MODEL_BYTES} bytes")),
+        false => Ok(()),
+    }
+}
+
+/// The rule of a caller's metadata.
+pub(crate) fn metadata(pairs: &OpaqueObject<'_>) -> RuleResult {
+    check_metadata(Some(pairs.0)).map_err(|error| {
+        let why = error.message().trim_start_matches("`metadata` ").to_owned();
+        FieldProblem::new("", why)
+    })
 }

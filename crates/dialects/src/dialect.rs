@@ -90,6 +90,17 @@ pub trait Dialect: PassThrough + Send + Sync {
     fn request_headers(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
+    /// Parses a caller's request once: checks it, and reads it if `wants_chat` says so.
+    fn parse_request(
+        &self,
+        target: &RequestTarget,
+        body: &[u8],
+        wants_chat: &dyn Fn(&RequestFacts) -> bool,
+    ) -> Result<(RequestFacts, Option<ChatRequest>), ApiError> {
+        let facts = self.read_facts(target, body)?;
+        let chat = wants_chat(&facts).then(|| self.read_request(target, body)).transpose()?;
+        Ok((facts, chat))
+    }
     /// Reads a caller's request. Lenient: only a violated rule is an error.
     fn read_request(&self, target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError>;
     /// Writes a request for a lane, with the losses of the translation.
@@ -272,13 +283,14 @@ impl ReplyMeter {
     /// usage, or more tokens than the reply has bytes. Otherwise the length of the reply is enough.
     pub(crate) fn reply_output_bytes(
         usage: Option<Usage>,
-        answer: &str,
+        answer: impl AsRef<[u8]>,
         keys: &[Finder<'_>],
     ) -> u64 {
+        let answer = answer.as_ref();
         let most = answer.len() as u64;
         match usage {
             Some(usage) if (1..=most).contains(&usage.output) => most,
-            Some(_) | None => json::total_text_bytes(answer.as_bytes(), keys),
+            Some(_) | None => json::total_text_bytes(answer, keys),
         }
     }
 }

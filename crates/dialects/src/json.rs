@@ -8,6 +8,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::ops::Range;
 
+use crate::wire_rule::{FieldProblem, join_path};
+
 /// The maximum nesting depth of a request.
 pub const MAX_DEPTH: usize = 128;
 
@@ -185,8 +187,17 @@ pub fn parse_error<T>(
                 );
             }
             let path = if path == "." { String::new() } else { path };
-            let message = without_type_names(&without_position(&cause.to_string()));
-            ApiError::invalid(path, shorten(&message))
+            let message = without_position(&cause.to_string());
+            if let Some((inner, why)) = FieldProblem::split_text(&message) {
+                let path = join_path(&path, inner);
+                // The parser's own reasons name no field.
+                let why = match why.starts_with("invalid ") {
+                    true => why.to_owned(),
+                    false => format!("`{path}` {why}"),
+                };
+                return ApiError::invalid(path, shorten(&why));
+            }
+            ApiError::invalid(path, shorten(&without_type_names(&message)))
         }
     }
 }
@@ -200,7 +211,19 @@ fn without_position(message: &str) -> String {
 fn without_type_names(message: &str) -> String {
     const KINDS: [(&str, &str); 3] =
         [("tuple struct ", "a list"), ("struct ", "an object"), ("enum ", "another value")];
+    const NUMBERS: [(&str, &str); 5] = [
+        ("expected i64", "expected a whole number"),
+        ("expected i32", "expected a whole number"),
+        ("expected u64", "expected a whole number that is not negative"),
+        ("expected u32", "expected a whole number that is not negative"),
+        ("expected f64", "expected a number"),
+    ];
     let mut text = message.to_owned();
+    for (number, value) in NUMBERS {
+        if let Some(front) = text.strip_suffix(number) {
+            text = format!("{front}{value}");
+        }
+    }
     for (kind, value) in KINDS {
         let at = text.find(&format!("expected {kind}"));
         if let Some((front, name)) = at.and_then(|at| text.split_at_checked(at)) {

@@ -28,6 +28,7 @@ pub mod native;
 mod prompt_blocks;
 mod repeated_text;
 mod reply_shape;
+mod request_option;
 pub mod responses;
 mod service_tier;
 pub mod signature_cache;
@@ -38,6 +39,9 @@ mod text;
 mod thinking_controls;
 mod upstream_error;
 mod value_view;
+mod wire_object;
+mod wire_rule;
+mod wire_value;
 
 pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;

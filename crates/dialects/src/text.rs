@@ -14,8 +14,22 @@ pub(crate) fn maybe<'de: 'a, 'a, D: Deserializer<'de>>(
 }
 
 /// A string borrowed from the input if possible.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct BorrowedText<'a>(pub(crate) Cow<'a, str>);
+
+impl BorrowedText<'_> {
+    pub(crate) fn into_owned(self) -> String {
+        self.0.into_owned()
+    }
+}
+
+impl std::ops::Deref for BorrowedText<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for BorrowedText<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

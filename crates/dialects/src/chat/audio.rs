@@ -9,21 +9,19 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::{Media, MediaKind, MediaSource, Part, PartKind};
-use serde::Deserialize;
 use serde_json::Value;
-use std::borrow::Cow;
 
 use crate::envelope;
 use crate::fields::ObjectWriter;
-use crate::text;
+use crate::text::BorrowedText;
+use crate::wire_object::wire_object;
 
-/// The `audio` object of a message or of a stream delta.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct ChatAudio<'a> {
-    #[serde(borrow, default, deserialize_with = "text::maybe")]
-    data: Option<Cow<'a, str>>,
-    #[serde(borrow, default, deserialize_with = "text::maybe")]
-    pub(super) transcript: Option<Cow<'a, str>>,
+wire_object! {
+    /// The `audio` object of a message or of a stream delta.
+    pub(super) struct ChatAudio<'a>("an object") {
+        data: BorrowedText<'a>,
+        transcript: BorrowedText<'a>,
+    }
 }
 
 /// Decoded audio so far. Each delta is base64-encoded separately.

@@ -12,19 +12,20 @@ mod pass_through;
 mod read_reply;
 mod read_request;
 mod read_stream;
-mod request_view;
+mod reply;
+mod request;
 mod rules;
 mod signatures;
-mod wire;
 mod write_reply;
 mod write_request;
 mod write_stream;
 mod write_tools;
 
+use crate::json;
 use crate::repeated_text::RepeatingReader;
 use crate::{
-    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
-    StreamReader, StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestFacts, RequestTarget,
+    StopSupport, StreamReader, StreamWriter,
 };
 use canon::{ApiError, ChatReply, Lossy, WireFormat};
 
@@ -53,12 +54,26 @@ impl Dialect for ChatDialect {
         true
     }
 
+    fn parse_request(
+        &self,
+        _target: &RequestTarget,
+        body: &[u8],
+        wants_chat: &dyn Fn(&RequestFacts) -> bool,
+    ) -> Result<(RequestFacts, Option<canon::ChatRequest>), ApiError> {
+        let text = json::checked_text(body)?;
+        let view = json::parse(text)?;
+        let facts = rules::check(text, &view)?;
+        let chat = wants_chat(&facts).then(|| read_request::read(view));
+        Ok((facts, chat))
+    }
+
     fn read_request(
         &self,
         _target: &RequestTarget,
         body: &[u8],
     ) -> Result<canon::ChatRequest, ApiError> {
-        read_request::read(body)
+        let text = json::checked_text(body)?;
+        Ok(read_request::read(json::parse(text)?))
     }
 
     fn write_request(

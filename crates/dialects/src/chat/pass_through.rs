@@ -2,30 +2,31 @@
 //! unchanged.
 
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind, ServiceTier, Usage, WireFormat};
+use canon::{ApiError, ServiceTier, Usage};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::names::{DONE_MARKER, PATH};
-use super::{ChatDialect, fault, rules, wire};
+use super::read_reply::unreadable;
+use super::reply::ChatReplyView;
+use super::{ChatDialect, fault, reply, rules};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
-use crate::service_tier;
 use crate::sse::not_json;
+use crate::wire_value::LooseText;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
-    RequestTarget, StreamFrame, StreamMeter, text,
+    RequestTarget, StreamFrame, StreamMeter,
 };
 
 impl PassThrough for ChatDialect {
     fn read_facts(&self, _target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
-        rules::read_facts(body)
+        let text = json::checked_text(body)?;
+        rules::check(text, &json::parse(text)?)
     }
 
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
@@ -63,37 +64,16 @@ impl PassThrough for ChatDialect {
     }
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
-        #[derive(Deserialize)]
-        struct ChatReplyView<'a> {
-            #[serde(borrow, default)]
-            choices: Option<Vec<ChatReplyChoice<'a>>>,
-            #[serde(default, deserialize_with = "wire::optional_usage")]
-            usage: Option<wire::ChatUsage>,
-            #[serde(borrow, default)]
-            service_tier: Option<&'a RawValue>,
-            #[serde(borrow, default)]
-            error: Option<&'a RawValue>,
-        }
-        #[derive(Deserialize)]
-        struct ChatReplyChoice<'a> {
-            #[serde(borrow, default, deserialize_with = "text::maybe")]
-            finish_reason: Option<Cow<'a, str>>,
-            #[serde(borrow, default)]
-            message: Option<&'a RawValue>,
-        }
         let whole: ChatReplyView<'_> =
             serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
         if let Some(error) = whole.error {
             return Err(fault::read_object(error.get()));
         }
+        let usage = whole.usage();
         let choices = whole.choices.ok_or_else(|| unreadable("there is no `choices`"))?;
-        let usage = whole.usage.map(wire::ChatUsage::into_canon);
-        let messages = choices.iter().filter_map(|choice| choice.message);
         Ok(ReplyMeter {
             is_finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
-            output_bytes: messages
-                .map(|one| ReplyMeter::reply_output_bytes(usage, one.get(), &*TEXT_KEYS))
-                .sum(),
+            output_bytes: ReplyMeter::reply_output_bytes(usage, body, &*TEXT_KEYS),
             usage,
             is_estimated: false,
             service_tier: read_tier(whole.service_tier),
@@ -191,13 +171,8 @@ static CHUNK_CHOICE: ObjectShape = ObjectShape {
     inside: &[],
 };
 
-fn read_tier(raw: Option<&RawValue>) -> Option<ServiceTier> {
-    json::string_value(raw).map(|word| service_tier::read_tier(WireFormat::Chat, &word))
-}
-
-fn unreadable(why: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
-        .with_log_note(format!("not a chat completion: {why}"))
+fn read_tier(word: Option<LooseText<'_>>) -> Option<ServiceTier> {
+    word.map(|word| reply::read_tier(&word.0))
 }
 
 /// Meters the chunks of a stream.
@@ -258,26 +233,6 @@ fn output_bytes(data: &[u8]) -> u64 {
     }
 }
 
-#[derive(Deserialize)]
-struct MeteredChunk<'a> {
-    #[serde(borrow, default)]
-    choices: Option<Vec<MeteredChoice<'a>>>,
-    #[serde(default, deserialize_with = "wire::optional_usage")]
-    usage: Option<wire::ChatUsage>,
-    #[serde(borrow, default)]
-    service_tier: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct MeteredChoice<'a> {
-    #[serde(default)]
-    index: Option<u32>,
-    #[serde(borrow, default, deserialize_with = "text::maybe")]
-    finish_reason: Option<Cow<'a, str>>,
-}
-
 impl TextMeter for ChatStreamMeter {
     fn add_text(&mut self, text: &str) {
         self.totals.output_bytes += text.len() as u64;
@@ -303,14 +258,15 @@ impl StreamMeter for ChatStreamMeter {
         if let Err(error) = frame.check_object() {
             return FrameAction::Error(error);
         }
-        let chunk: MeteredChunk<'_> = match serde_json::from_slice(data) {
+        let chunk: ChatReplyView<'_> = match serde_json::from_slice(data) {
             Ok(chunk) => chunk,
             Err(e) => return FrameAction::Error(not_json(&e)),
         };
         if let Some(error) = chunk.error {
             return FrameAction::Error(fault::read_object(error.get()));
         }
-        if chunk.choices.is_none() && chunk.usage.is_none() {
+        let usage = chunk.usage();
+        if chunk.choices.is_none() && usage.is_none() {
             // An event of the provider's own. SDKs of this format expect `choices` in each chunk.
             return FrameAction::Drop;
         }
@@ -326,9 +282,8 @@ impl StreamMeter for ChatStreamMeter {
                 self.totals.is_finished = self.ended.len() >= self.candidates as usize;
             }
         }
-        if let Some(counts) = chunk.usage {
-            self.totals.usage =
-                Some(self.totals.usage.unwrap_or_default().merged(counts.into_canon()));
+        if let Some(counts) = usage {
+            self.totals.usage = Some(self.totals.usage.unwrap_or_default().merged(counts));
             if choices.is_empty() && !self.wants_usage {
                 return FrameAction::Drop;
             }
@@ -355,7 +310,7 @@ impl StreamMeter for ChatStreamMeter {
         });
         write_chunk(self.chunk(choices.collect()), out);
         if self.wants_usage {
-            write_chunk(self.chunk(Vec::new()).set("usage", wire::write_usage(usage)), out);
+            write_chunk(self.chunk(Vec::new()).set("usage", reply::write_usage(usage)), out);
         }
         self.totals.is_finished = true;
         self.write_end(out);

@@ -1,157 +1,103 @@
 //! Reads a chat request into canon.
 
 use canon::{
-    ApiError, CacheBreakpoint, ConversationState, EffortLevel, ExtraFields, FunctionTool,
-    ImageDetail, ImageShape, JsonSchema, Media, MediaKind, MediaSource, Modality, Part, PartKind,
-    RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingDisplay, ThinkingOptions, Thought,
-    Tool, ToolCall, ToolChoice, ToolChoiceMode, ToolResult, Turn, UserLocation, VideoClip,
-    WebSearchTool,
+    CacheBreakpoint, EffortLevel, ExtraFields, FunctionTool, ImageDetail, ImageShape, JsonSchema,
+    Media, MediaKind, MediaSource, Modality, Part, PartKind, ResponseFormat, Role, ThinkingDisplay,
+    ThinkingOptions, Thought, Tool, ToolCall, ToolChoiceMode, ToolResult, Turn, UserLocation,
+    VideoClip, WebSearchTool,
 };
 use serde_json::{Map, Value};
 
 use super::names::{ORIGIN, REASONING_DETAILS, REASONING_EXTRA};
+use super::reply;
+use super::request::{
+    ChatCalledFunction, ChatFile, ChatFormat, ChatFunction, ChatImageConfig, ChatMessage, ChatPart,
+    ChatReasoning, ChatRequestView, ChatSearchOptions, ChatTool, ChatToolCall, ChatToolChoice,
+    ChatToolName,
+};
 use super::signatures::{self, DetailsAuthor};
-use super::wire;
-use crate::fields::{JsonPath, ObjectReader};
-use crate::json_tree::JsonTree;
-use crate::{json, signed_span};
+use crate::signed_span;
+use crate::text::BorrowedText;
+use crate::wire_object::{UnknownFields, raw_value};
+use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList, TextOrObject};
 
-/// Reads a request. `rules` has checked it before; this reader only checks types.
-pub(super) fn read(body: &[u8]) -> Result<canon::ChatRequest, ApiError> {
-    let text = json::checked_text(body)?;
-    let value: JsonTree<'_> = serde_json::from_str(text)
-        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
-    let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
-
-    let model = fields.required("model")?;
-    let turns = turns(fields.items("messages")?)?;
-    let mut tools = tools(fields.list("tools")?.unwrap_or_default())?;
-    tools.extend(legacy_functions(fields.list("functions")?.unwrap_or_default())?);
-    if let Some(options) = fields.object("web_search_options")? {
-        tools.push(Tool::WebSearch(search(options)));
+/// Reads a request that the rules have checked.
+pub(super) fn read(view: ChatRequestView<'_>) -> canon::ChatRequest {
+    let mut chat = canon::ChatRequest::default();
+    view.read_options(&mut chat);
+    read_sampling(&view, &mut chat);
+    chat.model = view.model.map(|model| model.value.into_owned()).unwrap_or_default();
+    chat.turns = read_turns(view.messages.map(|list| list.0).unwrap_or_default());
+    chat.tools = view.tools.into_iter().flatten().map(read_tool).collect();
+    chat.tools.extend(view.functions.into_iter().flatten().map(|function| {
+        let (mut tool, rest) = read_function(function);
+        keep_inside(&mut tool.extras, "function", &rest);
+        Tool::Function(tool)
+    }));
+    chat.tools.extend(view.web_search_options.map(|options| Tool::WebSearch(read_search(options))));
+    chat.tool_choice.mode = match (&view.tool_choice, &view.function_call) {
+        (Some(choice), _) => read_choice(choice),
+        (None, Some(choice)) => read_legacy_choice(choice),
+        (None, None) => ToolChoiceMode::Unset,
+    };
+    chat.response_format = view.response_format.map_or(ResponseFormat::Text, read_format);
+    let words = view.modalities.iter().flatten();
+    chat.modalities = words.filter_map(|word| read_modality(word)).collect();
+    chat.hints.user = view.safety_identifier.or(view.user).map(BorrowedText::into_owned);
+    chat.hints.metadata = view.metadata.map(OpaqueObject::to_map).unwrap_or_default();
+    chat.hints.service_tier = view.service_tier.as_deref().map(reply::read_tier);
+    chat.extras = view.rest.to_extras(ORIGIN);
+    let level = view.reasoning_effort.as_deref().and_then(EffortLevel::parse);
+    chat.thinking = match view.reasoning {
+        Some(options) => read_reasoning(level, options, &mut chat.extras),
+        None => ThinkingOptions { level, ..ThinkingOptions::default() },
+    };
+    if let Some(config) = view.image_config {
+        let ChatImageConfig { aspect_ratio, image_size, rest } = config;
+        chat.image_shape = ImageShape {
+            aspect_ratio: aspect_ratio.map(BorrowedText::into_owned),
+            size: image_size.map(BorrowedText::into_owned),
+        };
+        keep_inside(&mut chat.extras, "image_config", &rest);
     }
-    let legacy_choice = fields.take("function_call");
-    let choice = ToolChoice {
-        mode: match (fields.take("tool_choice"), legacy_choice) {
-            (Some(value), _) => tool_choice(&value),
-            (None, Some(value)) => legacy_function_choice(&value),
-            (None, None) => ToolChoiceMode::Unset,
-        },
-        parallel: fields.flag("parallel_tool_calls")?,
-    };
-    let sampling = sampling(&mut fields)?;
-    let thinking = thinking(&mut fields)?;
-    let format = fields.object("response_format")?.map_or(Ok(ResponseFormat::Text), format)?;
-    let modalities = fields
-        .strings("modalities")?
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|word| modality(word))
-        .collect();
-    let canvas = canvas(&mut fields)?;
-    let stream = fields.flag("stream")?.unwrap_or(false);
-    let state = ConversationState { store: fields.flag("store")?, ..ConversationState::default() };
-    let user = match fields.string("safety_identifier")? {
-        Some(user) => Some(user),
-        None => fields.string("user")?,
-    };
-    let hints = RequestHints {
-        user,
-        metadata: fields.object("metadata")?.unwrap_or_default(),
-        service_tier: fields.string("service_tier")?.as_deref().map(wire::read_tier),
-        cache_key: fields.string("prompt_cache_key")?,
-        verbosity: fields.string("verbosity")?,
-    };
-    Ok(canon::ChatRequest {
-        model,
-        turns,
-        tools,
-        tool_choice: choice,
-        sampling,
-        thinking,
-        response_format: format,
-        modalities,
-        image_shape: canvas,
-        stream,
-        state,
-        hints,
-        extras: fields.extras(ORIGIN),
-    })
+    chat
 }
 
-/// Reads `image_config`, an extension of OpenRouter. Unknown fields stay in the extras of this
-/// format.
-fn canvas(fields: &mut ObjectReader<'_>) -> Result<ImageShape, ApiError> {
-    let Some(config) = fields.object("image_config")? else { return Ok(ImageShape::default()) };
-    let path = JsonPath::Root.key("image_config");
-    let mut inner = ObjectReader::of(config, &path);
-    let canvas = ImageShape {
-        aspect_ratio: inner.string("aspect_ratio")?,
-        size: inner.string("image_size")?,
+fn read_sampling(view: &ChatRequestView<'_>, chat: &mut canon::ChatRequest) {
+    let sampling = &mut chat.sampling;
+    sampling.top_k = view.top_k;
+    sampling.stop_sequences = match &view.stop {
+        None => Vec::new(),
+        Some(TextOrList::Text(text)) => vec![(**text).to_owned()],
+        Some(TextOrList::List(texts)) => texts.iter().map(|text| (**text).to_owned()).collect(),
     };
-    let rest = inner.remaining();
-    if !rest.is_empty() {
-        fields.put_back("image_config", Value::Object(rest));
-    }
-    Ok(canvas)
+    sampling.max_output_tokens = view.output_limit();
+    sampling.candidates = view.n.and_then(|n| u32::try_from(n).ok());
+    let alternatives = u32::try_from(view.top_logprobs.unwrap_or(0)).unwrap_or(0);
+    sampling.logprobs = view.logprobs.unwrap_or(false).then_some(alternatives);
 }
 
-/// Reads the effort, and `reasoning`, an extension of OpenRouter:
-/// <https://openrouter.ai/docs/use-cases/reasoning-tokens>. Unknown fields stay in the extras of
-/// this format.
-fn thinking(fields: &mut ObjectReader<'_>) -> Result<ThinkingOptions, ApiError> {
-    let level = fields.string("reasoning_effort")?.as_deref().and_then(EffortLevel::parse);
-    let Some(options) = fields.object("reasoning")? else {
-        return Ok(ThinkingOptions { level, ..ThinkingOptions::default() });
-    };
-    fields.put_back(REASONING_EXTRA, Value::Object(options.clone()));
-    let path = JsonPath::Root.key("reasoning");
-    let mut inner = ObjectReader::of(options, &path);
-    let effort = inner.string("effort")?.as_deref().and_then(EffortLevel::parse);
-    let budget = inner.count("max_tokens")?;
-    let hidden = inner.flag("exclude")?.unwrap_or(false);
-    let enabled = inner.flag("enabled")?;
-    let rest = inner.remaining();
-    if !rest.is_empty() {
-        fields.put_back("reasoning", Value::Object(rest));
-    }
+/// Reads `reasoning`. The caller's own object and its unknown fields stay in the extras.
+fn read_reasoning(
+    level: Option<EffortLevel>,
+    options: PlacedValue<'_, ChatReasoning<'_>>,
+    extras: &mut ExtraFields,
+) -> ThinkingOptions {
+    let PlacedValue { raw, value: ChatReasoning { effort, max_tokens, exclude, enabled, rest } } =
+        options;
+    extras.insert(ORIGIN, REASONING_EXTRA, raw_value(raw));
+    keep_inside(extras, "reasoning", &rest);
     let off = (enabled == Some(false)).then_some(EffortLevel::Off);
-    let level = level.or(off).or(effort);
-    Ok(ThinkingOptions {
+    let level = level.or(off).or_else(|| effort.as_deref().and_then(EffortLevel::parse));
+    ThinkingOptions {
         level,
-        budget,
-        dynamic: enabled == Some(true) && level.is_none() && budget.is_none(),
-        display: hidden.then_some(ThinkingDisplay::Hidden),
-    })
+        budget: max_tokens,
+        dynamic: enabled == Some(true) && level.is_none() && max_tokens.is_none(),
+        display: exclude.unwrap_or(false).then_some(ThinkingDisplay::Hidden),
+    }
 }
 
-fn sampling(fields: &mut ObjectReader<'_>) -> Result<SamplingOptions, ApiError> {
-    let stop = match fields.take("stop") {
-        Some(Value::String(one)) => vec![one],
-        Some(Value::Array(some)) => {
-            some.into_iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
-        }
-        _ => Vec::new(),
-    };
-    let limit = fields.count("max_tokens")?;
-    let limit = fields.count("max_completion_tokens")?.or(limit);
-    let top = fields.count("top_logprobs")?;
-    let logprobs = fields.flag("logprobs")?.unwrap_or(false);
-    Ok(SamplingOptions {
-        temperature: fields.number("temperature")?,
-        top_p: fields.number("top_p")?,
-        top_k: fields.integer("top_k")?,
-        presence_penalty: fields.number("presence_penalty")?,
-        frequency_penalty: fields.number("frequency_penalty")?,
-        seed: fields.integer("seed")?,
-        stop_sequences: stop,
-        max_output_tokens: limit,
-        candidates: fields.count("n")?.and_then(|n| u32::try_from(n).ok()),
-        logprobs: logprobs.then(|| u32::try_from(top.unwrap_or(0)).unwrap_or(0)),
-    })
-}
-
-fn modality(word: &str) -> Option<Modality> {
+fn read_modality(word: &str) -> Option<Modality> {
     match word {
         "text" => Some(Modality::Text),
         "audio" => Some(Modality::Audio),
@@ -160,136 +106,120 @@ fn modality(word: &str) -> Option<Modality> {
     }
 }
 
-fn turns(messages: Vec<JsonTree<'_>>) -> Result<Vec<Turn>, ApiError> {
-    let list = JsonPath::Root.key("messages");
+fn read_turns(messages: Vec<ChatMessage<'_>>) -> Vec<Turn> {
     let mut turns = Vec::with_capacity(messages.len());
-    for (index, message) in messages.into_iter().enumerate() {
-        let path = list.item(index);
-        let mut fields = ObjectReader::new(message, &path)?;
-        let role = fields.required("role")?;
-        let name = fields.string("name")?;
-        let (role, parts, name) = match role.as_str() {
-            "system" => (Role::System, content(&mut fields)?, name),
-            "developer" => (Role::Developer, content(&mut fields)?, name),
-            "user" => (Role::User, content(&mut fields)?, name),
-            "assistant" => (Role::Assistant, assistant(&mut fields)?, name),
-            "tool" => (Role::User, vec![tool_result(&mut fields)?], name),
-            "function" => (Role::User, vec![function_result(&mut fields, &turns, name)?], None),
-            _ => return Err(fields.fault("role", "is not a role of this format")),
+    for mut message in messages {
+        let mut unknown_details = Vec::new();
+        let name = message.name.take().map(BorrowedText::into_owned);
+        let (role, parts, name) = match message.role.as_deref().unwrap_or_default() {
+            "system" => (Role::System, read_content(message.content.take()), name),
+            "developer" => (Role::Developer, read_content(message.content.take()), name),
+            "assistant" => {
+                let (parts, unknown) = read_assistant(&mut message);
+                unknown_details = unknown;
+                (Role::Assistant, parts, name)
+            }
+            "tool" => (Role::User, vec![read_tool_result(&mut message)], name),
+            "function" => {
+                (Role::User, vec![read_function_result(&mut message, &turns, name)], None)
+            }
+            _ => (Role::User, read_content(message.content.take()), name),
         };
-        turns.push(Turn { role, parts, name, extras: fields.extras(ORIGIN) });
+        let mut extras = message.rest.to_extras(ORIGIN);
+        if !unknown_details.is_empty() {
+            extras.insert(ORIGIN, REASONING_DETAILS, Value::Array(unknown_details));
+        }
+        turns.push(Turn { role, parts, name, extras });
     }
-    Ok(turns)
+    turns
 }
 
-fn content(fields: &mut ObjectReader<'_>) -> Result<Vec<Part>, ApiError> {
-    let path = fields.path().key("content");
-    match fields.take_borrowed("content") {
-        None => Ok(Vec::new()),
-        Some(JsonTree::Text(text)) => Ok(vec![Part::text(text)]),
-        Some(JsonTree::List(parts)) => {
-            parts.into_iter().enumerate().map(|(at, value)| part(value, &path.item(at))).collect()
-        }
-        Some(_) => Err(path.fault("`content` must be a string or a list of parts")),
+fn read_content(content: Option<TextOrList<'_, ChatPart<'_>>>) -> Vec<Part> {
+    match content {
+        None => Vec::new(),
+        Some(TextOrList::Text(text)) => vec![Part::text(text.into_owned())],
+        Some(TextOrList::List(parts)) => parts.into_iter().map(read_part).collect(),
     }
 }
 
-fn part(value: JsonTree<'_>, path: &JsonPath<'_>) -> Result<Part, ApiError> {
-    if let Some(text) = value.plain_text() {
-        return Ok(Part::text(text));
-    }
-    let value = value.into_value();
-    let original = value.clone();
-    let mut fields = ObjectReader::new(value, path)?;
-    let word = fields.required("type")?;
-    let cache = cache_mark(&mut fields);
-    let mut rest = Map::new();
-    let kind = match word.as_str() {
-        "text" => PartKind::Text { text: fields.required("text")?, citations: Vec::new() },
-        "refusal" => PartKind::Refusal(fields.required("refusal")?),
-        "image_url" => {
-            let inner = fields.object("image_url")?.unwrap_or_default();
-            let at = path.key("image_url");
-            let mut inner = ObjectReader::of(inner, &at);
-            let url = inner.required("url")?;
-            let detail = inner.string("detail")?.as_deref().and_then(detail);
-            rest = inner.remaining();
-            PartKind::Media(Media { detail, ..media(MediaKind::Image, &url) })
+fn read_part(part: ChatPart<'_>) -> Part {
+    let (kind, mut rest, inner) = match part {
+        ChatPart::Text(part) => {
+            let text = part.text.map(BorrowedText::into_owned).unwrap_or_default();
+            (PartKind::Text { text, citations: Vec::new() }, part.rest, None)
         }
-        "video_url" => {
-            let inner = fields.object("video_url")?.unwrap_or_default();
-            let at = path.key("video_url");
-            let mut inner = ObjectReader::of(inner, &at);
-            let url = inner.required("url")?;
+        ChatPart::Refusal(part) => {
+            let text = part.refusal.map(BorrowedText::into_owned).unwrap_or_default();
+            (PartKind::Refusal(text), part.rest, None)
+        }
+        ChatPart::Image(part) => {
+            let image = part.image_url.unwrap_or_default();
+            let detail = image.detail.as_deref().and_then(read_detail);
+            let media =
+                Media { detail, ..url_media(MediaKind::Image, &image.url.unwrap_or_default()) };
+            (PartKind::Media(media), part.rest, Some(("image_url", image.rest)))
+        }
+        ChatPart::Video(part) => {
+            let video = part.video_url.unwrap_or_default();
             let clip = VideoClip {
-                start: inner.string("start_offset")?,
-                end: inner.string("end_offset")?,
-                fps: inner.number("fps")?,
+                start: video.start_offset.map(BorrowedText::into_owned),
+                end: video.end_offset.map(BorrowedText::into_owned),
+                fps: video.fps,
             };
             let clip = (clip != VideoClip::default()).then_some(clip);
-            rest = inner.remaining();
-            PartKind::Media(Media { clip, ..media(MediaKind::Video, &url) })
+            let media =
+                Media { clip, ..url_media(MediaKind::Video, &video.url.unwrap_or_default()) };
+            (PartKind::Media(media), part.rest, Some(("video_url", video.rest)))
         }
-        "input_audio" => {
-            let inner = fields.object("input_audio")?.unwrap_or_default();
-            let at = path.key("input_audio");
-            let mut inner = ObjectReader::of(inner, &at);
-            let format = inner.string("format")?.unwrap_or_else(|| "wav".to_owned());
-            let mime =
-                if format == "mp3" { "audio/mpeg".to_owned() } else { format!("audio/{format}") };
-            let source = MediaSource::Inline { mime, data: inner.required("data")? };
-            rest = inner.remaining();
-            PartKind::Media(Media {
-                kind: MediaKind::Audio,
-                source,
-                name: None,
-                detail: None,
-                clip: None,
-            })
+        ChatPart::Audio(part) => {
+            let audio = part.input_audio.unwrap_or_default();
+            let mime = match audio.format.as_deref() {
+                Some("mp3") => "audio/mpeg".to_owned(),
+                format => format!("audio/{}", format.unwrap_or("wav")),
+            };
+            let data = audio.data.map(BorrowedText::into_owned).unwrap_or_default();
+            let media = Media::new(MediaKind::Audio, MediaSource::Inline { mime, data });
+            (PartKind::Media(media), part.rest, Some(("input_audio", audio.rest)))
         }
-        "file" => {
-            let inner = fields.object("file")?.unwrap_or_default();
-            let at = path.key("file");
-            let mut inner = ObjectReader::of(inner, &at);
-            let kind = file(&mut inner)?;
-            rest = inner.remaining();
-            kind
+        ChatPart::File(part) => {
+            let mut file = part.file.unwrap_or_default();
+            let rest = std::mem::take(&mut file.rest);
+            (PartKind::Media(read_file(file)), part.rest, Some(("file", rest)))
         }
-        _ => PartKind::Foreign { origin: ORIGIN, value: original },
+        ChatPart::Unknown(fields) => {
+            // The breakpoint is part of the value, which is written as it was.
+            let cache_breakpoint = read_cache_mark(&mut fields.clone());
+            let kind = PartKind::Foreign { origin: ORIGIN, value: fields.to_value() };
+            return Part { cache_breakpoint, ..Part::new(kind) };
+        }
     };
-    let mut extras = match &kind {
-        PartKind::Foreign { .. } => ExtraFields::new(),
-        _ => fields.extras(ORIGIN),
-    };
-    keep_inside(&mut extras, &word, rest);
-    Ok(Part { kind, signature: None, cache_breakpoint: cache, extras })
+    let cache_breakpoint = read_cache_mark(&mut rest);
+    let mut extras = rest.to_extras(ORIGIN);
+    if let Some((name, rest)) = inner {
+        keep_inside(&mut extras, name, &rest);
+    }
+    Part { kind, signature: None, cache_breakpoint, extras }
 }
 
 /// Keeps the unread fields of an inner object under its name.
-fn keep_inside(extras: &mut ExtraFields, name: &str, rest: Map<String, Value>) {
+fn keep_inside(extras: &mut ExtraFields, name: &str, rest: &UnknownFields<'_>) {
+    let rest = rest.to_map();
     if !rest.is_empty() {
         extras.insert(ORIGIN, name, Value::Object(rest));
     }
 }
 
-fn file(fields: &mut ObjectReader<'_>) -> Result<PartKind, ApiError> {
-    let name = fields.string("filename")?;
-    if let Some(id) = fields.string("file_id")? {
-        let source = MediaSource::File { origin: ORIGIN, id };
-        return Ok(PartKind::Media(Media {
-            kind: MediaKind::Document,
-            source,
-            name,
-            detail: None,
-            clip: None,
-        }));
+fn read_file(file: ChatFile<'_>) -> Media {
+    let name = file.filename.map(BorrowedText::into_owned);
+    if let Some(id) = file.file_id {
+        let source = MediaSource::File { origin: ORIGIN, id: id.into_owned() };
+        return Media { name, ..Media::new(MediaKind::Document, source) };
     }
-    let data = fields.required("file_data")?;
-    Ok(PartKind::Media(Media { name, ..media(MediaKind::Document, &data) }))
+    Media { name, ..url_media(MediaKind::Document, &file.file_data.unwrap_or_default()) }
 }
 
 /// Media from a URL or a data URI (RFC 2397).
-fn media(kind: MediaKind, url: &str) -> Media {
+fn url_media(kind: MediaKind, url: &str) -> Media {
     let source = match url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) {
         Some((head, data)) => {
             let mime = head.split(';').next().unwrap_or_default();
@@ -298,10 +228,10 @@ fn media(kind: MediaKind, url: &str) -> Media {
         }
         None => MediaSource::Url { url: url.to_owned(), mime: None },
     };
-    Media { kind, source, name: None, detail: None, clip: None }
+    Media::new(kind, source)
 }
 
-fn detail(word: &str) -> Option<ImageDetail> {
+fn read_detail(word: &str) -> Option<ImageDetail> {
     match word {
         "low" => Some(ImageDetail::Low),
         "high" => Some(ImageDetail::High),
@@ -312,20 +242,20 @@ fn detail(word: &str) -> Option<ImageDetail> {
 
 /// Reads a cache breakpoint: this format's own field, or `cache_control` of the messages format,
 /// which other vendors accept here.
-fn cache_mark(fields: &mut ObjectReader<'_>) -> Option<CacheBreakpoint> {
-    let mark = fields.take("prompt_cache_breakpoint").or_else(|| fields.take("cache_control"))?;
+fn read_cache_mark(rest: &mut UnknownFields<'_>) -> Option<CacheBreakpoint> {
+    let mark = rest.take("prompt_cache_breakpoint").or_else(|| rest.take("cache_control"))?;
+    let mark = raw_value(mark);
     Some(CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
 }
 
-fn assistant(fields: &mut ObjectReader<'_>) -> Result<Vec<Part>, ApiError> {
-    let path = fields.path().key("tool_calls");
-    let calls = fields.list("tool_calls")?.unwrap_or_default().into_iter().enumerate();
-    let calls = calls.map(|(at, call)| tool_call(call, &path.item(at)));
-    let mut calls = calls.collect::<Result<Vec<Part>, ApiError>>()?;
-    let details = fields.list(REASONING_DETAILS)?.unwrap_or_default();
-    let (details, on_text) = signatures::split_details(details, &mut calls);
-    let mut parts = thoughts(details, fields, DetailsAuthor::Client)?;
-    let mut texts = content(fields)?;
+/// Reads an assistant message. Its remaining fields are left in it. Returns the parts, and unknown
+/// entries of thinking.
+fn read_assistant(message: &mut ChatMessage<'_>) -> (Vec<Part>, Vec<Value>) {
+    let calls = message.tool_calls.take().into_iter().flatten();
+    let mut calls: Vec<Part> = calls.map(read_tool_call).collect();
+    let (details, on_text) = signatures::split_details(take_details(&mut message.rest), &mut calls);
+    let (mut parts, unknown) = read_thoughts(details, &mut message.rest);
+    let mut texts = read_content(message.content.take());
     if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] =
         texts.as_slice()
         && extras.is_empty()
@@ -335,248 +265,194 @@ fn assistant(fields: &mut ObjectReader<'_>) -> Result<Vec<Part>, ApiError> {
         texts = signed_span::split_text("", signed_span::parse_spans(on_text));
     }
     parts.extend(texts);
-    if let Some(refusal) = fields.string("refusal")? {
-        parts.push(Part::new(PartKind::Refusal(refusal)));
-    }
+    let refusal = message.refusal.take().map(BorrowedText::into_owned);
+    parts.extend(refusal.map(|text| Part::new(PartKind::Refusal(text))));
     parts.extend(calls);
-    if let Some(call) = fields.object("function_call")? {
-        let at = fields.path().key("function_call");
-        parts.push(function_call(call, &at)?);
-    }
-    Ok(parts)
+    parts.extend(message.function_call.take().map(read_function_call));
+    (parts, unknown)
 }
 
 /// Reads `function_call`, the deprecated form of a tool call. It has no id.
-pub(super) fn function_call(
-    call: Map<String, Value>,
-    path: &JsonPath<'_>,
-) -> Result<Part, ApiError> {
-    let mut call = ObjectReader::of(call, path);
-    let name = call.required("name")?;
-    let arguments = call.string("arguments")?.unwrap_or_default();
+fn read_function_call(call: ChatCalledFunction<'_>) -> Part {
+    let name = call.name.map(BorrowedText::into_owned).unwrap_or_default();
+    let arguments = call.arguments.map(BorrowedText::into_owned).unwrap_or_default();
     let id = format!("call_{name}");
-    Ok(Part::new(PartKind::ToolCall(ToolCall { id, name, arguments, custom: false })))
+    Part::new(PartKind::ToolCall(ToolCall { id, name, arguments, custom: false }))
 }
 
-/// Reads thinking from the most detailed of the extension fields.
-pub(super) fn thoughts(
-    details: Vec<Value>,
-    fields: &mut ObjectReader<'_>,
-    author: DetailsAuthor,
-) -> Result<Vec<Part>, ApiError> {
-    let plain = fields.string("reasoning_content")?;
-    let other = fields.string("reasoning")?;
+/// Takes the entries of `reasoning_details`.
+fn take_details(rest: &mut UnknownFields<'_>) -> Vec<Value> {
+    let list = rest.get(REASONING_DETAILS).and_then(|raw| serde_json::from_str(raw.get()).ok());
+    let Some(details) = list else { return Vec::new() };
+    rest.take(REASONING_DETAILS);
+    details
+}
+
+/// Reads thinking from the most detailed of the extension fields. Returns the thoughts, and unknown
+/// entries.
+fn read_thoughts(details: Vec<Value>, rest: &mut UnknownFields<'_>) -> (Vec<Part>, Vec<Value>) {
+    let mut take = |name| rest.text(name).and_then(|text| rest.take(name).map(|_| text));
+    let (plain, other) = (take("reasoning_content"), take("reasoning"));
     let (mut parts, mut unknown) = (Vec::new(), Vec::new());
     for detail in details {
-        match signatures::read_detail(&detail, author) {
+        match signatures::read_detail(&detail, DetailsAuthor::Client) {
             Some(part) => parts.push(part),
             None => unknown.push(detail),
         }
     }
-    if !unknown.is_empty() {
-        fields.put_back(REASONING_DETAILS, Value::Array(unknown));
+    if parts.is_empty() {
+        let text = plain.or(other).filter(|text| !text.is_empty());
+        let thought = text.map(|text| Thought { text: text.into_owned(), redacted: false });
+        parts.extend(thought.map(|thought| Part::new(PartKind::Thought(thought))));
     }
-    if !parts.is_empty() {
-        return Ok(parts);
-    }
-    let text = plain.or(other).filter(|text| !text.is_empty());
-    Ok(text
-        .map(|text| Part::new(PartKind::Thought(Thought { text, redacted: false })))
-        .into_iter()
-        .collect())
+    (parts, unknown)
 }
 
 /// Reads one tool call of an assistant message.
-pub(super) fn tool_call(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
-    let mut fields = ObjectReader::new(value, path)?;
-    let id = fields.string("id")?.unwrap_or_default();
-    fields.take("type");
-    fields.take("index");
-    let signature = fields.take("extra_content").as_ref().and_then(signatures::read_call_signature);
-    let (inner, custom) = match fields.object("custom")? {
-        Some(inner) => (inner, true),
-        None => (fields.object("function")?.unwrap_or_default(), false),
+fn read_tool_call(call: ChatToolCall<'_>) -> Part {
+    let ChatToolCall { id, function, custom, extra_content, rest, .. } = call;
+    let is_custom = custom.is_some();
+    let called = custom.or(function).unwrap_or_default();
+    let arguments = if is_custom { called.input } else { called.arguments };
+    let call = ToolCall {
+        id: id.map(BorrowedText::into_owned).unwrap_or_default(),
+        name: called.name.map(BorrowedText::into_owned).unwrap_or_default(),
+        arguments: arguments.map(BorrowedText::into_owned).unwrap_or_default(),
+        custom: is_custom,
     };
-    let word = if custom { "custom" } else { "function" };
-    let at = path.key(word);
-    let mut inner = ObjectReader::of(inner, &at);
-    let name = inner.required("name")?;
-    let arguments = match inner.take(if custom { "input" } else { "arguments" }) {
-        Some(Value::String(text)) => text,
-        Some(object) => object.to_string(),
-        None => String::new(),
-    };
-    let mut extras = fields.extras(ORIGIN);
-    keep_inside(&mut extras, word, inner.remaining());
-    let call = ToolCall { id, name, arguments, custom };
-    Ok(Part::new(PartKind::ToolCall(call)).with_signature(signature).with_extras(extras))
+    let extra = extra_content.map(raw_value);
+    let signature = extra.as_ref().and_then(signatures::read_call_signature);
+    let mut extras = rest.to_extras(ORIGIN);
+    keep_inside(&mut extras, if is_custom { "custom" } else { "function" }, &called.rest);
+    Part::new(PartKind::ToolCall(call)).with_signature(signature).with_extras(extras)
 }
 
-fn tool_result(fields: &mut ObjectReader<'_>) -> Result<Part, ApiError> {
-    let call = fields.required("tool_call_id")?;
-    let failed = fields.flag("is_error")?.unwrap_or(false);
-    let cache = cache_mark(fields);
-    let parts = content(fields)?;
-    let result = ToolResult { call_id: call, name: None, parts, object: None, is_error: failed };
-    Ok(Part { cache_breakpoint: cache, ..Part::new(PartKind::ToolResult(result)) })
+fn read_tool_result(message: &mut ChatMessage<'_>) -> Part {
+    let failed = message.rest.take("is_error").is_some_and(|value| value.get() == "true");
+    let cache_breakpoint = read_cache_mark(&mut message.rest);
+    let call_id = message.tool_call_id.take().map(BorrowedText::into_owned).unwrap_or_default();
+    let parts = read_content(message.content.take());
+    let result = ToolResult { call_id, name: None, parts, object: None, is_error: failed };
+    Part { cache_breakpoint, ..Part::new(PartKind::ToolResult(result)) }
 }
 
 /// Reads a `function` message, the deprecated form of a tool result. It names its function and
 /// answers the last call of that name.
-fn function_result(
-    fields: &mut ObjectReader<'_>,
+fn read_function_result(
+    message: &mut ChatMessage<'_>,
     turns: &[Turn],
     name: Option<String>,
-) -> Result<Part, ApiError> {
+) -> Part {
     let call = turns.iter().rev().flat_map(|turn| turn.parts.iter().rev()).find_map(|part| {
         match &part.kind {
             PartKind::ToolCall(call) if Some(&call.name) == name.as_ref() => Some(call.id.clone()),
             _ => None,
         }
     });
-    let parts = content(fields)?;
+    let parts = read_content(message.content.take());
     // The call has the function name already. Only a result without a call needs it.
     let name = name.filter(|_| call.is_none());
-    let call = call.unwrap_or_default();
-    Ok(Part::new(PartKind::ToolResult(ToolResult {
-        call_id: call,
-        name,
-        parts,
-        object: None,
-        is_error: false,
-    })))
+    let call_id = call.unwrap_or_default();
+    let result = ToolResult { call_id, name, parts, object: None, is_error: false };
+    Part::new(PartKind::ToolResult(result))
 }
 
-fn tools(list: Vec<Value>) -> Result<Vec<Tool>, ApiError> {
-    let root = JsonPath::Root.key("tools");
-    list.into_iter().enumerate().map(|(at, value)| tool(value, &root.item(at))).collect()
-}
-
-fn tool(value: Value, path: &JsonPath<'_>) -> Result<Tool, ApiError> {
-    let original = value.clone();
-    let mut fields = ObjectReader::new(value, path)?;
-    match fields.required("type")?.as_str() {
-        "function" => {
-            let cache = cache_mark(&mut fields);
-            let inner = fields.object("function")?.unwrap_or_default();
-            let at = path.key("function");
-            let mut inner = ObjectReader::of(inner, &at);
-            let tool = function(&mut inner)?;
-            let mut extras = fields.extras(ORIGIN);
-            keep_inside(&mut extras, "function", inner.remaining());
-            Ok(Tool::Function(FunctionTool { cache, extras, ..tool }))
+fn read_tool(tool: ChatTool<'_>) -> Tool {
+    match tool {
+        ChatTool::Function(mut tool) => {
+            let cache = read_cache_mark(&mut tool.rest);
+            let (function, rest) = read_function(tool.function.unwrap_or_default());
+            let mut extras = tool.rest.to_extras(ORIGIN);
+            keep_inside(&mut extras, "function", &rest);
+            Tool::Function(FunctionTool { cache, extras, ..function })
         }
-        "custom" => {
-            let inner = fields.object("custom")?.unwrap_or_default();
-            let at = path.key("custom");
-            let mut inner = ObjectReader::of(inner, &at);
-            Ok(Tool::Custom {
-                name: inner.required("name")?,
-                description: inner.string("description")?,
-                grammar: inner.take("format"),
-                extras: inner.extras(ORIGIN),
-            })
+        ChatTool::Custom(tool) => {
+            let custom = tool.custom.unwrap_or_default();
+            Tool::Custom {
+                name: custom.name.map(BorrowedText::into_owned).unwrap_or_default(),
+                description: custom.description.map(BorrowedText::into_owned),
+                grammar: custom.format.map(raw_value),
+                extras: custom.rest.to_extras(ORIGIN),
+            }
         }
-        _ => Ok(Tool::Foreign { origin: ORIGIN, value: original }),
+        ChatTool::Unknown(fields) => Tool::Foreign { origin: ORIGIN, value: fields.to_value() },
     }
 }
 
-fn function(fields: &mut ObjectReader<'_>) -> Result<FunctionTool, ApiError> {
-    Ok(FunctionTool {
-        name: fields.required("name")?,
-        description: fields.string("description")?,
-        parameters: fields.take("parameters").map(JsonSchema::new),
-        strict: fields.flag("strict")?,
+fn read_function(function: ChatFunction<'_>) -> (FunctionTool, UnknownFields<'_>) {
+    let ChatFunction { name, description, parameters, strict, rest } = function;
+    let tool = FunctionTool {
+        name: name.map(BorrowedText::into_owned).unwrap_or_default(),
+        description: description.map(BorrowedText::into_owned),
+        parameters: parameters.map(|schema| JsonSchema::new(schema.to_value())),
+        strict,
         ..FunctionTool::default()
-    })
+    };
+    (tool, rest)
 }
 
-fn legacy_functions(list: Vec<Value>) -> Result<Vec<Tool>, ApiError> {
-    let root = JsonPath::Root.key("functions");
-    list.into_iter()
-        .enumerate()
-        .map(|(at, value)| {
-            let path = root.item(at);
-            let mut fields = ObjectReader::new(value, &path)?;
-            let mut tool = function(&mut fields)?;
-            keep_inside(&mut tool.extras, "function", fields.remaining());
-            Ok(Tool::Function(tool))
-        })
-        .collect()
-}
-
-fn search(mut options: Map<String, Value>) -> WebSearchTool {
-    let location = options.shift_remove("user_location").map(|mut value| {
-        let near = value.get_mut("approximate").map(Value::take).unwrap_or(value);
-        let text = |name: &str| near.get(name).and_then(Value::as_str).map(str::to_owned);
+fn read_search(options: ChatSearchOptions<'_>) -> WebSearchTool {
+    let location = options.user_location.map(|mut place| {
+        let place = place.approximate.take().map_or(place, |near| *near);
         UserLocation {
-            country: text("country"),
-            region: text("region"),
-            city: text("city"),
-            timezone: text("timezone"),
+            country: place.country.map(BorrowedText::into_owned),
+            region: place.region.map(BorrowedText::into_owned),
+            city: place.city.map(BorrowedText::into_owned),
+            timezone: place.timezone.map(BorrowedText::into_owned),
         }
     });
-    WebSearchTool {
-        location,
-        extras: ExtraFields::from_fields(ORIGIN, options),
-        ..WebSearchTool::default()
-    }
+    let extras = options.rest.to_extras(ORIGIN);
+    WebSearchTool { location, extras, ..WebSearchTool::default() }
 }
 
-fn tool_choice(value: &Value) -> ToolChoiceMode {
-    let named = |tool: &Value| {
-        let inner = tool.get("function").or_else(|| tool.get("custom"))?;
-        inner.get("name").and_then(Value::as_str).map(str::to_owned)
-    };
-    match value {
-        Value::String(word) => match word.as_str() {
+fn read_choice(choice: &TextOrObject<'_, ChatToolChoice<'_>>) -> ToolChoiceMode {
+    match choice {
+        TextOrObject::Text(word) => match &**word {
             "auto" => ToolChoiceMode::Auto,
             "none" => ToolChoiceMode::Disabled,
             "required" => ToolChoiceMode::Required,
             _ => ToolChoiceMode::Unset,
         },
-        _ => match (value.get("allowed_tools"), named(value)) {
+        TextOrObject::Object(choice) => match (&choice.allowed_tools, choice.tool_name()) {
             (Some(allowed), _) => ToolChoiceMode::AnyOf {
                 names: allowed
-                    .get("tools")
-                    .and_then(Value::as_array)
-                    .into_iter()
+                    .tools
+                    .iter()
                     .flatten()
-                    .filter_map(named)
+                    .filter_map(|tool| tool.tool_name().map(str::to_owned))
                     .collect(),
-                required: allowed.get("mode").and_then(Value::as_str) == Some("required"),
+                required: allowed.mode.as_deref() == Some("required"),
             },
-            (None, Some(name)) => ToolChoiceMode::Tool(name),
+            (None, Some(name)) => ToolChoiceMode::Tool(name.to_owned()),
             (None, None) => ToolChoiceMode::Unset,
         },
     }
 }
 
-fn legacy_function_choice(value: &Value) -> ToolChoiceMode {
-    match (value.as_str(), value.get("name").and_then(Value::as_str)) {
-        (Some("none"), _) => ToolChoiceMode::Disabled,
-        (Some(_), _) => ToolChoiceMode::Auto,
-        (None, Some(name)) => ToolChoiceMode::Tool(name.to_owned()),
-        (None, None) => ToolChoiceMode::Unset,
+fn read_legacy_choice(choice: &TextOrObject<'_, ChatToolName<'_>>) -> ToolChoiceMode {
+    match choice {
+        TextOrObject::Text(word) if &**word == "none" => ToolChoiceMode::Disabled,
+        TextOrObject::Text(_) => ToolChoiceMode::Auto,
+        TextOrObject::Object(tool) => match tool.name.as_deref() {
+            Some(name) => ToolChoiceMode::Tool(name.to_owned()),
+            None => ToolChoiceMode::Unset,
+        },
     }
 }
 
-fn format(object: Map<String, Value>) -> Result<ResponseFormat, ApiError> {
-    let path = JsonPath::Root.key("response_format");
-    let mut fields = ObjectReader::of(object, &path);
-    Ok(match fields.string("type")?.as_deref() {
-        Some("json_object") => ResponseFormat::Json,
-        Some("json_schema") => {
-            let inner = fields.object("json_schema")?.unwrap_or_default();
-            let at = path.key("json_schema");
-            let mut inner = ObjectReader::of(inner, &at);
+fn read_format(format: ChatFormat<'_>) -> ResponseFormat {
+    match (format.kind.as_deref(), format.json_schema) {
+        (Some("json_object"), _) => ResponseFormat::Json,
+        (Some("json_schema"), schema) => {
+            let schema = schema.unwrap_or_default();
+            let json = schema.schema.map_or_else(|| Map::new().into(), OpaqueObject::to_value);
             ResponseFormat::Schema {
-                name: inner.string("name")?,
-                description: inner.string("description")?,
-                strict: inner.flag("strict")?,
-                schema: JsonSchema::new(inner.take("schema").unwrap_or_else(|| Map::new().into())),
+                name: schema.name.map(BorrowedText::into_owned),
+                description: schema.description.map(BorrowedText::into_owned),
+                strict: schema.strict,
+                schema: JsonSchema::new(json),
             }
         }
         _ => ResponseFormat::Text,
-    })
+    }
 }

@@ -9,12 +9,15 @@ use serde_json::{Map, Value};
 
 use super::audio::AudioBuffer;
 use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
+use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView};
 use super::signatures::{self, DetailsAuthor};
-use super::{fault, read_reply, wire};
+use super::{fault, read_reply};
 use crate::endings;
 use crate::repeated_text::TextReader;
 use crate::sse::{not_json, out_of_order};
 use crate::text::BorrowedText;
+use crate::wire_object::raw_value;
+use crate::wire_value::LooseText;
 use crate::{StreamFrame, StreamReader};
 
 /// Stream reader. Text, thinking and calls arrive interleaved; each becomes a part with its own
@@ -72,39 +75,8 @@ impl StreamReader for ChatStreamReader {
         }
         frame.check_object()?;
         let text = frame.text();
-        let chunk: wire::ChatChunk<'_> = serde_json::from_str(&text).map_err(|e| not_json(&e))?;
-        if let Some(error) = chunk.error {
-            return Err(fault::read_object(error.get()));
-        }
-        if !self.started {
-            // Azure sends the filter results of the prompt first, in a chunk without id, model and
-            // time: <https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter>.
-            if chunk.is_preface() {
-                return Ok(());
-            }
-            self.started = true;
-            out.push(Event::Start {
-                id: chunk.id.map(|id| id.into_owned()).filter(|id| !id.is_empty()),
-                model: chunk.model.map(|model| model.into_owned()).filter(|m| !m.is_empty()),
-                created: chunk.created,
-            });
-            out.extend(chunk.system_fingerprint.map(|word| extra("system_fingerprint", &word)));
-        }
-        if let Some(tier) = chunk.service_tier
-            && self.tier.as_deref() != Some(&*tier)
-        {
-            out.push(extra("service_tier", &tier));
-            self.tier = Some(tier.into_owned());
-        }
-        for choice in chunk.choices.unwrap_or_default() {
-            self.candidate(choice.index).read_choice(choice, out)?;
-        }
-        if let Some(counts) = chunk.usage {
-            let usage = self.usage.unwrap_or_default().merged(counts.into_canon());
-            self.usage = Some(usage);
-            out.push(Event::Usage(usage));
-        }
-        Ok(())
+        let chunk: ChatReplyView<'_> = serde_json::from_str(&text).map_err(|e| not_json(&e))?;
+        self.read_chunk(chunk, out)
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
@@ -130,16 +102,63 @@ impl TextReader for ChatStreamReader {
 }
 
 /// A field of the whole answer that only this format has.
-fn extra(name: &str, word: &str) -> Event {
-    Event::Extra {
-        candidate: None,
-        origin: ORIGIN,
-        name: name.to_owned(),
-        value: Value::from(word),
-    }
+fn extra(name: String, value: Value) -> Event {
+    Event::Extra { candidate: None, origin: ORIGIN, name, value }
 }
 
 impl ChatStreamReader {
+    /// Reads a chunk, or a whole completion.
+    pub(super) fn read_chunk(
+        &mut self,
+        chunk: ChatReplyView<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), ApiError> {
+        if let Some(error) = chunk.error {
+            return Err(fault::read_object(error.get()));
+        }
+        let usage = chunk.usage();
+        if !self.started {
+            // Azure sends the filter results of the prompt first, in a chunk without id, model and
+            // time: <https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter>.
+            if chunk.is_preface() {
+                return Ok(());
+            }
+            self.started = true;
+            let present = |text: Option<BorrowedText<'_>>| {
+                text.map(BorrowedText::into_owned).filter(|text| !text.is_empty())
+            };
+            out.push(Event::Start {
+                id: present(chunk.id),
+                model: present(chunk.model),
+                created: chunk.created,
+            });
+            // Further chunks repeat these fields.
+            out.extend(chunk.rest.to_map().into_iter().map(|(name, value)| extra(name, value)));
+        }
+        if let Some(LooseText(tier)) = chunk.service_tier
+            && self.tier.as_deref() != Some(&*tier)
+        {
+            out.push(extra("service_tier".to_owned(), Value::from(&*tier)));
+            self.tier = Some(tier.into_owned());
+        }
+        for (at, choice) in (0..).zip(chunk.choices.unwrap_or_default()) {
+            self.candidate(choice.index.unwrap_or(at)).read_choice(choice, out)?;
+        }
+        if let Some(counts) = usage {
+            let usage = self.usage.unwrap_or_default().merged(counts);
+            self.usage = Some(usage);
+            out.push(Event::Usage(usage));
+        }
+        Ok(())
+    }
+
+    /// Closes the parts of candidates without a finish reason, at the end of a whole completion.
+    pub(super) fn close(&mut self, out: &mut Vec<Event>) {
+        for candidate in self.candidates.iter_mut().filter(|candidate| !candidate.ended) {
+            candidate.close(out);
+        }
+    }
+
     fn candidate(&mut self, index: u32) -> &mut ChatCandidate {
         let at = self.candidates.iter().position(|candidate| candidate.index == index);
         let at = at.unwrap_or_else(|| {
@@ -154,68 +173,78 @@ impl ChatStreamReader {
 impl ChatCandidate {
     fn read_choice(
         &mut self,
-        choice: wire::ChunkChoice<'_>,
+        choice: ChatChoice<'_>,
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
-        let delta = choice.delta.unwrap_or_default();
+        let is_whole = choice.message.is_some();
+        let mut delta = choice.message.or(choice.delta).unwrap_or_default();
+        let content = delta.content.take().unwrap_or_default();
         if self.ended {
-            let has_text = match &delta.content {
-                wire::DeltaContent::Nothing => false,
-                wire::DeltaContent::Text(text) => !text.is_empty(),
-                wire::DeltaContent::Parts { thought, text } => {
-                    !thought.is_empty() || !text.is_empty()
-                }
-            };
             let has_calls = delta.tool_calls.is_some_and(|calls| !calls.is_empty());
+            let has_text = !content.thought.is_empty() || !content.text.is_empty();
             return match has_text || has_calls {
                 true => Err(out_of_order("output after the finish reason")),
                 false => Ok(()),
             };
         }
         self.read_thinking(&delta, out);
-        let audio = delta.audio.unwrap_or_default();
+        let audio = delta.audio.take().unwrap_or_default();
         self.audio.add(&audio);
-        let (thought, text) = match delta.content {
-            // Audio output has its text in the transcript only.
-            wire::DeltaContent::Nothing => {
-                (String::new(), audio.transcript.unwrap_or_default().into_owned())
-            }
-            wire::DeltaContent::Text(text) => (String::new(), text.into_owned()),
-            wire::DeltaContent::Parts { thought, text } => (thought, text),
-        };
-        for (what, text) in [(ChatTextKind::Thought, thought), (ChatTextKind::Text, text)] {
-            if !text.is_empty() {
-                self.add_text(what, text, out);
-            }
+        if !content.thought.is_empty() {
+            self.add_text(ChatTextKind::Thought, content.thought, out);
         }
-        if let Some(BorrowedText(text)) = delta.refusal.filter(|text| !text.0.is_empty()) {
+        // Audio output has its text in the transcript only.
+        let transcript = audio.transcript.map(BorrowedText::into_owned).unwrap_or_default();
+        let text = if content.text.is_empty() { transcript } else { content.text.into_owned() };
+        if !text.is_empty() {
+            self.add_text(ChatTextKind::Text, text, out);
+        }
+        self.read_annotations(delta.annotations, out);
+        if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
             self.add_text(ChatTextKind::Refusal, text.into_owned(), out);
         }
-        self.rest.extend(delta.rest);
-        self.read_annotations(delta.annotations, choice.logprobs, out);
+        self.read_logprobs(choice.logprobs, out);
+        self.rest.extend(delta.rest.to_map());
         for image in read_reply::images(parse_list(delta.images)) {
             self.close_text(out);
             let place = self.next_place();
             out.push(Event::PartStart(place, PartStart::Complete(Box::new(image))));
             out.push(Event::PartEnd(place));
         }
-        for call in delta.tool_calls.unwrap_or_default() {
+        for (at, mut call) in (0..).zip(delta.tool_calls.unwrap_or_default()) {
+            call.index = call.index.or(is_whole.then_some(at));
             self.read_call(call, out);
         }
+        if let Some(function) = delta.function_call {
+            let name = function.name.as_deref().unwrap_or_default();
+            let id = BorrowedText(format!("call_{name}").into());
+            let (id, index) = (Some(id).filter(|_| !name.is_empty()), Some(0));
+            self.read_call(
+                ChatReplyCall { index, id, function: Some(function), ..ChatReplyCall::default() },
+                out,
+            );
+        }
         // Some providers send an empty reason in every chunk but the last.
-        if let Some(word) = choice.finish_reason.filter(|word| !word.is_empty()) {
+        let reason = choice.finish_reason.filter(|word| !word.is_empty());
+        if is_whole || reason.is_some() {
+            for (name, value) in choice.rest.to_map() {
+                let candidate = Some(self.index);
+                out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
+            }
+        }
+        if let Some(word) = reason {
             self.finish(&word, out);
         }
         Ok(())
     }
 
     /// Reads thinking from the most detailed of the extension fields.
-    fn read_thinking(&mut self, delta: &wire::ChunkDelta<'_>, out: &mut Vec<Event>) {
+    fn read_thinking(&mut self, delta: &ChatReplyMessage<'_>, out: &mut Vec<Event>) {
         let details = parse_list(delta.reasoning_details);
         if details.is_empty() {
             let plain = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref());
-            if let Some(text) = plain.filter(|text| !text.0.is_empty()) {
-                self.add_text(ChatTextKind::Thought, text.0.to_string(), out);
+            if let Some(text) = plain.filter(|text| !text.is_empty()) {
+                self.add_text(ChatTextKind::Thought, (**text).to_owned(), out);
             }
             return;
         }
@@ -268,18 +297,15 @@ impl ChatCandidate {
         }
     }
 
-    fn read_annotations(
-        &mut self,
-        annotations: Option<&RawValue>,
-        logprobs: Option<&RawValue>,
-        out: &mut Vec<Event>,
-    ) {
+    fn read_annotations(&mut self, annotations: Option<&RawValue>, out: &mut Vec<Event>) {
         for citation in read_reply::citations(parse_list(annotations)) {
             let place = self.open(ChatTextKind::Text, out);
             out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
         }
-        let logprobs: Value =
-            logprobs.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    }
+
+    fn read_logprobs(&mut self, logprobs: Option<&RawValue>, out: &mut Vec<Event>) {
+        let Some(logprobs) = logprobs.map(raw_value) else { return };
         for (name, kind) in
             read_reply::LOGPROB_LISTS.iter().zip([ChatTextKind::Text, ChatTextKind::Refusal])
         {
@@ -291,7 +317,7 @@ impl ChatCandidate {
         }
     }
 
-    fn read_call(&mut self, delta: wire::ToolCallDelta<'_>, out: &mut Vec<Event>) {
+    fn read_call(&mut self, delta: ChatReplyCall<'_>, out: &mut Vec<Event>) {
         let custom = delta.custom.is_some();
         let inner = delta.custom.or(delta.function).unwrap_or_default();
         let known = match (delta.index, delta.id.as_deref()) {
@@ -323,11 +349,19 @@ impl ChatCandidate {
             }
         };
         let place = PartIndex { candidate: self.index, slot };
-        if let Some(text) = inner.arguments.or(inner.input).filter(|text| !text.is_empty()) {
+        let arguments = inner.arguments.or(inner.input).map(|text| text.0);
+        if let Some(text) = arguments.filter(|text| !text.is_empty()) {
             out.push(Event::PartDelta(place, PartDelta::Text(text.into_owned())));
         }
-        let extra: Option<Value> =
-            delta.extra_content.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let mut rest = delta.rest.to_map();
+        if !inner.rest.is_empty() {
+            let name = if custom { "custom" } else { "function" };
+            rest.insert(name.to_owned(), Value::Object(inner.rest.to_map()));
+        }
+        for (name, value) in rest {
+            out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
+        }
+        let extra = delta.extra_content.map(raw_value);
         let signature: Option<Signature> = extra.as_ref().and_then(signatures::read_call_signature);
         debug_assert!(
             signature.as_ref().is_none_or(|signature| signature.origin() == WireFormat::Native)
@@ -336,6 +370,17 @@ impl ChatCandidate {
     }
 
     fn finish(&mut self, word: &str, out: &mut Vec<Event>) {
+        self.close(out);
+        self.ended = true;
+        // Some providers report `stop` although the message has tool calls. Clients act on the
+        // reason.
+        let why = endings::read_turn(ORIGIN, word, !self.calls.is_empty());
+        let finish = Finish::new(why, RawReason::new(ORIGIN, word));
+        out.push(Event::Finish { candidate: self.index, finish });
+    }
+
+    /// Closes all parts.
+    fn close(&mut self, out: &mut Vec<Event>) {
         self.close_text(out);
         if let Some(part) = std::mem::take(&mut self.audio).into_part() {
             let place = self.next_place();
@@ -354,10 +399,6 @@ impl ChatCandidate {
                 value: Value::Object(std::mem::take(&mut self.rest)),
             });
         }
-        self.ended = true;
-        let why = endings::read_turn(ORIGIN, word, !self.calls.is_empty());
-        let finish = Finish::new(why, RawReason::new(ORIGIN, word));
-        out.push(Event::Finish { candidate: self.index, finish });
     }
 
     fn add_text(&mut self, what: ChatTextKind, text: String, out: &mut Vec<Event>) {

@@ -1,343 +1,164 @@
-//! Checks of a chat request that lead to status 400, made in one pass over its bytes.
-//!
-//! The pass borrows the fields that routing and the rules need, and skips the rest. It rejects only
-//! what the API reference forbids; unknown fields are left to the provider.
-//!
-//! See <https://platform.openai.com/docs/api-reference/chat/create>.
+//! Rules of a chat request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, EffortLevel, Losses};
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use std::borrow::Cow;
+use canon::{ApiError, Losses};
 use std::collections::HashSet;
 
-use super::request_view::{ChatRequestView, ChatToolView};
-use super::wire;
+use super::reply;
+use super::request::{ChatMessage, ChatRequestView, ChatTool};
 use crate::RequestFacts;
-use crate::checks::{check_metadata, check_model, check_range, invalid_field};
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json;
-use crate::value_view::AnyObject;
+use crate::wire_rule::{FieldProblem, RuleResult};
+use crate::wire_value::{TextOrList, TextOrObject};
 
-const MAX_MESSAGES: usize = 10_000;
-const MAX_LOGIT_BIASES: usize = 2_048;
-const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
-
-/// Parses the request facts and applies the rules.
-pub(super) fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
-    let text = json::checked_text(body)?;
-    let view: ChatRequestView<'_> = json::parse(text)?;
-    let marks = patch_points(text, &view);
-    check(&view, marks)
-}
-
-fn patch_points(text: &str, view: &ChatRequestView<'_>) -> PatchPoints {
-    let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    PatchPoints {
-        model: range(view.model),
-        limit: range(view.max_completion_tokens).or_else(|| range(view.max_tokens)),
-        stream_options: range(view.stream_options),
-        ..PatchPoints::locate(text)
-    }
-}
-
-fn check(view: &ChatRequestView<'_>, marks: PatchPoints) -> Result<RequestFacts, ApiError> {
-    let model = check_model(view.model)?;
-    let messages =
-        view.messages.as_ref().ok_or_else(|| invalid_field("messages", "is required"))?;
-    if messages.count == 0 {
-        return Err(invalid_field("messages", "must not be empty"));
-    }
-    if messages.count > MAX_MESSAGES {
-        return Err(invalid_field("messages", &format!("must have at most {MAX_MESSAGES} items")));
-    }
-    if let Some((path, why)) = &messages.problem {
-        return Err(invalid_field(path, why));
-    }
-    check_numbers(view)?;
-    check_tools(view)?;
-    if view.reasoning_effort.as_deref().is_some_and(|word| EffortLevel::parse(word).is_none()) {
-        return Err(invalid_field(
-            "reasoning_effort",
-            "must be one of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`",
-        ));
-    }
-    if view.user.as_ref().is_some_and(|user| user.len() > 4_096) {
-        return Err(invalid_field("user", "must be at most 4096 bytes"));
-    }
-    check_objects(view)?;
-    check_words(view)?;
-    let stream = view.stream.unwrap_or(false);
-    let wants_usage = wants_usage(view, stream)?;
-    let max_output = output_limit(view)?;
+/// Checks a request and returns its facts.
+pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFacts, ApiError> {
+    check_messages(messages(view)).map_err(FieldProblem::into_error)?;
+    check_options(view).map_err(FieldProblem::into_error)?;
+    check_tools(view).map_err(FieldProblem::into_error)?;
+    let options = view.stream_options.as_ref().map(|options| &options.value);
     Ok(RequestFacts {
-        model,
-        stream,
+        model: view.model.as_ref().map(|model| (*model.value).to_owned()).unwrap_or_default(),
+        stream: view.stream.unwrap_or(false),
         json_array: false,
-        wants_usage,
-        max_output_tokens: max_output,
+        wants_usage: options.and_then(|options| options.include_usage).unwrap_or(false),
+        max_output_tokens: view.output_limit(),
         candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
-        service_tier: view.service_tier.as_deref().map(wire::read_tier),
+        service_tier: view.service_tier.as_deref().map(reply::read_tier),
         max_searches: max_searches(view),
-        patch_points: marks,
+        patch_points: patch_points(text, view),
         edits: Vec::new(),
-        only_text: !messages.has_parts,
+        only_text: !messages(view).iter().any(has_parts),
         losses: Losses::new(),
         stored_object: None,
     })
 }
 
+fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {
+    view.messages.as_ref().map(|list| list.0.as_slice()).unwrap_or_default()
+}
+
+const fn has_parts(message: &ChatMessage<'_>) -> bool {
+    matches!(message.content, Some(TextOrList::List(_)))
+}
+
+fn patch_points(text: &str, view: &ChatRequestView<'_>) -> PatchPoints {
+    let limit = view.max_completion_tokens.as_ref().or(view.max_tokens.as_ref());
+    PatchPoints {
+        model: view.model.as_ref().map(|model| json::range_of(text, model.raw)),
+        limit: limit.map(|limit| json::range_of(text, limit.raw)),
+        stream_options: view
+            .stream_options
+            .as_ref()
+            .map(|options| json::range_of(text, options.raw)),
+        ..PatchPoints::locate(text)
+    }
+}
+
 /// Maximum searches to reserve money for. This format has no field that limits them.
 fn max_searches(view: &ChatRequestView<'_>) -> u64 {
-    let mut tools = view.tools.iter().flatten().filter_map(|tool| tool.r#type.as_deref());
-    let may = view.web_search_options.is_some()
-        || view.search_parameters.is_some()
-        || tools.any(|kind| kind.contains("search"));
-    if may { DEFAULT_MAX_SEARCHES } else { 0 }
-}
-
-fn check_numbers(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
-    check_range("temperature", view.temperature, 0.0, 2.0)?;
-    check_range("top_p", view.top_p, 0.0, 1.0)?;
-    check_range("presence_penalty", view.presence_penalty, -2.0, 2.0)?;
-    check_range("frequency_penalty", view.frequency_penalty, -2.0, 2.0)?;
-    if view.n.is_some_and(|n| !(1..=128).contains(&n)) {
-        return Err(invalid_field("n", "must be between 1 and 128"));
-    }
-    if view.top_logprobs.is_some_and(|n| !(0..=20).contains(&n)) {
-        return Err(invalid_field("top_logprobs", "must be between 0 and 20"));
-    }
-    if view.top_logprobs.is_some_and(|n| n > 0) && view.logprobs != Some(true) {
-        return Err(invalid_field("top_logprobs", "needs `logprobs` to be true"));
-    }
-    let _ = view.seed;
-    Ok(())
-}
-
-fn check_tools(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
-    let tools = view.tools.as_deref().unwrap_or_default();
-    if view.tools.is_some() && view.functions.is_some() {
-        return Err(invalid_field(
-            "functions",
-            "is the old form of `tools`; send only one of them",
-        ));
-    }
-    let mut names = HashSet::with_capacity(tools.len());
-    for (at, tool) in tools.iter().enumerate() {
-        let declared = match tool.r#type.as_deref() {
-            None => return Err(invalid_field(&format!("tools[{at}].type"), "is required")),
-            Some("function") => Some(("function", &tool.function)),
-            Some("custom") => Some(("custom", &tool.custom)),
-            Some(_) => None,
-        };
-        if let Some((kind, tool)) = declared {
-            match tool.as_ref().and_then(|tool| tool.name.as_deref()) {
-                Some(name) if !name.is_empty() => {
-                    if !names.insert(name) {
-                        let path = format!("tools[{at}].{kind}.name");
-                        return Err(invalid_field(&path, "is already the name of another tool"));
-                    }
-                }
-                _ => return Err(invalid_field(&format!("tools[{at}].{kind}.name"), "is required")),
-            }
-        }
-    }
-    let _ = view.parallel_tool_calls;
-    check_functions(view)?;
-    check_tool_choice(view.tool_choice, &names, view.tools.is_some())
-}
-
-/// Checks the old form of tools.
-fn check_functions(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
-    let mut names = HashSet::new();
-    for (at, function) in view.functions.iter().flatten().enumerate() {
-        let path = format!("functions[{at}].name");
-        match function.name.as_deref() {
-            Some(name) if !name.is_empty() => {
-                if !names.insert(name) {
-                    return Err(invalid_field(&path, "is already the name of another function"));
-                }
-            }
-            _ => return Err(invalid_field(&path, "is required")),
-        }
-    }
-    Ok(())
-}
-
-fn check_tool_choice(
-    value: Option<&RawValue>,
-    names: &HashSet<&str>,
-    has_tools: bool,
-) -> Result<(), ApiError> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum ChatToolChoiceView<'a> {
-        Word(#[serde(borrow)] Cow<'a, str>),
-        #[serde(borrow)]
-        Named(ChatToolView<'a>),
-    }
-    let Some(value) = value else { return Ok(()) };
-    let rule = "must be `none`, `auto`, `required` or an object that names a tool";
-    match serde_json::from_str(value.get()) {
-        Ok(ChatToolChoiceView::Word(word)) => match &*word {
-            "none" | "auto" => Ok(()),
-            "required" if has_tools => Ok(()),
-            "required" => Err(invalid_field("tool_choice", "needs `tools`")),
-            _ => Err(invalid_field("tool_choice", rule)),
-        },
-        Ok(ChatToolChoiceView::Named(tool)) => {
-            let name = [&tool.function, &tool.custom]
-                .into_iter()
-                .flatten()
-                .find_map(|t| t.name.as_deref());
-            match (tool.r#type.as_deref(), name) {
-                (Some("function" | "custom"), Some(name)) if names.contains(name) => Ok(()),
-                (Some("function" | "custom"), Some(_)) => {
-                    Err(invalid_field("tool_choice", "names a tool that is not in `tools`"))
-                }
-                (Some("function" | "custom"), None) | (None, _) => {
-                    Err(invalid_field("tool_choice", rule))
-                }
-                (Some(_), _) => Ok(()),
-            }
-        }
-        Err(_) => Err(invalid_field("tool_choice", rule)),
-    }
-}
-
-/// Checks fields whose contents only matter to their own rule.
-fn check_objects(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum ChatStopView<'a> {
-        One(#[serde(borrow)] Cow<'a, str>),
-        Some(#[serde(borrow)] Vec<Cow<'a, str>>),
-    }
-    #[derive(Deserialize)]
-    #[serde(expecting = "an object with a `type`")]
-    struct ChatFormatView<'a> {
-        #[serde(borrow, default)]
-        r#type: Option<Cow<'a, str>>,
-        #[serde(borrow, default)]
-        json_schema: Option<ChatSchemaView<'a>>,
-    }
-    #[derive(Deserialize)]
-    #[serde(expecting = "an object with a `name`")]
-    struct ChatSchemaView<'a> {
-        #[serde(borrow, default)]
-        name: Option<Cow<'a, str>>,
-        #[serde(default, rename = "schema")]
-        _schema: Option<AnyObject>,
-        #[serde(default, rename = "strict")]
-        _strict: Option<bool>,
-    }
-    if let Some(stop) = view.stop {
-        let texts = match serde_json::from_str(stop.get()) {
-            Ok(ChatStopView::One(text)) => vec![text],
-            Ok(ChatStopView::Some(texts)) => texts,
-            Err(_) => return Err(invalid_field("stop", "must be a string or a list of strings")),
-        };
-        if texts.len() > 4 {
-            return Err(invalid_field("stop", "must have at most 4 items"));
-        }
-        if texts.iter().any(|text| text.is_empty() || text.len() > 4_096) {
-            return Err(invalid_field("stop", "must be strings of 1 to 4096 bytes"));
-        }
-    }
-    if let Some(bias) = view.logit_bias {
-        let pairs: std::collections::HashMap<Cow<'_, str>, f64> = serde_json::from_str(bias.get())
-            .map_err(|_| invalid_field("logit_bias", "must map token ids to numbers"))?;
-        if pairs.len() > MAX_LOGIT_BIASES {
-            return Err(invalid_field(
-                "logit_bias",
-                &format!("must have at most {MAX_LOGIT_BIASES} entries"),
-            ));
-        }
-        if pairs
-            .iter()
-            .any(|(id, bias)| id.parse::<u64>().is_err() || !(-100.0..=100.0).contains(bias))
-        {
-            return Err(invalid_field(
-                "logit_bias",
-                "must map token ids to numbers from -100 to 100",
-            ));
-        }
-    }
-    check_metadata(view.metadata)?;
-    if let Some(format) = view.response_format {
-        let format: ChatFormatView<'_> = json::parse_field(format, "response_format")?;
-        match format.r#type.as_deref() {
-            Some("text" | "json_object") => {}
-            Some("json_schema") => {
-                if format.json_schema.and_then(|schema| schema.name).is_none() {
-                    return Err(invalid_field("response_format.json_schema.name", "is required"));
-                }
-            }
-            _ => {
-                return Err(invalid_field(
-                    "response_format.type",
-                    "must be `text`, `json_object` or `json_schema`",
-                ));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Checks fields with a fixed set of words.
-fn check_words(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
-    if !matches!(view.verbosity.as_deref(), None | Some("low" | "medium" | "high")) {
-        return Err(invalid_field("verbosity", "must be one of `low`, `medium`, `high`"));
-    }
-    for (at, word) in view.modalities.iter().flatten().enumerate() {
-        if !matches!(&**word, "text" | "audio" | "image") {
-            let path = format!("modalities[{at}]");
-            return Err(invalid_field(&path, "must be one of `text`, `audio`, `image`"));
-        }
-    }
-    let _ = view.store;
-    Ok(())
-}
-
-fn wants_usage(view: &ChatRequestView<'_>, stream: bool) -> Result<bool, ApiError> {
-    #[derive(Deserialize)]
-    struct ChatStreamOptionsView {
-        #[serde(default)]
-        include_usage: Option<bool>,
-    }
-    let Some(options) = view.stream_options else { return Ok(false) };
-    if !stream {
-        return Err(invalid_field("stream_options", "is only allowed when `stream` is true"));
-    }
-    serde_json::from_str::<ChatStreamOptionsView>(options.get())
-        .map(|options| options.include_usage.unwrap_or(false))
-        .map_err(|_| invalid_field("stream_options.include_usage", "must be true or false"))
-}
-
-/// Reads the output limit. Two different limits in one request are rejected, because one of them
-/// would be ignored silently.
-fn output_limit(view: &ChatRequestView<'_>) -> Result<Option<u64>, ApiError> {
-    let read = |name, value: Option<&RawValue>| match value {
-        None => Ok(None),
-        Some(value) => match serde_json::from_str::<u64>(value.get()) {
-            Ok(limit @ 1..=MAX_OUTPUT_TOKENS) => Ok(Some(limit)),
-            _ => Err(invalid_field(name, "must be a whole number of at least 1")),
-        },
+    let is_search = |tool: &ChatTool<'_>| match tool {
+        ChatTool::Unknown(fields) => fields.text("type").is_some_and(|t| t.contains("search")),
+        ChatTool::Function(_) | ChatTool::Custom(_) => false,
     };
-    let old = read("max_tokens", view.max_tokens)?;
-    let new = read("max_completion_tokens", view.max_completion_tokens)?;
-    match (new, old) {
-        (Some(new), Some(old)) if new != old => Err(invalid_field(
-            "max_tokens",
-            "contradicts `max_completion_tokens`; send only one of them",
-        )),
-        (new, old) => Ok(new.or(old)),
+    let may_search = view.web_search_options.is_some()
+        || view.search_parameters.is_some()
+        || view.tools.iter().flatten().any(is_search);
+    if may_search { DEFAULT_MAX_SEARCHES } else { 0 }
+}
+
+/// Checks that every tool message answers an earlier call once.
+fn check_messages(messages: &[ChatMessage<'_>]) -> RuleResult {
+    if messages.is_empty() {
+        return Err(FieldProblem::new("messages", "must not be empty"));
     }
+    let (mut calls, mut answered) = (HashSet::new(), HashSet::new());
+    for (at, message) in messages.iter().enumerate() {
+        let id = message.tool_call_id.as_deref();
+        if message.role.as_deref() == Some("tool") {
+            let why = match id {
+                Some(id) if !calls.contains(id) => {
+                    "answers no call: no earlier assistant message has a `tool_calls` entry with \
+                     this id"
+                }
+                Some(id) if answered.contains(id) => "was answered before",
+                _ => "",
+            };
+            if !why.is_empty() {
+                return Err(FieldProblem::new(format!("messages[{at}].tool_call_id"), why));
+            }
+        }
+        answered.extend(id);
+        calls.extend(message.tool_calls.iter().flatten().filter_map(|call| call.id.as_deref()));
+    }
+    Ok(())
+}
+
+fn check_options(view: &ChatRequestView<'_>) -> RuleResult {
+    let refuse = |field, why| Err(FieldProblem::new(field, why));
+    if view.top_logprobs.is_some_and(|n| n > 0) && view.logprobs != Some(true) {
+        return refuse("top_logprobs", "needs `logprobs` to be true");
+    }
+    if view.stream_options.is_some() && view.stream != Some(true) {
+        return refuse("stream_options", "is only allowed when `stream` is true");
+    }
+    // One of two different limits would be ignored silently.
+    match (&view.max_completion_tokens, &view.max_tokens) {
+        (Some(new), Some(old)) if new.value != old.value => {
+            refuse("max_tokens", "contradicts `max_completion_tokens`; send only one of them")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_tools(view: &ChatRequestView<'_>) -> RuleResult {
+    if view.tools.is_some() && view.functions.is_some() {
+        let why = "is the old form of `tools`; send only one of them";
+        return Err(FieldProblem::new("functions", why));
+    }
+    let tools = view.tools.iter().flatten().enumerate().filter_map(|(at, tool)| match tool {
+        ChatTool::Function(tool) => {
+            let name = tool.function.as_ref()?.name.as_deref()?;
+            Some((name, format!("tools[{at}].function.name")))
+        }
+        ChatTool::Custom(tool) => {
+            let name = tool.custom.as_ref()?.name.as_deref()?;
+            Some((name, format!("tools[{at}].custom.name")))
+        }
+        ChatTool::Unknown(_) => None,
+    });
+    let functions = view.functions.iter().flatten().enumerate().filter_map(|(at, function)| {
+        Some((function.name.as_deref()?, format!("functions[{at}].name")))
+    });
+    let mut names = HashSet::new();
+    for (name, path) in tools.chain(functions) {
+        if !names.insert(name) {
+            return Err(FieldProblem::new(path, "is already the name of another tool"));
+        }
+    }
+    let why = match &view.tool_choice {
+        Some(TextOrObject::Text(word)) if &**word == "required" && view.tools.is_none() => {
+            "needs `tools`"
+        }
+        Some(TextOrObject::Object(tool))
+            if tool.tool_name().is_some_and(|n| !names.contains(n)) =>
+        {
+            "names a tool that is not in `tools`"
+        }
+        _ => return Ok(()),
+    };
+    Err(FieldProblem::new("tool_choice", why))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chat::ChatDialect;
+    use crate::{PassThrough as _, RequestTarget};
+
+    fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
+        ChatDialect.read_facts(&RequestTarget::default(), body)
+    }
 
     fn refused(body: &str) -> (String, String) {
         let fault = read_facts(body.as_bytes()).expect_err(body);
@@ -377,6 +198,13 @@ mod tests {
     #[test]
     fn errors_name_the_invalid_field() {
         let cases = [
+            // The field that tells the kind may come last.
+            (
+                with_part(r#"{"image_url":{"url":5},"type":"image_url"}"#),
+                "messages[0].content[0].image_url.url",
+            ),
+            (with_part(r#"{"text":"x"}"#), "messages[0].content[0].type"),
+            (with(r#""n":2.5"#), "n"),
             (r#"{"messages":[{"role":"user","content":"x"}]}"#.to_owned(), "model"),
             (r#"{"model":5,"messages":[{"role":"user","content":"x"}]}"#.to_owned(), "model"),
             (r#"{"model":"","messages":[{"role":"user","content":"x"}]}"#.to_owned(), "model"),
@@ -393,7 +221,7 @@ mod tests {
             (with_messages(r#"[{"role":"user","content":["x"]}]"#), "messages[0].content[0]"),
             (
                 with_messages(r#"[{"role":"user","content":[{"type":"text"}]}]"#),
-                "messages[0].content",
+                "messages[0].content[0].text",
             ),
             (
                 with_messages(
@@ -405,7 +233,7 @@ mod tests {
                 with_messages(
                     r#"[{"role":"user","content":[{"type":"image_url","image_url":{"url":"ftp://x"}}]}]"#,
                 ),
-                "messages[0].content",
+                "messages[0].content[0].image_url.url",
             ),
             (with_messages(r#"[{"role":"tool","content":"x"}]"#), "messages[0].tool_call_id"),
             (
@@ -424,7 +252,7 @@ mod tests {
             (with(r#""presence_penalty":2.1"#), "presence_penalty"),
             (with(r#""stop":["a","b","c","d","e"]"#), "stop"),
             (with(r#""stop":"""#), "stop"),
-            (with(r#""stop":[["a"]]"#), "stop"),
+            (with(r#""stop":[["a"]]"#), "stop[0]"),
             (with(r#""logit_bias":{"x":1}"#), "logit_bias"),
             (with(r#""logit_bias":{"1":101}"#), "logit_bias"),
             (with(r#""seed":18446744073709551616"#), "seed"),
@@ -487,25 +315,28 @@ mod tests {
                 with_part(
                     r#"{"type":"image_url","image_url":{"url":"data:text/html;base64,AAAA"}}"#,
                 ),
-                "messages[0].content",
+                "messages[0].content[0].image_url.url",
             ),
             (
                 with_part(r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,?"}}"#),
-                "messages[0].content",
+                "messages[0].content[0].image_url.url",
             ),
-            (with_part(r#"{"type":"input_audio","input_audio":{}}"#), "messages[0].content"),
+            (
+                with_part(r#"{"type":"input_audio","input_audio":{}}"#),
+                "messages[0].content[0].input_audio.data",
+            ),
             (
                 with_part(r#"{"type":"input_audio","input_audio":{"data":"?","format":"wav"}}"#),
-                "messages[0].content",
+                "messages[0].content[0].input_audio.data",
             ),
             (
                 with_part(r#"{"type":"input_audio","input_audio":{"data":"AAAA"}}"#),
-                "messages[0].content",
+                "messages[0].content[0].input_audio.format",
             ),
-            (with_part(r#"{"type":"file","file":{}}"#), "messages[0].content"),
+            (with_part(r#"{"type":"file","file":{}}"#), "messages[0].content[0].file.file_data"),
             (
                 with_part(r#"{"type":"file","file":{"file_data":"no base64"}}"#),
-                "messages[0].content",
+                "messages[0].content[0].file.file_data",
             ),
         ];
         for (body, path) in cases {
@@ -513,6 +344,7 @@ mod tests {
             assert_eq!(found, path, "{body}: {say}");
             assert!(path.is_empty() || !say.contains(" at line "), "{body}: {say}");
             assert!(!say.contains("View") && !say.contains("struct"), "{body}: {say}");
+            assert!(!say.contains("i64") && !say.contains('\u{1}'), "{body}: {say}");
         }
     }
 

@@ -7,7 +7,7 @@ use canon::{
 use serde_json::Value;
 
 use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
-use super::{audio, signatures, wire, write_request};
+use super::{audio, reply, signatures, write_request};
 use crate::endings;
 use crate::fields::{ObjectWriter, note_citation, note_foreign_fields, note_stop_text, number};
 use crate::service_tier::{self, TIER_FIELD};
@@ -32,7 +32,7 @@ pub(super) fn write(
         .set("created", created.unwrap_or(stamp.created))
         .set("model", chat.model.as_str())
         .set("choices", choices)
-        .set("usage", wire::write_usage(&usage))
+        .set("usage", reply::write_usage(&usage))
         .set_some(TIER_FIELD, tier)
         .with_extras(&extras, ORIGIN);
     (body.to_json(), losses.into_vec())

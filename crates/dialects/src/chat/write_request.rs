@@ -9,8 +9,9 @@ use canon::{
 use serde_json::Value;
 
 use super::names::{FOREIGN_SIGNATURE, MAX_STOP_SEQUENCES, ORIGIN, PATH, REASONING_EXTRA};
+use super::request::ChatRequestView;
 use super::write_tools::{self, with_inner_extras};
-use super::{signatures, wire};
+use super::{reply, signatures};
 use crate::checks::require_turns;
 use crate::fields::{
     ObjectWriter, note_foreign_fields, note_foreign_options, number, write_cache_breakpoint,
@@ -18,6 +19,7 @@ use crate::fields::{
 use crate::json::BodySegments;
 use crate::messages;
 use crate::native::BYPASS_SIGNATURE;
+use crate::request_option::{note_lost_options, write_options};
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
 /// Writes a request for a lane.
@@ -49,6 +51,8 @@ pub(super) fn write(
     require_turns(turns, &messages)?;
     let body = ObjectWriter::new().set("model", lane.model).set("messages", messages);
     let body = write_tools::write(body, tools, choice, &mut losses);
+    note_lost_options(ChatRequestView::FIELDS, chat, ORIGIN, &mut losses);
+    let body = write_options(body, ChatRequestView::FIELDS, chat);
     let body = write_sampling(body, sampling, lane, &mut losses);
     let body = match extras.get(ORIGIN, REASONING_EXTRA) {
         Some(own) => body.set("reasoning", own.clone()),
@@ -89,30 +93,24 @@ fn write_sampling(
     losses: &mut Losses,
 ) -> ObjectWriter {
     let SamplingOptions {
-        temperature,
-        top_p,
-        top_k,
-        presence_penalty,
-        frequency_penalty,
-        seed,
         stop_sequences: stop,
         max_output_tokens: max_output,
         candidates,
         logprobs,
+        temperature: _,
+        top_p: _,
+        top_k: _,
+        presence_penalty: _,
+        frequency_penalty: _,
+        seed: _,
     } = sampling;
-    losses.add_if(top_k.is_some(), "sampling.top_k", "the chat format has no such field");
     losses.add_if(
         stop.len() > MAX_STOP_SEQUENCES,
         "sampling.stop",
         "the chat format takes at most 4 stop sequences",
     );
     let stop: Vec<&str> = stop.iter().take(MAX_STOP_SEQUENCES).map(String::as_str).collect();
-    body.set_some("temperature", temperature.map(number))
-        .set_some("top_p", top_p.map(number))
-        .set_some("presence_penalty", presence_penalty.map(number))
-        .set_some("frequency_penalty", frequency_penalty.map(number))
-        .set_some("seed", *seed)
-        .set_some("stop", (!stop.is_empty()).then_some(stop))
+    body.set_some("stop", (!stop.is_empty()).then_some(stop))
         .set_some("max_completion_tokens", lane.max_payable_output.or(*max_output))
         .set_some("n", candidates.filter(|n| *n != 1))
         .set_some("logprobs", logprobs.map(|_| true))
@@ -165,15 +163,15 @@ fn write_hints(
     state: &ConversationState,
     losses: &mut Losses,
 ) -> ObjectWriter {
-    let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity } = hints;
-    let ConversationState { store, previous_response: previous, background } = state;
+    let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } = hints;
+    let ConversationState { store: _, previous_response: previous, background } = state;
     losses.add_if(previous.is_some(), "state.previous", "the chat format stores no conversations");
     losses.add_if(
         *background == Some(true),
         "state.background",
         "the chat format has no background mode",
     );
-    let written = tier.as_ref().and_then(wire::write_tier);
+    let written = tier.as_ref().and_then(reply::write_tier);
     losses.add_if(
         tier.is_some() && written.is_none(),
         "hints.tier",
@@ -182,9 +180,6 @@ fn write_hints(
     body.set_some("user", user.as_deref())
         .set_some("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
         .set_some("service_tier", written)
-        .set_some("prompt_cache_key", cache_key.as_deref())
-        .set_some("verbosity", verbosity.as_deref())
-        .set_some("store", *store)
 }
 
 fn write_turn(

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
-use super::{audio, fault, signatures, wire, write_reply, write_request};
+use super::{audio, fault, reply, signatures, write_reply, write_request};
 use crate::fields::{ObjectWriter, note_foreign_field, note_foreign_fields, note_stop_text};
 use crate::service_tier;
 use crate::{ReplyStamp, StreamWriter, json, signed_span};
@@ -112,7 +112,7 @@ impl ChatStreamWriter {
             None => out.extend_from_slice(b",\"usage\":null"),
             Some(usage) => {
                 out.extend_from_slice(b",\"usage\":");
-                out.extend_from_slice(&wire::write_usage(usage).to_json());
+                out.extend_from_slice(&reply::write_usage(usage).to_json());
             }
         }
         out.extend_from_slice(b"}\n\n");

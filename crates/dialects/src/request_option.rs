@@ -1,0 +1,227 @@
+//! Options of a request that more than one format has.
+//!
+//! The description of a format names the option that a field stands for. An option without a field
+//! in a format is lost there; an error at a field leads to the field of the same option in the
+//! caller's format.
+
+use canon::{ChatRequest, Losses, WireFormat};
+use serde_json::Value;
+
+use crate::fields::{ObjectWriter, number};
+use crate::text::BorrowedText;
+use crate::wire_object::{FieldMeaning, FieldSpec};
+
+/// One option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestOption {
+    Model,
+    Stream,
+    StreamOptions,
+    MaxOutputTokens,
+    Temperature,
+    TopP,
+    TopK,
+    PresencePenalty,
+    FrequencyPenalty,
+    Seed,
+    StopSequences,
+    Candidates,
+    Logprobs,
+    ToolChoice,
+    ParallelToolCalls,
+    ResponseSchema,
+    SchemaName,
+    ResponseFormat,
+    Thinking,
+    Modalities,
+    ImageConfig,
+    Verbosity,
+    ServiceTier,
+    User,
+    Metadata,
+    CacheKey,
+    Store,
+}
+
+/// The value of an option that is carried as it is.
+#[derive(Debug)]
+pub(crate) enum OptionValue<'a> {
+    Number(f64),
+    Integer(i64),
+    Flag(bool),
+    Text(&'a str),
+}
+
+impl From<&f64> for OptionValue<'_> {
+    fn from(value: &f64) -> Self {
+        Self::Number(*value)
+    }
+}
+
+impl From<&i64> for OptionValue<'_> {
+    fn from(value: &i64) -> Self {
+        Self::Integer(*value)
+    }
+}
+
+impl From<&bool> for OptionValue<'_> {
+    fn from(value: &bool) -> Self {
+        Self::Flag(*value)
+    }
+}
+
+impl<'a> From<&'a BorrowedText<'_>> for OptionValue<'a> {
+    fn from(value: &'a BorrowedText<'_>) -> Self {
+        Self::Text(&value.0)
+    }
+}
+
+impl OptionValue<'_> {
+    const fn number(&self) -> Option<f64> {
+        match self {
+            Self::Number(value) => Some(*value),
+            Self::Integer(_) | Self::Flag(_) | Self::Text(_) => None,
+        }
+    }
+
+    const fn integer(&self) -> Option<i64> {
+        match self {
+            Self::Integer(value) => Some(*value),
+            Self::Number(_) | Self::Flag(_) | Self::Text(_) => None,
+        }
+    }
+
+    const fn flag(&self) -> Option<bool> {
+        match self {
+            Self::Flag(value) => Some(*value),
+            Self::Number(_) | Self::Integer(_) | Self::Text(_) => None,
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        match self {
+            Self::Text(value) => Some((*value).to_owned()),
+            Self::Number(_) | Self::Integer(_) | Self::Flag(_) => None,
+        }
+    }
+}
+
+impl RequestOption {
+    /// Options that are carried as they are, with the name of their loss.
+    const PLAIN: [(Self, &'static str); 9] = [
+        (Self::Temperature, "sampling.temperature"),
+        (Self::TopP, "sampling.top_p"),
+        (Self::TopK, "sampling.top_k"),
+        (Self::PresencePenalty, "sampling.presence_penalty"),
+        (Self::FrequencyPenalty, "sampling.frequency_penalty"),
+        (Self::Seed, "sampling.seed"),
+        (Self::CacheKey, "hints.cache_key"),
+        (Self::Verbosity, "hints.verbosity"),
+        (Self::Store, "state.store"),
+    ];
+
+    /// Sets the option of a request.
+    pub(crate) fn read(self, value: OptionValue<'_>, chat: &mut ChatRequest) {
+        let sampling = &mut chat.sampling;
+        match self {
+            Self::Temperature => sampling.temperature = value.number(),
+            Self::TopP => sampling.top_p = value.number(),
+            Self::TopK => sampling.top_k = value.integer(),
+            Self::PresencePenalty => sampling.presence_penalty = value.number(),
+            Self::FrequencyPenalty => sampling.frequency_penalty = value.number(),
+            Self::Seed => sampling.seed = value.integer(),
+            Self::ParallelToolCalls => chat.tool_choice.parallel = value.flag(),
+            Self::CacheKey => chat.hints.cache_key = value.text(),
+            Self::Verbosity => chat.hints.verbosity = value.text(),
+            Self::Store => chat.state.store = value.flag(),
+            Self::Stream => chat.stream = value.flag().unwrap_or_default(),
+            Self::User => chat.hints.user = value.text(),
+            Self::Model
+            | Self::StreamOptions
+            | Self::MaxOutputTokens
+            | Self::StopSequences
+            | Self::Candidates
+            | Self::Logprobs
+            | Self::ToolChoice
+            | Self::ResponseSchema
+            | Self::SchemaName
+            | Self::ResponseFormat
+            | Self::Thinking
+            | Self::Modalities
+            | Self::ImageConfig
+            | Self::ServiceTier
+            | Self::Metadata => {}
+        }
+    }
+
+    /// Returns the value of an option that is carried as it is.
+    fn value(self, chat: &ChatRequest) -> Option<Value> {
+        let sampling = &chat.sampling;
+        match self {
+            Self::Temperature => sampling.temperature.map(number),
+            Self::TopP => sampling.top_p.map(number),
+            Self::TopK => sampling.top_k.map(Value::from),
+            Self::PresencePenalty => sampling.presence_penalty.map(number),
+            Self::FrequencyPenalty => sampling.frequency_penalty.map(number),
+            Self::Seed => sampling.seed.map(Value::from),
+            Self::CacheKey => chat.hints.cache_key.as_deref().map(Value::from),
+            Self::Verbosity => chat.hints.verbosity.as_deref().map(Value::from),
+            Self::Store => chat.state.store.map(Value::from),
+            Self::Model
+            | Self::Stream
+            | Self::StreamOptions
+            | Self::MaxOutputTokens
+            | Self::StopSequences
+            | Self::Candidates
+            | Self::Logprobs
+            | Self::ToolChoice
+            | Self::ParallelToolCalls
+            | Self::ResponseSchema
+            | Self::SchemaName
+            | Self::ResponseFormat
+            | Self::Thinking
+            | Self::Modalities
+            | Self::ImageConfig
+            | Self::ServiceTier
+            | Self::User
+            | Self::Metadata => None,
+        }
+    }
+}
+
+/// Writes the options that are carried as they are and that stand directly in an object.
+pub(crate) fn write_options(
+    mut body: ObjectWriter,
+    fields: &[FieldSpec],
+    chat: &ChatRequest,
+) -> ObjectWriter {
+    for field in fields {
+        if let FieldMeaning::Option(option) = field.meaning {
+            body = body.set_some(field.name, option.value(chat));
+        }
+    }
+    body
+}
+
+/// Notes the options of a request for which format `me` has no field.
+pub(crate) fn note_lost_options(
+    fields: &[FieldSpec],
+    chat: &ChatRequest,
+    me: WireFormat,
+    losses: &mut Losses,
+) {
+    for (option, name) in RequestOption::PLAIN {
+        // An answer that is not to be stored is not stored anywhere else.
+        let is_set = option.value(chat).is_some_and(|value| value != Value::Bool(false));
+        if is_set && !has_option(fields, option) {
+            losses.add(name, &format!("the {me} format has no such field"));
+        }
+    }
+}
+
+fn has_option(fields: &[FieldSpec], option: RequestOption) -> bool {
+    fields.iter().any(|field| {
+        matches!(field.meaning, FieldMeaning::Option(own) if own == option)
+            || has_option(field.inside, option)
+    })
+}

@@ -1,0 +1,457 @@
+//! Descriptions of JSON objects: `wire_object!` and `wire_union!`.
+//!
+//! One line describes one field: its name, its type, its rule and its meaning. From it come the
+//! borrowed view that a body is parsed into once, the refusal of a value with the caller's own path,
+//! the fields that only the caller's format has, and the way from an error to a field of another
+//! format. A view borrows from the body; text without escapes is not copied.
+
+use canon::{ExtraFields, WireFormat};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::request_option::RequestOption;
+use crate::text::BorrowedText;
+use crate::wire_rule::{FieldProblem, RuleResult};
+
+/// One field of a described object.
+#[derive(Debug)]
+pub(crate) struct FieldSpec {
+    /// Name in JSON.
+    pub(crate) name: &'static str,
+    pub(crate) meaning: FieldMeaning,
+    /// Fields of the object inside.
+    pub(crate) inside: &'static [Self],
+}
+
+/// The meaning of a field across formats.
+#[derive(Debug)]
+pub(crate) enum FieldMeaning {
+    /// A field of this format only.
+    Own,
+    /// An option of the request.
+    Option(RequestOption),
+    /// An option that callers send and that providers of this format refuse.
+    ReadOnly(RequestOption),
+    /// Instructions or turns.
+    Conversation,
+    /// The offered tools.
+    Tools,
+}
+
+/// Fields that a description does not name, in the order of the body.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnknownFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> UnknownFields<'a> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns a field as it was sent.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().rev().find(|(own, _)| own == name).map(|(_, value)| *value)
+    }
+
+    /// Returns the fields without nulls: clients send back the nulls they were sent.
+    pub(crate) fn to_map(&self) -> Map<String, Value> {
+        let present = self.0.iter().filter(|(_, value)| value.get() != "null");
+        present.map(|(name, value)| (name.clone().into_owned(), raw_value(value))).collect()
+    }
+
+    /// Returns all fields as an object.
+    pub(crate) fn to_value(&self) -> Value {
+        let fields = self.0.iter();
+        fields.map(|(name, value)| (name.clone().into_owned(), raw_value(value))).collect()
+    }
+
+    /// Returns the fields as extras of a format.
+    pub(crate) fn to_extras(&self, origin: WireFormat) -> ExtraFields {
+        match self.0.is_empty() {
+            true => ExtraFields::new(),
+            false => ExtraFields::from_fields(origin, self.to_map()),
+        }
+    }
+
+    /// Takes a field out.
+    pub(crate) fn take(&mut self, name: &str) -> Option<&'a RawValue> {
+        let at = self.0.iter().position(|(own, _)| own == name)?;
+        Some(self.0.remove(at).1).filter(|value| value.get() != "null")
+    }
+
+    /// Returns the text of a field.
+    pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
+        let value = self.get(name)?;
+        serde_json::from_str(value.get()).ok().map(|BorrowedText(text)| text)
+    }
+
+    pub(crate) fn push(&mut self, name: Cow<'a, str>, value: &'a RawValue) {
+        self.0.push((name, value));
+    }
+}
+
+/// Returns the parsed value. The body was parsed before, so it cannot fail.
+pub(crate) fn raw_value(raw: &RawValue) -> Value {
+    serde_json::from_str(raw.get()).unwrap_or_default()
+}
+
+/// Parses a value that was set aside. An error names the path inside of the value.
+pub(crate) fn read_raw<'de, T: Deserialize<'de>>(raw: &'de RawValue) -> Result<T, FieldProblem> {
+    serde_json::from_str(raw.get()).map_err(|_| {
+        let mut from = serde_json::Deserializer::from_str(raw.get());
+        let error = crate::json::parse_error(serde_path_to_error::deserialize::<_, T>(&mut from));
+        let path = error.param().unwrap_or_default().to_owned();
+        let why = error.message();
+        let why = why.strip_prefix(&format!("`{path}` ")).unwrap_or(why).to_owned();
+        FieldProblem::new(path, why)
+    })
+}
+
+/// An object with a description.
+pub(crate) trait WireObject<'de>: Sized {
+    /// The expected value, as named in an error.
+    const EXPECTED: &'static str;
+
+    /// Reads the fields of an object.
+    fn read_fields<A: MapAccess<'de>>(fields: FieldSource<'de, A>) -> Result<Self, A::Error>;
+}
+
+/// The fields of an object: those that were set aside before its kind was known, then the rest.
+pub(crate) struct FieldSource<'de, A> {
+    kept: std::vec::IntoIter<(Cow<'de, str>, &'de RawValue)>,
+    /// A field that was set aside and is to be read now.
+    current: Option<(Cow<'de, str>, &'de RawValue)>,
+    map: A,
+}
+
+impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
+    pub(crate) fn new(map: A) -> Self {
+        Self { kept: Vec::new().into_iter(), current: None, map }
+    }
+
+    /// Returns the name of the next field.
+    pub(crate) fn next_name(&mut self) -> Result<Option<Cow<'de, str>>, A::Error> {
+        if let Some((name, value)) = self.kept.next() {
+            self.current = Some((name.clone(), value));
+            return Ok(Some(name));
+        }
+        Ok(self.map.next_key::<BorrowedText<'de>>()?.map(|BorrowedText(name)| name))
+    }
+
+    /// Returns the name of the next field in camelCase.
+    pub(crate) fn next_camel_name(&mut self) -> Result<Option<Cow<'de, str>>, A::Error> {
+        Ok(self.next_name()?.map(|name| match name {
+            Cow::Borrowed(name) => crate::native::to_camel_case(name),
+            Cow::Owned(name) => Cow::Owned(crate::native::to_camel_case(&name).into_owned()),
+        }))
+    }
+
+    /// Returns the value of the field as it was sent, and leaves it to be read once more.
+    pub(crate) fn keep_value(&mut self, name: &Cow<'de, str>) -> Result<&'de RawValue, A::Error> {
+        let raw = match self.current.take() {
+            Some((_, raw)) => raw,
+            None => self.map.next_value()?,
+        };
+        self.current = Some((name.clone(), raw));
+        Ok(raw)
+    }
+
+    /// Reads the value of the field.
+    pub(crate) fn value<T: Deserialize<'de>>(&mut self) -> Result<T, A::Error> {
+        match self.current.take() {
+            Some((name, raw)) => {
+                read_raw(raw).map_err(|problem| A::Error::custom(problem.inside(&name)))
+            }
+            None => self.map.next_value(),
+        }
+    }
+
+    /// Reads the value of the field and applies its rule. Null is no value.
+    pub(crate) fn checked<T: Deserialize<'de>>(
+        &mut self,
+        rule: impl Fn(&T) -> RuleResult,
+    ) -> Result<Option<T>, A::Error> {
+        let Some((name, raw)) = self.current.take() else {
+            return self.map.next_value_seed(CheckedValue { rule, kind: PhantomData });
+        };
+        let value: Result<Option<T>, FieldProblem> = read_raw(raw);
+        let checked = value.and_then(|value| {
+            value.as_ref().map_or(Ok(()), rule)?;
+            Ok(value)
+        });
+        checked.map_err(|problem| A::Error::custom(problem.inside(&name)))
+    }
+}
+
+struct CheckedValue<T, R> {
+    rule: R,
+    kind: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>, R: Fn(&T) -> RuleResult> DeserializeSeed<'de>
+    for CheckedValue<T, R>
+{
+    type Value = Option<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        let value = Option::<T>::deserialize(from)?;
+        value.as_ref().map_or(Ok(()), self.rule).map_err(D::Error::custom)?;
+        Ok(value)
+    }
+}
+
+/// Reads an object by its description.
+pub(crate) fn read_object<'de, T: WireObject<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    struct ObjectVisitor<T>(PhantomData<T>);
+    impl<'de, T: WireObject<'de>> Visitor<'de> for ObjectVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(T::EXPECTED)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::read_fields(FieldSource::new(map))
+        }
+    }
+    from.deserialize_map(ObjectVisitor(PhantomData))
+}
+
+/// Finds the field that tells the kind of an object, and sets the fields before it aside. Returns
+/// the kind, and the field as it was sent.
+pub(crate) fn find_kind<'de, A: MapAccess<'de>>(
+    mut fields: FieldSource<'de, A>,
+    tag: &'static str,
+) -> Result<(Option<Cow<'de, str>>, KindFields<'de>, FieldSource<'de, A>), A::Error> {
+    let mut before = UnknownFields::default();
+    while let Some(name) = fields.next_name()? {
+        let value: &'de RawValue = fields.value()?;
+        if name != tag {
+            before.push(name, value);
+            continue;
+        }
+        let Ok(BorrowedText(kind)) = serde_json::from_str::<BorrowedText<'de>>(value.get()) else {
+            return Err(A::Error::custom(FieldProblem::new(tag, "must be a string")));
+        };
+        let fields = FieldSource { kept: before.0.clone().into_iter(), ..fields };
+        return Ok((Some(kind), KindFields { before, tag: Some((name, value)) }, fields));
+    }
+    let fields = FieldSource { kept: before.0.clone().into_iter(), ..fields };
+    Ok((None, KindFields { before, tag: None }, fields))
+}
+
+/// Fields up to the one that tells the kind.
+pub(crate) struct KindFields<'de> {
+    before: UnknownFields<'de>,
+    tag: Option<(Cow<'de, str>, &'de RawValue)>,
+}
+
+impl<'de> KindFields<'de> {
+    /// Returns all fields of an object of a kind without a description.
+    pub(crate) fn with_rest<A: MapAccess<'de>>(
+        self,
+        mut fields: FieldSource<'de, A>,
+    ) -> Result<UnknownFields<'de>, A::Error> {
+        let mut all = self.before;
+        all.0.extend(self.tag);
+        while let Some(BorrowedText(name)) = fields.map.next_key::<BorrowedText<'de>>()? {
+            all.push(name, fields.map.next_value()?);
+        }
+        Ok(all)
+    }
+}
+
+/// Describes an object of a wire format.
+///
+/// A line is `name: Type` or `name "json name": Type`, then `= Option` for an option that is
+/// carried as it is, `=> Meaning(Object)` for a field with code of its own and the described object
+/// inside it, and `where rule` for a rule. A field marked `required` must be present and not null. `rest`
+/// keeps the fields without a line, and those marked `kept`: only this format has them, and they are
+/// checked.
+macro_rules! wire_object {
+    (
+        $(#[$about:meta])*
+        $vis:vis struct $name:ident<$life:lifetime>($expected:literal $(, $case:ident)?) {
+            $(
+                $(#[$note:meta])*
+                $field:ident $($json:literal)? $($mark:ident)?: $kind:ty
+                $(= $option:ident)?
+                $(=> $meaning:ident $(($inner:ident))?)?
+                $(where $rule:expr)?
+            ),* $(,)?
+        }
+        $(check $check:expr)?
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Default)]
+        $vis struct $name<$life> {
+            $($(#[$note])* $vis $field: Option<$kind>,)*
+            /// Fields without a description.
+            $vis rest: $crate::wire_object::UnknownFields<$life>,
+        }
+
+        impl $name<'_> {
+            /// The described fields.
+            #[allow(dead_code, reason = "objects without options have no use for it")]
+            $vis const FIELDS: &'static [$crate::wire_object::FieldSpec] = &[
+                $($crate::wire_object::FieldSpec {
+                    name: $crate::wire_object::wire_object!(@name $field $($json)?),
+                    meaning: $crate::wire_object::wire_object!(
+                        @meaning $($option)? $(=> $meaning $(($inner))?)?
+                    ),
+                    inside: $crate::wire_object::wire_object!(
+                        @inside $(=> $meaning $(($inner))?)?
+                    ),
+                },)*
+            ];
+
+            /// Reads the options that are carried as they are.
+            #[allow(dead_code, unused_variables, reason = "not every object has options")]
+            $vis fn read_options(&self, chat: &mut ::canon::ChatRequest) {
+                $($(
+                    if let Some(value) = &self.$field {
+                        $crate::request_option::RequestOption::$option.read(value.into(), chat);
+                    }
+                )?)*
+            }
+        }
+
+        impl<$life> $crate::wire_object::WireObject<$life> for $name<$life> {
+            const EXPECTED: &'static str = $expected;
+
+            fn read_fields<A: ::serde::de::MapAccess<$life>>(
+                mut fields: $crate::wire_object::FieldSource<$life, A>,
+            ) -> Result<Self, A::Error> {
+                let mut read = Self::default();
+                while let Some(name) = $crate::wire_object::wire_object!(@next fields $($case)?) {
+                    match &*name {
+                        $($crate::wire_object::wire_object!(@name $field $($json)?) => {
+                            if read.$field.is_some() {
+                                return Err(::serde::de::Error::duplicate_field(
+                                    $crate::wire_object::wire_object!(@name $field $($json)?),
+                                ));
+                            }
+                            $crate::wire_object::wire_object!(@keep fields read name $($mark)?);
+                            read.$field =
+                                $crate::wire_object::wire_object!(@value fields $($rule)?);
+                        })*
+                        _ => {
+                            let value = fields.value()?;
+                            read.rest.push(name, value);
+                        }
+                    }
+                }
+                $($crate::wire_object::wire_object!(
+                    @require read $field ($crate::wire_object::wire_object!(@name $field $($json)?))
+                    $($mark)?
+                );)*
+                $(
+                    let check: fn(&Self) -> $crate::wire_rule::RuleResult = $check;
+                    check(&read).map_err(::serde::de::Error::custom)?;
+                )?
+                Ok(read)
+            }
+        }
+
+        impl<'de: $life, $life> ::serde::Deserialize<'de> for $name<$life> {
+            fn deserialize<D: ::serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                $crate::wire_object::read_object::<$name<'de>, D>(from)
+            }
+        }
+    };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $json:literal) => { $json };
+    (@next $fields:ident) => { $fields.next_name()? };
+    (@next $fields:ident camel_case) => { $fields.next_camel_name()? };
+    (@value $fields:ident) => { $fields.value()? };
+    (@value $fields:ident $rule:expr) => { $fields.checked($rule)? };
+    (@keep $fields:ident $read:ident $name:ident) => {};
+    (@keep $fields:ident $read:ident $name:ident required) => {};
+    (@keep $fields:ident $read:ident $name:ident kept) => {
+        let value = $fields.keep_value(&$name)?;
+        $read.rest.push($name, value);
+    };
+    (@require $read:ident $field:ident $name:tt) => {};
+    (@require $read:ident $field:ident $name:tt kept) => {};
+    (@require $read:ident $field:ident $name:tt required) => {
+        if $read.$field.is_none() {
+            return Err(::serde::de::Error::custom($crate::wire_rule::FieldProblem::new(
+                $name,
+                "is required",
+            )));
+        }
+    };
+    (@meaning) => { $crate::wire_object::FieldMeaning::Own };
+    (@meaning $option:ident) => {
+        $crate::wire_object::FieldMeaning::Option($crate::request_option::RequestOption::$option)
+    };
+    (@meaning => Inside($inner:ident)) => { $crate::wire_object::FieldMeaning::Own };
+    (@meaning => ReadOnly($option:ident)) => {
+        $crate::wire_object::FieldMeaning::ReadOnly($crate::request_option::RequestOption::$option)
+    };
+    (@meaning => Conversation) => { $crate::wire_object::FieldMeaning::Conversation };
+    (@meaning => Tools) => { $crate::wire_object::FieldMeaning::Tools };
+    (@meaning => $option:ident $(($inner:ident))?) => {
+        $crate::wire_object::FieldMeaning::Option($crate::request_option::RequestOption::$option)
+    };
+    (@inside) => { &[] };
+    (@inside => $meaning:ident) => { &[] };
+    (@inside => ReadOnly($option:ident)) => { &[] };
+    (@inside => $meaning:ident($inner:ident)) => { $inner::FIELDS };
+}
+pub(crate) use wire_object;
+
+/// Describes objects whose kind stands in one field. An object of another kind is kept as it was
+/// sent, in `Unknown`. `default` is the kind of an object without that field; without a default,
+/// the field is required.
+macro_rules! wire_union {
+    (
+        $(#[$about:meta])*
+        $vis:vis enum $name:ident<$life:lifetime>($expected:literal)
+        by $tag:literal $(default $default:literal)? {
+            $($(#[$note:meta])* $variant:ident($kind:ty) = $($word:literal)|+),* $(,)?
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        $vis enum $name<$life> {
+            $($(#[$note])* $variant($kind),)*
+            /// An object of a kind without a description.
+            Unknown($crate::wire_object::UnknownFields<$life>),
+        }
+
+        impl<$life> $crate::wire_object::WireObject<$life> for $name<$life> {
+            const EXPECTED: &'static str = $expected;
+
+            fn read_fields<A: ::serde::de::MapAccess<$life>>(
+                fields: $crate::wire_object::FieldSource<$life, A>,
+            ) -> Result<Self, A::Error> {
+                let (kind, before, fields) = $crate::wire_object::find_kind(fields, $tag)?;
+                $(let kind = kind.or(Some(::std::borrow::Cow::Borrowed($default)));)?
+                match kind.as_deref() {
+                    $($(Some($word))|+ => {
+                        <$kind as $crate::wire_object::WireObject<$life>>::read_fields(fields)
+                            .map(Self::$variant)
+                    })*
+                    Some(_) => before.with_rest(fields).map(Self::Unknown),
+                    None => Err(::serde::de::Error::custom(
+                        $crate::wire_rule::FieldProblem::new($tag, "is required"),
+                    )),
+                }
+            }
+        }
+
+        impl<'de: $life, $life> ::serde::Deserialize<'de> for $name<$life> {
+            fn deserialize<D: ::serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                $crate::wire_object::read_object::<$name<'de>, D>(from)
+            }
+        }
+    };
+}
+pub(crate) use wire_union;

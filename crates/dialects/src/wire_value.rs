@@ -1,0 +1,217 @@
+//! Types of fields in descriptions of JSON objects.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::text::BorrowedText;
+use crate::wire_object::{FieldSource, WireObject, raw_value, read_raw};
+use crate::wire_rule::FieldProblem;
+
+/// Any value of a field whose presence alone matters.
+pub(crate) type AnyValue = IgnoredAny;
+
+/// A text, or a list.
+#[derive(Debug)]
+pub(crate) enum TextOrList<'a, T> {
+    Text(BorrowedText<'a>),
+    List(Vec<T>),
+}
+
+impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct TextOrListVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for TextOrListVisitor<T> {
+            type Value = TextOrList<'de, T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(TextOrList::Text(BorrowedText(Cow::Borrowed(text))))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(TextOrList::Text(BorrowedText(Cow::Owned(text.to_owned()))))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                read_items(items).map(TextOrList::List)
+            }
+        }
+        from.deserialize_any(TextOrListVisitor(PhantomData))
+    }
+}
+
+fn read_items<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
+    mut items: A,
+) -> Result<Vec<T>, A::Error> {
+    let mut list = Vec::new();
+    while let Some(item) = items.next_element()? {
+        list.push(item);
+    }
+    Ok(list)
+}
+
+/// A text, or an object.
+#[derive(Debug)]
+pub(crate) enum TextOrObject<'a, T> {
+    Text(BorrowedText<'a>),
+    Object(T),
+}
+
+impl<'de: 'a, 'a, T: WireObject<'de>> Deserialize<'de> for TextOrObject<'a, T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct TextOrObjectVisitor<T>(PhantomData<T>);
+        impl<'de, T: WireObject<'de>> Visitor<'de> for TextOrObjectVisitor<T> {
+            type Value = TextOrObject<'de, T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a string or {}", T::EXPECTED)
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(TextOrObject::Text(BorrowedText(Cow::Borrowed(text))))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(TextOrObject::Text(BorrowedText(Cow::Owned(text.to_owned()))))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::read_fields(FieldSource::new(map)).map(TextOrObject::Object)
+            }
+        }
+        from.deserialize_any(TextOrObjectVisitor(PhantomData))
+    }
+}
+
+/// A list, or one object in place of a list of one.
+#[derive(Debug)]
+pub(crate) struct OneOrMany<T>(pub(crate) Vec<T>);
+
+impl<'de, T: WireObject<'de> + Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OneOrManyVisitor<T>(PhantomData<T>);
+        impl<'de, T: WireObject<'de> + Deserialize<'de>> Visitor<'de> for OneOrManyVisitor<T> {
+            type Value = OneOrMany<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list or {}", T::EXPECTED)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                read_items(items).map(OneOrMany)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                Ok(OneOrMany(vec![T::read_fields(FieldSource::new(map))?]))
+            }
+        }
+        from.deserialize_any(OneOrManyVisitor(PhantomData))
+    }
+}
+
+/// A list whose length is limited while it is parsed.
+#[derive(Debug)]
+pub(crate) struct BoundedList<T, const MAX: usize>(pub(crate) Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedList<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
+            type Value = BoundedList<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut list = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    if list.len() == MAX {
+                        let why = format!("must have at most {MAX} items");
+                        return Err(A::Error::custom(FieldProblem::new("", why)));
+                    }
+                    list.push(item);
+                }
+                Ok(BoundedList(list))
+            }
+        }
+        from.deserialize_seq(ListVisitor(PhantomData))
+    }
+}
+
+/// A value together with its place in the body.
+#[derive(Clone, Debug)]
+pub(crate) struct PlacedValue<'a, T> {
+    pub(crate) raw: &'a RawValue,
+    pub(crate) value: T,
+}
+
+impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for PlacedValue<'a, T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = <&'de RawValue>::deserialize(from)?;
+        Ok(Self { raw, value: read_raw(raw).map_err(D::Error::custom)? })
+    }
+}
+
+/// A value that counts as absent if it is malformed, because the reply around it is still useful.
+#[derive(Clone, Debug)]
+pub(crate) struct LooseValue<T>(pub(crate) Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for LooseValue<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = <&'de RawValue>::deserialize(from)?;
+        Ok(Self(serde_json::from_str(raw.get()).ok()))
+    }
+}
+
+/// A text, or any other value as its JSON text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LooseText<'a>(pub(crate) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for LooseText<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = <&'de RawValue>::deserialize(from)?;
+        match serde_json::from_str(raw.get()) {
+            Ok(BorrowedText(text)) => Ok(Self(text)),
+            Err(_) => Ok(Self(Cow::Borrowed(raw.get()))),
+        }
+    }
+}
+
+/// An object that is carried without being read: a schema, arguments, metadata.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpaqueObject<'a>(pub(crate) &'a RawValue);
+
+impl OpaqueObject<'_> {
+    pub(crate) fn to_value(self) -> Value {
+        raw_value(self.0)
+    }
+
+    pub(crate) fn to_map(self) -> Map<String, Value> {
+        serde_json::from_str(self.0.get()).unwrap_or_default()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for OpaqueObject<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(from)?;
+        match raw.get().as_bytes().first() {
+            Some(b'{') => Ok(Self(raw)),
+            Some(b'[') => Err(D::Error::invalid_type(Unexpected::Seq, &"an object")),
+            Some(b'"') => {
+                let text: BorrowedText<'_> =
+                    serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+                Err(D::Error::invalid_type(Unexpected::Str(&text.0), &"an object"))
+            }
+            _ => Err(D::Error::invalid_type(Unexpected::Other(raw.get()), &"an object")),
+        }
+    }
+}
