@@ -44,6 +44,21 @@ impl Part {
         }
     }
 
+    /// Returns the number of bytes that the model wrote, to estimate missing usage.
+    pub fn output_bytes(&self) -> usize {
+        match &self.kind {
+            PartKind::Text { text, .. } | PartKind::Refusal(text) => text.len(),
+            PartKind::Thought(thought) => thought.text.len(),
+            PartKind::ToolCall(call) => call.name.len() + call.arguments.len(),
+            PartKind::CodeExecution(code) => code.code.len(),
+            PartKind::Media(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => 1,
+        }
+    }
+
     /// Sets the signature.
     #[must_use]
     pub fn with_signature(mut self, seal: Option<Signature>) -> Self {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::count_endpoint::CountEndpoint;
 use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments};
-use crate::service_tier::event_tier;
+use crate::service_tier::{event_tier, extras_tier};
 use crate::sse::StreamFrame;
 use crate::thinking_controls::ThinkingControls;
 
@@ -276,6 +276,23 @@ impl ReplyMeter {
             | Event::PartEnd(_)
             | Event::Finish { .. }
             | Event::Error(_) => {}
+        }
+    }
+
+    /// Meters a whole reply that was read, of a body with that many bytes.
+    pub fn of_reply(reply: &ChatReply, body_bytes: usize) -> Self {
+        let parts = || reply.candidates.iter().flat_map(|candidate| &candidate.parts);
+        let most = body_bytes as u64;
+        let output_bytes = match reply.usage {
+            Some(usage) if (1..=most).contains(&usage.output) => most,
+            Some(_) | None => parts().map(|part| part.output_bytes() as u64).sum(),
+        };
+        Self {
+            usage: reply.usage,
+            is_finished: reply.candidates.iter().all(|candidate| candidate.finish.is_some()),
+            output_bytes,
+            is_estimated: false,
+            service_tier: extras_tier(&reply.extras),
         }
     }
 

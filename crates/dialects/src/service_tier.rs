@@ -43,12 +43,25 @@ pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
 /// Returns the tier if this stream event reports it.
 pub(crate) fn event_tier(event: &Event) -> Option<ServiceTier> {
     let Event::Extra { candidate: None, origin, name, value } = event else { return None };
-    match (origin, name.as_str()) {
+    field_tier(*origin, name, value)
+}
+
+/// Returns the tier that the fields of a whole reply report.
+pub(crate) fn extras_tier(extras: &ExtraFields) -> Option<ServiceTier> {
+    let mut origins = WireFormat::ALL.into_iter();
+    origins.find_map(|origin| {
+        let mut fields = extras.for_format(origin).into_iter().flatten();
+        fields.find_map(|(name, value)| field_tier(origin, name, value))
+    })
+}
+
+fn field_tier(origin: WireFormat, name: &str, value: &Value) -> Option<ServiceTier> {
+    match (origin, name) {
         (WireFormat::Native, "usageMetadata.serviceTier" | "usageMetadata.trafficType") => {
             value.as_str().map(|word| read_tier(WireFormat::Native, word))
         }
         (WireFormat::Messages, USAGE_EXTRA) if is_fast(value) => Some(ServiceTier::Fast),
-        _ => reply_tier(*origin, name, value),
+        _ => reply_tier(origin, name, value),
     }
 }
 

@@ -333,8 +333,11 @@ macro_rules! wire_object {
                     match &*name {
                         $($crate::wire_object::wire_object!(@name $field $($json)?) => {
                             if read.$field.is_some() {
-                                return Err(::serde::de::Error::duplicate_field(
-                                    $crate::wire_object::wire_object!(@name $field $($json)?),
+                                return Err(::serde::de::Error::custom(
+                                    $crate::wire_rule::FieldProblem::new(
+                                        $crate::wire_object::wire_object!(@name $field $($json)?),
+                                        "is there twice",
+                                    ),
                                 ));
                             }
                             $crate::wire_object::wire_object!(@keep fields read name $($mark)?);

@@ -66,7 +66,7 @@ fn blocked_prompt(call: &Call, facts: &RequestFacts, error: &ApiError) -> Option
     if !call.dialect.answers_blocked_prompts() {
         return None;
     }
-    let chat = call.dialect.read_request(&call.target, &call.body).ok()?;
+    let chat = call.read_chat().ok()?;
     let finish = Some(dialects::blocked_finish(error));
     let candidate = ReplyCandidate { finish, ..ReplyCandidate::default() };
     let reply = ChatReply { candidates: vec![candidate], ..ChatReply::default() };

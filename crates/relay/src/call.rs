@@ -4,16 +4,16 @@ use access::keys::ApiKey;
 use access::limits::RatePermit;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use canon::{ApiError, ErrorKind};
+use canon::{ApiError, ChatRequest, ErrorKind};
 use config::Config;
 use dialects::json::BodyEdit;
-use dialects::{Dialect, ReplyStamp, RequestTarget};
+use dialects::{Dialect, ReplyStamp, RequestFacts, RequestTarget};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
 use transport::{BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS};
@@ -64,6 +64,8 @@ pub struct Call {
     pub target: RequestTarget,
     /// Decompressed body.
     pub body: Bytes,
+    /// The body as it was read for a translation, until a lane takes it.
+    pub(crate) parsed: Mutex<Option<Box<ChatRequest>>>,
     /// Edits of the body for providers of the caller's format.
     pub edits: Vec<BodyEdit>,
     /// True if the reply is parsed and rewritten even where the formats agree.
@@ -90,6 +92,28 @@ pub struct Call {
 }
 
 impl Call {
+    /// Parses the request once: its facts, and the request itself if every lane of its model needs a
+    /// translation.
+    pub(super) fn parse(&self) -> Result<RequestFacts, ApiError> {
+        let origin = self.dialect.origin();
+        let is_translated = |facts: &RequestFacts| {
+            let route = self.config.routes.get(&*facts.model);
+            route
+                .is_some_and(|route| route.lanes.iter().all(|lane| !lane.formats.contains(&origin)))
+        };
+        let (facts, chat) = self.dialect.parse_request(&self.target, &self.body, &is_translated)?;
+        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = chat.map(Box::new);
+        Ok(facts)
+    }
+
+    /// Returns the parsed request. Only the first lane saves the parsing.
+    pub(super) fn read_chat(&self) -> Result<ChatRequest, ApiError> {
+        match self.parsed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(chat) => Ok(*chat),
+            None => self.dialect.read_request(&self.target, &self.body),
+        }
+    }
+
     /// Reads a JSON request within the limits of size and time.
     pub async fn read(
         call_request: CallRequest,
@@ -131,6 +155,7 @@ impl Call {
             dialect,
             target,
             body,
+            parsed: Mutex::new(None),
             edits: Vec::new(),
             rewrite_reply: false,
             progress: None,

@@ -73,8 +73,8 @@ async fn ask(
     let answer = send(call, candidate, expected.dialect, outgoing.clone()).await?;
     let body = reply::read_body(answer, &candidate.lane, call).await?;
     super::run_sized(body.len(), || {
-        let meter = expected.dialect.meter_reply(&body)?;
         let mut reply = expected.dialect.read_reply(&body)?;
+        let meter = ReplyMeter::of_reply(&reply, body.len());
         complete_endings(&mut reply, expected.dialect.origin());
         check_ending(&reply, call)?;
         Ok((reply, meter))

@@ -57,7 +57,7 @@ use std::sync::Arc;
 pub async fn serve(call: Call) -> Result<Response, ApiError> {
     let call = Arc::new(call);
     let (facts, route, media) = call.run_blocking(|| {
-        let facts = call.dialect.read_facts(&call.target, &call.body)?;
+        let facts = call.parse()?;
         let route = route::find(&call, &facts)?;
         let media = media_refs::MediaRefs::find_in(&call, facts.only_text)?;
         Ok::<_, ApiError>((facts, route, media))

@@ -309,7 +309,7 @@ fn inlined_request(
     call: &Call,
     inlined: &[(&str, Arc<InlineData>)],
 ) -> Result<InlinedRequest, ApiError> {
-    let mut chat = call.dialect.read_request(&call.target, &call.body)?;
+    let mut chat = call.read_chat()?;
     for_each_media(&mut chat, &mut |media| {
         let MediaSource::Url { url, mime: declared } = &media.source else { return };
         let Some((_, inline)) = inlined.iter().find(|(known, _)| known == url) else { return };

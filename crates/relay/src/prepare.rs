@@ -65,7 +65,7 @@ pub(super) fn prepare(
         (true, None) => patch_body(call, facts, &settings)?,
         (true, Some(chat)) => rewrite_body(call, &settings, *chat)?,
         (false, None) => {
-            let chat = call.dialect.read_request(&call.target, &call.body)?;
+            let chat = call.read_chat()?;
             translate_request(call, dialect, &settings, chat)?
         }
         (false, Some(chat)) => translate_request(call, dialect, &settings, *chat)?,
@@ -105,7 +105,7 @@ fn patch_body(
     };
     let translation = match call.rewrite_reply {
         true => {
-            let chat = call.dialect.read_request(&call.target, &call.body)?;
+            let chat = call.read_chat()?;
             Some(Box::new(LaneTranslation { request: chat, stop_enforcer: None }))
         }
         false => None,

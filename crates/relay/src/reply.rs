@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use canon::{
     ApiError, ChatReply, ErrorKind, Finish, FinishReason, RawReason, UpstreamProgress, WireFormat,
 };
-use dialects::{CustomToolCalls, RequestFacts, failed_turn};
+use dialects::{CustomToolCalls, ReplyMeter, RequestFacts, failed_turn};
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::Body as _;
@@ -83,13 +83,14 @@ fn convert_piece(
     if expected.is_stream {
         return StreamPipeline::run_piece(call, facts, expected, body);
     }
-    let meter = expected.dialect.meter_reply(&body)?;
     let Some(translation) = expected.translation else {
+        let meter = expected.dialect.meter_reply(&body)?;
         let body = expected.dialect.complete_reply(&body, facts, &call.reply_stamp());
         return Ok((meter.into(), body));
     };
     let chat = &translation.request;
     let mut reply = expected.dialect.read_reply(&body)?;
+    let meter = ReplyMeter::of_reply(&reply, body.len());
     complete_endings(&mut reply, expected.dialect.origin());
     check_ending(&reply, call)?;
     CustomToolCalls::for_request(chat).convert_reply(&mut reply);

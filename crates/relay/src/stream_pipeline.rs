@@ -99,13 +99,12 @@ impl StreamPipeline {
         let mut out = Vec::new();
         let mut reply = None;
         if body.trim_ascii_start().starts_with(b"{") {
-            expected.dialect.meter_reply(&body)?;
             let whole = expected.dialect.read_reply(&body)?;
             check_ending(&whole, call)?;
             reply = Some(whole);
             // Pass-through has no events to split a reply into.
             if expected.translation.is_none() {
-                let request = call.dialect.read_request(&call.target, &call.body)?;
+                let request = call.read_chat()?;
                 let translation = LaneTranslation { request, stop_enforcer: None };
                 expected.translation = Some(Box::new(translation));
             }

@@ -276,7 +276,7 @@ mod tests {
             (with(r#""tools":[],"functions":[]"#), "functions"),
             (with(r#""reasoning_effort":"ultra""#), "reasoning_effort"),
             (with(r#""response_format":{"type":"xml"}"#), "response_format.type"),
-            (with(r#""model":"again""#), ""),
+            (with(r#""model":"again""#), "model"),
             (with(r#""tools":[{"type":"function","function":5}]"#), "tools[0].function"),
             (
                 with(r#""tools":[{"type":"function","function":{"name":"a","parameters":"x"}}]"#),

@@ -7,7 +7,6 @@
 mod chat;
 mod endpoint;
 mod native;
-mod raw_json;
 mod reply;
 mod request;
 #[cfg(test)]

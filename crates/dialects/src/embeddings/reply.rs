@@ -1,6 +1,6 @@
 //! An embeddings reply, independent of the format.
 
-use canon::{ApiError, ErrorKind, ExtraFields, Usage, WireFormat};
+use canon::{ApiError, ErrorKind, ExtraFields, Loss, Losses, Usage, WireFormat};
 
 use super::request::EmbeddingRequest;
 use crate::ReplyMeter;
@@ -35,6 +35,15 @@ impl EmbeddingReply {
                 self.extras.insert(origin, name, value.clone());
             }
         }
+    }
+
+    /// Returns the fields of other formats than `me`, which are lost.
+    pub(super) fn losses(&self, me: WireFormat) -> Vec<Loss> {
+        let mut losses = Losses::new();
+        for name in self.extras.foreign_to(me) {
+            losses.add(&format!("reply.{name}"), "only the provider's format has this field");
+        }
+        losses.into_vec()
     }
 
     /// Returns an error if the number of vectors differs from the number of inputs.

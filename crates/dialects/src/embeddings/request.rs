@@ -1,7 +1,10 @@
 //! An embeddings request, independent of the format.
 
+use bytes::Bytes;
 use canon::ExtraFields;
 use std::ops::Range;
+
+use crate::json::{self, BodyEdit, BodySegments};
 
 /// An embeddings request.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,4 +55,16 @@ pub struct EmbeddingFacts {
     pub input_bytes: u64,
     /// Byte ranges of the model name.
     pub model_ranges: Vec<Range<usize>>,
+}
+
+impl EmbeddingFacts {
+    /// Returns the caller's body with another model, written as `name`.
+    pub(super) fn with_model(&self, body: &Bytes, model: &str, name: &str) -> BodySegments {
+        let edit = |range: &Range<usize>| BodyEdit {
+            range: range.clone(),
+            replacement: json::to_json_string(name),
+        };
+        let ranges = self.model_ranges.iter().filter(|_| self.model != model);
+        BodySegments::with_edits(body, ranges.map(edit).collect())
+    }
 }

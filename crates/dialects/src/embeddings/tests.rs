@@ -124,7 +124,7 @@ fn errors_name_the_invalid_field() {
         (
             EmbeddingEndpoint::EmbedContent,
             with("output_dimensionality", json!("x")),
-            "outputDimensionality",
+            "output_dimensionality",
         ),
         (EmbeddingEndpoint::BatchEmbedContents, json!({}), "requests"),
         (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": "x" }), "requests"),

@@ -2,7 +2,7 @@
 
 use ::bytes::Bytes;
 use canon::{ChatReply, CodeExecution, CodeResult, ExtraFields, PartKind, WebSearch, into_events};
-use dialects::{FrameAction, LaneSettings, ReplyStamp, RequestFacts};
+use dialects::{FrameAction, LaneSettings, ReplyMeter, ReplyStamp, RequestFacts};
 
 use crate::cases::{
     answers, assert_grammar, events, fold, frames, full_request, joined, requests, stamp,
@@ -33,6 +33,36 @@ fn request_round_trips_without_loss() {
             assert!(!shown.contains("\"portunus."), "{case}: an internal note is written\n{shown}");
             let again = dialect.read_request(&target(), &written).expect(&case);
             assert_eq!(again, chat, "{case}\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn one_parse_gives_the_facts_and_the_request() {
+    for dialect in dialects::all() {
+        for (name, body) in requests(dialect) {
+            let case = format!("{}/{name}", dialect.origin());
+            let Ok(facts) = dialect.read_facts(&target(), &body) else { continue };
+            let chat = dialect.read_request(&target(), &body).expect(&case);
+            let parsed = dialect.parse_request(&target(), &body, &|_| true).expect(&case);
+            assert_eq!(parsed, (facts.clone(), Some(chat)), "{case}");
+            let parsed = dialect.parse_request(&target(), &body, &|_| false).expect(&case);
+            assert_eq!(parsed, (facts, None), "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_reply_that_was_read_is_metered_like_its_bytes() {
+    for dialect in dialects::all() {
+        for answer in answers(dialect) {
+            let (case, body) = (format!("{}/{}", dialect.origin(), answer.name), answer.whole);
+            let bytes = dialect.meter_reply(&body).expect(&case);
+            let read = ReplyMeter::of_reply(&dialect.read_reply(&body).expect(&case), body.len());
+            assert_eq!(read.usage, bytes.usage, "{case}");
+            assert_eq!(read.is_finished, bytes.is_finished, "{case}");
+            assert_eq!(read.service_tier, bytes.service_tier, "{case}");
+            assert_eq!(read.output_bytes == 0, bytes.output_bytes == 0, "{case}");
         }
     }
 }
