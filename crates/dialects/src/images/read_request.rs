@@ -1,67 +1,153 @@
-//! Reads an image request into canon, from JSON or from a form.
+//! Reads an image request into canon, from JSON or from a form. Both have one description.
 
 use bytes::Bytes;
 use canon::{ApiError, ImageDelivery, ImageRequest, ImageSize, MediaSource};
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::fmt;
 
 use super::image_info::{decode, encode, image_info};
 use super::names::ORIGIN;
 use super::parsed_request::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 use super::{multipart, rules};
-use crate::checks::{self, invalid_field};
-use crate::fields::{JsonPath, ObjectReader};
+use crate::checks::{invalid_field, model_name};
 use crate::json;
+use crate::text::BorrowedText;
+use crate::wire_object::{raw_value, wire_object};
+use crate::wire_rule::{FieldProblem, RuleResult, max_bytes, one_of, refuse, within};
+use crate::wire_value::PlacedValue;
 
 /// Numeric fields of a form, where all values are text.
 const NUMBER_FIELDS: [&str; 6] =
     ["n", "output_compression", "partial_images", "seed", "guidance_scale", "max_images"];
 const FLAG_FIELDS: [&str; 3] = ["stream", "watermark", "async"];
 
-#[derive(Deserialize)]
-struct ImageModelView<'a> {
-    #[serde(borrow, default)]
-    model: Option<&'a RawValue>,
+wire_object! {
+    /// The fields of all image APIs. `images` is the field of the GPT family, `image` that of
+    /// Seedream and Grok.
+    struct ImageRequestView<'a>("a JSON object") {
+        model required: PlacedValue<'a, BorrowedText<'a>> where model_name,
+        prompt required: BorrowedText<'a> where prompt_length,
+        images: ImageSources,
+        image: ImageSources,
+        mask: ImageSource,
+        n: i64 where within(1, rules::MAX_IMAGES.into()),
+        size: BorrowedText<'a> where size_word,
+        aspect_ratio: BorrowedText<'a>,
+        response_format: BorrowedText<'a> where one_of(&["url", "b64_json"]),
+        quality: BorrowedText<'a>
+            where one_of(&["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"]),
+        output_format: BorrowedText<'a> where one_of(&["png", "jpeg", "webp"]),
+        output_compression: i64 where within(0, 100),
+        background: BorrowedText<'a> where one_of(&["auto", "opaque", "transparent"]),
+        moderation: BorrowedText<'a> where one_of(&["auto", "low"]),
+        input_fidelity: BorrowedText<'a> where one_of(&["low", "high"]),
+        style: BorrowedText<'a>,
+        negative_prompt: BorrowedText<'a>,
+        seed: i64,
+        guidance_scale: f64,
+        watermark: bool,
+        stream: bool,
+        partial_images: i64 where within(0, 3),
+        user: BorrowedText<'a> where max_bytes(4_096),
+        safety_identifier: BorrowedText<'a> where max_bytes(4_096),
+        is_async "async": bool,
+        webhook: BorrowedText<'a>,
+        webhook_url: BorrowedText<'a>,
+    }
+}
+
+fn prompt_length(prompt: &BorrowedText<'_>) -> RuleResult {
+    if prompt.trim().is_empty() {
+        return refuse("must not be empty");
+    }
+    match prompt.chars().count() > rules::MAX_PROMPT_CHARS {
+        true => refuse(format!("must have at most {} characters", rules::MAX_PROMPT_CHARS)),
+        false => Ok(()),
+    }
+}
+
+fn size_word(word: &BorrowedText<'_>) -> RuleResult {
+    match rules::parse_size(word) {
+        Some(_) => Ok(()),
+        None => refuse("must be `auto`, WIDTHxHEIGHT such as `1024x1024`, or a class such as `2K`"),
+    }
+}
+
+/// An input image: a URL, a data URI (RFC 2397), or an object with one.
+#[derive(Debug)]
+struct ImageSource(MediaSource);
+
+impl<'de> Deserialize<'de> for ImageSource {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        source(raw_value(<&RawValue>::deserialize(from)?)).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// Input images: one or a list.
+#[derive(Debug, Default)]
+struct ImageSources(Vec<ImageSource>);
+
+impl<'de> Deserialize<'de> for ImageSources {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct SourcesVisitor;
+        impl<'de> Visitor<'de> for SourcesVisitor {
+            type Value = ImageSources;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a URL or a data URI, directly or as `image_url`, or a list of those")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    all.push(item);
+                }
+                Ok(ImageSources(all))
+            }
+
+            fn visit_str<E: Error>(self, url: &str) -> Result<Self::Value, E> {
+                let source = source(Value::from(url)).map_err(E::custom)?;
+                Ok(ImageSources(vec![ImageSource(source)]))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let value = Value::deserialize(MapAccessDeserializer::new(map))?;
+                let source = source(value).map_err(A::Error::custom)?;
+                Ok(ImageSources(vec![ImageSource(source)]))
+            }
+        }
+        from.deserialize_any(SourcesVisitor)
+    }
 }
 
 /// Reads a JSON body.
 pub(super) fn json(body: &Bytes, edit: bool) -> Result<ParsedImageRequest, ApiError> {
     let text = json::checked_text(body)?;
-    let raw: &RawValue = json::parse(text)?;
-    if !raw.get().starts_with('{') {
-        return Err(ApiError::invalid("", "the body must be a JSON object"));
-    }
-    let head: ImageModelView<'_> = json::parse(text)?;
-    checks::check_model(head.model)?;
-    let model_range = head.model.map(|model| json::range_of(text, model));
-    let value: Value = json::parse(text)?;
-    let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
+    let mut view: ImageRequestView<'_> = json::parse(text)?;
+    let model_range = view.model.as_ref().map(|model| json::range_of(text, model.raw));
+    let is_gpt_body = edit == view.images.is_some() && view.image.is_none();
     let (mut inputs, mut input_paths) = (Vec::new(), Vec::new());
-    // `images` is the field of the GPT family, `image` that of Seedream and Grok.
-    let images_field = fields.take("images");
-    let is_gpt_body = edit == images_field.is_some();
-    sources(images_field, "images", &mut inputs)?;
-    input_paths.extend((0..inputs.len()).map(|at| format!("images[{at}]")));
-    let image_field = fields.take("image");
-    let is_gpt_body = is_gpt_body && image_field.is_none();
-    sources(image_field, "image", &mut inputs)?;
-    let more = inputs.len() - input_paths.len();
-    input_paths.extend((0..more).map(|at| format!("image[{at}]")));
-    let mask = match fields.take("mask") {
-        None => None,
-        Some(value) => Some(source(value, "mask")?),
-    };
-    let (picture, later) = read(fields, inputs, mask, edit)?;
+    for (name, list) in [("images", view.images.take()), ("image", view.image.take())] {
+        let list = list.map(|list| list.0).unwrap_or_default();
+        input_paths.extend((0..list.len()).map(|at| format!("{name}[{at}]")));
+        inputs.extend(list.into_iter().map(|source| source.0));
+    }
+    let mask = view.mask.take().map(|mask| mask.0);
+    let (picture, delivery) = read(view, inputs, mask, edit);
     // Images given by URL may have to be fetched first.
     let inline = |source: &MediaSource| matches!(source, MediaSource::Inline { .. });
     let is_gpt_body = is_gpt_body && picture.inputs.iter().chain(&picture.mask).all(inline);
+    let gateway_parts = Vec::new();
     Ok(ParsedImageRequest {
         picture,
         input_paths,
-        delivery: later,
+        delivery,
         model_range,
-        gateway_parts: Vec::new(),
+        gateway_parts,
         is_gpt_body,
     })
 }
@@ -98,19 +184,16 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
             }
         }
     }
-    let fields = ObjectReader::of(map, &JsonPath::Root);
-    let (picture, later) = read(fields, inputs, mask, true)?;
-    if picture.model.is_empty() || picture.model.len() > checks::MAX_MODEL_BYTES {
-        let most = checks::MAX_MODEL_BYTES;
-        return Err(invalid_field("model", &format!("must have 1 to {most} bytes")));
-    }
+    let text = Value::Object(map).to_string();
+    let (picture, delivery) = read(json::parse(&text)?, inputs, mask, true);
+    let is_gpt_body = true;
     Ok(ParsedImageRequest {
         picture,
         input_paths,
-        delivery: later,
+        delivery,
         model_range,
         gateway_parts,
-        is_gpt_body: true,
+        is_gpt_body,
     })
 }
 
@@ -130,119 +213,71 @@ fn uploaded(name: &str, bytes: &Bytes) -> Result<MediaSource, ApiError> {
 }
 
 fn read(
-    mut fields: ObjectReader<'_>,
+    view: ImageRequestView<'_>,
     inputs: Vec<MediaSource>,
     mask: Option<MediaSource>,
     edit: bool,
-) -> Result<(ImageRequest, AsyncDelivery), ApiError> {
-    let model = fields.required("model")?;
-    let prompt = fields.required("prompt")?;
-    let count = match fields.count("n")? {
-        None => 1,
-        Some(count) => u32::try_from(count)
-            .ok()
-            .filter(|count| (1..=rules::MAX_IMAGES).contains(count))
-            .ok_or_else(|| {
-                fields.fault("n", &format!("must be from 1 to {}", rules::MAX_IMAGES))
-            })?,
-    };
-    let extent = match fields.string("size")? {
-        None => ImageSize::Auto,
-        Some(word) => rules::parse_size(&word).ok_or_else(|| {
-            fields.fault(
-                "size",
-                "must be `auto`, WIDTHxHEIGHT such as `1024x1024`, or a class such as `2K`",
-            )
-        })?,
-    };
-    let delivery = match fields.string("response_format")?.as_deref() {
-        None => None,
-        Some("b64_json") => Some(ImageDelivery::Base64),
-        Some("url") => Some(ImageDelivery::Url),
-        Some(_) => return Err(fields.fault("response_format", "must be `url` or `b64_json`")),
-    };
-    let later = AsyncDelivery {
-        is_requested: fields.flag("async")?.unwrap_or_default(),
-        webhook: match fields.string("webhook")? {
-            Some(url) => Some(url),
-            None => fields.string("webhook_url")?,
-        },
+) -> (ImageRequest, AsyncDelivery) {
+    let text = |text: Option<BorrowedText<'_>>| text.map(BorrowedText::into_owned);
+    let count = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+    let delivery = AsyncDelivery {
+        is_requested: view.is_async.unwrap_or_default(),
+        webhook: text(view.webhook.or(view.webhook_url)),
     };
     let picture = ImageRequest {
         edit: edit || !inputs.is_empty(),
-        model,
-        prompt,
+        model: view.model.map(|model| model.value.into_owned()).unwrap_or_default(),
+        prompt: text(view.prompt).unwrap_or_default(),
         inputs,
         mask,
-        count,
-        size: extent,
-        delivery,
-        aspect_ratio: fields.string("aspect_ratio")?,
-        quality: fields.string("quality")?,
-        format: fields.string("output_format")?,
-        compression: fields.count("output_compression")?,
-        background: fields.string("background")?,
-        moderation: fields.string("moderation")?,
-        fidelity: fields.string("input_fidelity")?,
-        style: fields.string("style")?,
-        negative_prompt: fields.string("negative_prompt")?,
-        seed: fields.integer("seed")?,
-        guidance: fields.number("guidance_scale")?,
-        watermark: fields.flag("watermark")?,
-        stream: fields.flag("stream")?.unwrap_or_default(),
-        partial_images: fields.count("partial_images")?,
-        user: fields.string("user")?,
-        safety_identifier: fields.string("safety_identifier")?,
-        extras: fields.extras(ORIGIN),
+        count: view.n.and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
+        size: view.size.as_deref().and_then(rules::parse_size).unwrap_or(ImageSize::Auto),
+        delivery: view.response_format.map(|word| match &*word {
+            "url" => ImageDelivery::Url,
+            _ => ImageDelivery::Base64,
+        }),
+        aspect_ratio: text(view.aspect_ratio),
+        quality: text(view.quality),
+        format: text(view.output_format),
+        compression: count(view.output_compression),
+        background: text(view.background),
+        moderation: text(view.moderation),
+        fidelity: text(view.input_fidelity),
+        style: text(view.style),
+        negative_prompt: text(view.negative_prompt),
+        seed: view.seed,
+        guidance: view.guidance_scale,
+        watermark: view.watermark,
+        stream: view.stream.unwrap_or_default(),
+        partial_images: count(view.partial_images),
+        user: text(view.user),
+        safety_identifier: text(view.safety_identifier),
+        extras: view.rest.to_extras(ORIGIN),
     };
-    Ok((picture, later))
+    (picture, delivery)
 }
 
-/// Reads input images: one or a list, each a URL, a data URI (RFC 2397), or an object with one.
-fn sources(value: Option<Value>, name: &str, into: &mut Vec<MediaSource>) -> Result<(), ApiError> {
-    match value {
-        None => {}
-        Some(Value::Array(items)) => {
-            for (at, item) in items.into_iter().enumerate() {
-                into.push(source(item, &format!("{name}[{at}]"))?);
-            }
-        }
-        Some(one) => into.push(source(one, name)?),
-    }
-    Ok(())
-}
-
-fn source(value: Value, path: &str) -> Result<MediaSource, ApiError> {
+fn source(value: Value) -> Result<MediaSource, FieldProblem> {
+    let refuse = |path, why| Err(FieldProblem::new(path, why));
     let shape = "must be a URL or a data URI, directly or as `image_url`";
-    let url = match value {
-        Value::String(url) => url,
-        Value::Object(mut map) => {
-            if map.contains_key("file_id") {
-                let why = "names a file stored by a provider, which cannot be read here";
-                return Err(invalid_field(&format!("{path}.file_id"), why));
-            }
-            match map.shift_remove("image_url").or_else(|| map.shift_remove("url")) {
-                Some(Value::String(url)) => url,
-                Some(Value::Object(mut inner)) => match inner.shift_remove("url") {
-                    Some(Value::String(url)) => url,
-                    _ => return Err(invalid_field(path, shape)),
-                },
-                _ => return Err(invalid_field(path, shape)),
-            }
-        }
-        _ => return Err(invalid_field(path, shape)),
-    };
+    if value.get("file_id").is_some() {
+        let why = "names a file stored by a provider, which cannot be read here";
+        return refuse("file_id", why);
+    }
+    let named = value.get("image_url").or_else(|| value.get("url"));
+    let named = named.map_or(&value, |inner| inner.get("url").unwrap_or(inner));
+    let Value::String(url) = named else { return refuse("", shape) };
     let Some(rest) = url.strip_prefix("data:") else {
         if url.starts_with("https://") || url.starts_with("http://") {
-            return Ok(MediaSource::Url { url, mime: None });
+            return Ok(MediaSource::Url { url: url.clone(), mime: None });
         }
-        return Err(invalid_field(path, shape));
+        return refuse("", shape);
     };
     let data = rest.split_once(";base64,").map(|(_, data)| data);
     let whole = data.and_then(|data| Some((decode(data)?, data)));
     let info = whole.and_then(|(bytes, data)| Some((image_info(&bytes)?, data)));
     match info {
         Some((info, data)) => Ok(MediaSource::Inline { mime: info.mime(), data: data.to_owned() }),
-        None => Err(invalid_field(path, "must be a PNG, JPEG, WebP or GIF file in base64")),
+        None => refuse("", "must be a PNG, JPEG, WebP or GIF file in base64"),
     }
 }

@@ -10,13 +10,9 @@ use crate::checks::invalid_field;
 /// Maximum number of images per request.
 pub(super) const MAX_IMAGES: u32 = 10;
 /// Maximum prompt length in characters.
-const MAX_PROMPT_CHARS: usize = 32_000;
-/// Maximum length of a user id.
-const MAX_USER_BYTES: usize = 4_096;
+pub(super) const MAX_PROMPT_CHARS: usize = 32_000;
 /// Maximum number of input images.
 const MAX_INPUT_IMAGES: usize = 16;
-/// Maximum number of partial images.
-const MAX_PARTIAL_IMAGES: u64 = 3;
 /// Maximum pixels of an input image.
 const MAX_INPUT_PIXELS: u64 = 100_000_000;
 
@@ -42,40 +38,10 @@ pub fn parse_size(word: &str) -> Option<ImageSize> {
 
 /// Applies the rules.
 pub(super) fn check(picture: &ImageRequest) -> Result<(), ApiError> {
-    if picture.prompt.trim().is_empty() {
-        return Err(invalid_field("prompt", "must not be empty"));
-    }
-    if picture.prompt.chars().count() > MAX_PROMPT_CHARS {
-        return Err(invalid_field(
-            "prompt",
-            &format!("must have at most {MAX_PROMPT_CHARS} characters"),
-        ));
-    }
-    one_of("quality", picture.quality.as_deref(), &QUALITY_WORDS)?;
-    one_of("output_format", picture.format.as_deref(), &["png", "jpeg", "webp"])?;
-    one_of("background", picture.background.as_deref(), &["auto", "opaque", "transparent"])?;
-    one_of("moderation", picture.moderation.as_deref(), &["auto", "low"])?;
-    one_of("input_fidelity", picture.fidelity.as_deref(), &["low", "high"])?;
-    if picture.compression.is_some_and(|quality| quality > 100) {
-        return Err(invalid_field("output_compression", "must be from 0 to 100"));
-    }
-    if picture.partial_images.is_some_and(|partials| partials > MAX_PARTIAL_IMAGES) {
-        return Err(invalid_field(
-            "partial_images",
-            &format!("must be from 0 to {MAX_PARTIAL_IMAGES}"),
-        ));
-    }
     let transparent = picture.background.as_deref() == Some("transparent");
     if transparent && picture.format.as_deref() == Some("jpeg") {
         let why = "is `transparent`, which JPEG does not support: use `png` or `webp`";
         return Err(invalid_field("background", why));
-    }
-    for (name, value) in
-        [("user", &picture.user), ("safety_identifier", &picture.safety_identifier)]
-    {
-        if value.as_ref().is_some_and(|value| value.len() > MAX_USER_BYTES) {
-            return Err(invalid_field(name, &format!("must be at most {MAX_USER_BYTES} bytes")));
-        }
     }
     if let Some(ratio) = &picture.aspect_ratio {
         let Some(ratio_value) = aspect_ratio::read_ratio(ratio) else {
@@ -89,9 +55,6 @@ pub(super) fn check(picture: &ImageRequest) -> Result<(), ApiError> {
     }
     check_inputs(picture)
 }
-
-const QUALITY_WORDS: [&str; 8] =
-    ["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"];
 
 /// Checks the number and size of the input images and the mask. Runs again after fetching.
 pub fn check_inputs(picture: &ImageRequest) -> Result<(), ApiError> {
@@ -131,15 +94,5 @@ fn inline_info(source: &MediaSource) -> Option<ImageInfo> {
     match source {
         MediaSource::Inline { data, .. } => image_info::base64_image_info(data),
         MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => None,
-    }
-}
-
-fn one_of(name: &str, word: Option<&str>, words: &[&str]) -> Result<(), ApiError> {
-    match word {
-        Some(word) if !words.contains(&word) => {
-            let list = words.join("`, `");
-            Err(invalid_field(name, &format!("must be one of `{list}`")))
-        }
-        Some(_) | None => Ok(()),
     }
 }
