@@ -458,3 +458,33 @@ macro_rules! wire_union {
     };
 }
 pub(crate) use wire_union;
+
+/// Describes several objects. A check ends with a semicolon.
+macro_rules! wire_objects {
+    () => {};
+    (
+        $(#[$about:meta])*
+        $vis:vis struct $name:ident<$life:lifetime>($($head:tt)*) { $($fields:tt)* }
+        check $check:expr;
+        $($more:tt)*
+    ) => {
+        $crate::wire_object::wire_object! {
+            $(#[$about])*
+            $vis struct $name<$life>($($head)*) { $($fields)* }
+            check $check
+        }
+        $crate::wire_object::wire_objects! { $($more)* }
+    };
+    (
+        $(#[$about:meta])*
+        $vis:vis struct $name:ident<$life:lifetime>($($head:tt)*) { $($fields:tt)* }
+        $($more:tt)*
+    ) => {
+        $crate::wire_object::wire_object! {
+            $(#[$about])*
+            $vis struct $name<$life>($($head)*) { $($fields)* }
+        }
+        $crate::wire_object::wire_objects! { $($more)* }
+    };
+}
+pub(crate) use wire_objects;

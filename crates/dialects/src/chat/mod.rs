@@ -5,17 +5,22 @@
 //! `reasoning_details[]` for thinking and its signatures, `extra_content.google.thought_signature`
 //! on tool calls, and `message.images[]` for generated images.
 
-mod audio;
+mod content;
 mod fault;
 mod names;
+mod own;
 mod pass_through;
+mod read_content;
 mod read_reply;
 mod read_request;
 mod read_stream;
+mod read_tools;
 mod reply;
 mod request;
 mod rules;
 mod signatures;
+mod usage;
+mod write_content;
 mod write_reply;
 mod write_request;
 mod write_stream;

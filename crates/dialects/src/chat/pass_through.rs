@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use super::names::{DONE_MARKER, PATH};
 use super::read_reply::unreadable;
 use super::reply::ChatReplyView;
-use super::{ChatDialect, fault, reply, rules};
+use super::{ChatDialect, fault, rules, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
@@ -172,7 +172,7 @@ static CHUNK_CHOICE: ObjectShape = ObjectShape {
 };
 
 fn read_tier(word: Option<LooseText<'_>>) -> Option<ServiceTier> {
-    word.map(|word| reply::read_tier(&word.0))
+    word.map(|word| usage::read_tier(&word.0))
 }
 
 /// Meters the chunks of a stream.
@@ -310,7 +310,7 @@ impl StreamMeter for ChatStreamMeter {
         });
         write_chunk(self.chunk(choices.collect()), out);
         if self.wants_usage {
-            write_chunk(self.chunk(Vec::new()).set("usage", reply::write_usage(usage)), out);
+            write_chunk(self.chunk(Vec::new()).set("usage", usage::write_usage(usage)), out);
         }
         self.totals.is_finished = true;
         self.write_end(out);

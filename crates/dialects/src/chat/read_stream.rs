@@ -7,8 +7,8 @@ use canon::{
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::audio::AudioBuffer;
 use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
+use super::own::audio::AudioBuffer;
 use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView};
 use super::signatures::{self, DetailsAuthor};
 use super::{fault, read_reply};

@@ -1,4 +1,4 @@
-//! Description of a chat completion, whole or as a chunk of a stream, and the words of the format.
+//! Description of a chat completion, whole or as a chunk of a stream.
 //!
 //! A whole completion is read as a stream of one chunk: its `message` stands where a chunk has a
 //! `delta`.
@@ -6,7 +6,7 @@
 //! See <https://platform.openai.com/docs/api-reference/chat/object> and
 //! <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
 
-use canon::{ServiceTier, Usage, WireFormat};
+use canon::Usage;
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
@@ -14,13 +14,13 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-use super::audio::ChatAudio;
-use crate::fields::ObjectWriter;
+use super::own::audio::ChatAudio;
+use super::usage::ChatUsage;
 use crate::text::BorrowedText;
-use crate::wire_object::wire_object;
+use crate::wire_object::wire_objects;
 use crate::wire_value::{AnyValue, LooseText, LooseValue};
 
-wire_object! {
+wire_objects! {
     /// A completion, or a chunk.
     pub(super) struct ChatReplyView<'a>("a chat completion") {
         id: BorrowedText<'a>,
@@ -33,9 +33,7 @@ wire_object! {
         error: &'a RawValue,
         obfuscation: AnyValue,
     }
-}
 
-wire_object! {
     /// One candidate.
     pub(super) struct ChatChoice<'a>("a choice object") {
         index: u32,
@@ -44,9 +42,7 @@ wire_object! {
         finish_reason: BorrowedText<'a>,
         logprobs: &'a RawValue,
     }
-}
 
-wire_object! {
     /// The message of a candidate, or an addition to it.
     pub(super) struct ChatReplyMessage<'a>("a message object") {
         role: AnyValue,
@@ -61,9 +57,7 @@ wire_object! {
         images: &'a RawValue,
         audio: ChatAudio<'a>,
     }
-}
 
-wire_object! {
     /// A tool call, or an addition to it.
     pub(super) struct ChatReplyCall<'a>("a call object") {
         index: u32,
@@ -73,41 +67,12 @@ wire_object! {
         custom: ChatReplyFunction<'a>,
         extra_content: &'a RawValue,
     }
-}
 
-wire_object! {
     /// Name and arguments of a call. Some providers send the arguments as an object.
     pub(super) struct ChatReplyFunction<'a>("an object") {
         name: BorrowedText<'a>,
         arguments: LooseText<'a>,
         input: LooseText<'a>,
-    }
-}
-
-wire_object! {
-    /// Token counts.
-    pub(super) struct ChatUsage<'a>("an object") {
-        prompt_tokens: u64,
-        completion_tokens: u64,
-        prompt_tokens_details: ChatPromptDetails<'a>,
-        completion_tokens_details: ChatCompletionDetails<'a>,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatPromptDetails<'a>("an object") {
-        cached_tokens: u64,
-        cache_write_tokens: u64,
-        audio_tokens: u64,
-        image_tokens: u64,
-        video_tokens: u64,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatCompletionDetails<'a>("an object") {
-        reasoning_tokens: u64,
-        audio_tokens: u64,
     }
 }
 
@@ -168,96 +133,5 @@ impl<'de: 'a, 'a> Deserialize<'de> for ChatReplyContent<'a> {
             }
         }
         from.deserialize_any(ContentVisitor)
-    }
-}
-
-impl ChatUsage<'_> {
-    /// Converts to canon usage. Both count cached tokens as part of the input.
-    fn to_canon(&self) -> Usage {
-        let (none, nothing) = (ChatPromptDetails::default(), ChatCompletionDetails::default());
-        let prompt = self.prompt_tokens_details.as_ref().unwrap_or(&none);
-        let output = self.completion_tokens_details.as_ref().unwrap_or(&nothing);
-        Usage {
-            input: self.prompt_tokens.unwrap_or_default(),
-            cache_read: prompt.cached_tokens.unwrap_or_default(),
-            cache_write: prompt.cache_write_tokens.unwrap_or_default(),
-            input_audio: prompt.audio_tokens.unwrap_or_default(),
-            input_image: prompt.image_tokens.unwrap_or_default(),
-            input_video: prompt.video_tokens.unwrap_or_default(),
-            output: self.completion_tokens.unwrap_or_default(),
-            thinking: output.reasoning_tokens.unwrap_or_default(),
-            output_audio: output.audio_tokens.unwrap_or_default(),
-            ..Usage::default()
-        }
-    }
-}
-
-/// Writes token counts. This format has no fields for searches and output images.
-pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
-    let Usage {
-        input,
-        cache_read,
-        cache_write,
-        cache_write_long,
-        input_audio,
-        input_image,
-        input_video,
-        output,
-        thinking,
-        output_audio,
-        output_image: _,
-        searches: _,
-        images: _,
-        seconds: _,
-    } = *usage;
-    let mut prompt = ObjectWriter::new().set("cached_tokens", cache_read);
-    let written = cache_write.saturating_add(cache_write_long);
-    if written > 0 {
-        prompt = prompt.set("cache_write_tokens", written);
-    }
-    prompt = prompt.set("audio_tokens", input_audio);
-    if input_image > 0 {
-        prompt = prompt.set("image_tokens", input_image);
-    }
-    if input_video > 0 {
-        prompt = prompt.set("video_tokens", input_video);
-    }
-    let completion = ObjectWriter::new()
-        .set("reasoning_tokens", thinking)
-        .set("audio_tokens", output_audio)
-        .set("accepted_prediction_tokens", 0)
-        .set("rejected_prediction_tokens", 0);
-    ObjectWriter::new()
-        .set("prompt_tokens", input)
-        .set("completion_tokens", output)
-        .set("total_tokens", usage.total())
-        .set("prompt_tokens_details", prompt)
-        .set("completion_tokens_details", completion)
-}
-
-/// Reads a `service_tier`.
-pub(super) fn read_tier(word: &str) -> ServiceTier {
-    match word {
-        "auto" => ServiceTier::Auto,
-        "default" => ServiceTier::Standard,
-        "flex" => ServiceTier::Flex,
-        "priority" => ServiceTier::Priority,
-        "fast" => ServiceTier::Fast,
-        other => ServiceTier::Other(WireFormat::Chat, other.to_owned()),
-    }
-}
-
-/// Returns the `service_tier`. `None` if this format has no word for it.
-pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
-    match tier {
-        ServiceTier::Auto => Some("auto"),
-        ServiceTier::Standard => Some("default"),
-        ServiceTier::Flex => Some("flex"),
-        ServiceTier::Priority => Some("priority"),
-        ServiceTier::Fast => Some("fast"),
-        ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
-        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => {
-            None
-        }
     }
 }

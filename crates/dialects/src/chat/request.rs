@@ -8,26 +8,24 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::checks::{self, model_name};
-use crate::media_rules::{self, AcceptedMedia};
 use crate::text::BorrowedText;
-use crate::wire_object::{wire_object, wire_union};
+use crate::wire_object::{wire_objects, wire_union};
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, each_one_of, max_bytes, not_empty, one_of, refuse,
-    refuse_for, within,
+    FieldProblem, RuleResult, between, each_one_of, max_bytes, not_empty, one_of, refuse, within,
 };
 use crate::wire_value::{
     AnyValue, BoundedList, OpaqueObject, PlacedValue, TextOrList, TextOrObject,
 };
 
+use super::content::ChatMessage;
 use super::names::MAX_STOP_SEQUENCES;
 
 const MAX_MESSAGES: usize = 10_000;
-const MAX_PARTS: usize = 10_000;
 const MAX_LOGIT_BIASES: usize = 2_048;
 const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
 const MAX_STOP_BYTES: usize = 4_096;
 
-wire_object! {
+wire_objects! {
     /// The body.
     pub(super) struct ChatRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
@@ -68,129 +66,9 @@ wire_object! {
         store: bool = Store,
         logit_bias kept: &'a RawValue where logit_bias,
     }
-}
 
-wire_object! {
     pub(super) struct ChatStreamOptions<'a>("an object") {
         include_usage: bool,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatMessage<'a>("a message object") {
-        role required: BorrowedText<'a>
-            where one_of(&["system", "developer", "user", "assistant", "tool", "function"]),
-        content: TextOrList<'a, ChatPart<'a>> where no_empty_list,
-        name: BorrowedText<'a> where author_name,
-        tool_calls: Vec<ChatToolCall<'a>>,
-        tool_call_id: BorrowedText<'a>,
-        function_call: ChatCalledFunction<'a>,
-        refusal: BorrowedText<'a>,
-    }
-    check ChatMessage::check
-}
-
-wire_union! {
-    /// Part of a message.
-    pub(super) enum ChatPart<'a>("a part object with a `type`") by "type" {
-        Text(ChatTextPart<'a>) = "text",
-        Refusal(ChatRefusalPart<'a>) = "refusal",
-        Image(ChatImagePart<'a>) = "image_url",
-        Video(ChatVideoPart<'a>) = "video_url",
-        Audio(ChatAudioPart<'a>) = "input_audio",
-        File(ChatFilePart<'a>) = "file",
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatTextPart<'a>("a part") {
-        text required: BorrowedText<'a>,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatRefusalPart<'a>("a part") {
-        refusal: BorrowedText<'a>,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatImagePart<'a>("a part") {
-        image_url required: ChatImageUrl<'a>,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatImageUrl<'a>("an object with a `url`") {
-        url required: BorrowedText<'a> where picture_url,
-        detail: BorrowedText<'a>,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatVideoPart<'a>("a part") {
-        video_url required: ChatVideoUrl<'a>,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatVideoUrl<'a>("an object with a `url`") {
-        url required: BorrowedText<'a>,
-        start_offset: BorrowedText<'a>,
-        end_offset: BorrowedText<'a>,
-        fps: f64,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatAudioPart<'a>("a part") {
-        input_audio required: ChatAudioInput<'a>,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatAudioInput<'a>("an object with `data` and `format`") {
-        data required: BorrowedText<'a> where base64,
-        format required: BorrowedText<'a>,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatFilePart<'a>("a part") {
-        file required: ChatFile<'a>,
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatFile<'a>("an object with a `file_data` or a `file_id`") {
-        file_data: BorrowedText<'a> where file_data,
-        file_id: BorrowedText<'a>,
-        filename: BorrowedText<'a>,
-    }
-    check |file| match (&file.file_data, &file.file_id) {
-        (None, None) => Err(FieldProblem::new("file_data", "is required")),
-        _ => Ok(()),
-    }
-}
-
-wire_object! {
-    pub(super) struct ChatToolCall<'a>("a call object") {
-        id: BorrowedText<'a>,
-        kind "type": AnyValue,
-        index: AnyValue,
-        function: ChatCalledFunction<'a>,
-        custom: ChatCalledFunction<'a>,
-        extra_content: &'a RawValue,
-    }
-    check ChatToolCall::check
-}
-
-wire_object! {
-    /// Name and arguments of a call. The arguments are JSON text, or free text.
-    pub(super) struct ChatCalledFunction<'a>("an object with a `name`") {
-        name: BorrowedText<'a>,
-        arguments: BorrowedText<'a>,
-        input: BorrowedText<'a>,
     }
 }
 
@@ -201,64 +79,48 @@ wire_union! {
     }
 }
 
-wire_object! {
+wire_objects! {
     pub(super) struct ChatFunctionTool<'a>("a tool object") {
         function required: ChatFunction<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ChatFunction<'a>("an object with a `name`") {
         name required: BorrowedText<'a> where not_empty,
         description: BorrowedText<'a>,
         parameters: OpaqueObject<'a>,
         strict: bool,
     }
-}
 
-wire_object! {
     pub(super) struct ChatCustomTool<'a>("a tool object") {
         custom required: ChatCustomFunction<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ChatCustomFunction<'a>("an object with a `name`") {
         name required: BorrowedText<'a> where not_empty,
         description: BorrowedText<'a>,
         format: &'a RawValue,
     }
-}
 
-wire_object! {
     pub(super) struct ChatToolChoice<'a>("an object that names a tool") {
         kind "type": BorrowedText<'a>,
         function: ChatToolName<'a>,
         custom: ChatToolName<'a>,
         allowed_tools: ChatAllowedTools<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ChatAllowedTools<'a>("an object") {
         mode: BorrowedText<'a>,
         tools: Vec<ChatToolChoice<'a>>,
     }
-}
 
-wire_object! {
     pub(super) struct ChatToolName<'a>("an object with a `name`") {
         name: BorrowedText<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ChatSearchOptions<'a>("an object") {
         user_location: ChatUserLocation<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ChatUserLocation<'a>("an object") {
         kind "type": AnyValue,
         approximate: Box<Self>,
@@ -267,26 +129,20 @@ wire_object! {
         city: BorrowedText<'a>,
         timezone: BorrowedText<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ChatFormat<'a>("an object with a `type`") {
         kind "type" required: BorrowedText<'a> where one_of(&["text", "json_object", "json_schema"]),
         json_schema: ChatSchema<'a> => Inside(ChatSchema),
     }
-    check ChatFormat::check
-}
+    check ChatFormat::check;
 
-wire_object! {
     pub(super) struct ChatSchema<'a>("an object with a `name`") {
         name required: BorrowedText<'a> => SchemaName,
         description: BorrowedText<'a>,
         schema: OpaqueObject<'a> => ResponseSchema,
         strict: bool,
     }
-}
 
-wire_object! {
     /// An extension of OpenRouter: <https://openrouter.ai/docs/use-cases/reasoning-tokens>.
     pub(super) struct ChatReasoning<'a>("an object") {
         effort: BorrowedText<'a>,
@@ -294,9 +150,7 @@ wire_object! {
         exclude: bool,
         enabled: bool,
     }
-}
 
-wire_object! {
     /// An extension of OpenRouter: <https://openrouter.ai/docs/features/multimodal/image-generation>.
     pub(super) struct ChatImageConfig<'a>("an object") {
         aspect_ratio: BorrowedText<'a>,
@@ -320,81 +174,6 @@ impl ChatFormat<'_> {
             _ => Ok(()),
         }
     }
-}
-
-impl ChatToolCall<'_> {
-    /// Returns the called function or custom tool.
-    pub(super) const fn called(&self) -> Option<&ChatCalledFunction<'_>> {
-        match &self.custom {
-            Some(custom) => Some(custom),
-            None => self.function.as_ref(),
-        }
-    }
-
-    fn check(&self) -> RuleResult {
-        let name = self.called().and_then(|called| called.name.as_deref());
-        match self.id.is_some() && name.is_some_and(|name| !name.is_empty()) {
-            true => Ok(()),
-            false => refuse("needs an `id` and a function `name`"),
-        }
-    }
-}
-
-impl ChatMessage<'_> {
-    fn check(&self) -> RuleResult {
-        let refuse = |field, why| Err(FieldProblem::new(field, why));
-        let is_empty = self.content.is_none();
-        match self.role.as_deref().unwrap_or_default() {
-            "assistant" => {
-                let has_other_content = self.tool_calls.is_some()
-                    || self.function_call.is_some()
-                    || self.refusal.is_some()
-                    || self.rest.get("audio").is_some_and(|audio| audio.get() != "null");
-                match is_empty && !has_other_content {
-                    true => refuse("content", "is required unless there are `tool_calls`"),
-                    false => Ok(()),
-                }
-            }
-            "tool" if self.tool_call_id.is_none() => {
-                refuse("tool_call_id", "is required in a tool message")
-            }
-            "function" => match self.name {
-                None => refuse("name", "is required in a function message"),
-                Some(_) => Ok(()),
-            },
-            _ if is_empty => refuse("content", "is required"),
-            _ => Ok(()),
-        }
-    }
-}
-
-fn no_empty_list(content: &TextOrList<'_, ChatPart<'_>>) -> RuleResult {
-    match content {
-        TextOrList::List(parts) if parts.is_empty() => refuse("must not be an empty list"),
-        TextOrList::List(parts) if parts.len() > MAX_PARTS => {
-            refuse(format!("must have at most {MAX_PARTS} items"))
-        }
-        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
-    }
-}
-
-fn author_name(name: &BorrowedText<'_>) -> RuleResult {
-    match name.len() > 256 || name.chars().any(char::is_control) {
-        true => refuse("must be at most 256 bytes without control characters"),
-        false => Ok(()),
-    }
-}
-
-fn picture_url(url: &BorrowedText<'_>) -> RuleResult {
-    refuse_for(media_rules::url_error(url, AcceptedMedia::Picture))
-}
-
-fn file_data(data: &BorrowedText<'_>) -> RuleResult {
-    refuse_for(media_rules::file_data_error(data))
-}
-
-fn base64(data: &BorrowedText<'_>) -> RuleResult {
-    refuse_for(media_rules::base64_error(data))
 }
 
 fn output_limit(limit: &PlacedValue<'_, u64>) -> RuleResult {

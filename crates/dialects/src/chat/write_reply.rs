@@ -7,7 +7,8 @@ use canon::{
 use serde_json::Value;
 
 use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
-use super::{audio, reply, signatures, write_request};
+use super::own::audio;
+use super::{signatures, usage, write_content};
 use crate::endings;
 use crate::fields::{ObjectWriter, note_citation, note_foreign_fields, note_stop_text, number};
 use crate::service_tier::{self, TIER_FIELD};
@@ -32,7 +33,7 @@ pub(super) fn write(
         .set("created", created.unwrap_or(stamp.created))
         .set("model", chat.model.as_str())
         .set("choices", choices)
-        .set("usage", reply::write_usage(&usage))
+        .set("usage", usage::write_usage(&usage))
         .set_some(TIER_FIELD, tier)
         .with_extras(&extras, ORIGIN);
     (body.to_json(), losses.into_vec())
@@ -121,7 +122,7 @@ impl ChatMessageBuilder {
                 self.details.push(signatures::write_detail(part, thought, self.details.len()));
             }
             PartKind::ToolCall(call) => {
-                self.calls.push(write_request::write_call(call, part));
+                self.calls.push(write_content::write_call(call, part));
                 let separate = signature
                     .filter(|signature| signatures::write_call_signature(signature).is_none());
                 self.add_signature(separate, &call.id);
@@ -132,10 +133,10 @@ impl ChatMessageBuilder {
                 (None, _) => losses.add("reply.media", NO_MEDIA_FIELD),
             },
             PartKind::CodeExecution(code) => {
-                self.add_block(&write_request::code_block(&code.language, &code.code))
+                self.add_block(&write_content::code_block(&code.language, &code.code))
             }
             PartKind::CodeResult(outcome) => {
-                self.add_block(&write_request::code_block("", &outcome.output))
+                self.add_block(&write_content::code_block("", &outcome.output))
             }
             PartKind::WebSearch(_) => {
                 losses.add("reply.search", "the chat format shows citations but no search queries");

@@ -5,7 +5,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
-use super::{audio, fault, reply, signatures, write_reply, write_request};
+use super::own::audio;
+use super::{fault, signatures, usage, write_content, write_reply};
 use crate::fields::{ObjectWriter, note_foreign_field, note_foreign_fields, note_stop_text};
 use crate::service_tier;
 use crate::{ReplyStamp, StreamWriter, json, signed_span};
@@ -112,7 +113,7 @@ impl ChatStreamWriter {
             None => out.extend_from_slice(b",\"usage\":null"),
             Some(usage) => {
                 out.extend_from_slice(b",\"usage\":");
-                out.extend_from_slice(&reply::write_usage(usage).to_json());
+                out.extend_from_slice(&usage::write_usage(usage).to_json());
             }
         }
         out.extend_from_slice(b"}\n\n");
@@ -202,10 +203,10 @@ impl ChatStreamWriter {
         let text = match &part.kind {
             PartKind::Text { text, .. } => text.clone(),
             PartKind::CodeExecution(code) => {
-                self.own_lines(place, &write_request::code_block(&code.language, &code.code))
+                self.own_lines(place, &write_content::code_block(&code.language, &code.code))
             }
             PartKind::CodeResult(outcome) => {
-                self.own_lines(place, &write_request::code_block("", &outcome.output))
+                self.own_lines(place, &write_content::code_block("", &outcome.output))
             }
             PartKind::Thought(_) => {
                 // The signature follows later, so the thought is written when the part closes.

@@ -15,7 +15,7 @@ use crate::checks::{MAX_MODEL_BYTES, invalid_field};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
 use crate::text::BorrowedText;
-use crate::wire_object::{UnknownFields, wire_object};
+use crate::wire_object::{UnknownFields, wire_objects};
 use crate::wire_rule::{FieldProblem, RuleResult, refuse};
 use crate::wire_value::{AnyValue, EnumWord, OneOrMany, OpaqueObject, PlacedValue, WholeNumber};
 use crate::{LaneSettings, PassThrough, ProviderRequest, RequestFacts, RequestTarget};
@@ -28,13 +28,11 @@ const MAX_BATCH_REQUESTS: usize = 100;
 /// Estimated bytes of an image or audio input: the smallest costs 258 tokens.
 const MEDIA_BYTES: u64 = 1_032;
 
-wire_object! {
+wire_objects! {
     struct BatchEmbedView<'a>("a JSON object") {
         requests required: OneOrMany<EmbedContentView<'a>> where batch_size,
     }
-}
 
-wire_object! {
     struct EmbedContentView<'a>("a request object", camel_case) {
         model: PlacedValue<'a, BorrowedText<'a>>,
         content required: EmbedContent<'a>,
@@ -46,17 +44,13 @@ wire_object! {
             _ => refuse("must be a whole number not below 1"),
         },
     }
-}
 
-wire_object! {
     struct EmbedContent<'a>("an object") {
         /// It does not affect the vector.
         role: AnyValue,
         parts required: OneOrMany<EmbedPart<'a>> where some_input,
     }
-}
 
-wire_object! {
     struct EmbedPart<'a>("a part object", camel_case) {
         text: BorrowedText<'a>,
         inline_data "inlineData": OpaqueObject<'a>,
@@ -64,7 +58,7 @@ wire_object! {
     check |part| match (&part.text, &part.inline_data) {
         (None, None) => Err(FieldProblem::new("text", "is required")),
         _ => Ok(()),
-    }
+    };
 }
 
 fn batch_size(requests: &OneOrMany<EmbedContentView<'_>>) -> RuleResult {
@@ -307,23 +301,19 @@ fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<Value>>, A
     Ok((inputs.iter().map(write).collect::<Result<_, _>>()?, losses.into_vec()))
 }
 
-wire_object! {
+wire_objects! {
     struct NativeEmbedReply<'a>("an object") {
         embedding: NativeVector<'a>,
         embeddings: Vec<NativeVector<'a>>,
         usage "usageMetadata": NativeEmbedUsage<'a>,
         error: AnyValue,
     }
-}
 
-wire_object! {
     struct NativeEmbedUsage<'a>("an object") {
         prompt "promptTokenCount": u64,
         total "totalTokenCount": u64,
     }
-}
 
-wire_object! {
     /// The format omits empty lists.
     struct NativeVector<'a>("an object") {
         values: &'a RawValue,

@@ -18,7 +18,7 @@ use crate::wire_object::wire_object;
 
 wire_object! {
     /// The `audio` object of a message or of a stream delta.
-    pub(super) struct ChatAudio<'a>("an object") {
+    pub(in crate::chat) struct ChatAudio<'a>("an object") {
         data: BorrowedText<'a>,
         transcript: BorrowedText<'a>,
     }
@@ -26,21 +26,21 @@ wire_object! {
 
 /// Decoded audio so far. Each delta is base64-encoded separately.
 #[derive(Debug, Default)]
-pub(super) struct AudioBuffer(Vec<u8>);
+pub(in crate::chat) struct AudioBuffer(Vec<u8>);
 
 impl AudioBuffer {
     /// Appends a piece. Invalid base64 is skipped.
-    pub(super) fn add(&mut self, audio: &ChatAudio<'_>) {
+    pub(in crate::chat) fn add(&mut self, audio: &ChatAudio<'_>) {
         let more = audio.data.as_deref().and_then(envelope::decode).unwrap_or_default();
         self.0.extend(more);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::chat) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns the audio as one part. `None` if there is none.
-    pub(super) fn into_part(self) -> Option<Part> {
+    pub(in crate::chat) fn into_part(self) -> Option<Part> {
         let Self(bytes) = self;
         if bytes.is_empty() {
             return None;
@@ -66,7 +66,7 @@ impl AudioBuffer {
 }
 
 /// Writes audio as the `audio` object. `None` for other media.
-pub(super) fn write(media: &Media) -> Option<Value> {
+pub(in crate::chat) fn write(media: &Media) -> Option<Value> {
     let (MediaKind::Audio, MediaSource::Inline { mime: _, data }) = (&media.kind, &media.source)
     else {
         return None;

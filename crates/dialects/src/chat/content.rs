@@ -1,0 +1,184 @@
+//! Description of the messages of a chat request.
+//!
+//! See <https://platform.openai.com/docs/api-reference/chat/create> (`messages`).
+
+use serde_json::value::RawValue;
+
+use crate::media_rules::{self, AcceptedMedia};
+use crate::text::BorrowedText;
+use crate::wire_object::{wire_object, wire_objects, wire_union};
+use crate::wire_rule::{FieldProblem, RuleResult, one_of, refuse, refuse_for};
+use crate::wire_value::{AnyValue, TextOrList};
+
+const MAX_PARTS: usize = 10_000;
+
+wire_object! {
+    pub(super) struct ChatMessage<'a>("a message object") {
+        role required: BorrowedText<'a>
+            where one_of(&["system", "developer", "user", "assistant", "tool", "function"]),
+        content: TextOrList<'a, ChatPart<'a>> where no_empty_list,
+        name: BorrowedText<'a> where author_name,
+        tool_calls: Vec<ChatToolCall<'a>>,
+        tool_call_id: BorrowedText<'a>,
+        function_call: ChatCalledFunction<'a>,
+        refusal: BorrowedText<'a>,
+    }
+    check ChatMessage::check
+}
+
+wire_union! {
+    /// Part of a message.
+    pub(super) enum ChatPart<'a>("a part object with a `type`") by "type" {
+        Text(ChatTextPart<'a>) = "text",
+        Refusal(ChatRefusalPart<'a>) = "refusal",
+        Image(ChatImagePart<'a>) = "image_url",
+        Video(ChatVideoPart<'a>) = "video_url",
+        Audio(ChatAudioPart<'a>) = "input_audio",
+        File(ChatFilePart<'a>) = "file",
+    }
+}
+
+wire_objects! {
+    pub(super) struct ChatTextPart<'a>("a part") {
+        text required: BorrowedText<'a>,
+    }
+
+    pub(super) struct ChatRefusalPart<'a>("a part") {
+        refusal: BorrowedText<'a>,
+    }
+
+    pub(super) struct ChatImagePart<'a>("a part") {
+        image_url required: ChatImageUrl<'a>,
+    }
+
+    pub(super) struct ChatImageUrl<'a>("an object with a `url`") {
+        url required: BorrowedText<'a> where picture_url,
+        detail: BorrowedText<'a>,
+    }
+
+    pub(super) struct ChatVideoPart<'a>("a part") {
+        video_url required: ChatVideoUrl<'a>,
+    }
+
+    pub(super) struct ChatVideoUrl<'a>("an object with a `url`") {
+        url required: BorrowedText<'a>,
+        start_offset: BorrowedText<'a>,
+        end_offset: BorrowedText<'a>,
+        fps: f64,
+    }
+
+    pub(super) struct ChatAudioPart<'a>("a part") {
+        input_audio required: ChatAudioInput<'a>,
+    }
+
+    pub(super) struct ChatAudioInput<'a>("an object with `data` and `format`") {
+        data required: BorrowedText<'a> where base64,
+        format required: BorrowedText<'a>,
+    }
+
+    pub(super) struct ChatFilePart<'a>("a part") {
+        file required: ChatFile<'a>,
+    }
+
+    pub(super) struct ChatFile<'a>("an object with a `file_data` or a `file_id`") {
+        file_data: BorrowedText<'a> where file_data,
+        file_id: BorrowedText<'a>,
+        filename: BorrowedText<'a>,
+    }
+    check |file| match (&file.file_data, &file.file_id) {
+        (None, None) => Err(FieldProblem::new("file_data", "is required")),
+        _ => Ok(()),
+    };
+
+    pub(super) struct ChatToolCall<'a>("a call object") {
+        id: BorrowedText<'a>,
+        kind "type": AnyValue,
+        index: AnyValue,
+        function: ChatCalledFunction<'a>,
+        custom: ChatCalledFunction<'a>,
+        extra_content: &'a RawValue,
+    }
+    check ChatToolCall::check;
+
+    /// Name and arguments of a call. The arguments are JSON text, or free text.
+    pub(super) struct ChatCalledFunction<'a>("an object with a `name`") {
+        name: BorrowedText<'a>,
+        arguments: BorrowedText<'a>,
+        input: BorrowedText<'a>,
+    }
+}
+
+impl ChatToolCall<'_> {
+    /// Returns the called function or custom tool.
+    pub(super) const fn called(&self) -> Option<&ChatCalledFunction<'_>> {
+        match &self.custom {
+            Some(custom) => Some(custom),
+            None => self.function.as_ref(),
+        }
+    }
+
+    fn check(&self) -> RuleResult {
+        let name = self.called().and_then(|called| called.name.as_deref());
+        match self.id.is_some() && name.is_some_and(|name| !name.is_empty()) {
+            true => Ok(()),
+            false => refuse("needs an `id` and a function `name`"),
+        }
+    }
+}
+
+impl ChatMessage<'_> {
+    fn check(&self) -> RuleResult {
+        let refuse = |field, why| Err(FieldProblem::new(field, why));
+        let is_empty = self.content.is_none();
+        match self.role.as_deref().unwrap_or_default() {
+            "assistant" => {
+                let has_other_content = self.tool_calls.is_some()
+                    || self.function_call.is_some()
+                    || self.refusal.is_some()
+                    || self.rest.get("audio").is_some_and(|audio| audio.get() != "null");
+                match is_empty && !has_other_content {
+                    true => refuse("content", "is required unless there are `tool_calls`"),
+                    false => Ok(()),
+                }
+            }
+            "tool" if self.tool_call_id.is_none() => {
+                refuse("tool_call_id", "is required in a tool message")
+            }
+            "function" => match self.name {
+                None => refuse("name", "is required in a function message"),
+                Some(_) => Ok(()),
+            },
+            _ if is_empty => refuse("content", "is required"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn no_empty_list(content: &TextOrList<'_, ChatPart<'_>>) -> RuleResult {
+    match content {
+        TextOrList::List(parts) if parts.is_empty() => refuse("must not be an empty list"),
+        TextOrList::List(parts) if parts.len() > MAX_PARTS => {
+            refuse(format!("must have at most {MAX_PARTS} items"))
+        }
+        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
+    }
+}
+
+fn author_name(name: &BorrowedText<'_>) -> RuleResult {
+    match name.len() > 256 || name.chars().any(char::is_control) {
+        true => refuse("must be at most 256 bytes without control characters"),
+        false => Ok(()),
+    }
+}
+
+fn picture_url(url: &BorrowedText<'_>) -> RuleResult {
+    refuse_for(media_rules::url_error(url, AcceptedMedia::Picture))
+}
+
+fn file_data(data: &BorrowedText<'_>) -> RuleResult {
+    refuse_for(media_rules::file_data_error(data))
+}
+
+fn base64(data: &BorrowedText<'_>) -> RuleResult {
+    refuse_for(media_rules::base64_error(data))
+}

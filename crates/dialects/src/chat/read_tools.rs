@@ -1,0 +1,100 @@
+//! Reads the tools of a chat request into canon.
+
+use canon::{FunctionTool, JsonSchema, Tool, ToolChoiceMode, UserLocation, WebSearchTool};
+
+use super::names::ORIGIN;
+use super::read_content::{keep_inside, read_cache_mark};
+use super::request::{ChatFunction, ChatSearchOptions, ChatTool, ChatToolChoice, ChatToolName};
+use crate::text::BorrowedText;
+use crate::wire_object::{UnknownFields, raw_value};
+use crate::wire_value::TextOrObject;
+
+/// Reads a function of `functions`, the deprecated form of `tools`.
+pub(super) fn read_legacy_function(function: ChatFunction<'_>) -> Tool {
+    let (mut tool, rest) = read_function(function);
+    keep_inside(&mut tool.extras, "function", &rest);
+    Tool::Function(tool)
+}
+
+pub(super) fn read_tool(tool: ChatTool<'_>) -> Tool {
+    match tool {
+        ChatTool::Function(mut tool) => {
+            let cache = read_cache_mark(&mut tool.rest);
+            let (function, rest) = read_function(tool.function.unwrap_or_default());
+            let mut extras = tool.rest.to_extras(ORIGIN);
+            keep_inside(&mut extras, "function", &rest);
+            Tool::Function(FunctionTool { cache, extras, ..function })
+        }
+        ChatTool::Custom(tool) => {
+            let custom = tool.custom.unwrap_or_default();
+            Tool::Custom {
+                name: custom.name.map(BorrowedText::into_owned).unwrap_or_default(),
+                description: custom.description.map(BorrowedText::into_owned),
+                grammar: custom.format.map(raw_value),
+                extras: custom.rest.to_extras(ORIGIN),
+            }
+        }
+        ChatTool::Unknown(fields) => Tool::Foreign { origin: ORIGIN, value: fields.to_value() },
+    }
+}
+
+fn read_function(function: ChatFunction<'_>) -> (FunctionTool, UnknownFields<'_>) {
+    let ChatFunction { name, description, parameters, strict, rest } = function;
+    let tool = FunctionTool {
+        name: name.map(BorrowedText::into_owned).unwrap_or_default(),
+        description: description.map(BorrowedText::into_owned),
+        parameters: parameters.map(|schema| JsonSchema::new(schema.to_value())),
+        strict,
+        ..FunctionTool::default()
+    };
+    (tool, rest)
+}
+
+pub(super) fn read_search(options: ChatSearchOptions<'_>) -> WebSearchTool {
+    let location = options.user_location.map(|mut place| {
+        let place = place.approximate.take().map_or(place, |near| *near);
+        UserLocation {
+            country: place.country.map(BorrowedText::into_owned),
+            region: place.region.map(BorrowedText::into_owned),
+            city: place.city.map(BorrowedText::into_owned),
+            timezone: place.timezone.map(BorrowedText::into_owned),
+        }
+    });
+    let extras = options.rest.to_extras(ORIGIN);
+    WebSearchTool { location, extras, ..WebSearchTool::default() }
+}
+
+pub(super) fn read_choice(choice: &TextOrObject<'_, ChatToolChoice<'_>>) -> ToolChoiceMode {
+    match choice {
+        TextOrObject::Text(word) => match &**word {
+            "auto" => ToolChoiceMode::Auto,
+            "none" => ToolChoiceMode::Disabled,
+            "required" => ToolChoiceMode::Required,
+            _ => ToolChoiceMode::Unset,
+        },
+        TextOrObject::Object(choice) => match (&choice.allowed_tools, choice.tool_name()) {
+            (Some(allowed), _) => ToolChoiceMode::AnyOf {
+                names: allowed
+                    .tools
+                    .iter()
+                    .flatten()
+                    .filter_map(|tool| tool.tool_name().map(str::to_owned))
+                    .collect(),
+                required: allowed.mode.as_deref() == Some("required"),
+            },
+            (None, Some(name)) => ToolChoiceMode::Tool(name.to_owned()),
+            (None, None) => ToolChoiceMode::Unset,
+        },
+    }
+}
+
+pub(super) fn read_legacy_choice(choice: &TextOrObject<'_, ChatToolName<'_>>) -> ToolChoiceMode {
+    match choice {
+        TextOrObject::Text(word) if &**word == "none" => ToolChoiceMode::Disabled,
+        TextOrObject::Text(_) => ToolChoiceMode::Auto,
+        TextOrObject::Object(tool) => match tool.name.as_deref() {
+            Some(name) => ToolChoiceMode::Tool(name.to_owned()),
+            None => ToolChoiceMode::Unset,
+        },
+    }
+}

@@ -1,0 +1,122 @@
+//! Token counts and the service tier of the chat format.
+//!
+//! See <https://platform.openai.com/docs/api-reference/chat/object> (`usage`, `service_tier`).
+
+use canon::{ServiceTier, Usage, WireFormat};
+
+use crate::fields::ObjectWriter;
+use crate::wire_object::wire_objects;
+
+wire_objects! {
+    /// Token counts.
+    pub(super) struct ChatUsage<'a>("an object") {
+        prompt_tokens: u64,
+        completion_tokens: u64,
+        prompt_tokens_details: ChatPromptDetails<'a>,
+        completion_tokens_details: ChatCompletionDetails<'a>,
+    }
+
+    pub(super) struct ChatPromptDetails<'a>("an object") {
+        cached_tokens: u64,
+        cache_write_tokens: u64,
+        audio_tokens: u64,
+        image_tokens: u64,
+        video_tokens: u64,
+    }
+
+    pub(super) struct ChatCompletionDetails<'a>("an object") {
+        reasoning_tokens: u64,
+        audio_tokens: u64,
+    }
+}
+
+impl ChatUsage<'_> {
+    /// Converts to canon usage. Both count cached tokens as part of the input.
+    pub(super) fn to_canon(&self) -> Usage {
+        let (none, nothing) = (ChatPromptDetails::default(), ChatCompletionDetails::default());
+        let prompt = self.prompt_tokens_details.as_ref().unwrap_or(&none);
+        let output = self.completion_tokens_details.as_ref().unwrap_or(&nothing);
+        Usage {
+            input: self.prompt_tokens.unwrap_or_default(),
+            cache_read: prompt.cached_tokens.unwrap_or_default(),
+            cache_write: prompt.cache_write_tokens.unwrap_or_default(),
+            input_audio: prompt.audio_tokens.unwrap_or_default(),
+            input_image: prompt.image_tokens.unwrap_or_default(),
+            input_video: prompt.video_tokens.unwrap_or_default(),
+            output: self.completion_tokens.unwrap_or_default(),
+            thinking: output.reasoning_tokens.unwrap_or_default(),
+            output_audio: output.audio_tokens.unwrap_or_default(),
+            ..Usage::default()
+        }
+    }
+}
+
+/// Writes token counts. This format has no fields for searches and output images.
+pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
+    let Usage {
+        input,
+        cache_read,
+        cache_write,
+        cache_write_long,
+        input_audio,
+        input_image,
+        input_video,
+        output,
+        thinking,
+        output_audio,
+        output_image: _,
+        searches: _,
+        images: _,
+        seconds: _,
+    } = *usage;
+    let mut prompt = ObjectWriter::new().set("cached_tokens", cache_read);
+    let written = cache_write.saturating_add(cache_write_long);
+    if written > 0 {
+        prompt = prompt.set("cache_write_tokens", written);
+    }
+    prompt = prompt.set("audio_tokens", input_audio);
+    if input_image > 0 {
+        prompt = prompt.set("image_tokens", input_image);
+    }
+    if input_video > 0 {
+        prompt = prompt.set("video_tokens", input_video);
+    }
+    let completion = ObjectWriter::new()
+        .set("reasoning_tokens", thinking)
+        .set("audio_tokens", output_audio)
+        .set("accepted_prediction_tokens", 0)
+        .set("rejected_prediction_tokens", 0);
+    ObjectWriter::new()
+        .set("prompt_tokens", input)
+        .set("completion_tokens", output)
+        .set("total_tokens", usage.total())
+        .set("prompt_tokens_details", prompt)
+        .set("completion_tokens_details", completion)
+}
+
+/// Reads a `service_tier`.
+pub(super) fn read_tier(word: &str) -> ServiceTier {
+    match word {
+        "auto" => ServiceTier::Auto,
+        "default" => ServiceTier::Standard,
+        "flex" => ServiceTier::Flex,
+        "priority" => ServiceTier::Priority,
+        "fast" => ServiceTier::Fast,
+        other => ServiceTier::Other(WireFormat::Chat, other.to_owned()),
+    }
+}
+
+/// Returns the `service_tier`. `None` if this format has no word for it.
+pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
+    match tier {
+        ServiceTier::Auto => Some("auto"),
+        ServiceTier::Standard => Some("default"),
+        ServiceTier::Flex => Some("flex"),
+        ServiceTier::Priority => Some("priority"),
+        ServiceTier::Fast => Some("fast"),
+        ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
+        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => {
+            None
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Writes the messages of a chat request from canon.
+
+use canon::{
+    CacheBreakpoint, CacheField, ExtraFields, ImageDetail, Losses, Media, MediaKind, MediaSource,
+    Part, PartKind, Role, Thought, ToolCall, ToolResult, Turn, VideoClip, WireFormat,
+};
+use serde_json::Value;
+
+use super::names::{FOREIGN_SIGNATURE, ORIGIN};
+use super::signatures;
+use super::write_tools::with_inner_extras;
+use crate::LaneSettings;
+use crate::fields::{ObjectWriter, note_foreign_fields, number, write_cache_breakpoint};
+use crate::messages;
+use crate::native::BYPASS_SIGNATURE;
+
+pub(super) fn write_turn(
+    turn: &Turn,
+    lane: &LaneSettings<'_>,
+    messages: &mut Vec<ObjectWriter>,
+    losses: &mut Losses,
+) {
+    let Turn { role, parts, name, extras } = turn;
+    note_foreign_fields(extras, ORIGIN, "turn", losses);
+    match role {
+        Role::Assistant => messages.extend(assistant(turn, lane, losses)),
+        Role::System | Role::Developer => {
+            let word = if *role == Role::System { "system" } else { "developer" };
+            let message = ObjectWriter::new().set("role", word).set_some("name", name.as_deref());
+            let content = content(parts, lane, losses);
+            if content != Value::Array(Vec::new()) || parts.is_empty() {
+                messages.push(message.set("content", content).with_extras(extras, ORIGIN));
+            }
+        }
+        Role::User => {
+            // Tool results come first: the API requires them right after the calls they answer.
+            let mut attachments = Vec::new();
+            for part in parts {
+                if let PartKind::ToolResult(result) = &part.kind {
+                    note_foreign_fields(&part.extras, ORIGIN, "part", losses);
+                    messages.push(tool_result(
+                        result,
+                        cache_mark(part.cache_breakpoint.as_ref(), lane, losses),
+                        &mut attachments,
+                        losses,
+                    ));
+                }
+            }
+            let rest: Vec<&Part> = parts
+                .iter()
+                .filter(|part| !matches!(part.kind, PartKind::ToolResult(_)))
+                .chain(&attachments)
+                .collect();
+            let content = content(rest, lane, losses);
+            if content != Value::Array(Vec::new()) || parts.is_empty() {
+                let message =
+                    ObjectWriter::new().set("role", "user").set_some("name", name.as_deref());
+                messages.push(message.set("content", content).with_extras(extras, ORIGIN));
+            }
+        }
+    }
+}
+
+/// A single plain text becomes a string, anything else a list of parts.
+fn content<'a>(
+    parts: impl IntoIterator<Item = &'a Part>,
+    lane: &LaneSettings<'_>,
+    losses: &mut Losses,
+) -> Value {
+    let parts: Vec<&Part> = parts.into_iter().collect();
+    let cited = |part: &&Part| matches!(&part.kind, PartKind::Text { citations, .. } if !citations.is_empty());
+    let cited = parts.iter().any(cited);
+    losses.add_if(cited, "text.citations", "a chat history has no field for citations");
+    if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: cache, extras, .. }] =
+        parts.as_slice()
+        && extras.for_format(ORIGIN).is_none()
+        && cache_mark(cache.as_ref(), lane, losses).is_none()
+    {
+        note_foreign_fields(extras, ORIGIN, "part", losses);
+        return Value::from(text.as_str());
+    }
+    Value::Array(parts.into_iter().filter_map(|part| write_part(part, lane, losses)).collect())
+}
+
+fn write_part(part: &Part, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<Value> {
+    note_foreign_fields(&part.extras, ORIGIN, "part", losses);
+    let object = match &part.kind {
+        PartKind::Text { text, .. } => {
+            ObjectWriter::new().set("type", "text").set("text", text.as_str())
+        }
+        PartKind::Refusal(text) => {
+            ObjectWriter::new().set("type", "refusal").set("refusal", text.as_str())
+        }
+        PartKind::Media(media) => write_media(media, &part.extras, losses)?,
+        PartKind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
+        PartKind::CodeExecution(code) => ObjectWriter::new()
+            .set("type", "text")
+            .set("text", code_block(&code.language, &code.code)),
+        PartKind::CodeResult(outcome) => {
+            ObjectWriter::new().set("type", "text").set("text", code_block("", &outcome.output))
+        }
+        PartKind::Foreign { .. } => {
+            losses.add("part", "a part only the caller's format has");
+            return None;
+        }
+        PartKind::Thought(_) | PartKind::ToolCall(_) | PartKind::ToolResult(_) => return None,
+        PartKind::WebSearch(_) => {
+            losses.add("part.search", "the chat format has no field for a past search");
+            return None;
+        }
+    };
+    let object = match cache_mark(part.cache_breakpoint.as_ref(), lane, losses) {
+        Some((field, mark)) => object.set(field, mark),
+        None => object,
+    };
+    Some(object.with_extras(&part.extras, ORIGIN).into())
+}
+
+/// Returns the field of a cache breakpoint at this provider, and its value.
+fn cache_mark(
+    cache: Option<&CacheBreakpoint>,
+    lane: &LaneSettings<'_>,
+    losses: &mut Losses,
+) -> Option<(&'static str, Value)> {
+    let mark = cache?;
+    match lane.cache_field {
+        Some(CacheField::PromptCacheBreakpoint) => {
+            Some(("prompt_cache_breakpoint", write_cache_breakpoint(mark)))
+        }
+        Some(CacheField::CacheControl) => Some(("cache_control", messages::write_cache(mark))),
+        None => {
+            losses.add("part.cache", "this provider takes no cache breakpoints");
+            None
+        }
+    }
+}
+
+/// Writes code or its output as a Markdown code block.
+pub(super) fn code_block(language: &str, code: &str) -> String {
+    format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
+}
+
+fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Option<ObjectWriter> {
+    let Media { kind, source, name, detail, clip } = media;
+    losses.add_if(
+        clip.is_some() && *kind != MediaKind::Video,
+        "media.clip",
+        "the chat format has clips only for video",
+    );
+    losses.add_if(
+        detail.is_some() && *kind != MediaKind::Image,
+        "media.detail",
+        "the chat format has a resolution only for images",
+    );
+    let whole = |word: &'static str, inner: ObjectWriter| {
+        ObjectWriter::new().set("type", word).set(word, with_inner_extras(inner, extras, word))
+    };
+    let url = match source {
+        MediaSource::Inline { mime, data } => format!("data:{mime};base64,{data}"),
+        MediaSource::Url { url, .. } => url.clone(),
+        MediaSource::File { origin, id } if *origin == ORIGIN => {
+            let file = ObjectWriter::new().set("file_id", id.as_str());
+            return Some(whole("file", file));
+        }
+        MediaSource::File { .. } => {
+            losses.add("media.file", "a file in another provider's storage cannot be read here");
+            return None;
+        }
+        MediaSource::Text(text) => {
+            return Some(ObjectWriter::new().set("type", "text").set("text", text.as_str()));
+        }
+    };
+    match (kind, source) {
+        (MediaKind::Image, _) => {
+            let detail = detail.map(|detail| match detail {
+                ImageDetail::Low => "low",
+                ImageDetail::Medium => "auto",
+                ImageDetail::High => "high",
+                ImageDetail::Original => "original",
+            });
+            let image = ObjectWriter::new().set("url", url).set_some("detail", detail);
+            Some(whole("image_url", image))
+        }
+        (MediaKind::Audio, MediaSource::Inline { mime, data }) => {
+            let format = match mime.as_str() {
+                "audio/mpeg" | "audio/mp3" => "mp3",
+                other => other.strip_prefix("audio/").unwrap_or("wav"),
+            };
+            let audio = ObjectWriter::new().set("data", data.as_str()).set("format", format);
+            Some(whole("input_audio", audio))
+        }
+        (MediaKind::Video, _) => {
+            let VideoClip { start, end, fps } = clip.clone().unwrap_or_default();
+            let video = ObjectWriter::new()
+                .set("url", url)
+                .set_some("start_offset", start)
+                .set_some("end_offset", end)
+                .set_some("fps", fps.map(number));
+            Some(whole("video_url", video))
+        }
+        (MediaKind::Document, MediaSource::Inline { .. }) => {
+            let file = ObjectWriter::new()
+                .set("filename", name.as_deref().unwrap_or("document.pdf"))
+                .set("file_data", url);
+            Some(whole("file", file))
+        }
+        (MediaKind::Audio | MediaKind::Document, _) => {
+            losses.add("media.url", "the chat format takes this kind of media only inline");
+            None
+        }
+    }
+}
+
+fn tool_result(
+    result: &ToolResult,
+    cache: Option<(&'static str, Value)>,
+    attachments: &mut Vec<Part>,
+    losses: &mut Losses,
+) -> ObjectWriter {
+    let ToolResult { call_id: call, name: _, parts, object: _, is_error: failed } = result;
+    losses.add_if(*failed, "tool_result.failed", "the chat format cannot mark a result as failed");
+    let media = parts.iter().filter(|part| matches!(part.kind, PartKind::Media(_)));
+    let seen = attachments.len();
+    attachments.extend(media.cloned());
+    let mut text = result.as_text();
+    if text.is_empty() && attachments.len() > seen {
+        // Chat tool results hold only text, so media follow in the user's message.
+        "The result is in the attachment that follows.".clone_into(&mut text);
+    }
+    let content = match cache {
+        None => Value::from(text),
+        Some((field, mark)) => {
+            let part = ObjectWriter::new().set("type", "text").set("text", text);
+            Value::from(vec![Value::from(part.set(field, mark))])
+        }
+    };
+    ObjectWriter::new()
+        .set("role", "tool")
+        .set("tool_call_id", call.as_str())
+        .set("content", content)
+}
+
+/// Writes a turn of the model; `None` if the format can carry nothing of it.
+fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<ObjectWriter> {
+    let mut content_parts = Vec::new();
+    let mut calls = Vec::new();
+    let mut thoughts = Vec::new();
+    let mut details = Vec::new();
+    for part in &turn.parts {
+        match &part.kind {
+            PartKind::Thought(thought) => {
+                let Thought { text, redacted: _ } = thought;
+                if !text.is_empty() {
+                    thoughts.push(text.as_str());
+                }
+                if part
+                    .signature
+                    .as_ref()
+                    .is_some_and(|signature| signature.for_format(ORIGIN).is_some())
+                {
+                    details.push(signatures::write_detail(part, thought, details.len()));
+                } else {
+                    losses.add_if(part.signature.is_some(), "thought.seal", FOREIGN_SIGNATURE);
+                }
+            }
+            PartKind::ToolCall(call) => {
+                note_foreign_fields(&part.extras, ORIGIN, "part", losses);
+                calls.push(match is_bypass(part, lane) {
+                    true => write_call(call, &Part { signature: None, ..part.clone() }),
+                    false => write_call(call, part),
+                });
+            }
+            PartKind::Media(_) => {
+                losses.add("turn.media", "assistant turns hold no media in this format");
+            }
+            PartKind::Text { .. }
+            | PartKind::Refusal(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => {
+                losses.add_if(part.signature.is_some(), "part.seal", FOREIGN_SIGNATURE);
+                content_parts.push(part);
+            }
+        }
+    }
+    let content = if content_parts.is_empty() && !calls.is_empty() {
+        Value::Null
+    } else {
+        content(content_parts, lane, losses)
+    };
+    let is_empty = content == Value::Array(Vec::new());
+    let has_others = !(calls.is_empty() && thoughts.is_empty() && details.is_empty());
+    if is_empty && !has_others && !turn.parts.is_empty() {
+        return None;
+    }
+    let content = if is_empty { Value::from("") } else { content };
+    let message = ObjectWriter::new()
+        .set("role", "assistant")
+        .set_some("name", turn.name.as_deref())
+        .set("content", content)
+        .set_some("reasoning_content", (!thoughts.is_empty()).then(|| thoughts.concat()))
+        .set_some("reasoning_details", (!details.is_empty()).then_some(details))
+        .set_some("tool_calls", (!calls.is_empty()).then_some(calls))
+        .with_extras(&turn.extras, ORIGIN);
+    Some(message)
+}
+
+/// Returns true for a call with Gemini's bypass signature
+/// (<https://ai.google.dev/gemini-api/docs/thought-signatures>) on its way to a model that is not
+/// Gemini. Other models do not check signatures, and the dummy value could confuse them.
+fn is_bypass(part: &Part, lane: &LaneSettings<'_>) -> bool {
+    let token =
+        part.signature.as_ref().and_then(|signature| signature.for_format(WireFormat::Native));
+    token == Some(BYPASS_SIGNATURE) && !lane.model.contains("gemini")
+}
+
+/// Writes a tool call of a message.
+pub(super) fn write_call(call: &ToolCall, part: &Part) -> Value {
+    let ToolCall { id, name, arguments, custom } = call;
+    let object = ObjectWriter::new().set("id", id.as_str());
+    let object = if *custom {
+        let inner = ObjectWriter::new().set("name", name.as_str()).set("input", arguments.as_str());
+        object.set("type", "custom").set("custom", with_inner_extras(inner, &part.extras, "custom"))
+    } else {
+        let arguments = if arguments.is_empty() { "{}" } else { arguments.as_str() };
+        let inner = ObjectWriter::new().set("name", name.as_str()).set("arguments", arguments);
+        object
+            .set("type", "function")
+            .set("function", with_inner_extras(inner, &part.extras, "function"))
+    };
+    let signature = part.signature.as_ref().and_then(signatures::write_call_signature);
+    object.set_some("extra_content", signature).with_extras(&part.extras, ORIGIN).into()
+}
