@@ -6,9 +6,10 @@
 //! `FORMAT.request.whole`, `FORMAT.reply.whole` and `FORMAT.reply.stream`.
 
 use bytes::Bytes;
-use canon::{Event, WireFormat};
+use canon::{ChatRequest, Event, WireFormat};
 use dialects::{
-    Dialect, FrameAction, LaneSettings, ReplyStamp, RequestTarget, SseDecoder, StopEnforcer,
+    Dialect, FrameAction, LaneSettings, ReplyMeter, ReplyStamp, RequestTarget, SseDecoder,
+    StopEnforcer,
 };
 use std::error::Error;
 use std::hint::black_box;
@@ -23,6 +24,8 @@ struct TranslationSample {
     lane: &'static dyn Dialect,
     request: Bytes,
     reply: Bytes,
+    /// The parsed request, for what comes after it.
+    chat: ChatRequest,
     stamp: ReplyStamp,
 }
 
@@ -35,16 +38,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::fs::read(Path::new(folder).join(format!("{format}.{what}"))).map(Bytes::from)
     };
     let size = if matches!(kind.as_str(), "stream" | "pass") { "stream" } else { "whole" };
+    let (caller, lane_format) = (format(caller)?, format(lane)?);
+    let request = sample(caller.origin().as_str(), &format!("request.{size}"))?;
     let sample = TranslationSample {
-        caller: format(caller)?,
-        lane: format(lane)?,
-        request: sample(caller, &format!("request.{size}"))?,
+        caller,
+        lane: lane_format,
+        chat: caller.read_request(&target(), &request)?,
+        request,
         reply: sample(lane, &format!("reply.{size}"))?,
         stamp: ReplyStamp { id: "01234567890123456789".to_owned(), created: 1_700_000_000 },
     };
     let run: fn(&TranslationSample) -> Result<usize, Box<dyn Error>> = match kind.as_str() {
         "facts" => facts,
-        "request" => request,
+        "request" => translate_request,
         "reply" => reply,
         "stream" => stream,
         "pass" => pass,
@@ -79,7 +85,7 @@ fn facts(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     Ok(sample.caller.read_facts(&target(), &sample.request)?.model.len())
 }
 
-fn request(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
+fn translate_request(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let settings = LaneSettings {
         model: "m",
         max_payable_output: None,
@@ -87,23 +93,22 @@ fn request(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
         thinking_controls: None,
         cache_field: None,
     };
-    let chat = sample.caller.read_request(&target(), &sample.request)?;
+    let (_, chat) = sample.caller.parse_request(&target(), &sample.request, &|_| true)?;
+    let chat = chat.ok_or("the request was not read")?;
     let (written, _) = sample.lane.write_request(&chat, &settings)?;
     Ok(written.body.len())
 }
 
 fn reply(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
-    let chat = sample.caller.read_request(&target(), &sample.request)?;
-    let _meter = sample.lane.meter_reply(&sample.reply)?;
     let reply = sample.lane.read_reply(&sample.reply)?;
-    let (written, _) = sample.caller.write_reply(reply, &chat, &sample.stamp);
-    Ok(written.len())
+    let meter = ReplyMeter::of_reply(&reply, sample.reply.len());
+    let (written, _) = sample.caller.write_reply(reply, &sample.chat, &sample.stamp);
+    Ok(written.len() + usize::from(meter.is_finished))
 }
 
 fn stream(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
-    let chat = sample.caller.read_request(&target(), &sample.request)?;
     let mut reader = sample.lane.stream_reader();
-    let mut writer = sample.caller.stream_writer(&chat, &sample.stamp);
+    let mut writer = sample.caller.stream_writer(&sample.chat, &sample.stamp);
     let mut enforcer = StopEnforcer::forwarding_all(1, sample.lane.origin());
     let mut decoder = SseDecoder::default();
     let mut events: Vec<Event> = Vec::new();

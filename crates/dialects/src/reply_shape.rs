@@ -6,12 +6,13 @@
 
 use bytes::Bytes;
 use memchr::memmem;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::json::{self, BodyEdit, BodySegments};
+use crate::json::{BodyEdit, BodySegments};
+use crate::text::BorrowedText;
 use crate::{ReplyStamp, StreamFrame};
 
 /// The value of a field that a reply lacks.
@@ -62,74 +63,168 @@ fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Bytes {
 }
 
 fn edits(body: &[u8], shape: &ObjectShape, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
-    let mut edits = Vec::new();
-    if let Ok(text) = std::str::from_utf8(body)
-        && let Ok(fields) = serde_json::from_str(text)
-        && let Some(start) = text.find('{')
-    {
-        complete_fields(text, (start, fields), shape, values, 0, &mut edits);
+    let Ok(text) = std::str::from_utf8(body) else { return Vec::new() };
+    let mut pass = CompletionPass { text, seen: 0, values, edits: Vec::new() };
+    let seed = ShapeSeed { shape, position: 0, pass: &mut pass };
+    match seed.deserialize(&mut serde_json::Deserializer::from_str(text)) {
+        Ok(()) => pass.edits,
+        Err(_) => Vec::new(),
     }
-    edits
 }
 
-fn complete_object(
-    text: &str,
-    object: &RawValue,
-    shape: &ObjectShape,
-    values: &ReplyValues<'_>,
-    position: usize,
-    edits: &mut Vec<BodyEdit>,
-) {
-    let Ok(fields) = serde_json::from_str(object.get()) else { return };
-    let start = json::range_of(text, object).start;
-    complete_fields(text, (start, fields), shape, values, position, edits);
+/// One pass over a reply.
+struct CompletionPass<'a> {
+    text: &'a str,
+    /// The end of the last key or value. Up to the next one there is only punctuation.
+    seen: usize,
+    values: &'a ReplyValues<'a>,
+    edits: Vec<BodyEdit>,
 }
 
-/// Completes an object that begins at `start`.
-fn complete_fields(
-    text: &str,
-    (start, RawFields(present)): (usize, RawFields<'_>),
-    shape: &ObjectShape,
-    values: &ReplyValues<'_>,
+impl CompletionPass<'_> {
+    /// Returns the place of a text that was borrowed from the reply.
+    fn place_of(&mut self, part: &str) -> usize {
+        let place = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        self.seen = place + part.len();
+        place
+    }
+
+    /// Returns the place inside the empty object that was just read.
+    fn empty_object(&mut self) -> Option<usize> {
+        let open = memchr::memchr(b'{', self.text.as_bytes().get(self.seen..)?)?;
+        self.seen += open + 1;
+        Some(self.seen)
+    }
+
+    fn replace(&mut self, value: &RawValue, json: String) {
+        if value.get() != json {
+            let start = self.place_of(value.get());
+            let range = start..start + value.get().len();
+            self.edits.push(BodyEdit { range, replacement: Bytes::from(json) });
+        }
+    }
+}
+
+/// Completes one object, or each object of a list.
+struct ShapeSeed<'p, 'a> {
+    shape: &'p ObjectShape,
+    /// The position in a list.
     position: usize,
-    edits: &mut Vec<BodyEdit>,
-) {
-    let field = |name: &str| present.iter().find(|(own, _)| own == name).map(|(_, value)| *value);
-    let mut added = String::new();
-    for (name, default) in shape.fields {
-        let value = field(name);
-        let replaced = matches!(default, DefaultValue::SelectedModel);
-        let lacks = value.is_none_or(|value| value.get() == "null");
-        if !replaced && !lacks {
-            continue;
-        }
-        let Some(json) = default_json(*default, values, position) else { continue };
-        match value {
-            Some(value) if value.get() == json => {}
-            Some(value) => edits.push(BodyEdit {
-                range: json::range_of(text, value),
-                replacement: Bytes::from(json),
-            }),
-            None => added.push_str(&format!("\"{name}\":{json},")),
-        }
+    pass: &'p mut CompletionPass<'a>,
+}
+
+impl<'de> DeserializeSeed<'de> for ShapeSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
     }
-    if !added.is_empty() {
-        if present.is_empty() {
-            added.pop();
-        }
-        let at = start + 1;
-        edits.push(BodyEdit { range: at..at, replacement: Bytes::from(added) });
+}
+
+impl<'de> Visitor<'de> for ShapeSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
     }
-    for (name, inner) in shape.inside {
-        let Some(value) = field(name) else { continue };
-        if value.get().starts_with('[') {
-            let list = serde_json::from_str::<Vec<&RawValue>>(value.get()).unwrap_or_default();
-            for (at, item) in list.into_iter().enumerate() {
-                complete_object(text, item, inner, values, at, edits);
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { shape, position, pass } = self;
+        // The bits of the fields that are present.
+        let mut present = 0_u32;
+        let (mut first_key, mut is_empty) = (None, true);
+        while let Some(BorrowedText(key)) = map.next_key::<BorrowedText<'de>>()? {
+            is_empty = false;
+            match &key {
+                Cow::Borrowed(key) => {
+                    let place = pass.place_of(key).saturating_sub(1);
+                    first_key.get_or_insert(place);
+                }
+                // The place of a key with escapes is not known.
+                Cow::Owned(_) => pass.seen = usize::MAX,
             }
-        } else {
-            complete_object(text, value, inner, values, 0, edits);
+            let inner = shape.inside.iter().find(|(name, _)| *name == key).map(|(_, inner)| *inner);
+            let field = shape.fields.iter().position(|(name, _)| *name == key);
+            let Some((at, (_, default))) = field.and_then(|at| Some((at, shape.fields.get(at)?)))
+            else {
+                match inner {
+                    Some(shape) => map.next_value_seed(ShapeSeed { shape, position: 0, pass })?,
+                    None => {
+                        let value: &'de RawValue = map.next_value()?;
+                        pass.place_of(value.get());
+                    }
+                }
+                continue;
+            };
+            present |= 1 << at;
+            let value: &'de RawValue = map.next_value()?;
+            pass.place_of(value.get());
+            let lacks = value.get() == "null";
+            if lacks || matches!(default, DefaultValue::SelectedModel) {
+                if let Some(json) = default_json(*default, pass.values, position) {
+                    pass.replace(value, json);
+                }
+            } else if let Some(shape) = inner {
+                let seed = ShapeSeed { shape, position: 0, pass };
+                let mut from = serde_json::Deserializer::from_str(value.get());
+                seed.deserialize(&mut from).map_err(A::Error::custom)?;
+            }
         }
+        let mut added = String::new();
+        for (at, (name, default)) in shape.fields.iter().enumerate() {
+            if present & (1 << at) == 0
+                && let Some(json) = default_json(*default, pass.values, position)
+            {
+                added.push_str(&format!("\"{name}\":{json},"));
+            }
+        }
+        let place = if is_empty { pass.empty_object() } else { first_key };
+        if let (false, Some(at)) = (added.is_empty(), place) {
+            if is_empty {
+                added.pop();
+            }
+            pass.edits.push(BodyEdit { range: at..at, replacement: Bytes::from(added) });
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let Self { shape, pass, .. } = self;
+        let mut position = 0;
+        while items.next_element_seed(ShapeSeed { shape, position, pass })?.is_some() {
+            position += 1;
+        }
+        Ok(())
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<(), E> {
+        self.pass.place_of(text);
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+        // Its end is not known. No format has a list of objects and texts.
+        Err(E::custom("a text with escapes in place of an object"))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 }
 
@@ -150,33 +245,6 @@ fn default_json(
         DefaultValue::Position => position.to_string(),
     })
 }
-
-/// The fields of an object in their order, verbatim.
-struct RawFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for RawFields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct RawFieldsVisitor;
-        impl<'de> Visitor<'de> for RawFieldsVisitor {
-            type Value = RawFields<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields = Vec::with_capacity(map.size_hint().unwrap_or(8));
-                while let Some(name) = map.next_key::<FieldName<'de>>()? {
-                    fields.push((name.0, map.next_value()?));
-                }
-                Ok(RawFields(fields))
-            }
-        }
-        deserializer.deserialize_map(RawFieldsVisitor)
-    }
-}
-
-/// A field name, borrowed if it has no escapes.
-#[derive(serde::Deserialize)]
-struct FieldName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Completes the events of a stream. Only the first one is parsed, and a late one where the format
 /// needs it, unless the first one lacks fields: the others are searched for the model that it named.
