@@ -69,6 +69,14 @@ pub(crate) fn apt(package: &str) -> Result<()> {
     Ok(())
 }
 
+/// Returns the path of valgrind; installs it if missing.
+pub(crate) fn valgrind() -> Result<PathBuf> {
+    if find("valgrind").is_none() {
+        apt("valgrind")?;
+    }
+    find("valgrind").context("valgrind is installed, yet not on the search path")
+}
+
 /// Returns the path of nginx; installs it if missing.
 pub(crate) fn nginx() -> Result<PathBuf> {
     if find("nginx").is_none() {

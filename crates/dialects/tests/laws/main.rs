@@ -27,7 +27,6 @@ mod mappings;
 mod one;
 mod pairs;
 mod random;
-mod scaling;
 mod seals;
 mod shapes;
 mod silent_fields;

@@ -5,6 +5,7 @@
 
 mod agents;
 mod e2e;
+mod linear;
 pub(crate) mod node;
 pub(crate) mod postgres;
 
@@ -37,6 +38,8 @@ pub(crate) enum Step {
     Unit,
     /// Every parser of foreign bytes on kept inputs and mutations of them
     Fuzz,
+    /// Doubling a list at most doubles the instructions
+    Linear,
     /// The store's tests and several gateways on a throw-away PostgreSQL
     StorePostgres,
     /// Several gateways on one PostgreSQL and one Valkey, with results in S3
@@ -117,6 +120,7 @@ fn run_step(step: Step) -> Result<()> {
         // A snapshot that is missing or differs fails; it is never written here.
         Step::Unit => tools::run(cargo(&["test", "--workspace"]).env("INSTA_UPDATE", "no")),
         Step::Fuzz => fuzz(),
+        Step::Linear => linear::run(),
         Step::StorePostgres => postgres::run(),
         Step::Nodes => postgres::run_nodes(),
         Step::E2e => e2e::run(),

@@ -1,24 +1,14 @@
-//! Work in proportion to the size of a request, whatever shape a hostile caller gives it.
+//! Requests that repeat one thing many times.
 
-use super::cases::target;
 use canon::WireFormat::{self, Chat, Messages, Native, Responses};
-use dialects::{Dialect, LaneSettings};
-use std::time::{Duration, Instant};
-
-/// Repetitions of the elements of a shape. Doubling them must cost about twice as much.
-const COUNT: usize = 10_000;
-/// Twice the work, and a wide margin for a busy machine; quadratic work is four times as much.
-const MAX_RATIO: f64 = 3.0;
-/// Differences below this are noise.
-const NOISE: Duration = Duration::from_millis(40);
 
 /// A body that repeats something that many times.
-struct Shape {
-    name: &'static str,
-    from: WireFormat,
+pub(crate) struct HostileShape {
+    pub(crate) name: &'static str,
+    pub(crate) from: WireFormat,
     /// The most it can repeat within the limits of its format.
-    most: usize,
-    body: fn(usize) -> String,
+    pub(crate) most: usize,
+    pub(crate) body: fn(usize) -> String,
 }
 
 fn repeated(count: usize, one: impl Fn(usize) -> String) -> String {
@@ -108,8 +98,9 @@ fn nameless_calls_in_native(count: usize) -> String {
     )
 }
 
-fn shapes() -> Vec<Shape> {
-    let shape = |name, from, most, body| Shape { name, from, most, body };
+/// Returns requests of shapes that a hostile caller would choose.
+pub(crate) fn hostile_shapes() -> Vec<HostileShape> {
+    let shape = |name, from, most, body| HostileShape { name, from, most, body };
     let many = usize::MAX;
     vec![
         shape("fields", Chat, many, |n| in_chat(&unknown(n))),
@@ -222,74 +213,4 @@ fn shapes() -> Vec<Shape> {
             ))
         }),
     ]
-}
-
-/// Reads a body and writes it in every format. Refusing it is fine; taking long is not.
-fn cost(from: &dyn Dialect, body: &[u8]) -> (Duration, Option<String>) {
-    let lane = LaneSettings {
-        model: "up",
-        max_payable_output: None,
-        model_max_output: Some(100),
-        thinking_controls: None,
-        cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
-    };
-    let begun = Work::begin();
-    let refused = from.read_facts(&target(), body).err().map(|fault| fault.to_string());
-    if let Ok(chat) = from.read_request(&target(), body) {
-        for origin in WireFormat::ALL {
-            if let Some(to) = dialects::get(origin)
-                && let Ok((_, losses)) = to.write_request(&chat, &lane)
-            {
-                assert!(losses.len() <= canon::MAX_NAMED_LOSSES + 1, "losses are bounded");
-            }
-        }
-    }
-    (begun.done(), refused)
-}
-
-/// The time this thread was at work, so that a busy machine does not count.
-struct Work(Option<Duration>, Instant);
-
-impl Work {
-    fn begin() -> Self {
-        Self(Self::on_cpu(), Instant::now())
-    }
-
-    fn done(&self) -> Duration {
-        match (self.0, Self::on_cpu()) {
-            (Some(begun), Some(now)) => now.saturating_sub(begun),
-            _ => self.1.elapsed(),
-        }
-    }
-
-    /// See <https://docs.kernel.org/scheduler/sched-stats.html>.
-    fn on_cpu() -> Option<Duration> {
-        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
-    }
-}
-
-#[test]
-fn twice_the_size_costs_twice_the_work() {
-    let mut slow = Vec::new();
-    for Shape { name, from, most, body } in shapes() {
-        let dialect = dialects::get(from).expect("a format");
-        let count = most.min(COUNT * 2) / 2;
-        let (half, whole) = (body(count), body(count * 2));
-        let ((mut small, _), (mut large, refused)) =
-            (cost(dialect, half.as_bytes()), cost(dialect, whole.as_bytes()));
-        println!("{from:?} {name}: {small:?}, {large:?} {}", refused.unwrap_or_default());
-        let is_slow = |small: Duration, large: Duration| {
-            large > NOISE && large.as_secs_f64() > small.as_secs_f64() * MAX_RATIO
-        };
-        if is_slow(small, large) {
-            // Once more: the first one may have paid for the memory of all.
-            small = small.max(cost(dialect, half.as_bytes()).0);
-            large = large.min(cost(dialect, whole.as_bytes()).0);
-        }
-        if is_slow(small, large) {
-            slow.push(format!("{from:?}, {name}: {small:?} for {count}, {large:?} for twice that"));
-        }
-    }
-    assert!(slow.is_empty(), "{slow:#?}");
 }
