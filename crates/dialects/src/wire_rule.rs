@@ -117,6 +117,13 @@ pub(crate) fn each_one_of<'a>(
     }
 }
 
+/// Refuses a text for which a check returns a reason.
+pub(crate) fn passes<'a>(
+    check: fn(&str) -> Option<&'static str>,
+) -> impl Fn(&BorrowedText<'a>) -> RuleResult {
+    move |text| refuse_for(check(text))
+}
+
 /// Refuses an empty text.
 pub(crate) fn not_empty(text: &BorrowedText<'_>) -> RuleResult {
     if text.is_empty() { refuse("is required") } else { Ok(()) }
