@@ -206,15 +206,6 @@ impl<'p> ObjectReader<'p> {
         }
     }
 
-    /// Takes a list of values as they were parsed.
-    pub(crate) fn items(&mut self, name: &str) -> Result<Vec<JsonTree<'p>>, ApiError> {
-        match self.take_borrowed(name) {
-            None => Ok(Vec::new()),
-            Some(JsonTree::List(items)) => Ok(items),
-            Some(_) => Err(self.fault(name, "must be a list")),
-        }
-    }
-
     /// Takes a number.
     pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, ApiError> {
         self.typed(name, "must be a number", |value| value.as_f64())

@@ -55,19 +55,6 @@ impl JsonTree<'_> {
             }
         }
     }
-
-    /// Returns the text of `{"type":"text","text":"…"}`, the most frequent part of a message.
-    pub(crate) fn plain_text(&self) -> Option<&str> {
-        let Self::Object(fields) = self else { return None };
-        match fields.as_slice() {
-            [(kind, Self::Text(word)), (name, Self::Text(text))]
-                if kind == "type" && word == "text" && name == "text" =>
-            {
-                Some(text)
-            }
-            _ => None,
-        }
-    }
 }
 
 /// Number of fields that most objects do not exceed.

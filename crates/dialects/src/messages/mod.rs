@@ -5,37 +5,37 @@
 //! must return `thinking.signature` and `redacted_thinking.data` unchanged, so these two fields
 //! also carry foreign signatures; see module `signatures`.
 
+mod content;
 mod fault;
-mod gateway_blocks;
 mod names;
+mod own;
 mod pass_through;
-mod read_blocks;
+mod read_content;
 mod read_reply;
 mod read_request;
 mod read_stream;
-mod request_view;
+mod read_tools;
+mod request;
 mod rules;
-mod schema;
 mod signatures;
 #[cfg(test)]
 mod tests;
-mod thinking;
-mod tool_names;
-mod tools;
 mod wire;
 mod write_reply;
 mod write_reply_blocks;
 mod write_request;
 mod write_request_blocks;
 mod write_stream;
+mod write_tools;
 
 pub use names::BETA_HEADER;
 pub(crate) use wire::write_cache;
 
+use crate::json;
 use crate::repeated_text::RepeatingReader;
 use crate::{
-    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
-    StreamReader, StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestFacts, RequestTarget,
+    StopSupport, StreamReader, StreamWriter,
 };
 use canon::{ApiError, ChatReply, ChatRequest, Lossy, WireFormat};
 
@@ -66,8 +66,21 @@ impl Dialect for MessagesDialect {
         &[("anthropic-version", "2023-06-01")]
     }
 
+    fn parse_request(
+        &self,
+        target: &RequestTarget,
+        body: &[u8],
+        wants_chat: &dyn Fn(&RequestFacts) -> bool,
+    ) -> Result<(RequestFacts, Option<ChatRequest>), ApiError> {
+        let text = json::checked_text(body)?;
+        let view = json::parse(text)?;
+        let facts = rules::check(text, &view, rules::LimitRule::of(target))?;
+        let chat = wants_chat(&facts).then(|| read_request::read(view)).transpose()?;
+        Ok((facts, chat))
+    }
+
     fn read_request(&self, _target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError> {
-        read_request::read(body)
+        read_request::read(json::parse(json::checked_text(body)?)?)
     }
 
     fn write_request(

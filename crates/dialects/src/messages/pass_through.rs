@@ -8,12 +8,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::LazyLock;
 
 use super::names::{BETA_HEADER, PATH};
-use super::thinking::MIN_BUDGET_TOKENS;
-use super::{MessagesDialect, fault, read_stream, rules, wire, write_stream};
+use super::own::thinking::MIN_BUDGET_TOKENS;
+use super::request::MessagesRequestView;
+use super::rules::{self, LimitRule};
+use super::{MessagesDialect, fault, read_stream, wire, write_stream};
 use crate::count_endpoint::CountEndpoint;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
@@ -26,7 +27,8 @@ use crate::{
 
 impl PassThrough for MessagesDialect {
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
-        rules::read_facts(body, target.interleaved_thinking)
+        let text = json::checked_text(body)?;
+        rules::check(text, &json::parse(text)?, LimitRule::of(target))
     }
 
     fn read_count_facts(
@@ -34,7 +36,8 @@ impl PassThrough for MessagesDialect {
         _target: &RequestTarget,
         body: &[u8],
     ) -> Result<RequestFacts, ApiError> {
-        rules::read_count_facts(body)
+        let text = json::checked_text(body)?;
+        rules::check(text, &json::parse(text)?, LimitRule::Optional)
     }
 
     fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
@@ -177,29 +180,14 @@ fn unreadable(why: &str) -> ApiError {
 
 /// Lowers the thinking budget below a lowered output limit; the format refuses a larger budget.
 fn lower_budget(body: &Bytes, limit: u64) -> Option<BodyEdit> {
-    #[derive(Deserialize)]
-    struct ThinkingOnlyView<'a> {
-        #[serde(borrow, default)]
-        thinking: Option<&'a RawValue>,
-    }
-    #[derive(Deserialize)]
-    struct BudgetView<'a> {
-        #[serde(borrow, default)]
-        budget_tokens: Option<&'a RawValue>,
-    }
     let text = std::str::from_utf8(body).ok()?;
-    let whole = serde_json::from_str::<ThinkingOnlyView<'_>>(text).ok()?.thinking?;
-    let inner: BudgetView<'_> = serde_json::from_str(whole.get()).ok()?;
-    let budget = inner.budget_tokens?;
-    if budget.get().parse::<u64>().ok()? < limit {
-        return None;
-    }
-    let (at, with): (Range<usize>, String) = if limit > MIN_BUDGET_TOKENS {
-        (json::range_of(text, budget), (limit - 1).to_string())
-    } else {
-        (json::range_of(text, whole), r#"{"type":"disabled"}"#.to_owned())
+    let thinking = serde_json::from_str::<MessagesRequestView<'_>>(text).ok()?.thinking?;
+    let budget = thinking.value.budget_tokens.filter(|budget| budget.value >= limit)?;
+    let (place, replacement) = match limit > MIN_BUDGET_TOKENS {
+        true => (budget.raw, Bytes::from((limit - 1).to_string())),
+        false => (thinking.raw, Bytes::from_static(br#"{"type":"disabled"}"#)),
     };
-    Some(BodyEdit { range: at, replacement: Bytes::from(with) })
+    Some(BodyEdit { range: json::range_of(text, place), replacement })
 }
 
 /// Meters the events of a messages stream.

@@ -1,139 +1,128 @@
 //! Reads blocks of a client's history or a provider's reply into parts.
-//!
-//! Canon expresses some blocks only in part, such as a search with its encrypted results. Such a
-//! block becomes the nearest part and is kept whole under [`BLOCK_EXTRA`], from which its own
-//! format writes it again. A block without any equivalent becomes `PartKind::Foreign`.
 
 use canon::{
-    ApiError, CacheBreakpoint, Citation, CodeExecution, CodeResult, ExtraFields, Media, MediaKind,
-    MediaSource, Part, PartKind, Thought, ToolCall, ToolResult, WebSearch,
+    CacheBreakpoint, Citation, ExtraFields, Media, MediaKind, MediaSource, Part, PartKind, Thought,
+    ToolCall, ToolResult,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::names::{BLOCK_EXTRA, CITATION_EXTRA, HIT_EXTRA, ORIGIN};
+use super::content::{MessagesBlock, MessagesSource};
+use super::names::{CITATION_EXTRA, ORIGIN};
+use super::own::{server_blocks, tool_names};
 use super::signatures::{self, BlockAuthor};
-use super::{tool_names, wire};
-use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
-use crate::json_tree::JsonTree;
+use crate::fields::ObjectWriter;
+use crate::text::BorrowedText;
+use crate::wire_object::{UnknownFields, raw_value};
+use crate::wire_value::TextOrList;
 
-/// Reads a turn's `content`: a string, or blocks.
-pub(super) fn content(
-    fields: &mut ObjectReader<'_>,
-    side: BlockAuthor,
-) -> Result<Vec<Part>, ApiError> {
-    let path = fields.path().key("content");
-    match fields.take_borrowed("content") {
-        None => Ok(Vec::new()),
-        Some(JsonTree::Text(text)) => Ok(vec![Part::text(text)]),
-        Some(JsonTree::List(blocks)) => read_list(blocks, &path, side),
-        Some(_) => Err(path.fault("`content` must be a string or a list of blocks")),
-    }
-}
-
-/// Reads a list of blocks.
-pub(super) fn read_list(
-    blocks: Vec<JsonTree<'_>>,
-    path: &JsonPath<'_>,
-    side: BlockAuthor,
-) -> Result<Vec<Part>, ApiError> {
-    let blocks = blocks.into_iter().enumerate();
-    let parts = blocks.map(|(at, block)| match block.plain_text() {
-        Some(text) => Ok(Part::text(text)),
-        None => read(block.into_value(), &path.item(at), side),
-    });
-    parts.collect()
-}
-
-/// Reads one block.
-pub(super) fn read(value: Value, path: &JsonPath<'_>, side: BlockAuthor) -> Result<Part, ApiError> {
-    let word = value.get("type").and_then(Value::as_str).map(str::to_owned);
-    match word.as_deref() {
-        Some("text") => text(value, path),
-        Some("image") => image(value, path),
-        Some("document") => document(value, path),
-        Some("thinking" | "redacted_thinking") => thought(value, path, side),
-        Some("tool_use") => tool_use(value, path),
-        Some("tool_result") => tool_result(value, path, side),
-        Some("tool_reference") => {
-            let name = text_of(&value, "tool_name");
-            Ok(with_block(Part::text(format!("The tool `{name}` is now available.")), value))
-        }
-        Some("search_result") => {
-            let all = format!(
-                "{}\n{}\n{}",
-                text_of(&value, "title"),
-                text_of(&value, "source"),
-                texts(value.get("content"))
-            );
-            let citations = value.get("citations").filter(|value| !value.is_null()).cloned();
-            let mut part = with_block(Part::text(all), value);
-            if let Some(citations) = citations {
-                part.extras.insert(ORIGIN, "citations", citations);
-            }
-            Ok(part)
-        }
-        Some("server_tool_use" | "web_search_tool_result") => Ok(server_tool(value)),
-        Some("code_execution_tool_result" | "bash_code_execution_tool_result") => {
-            let files = value.get("content").and_then(|content| content.get("content")).cloned();
-            let files = files.filter(|files| files.as_array().is_some_and(|list| !list.is_empty()));
-            let mut part = with_block(Part::new(PartKind::CodeResult(outcome(&value))), value);
-            if let Some(files) = files {
-                part.extras.insert(ORIGIN, "content", files);
-            }
-            Ok(part)
-        }
-        Some(_) => Ok(Part::new(PartKind::Foreign { origin: ORIGIN, value })),
-        None => Err(path.fault("a block must be an object with a `type`")),
-    }
-}
-
-/// Keeps the whole block in the extras of the part.
-fn with_block(mut part: Part, block: Value) -> Part {
-    part.cache_breakpoint =
-        block.get("cache_control").filter(|mark| !mark.is_null()).map(wire::read_cache);
-    part.extras.insert(ORIGIN, BLOCK_EXTRA, block);
-    part
-}
-
-fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
-    value.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Returns the texts of a list of blocks, or the string in place of the list.
-fn texts(content: Option<&Value>) -> String {
+/// Reads the content of a turn or of a tool result.
+pub(super) fn read(content: TextOrList<'_, MessagesBlock<'_>>, author: BlockAuthor) -> Vec<Part> {
     match content {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(blocks)) => {
-            let texts: Vec<&str> = blocks.iter().map(|block| text_of(block, "text")).collect();
-            texts.join("\n")
+        TextOrList::Text(text) => vec![Part::text(text.into_owned())],
+        TextOrList::List(blocks) => {
+            blocks.into_iter().map(|block| read_block(block, author)).collect()
         }
-        _ => String::new(),
     }
 }
 
-fn cache(fields: &mut ObjectReader<'_>) -> Option<CacheBreakpoint> {
-    fields.take("cache_control").as_ref().map(wire::read_cache)
+/// Reads a block that was put together from pieces.
+pub(super) fn read_value(block: &Value, author: BlockAuthor) -> Result<Part, serde_json::Error> {
+    Ok(read_block(serde_json::from_str(&block.to_string())?, author))
+}
+
+fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {
+    let (kind, rest) = match block {
+        MessagesBlock::Text(block) => {
+            let (text, cited) = (owned(block.text), block.citations.unwrap_or_default());
+            let length = if cited.is_empty() { 0 } else { text.chars().count() };
+            let cited = cited.into_iter().map(|raw| read_citation(raw_value(raw), length));
+            (PartKind::Text { citations: cited.collect(), text }, block.rest)
+        }
+        MessagesBlock::Image(block) => match read_source(block.source) {
+            Ok(source) => (PartKind::Media(Media::new(MediaKind::Image, source)), block.rest),
+            Err(source) => {
+                let value = media_block("image", source, &block.rest);
+                return Part::new(PartKind::Foreign { origin: ORIGIN, value });
+            }
+        },
+        MessagesBlock::Document(mut block) => {
+            let name = block.title.map(BorrowedText::into_owned);
+            let document =
+                |source| PartKind::Media(Media { name, ..Media::new(MediaKind::Document, source) });
+            match read_source(block.source) {
+                Ok(source) => {
+                    block.rest.take("title");
+                    (document(source), block.rest)
+                }
+                Err(source) => {
+                    let value = media_block("document", source, &block.rest);
+                    return match source_text(&value) {
+                        Some(text) => {
+                            server_blocks::with_block(document(MediaSource::Text(text)), value)
+                        }
+                        None => Part::new(PartKind::Foreign { origin: ORIGIN, value }),
+                    };
+                }
+            }
+        }
+        MessagesBlock::Thinking(block) => {
+            let thought = Thought { text: owned(block.thinking), redacted: false };
+            let signature = signatures::read(owned(block.signature), author);
+            return with_rest(PartKind::Thought(thought), block.rest).with_signature(signature);
+        }
+        MessagesBlock::Redacted(block) => {
+            let thought = Thought { text: String::new(), redacted: true };
+            let signature = signatures::read(owned(block.data), author);
+            return with_rest(PartKind::Thought(thought), block.rest).with_signature(signature);
+        }
+        MessagesBlock::ToolUse(block) => {
+            let input = block.input.map(|input| input.to_value().to_string());
+            let call = ToolCall {
+                id: tool_names::read(owned(block.id)),
+                name: tool_names::read(owned(block.name)),
+                arguments: input.unwrap_or_default(),
+                custom: false,
+            };
+            (PartKind::ToolCall(call), block.rest)
+        }
+        MessagesBlock::ToolResult(block) => {
+            let result = ToolResult {
+                call_id: tool_names::read(owned(block.tool_use_id)),
+                name: None,
+                parts: block.content.map(|content| read(content, author)).unwrap_or_default(),
+                object: None,
+                is_error: block.is_error.unwrap_or(false),
+            };
+            (PartKind::ToolResult(result), block.rest)
+        }
+        MessagesBlock::Unknown(fields) => return server_blocks::read(fields.to_value()),
+    };
+    with_rest(kind, rest)
+}
+
+pub(super) fn owned(text: Option<BorrowedText<'_>>) -> String {
+    text.map(BorrowedText::into_owned).unwrap_or_default()
 }
 
 /// Builds the part with the remaining fields of its block.
-fn finish_part(kind: PartKind, mut fields: ObjectReader<'_>) -> Part {
-    fields.take("type");
-    let cache = cache(&mut fields);
-    Part { kind, signature: None, cache_breakpoint: cache, extras: fields.extras(ORIGIN) }
+fn with_rest(kind: PartKind, mut rest: UnknownFields<'_>) -> Part {
+    let cache_breakpoint = take_cache(&mut rest);
+    Part { kind, signature: None, cache_breakpoint, extras: rest.to_extras(ORIGIN) }
 }
 
-fn text(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
-    let mut fields = ObjectReader::new(value, path)?;
-    let text = fields.required("text")?;
-    let length = text.chars().count();
-    let citations = fields.list("citations")?.unwrap_or_default();
-    let citations = citations.into_iter().map(|value| citation(value, length)).collect();
-    Ok(finish_part(PartKind::Text { text, citations }, fields))
+/// Takes the prompt-cache breakpoint of a block or a tool,
+/// <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>.
+pub(super) fn take_cache(rest: &mut UnknownFields<'_>) -> Option<CacheBreakpoint> {
+    rest.take("cache_control").map(|mark| read_cache(&raw_value(mark)))
+}
+
+pub(super) fn read_cache(mark: &Value) -> CacheBreakpoint {
+    CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
 }
 
 /// Reads a citation (<https://docs.anthropic.com/en/docs/build-with-claude/citations>). The format
 /// gives no positions: a citation covers the whole block.
-pub(super) fn citation(value: Value, length: usize) -> Citation {
+pub(super) fn read_citation(value: Value, length: usize) -> Citation {
     let text = |names: &[&str]| {
         names.iter().find_map(|name| value.get(name)).and_then(Value::as_str).map(str::to_owned)
     };
@@ -144,143 +133,36 @@ pub(super) fn citation(value: Value, length: usize) -> Citation {
     Citation { url, title, quote, span: Some((0, length)), extras }
 }
 
-fn image(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
-    if !is_known_source(&value) {
-        return Ok(Part::new(PartKind::Foreign { origin: ORIGIN, value }));
-    }
-    let mut fields = ObjectReader::new(value, path)?;
-    let source = source(&mut fields)?;
-    let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
-    Ok(finish_part(PartKind::Media(media), fields))
-}
-
-fn document(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
-    let content = value.get("source").filter(|source| text_of(source, "type") == "content");
-    if let Some(source) = content {
-        let inside = source.get("content");
-        let only_text = inside
-            .and_then(Value::as_array)
-            .is_none_or(|blocks| blocks.iter().all(|block| text_of(block, "type") == "text"));
-        if only_text {
-            let source = MediaSource::Text(texts(inside));
-            let title = value.get("title").and_then(Value::as_str).map(str::to_owned);
-            return Ok(with_block(
-                Part::new(PartKind::Media(document_media(source, title))),
-                value,
-            ));
+/// Reads the source of media. Returns a source of another type as it is.
+fn read_source(source: Option<Box<MessagesSource<'_>>>) -> Result<MediaSource, UnknownFields<'_>> {
+    Ok(match source.map(|source| *source) {
+        Some(MessagesSource::Base64(source)) => {
+            MediaSource::Inline { mime: owned(source.media_type), data: owned(source.data) }
         }
-    }
-    if !is_known_source(&value) {
-        return Ok(Part::new(PartKind::Foreign { origin: ORIGIN, value }));
-    }
-    let mut fields = ObjectReader::new(value, path)?;
-    let source = source(&mut fields)?;
-    let title = fields.string("title")?;
-    Ok(finish_part(PartKind::Media(document_media(source, title)), fields))
-}
-
-const fn document_media(source: MediaSource, name: Option<String>) -> Media {
-    Media { kind: MediaKind::Document, source, name, detail: None, clip: None }
-}
-
-fn is_known_source(block: &Value) -> bool {
-    block
-        .get("source")
-        .is_some_and(|source| matches!(text_of(source, "type"), "base64" | "url" | "file" | "text"))
-}
-
-fn source(fields: &mut ObjectReader<'_>) -> Result<MediaSource, ApiError> {
-    let path = fields.path().key("source");
-    let mut source = ObjectReader::of(fields.object("source")?.unwrap_or_default(), &path);
-    Ok(match source.required("type")?.as_str() {
-        "base64" => MediaSource::Inline {
-            mime: source.required("media_type")?,
-            data: source.required("data")?,
-        },
-        "url" => MediaSource::Url { url: source.required("url")?, mime: None },
-        "file" => MediaSource::File { origin: ORIGIN, id: source.required("file_id")? },
-        _ => MediaSource::Text(source.required("data")?),
+        Some(MessagesSource::Url(source)) => {
+            MediaSource::Url { url: owned(source.url), mime: None }
+        }
+        Some(MessagesSource::File(source)) => {
+            MediaSource::File { origin: ORIGIN, id: owned(source.file_id) }
+        }
+        Some(MessagesSource::Text(source)) => MediaSource::Text(owned(source.data)),
+        Some(MessagesSource::Unknown(fields)) => return Err(fields),
+        None => return Err(UnknownFields::default()),
     })
 }
 
-fn thought(value: Value, path: &JsonPath<'_>, side: BlockAuthor) -> Result<Part, ApiError> {
-    let mut fields = ObjectReader::new(value, path)?;
-    let redacted = fields.required("type")? == "redacted_thinking";
-    let text = if redacted { None } else { fields.string("thinking")? };
-    let token = fields.string(if redacted { "data" } else { "signature" })?;
-    let seal = token.and_then(|token| signatures::read(token, side));
-    let thought = Thought { text: text.unwrap_or_default(), redacted };
-    Ok(finish_part(PartKind::Thought(thought), fields).with_signature(seal))
+/// Returns the whole block of a source of another type.
+fn media_block(kind: &str, source: UnknownFields<'_>, rest: &UnknownFields<'_>) -> Value {
+    let block = ObjectWriter::new().set("type", kind).set("source", source.to_value());
+    let rest = rest.to_map();
+    block.with_fields(rest.iter().map(|(name, value)| (name.as_str(), value))).into()
 }
 
-fn tool_use(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
-    let mut fields = ObjectReader::new(value, path)?;
-    let id = tool_names::read(fields.required("id")?);
-    let name = tool_names::read(fields.required("name")?);
-    let arguments = fields.object("input")?.map_or_else(|| "{}".to_owned(), to_text);
-    Ok(finish_part(PartKind::ToolCall(ToolCall { id, name, arguments, custom: false }), fields))
-}
-
-fn to_text(object: Map<String, Value>) -> String {
-    Value::Object(object).to_string()
-}
-
-fn tool_result(value: Value, path: &JsonPath<'_>, side: BlockAuthor) -> Result<Part, ApiError> {
-    let mut fields = ObjectReader::new(value, path)?;
-    let call = tool_names::read(fields.required("tool_use_id")?);
-    let failed = fields.flag("is_error")?.unwrap_or(false);
-    let parts = content(&mut fields, side)?;
-    let result = ToolResult { call_id: call, name: None, parts, object: None, is_error: failed };
-    Ok(finish_part(PartKind::ToolResult(result), fields))
-}
-
-/// Reads a block of a tool that the provider ran. Canon has parts for searches and code only.
-fn server_tool(value: Value) -> Part {
-    let id = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-    let input =
-        |name: &str| value.get("input").and_then(|input| input.get(name)).and_then(Value::as_str);
-    let code = |language: &str, code: &str| {
-        let (language, code) = (language.to_owned(), code.to_owned());
-        PartKind::CodeExecution(CodeExecution { id: id("id"), language, code })
-    };
-    let kind = match (text_of(&value, "type"), text_of(&value, "name")) {
-        ("web_search_tool_result", _) => {
-            let found = value.get("content").and_then(Value::as_array).into_iter().flatten();
-            let found =
-                found.map(|hit| (text_of(hit, "url").to_owned(), text_of(hit, "title").to_owned()));
-            PartKind::WebSearch(WebSearch {
-                id: id("tool_use_id"),
-                queries: Vec::new(),
-                results: found.collect(),
-            })
-        }
-        (_, "web_search") => PartKind::WebSearch(WebSearch {
-            id: id("id"),
-            queries: input("query").map(str::to_owned).into_iter().collect(),
-            results: Vec::new(),
-        }),
-        (_, "code_execution") => code("python", input("code").unwrap_or_default()),
-        (_, "bash_code_execution") => code("bash", input("command").unwrap_or_default()),
-        _ => return Part::new(PartKind::Foreign { origin: ORIGIN, value }),
-    };
-    let mut part = Part::new(kind);
-    let hits = value.get("content").and_then(Value::as_array).into_iter().flatten();
-    if let Some(age) = hits.filter_map(|hit| hit.get("page_age")).find(|age| !age.is_null()) {
-        let note = ObjectWriter::new().set("page_age", age.clone());
-        part.extras.insert(ORIGIN, HIT_EXTRA, note.into());
-    }
-    with_block(part, value)
-}
-
-fn outcome(block: &Value) -> CodeResult {
-    let id = block.get("tool_use_id").and_then(Value::as_str).map(str::to_owned);
-    let Some(content) = block.get("content") else {
-        return CodeResult { id, ..CodeResult::default() };
-    };
-    let code = content.get("return_code").and_then(Value::as_i64);
-    let output = match content.get("error_code").and_then(Value::as_str) {
-        Some(error) => error.to_owned(),
-        None => format!("{}{}", text_of(content, "stdout"), text_of(content, "stderr")),
-    };
-    CodeResult { id, output, is_error: code != Some(0) }
+/// Returns the text of a document that is made of text blocks.
+fn source_text(block: &Value) -> Option<String> {
+    let source = block.get("source").filter(|s| server_blocks::text_of(s, "type") == "content")?;
+    let content = source.get("content");
+    let blocks = content.and_then(Value::as_array).into_iter().flatten();
+    let is_text = { blocks }.all(|block| server_blocks::text_of(block, "type") == "text");
+    is_text.then(|| server_blocks::texts(content))
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::signatures::BlockAuthor;
-use super::{fault, read_blocks, wire};
+use super::{fault, read_content, wire};
 use crate::endings;
 use crate::fields::{JsonPath, ObjectReader};
 use crate::json_tree::JsonTree;
@@ -33,8 +33,10 @@ fn message(mut fields: ObjectReader<'_>) -> Result<ChatReply, ApiError> {
         Some(_) => return Err(fields.fault("content", "must be a list")),
         None => return Err(fields.fault("content", "is missing")),
     };
-    let path = JsonPath::Root.key("content");
-    let parts = read_blocks::read_list(blocks, &path, BlockAuthor::Answer)?;
+    let blocks = blocks.into_iter();
+    let parts =
+        blocks.map(|block| read_content::read_value(&block.into_value(), BlockAuthor::Answer));
+    let parts = parts.collect::<Result<_, _>>().map_err(|e| unreadable(&e.to_string()))?;
     let stop = fields.string("stop_sequence")?;
     let finish = fields.string("stop_reason")?.map(|word| finish(&word, stop));
     let details = fields.take("stop_details");

@@ -1,128 +1,88 @@
 //! Reads a messages request into canon.
 
-use canon::{
-    ApiError, ChatRequest, ConversationState, ExtraFields, JsonSchema, Part, RequestHints,
-    ResponseFormat, Role, SamplingOptions, ServiceTier, Turn,
-};
-use serde_json::{Map, Value};
+use canon::{ApiError, ChatRequest, JsonSchema, ResponseFormat, Role, ServiceTier, Turn};
+use serde_json::Value;
 
+use super::content::MessagesTurn;
 use super::names::{EFFORT_EXTRA, ORIGIN, ROLE_EXTRA};
+use super::own::thinking;
+use super::request::{MessagesOutputFormat, MessagesRequestView};
 use super::signatures::{self, BlockAuthor};
-use super::{fault, read_blocks, thinking, tools, wire};
-use crate::fields::{JsonPath, ObjectReader};
-use crate::json;
-use crate::json_tree::JsonTree;
+use super::{fault, read_content, read_tools, wire};
+use crate::text::BorrowedText;
+use crate::wire_object::raw_value;
+use crate::wire_value::OpaqueObject;
 
-/// Reads a request. `rules` has checked it before; only types are checked here.
-pub(super) fn read(body: &[u8]) -> Result<ChatRequest, ApiError> {
-    let text = json::checked_text(body)?;
-    let value: JsonTree<'_> = serde_json::from_str(text)
-        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
-    let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
-
-    if fields.take("thread").is_some() {
+/// Reads a request that the rules have checked.
+pub(super) fn read(mut view: MessagesRequestView<'_>) -> Result<ChatRequest, ApiError> {
+    if view.thread.is_some() {
         // Another provider holds the history of the thread, so the reply would ignore it. Clients
         // resend the whole history on this error.
         return Err(ApiError::invalid("thread", "`thread` is not supported for this model")
             .with_code(fault::THREAD_UNSUPPORTED));
     }
-    let model = fields.required("model")?;
-    let mut turns = system(&mut fields)?;
-    turns.extend(messages(fields.items("messages")?)?);
-    let tools = tools::read(fields.list("tools")?.unwrap_or_default())?;
-    let choice = tools::read_choice(fields.object("tool_choice")?)?;
-    let sampling = SamplingOptions {
-        temperature: fields.number("temperature")?,
-        top_p: fields.number("top_p")?,
-        top_k: fields.integer("top_k")?,
-        stop_sequences: fields.strings("stop_sequences")?.unwrap_or_default(),
-        max_output_tokens: fields.count("max_tokens")?,
-        ..SamplingOptions::default()
-    };
-    let mut config = fields.object("output_config")?.unwrap_or_default();
-    let format = match (config.shift_remove("format"), fields.take("output_format")) {
-        (Some(Value::Object(format)), _) | (_, Some(Value::Object(format))) => read_format(format),
-        _ => ResponseFormat::Text,
-    };
-    let word = config.get("effort").and_then(Value::as_str).map(str::to_owned);
+    let mut chat = ChatRequest::default();
+    view.read_options(&mut chat);
+    let tier = view.service_tier.as_deref().map(wire::read_tier);
+    let is_fast = tier.is_none() && view.is_fast();
+    if is_fast {
+        view.rest.take("speed");
+    }
+    chat.hints.service_tier = if is_fast { Some(ServiceTier::Fast) } else { tier };
+    chat.model = view.model.map(|model| model.value.into_owned()).unwrap_or_default();
+    let system = view.system.map(|system| read_content::read(system, BlockAuthor::History));
+    let system = system.filter(|parts| !parts.is_empty());
+    chat.turns.extend(system.map(|parts| Turn::new(Role::System, parts)));
+    chat.turns.extend(view.messages.into_iter().flat_map(|list| list.0).map(read_turn));
+    chat.tools = view.tools.into_iter().flat_map(|list| list.0).map(read_tools::read).collect();
+    chat.tool_choice = view.tool_choice.map(read_tools::read_choice).unwrap_or_default();
+    let stops = view.stop_sequences.into_iter().flatten();
+    chat.sampling.stop_sequences = stops.map(BorrowedText::into_owned).collect();
+    chat.sampling.max_output_tokens = view.max_tokens.map(|limit| limit.value);
+    if let Some(metadata) = view.metadata {
+        chat.hints.user = metadata.user_id.map(BorrowedText::into_owned);
+        chat.hints.metadata = metadata.rest.to_map();
+    }
+    chat.extras = view.rest.to_extras(ORIGIN);
+    let config = view.output_config.unwrap_or_default();
+    let format = config.format.or(view.output_format);
+    chat.response_format = format.map_or(ResponseFormat::Text, read_format);
+    let word = config.effort.map(BorrowedText::into_owned);
     let effort = word.as_deref().and_then(thinking::level);
-    let (thinking, own_thinking) = thinking::read(fields.object("thinking")?, effort);
-    let stream = fields.flag("stream")?.unwrap_or(false);
-    let (hints, speed) = hints(&mut fields)?;
-    let mut rest = fields.remaining();
-    if let Some(speed) = speed {
-        rest.insert("speed".to_owned(), speed);
-    }
+    chat.thinking = thinking::read(view.thinking.as_ref().map(|own| &own.value), effort);
+    let mut config = config.rest.to_map();
     // Thinking that is off has no level in canon, so the effort is kept for this format only.
-    if effort.is_some() && thinking.level == effort {
-        config.shift_remove("effort");
-        rest.extend(word.map(|word| (EFFORT_EXTRA.to_owned(), Value::from(word))));
-    }
-    config.retain(|_, value| !value.is_null());
-    if !config.is_empty() {
-        rest.insert("output_config".to_owned(), Value::Object(config));
-    }
-    if let Some(own) = own_thinking {
-        rest.insert("thinking".to_owned(), own);
-    }
-    Ok(ChatRequest {
-        model,
-        turns,
-        tools,
-        tool_choice: choice,
-        sampling,
-        thinking,
-        response_format: format,
-        modalities: Vec::new(),
-        image_shape: canon::ImageShape::default(),
-        stream,
-        state: ConversationState::default(),
-        hints,
-        extras: ExtraFields::from_fields(ORIGIN, rest),
-    })
-}
-
-/// Reads the instructions before the conversation.
-fn system(fields: &mut ObjectReader<'_>) -> Result<Vec<Turn>, ApiError> {
-    let path = JsonPath::Root.key("system");
-    let parts = match fields.take("system") {
-        None => return Ok(Vec::new()),
-        Some(Value::String(text)) => vec![Part::text(text)],
-        Some(Value::Array(blocks)) => blocks
-            .into_iter()
-            .enumerate()
-            .map(|(at, block)| read_blocks::read(block, &path.item(at), BlockAuthor::History))
-            .collect::<Result<_, _>>()?,
-        Some(_) => return Err(path.fault("`system` must be a string or a list of text blocks")),
-    };
-    Ok(if parts.is_empty() { Vec::new() } else { vec![Turn::new(Role::System, parts)] })
-}
-
-fn messages(list: Vec<JsonTree<'_>>) -> Result<Vec<Turn>, ApiError> {
-    let root = JsonPath::Root.key("messages");
-    let mut turns = Vec::with_capacity(list.len());
-    for (at, message) in list.into_iter().enumerate() {
-        let path = root.item(at);
-        let mut fields = ObjectReader::new(message, &path)?;
-        let role = match fields.required("role")?.as_str() {
-            "user" => Role::User,
-            "assistant" => Role::Assistant,
-            "system" => Role::System,
-            _ => return Err(fields.fault("role", "is not a role of this format")),
-        };
-        let parts = signatures::restore(read_blocks::content(&mut fields, BlockAuthor::History)?);
-        let mut extras = fields.extras(ORIGIN);
-        if role == Role::System {
-            extras.insert(ORIGIN, ROLE_EXTRA, Value::from("system"));
+    if let Some(word) = word {
+        match effort.is_some() && chat.thinking.level == effort {
+            true => chat.extras.insert(ORIGIN, EFFORT_EXTRA, Value::from(word)),
+            false => drop(config.insert("effort".to_owned(), Value::from(word))),
         }
-        turns.push(Turn { role, parts, name: None, extras });
     }
-    Ok(turns)
+    if !config.is_empty() {
+        chat.extras.insert(ORIGIN, "output_config", Value::Object(config));
+    }
+    if let Some(own) = view.thinking.filter(|own| !thinking::is_carried(&own.value)) {
+        chat.extras.insert(ORIGIN, "thinking", raw_value(own.raw));
+    }
+    Ok(chat)
 }
 
-fn read_format(mut format: Map<String, Value>) -> ResponseFormat {
-    let schema = format.shift_remove("schema");
-    match (format.get("type").and_then(Value::as_str), schema) {
+fn read_turn(turn: MessagesTurn<'_>) -> Turn {
+    let role = match turn.role.as_deref() {
+        Some("assistant") => Role::Assistant,
+        Some("system") => Role::System,
+        _ => Role::User,
+    };
+    let parts = turn.content.map(|content| read_content::read(content, BlockAuthor::History));
+    let mut extras = turn.rest.to_extras(ORIGIN);
+    if role == Role::System {
+        extras.insert(ORIGIN, ROLE_EXTRA, Value::from("system"));
+    }
+    Turn { role, parts: signatures::restore(parts.unwrap_or_default()), name: None, extras }
+}
+
+fn read_format(format: MessagesOutputFormat<'_>) -> ResponseFormat {
+    match (format.kind.as_deref(), format.schema.map(OpaqueObject::to_value)) {
         (Some("json_schema"), Some(schema)) => ResponseFormat::Schema {
             name: None,
             description: None,
@@ -131,22 +91,4 @@ fn read_format(mut format: Map<String, Value>) -> ResponseFormat {
         },
         _ => ResponseFormat::Text,
     }
-}
-
-/// Reads the hints, and a `speed` that only this format knows.
-fn hints(fields: &mut ObjectReader<'_>) -> Result<(RequestHints, Option<Value>), ApiError> {
-    let mut metadata = fields.object("metadata")?.unwrap_or_default();
-    let user = match metadata.shift_remove("user_id") {
-        Some(Value::String(user)) => Some(user),
-        _ => None,
-    };
-    let tier = fields.string("service_tier")?.as_deref().map(wire::read_tier);
-    let (tier, speed) = match (tier, fields.take("speed")) {
-        (None, Some(Value::String(word))) if word == "fast" => (Some(ServiceTier::Fast), None),
-        (tier, speed) => (tier, speed),
-    };
-    Ok((
-        RequestHints { user, metadata, service_tier: tier, cache_key: None, verbosity: None },
-        speed,
-    ))
 }

@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
+use super::own::tool_names;
 use super::signatures::{self, BlockAuthor};
-use super::{fault, read_blocks, read_reply, tool_names, wire};
-use crate::fields::JsonPath;
+use super::{fault, read_content, read_reply, wire};
 use crate::repeated_text::TextReader;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::{not_json, out_of_order};
@@ -340,7 +340,7 @@ impl MessagesStreamReader {
                 out.extend(citations.into_iter().map(|value| {
                     Event::PartDelta(
                         place,
-                        PartDelta::Citation(read_blocks::citation(value, length)),
+                        PartDelta::Citation(read_content::read_citation(value, length)),
                     )
                 }));
                 slot
@@ -362,9 +362,8 @@ impl MessagesStreamReader {
                 if let Ok(input) = serde_json::from_str::<Value>(&input) {
                     value.insert("input".to_owned(), input);
                 }
-                let part =
-                    read_blocks::read(Value::Object(value), &JsonPath::Root, BlockAuthor::Answer)
-                        .map_err(|e| {
+                let part = read_content::read_value(&Value::Object(value), BlockAuthor::Answer)
+                    .map_err(|e| {
                         ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
                             .with_log_note(e.to_string())
                     })?;

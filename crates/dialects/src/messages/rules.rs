@@ -1,277 +1,162 @@
-//! Checks a messages request in one pass over its bytes. A violation is answered with 400.
-//!
-//! The pass borrows the request facts and the fields with rules from the body and skips the rest.
-//! Fields, block types and tools that the gateway does not know are left to the provider.
-//! Reference: <https://docs.anthropic.com/en/api/messages>.
+//! Rules of a messages request that concern more than one field, and the facts that the relay
+//! needs.
 
 use canon::{ApiError, ServiceTier};
-use serde_json::value::RawValue;
+use std::collections::HashSet;
 
-use super::request_view::{
-    MessagesChoiceView, MessagesContentView, MessagesRequestView, ValueShape,
-};
-use super::thinking::MIN_BUDGET_TOKENS;
-use super::tool_names::MAX_NAME_BYTES;
-use super::{gateway_blocks, wire};
-use crate::RequestFacts;
-use crate::checks::{check_model, check_range, invalid_field};
+use super::content::{MessagesBlock, MessagesTurn};
+use super::own::gateway_blocks;
+use super::request::{MessagesRequestView, MessagesTool};
+use super::wire;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json;
+use crate::wire_rule::{FieldProblem, RuleResult};
+use crate::wire_value::TextOrList;
+use crate::{RequestFacts, RequestTarget};
 
-const MAX_MESSAGES: usize = 100_000;
-const MAX_TOOLS: usize = 999;
-const MAX_SYSTEM_BLOCKS: usize = 1_000;
-const MAX_USER_ID_BYTES: usize = 4_096;
-const LARGEST_MAX_TOKENS: u64 = 1 << 30;
-
-/// Collects the request facts and applies the rules of the format.
-pub(super) fn read_facts(body: &[u8], interleaved: bool) -> Result<RequestFacts, ApiError> {
-    read(body, LimitRule::Required, interleaved)
+/// The rule of the output limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LimitRule {
+    /// It is required, and the thinking budget stays below it.
+    AboveBudget,
+    /// It is required. Thinking between tool calls may exceed it.
+    Required,
+    /// A request to count tokens has none,
+    /// <https://docs.anthropic.com/en/api/messages-count-tokens>.
+    Optional,
 }
 
-fn read(body: &[u8], rule: LimitRule, interleaved: bool) -> Result<RequestFacts, ApiError> {
-    let text = json::checked_text(body)?;
-    let view: MessagesRequestView<'_> = json::parse(text)?;
-    let marks = marks(text, &view);
-    let mut facts = check(&view, marks, rule, interleaved)?;
-    if view.messages.is_some_and(|messages| messages.has_gateway_blocks) {
+impl LimitRule {
+    /// Returns the rule of a request.
+    pub(super) const fn of(target: &RequestTarget) -> Self {
+        if target.interleaved_thinking { Self::Required } else { Self::AboveBudget }
+    }
+}
+
+/// Checks a request and returns its facts.
+pub(super) fn check(
+    text: &str,
+    view: &MessagesRequestView<'_>,
+    rule: LimitRule,
+) -> Result<RequestFacts, ApiError> {
+    let turns = view.messages.as_ref().map(|list| list.0.as_slice()).unwrap_or_default();
+    let checked = check_limit(view, rule)
+        .and_then(|()| check_turns(turns, view.thread.is_some()))
+        .and_then(|()| check_tools(view));
+    checked.map_err(FieldProblem::into_error)?;
+    let mut facts = RequestFacts {
+        model: view.model.as_ref().map(|model| (*model.value).to_owned()).unwrap_or_default(),
+        stream: view.stream.unwrap_or(false),
+        wants_usage: true,
+        max_output_tokens: Some(view.max_tokens.as_ref().map_or(u64::MAX, |limit| limit.value)),
+        candidates: 1,
+        service_tier: match view.is_fast() {
+            true => Some(ServiceTier::Fast),
+            false => view.service_tier.as_deref().map(wire::read_tier),
+        },
+        max_searches: max_searches(view),
+        patch_points: PatchPoints {
+            model: view.model.as_ref().map(|model| json::range_of(text, model.raw)),
+            limit: view.max_tokens.as_ref().map(|limit| json::range_of(text, limit.raw)),
+            ..PatchPoints::locate(text)
+        },
+        only_text: turns.iter().all(|turn| matches!(turn.content, Some(TextOrList::Text(_)))),
+        ..RequestFacts::default()
+    };
+    if turns.iter().flat_map(MessagesTurn::blocks).any(|b| gateway_blocks::loss(b).is_some()) {
         (facts.edits, facts.losses) = gateway_blocks::removal_edits(text);
     }
     Ok(facts)
 }
 
-/// Checks a request to count tokens, which has no output limit,
-/// <https://docs.anthropic.com/en/api/messages-count-tokens>.
-pub(super) fn read_count_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
-    read(body, LimitRule::Optional, true)
-}
-
-/// Rule for a missing output limit.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LimitRule {
-    Required,
-    Optional,
-}
-
-fn marks(text: &str, view: &MessagesRequestView<'_>) -> PatchPoints {
-    let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    PatchPoints {
-        model: range(view.model),
-        limit: range(view.max_tokens),
-        ..PatchPoints::locate(text)
-    }
-}
-
-fn check(
-    view: &MessagesRequestView<'_>,
-    marks: PatchPoints,
-    rule: LimitRule,
-    interleaved: bool,
-) -> Result<RequestFacts, ApiError> {
-    let model = check_model(view.model)?;
-    let limit = match (rule, view.max_tokens) {
-        (LimitRule::Optional, None) => u64::MAX,
-        (LimitRule::Required | LimitRule::Optional, given) => limit(given)?,
-    };
-    messages(view)?;
-    system(view.system.as_ref())?;
-    numbers(view)?;
-    thinking(view, if interleaved { u64::MAX } else { limit })?;
-    tools(view)?;
-    if let Some(format) = view.output_config.as_ref().and_then(|config| config.format.as_ref())
-        && format.r#type.as_deref() == Some("json_schema")
-        && format.schema != ValueShape::Object
-    {
-        return Err(invalid_field("output_config.format.schema", "must be an object"));
-    }
-    let _ = view.output_config.as_ref().map(|config| &config.effort);
-    let user = view.metadata.as_ref().and_then(|metadata| metadata.user_id.as_ref());
-    if user.is_some_and(|user| user.len() > MAX_USER_ID_BYTES) {
-        let why = format!("must be at most {MAX_USER_ID_BYTES} bytes");
-        return Err(invalid_field("metadata.user_id", &why));
-    }
-    Ok(RequestFacts {
-        model,
-        stream: view.stream.unwrap_or(false),
-        wants_usage: true,
-        max_output_tokens: Some(limit),
-        candidates: 1,
-        service_tier: tier(view),
-        max_searches: searches(view),
-        patch_points: marks,
-        ..RequestFacts::default()
-    })
-}
-
-/// Returns the requested tier. The fast tier has a field of its own, `speed`.
-fn tier(view: &MessagesRequestView<'_>) -> Option<ServiceTier> {
-    if json::string_value(view.speed).as_deref() == Some("fast") {
-        return Some(ServiceTier::Fast);
-    }
-    view.service_tier.as_deref().map(wire::read_tier)
-}
-
 /// Returns the maximum number of searches. Every search tool may set its own `max_uses`.
-fn searches(view: &MessagesRequestView<'_>) -> u64 {
-    let tools = view.tools.iter().flatten();
-    let search = tools
-        .filter(|tool| tool.r#type.as_deref().is_some_and(|kind| kind.starts_with("web_search")));
-    let most = search.map(|tool| {
-        tool.max_uses.and_then(|most| most.get().parse().ok()).unwrap_or(DEFAULT_MAX_SEARCHES)
-    });
-    most.fold(0, u64::saturating_add)
+fn max_searches(view: &MessagesRequestView<'_>) -> u64 {
+    let is_search = |tool: &&MessagesTool<'_>| {
+        tool.kind.as_deref().is_some_and(|kind| kind.starts_with("web_search"))
+    };
+    let tools = view.tools.iter().flat_map(|list| &list.0).filter(is_search);
+    let most = tools.map(|tool| tool.max_uses.as_ref().and_then(|most| most.0));
+    most.fold(0, |sum, most| sum.saturating_add(most.unwrap_or(DEFAULT_MAX_SEARCHES)))
 }
 
-/// Checks the output limit. Zero is allowed: it only warms the prompt cache.
-fn limit(value: Option<&RawValue>) -> Result<u64, ApiError> {
-    let value = value.ok_or_else(|| invalid_field("max_tokens", "is required"))?;
-    match serde_json::from_str::<u64>(value.get()) {
-        Ok(limit @ 0..=LARGEST_MAX_TOKENS) => Ok(limit),
-        _ => Err(invalid_field("max_tokens", "must be a whole number of at least 1")),
+fn check_limit(view: &MessagesRequestView<'_>, rule: LimitRule) -> RuleResult {
+    let limit = view.max_tokens.as_ref().map(|limit| limit.value);
+    if limit.is_none() && rule != LimitRule::Optional {
+        return Err(FieldProblem::new("max_tokens", "is required"));
     }
-}
-
-fn messages(view: &MessagesRequestView<'_>) -> Result<(), ApiError> {
-    let messages =
-        view.messages.as_ref().ok_or_else(|| invalid_field("messages", "is required"))?;
-    if messages.count == 0 {
-        return Err(invalid_field("messages", "must not be empty"));
-    }
-    if messages.count > MAX_MESSAGES {
-        return Err(invalid_field("messages", &format!("must have at most {MAX_MESSAGES} items")));
-    }
-    // The provider holds the earlier turns of a thread, and their calls.
-    let unmatched_result = messages.unmatched_result.as_ref().filter(|_| view.thread.is_none());
-    match messages.first_error.as_ref().or(unmatched_result) {
-        Some((path, why)) => Err(invalid_field(path, why)),
-        None => Ok(()),
+    let thinking = view.thinking.as_ref().map(|thinking| &thinking.value);
+    let enabled = thinking.filter(|thinking| thinking.kind.as_deref() == Some("enabled"));
+    let budget = enabled.and_then(|thinking| Some(thinking.budget_tokens.as_ref()?.value));
+    match rule == LimitRule::AboveBudget && budget >= limit && budget.is_some() {
+        true => Err(FieldProblem::new("thinking.budget_tokens", "must be less than `max_tokens`")),
+        false => Ok(()),
     }
 }
 
-fn system(system: Option<&MessagesContentView<'_>>) -> Result<(), ApiError> {
-    let Some(MessagesContentView::Blocks(blocks)) = system else { return Ok(()) };
-    if blocks.count > MAX_SYSTEM_BLOCKS {
-        return Err(invalid_field(
-            "system",
-            &format!("must have at most {MAX_SYSTEM_BLOCKS} blocks"),
-        ));
+/// Checks that every result answers an earlier call once. The provider holds the earlier turns of a
+/// thread, and their calls.
+fn check_turns(turns: &[MessagesTurn<'_>], is_thread: bool) -> RuleResult {
+    if turns.is_empty() {
+        return Err(FieldProblem::new("messages", "must not be empty"));
     }
-    if let Some((at, why)) = blocks.first_error {
-        return Err(invalid_field(&format!("system[{at}]"), why));
-    }
-    match blocks.first_non_text {
-        Some(at) => Err(invalid_field(&format!("system[{at}]"), "must be a text block")),
-        None => Ok(()),
-    }
-}
-
-fn numbers(view: &MessagesRequestView<'_>) -> Result<(), ApiError> {
-    check_range("temperature", view.temperature, 0.0, 1.0)?;
-    check_range("top_p", view.top_p, 0.0, 1.0)?;
-    if view.top_k.is_some_and(|k| k < 0) {
-        return Err(invalid_field("top_k", "must not be below 0"));
-    }
-    let stops = view.stop_sequences.as_deref().unwrap_or_default();
-    if stops.iter().any(|text| text.is_empty()) {
-        return Err(invalid_field("stop_sequences", "must not hold an empty string"));
+    let (mut calls, mut answered) = (HashSet::new(), HashSet::new());
+    for (index, turn) in turns.iter().enumerate().filter(|_| !is_thread) {
+        for (at, block) in turn.blocks().iter().enumerate() {
+            let MessagesBlock::ToolResult(result) = block else { continue };
+            let id = result.tool_use_id.as_deref().unwrap_or_default();
+            let why = if !calls.contains(id) {
+                "answers no call: no earlier message has a `tool_use` block with this id"
+            } else if !answered.insert(id) {
+                "was answered before"
+            } else {
+                continue;
+            };
+            let path = format!("messages[{index}].content[{at}].tool_use_id");
+            return Err(FieldProblem::new(path, why));
+        }
+        calls.extend(turn.blocks().iter().filter_map(|block| match block {
+            MessagesBlock::ToolUse(call) => call.id.as_deref(),
+            _ => None,
+        }));
     }
     Ok(())
 }
 
-fn thinking(view: &MessagesRequestView<'_>, limit: u64) -> Result<(), ApiError> {
-    let Some(thinking) = &view.thinking else { return Ok(()) };
-    match thinking.r#type.as_deref() {
-        None => return Err(invalid_field("thinking.type", "is required")),
-        Some("enabled") => {}
-        Some(_) => return Ok(()),
-    }
-    let path = "thinking.budget_tokens";
-    let budget = thinking.budget_tokens.ok_or_else(|| invalid_field(path, "is required"))?;
-    match serde_json::from_str::<u64>(budget.get()) {
-        Ok(MIN_BUDGET_TOKENS..) => {}
-        _ => {
-            return Err(invalid_field(
-                path,
-                &format!("must be a whole number of at least {MIN_BUDGET_TOKENS}"),
-            ));
-        }
-    }
-    match serde_json::from_str::<u64>(budget.get()) {
-        Ok(budget) if budget >= limit => Err(invalid_field(path, "must be less than `max_tokens`")),
-        _ => Ok(()),
-    }
-}
-
-fn tools(view: &MessagesRequestView<'_>) -> Result<(), ApiError> {
-    let tools = view.tools.as_deref().unwrap_or_default();
-    if tools.len() > MAX_TOOLS {
-        return Err(invalid_field("tools", &format!("must have at most {MAX_TOOLS} items")));
-    }
-    let mut names: Vec<&str> = Vec::with_capacity(tools.len());
-    let mut complete = true;
+fn check_tools(view: &MessagesRequestView<'_>) -> RuleResult {
+    let tools = view.tools.as_ref().map(|list| list.0.as_slice()).unwrap_or_default();
+    let mut names = HashSet::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
-        let own = matches!(tool.r#type.as_deref(), None | Some("custom"));
-        let path = format!("tools[{at}].name");
-        let Some(name) = tool.name.as_deref() else {
-            if own {
-                return Err(invalid_field(&path, "is required"));
-            }
-            // A tool set; only its server knows the names in it.
-            complete = false;
-            continue;
-        };
-        if own && !is_name(name) {
-            let why =
-                format!("must have 1 to {MAX_NAME_BYTES} letters, digits, underscores or dashes");
-            return Err(invalid_field(&path, &why));
+        if tool.name.as_deref().is_some_and(|name| !names.insert(name)) {
+            let path = format!("tools[{at}].name");
+            return Err(FieldProblem::new(path, "is the name of another tool too"));
         }
-        if own && tool.input_schema != ValueShape::Object {
-            return Err(invalid_field(&format!("tools[{at}].input_schema"), "must be an object"));
-        }
-        if names.contains(&name) {
-            return Err(invalid_field(&path, "is the name of another tool too"));
-        }
-        names.push(name);
     }
-    match &view.tool_choice {
-        Some(choice) => check_choice(choice, &names, complete),
-        None => Ok(()),
-    }
-}
-
-fn is_name(name: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(allowed)
-}
-
-fn check_choice(
-    choice: &MessagesChoiceView<'_>,
-    names: &[&str],
-    complete: bool,
-) -> Result<(), ApiError> {
-    let _ = choice.disable_parallel_tool_use;
-    let none = names.is_empty() && complete;
-    match (choice.r#type.as_deref(), choice.name.as_deref()) {
-        (Some("auto" | "none"), _) => Ok(()),
-        (Some("any" | "tool"), _) if none => Err(invalid_field("tool_choice", "needs `tools`")),
-        (Some("any"), _) => Ok(()),
-        (Some("tool"), None) => Err(invalid_field("tool_choice.name", "is required")),
-        (Some("tool"), Some(name)) if complete && !names.contains(&name) => {
-            Err(invalid_field("tool_choice.name", "names a tool that is not in `tools`"))
+    // Only its server knows the names in a tool set.
+    let is_complete = tools.iter().all(|tool| tool.name.is_some());
+    let Some(choice) = view.tool_choice.as_ref().filter(|_| is_complete) else { return Ok(()) };
+    match (choice.kind.as_deref(), choice.name.as_deref()) {
+        (Some("any" | "tool"), _) if names.is_empty() => {
+            Err(FieldProblem::new("tool_choice", "needs `tools`"))
         }
-        (Some("tool"), Some(_)) => Ok(()),
-        (Some(_) | None, _) => {
-            Err(invalid_field("tool_choice.type", "must be one of `auto`, `any`, `tool`, `none`"))
+        (Some("tool"), Some(name)) if !names.contains(name) => {
+            Err(FieldProblem::new("tool_choice.name", "names a tool that is not in `tools`"))
         }
+        _ => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PassThrough as _;
+    use crate::messages::MessagesDialect;
 
     fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
-        super::read_facts(body, false)
+        MessagesDialect.read_facts(&RequestTarget::default(), body)
+    }
+
+    fn read_count_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
+        MessagesDialect.read_count_facts(&RequestTarget::default(), body)
     }
 
     fn refused(body: &str) -> (String, String) {
@@ -348,39 +233,39 @@ mod tests {
             (with_messages(r#"[{"role":"user","content":5}]"#), "messages[0].content"),
             (with_messages(r#"[{"role":"user","content":[]}]"#), "messages[0].content"),
             (with_block(r#""x""#), "messages[0].content[0]"),
-            (with_block(r#"{"text":"x"}"#), "messages[0].content[0]"),
-            (with_block(r#"{"type":"text"}"#), "messages[0].content[0]"),
-            (with_block(r#"{"type":"text","text":5}"#), "messages[0].content[0]"),
-            (with_block(r#"{"type":"image"}"#), "messages[0].content[0]"),
-            (with_block(r#"{"type":"image","source":{}}"#), "messages[0].content[0]"),
+            (with_block(r#"{"text":"x"}"#), "messages[0].content[0].type"),
+            (with_block(r#"{"type":"text"}"#), "messages[0].content[0].text"),
+            (with_block(r#"{"type":"text","text":5}"#), "messages[0].content[0].text"),
+            (with_block(r#"{"type":"image"}"#), "messages[0].content[0].source"),
+            (with_block(r#"{"type":"image","source":{}}"#), "messages[0].content[0].source.type"),
             (with_block(r#"{"type":"image","source":5}"#), "messages[0].content[0].source"),
             (
                 with_block(r#"{"type":"image","source":{"type":"base64","data":"AA"}}"#),
-                "messages[0].content[0]",
+                "messages[0].content[0].source.media_type",
             ),
             (
                 with_block(r#"{"type":"image","source":{"type":"url","url":"file:///etc"}}"#),
-                "messages[0].content[0]",
+                "messages[0].content[0].source.url",
             ),
-            (image("image/png", "no base64"), "messages[0].content[0]"),
-            (image("image/png", ""), "messages[0].content[0]"),
-            (image("text/html", "AAAA"), "messages[0].content[0]"),
-            (image("application/pdf", "AAAA"), "messages[0].content[0]"),
-            (image("picture", "AAAA"), "messages[0].content[0]"),
+            (image("image/png", "no base64"), "messages[0].content[0].source.data"),
+            (image("image/png", ""), "messages[0].content[0].source.data"),
+            (image("text/html", "AAAA"), "messages[0].content[0].source.media_type"),
+            (image("application/pdf", "AAAA"), "messages[0].content[0].source.media_type"),
+            (image("picture", "AAAA"), "messages[0].content[0].source.media_type"),
             (
                 with_block(r#"{"type":"tool_result","tool_use_id":"c","content":5}"#),
-                "messages[0].content[0]",
+                "messages[0].content[0].content",
             ),
             (
                 with_block(
                     r#"{"type":"tool_result","tool_use_id":"c","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"?"}}]}"#,
                 ),
-                "messages[0].content[0]",
+                "messages[0].content[0].content[0].source.data",
             ),
             (with(r#""service_tier":5"#), "service_tier"),
             (
                 with_block(r#"{"type":"document","source":{"type":"file"}}"#),
-                "messages[0].content[0]",
+                "messages[0].content[0].source.file_id",
             ),
             (with_block(call), "messages[0].content[0]"),
             (with_block(result), "messages[0].content[0].tool_use_id"),
@@ -392,7 +277,7 @@ mod tests {
                 with_messages(
                     r#"[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":"{}"}]}]"#,
                 ),
-                "messages[0].content[0]",
+                "messages[0].content[0].input",
             ),
             (
                 with_messages(&format!(
@@ -446,12 +331,16 @@ mod tests {
                 with(r#""output_config":{"format":{"type":"json_schema"}}"#),
                 "output_config.format.schema",
             ),
+            (with(r#""output_format":{"type":"json_schema","schema":5}"#), "output_format.schema"),
+            (with(r#""tools":[{"name":"a","input_schema":{},"strict":1}]"#), "tools[0].strict"),
             (with(r#""model":"again""#), ""),
         ];
         for (body, path) in cases {
             let (found, say) = refused(&body);
             assert_eq!(found, path, "{body}: {say}");
             assert!(path.is_empty() || !say.contains(" at line "), "{body}: {say}");
+            assert!(!say.contains("View") && !say.contains("struct"), "{body}: {say}");
+            assert!(!say.contains("i64") && !say.contains('\u{1}'), "{body}: {say}");
         }
     }
 
@@ -502,10 +391,11 @@ mod tests {
         ] {
             assert!(read_facts(with(field).as_bytes()).is_ok(), "{field}");
         }
+        let interleaved = RequestTarget { interleaved_thinking: true, ..RequestTarget::default() };
         let long = with(r#""thinking":{"type":"enabled","budget_tokens":9000}"#);
         assert!(
             read_facts(long.as_bytes()).is_err()
-                && super::read_facts(long.as_bytes(), true).is_ok()
+                && MessagesDialect.read_facts(&interleaved, long.as_bytes()).is_ok()
         );
         let warm = with("\"a\":1").replace("2000", "0");
         assert_eq!(read_facts(warm.as_bytes()).unwrap().max_output_tokens, Some(0));

@@ -29,7 +29,7 @@ use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 
 use super::names::ORIGIN;
-use super::tool_names;
+use super::own::tool_names;
 use crate::fields::ObjectWriter;
 use crate::{envelope, signed_span};
 
@@ -37,17 +37,12 @@ use crate::{envelope, signed_span};
 const SEPARATOR: char = '\u{1}';
 
 /// The prefix of every envelope. It is the same in both base64 alphabets.
-pub(super) const ENVELOPE_PREFIX: &str = "pttQVDF";
-
-/// Returns true if a token is an envelope of the gateway and not a provider's token.
-pub(super) fn is_wrapped(token: &str) -> bool {
-    is_carrier(token).is_some()
-}
+const ENVELOPE_PREFIX: &str = "pttQVDF";
 
 /// Returns true for the envelope of a carrier, false for that of a thought, `None` for any other
 /// token.
 pub(super) fn is_carrier(token: &str) -> Option<bool> {
-    let seal = envelope::unwrap(token, ORIGIN);
+    let seal = envelope::unwrap(Some(token).filter(|t| t.starts_with(ENVELOPE_PREFIX))?, ORIGIN);
     (seal != Signature::new(ORIGIN, token))
         .then(|| seal.origin_and_token().1.starts_with(SEPARATOR))
 }
@@ -208,9 +203,8 @@ fn carried_signature(part: &Part) -> Option<(String, Signature)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{read_blocks, write_reply_blocks};
+    use super::super::{read_content, write_reply_blocks};
     use super::*;
-    use crate::fields::JsonPath;
     use canon::{Losses, ToolCall, WireFormat};
 
     fn call(id: &str) -> Part {
@@ -224,7 +218,7 @@ mod tests {
         let blocks =
             write_reply_blocks::ReplyBlocks::new("x").write_all(parts.to_vec(), &mut losses);
         assert!(losses.is_empty(), "{losses:?}");
-        let read = |value| read_blocks::read(value, &JsonPath::Root, BlockAuthor::History).unwrap();
+        let read = |value| read_content::read_value(&value, BlockAuthor::History).unwrap();
         restore(blocks.into_iter().map(read).collect())
     }
 
@@ -252,7 +246,7 @@ mod tests {
     fn signature_finds_its_call_in_a_reordered_turn() {
         let carried =
             carrier(&Signature::new(WireFormat::Native, "s"), &SignatureTarget::Call("two"));
-        let part = read_blocks::read(carried, &JsonPath::Root, BlockAuthor::History).unwrap();
+        let part = read_content::read_value(&carried, BlockAuthor::History).unwrap();
         let restored = restore(vec![call("two"), call("one"), part]);
         assert_eq!(restored[0].signature, Some(Signature::new(WireFormat::Native, "s")));
         assert_eq!((restored.len(), restored[1].signature.as_ref()), (2, None));
@@ -262,9 +256,12 @@ mod tests {
     fn every_envelope_has_the_same_prefix() {
         for origin in WireFormat::ALL {
             let wrapped = envelope::wrap(&Signature::new(origin, "s"));
-            assert!(wrapped.starts_with(ENVELOPE_PREFIX) && is_wrapped(&wrapped), "{origin}");
+            assert!(
+                wrapped.starts_with(ENVELOPE_PREFIX) && is_carrier(&wrapped) == Some(false),
+                "{origin}"
+            );
         }
-        assert!(!is_wrapped("EqQBCgIYAg==") && !is_wrapped(ENVELOPE_PREFIX));
+        assert!(is_carrier("EqQBCgIYAg==").is_none() && is_carrier(ENVELOPE_PREFIX).is_none());
     }
 
     #[test]

@@ -340,12 +340,6 @@ pub(super) fn note_foreign(extras: &ExtraFields, of: &str, losses: &mut Losses) 
     fields::note_foreign_fields(extras, ORIGIN, of, losses);
 }
 
-/// Reads a prompt-cache breakpoint,
-/// <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>.
-pub(super) fn read_cache(mark: &Value) -> CacheBreakpoint {
-    CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
-}
-
 /// Writes a prompt-cache breakpoint. The format has lifetimes of five minutes and one hour; other
 /// lifetimes are rounded up to one of them.
 pub(crate) fn write_cache(mark: &CacheBreakpoint) -> Value {

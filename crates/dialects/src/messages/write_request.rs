@@ -7,8 +7,9 @@ use canon::{
 use serde_json::{Map, Value};
 
 use super::names::{EFFORT_EXTRA, ORIGIN, PATH, ROLE_EXTRA};
-use super::thinking::{self, ThinkingLimits, ThinkingRequest, ThinkingSupport};
-use super::{schema, tools, wire, write_request_blocks};
+use super::own::schema;
+use super::own::thinking::{self, ThinkingLimits, ThinkingRequest, ThinkingSupport};
+use super::{wire, write_request_blocks, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{JsonPath, ObjectWriter, note_foreign_options, number};
 use crate::json::BodySegments;
@@ -78,7 +79,7 @@ pub(super) fn write(
     let body = body
         .set_some("system", (!system.is_empty()).then(|| write_request_blocks::content(system)));
     let body = body.set("messages", messages);
-    let body = tools::write(body, tools, choice, asked.on, &mut losses)?;
+    let body = write_tools::write(body, tools, choice, asked.on, &mut losses)?;
     let body =
         write_sampling(body, sampling, asked.on, ThinkingSupport::of(&steering), &mut losses);
     let body = body

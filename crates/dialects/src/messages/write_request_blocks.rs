@@ -10,7 +10,8 @@ use super::names::{
     BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, ORIGIN,
     UNSIGNED_THOUGHT,
 };
-use super::{tool_names, wire};
+use super::own::tool_names;
+use super::wire;
 use crate::envelope;
 use crate::fields::{JsonPath, ObjectWriter};
 

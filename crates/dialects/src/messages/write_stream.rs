@@ -15,10 +15,11 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 use super::names::ORIGIN;
+use super::own::tool_names;
 use super::signatures::{self, OpenText, SignatureTarget};
 use super::write_reply::{finish_words, hide, with_tier};
 use super::write_reply_blocks::{ReplyBlocks, write_citation};
-use super::{fault, tool_names, wire};
+use super::{fault, wire};
 use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::service_tier::{self, USAGE_EXTRA};
 use crate::{ReplyStamp, StreamWriter, json};

@@ -1,92 +1,20 @@
-//! Reads and writes tools and the tool choice.
+//! Writes tools and the tool choice.
 
 use canon::{
-    ApiError, ExtraFields, FunctionTool, JsonSchema, Losses, Tool, ToolChoice, ToolChoiceMode,
-    UserLocation, WebSearchTool,
+    ApiError, ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, UserLocation,
+    WebSearchTool,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::HashSet;
 
 use super::names::ORIGIN;
-use super::{schema, tool_names, wire};
-use crate::fields::{JsonPath, ObjectReader, ObjectWriter, note_lost_choice};
+use super::own::{schema, tool_names};
+use super::wire;
+use crate::fields::{ObjectWriter, note_lost_choice};
 
 const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
 const CODE_TOOL_TYPE: &str = "code_execution_20250825";
 const FETCH_TOOL_TYPE: &str = "web_fetch_20250910";
-
-/// Reads the tools of a request.
-pub(super) fn read(list: Vec<Value>) -> Result<Vec<Tool>, ApiError> {
-    let root = JsonPath::Root.key("tools");
-    list.into_iter().enumerate().map(|(at, value)| read_tool(value, &root.item(at))).collect()
-}
-
-fn read_tool(value: Value, path: &JsonPath<'_>) -> Result<Tool, ApiError> {
-    let word = value.get("type").and_then(Value::as_str).unwrap_or("custom").to_owned();
-    if word == "custom" {
-        return function(value, path).map(Tool::Function);
-    }
-    let rest = |value: Value| Ok::<_, ApiError>(ObjectReader::new(value, path)?.extras(ORIGIN));
-    if word.starts_with("web_search_") {
-        search(value, path).map(Tool::WebSearch)
-    } else if word.starts_with("code_execution_") {
-        rest(value).map(Tool::CodeExecution)
-    } else if word.starts_with("web_fetch_") {
-        rest(value).map(Tool::UrlFetch)
-    } else {
-        Ok(Tool::Foreign { origin: ORIGIN, value })
-    }
-}
-
-fn function(value: Value, path: &JsonPath<'_>) -> Result<FunctionTool, ApiError> {
-    let mut fields = ObjectReader::new(value, path)?;
-    fields.take("type");
-    Ok(FunctionTool {
-        name: tool_names::read(fields.required("name")?),
-        description: fields.string("description")?,
-        parameters: fields.take("input_schema").map(JsonSchema::new),
-        result: None,
-        strict: fields.flag("strict")?,
-        deferred: fields.flag("defer_loading")?.unwrap_or(false),
-        cache: fields.take("cache_control").as_ref().map(wire::read_cache),
-        extras: fields.extras(ORIGIN),
-    })
-}
-
-fn search(value: Value, path: &JsonPath<'_>) -> Result<WebSearchTool, ApiError> {
-    let mut fields = ObjectReader::new(value, path)?;
-    let location = fields.object("user_location")?.map(|near| {
-        let text = |name: &str| near.get(name).and_then(Value::as_str).map(str::to_owned);
-        UserLocation {
-            country: text("country"),
-            region: text("region"),
-            city: text("city"),
-            timezone: text("timezone"),
-        }
-    });
-    Ok(WebSearchTool {
-        allowed_domains: fields.strings("allowed_domains")?.unwrap_or_default(),
-        blocked_domains: fields.strings("blocked_domains")?.unwrap_or_default(),
-        location,
-        extras: fields.extras(ORIGIN),
-    })
-}
-
-/// Reads the tool choice.
-pub(super) fn read_choice(choice: Option<Map<String, Value>>) -> Result<ToolChoice, ApiError> {
-    let path = JsonPath::Root.key("tool_choice");
-    let Some(object) = choice else { return Ok(ToolChoice::default()) };
-    let mut fields = ObjectReader::of(object, &path);
-    let parallel = fields.flag("disable_parallel_tool_use")?.map(|disabled| !disabled);
-    let choice = match fields.required("type")?.as_str() {
-        "auto" => ToolChoiceMode::Auto,
-        "any" => ToolChoiceMode::Required,
-        "none" => ToolChoiceMode::Disabled,
-        "tool" => ToolChoiceMode::Tool(tool_names::read(fields.required("name")?)),
-        _ => ToolChoiceMode::Unset,
-    };
-    Ok(ToolChoice { mode: choice, parallel })
-}
 
 /// Writes tools and the tool choice. The format refuses a forced call while thinking is on.
 pub(super) fn write(

@@ -5,17 +5,18 @@
 //! `effort`. The models between take either.
 
 use canon::{EffortLevel, Losses, ThinkingDisplay, ThinkingOptions};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::fields::ObjectWriter;
+use crate::messages::request::MessagesThinkingOptions;
 use crate::thinking_controls::ThinkingControls;
 
 /// The smallest budget the format accepts.
-pub(super) const MIN_BUDGET_TOKENS: u64 = 1_024;
+pub(in crate::messages) const MIN_BUDGET_TOKENS: u64 = 1_024;
 
 /// The forms of thinking that a model takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ThinkingSupport {
+pub(in crate::messages) enum ThinkingSupport {
     /// Only a budget.
     Budget,
     /// Both.
@@ -26,7 +27,7 @@ pub(super) enum ThinkingSupport {
 
 impl ThinkingSupport {
     /// Derives the forms from the model's steering.
-    pub(super) const fn of(steering: &ThinkingControls) -> Self {
+    pub(in crate::messages) const fn of(steering: &ThinkingControls) -> Self {
         match (steering.budget.is_some(), steering.dynamic) {
             (true, false) => Self::Budget,
             (false, true) => Self::Adaptive,
@@ -35,37 +36,34 @@ impl ThinkingSupport {
     }
 }
 
-/// Reads the thinking of a request, and the fields that canon cannot express. `effort` is the level
-/// of `output_config`.
-pub(super) fn read(
-    thinking: Option<Map<String, Value>>,
+/// Reads the thinking of a request. `effort` is the level of `output_config`.
+pub(in crate::messages) fn read(
+    thinking: Option<&MessagesThinkingOptions<'_>>,
     effort: Option<EffortLevel>,
-) -> (ThinkingOptions, Option<Value>) {
-    let Some(object) = thinking else {
-        return (ThinkingOptions { level: effort, ..ThinkingOptions::default() }, None);
+) -> ThinkingOptions {
+    let Some(thinking) = thinking else {
+        return ThinkingOptions { level: effort, ..ThinkingOptions::default() };
     };
-    let word = object.get("type").and_then(Value::as_str).unwrap_or_default();
-    let show = match object.get("display").and_then(Value::as_str) {
+    let display = match thinking.display.as_deref() {
         Some("summarized") => Some(ThinkingDisplay::Auto),
         Some("omitted") => Some(ThinkingDisplay::Hidden),
         _ => None,
     };
-    let budget = object.get("budget_tokens").and_then(Value::as_u64);
-    let read = match word {
-        "disabled" => {
-            let off = ThinkingOptions {
-                level: Some(EffortLevel::Off),
-                display: show,
-                ..ThinkingOptions::default()
-            };
-            return (off, None);
-        }
-        "enabled" => ThinkingOptions { level: effort, budget, dynamic: false, display: show },
-        _ => ThinkingOptions { level: effort, budget: None, dynamic: true, display: show },
+    let (level, budget, dynamic) = match thinking.kind.as_deref() {
+        Some("disabled") => (Some(EffortLevel::Off), None, false),
+        Some("enabled") => (effort, thinking.budget_tokens.as_ref().map(|b| b.value), false),
+        _ => (effort, None, true),
     };
-    let known = |name: &str| matches!(name, "type" | "display" | "budget_tokens");
-    let plain = matches!(word, "enabled" | "adaptive") && object.keys().all(|name| known(name));
-    (read, (!plain).then_some(Value::Object(object)))
+    ThinkingOptions { level, budget, dynamic, display }
+}
+
+/// Returns true if canon expresses all fields.
+pub(in crate::messages) fn is_carried(thinking: &MessagesThinkingOptions<'_>) -> bool {
+    match thinking.kind.as_deref() {
+        Some("disabled") => true,
+        Some("enabled" | "adaptive") => thinking.rest.is_empty(),
+        _ => false,
+    }
 }
 
 /// The levels that this format knows.
@@ -78,37 +76,37 @@ const EFFORTS: [EffortLevel; 5] = [
 ];
 
 /// Returns the level of a word of `output_config.effort`.
-pub(super) fn level(word: &str) -> Option<EffortLevel> {
+pub(in crate::messages) fn level(word: &str) -> Option<EffortLevel> {
     EffortLevel::parse(word).filter(|level| EFFORTS.contains(level))
 }
 
 /// The thinking fields of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct ThinkingRequest {
-    pub(super) thinking: Option<Value>,
+pub(in crate::messages) struct ThinkingRequest {
+    pub(in crate::messages) thinking: Option<Value>,
     /// The value of `output_config.effort`.
-    pub(super) effort: Option<&'static str>,
+    pub(in crate::messages) effort: Option<&'static str>,
     /// The output limit, raised if the budget needs room.
-    pub(super) max_tokens: u64,
+    pub(in crate::messages) max_tokens: u64,
     /// True if the model will think, which excludes some other parameters.
-    pub(super) on: bool,
+    pub(in crate::messages) on: bool,
 }
 
 /// Limits that the request and its history set.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ThinkingLimits {
-    pub(super) max_tokens: u64,
+pub(in crate::messages) struct ThinkingLimits {
+    pub(in crate::messages) max_tokens: u64,
     /// True if the limit is the gateway's default and may be raised.
-    pub(super) free: bool,
+    pub(in crate::messages) free: bool,
     /// True if the extras hold the caller's own effort.
-    pub(super) own_effort: bool,
+    pub(in crate::messages) own_effort: bool,
     /// True if the history continues after calls without their thinking; the provider would refuse
     /// a budget then.
-    pub(super) lacks_thinking: bool,
+    pub(in crate::messages) lacks_thinking: bool,
 }
 
 /// Writes canon's thinking.
-pub(super) fn write(
+pub(in crate::messages) fn write(
     thinking: ThinkingOptions,
     room: ThinkingLimits,
     steering: &ThinkingControls,

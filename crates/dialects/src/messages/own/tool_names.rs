@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 /// The maximum length of a tool name in bytes, <https://docs.anthropic.com/en/api/messages>.
-pub(super) const MAX_NAME_BYTES: usize = 128;
+pub(in crate::messages) const MAX_NAME_BYTES: usize = 128;
 
 const fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
@@ -23,7 +23,7 @@ const fn is_digit(c: char) -> bool {
 }
 
 /// Escapes a name.
-pub(super) fn write(name: &str) -> Cow<'_, str> {
+pub(in crate::messages) fn write(name: &str) -> Cow<'_, str> {
     if name.chars().all(is_plain) && !name.contains("_0x") {
         return Cow::Borrowed(name);
     }
@@ -40,7 +40,7 @@ pub(super) fn write(name: &str) -> Cow<'_, str> {
 }
 
 /// Reads an escaped name.
-pub(super) fn read(name: String) -> String {
+pub(in crate::messages) fn read(name: String) -> String {
     if !name.contains("_0x") {
         return name;
     }

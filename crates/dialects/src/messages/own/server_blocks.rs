@@ -1,0 +1,119 @@
+//! Blocks that canon expresses only in part: tools that the provider ran, search results, references
+//! to tools.
+//!
+//! Such a block becomes the nearest part and is kept whole under [`BLOCK_EXTRA`], from which its own
+//! format writes it again. A block without any equivalent becomes `PartKind::Foreign`.
+
+use canon::{CodeExecution, CodeResult, Part, PartKind, WebSearch};
+use serde_json::Value;
+
+use crate::fields::ObjectWriter;
+use crate::messages::names::{BLOCK_EXTRA, HIT_EXTRA, ORIGIN};
+use crate::messages::read_content::read_cache;
+
+/// Reads a block.
+pub(in crate::messages) fn read(block: Value) -> Part {
+    let mut notes = None;
+    let kind = match (text_of(&block, "type"), text_of(&block, "name")) {
+        ("tool_reference", _) => {
+            let name = text_of(&block, "tool_name");
+            Part::text(format!("The tool `{name}` is now available.")).kind
+        }
+        ("search_result", _) => {
+            let citations = block.get("citations").filter(|value| !value.is_null());
+            notes = citations.map(|citations| ("citations", citations.clone()));
+            let texts = texts(block.get("content"));
+            let (title, source) = (text_of(&block, "title"), text_of(&block, "source"));
+            Part::text(format!("{title}\n{source}\n{texts}")).kind
+        }
+        ("code_execution_tool_result" | "bash_code_execution_tool_result", _) => {
+            let files = block.get("content").and_then(|content| content.get("content"));
+            let files = files.filter(|files| files.as_array().is_some_and(|all| !all.is_empty()));
+            notes = files.map(|files| ("content", files.clone()));
+            PartKind::CodeResult(read_code_result(&block))
+        }
+        ("web_search_tool_result", _) => {
+            let hits = || block.get("content").and_then(Value::as_array).into_iter().flatten();
+            let age = hits().filter_map(|hit| hit.get("page_age")).find(|age| !age.is_null());
+            notes =
+                age.map(|age| (HIT_EXTRA, ObjectWriter::new().set("page_age", age.clone()).into()));
+            let found = |hit| (text_of(hit, "url").to_owned(), text_of(hit, "title").to_owned());
+            let results = hits().map(found).collect();
+            PartKind::WebSearch(WebSearch {
+                id: id_of(&block, "tool_use_id"),
+                queries: Vec::new(),
+                results,
+            })
+        }
+        ("server_tool_use", "web_search") => PartKind::WebSearch(WebSearch {
+            id: id_of(&block, "id"),
+            queries: input_of(&block, "query").map(str::to_owned).into_iter().collect(),
+            results: Vec::new(),
+        }),
+        ("server_tool_use", "code_execution") => read_code(&block, "python", "code"),
+        ("server_tool_use", "bash_code_execution") => read_code(&block, "bash", "command"),
+        _ => PartKind::Foreign { origin: ORIGIN, value: Value::Null },
+    };
+    if let PartKind::Foreign { origin, .. } = kind {
+        return Part::new(PartKind::Foreign { origin, value: block });
+    }
+    let mut part = with_block(kind, block);
+    if let Some((name, value)) = notes {
+        part.extras.insert(ORIGIN, name, value);
+    }
+    part
+}
+
+/// Returns a part that keeps its whole block in the extras.
+pub(in crate::messages) fn with_block(kind: PartKind, block: Value) -> Part {
+    let mut part = Part::new(kind);
+    part.cache_breakpoint =
+        block.get("cache_control").filter(|mark| !mark.is_null()).map(read_cache);
+    part.extras.insert(ORIGIN, BLOCK_EXTRA, block);
+    part
+}
+
+pub(in crate::messages) fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn id_of(block: &Value, name: &str) -> Option<String> {
+    block.get(name).and_then(Value::as_str).map(str::to_owned)
+}
+
+fn input_of<'a>(block: &'a Value, name: &str) -> Option<&'a str> {
+    block.get("input")?.get(name)?.as_str()
+}
+
+/// Returns the texts of a list of blocks, or the string in place of the list.
+pub(in crate::messages) fn texts(content: Option<&Value>) -> String {
+    match content {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(blocks)) => {
+            let texts: Vec<&str> = blocks.iter().map(|block| text_of(block, "text")).collect();
+            texts.join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+fn read_code(block: &Value, language: &str, field: &str) -> PartKind {
+    PartKind::CodeExecution(CodeExecution {
+        id: id_of(block, "id"),
+        language: language.to_owned(),
+        code: input_of(block, field).unwrap_or_default().to_owned(),
+    })
+}
+
+fn read_code_result(block: &Value) -> CodeResult {
+    let id = id_of(block, "tool_use_id");
+    let Some(content) = block.get("content") else {
+        return CodeResult { id, ..CodeResult::default() };
+    };
+    let code = content.get("return_code").and_then(Value::as_i64);
+    let output = match content.get("error_code").and_then(Value::as_str) {
+        Some(error) => error.to_owned(),
+        None => format!("{}{}", text_of(content, "stdout"), text_of(content, "stderr")),
+    };
+    CodeResult { id, output, is_error: code != Some(0) }
+}

@@ -1,0 +1,188 @@
+//! Description of a messages request.
+//!
+//! See <https://docs.anthropic.com/en/api/messages>. Fields and tools that are not described here are
+//! kept as they were sent: the provider knows more than this version.
+
+use serde_json::value::RawValue;
+
+use super::content::{MessagesBlock, MessagesTurn};
+use super::own::thinking::MIN_BUDGET_TOKENS;
+use super::own::tool_names::MAX_NAME_BYTES;
+use crate::checks::model_name;
+use crate::text::BorrowedText;
+use crate::wire_object::wire_object;
+use crate::wire_rule::{FieldProblem, RuleResult, between, max_bytes, one_of, refuse, within};
+use crate::wire_value::{
+    BoundedList, LooseText, LooseValue, OpaqueObject, PlacedValue, TextOrList,
+};
+
+const MAX_MESSAGES: usize = 100_000;
+const MAX_TOOLS: usize = 999;
+const MAX_SYSTEM_BLOCKS: usize = 1_000;
+const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
+
+wire_object! {
+    /// The body.
+    pub(super) struct MessagesRequestView<'a>("a JSON object") {
+        model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
+        max_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit,
+        messages required: BoundedList<MessagesTurn<'a>, MAX_MESSAGES> => Conversation,
+        system: TextOrList<'a, MessagesBlock<'a>> => Conversation where only_text,
+        stream: bool = Stream,
+        temperature: f64 = Temperature where between(0.0, 1.0),
+        top_p: f64 = TopP where between(0.0, 1.0),
+        top_k: i64 = TopK where within(0, i64::MAX),
+        stop_sequences: Vec<BorrowedText<'a>> => StopSequences where no_empty_text,
+        tools: BoundedList<MessagesTool<'a>, MAX_TOOLS> => Tools,
+        tool_choice: MessagesToolChoice<'a> => ToolChoice(MessagesToolChoice),
+        thinking: PlacedValue<'a, MessagesThinkingOptions<'a>> => Thinking,
+        output_config: MessagesOutputConfig<'a> => Inside(MessagesOutputConfig),
+        /// The form of `output_config.format` before its release.
+        output_format: MessagesOutputFormat<'a> => ResponseFormat,
+        metadata: MessagesMetadata<'a> => Metadata(MessagesMetadata),
+        service_tier: BorrowedText<'a> => ServiceTier,
+        speed kept: LooseText<'a> => ServiceTier,
+        thread: &'a RawValue,
+    }
+}
+
+wire_object! {
+    /// A tool: a function, or a tool of the provider with a dated type.
+    pub(super) struct MessagesTool<'a>("a tool object") {
+        kind "type" kept: BorrowedText<'a>,
+        name kept: BorrowedText<'a>,
+        description: BorrowedText<'a>,
+        input_schema: OpaqueObject<'a>,
+        strict kept: bool,
+        defer_loading kept: bool,
+        max_uses kept: LooseValue<u64>,
+        user_location kept: MessagesUserLocation<'a>,
+        allowed_domains kept: Vec<BorrowedText<'a>>,
+        blocked_domains kept: Vec<BorrowedText<'a>>,
+    }
+    check MessagesTool::check
+}
+
+wire_object! {
+    pub(super) struct MessagesUserLocation<'a>("an object") {
+        country: BorrowedText<'a>,
+        region: BorrowedText<'a>,
+        city: BorrowedText<'a>,
+        timezone: BorrowedText<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct MessagesToolChoice<'a>("an object with a `type`") {
+        kind "type" required: BorrowedText<'a> where one_of(&["auto", "any", "tool", "none"]),
+        name: BorrowedText<'a>,
+        disable_parallel_tool_use: bool => ParallelToolCalls,
+    }
+    check |choice| match (choice.kind.as_deref(), &choice.name) {
+        (Some("tool"), None) => Err(FieldProblem::new("name", "is required")),
+        _ => Ok(()),
+    }
+}
+
+wire_object! {
+    pub(super) struct MessagesThinkingOptions<'a>("an object with a `type`") {
+        kind "type" required: BorrowedText<'a>,
+        budget_tokens: PlacedValue<'a, u64>,
+        display: BorrowedText<'a>,
+    }
+    check MessagesThinkingOptions::check
+}
+
+wire_object! {
+    pub(super) struct MessagesOutputConfig<'a>("an object") {
+        effort: BorrowedText<'a> => Thinking,
+        format: MessagesOutputFormat<'a> => ResponseFormat(MessagesOutputFormat),
+    }
+}
+
+wire_object! {
+    pub(super) struct MessagesOutputFormat<'a>("an object with a `type`") {
+        kind "type": BorrowedText<'a>,
+        schema: OpaqueObject<'a> => ResponseSchema,
+    }
+    check |format| match (format.kind.as_deref(), format.schema) {
+        (Some("json_schema"), None) => Err(FieldProblem::new("schema", "must be an object")),
+        _ => Ok(()),
+    }
+}
+
+wire_object! {
+    pub(super) struct MessagesMetadata<'a>("an object") {
+        user_id: BorrowedText<'a> => User where max_bytes(4_096),
+    }
+}
+
+impl MessagesRequestView<'_> {
+    /// Returns true if the caller asks for the fast tier.
+    pub(super) fn is_fast(&self) -> bool {
+        self.speed.as_ref().is_some_and(|speed| speed.0 == "fast")
+    }
+}
+
+impl MessagesTool<'_> {
+    /// Returns true if the caller runs the tool.
+    pub(super) fn is_function(&self) -> bool {
+        matches!(self.kind.as_deref(), None | Some("custom"))
+    }
+
+    fn check(&self) -> RuleResult {
+        let refuse = |field, why: String| Err(FieldProblem::new(field, why));
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let is_name =
+            |name: &str| (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(is_plain);
+        match (self.name.as_deref(), self.input_schema) {
+            _ if !self.is_function() => Ok(()),
+            (None, _) => refuse("name", "is required".to_owned()),
+            (Some(name), _) if !is_name(name) => refuse(
+                "name",
+                format!("must have 1 to {MAX_NAME_BYTES} letters, digits, underscores or dashes"),
+            ),
+            (Some(_), None) => refuse("input_schema", "must be an object".to_owned()),
+            (Some(_), Some(_)) => Ok(()),
+        }
+    }
+}
+
+impl MessagesThinkingOptions<'_> {
+    fn check(&self) -> RuleResult {
+        let refuse = |why: String| Err(FieldProblem::new("budget_tokens", why));
+        match (self.kind.as_deref(), &self.budget_tokens) {
+            (Some("enabled"), None) => refuse("is required".to_owned()),
+            (Some("enabled"), Some(budget)) if budget.value < MIN_BUDGET_TOKENS => {
+                refuse(format!("must be a whole number of at least {MIN_BUDGET_TOKENS}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Zero is allowed: it only warms the prompt cache.
+fn output_limit(limit: &PlacedValue<'_, u64>) -> RuleResult {
+    match limit.value <= MAX_OUTPUT_TOKENS {
+        true => Ok(()),
+        false => refuse("must be a whole number of at least 1"),
+    }
+}
+
+fn only_text(system: &TextOrList<'_, MessagesBlock<'_>>) -> RuleResult {
+    let TextOrList::List(blocks) = system else { return Ok(()) };
+    if blocks.len() > MAX_SYSTEM_BLOCKS {
+        return refuse(format!("must have at most {MAX_SYSTEM_BLOCKS} blocks"));
+    }
+    match blocks.iter().position(|block| !matches!(block, MessagesBlock::Text(_))) {
+        Some(at) => Err(FieldProblem::new(format!("[{at}]"), "must be a text block")),
+        None => Ok(()),
+    }
+}
+
+fn no_empty_text(texts: &Vec<BorrowedText<'_>>) -> RuleResult {
+    match texts.iter().any(|text| text.is_empty()) {
+        true => refuse("must not hold an empty string"),
+        false => Ok(()),
+    }
+}
