@@ -15,21 +15,22 @@ mod read_reply;
 mod read_request;
 mod read_stream;
 mod read_tools;
+mod reply;
 mod request;
 mod rules;
 mod signatures;
 #[cfg(test)]
 mod tests;
-mod wire;
+mod usage;
+mod write_content;
 mod write_reply;
 mod write_reply_blocks;
 mod write_request;
-mod write_request_blocks;
 mod write_stream;
 mod write_tools;
 
 pub use names::BETA_HEADER;
-pub(crate) use wire::write_cache;
+pub(crate) use write_content::write_cache;
 
 use crate::json;
 use crate::repeated_text::RepeatingReader;

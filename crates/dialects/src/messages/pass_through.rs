@@ -2,27 +2,27 @@
 //! events.
 
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind, Usage};
+use canon::{ApiError, Usage};
 use memchr::memmem::Finder;
-use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::names::{BETA_HEADER, PATH};
 use super::own::thinking::MIN_BUDGET_TOKENS;
+use super::reply::MessagesEvent;
 use super::request::MessagesRequestView;
 use super::rules::{self, LimitRule};
-use super::{MessagesDialect, fault, read_stream, wire, write_stream};
+use super::usage::{MessagesCounts, MessagesUsage};
+use super::{MessagesDialect, fault, read_reply, read_stream, write_stream};
 use crate::count_endpoint::CountEndpoint;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::sse::not_json;
+use crate::wire_object::raw_value;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
-    RequestTarget, StreamFrame, StreamMeter, text,
+    RequestTarget, StreamFrame, StreamMeter,
 };
 
 impl PassThrough for MessagesDialect {
@@ -68,29 +68,13 @@ impl PassThrough for MessagesDialect {
     }
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
-        #[derive(Deserialize)]
-        struct MessagesReplyView<'a> {
-            #[serde(borrow, default)]
-            content: Option<&'a RawValue>,
-            #[serde(borrow, default, deserialize_with = "text::maybe")]
-            stop_reason: Option<Cow<'a, str>>,
-            #[serde(borrow, default)]
-            usage: Option<&'a RawValue>,
-            #[serde(default)]
-            error: Option<Value>,
-        }
-        let whole: MessagesReplyView<'_> =
-            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-        if let Some(error) = whole.error {
-            return Err(fault::read_object(&error));
-        }
-        let content = whole.content.ok_or_else(|| unreadable("there is no `content`"))?;
-        let counts = whole.usage.and_then(wire::MessagesUsage::of);
-        let usage = counts.as_ref().map(wire::MessagesUsage::read);
+        let whole = read_reply::parse(body)?;
+        let reported = whole.usage.as_ref().and_then(|usage| usage.0.as_ref());
+        let usage = reported.map(|reported| reported.to_canon());
         Ok(ReplyMeter {
-            service_tier: counts.as_ref().and_then(wire::MessagesUsage::tier),
+            service_tier: reported.and_then(|reported| reported.tier()),
             is_finished: whole.stop_reason.is_some(),
-            output_bytes: ReplyMeter::reply_output_bytes(usage, content.get(), &*TEXT_KEYS),
+            output_bytes: ReplyMeter::reply_output_bytes(usage, body, &*TEXT_KEYS),
             usage,
             is_estimated: false,
         })
@@ -173,11 +157,6 @@ static STARTED_MESSAGE: ObjectShape = ObjectShape {
     inside: &[("usage", &USAGE)],
 };
 
-fn unreadable(why: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
-        .with_log_note(format!("not a message: {why}"))
-}
-
 /// Lowers the thinking budget below a lowered output limit; the format refuses a larger budget.
 fn lower_budget(body: &Bytes, limit: u64) -> Option<BodyEdit> {
     let text = std::str::from_utf8(body).ok()?;
@@ -195,8 +174,8 @@ struct MessagesStreamMeter {
     completer: StreamCompleter,
     begun: bool,
     /// The index of the open block.
-    open: Option<u64>,
-    counts: Option<wire::MessagesUsage>,
+    open: Option<u32>,
+    counts: MessagesCounts,
     said: ReplyMeter,
     /// The usage that the current event lacks, and the position to insert it. The official client
     /// fails on an event without usage.
@@ -208,38 +187,10 @@ static TEXT_KEYS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
     ["\"text\":", "\"thinking\":", "\"partial_json\":", "\"name\":"].map(Finder::new)
 });
 
-#[derive(Deserialize)]
-struct MessagesEventView<'a> {
-    #[serde(borrow, default, deserialize_with = "text::maybe")]
-    r#type: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    message: Option<StartedMessageView<'a>>,
-    #[serde(borrow, default)]
-    delta: Option<StopDeltaView<'a>>,
-    #[serde(borrow, default)]
-    usage: Option<&'a RawValue>,
-    #[serde(default)]
-    index: Option<Value>,
-    #[serde(default)]
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct StartedMessageView<'a> {
-    #[serde(borrow, default)]
-    usage: Option<&'a RawValue>,
-}
-
 /// Returns the position behind the last field of an object; `None` if the object is empty.
 fn object_end(object: &[u8]) -> Option<usize> {
     let end = object.iter().rposition(|byte| *byte == b'}')?;
     object.get(..end)?.contains(&b':').then_some(end)
-}
-
-#[derive(Deserialize)]
-struct StopDeltaView<'a> {
-    #[serde(borrow, default, deserialize_with = "text::maybe")]
-    stop_reason: Option<Cow<'a, str>>,
 }
 
 impl MessagesStreamMeter {
@@ -248,19 +199,15 @@ impl MessagesStreamMeter {
             completer: StreamCompleter::new(&START, model),
             begun: false,
             open: None,
-            counts: None,
+            counts: MessagesCounts::default(),
             said: ReplyMeter::default(),
             missing: None,
         }
     }
 
-    fn count(&mut self, later: Option<wire::MessagesUsage>) {
-        if let Some(later) = later {
-            let counts = self.counts.take().unwrap_or_default().then(later);
-            self.said.usage = Some(counts.read());
-            self.said.service_tier = counts.tier();
-            self.counts = Some(counts);
-        }
+    fn report_usage(&mut self, usage: &MessagesUsage<'_>) {
+        self.said.usage = Some(self.counts.to_canon());
+        self.said.service_tier = usage.tier().or(self.said.service_tier.take());
     }
 }
 
@@ -282,22 +229,23 @@ impl StreamMeter for MessagesStreamMeter {
         if let Err(error) = frame.check_object() {
             return FrameAction::Error(error);
         }
-        let event: MessagesEventView<'_> = match serde_json::from_slice(data) {
+        let event: MessagesEvent<'_> = match serde_json::from_slice(data) {
             Ok(event) => event,
             Err(e) => return FrameAction::Error(not_json(&e)),
         };
-        let named = frame.event.as_deref().map(String::from_utf8_lossy);
-        match event.r#type.or(named).as_deref() {
+        let named = || frame.event.as_deref().map(String::from_utf8_lossy);
+        match event.kind.map(|kind| kind.0).or_else(named).as_deref() {
             Some("message_start") if self.begun => {
                 return FrameAction::Error(read_stream::second_start_error());
             }
             Some("message_start") => {
                 self.begun = true;
-                let usage = event.message.and_then(|message| message.usage);
                 self.completer.observe(frame);
-                self.count(
-                    usage.and_then(wire::MessagesUsage::of).map(wire::MessagesUsage::opening),
-                );
+                let usage = event.message.and_then(|message| message.usage);
+                if let Some(usage) = usage.and_then(|usage| usage.0) {
+                    self.counts.begin(&usage);
+                    self.report_usage(&usage);
+                }
             }
             Some("message_delta") => {
                 if event.usage.is_none() {
@@ -305,20 +253,23 @@ impl StreamMeter for MessagesStreamMeter {
                     let guess = format!(r#","usage":{{"output_tokens":{guess}}}"#);
                     self.missing = object_end(data).map(|at| (at, guess));
                 }
-                self.count(event.usage.and_then(wire::MessagesUsage::of));
+                if let Some(usage) = event.usage.and_then(|usage| usage.0) {
+                    self.counts.update(&usage);
+                    self.report_usage(&usage);
+                }
                 self.said.is_finished |=
                     event.delta.is_some_and(|delta| delta.stop_reason.is_some());
             }
             Some("message_stop") => return FrameAction::Last,
             Some("error") => {
-                return FrameAction::Error(fault::read_object(&event.error.unwrap_or_default()));
+                let error = event.error.map(raw_value).unwrap_or_default();
+                return FrameAction::Error(fault::read_object(&error));
             }
             Some("content_block_stop") => self.open = None,
-            Some("content_block_delta") => {
-                self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
-            }
-            Some("content_block_start") => {
-                self.open = event.index.as_ref().and_then(Value::as_u64);
+            Some(kind @ ("content_block_start" | "content_block_delta")) => {
+                if kind == "content_block_start" {
+                    self.open = event.index;
+                }
                 self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
             }
             _ => {}
@@ -363,17 +314,14 @@ impl StreamMeter for MessagesStreamMeter {
 
 /// Returns the type in the data, if it fits on one line.
 fn event_type(data: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct TypeOnlyView {
-        r#type: String,
-    }
-    let TypeOnlyView { r#type } = serde_json::from_slice(data).ok()?;
-    r#type.chars().all(|c| c.is_ascii_graphic()).then_some(r#type)
+    let kind = serde_json::from_slice::<MessagesEvent<'_>>(data).ok()?.kind?.into_owned();
+    kind.chars().all(|c| c.is_ascii_graphic()).then_some(kind)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn missing_usage_is_added_and_nothing_else_changes() {

@@ -1,72 +1,45 @@
-//! Reads a provider's whole reply into canon.
+//! Reads a provider's whole reply into canon, as the events of a stream.
 
-use canon::{ApiError, ChatReply, ErrorKind, ExtraFields, Finish, RawReason, ReplyCandidate};
-use serde::Deserialize as _;
-use serde_json::{Map, Value};
+use canon::{ApiError, ChatReply, ErrorKind, ReplyBuilder};
 
-use super::names::ORIGIN;
-use super::signatures::BlockAuthor;
-use super::{fault, read_content, wire};
-use crate::endings;
-use crate::fields::{JsonPath, ObjectReader};
-use crate::json_tree::JsonTree;
-use crate::service_tier::USAGE_EXTRA;
+use super::fault;
+use super::read_stream::MessagesStreamReader;
+use super::reply::{MessagesDelta, MessagesEvent, MessagesReplyView};
+use crate::wire_object::raw_value;
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
-    let value: JsonTree<'_> =
+    let mut view = parse(body)?;
+    let (mut reader, mut events) = (MessagesStreamReader::default(), Vec::new());
+    let delta = MessagesDelta {
+        stop_reason: view.stop_reason.take(),
+        stop_sequence: view.stop_sequence.take(),
+        stop_details: view.stop_details.take(),
+        ..MessagesDelta::default()
+    };
+    let usage = view.usage.take();
+    let end = MessagesEvent { delta: Some(delta), usage, ..MessagesEvent::default() };
+    let blocks = view.content.take().unwrap_or_default();
+    reader.start(view, &mut events)?;
+    for (index, block) in (0..).zip(blocks) {
+        reader.start_block(index, block, &mut events)?;
+        reader.stop_block(index, &mut events).map_err(|e| unreadable(&e.to_string()))?;
+    }
+    reader.end(end, &mut events)?;
+    let mut reply = ReplyBuilder::default();
+    events.into_iter().try_for_each(|event| reply.push(event))?;
+    Ok(reply.finish())
+}
+
+/// Parses a whole reply.
+pub(super) fn parse(body: &[u8]) -> Result<MessagesReplyView<'_>, ApiError> {
+    let view: MessagesReplyView<'_> =
         serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    let mut fields =
-        ObjectReader::new(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
-    if let Some(error) = fields.take("error") {
-        return Err(fault::read_object(&error));
+    match (view.error, &view.content) {
+        (Some(error), _) => Err(fault::read_object(&raw_value(error))),
+        (None, None) => Err(unreadable("there is no `content`")),
+        (None, Some(_)) => Ok(view),
     }
-    message(fields).map_err(|e| unreadable(&e.to_string()))
-}
-
-fn message(mut fields: ObjectReader<'_>) -> Result<ChatReply, ApiError> {
-    for fixed in ["type", "role"] {
-        fields.take(fixed);
-    }
-    let blocks = match fields.take_borrowed("content") {
-        Some(JsonTree::List(blocks)) => blocks,
-        Some(_) => return Err(fields.fault("content", "must be a list")),
-        None => return Err(fields.fault("content", "is missing")),
-    };
-    let blocks = blocks.into_iter();
-    let parts =
-        blocks.map(|block| read_content::read_value(&block.into_value(), BlockAuthor::Answer));
-    let parts = parts.collect::<Result<_, _>>().map_err(|e| unreadable(&e.to_string()))?;
-    let stop = fields.string("stop_sequence")?;
-    let finish = fields.string("stop_reason")?.map(|word| finish(&word, stop));
-    let details = fields.take("stop_details");
-    let own = details.map(|details| Map::from_iter([("stop_details".to_owned(), details)]));
-    let (usage, other_fields) = match fields.object("usage")? {
-        None => (None, Map::new()),
-        Some(object) => {
-            let counts = wire::MessagesUsage::deserialize(&object).ok();
-            (counts.map(|counts| counts.read()), wire::other_fields(object))
-        }
-    };
-    let (id, model) = (fields.string("id")?, fields.string("model")?);
-    let mut extras = fields.extras(ORIGIN);
-    if !other_fields.is_empty() {
-        extras.insert(ORIGIN, USAGE_EXTRA, Value::Object(other_fields));
-    }
-    let candidate = ReplyCandidate {
-        index: 0,
-        parts,
-        finish,
-        logprobs: Vec::new(),
-        extras: ExtraFields::from_fields(ORIGIN, own.unwrap_or_default()),
-    };
-    Ok(ChatReply { id, model, created: None, candidates: vec![candidate], usage, extras })
-}
-
-/// Reads the end of a reply.
-pub(super) fn finish(word: &str, stop: Option<String>) -> Finish {
-    let reason = endings::read(ORIGIN, word);
-    Finish { reason, raw: RawReason::new(ORIGIN, word), stop_sequence: stop }
 }
 
 fn unreadable(why: &str) -> ApiError {

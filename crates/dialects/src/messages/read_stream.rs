@@ -2,20 +2,28 @@
 //! <https://docs.anthropic.com/en/docs/build-with-claude/streaming>.
 //!
 //! Text, thinking and calls grow as they arrive. Every other block is collected until it stops and
-//! then read as in a whole reply, so that a stream and a whole reply give the same parts.
+//! then read at once.
 
-use canon::{ApiError, ErrorKind, Event, Part, PartDelta, PartIndex, PartStart};
-use serde::Deserialize as _;
+use canon::{ApiError, ErrorKind, Event, Finish, Part, PartDelta, PartIndex, PartStart, RawReason};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::fault;
 use super::names::ORIGIN;
 use super::own::tool_names;
+use super::read_content::{self, owned};
+use super::reply::{
+    MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyText, MessagesReplyThinking,
+    MessagesReplyView,
+};
 use super::signatures::{self, BlockAuthor};
-use super::{fault, read_content, read_reply, wire};
+use super::usage::{MessagesCounts, MessagesUsage};
+use crate::endings;
 use crate::repeated_text::TextReader;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::{not_json, out_of_order};
+use crate::text::BorrowedText;
+use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
 /// Reads the events of a messages stream.
@@ -25,15 +33,10 @@ pub(super) struct MessagesStreamReader {
     ended: bool,
     done: bool,
     slots: u32,
-    open: Vec<OpenBlock>,
-    counts: Option<wire::MessagesUsage>,
-    other_fields: Map<String, Value>,
-}
-
-/// A block that has begun and not stopped.
-struct OpenBlock {
-    index: u32,
-    block: BlockState,
+    /// Blocks that have begun and not stopped, by their index.
+    open: Vec<(u32, BlockState)>,
+    counts: MessagesCounts,
+    other_usage: Map<String, Value>,
 }
 
 enum BlockState {
@@ -47,14 +50,15 @@ enum BlockState {
         slot: u32,
         signature: String,
     },
+    /// A call. Without deltas, its arguments are those of the block start.
     Call {
         slot: u32,
-        input: Option<Value>,
+        input: String,
         has_deltas: bool,
     },
     /// Any other block, collected until it stops.
     Other {
-        value: Map<String, Value>,
+        fields: Map<String, Value>,
         input: String,
     },
 }
@@ -66,26 +70,25 @@ impl StreamReader for MessagesStreamReader {
         }
         frame.check_object()?;
         let text = frame.text();
-        let event: wire::MessagesEvent<'_> =
-            serde_json::from_str(&text).map_err(|e| not_json(&e))?;
+        let event: MessagesEvent<'_> = serde_json::from_str(&text).map_err(|e| not_json(&e))?;
         let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
-        match event.r#type.as_deref().or_else(named).unwrap_or_default() {
-            "message_start" => self.start(&event, out),
-            "content_block_start" => {
-                self.begin(out);
-                self.block_start(&event, out)
+        let index = event.index.unwrap_or(0);
+        match event.kind.as_deref().or_else(named).unwrap_or_default() {
+            "message_start" => self.start(*event.message.unwrap_or_default(), out),
+            "content_block_start" => match event.content_block {
+                Some(block) => self.start_block(index, block, out),
+                None => Err(out_of_order("a block start without its block")),
+            },
+            "content_block_delta" => {
+                event.delta.map_or(Ok(()), |delta| self.grow_block(index, delta, out))
             }
-            "content_block_delta" => self.block_delta(&event, &text, out),
-            "content_block_stop" => self.block_stop(event.index.unwrap_or(0), out),
-            "message_delta" => {
-                self.begin(out);
-                self.message_delta(event, out)
-            }
+            "content_block_stop" => self.stop_block(index, out),
+            "message_delta" => self.end(event, out),
             "message_stop" => {
                 self.done = true;
                 self.finish(out)
             }
-            "error" => Err(fault::read_object(&value(event.error))),
+            "error" => Err(fault::read_object(&event.error.map(raw_value).unwrap_or_default())),
             // A ping, or an event this version does not know.
             _ => Ok(()),
         }
@@ -106,8 +109,8 @@ impl StreamReader for MessagesStreamReader {
 
 impl TextReader for MessagesStreamReader {
     fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
-        for open in &mut self.open {
-            if let BlockState::Text { slot, length, .. } = &mut open.block
+        for (_, block) in &mut self.open {
+            if let BlockState::Text { slot, length, .. } = block
                 && *slot == place.slot
             {
                 *length += text.chars().count();
@@ -117,48 +120,32 @@ impl TextReader for MessagesStreamReader {
     }
 }
 
-fn value(raw: Option<&RawValue>) -> Value {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
-}
-
-fn object(raw: Option<&RawValue>) -> Map<String, Value> {
-    match value(raw) {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    }
-}
-
-fn aside(candidate: Option<u32>, name: &str, value: Value) -> Option<Event> {
-    let name = name.to_owned();
-    (!value.is_null()).then_some(Event::Extra { candidate, origin: ORIGIN, name, value })
-}
-
 impl MessagesStreamReader {
-    fn start(
+    /// Reads the beginning of a message.
+    pub(super) fn start(
         &mut self,
-        event: &wire::MessagesEvent<'_>,
+        message: MessagesReplyView<'_>,
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
         if self.begun {
             return Err(second_start_error());
         }
         self.begun = true;
-        let mut message = object(event.message);
-        let mut text = |name: &str| match message.shift_remove(name) {
-            Some(Value::String(text)) if !text.is_empty() => Some(text),
-            _ => None,
+        let present = |text: Option<BorrowedText<'_>>| {
+            text.map(BorrowedText::into_owned).filter(|text| !text.is_empty())
         };
-        let (id, model) = (text("id"), text("model"));
+        let (id, model) = (present(message.id), present(message.model));
         out.push(Event::Start { id, model, created: None });
-        if let Some(Value::Object(usage)) = message.shift_remove("usage") {
-            self.count(usage, wire::MessagesUsage::opening, out);
+        if let Some(usage) = message.usage.and_then(|usage| usage.0) {
+            self.counts.begin(&usage);
+            self.report_usage(&usage, out);
         }
-        let begun = ["type", "role", "content", "stop_reason", "stop_sequence", "stop_details"];
-        for (name, value) in message {
-            if !begun.contains(&name.as_str()) {
-                out.extend(aside(None, &name, value));
-            }
-        }
+        out.extend(message.rest.to_map().into_iter().map(|(name, value)| Event::Extra {
+            candidate: None,
+            origin: ORIGIN,
+            name,
+            value,
+        }));
         Ok(())
     }
 
@@ -170,134 +157,110 @@ impl MessagesStreamReader {
         }
     }
 
-    fn count(
-        &mut self,
-        usage: Map<String, Value>,
-        trusted: fn(wire::MessagesUsage) -> wire::MessagesUsage,
-        out: &mut Vec<Event>,
-    ) {
-        let later = wire::MessagesUsage::deserialize(&usage).ok();
-        if let Some(later) = later.map(trusted) {
-            let counts = self.counts.take().unwrap_or_default().then(later);
-            out.push(Event::Usage(counts.read()));
-            self.counts = Some(counts);
-        }
-        for (name, value) in wire::other_fields(usage) {
-            self.other_fields.insert(name, value);
-        }
+    fn report_usage(&mut self, usage: &MessagesUsage<'_>, out: &mut Vec<Event>) {
+        out.push(Event::Usage(self.counts.to_canon()));
+        self.other_usage.extend(usage.other_fields());
     }
 
-    fn slot(&mut self) -> u32 {
+    fn open_part(&mut self, start: PartStart, out: &mut Vec<Event>) -> u32 {
+        let slot = self.slots;
         self.slots += 1;
-        self.slots - 1
+        out.push(Event::PartStart(PartIndex::first(slot), start));
+        slot
     }
 
-    fn block_start(
+    /// Reads the beginning of a block.
+    pub(super) fn start_block(
         &mut self,
-        event: &wire::MessagesEvent<'_>,
+        index: u32,
+        block: MessagesReplyBlock<'_>,
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
+        self.begin(out);
         if self.ended {
             return Err(out_of_order("a content block after the stop reason"));
         }
-        let index = event.index.unwrap_or(0);
         // Ends a block that never stopped and whose index is reused now.
-        self.block_stop(index, out)?;
-        let mut value = object(event.content_block);
-        let word = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let text = |value: &mut Map<String, Value>, name: &str| match value.shift_remove(name) {
-            Some(Value::String(text)) => text,
-            _ => String::new(),
-        };
-        let block = match word.as_str() {
-            "text" => {
-                let slot = self.slot();
-                out.push(Event::PartStart(PartIndex::first(slot), PartStart::Text));
-                let text_delta = text(&mut value, "text");
-                let length = text_delta.chars().count();
-                grow(slot, text_delta, out);
-                let citations = match value.shift_remove("citations") {
-                    Some(Value::Array(list)) => list,
-                    _ => Vec::new(),
-                };
-                extras(slot, value, out);
+        self.stop_block(index, out)?;
+        let block = match block {
+            MessagesReplyBlock::Text(block) => {
+                let slot = self.open_part(PartStart::Text, out);
+                let text = owned(block.text);
+                let length = text.chars().count();
+                grow(slot, text, out);
+                extras(slot, block.rest.to_map(), out);
+                let citations = block.citations.into_iter().flatten().map(raw_value).collect();
                 BlockState::Text { slot, length, citations }
             }
-            "thinking" => {
-                let slot = self.slot();
-                out.push(Event::PartStart(PartIndex::first(slot), PartStart::Thought));
-                let text_delta = text(&mut value, "thinking");
-                let signature = text(&mut value, "signature");
-                grow(slot, text_delta, out);
-                extras(slot, value, out);
-                BlockState::Thought { slot, signature }
+            MessagesReplyBlock::Thinking(block) => {
+                let slot = self.open_part(PartStart::Thought, out);
+                grow(slot, owned(block.thinking), out);
+                extras(slot, block.rest.to_map(), out);
+                BlockState::Thought { slot, signature: owned(block.signature) }
             }
-            "tool_use" => {
-                let slot = self.slot();
-                let id = tool_names::read(text(&mut value, "id"));
-                let name = tool_names::read(text(&mut value, "name"));
-                let call = PartStart::ToolCall { id, name, custom: false };
-                out.push(Event::PartStart(PartIndex::first(slot), call));
-                let input = value.shift_remove("input").filter(|input| !input.is_null());
-                extras(slot, value, out);
+            MessagesReplyBlock::ToolUse(block) => {
+                let id = tool_names::read(owned(block.id));
+                let name = tool_names::read(owned(block.name));
+                let slot = self.open_part(PartStart::ToolCall { id, name, custom: false }, out);
+                extras(slot, block.rest.to_map(), out);
+                let input =
+                    block.input.map_or_else(|| "{}".to_owned(), |raw| raw_value(raw).to_string());
                 BlockState::Call { slot, input, has_deltas: false }
             }
-            _ => BlockState::Other { value, input: String::new() },
+            MessagesReplyBlock::Unknown(fields) => BlockState::Other {
+                fields: fields.to_value().as_object().cloned().unwrap_or_default(),
+                input: String::new(),
+            },
         };
-        self.open.push(OpenBlock { index, block });
+        self.open.push((index, block));
         Ok(())
     }
 
-    fn block_delta(
+    fn grow_block(
         &mut self,
-        event: &wire::MessagesEvent<'_>,
-        text: &str,
+        index: u32,
+        delta: MessagesDelta<'_>,
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
-        let index = event.index.unwrap_or(0);
-        let Some(delta) = &event.delta else { return Ok(()) };
-        let kind = delta.r#type.as_deref().unwrap_or_default();
-        if !self.open.iter().any(|open| open.index == index) {
+        let kind = delta.kind.as_deref().unwrap_or_default();
+        if !self.open.iter().any(|(open, _)| *open == index) {
             self.open_without_start(index, kind, out)?;
         }
-        let Some(open) = self.open.iter_mut().find(|open| open.index == index) else {
+        let Some((_, block)) = self.open.iter_mut().find(|(open, _)| *open == index) else {
             return Ok(());
         };
-        let owned = |text: &Option<std::borrow::Cow<'_, str>>| {
-            text.as_deref().unwrap_or_default().to_owned()
-        };
-        match (&mut open.block, kind) {
+        match (block, kind) {
             (BlockState::Text { slot, length, .. }, "text_delta") => {
-                let text_delta = owned(&delta.text);
-                *length += text_delta.chars().count();
-                grow(*slot, text_delta, out);
+                let text = owned(delta.text);
+                *length += text.chars().count();
+                grow(*slot, text, out);
             }
             (BlockState::Text { citations, .. }, "citations_delta") => {
-                citations.push(value(delta.citation));
+                citations.push(delta.citation.map(raw_value).unwrap_or_default());
             }
             (BlockState::Thought { slot, .. }, "thinking_delta") => {
-                grow(*slot, owned(&delta.thinking), out);
+                grow(*slot, owned(delta.thinking), out);
             }
             (BlockState::Thought { signature, .. }, "signature_delta") => {
-                *signature = owned(&delta.signature);
+                *signature = owned(delta.signature);
             }
             (BlockState::Call { slot, has_deltas, .. }, "input_json_delta") => {
-                let text_delta = owned(&delta.partial_json);
-                *has_deltas |= !text_delta.is_empty();
-                grow(*slot, text_delta, out);
+                let text = owned(delta.partial_json);
+                *has_deltas |= !text.is_empty();
+                grow(*slot, text, out);
             }
             (BlockState::Other { input, .. }, "input_json_delta") => {
                 input.push_str(delta.partial_json.as_deref().unwrap_or_default());
             }
-            (BlockState::Other { value, .. }, _) => gather(value, delta_fields(text)),
+            (BlockState::Other { fields, .. }, _) => gather(fields, delta.into_fields()),
             (
                 BlockState::Text { slot, .. }
                 | BlockState::Thought { slot, .. }
                 | BlockState::Call { slot, .. },
                 kind,
             ) => {
-                let fields = Map::from_iter([(kind.to_owned(), Value::Object(delta_fields(text)))]);
-                extras(*slot, fields, out);
+                let name = kind.to_owned();
+                extras(*slot, Map::from_iter([(name, Value::Object(delta.into_fields()))]), out);
             }
         }
         Ok(())
@@ -311,68 +274,55 @@ impl MessagesStreamReader {
         kind: &str,
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
-        let opening = match kind {
-            "text_delta" | "citations_delta" => PartStart::Text,
-            "thinking_delta" | "signature_delta" => PartStart::Thought,
+        let block = match kind {
+            "text_delta" | "citations_delta" => {
+                MessagesReplyBlock::Text(MessagesReplyText::default())
+            }
+            "thinking_delta" | "signature_delta" => {
+                MessagesReplyBlock::Thinking(MessagesReplyThinking::default())
+            }
             _ => return Err(out_of_order("a delta of a block that never started")),
         };
-        if self.ended {
-            return Err(out_of_order("a delta after the stop reason"));
-        }
-        self.begin(out);
-        let slot = self.slot();
-        let block = match opening {
-            PartStart::Thought => BlockState::Thought { slot, signature: String::new() },
-            _ => BlockState::Text { slot, length: 0, citations: Vec::new() },
-        };
-        out.push(Event::PartStart(PartIndex::first(slot), opening));
-        self.open.push(OpenBlock { index, block });
-        Ok(())
+        self.start_block(index, block, out)
     }
 
-    fn block_stop(&mut self, index: u32, out: &mut Vec<Event>) -> Result<(), ApiError> {
-        let Some(at) = self.open.iter().position(|open| open.index == index) else {
+    /// Reads the end of a block.
+    pub(super) fn stop_block(&mut self, index: u32, out: &mut Vec<Event>) -> Result<(), ApiError> {
+        let Some(at) = self.open.iter().position(|(open, _)| *open == index) else {
             return Ok(());
         };
-        let slot = match self.open.remove(at).block {
+        let slot = match self.open.remove(at).1 {
             BlockState::Text { slot, length, citations } => {
-                let place = PartIndex::first(slot);
                 out.extend(citations.into_iter().map(|value| {
-                    Event::PartDelta(
-                        place,
-                        PartDelta::Citation(read_content::read_citation(value, length)),
-                    )
+                    let citation = read_content::read_citation(value, length);
+                    Event::PartDelta(PartIndex::first(slot), PartDelta::Citation(citation))
                 }));
                 slot
             }
             BlockState::Thought { slot, signature } => {
-                let seal = signatures::read(signature, BlockAuthor::Answer);
-                out.extend(seal.map(|seal| Event::PartSignature(PartIndex::first(slot), seal)));
+                let signature = signatures::read(signature, BlockAuthor::Answer);
+                let place = PartIndex::first(slot);
+                out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
                 slot
             }
             BlockState::Call { slot, input, has_deltas } => {
                 if !has_deltas {
-                    // Without deltas, the arguments are those of the block start, or none.
-                    let input = input.unwrap_or_else(|| Value::Object(Map::new()));
-                    grow(slot, input.to_string(), out);
+                    grow(slot, input, out);
                 }
                 slot
             }
-            BlockState::Other { mut value, input } => {
-                if let Ok(input) = serde_json::from_str::<Value>(&input) {
-                    value.insert("input".to_owned(), input);
-                }
-                let part = read_content::read_value(&Value::Object(value), BlockAuthor::Answer)
-                    .map_err(|e| {
-                        ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
-                            .with_log_note(e.to_string())
-                    })?;
-                let slot = self.slot();
-                let Part { kind, signature: seal, cache_breakpoint: cache, extras } = part;
-                let whole = Part { kind, signature: None, cache_breakpoint: cache, extras };
+            BlockState::Other { mut fields, input } => {
+                let input = serde_json::from_str::<Value>(&input).ok();
+                fields.extend(input.map(|input| ("input".to_owned(), input)));
+                let part = read_content::read_value(&fields.into(), BlockAuthor::Answer);
+                let mut part: Part = part.map_err(|e| {
+                    ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
+                        .with_log_note(e.to_string())
+                })?;
+                let signature = part.signature.take();
+                let slot = self.open_part(PartStart::Complete(Box::new(part)), out);
                 let place = PartIndex::first(slot);
-                out.push(Event::PartStart(place, PartStart::Complete(Box::new(whole))));
-                out.extend(seal.map(|seal| Event::PartSignature(place, seal)));
+                out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
                 slot
             }
         };
@@ -380,34 +330,41 @@ impl MessagesStreamReader {
         Ok(())
     }
 
-    fn message_delta(
+    /// Reads a `message_delta`: the counts, and the end of the message.
+    pub(super) fn end(
         &mut self,
-        event: wire::MessagesEvent<'_>,
+        event: MessagesEvent<'_>,
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
+        self.begin(out);
         let delta = event.delta.unwrap_or_default();
-        let usage = object(event.usage);
-        if !usage.is_empty() {
-            self.count(usage, |counts| counts, out);
+        if let Some(usage) = event.usage.and_then(|usage| usage.0) {
+            self.counts.update(&usage);
+            self.report_usage(&usage, out);
         }
-        out.extend(aside(None, "container", value(delta.container)));
-        out.extend(aside(None, "context_management", value(event.context_management)));
-        let Some(word) = delta.stop_reason else { return Ok(()) };
-        if self.ended {
-            return Ok(());
-        }
-        while let Some(open) = self.open.first() {
-            let index = open.index;
-            self.block_stop(index, out)?;
+        let extra = |candidate, name: &str, value: Option<&RawValue>| {
+            let (name, value) = (name.to_owned(), raw_value(value?));
+            Some(Event::Extra { candidate, origin: ORIGIN, name, value })
+        };
+        out.extend(extra(None, "container", delta.container));
+        out.extend(extra(None, "context_management", event.context_management));
+        let Some(word) = delta.stop_reason.filter(|_| !self.ended) else { return Ok(()) };
+        while let Some((index, _)) = self.open.first() {
+            self.stop_block(*index, out)?;
         }
         self.ended = true;
-        if !self.other_fields.is_empty() {
-            let other_fields = Value::Object(std::mem::take(&mut self.other_fields));
-            out.extend(aside(None, USAGE_EXTRA, other_fields));
+        if !self.other_usage.is_empty() {
+            let value = Value::Object(std::mem::take(&mut self.other_usage));
+            let name = USAGE_EXTRA.to_owned();
+            out.push(Event::Extra { candidate: None, origin: ORIGIN, name, value });
         }
-        out.extend(aside(Some(0), "stop_details", value(delta.stop_details)));
-        let stop = delta.stop_sequence.map(|stop| stop.into_owned());
-        out.push(Event::Finish { candidate: 0, finish: read_reply::finish(&word, stop) });
+        out.extend(extra(Some(0), "stop_details", delta.stop_details));
+        let finish = Finish {
+            reason: endings::read(ORIGIN, &word),
+            raw: RawReason::new(ORIGIN, &*word),
+            stop_sequence: delta.stop_sequence.map(BorrowedText::into_owned),
+        };
+        out.push(Event::Finish { candidate: 0, finish });
         Ok(())
     }
 }
@@ -426,36 +383,18 @@ fn grow(slot: u32, text: String, out: &mut Vec<Event>) {
 
 /// Emits the remaining fields of a block start.
 fn extras(slot: u32, fields: Map<String, Value>, out: &mut Vec<Event>) {
-    for (name, value) in fields {
-        if name != "type" && !value.is_null() {
-            out.push(Event::PartDelta(
-                PartIndex::first(slot),
-                PartDelta::Extra { origin: ORIGIN, name, value },
-            ));
-        }
-    }
-}
-
-/// Returns all fields of the delta, for kinds this version does not know.
-fn delta_fields(text: &str) -> Map<String, Value> {
-    let mut event: Value = serde_json::from_str(text).unwrap_or_default();
-    match event.get_mut("delta").map(Value::take) {
-        Some(Value::Object(delta)) => delta,
-        _ => Map::new(),
-    }
+    out.extend(fields.into_iter().map(|(name, value)| {
+        let extra = PartDelta::Extra { origin: ORIGIN, name, value };
+        Event::PartDelta(PartIndex::first(slot), extra)
+    }));
 }
 
 /// Adds an unknown delta to a collected block: strings grow, other values are replaced.
 fn gather(block: &mut Map<String, Value>, delta: Map<String, Value>) {
     for (name, value) in delta {
-        if name == "type" {
-            continue;
-        }
         match (block.get_mut(&name), value) {
             (Some(Value::String(text)), Value::String(more)) => text.push_str(&more),
-            (_, value) => {
-                block.insert(name, value);
-            }
+            (_, value) => drop(block.insert(name, value)),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use super::content::{MessagesBlock, MessagesTurn};
 use super::own::gateway_blocks;
 use super::request::{MessagesRequestView, MessagesTool};
-use super::wire;
+use super::usage;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json;
 use crate::wire_rule::{FieldProblem, RuleResult};
@@ -52,7 +52,7 @@ pub(super) fn check(
         candidates: 1,
         service_tier: match view.is_fast() {
             true => Some(ServiceTier::Fast),
-            false => view.service_tier.as_deref().map(wire::read_tier),
+            false => view.service_tier.as_deref().map(usage::read_tier),
         },
         max_searches: max_searches(view),
         patch_points: PatchPoints {

@@ -7,7 +7,7 @@ use canon::{
 use serde_json::Value;
 
 use super::names::ORIGIN;
-use super::wire;
+use super::usage;
 use super::write_reply_blocks::ReplyBlocks;
 use crate::ReplyStamp;
 use crate::endings;
@@ -16,7 +16,7 @@ use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
 
 /// Writes a reply to the caller of `chat`.
 pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
-    let ChatReply { id: _, model: _, created: _, candidates, usage, extras } = reply;
+    let ChatReply { id: _, model: _, created: _, candidates, usage: counts, extras } = reply;
     let mut losses = Losses::new();
     let tier = service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
     losses.add_if(candidates.len() > 1, "candidates", "the messages format has a single candidate");
@@ -30,7 +30,7 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
     let blocks = ReplyBlocks::new(&stamp.id).write_all(parts, &mut losses);
     let (reason, stop) = finish_words(finish.as_ref(), refused, &mut losses);
     let other_fields = extras.get(ORIGIN, USAGE_EXTRA);
-    let usage = wire::write_usage(&usage.unwrap_or_default(), other_fields, true);
+    let usage = usage::write_usage(&counts.unwrap_or_default(), other_fields, true);
     let usage = with_tier(usage, tier);
     let body = ObjectWriter::new()
         .set("id", format!("msg_{}", stamp.id))

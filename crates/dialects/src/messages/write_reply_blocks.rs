@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN};
 use super::signatures::{self, OpenText, SignatureTarget};
-use super::{wire, write_request_blocks};
-use crate::fields::{ObjectWriter, note_citation};
+use super::write_content;
+use crate::fields::{ObjectWriter, note_citation, note_foreign_fields};
 
 const FOREIGN: &str = "a part only the provider's format has";
 
@@ -80,7 +80,7 @@ impl ReplyBlocks {
         if extras.for_format(ORIGIN).is_some() {
             return false;
         }
-        wire::note_foreign(extras, "part", losses);
+        note_foreign_fields(extras, ORIGIN, "part", losses);
         if let Some(Value::String(written)) = block.get_mut("text") {
             written.push_str(text);
         }
@@ -100,7 +100,7 @@ impl ReplyBlocks {
     /// signature.
     pub(super) fn write(&mut self, part: &Part, out: &mut Vec<Value>, losses: &mut Losses) {
         let Part { kind, signature: seal, cache_breakpoint: _, extras } = part;
-        wire::note_foreign(extras, "part", losses);
+        note_foreign_fields(extras, ORIGIN, "part", losses);
         let at = out.len();
         if let Some(block) = extras.get(ORIGIN, BLOCK_EXTRA) {
             out.push(block.clone());
@@ -126,9 +126,7 @@ impl ReplyBlocks {
                     if let Some(seal) = seal {
                         out.push(signatures::carrier(seal, &SignatureTarget::Call(&call.id)));
                     }
-                    out.push(
-                        write_request_blocks::write_call(call).with_extras(extras, ORIGIN).into(),
-                    );
+                    out.push(write_content::write_call(call).with_extras(extras, ORIGIN).into());
                     return;
                 }
                 PartKind::Media(media) => out.extend(image_markdown(media, part, losses)),

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use super::names::{EFFORT_EXTRA, ORIGIN, PATH, ROLE_EXTRA};
 use super::own::schema;
 use super::own::thinking::{self, ThinkingLimits, ThinkingRequest, ThinkingSupport};
-use super::{wire, write_request_blocks, write_tools};
+use super::{usage, write_content, write_tools};
 use crate::checks::require_turns;
-use crate::fields::{JsonPath, ObjectWriter, note_foreign_options, number};
+use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::json::BodySegments;
 use crate::thinking_controls::ThinkingControls;
 use crate::{LaneSettings, ProviderRequest};
@@ -76,8 +76,8 @@ pub(super) fn write(
     }
 
     let body = ObjectWriter::new().set("model", lane.model).set("max_tokens", asked.max_tokens);
-    let body = body
-        .set_some("system", (!system.is_empty()).then(|| write_request_blocks::content(system)));
+    let body =
+        body.set_some("system", (!system.is_empty()).then(|| write_content::content(system)));
     let body = body.set("messages", messages);
     let body = write_tools::write(body, tools, choice, asked.on, &mut losses)?;
     let body =
@@ -145,7 +145,7 @@ impl PendingMessage {
         results.extend(rest);
         ObjectWriter::new()
             .set("role", role)
-            .set("content", write_request_blocks::content(results))
+            .set("content", write_content::content(results))
             .with_fields(extras.iter().map(|(name, value)| (name.as_str(), value)))
     }
 }
@@ -156,7 +156,7 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversati
     let mut messages: Vec<PendingMessage> = Vec::new();
     for (at, turn) in turns.iter().enumerate() {
         let Turn { role, parts, name, extras } = turn;
-        wire::note_foreign(extras, "turn", losses);
+        note_foreign_fields(extras, ORIGIN, "turn", losses);
         losses.add_if(name.is_some(), "turn.name", "the messages format has no participant names");
         let path = root.item(at);
         let path = path.key("parts");
@@ -204,7 +204,7 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversati
         messages.into_iter().map(PendingMessage::into_object).collect();
     if messages.is_empty() && !system.is_empty() {
         losses.add("turn.system", "a conversation of instructions alone is sent as user text");
-        let content = write_request_blocks::content(std::mem::take(&mut system));
+        let content = write_content::content(std::mem::take(&mut system));
         messages.push(ObjectWriter::new().set("role", "user").set("content", content));
     }
     require_turns(turns, &messages)?;
@@ -218,7 +218,7 @@ fn blocks(
 ) -> Result<Vec<Value>, ApiError> {
     let mut blocks = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
-        blocks.extend(write_request_blocks::write(part, &path.item(at), losses)?);
+        blocks.extend(write_content::write(part, &path.item(at), losses)?);
     }
     Ok(blocks)
 }
@@ -234,7 +234,7 @@ fn assistant_blocks(
         if matches!(part.kind, PartKind::Media(_)) {
             losses.add("turn.media", "assistant turns hold no media in this format");
         } else {
-            blocks.extend(write_request_blocks::write(part, &path.item(at), losses)?);
+            blocks.extend(write_content::write(part, &path.item(at), losses)?);
         }
     }
     Ok(blocks)
@@ -250,7 +250,7 @@ fn instructions(parts: &[Part], losses: &mut Losses) -> Vec<Value> {
                 losses.add("system", "instructions of the messages format hold only text");
                 return None;
             }
-            write_request_blocks::write(part, &path, losses).ok().flatten()
+            write_content::write(part, &path, losses).ok().flatten()
         })
         .collect()
 }
@@ -372,7 +372,7 @@ fn write_hints(
     );
     losses.add_if(cache_key.is_some(), "hints.cache_key", "the messages format has no such field");
     losses.add_if(verbosity.is_some(), "hints.verbosity", "the messages format has no such field");
-    let word = tier.as_ref().and_then(wire::write_tier);
+    let word = tier.as_ref().and_then(usage::write_tier);
     let fast = *tier == Some(ServiceTier::Fast);
     losses.add_if(
         tier.is_some() && word.is_none() && !fast,

@@ -19,7 +19,7 @@ use super::own::tool_names;
 use super::signatures::{self, OpenText, SignatureTarget};
 use super::write_reply::{finish_words, hide, with_tier};
 use super::write_reply_blocks::{ReplyBlocks, write_citation};
-use super::{fault, wire};
+use super::{fault, usage};
 use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::service_tier::{self, USAGE_EXTRA};
 use crate::{ReplyStamp, StreamWriter, json};
@@ -97,7 +97,7 @@ impl MessagesStreamWriter {
             return;
         }
         self.begun = true;
-        let usage = wire::write_usage(&self.usage.unwrap_or_default(), None, true);
+        let usage = usage::write_usage(&self.usage.unwrap_or_default(), None, true);
         let usage = with_tier(usage, self.tier.take());
         let message = ObjectWriter::new()
             .set("id", self.id.as_str())
@@ -182,7 +182,7 @@ impl MessagesStreamWriter {
         }
         let other_fields = self.asides.shift_remove(USAGE_EXTRA);
         let usage =
-            wire::write_usage(&self.usage.unwrap_or_default(), other_fields.as_ref(), false);
+            usage::write_usage(&self.usage.unwrap_or_default(), other_fields.as_ref(), false);
         let usage = with_tier(usage, self.tier.take());
         let body = ObjectWriter::new()
             .set("delta", delta)
@@ -279,13 +279,13 @@ pub(super) fn write_stop(out: &mut Vec<u8>) {
 }
 
 /// Ends a reply at its output limit and closes the open block.
-pub(super) fn write_truncated(open: Option<u64>, usage: &Usage, out: &mut Vec<u8>) {
+pub(super) fn write_truncated(open: Option<u32>, usage: &Usage, out: &mut Vec<u8>) {
     if let Some(index) = open {
         event("content_block_stop", ObjectWriter::new().set("index", index), out);
     }
     let delta =
         ObjectWriter::new().set("stop_reason", "max_tokens").set("stop_sequence", Value::Null);
-    let usage = wire::write_usage(usage, None, false);
+    let usage = usage::write_usage(usage, None, false);
     event("message_delta", ObjectWriter::new().set("delta", delta).set("usage", usage), out);
     write_stop(out);
 }

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 
 use super::names::ORIGIN;
 use super::own::{schema, tool_names};
-use super::wire;
-use crate::fields::{ObjectWriter, note_lost_choice};
+use super::write_content;
+use crate::fields::{ObjectWriter, note_foreign_fields, note_lost_choice};
 
 const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
 const CODE_TOOL_TYPE: &str = "code_execution_20250825";
@@ -102,7 +102,7 @@ fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Valu
     Ok(Some(match tool {
         Tool::Function(tool) => write_function(tool, at, losses)?,
         Tool::Custom { name, description, grammar, extras } => {
-            wire::note_foreign(extras, "tools", losses);
+            note_foreign_fields(extras, ORIGIN, "tools", losses);
             losses.add_if(
                 grammar.is_some(),
                 "tools.grammar",
@@ -145,7 +145,7 @@ fn allowed_name(name: &str, at: usize) -> Result<String, ApiError> {
 fn write_function(tool: &FunctionTool, at: usize, losses: &mut Losses) -> Result<Value, ApiError> {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
-    wire::note_foreign(extras, "tools", losses);
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
     losses.add_if(result.is_some(), "tools.result", "the messages format declares no results");
     let shape = match parameters {
         None => ObjectWriter::new().set("type", "object").into(),
@@ -158,7 +158,7 @@ fn write_function(tool: &FunctionTool, at: usize, losses: &mut Losses) -> Result
         .set("input_schema", shape)
         .set_some("strict", *strict)
         .set_some("defer_loading", deferred.then_some(true))
-        .set_some("cache_control", cache.as_ref().map(wire::write_cache))
+        .set_some("cache_control", cache.as_ref().map(write_content::write_cache))
         .with_extras(extras, ORIGIN)
         .into())
 }
@@ -177,7 +177,7 @@ fn object_schema(schema: Value) -> Value {
 fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
     let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
         tool;
-    wire::note_foreign(extras, "tools", losses);
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
     let near = location.as_ref().map(|location| {
         let UserLocation { country, region, city, timezone } = location;
         ObjectWriter::new()
@@ -196,7 +196,7 @@ fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
 }
 
 fn server(kind: &str, name: &str, extras: &ExtraFields, losses: &mut Losses) -> Value {
-    wire::note_foreign(extras, "tools", losses);
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
     named(ObjectWriter::new().with_extras(extras, ORIGIN), kind, name)
 }
 

@@ -1,8 +1,8 @@
 //! Writes parts as the blocks of a request.
 
 use canon::{
-    ApiError, Citation, CodeExecution, CodeResult, Losses, Media, MediaKind, MediaSource, Part,
-    PartKind, Thought, ToolCall, ToolResult,
+    ApiError, CacheBreakpoint, Citation, CodeExecution, CodeResult, Losses, Media, MediaKind,
+    MediaSource, Part, PartKind, Thought, ToolCall, ToolResult,
 };
 use serde_json::{Map, Value};
 
@@ -11,9 +11,8 @@ use super::names::{
     UNSIGNED_THOUGHT,
 };
 use super::own::tool_names;
-use super::wire;
 use crate::envelope;
-use crate::fields::{JsonPath, ObjectWriter};
+use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields};
 
 /// Writes one part. `None` if the part is empty, or left out and recorded as a loss.
 pub(super) fn write(
@@ -22,7 +21,7 @@ pub(super) fn write(
     losses: &mut Losses,
 ) -> Result<Option<Value>, ApiError> {
     let Part { kind, signature: seal, cache_breakpoint: cache, extras } = part;
-    wire::note_foreign(extras, "part", losses);
+    note_foreign_fields(extras, ORIGIN, "part", losses);
     if let PartKind::Thought(thought) = kind {
         return Ok(write_thought(thought, part, losses));
     }
@@ -71,7 +70,7 @@ pub(super) fn write(
         }
         PartKind::Thought(_) => return Ok(None),
     };
-    let mark = cache.as_ref().map(wire::write_cache);
+    let mark = cache.as_ref().map(write_cache);
     Ok(Some(without_block(object.set_some("cache_control", mark).with_extras(extras, ORIGIN))))
 }
 
@@ -264,4 +263,34 @@ fn by_file(id: &str) -> ObjectWriter {
 
 fn by_text(text: &str) -> ObjectWriter {
     ObjectWriter::new().set("type", "text").set("media_type", "text/plain").set("data", text)
+}
+
+/// Writes a prompt-cache breakpoint. The format has lifetimes of five minutes and one hour; other
+/// lifetimes are rounded up to one of them.
+pub(crate) fn write_cache(mark: &CacheBreakpoint) -> Value {
+    let CacheBreakpoint { ttl } = mark;
+    let ttl = ttl.as_deref().map(|ttl| match minutes(ttl) {
+        Some(0..=5) | None => "5m",
+        Some(_) => "1h",
+    });
+    ObjectWriter::new().set("type", "ephemeral").set_some("ttl", ttl).into()
+}
+
+fn minutes(ttl: &str) -> Option<u64> {
+    let number = |unit: char| ttl.strip_suffix(unit).and_then(|n| n.parse::<u64>().ok());
+    number('m')
+        .or_else(|| number('h').map(|hours| hours.saturating_mul(60)))
+        .or_else(|| number('s').map(|seconds| seconds.div_ceil(60)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_lifetime_is_rounded_up() {
+        let ttl =
+            |ttl: &str| write_cache(&CacheBreakpoint { ttl: Some(ttl.to_owned()) })["ttl"].clone();
+        assert_eq!([ttl("5m"), ttl("30m"), ttl("1h"), ttl("300s")], ["5m", "1h", "1h", "5m"]);
+    }
 }
