@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 use crate::field_table::{CONVERSATION, FieldRow, OPTIONS, TOOLS};
-use crate::native::to_camel_case;
+use crate::proto_json::to_camel_case;
 
 /// The request that was refused.
 #[derive(Clone, Copy, Debug)]

@@ -26,6 +26,7 @@ mod media_urls;
 pub mod messages;
 pub mod native;
 mod prompt_blocks;
+mod proto_json;
 mod repeated_text;
 mod reply_shape;
 mod request_option;

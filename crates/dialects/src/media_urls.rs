@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::native::to_camel_case;
+use crate::proto_json::to_camel_case;
 use crate::text::BorrowedText;
 
 /// A media URL and the field that holds it.

@@ -58,9 +58,20 @@ impl<'a> UnknownFields<'a> {
     }
 
     /// Returns the fields without nulls: clients send back the nulls they were sent.
-    pub(crate) fn to_map(&self) -> Map<String, Value> {
+    pub(crate) fn present(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         let present = self.0.iter().filter(|(_, value)| value.get() != "null");
-        present.map(|(name, value)| (name.clone().into_owned(), raw_value(value))).collect()
+        present.map(|(name, value)| (&**name, *value))
+    }
+
+    /// Returns the first field that has no description either.
+    pub(crate) fn undescribed(&self, fields: &[FieldSpec]) -> Option<&str> {
+        let is_known = |name: &str| fields.iter().any(|field| field.name == name);
+        self.0.iter().map(|(name, _)| &**name).find(|name| !is_known(name))
+    }
+
+    /// Returns the fields without nulls, parsed.
+    pub(crate) fn to_map(&self) -> Map<String, Value> {
+        self.present().map(|(name, value)| (name.to_owned(), raw_value(value))).collect()
     }
 
     /// Returns all fields as an object.
@@ -145,8 +156,8 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
     /// Returns the name of the next field in camelCase.
     pub(crate) fn next_camel_name(&mut self) -> Result<Option<Cow<'de, str>>, A::Error> {
         Ok(self.next_name()?.map(|name| match name {
-            Cow::Borrowed(name) => crate::native::to_camel_case(name),
-            Cow::Owned(name) => Cow::Owned(crate::native::to_camel_case(&name).into_owned()),
+            Cow::Borrowed(name) => crate::proto_json::to_camel_case(name),
+            Cow::Owned(name) => Cow::Owned(crate::proto_json::to_camel_case(&name).into_owned()),
         }))
     }
 
