@@ -188,15 +188,6 @@ impl<'p> ObjectReader<'p> {
         self.take_borrowed(name).map(JsonTree::into_value)
     }
 
-    /// Puts a value back among the remaining fields.
-    pub(crate) fn put_back(&mut self, name: &str, value: Value) {
-        let value = JsonTree::Value(value);
-        match self.fields.iter_mut().find(|(own, _)| own == name) {
-            Some((_, own)) => *own = value,
-            None => self.fields.push((Cow::Owned(name.to_owned()), value)),
-        }
-    }
-
     /// Takes a string.
     pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         match self.take_borrowed(name) {

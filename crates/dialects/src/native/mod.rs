@@ -14,27 +14,21 @@
 //!   created from the request alone.
 //! - Module `signatures` describes how signatures travel.
 
-mod config_view;
-mod enum_text;
+mod content;
 mod fault;
-mod grounding;
 mod names;
-mod part_view;
-mod partial_call;
+mod own;
 mod pass_through;
-mod proto_json;
-mod read_part;
+mod read_content;
 mod read_reply;
 mod read_request;
 mod read_stream;
 mod read_tools;
-mod request_view;
+mod reply;
+mod request;
 mod rules;
-mod schema;
 mod signatures;
-mod timestamp;
-mod usage_repair;
-mod wire;
+mod usage;
 mod write_part;
 mod write_reply;
 mod write_request;
@@ -44,13 +38,12 @@ mod write_tools;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use proto_json::to_camel_case;
 pub(crate) use signatures::BYPASS_SIGNATURE;
 
 use crate::repeated_text::RepeatingReader;
 use crate::{
-    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
-    StreamReader, StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestFacts, RequestTarget,
+    StopSupport, StreamReader, StreamWriter,
 };
 use canon::{ApiError, ChatReply, Lossy, WireFormat};
 
@@ -69,7 +62,7 @@ impl Dialect for NativeDialect {
 
     fn stop_support(&self) -> StopSupport {
         StopSupport {
-            max_stop_texts: wire::MAX_STOP_TEXTS,
+            max_stop_texts: names::MAX_STOP_TEXTS,
             reports_stop_text: false,
             min_output_tokens: 1,
         }
@@ -79,12 +72,25 @@ impl Dialect for NativeDialect {
         true
     }
 
+    fn parse_request(
+        &self,
+        target: &RequestTarget,
+        body: &[u8],
+        wants_chat: &dyn Fn(&RequestFacts) -> bool,
+    ) -> Result<(RequestFacts, Option<canon::ChatRequest>), ApiError> {
+        let (text, view) = rules::parse(body)?;
+        let facts = rules::check(target, text, &view)?;
+        let chat = wants_chat(&facts).then(|| read_request::read(target, view));
+        Ok((facts, chat))
+    }
+
     fn read_request(
         &self,
         target: &RequestTarget,
         body: &[u8],
     ) -> Result<canon::ChatRequest, ApiError> {
-        read_request::read(target, body)
+        let (_, view) = rules::parse(body)?;
+        Ok(read_request::read(target, view))
     }
 
     fn write_request(

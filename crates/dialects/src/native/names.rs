@@ -1,6 +1,6 @@
-//! Constants that the readers and the writers of the native format share.
+//! Constants, words and paths that the readers and the writers of the native format share.
 
-use canon::WireFormat;
+use canon::{EffortLevel, Modality, ServiceTier, WireFormat};
 
 use crate::format_traits::{ALL_MEDIA, FormatTraits};
 
@@ -39,3 +39,115 @@ pub(super) const CACHE_NOT_FOUND: &str = "CachedContent not found (or permission
 
 /// The loss reason of a signature that another provider issued.
 pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
+
+/// The maximum number of stop texts of a request,
+/// <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
+pub(super) const MAX_STOP_TEXTS: usize = 5;
+
+/// Returns the path of a request. Slashes and colons of the model id stay; everything else that
+/// could leave the path is escaped.
+pub(super) fn path(model: &str, stream: bool) -> String {
+    operator_path(model, if stream { "streamGenerateContent?alt=sse" } else { "generateContent" })
+}
+
+/// Returns the path of an operator on a model.
+pub(super) fn operator_path(model: &str, operator: &str) -> String {
+    let model = model.strip_prefix("models/").unwrap_or(model);
+    let mut path = String::from("/v1beta/models");
+    for segment in model.split('/') {
+        path.push('/');
+        // A segment of dots would leave the path (RFC 3986, section 5.2.4). No model id
+        // consists of dots.
+        if segment.chars().all(|c| c == '.') {
+            path.push('_');
+            continue;
+        }
+        for byte in segment.bytes() {
+            match byte {
+                b'a'..=b'z'
+                | b'A'..=b'Z'
+                | b'0'..=b'9'
+                | b'-'
+                | b'.'
+                | b'_'
+                | b'~'
+                | b':'
+                | b'@' => path.push(char::from(byte)),
+                _ => path.push_str(&format!("%{byte:02X}")),
+            }
+        }
+    }
+    path.push(':');
+    path.push_str(operator);
+    path
+}
+
+/// Reads a service tier.
+pub(super) fn read_tier(word: &str) -> ServiceTier {
+    match word.to_ascii_lowercase().as_str() {
+        "standard" => ServiceTier::Standard,
+        "flex" => ServiceTier::Flex,
+        "priority" => ServiceTier::Priority,
+        _ => ServiceTier::Other(ORIGIN, word.to_owned()),
+    }
+}
+
+/// Returns the service tier to write; `None` if the format has no equivalent.
+pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
+    match tier {
+        ServiceTier::Standard => Some("standard"),
+        ServiceTier::Flex => Some("flex"),
+        ServiceTier::Priority => Some("priority"),
+        ServiceTier::Other(origin, word) if *origin == ORIGIN => Some(word),
+        ServiceTier::Auto | ServiceTier::Fast | ServiceTier::Other(..) => None,
+    }
+}
+
+/// Reads a thinking level.
+pub(super) fn read_level(word: &str) -> Option<EffortLevel> {
+    match word.to_ascii_uppercase().as_str() {
+        "MINIMAL" => Some(EffortLevel::Minimal),
+        "LOW" => Some(EffortLevel::Low),
+        "MEDIUM" => Some(EffortLevel::Medium),
+        "HIGH" => Some(EffortLevel::High),
+        _ => None,
+    }
+}
+
+/// Reads a response modality.
+pub(super) fn read_modality(word: &str) -> Option<Modality> {
+    match word.to_ascii_uppercase().as_str() {
+        "TEXT" => Some(Modality::Text),
+        "IMAGE" => Some(Modality::Image),
+        "AUDIO" => Some(Modality::Audio),
+        _ => None,
+    }
+}
+
+/// Returns the response modality to write.
+pub(super) const fn write_modality(modality: Modality) -> &'static str {
+    match modality {
+        Modality::Text => "TEXT",
+        Modality::Image => "IMAGE",
+        Modality::Audio => "AUDIO",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn model_id_cannot_leave_the_path() {
+        for (model, expected) in [
+            ("gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro:generateContent"),
+            ("models/x", "/v1beta/models/x:generateContent"),
+            ("acme/x:free", "/v1beta/models/acme/x:free:generateContent"),
+            ("../x?y#z", "/v1beta/models/_/x%3Fy%23z:generateContent"),
+            ("é %2e", "/v1beta/models/%C3%A9%20%252e:generateContent"),
+        ] {
+            assert_eq!(path(model, false), expected);
+        }
+        assert!(path("m", true).ends_with("/m:streamGenerateContent?alt=sse"));
+    }
+}

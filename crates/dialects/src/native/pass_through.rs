@@ -1,23 +1,23 @@
 //! Pass-through from native to native: patches the caller's bytes and meters the provider's chunks.
 
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind, ExtraFields, Losses, Usage};
+use canon::{ApiError, ExtraFields, Losses, Usage};
 use memchr::memmem::Finder;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use std::cell::Cell;
 use std::sync::LazyLock;
 
+use super::own::{grounding, timestamp, usage_repair};
 use super::read_stream::is_end_marker;
-use super::{NativeDialect, fault, rules, timestamp, usage_repair, wire};
+use super::reply::NativeReplyView;
+use super::{NativeDialect, fault, names, read_reply, rules, usage};
 use crate::count_endpoint::{CountEndpoint, WholeRequest};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::sse::not_json;
+use crate::wire_object::raw_value;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
     RequestTarget, StreamFrame, StreamMeter,
@@ -25,7 +25,8 @@ use crate::{
 
 impl PassThrough for NativeDialect {
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
-        rules::read_facts(target, body)
+        let (text, view) = rules::parse(body)?;
+        rules::check(target, text, &view)
     }
 
     fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
@@ -53,23 +54,15 @@ impl PassThrough for NativeDialect {
         }
         edits.extend(facts.edits.iter().cloned());
         ProviderRequest {
-            path: wire::path(lane.model, facts.stream),
+            path: names::path(lane.model, facts.stream),
             body: BodySegments::with_edits(body, edits),
         }
     }
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
-        let chunk: NativeChunkView<'_> =
-            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-        if let Some(error) = chunk.error {
-            return Err(read_error(error));
-        }
-        if chunk.candidates.is_none() && chunk.feedback.is_none() && chunk.usage.is_none() {
-            return Err(unreadable("there is neither a candidate nor usage"));
-        }
+        let reply = read_reply::parse(body)?;
         let mut state = NativeMeterState::default();
-        state.observe(&chunk);
-        state.store_searches();
+        state.observe(&reply);
         Ok(state.said)
     }
 
@@ -107,7 +100,7 @@ impl PassThrough for NativeDialect {
 /// <https://ai.google.dev/api/tokens>. Vertex AI takes the fields of a request themselves,
 /// <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/count-tokens>.
 static COUNT: CountEndpoint = CountEndpoint {
-    path: |model| wire::operator_path(model, "countTokens"),
+    path: |model| names::operator_path(model, "countTokens"),
     fields: &[
         "contents",
         "systemInstruction",
@@ -171,53 +164,6 @@ fn limit_edit(body: &Bytes, facts: &RequestFacts, limit: u64) -> BodyEdit {
     }
 }
 
-fn unreadable(why: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
-        .with_log_note(format!("not a native answer: {why}"))
-}
-
-fn read_error(error: &RawValue) -> ApiError {
-    let value: Value = serde_json::from_str(error.get()).unwrap_or_default();
-    fault::read_object(&value)
-}
-
-/// The view of a whole reply or a stream chunk that metering needs.
-#[derive(Deserialize)]
-struct NativeChunkView<'a> {
-    #[serde(borrow, default)]
-    candidates: Option<Vec<CandidateView<'a>>>,
-    #[serde(default, rename = "promptFeedback")]
-    feedback: Option<PromptFeedbackView>,
-    #[serde(default, rename = "usageMetadata")]
-    usage: Option<wire::NativeUsage>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct CandidateView<'a> {
-    #[serde(default)]
-    index: Option<u32>,
-    #[serde(borrow, default)]
-    content: Option<&'a RawValue>,
-    #[serde(default, rename = "finishReason")]
-    finish: Option<IgnoredAny>,
-    #[serde(default, rename = "groundingMetadata")]
-    grounding: Option<GroundingView>,
-}
-
-#[derive(Deserialize)]
-struct PromptFeedbackView {
-    #[serde(default, rename = "blockReason")]
-    reason: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct GroundingView {
-    #[serde(default, rename = "webSearchQueries")]
-    queries: Option<Vec<IgnoredAny>>,
-}
-
 /// The keys under which a model's output text stands.
 static TEXT_KEYS: LazyLock<[Finder<'static>; 1]> = LazyLock::new(|| [Finder::new("\"text\":")]);
 static CALL_KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"functionCall\""));
@@ -233,10 +179,11 @@ struct NativeMeterState {
 }
 
 impl NativeMeterState {
-    fn observe(&mut self, chunk: &NativeChunkView<'_>) {
-        for (at, candidate) in chunk.candidates.iter().flatten().enumerate() {
-            let index = candidate.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
-            let ends = candidate.finish.is_some();
+    fn observe(&mut self, chunk: &NativeReplyView<'_>) {
+        let candidates = chunk.candidates.iter().flat_map(|list| &list.0);
+        for (at, candidate) in candidates.enumerate() {
+            let index = candidate.index(at);
+            let ends = candidate.finish_reason.is_some();
             match self.seen.iter_mut().find(|(own, _)| *own == index) {
                 Some((_, ended)) => *ended |= ends,
                 None => self.seen.push((index, ends)),
@@ -248,14 +195,15 @@ impl NativeMeterState {
                 let calls = if call { content.len() as u64 / 2 } else { 0 };
                 calls.max(json::total_text_bytes(content.as_bytes(), &*TEXT_KEYS))
             });
-            let queries = candidate.grounding.as_ref().and_then(|found| found.queries.as_ref());
-            self.searches = self.searches.max(queries.map_or(0, |list| list.len() as u64));
+            let sources = candidate.grounding_metadata.map(raw_value).unwrap_or_default();
+            self.searches = self.searches.max(grounding::searches(&sources));
         }
-        self.blocked |= chunk.feedback.as_ref().is_some_and(|feedback| feedback.reason.is_some());
+        self.blocked |= chunk.block_reason().is_some();
         self.said.is_finished =
             self.blocked || (!self.seen.is_empty() && self.seen.iter().all(|(_, ended)| *ended));
-        if let Some(counts) = chunk.usage.as_ref().filter(|counts| counts.has_counts()) {
-            let now = counts.read();
+        if let Some((counts, now)) =
+            chunk.usage().and_then(|usage| Some((usage, usage.to_canon()?)))
+        {
             self.said.service_tier = counts.tier().or(self.said.service_tier.take());
             // Early chunks report only some counts; the last chunk reports all of them.
             self.said.usage = Some(match self.said.usage {
@@ -263,10 +211,6 @@ impl NativeMeterState {
                 _ => now,
             });
         }
-        self.store_searches();
-    }
-
-    fn store_searches(&mut self) {
         if let Some(usage) = &mut self.said.usage {
             usage.searches = self.searches;
         }
@@ -310,15 +254,16 @@ impl StreamMeter for NativeStreamMeter {
         if let Err(error) = frame.check_object() {
             return FrameAction::Error(error);
         }
-        let chunk: NativeChunkView<'_> = match serde_json::from_slice(&frame.data) {
+        let chunk: NativeReplyView<'_> = match serde_json::from_slice(&frame.data) {
             Ok(chunk) => chunk,
             Err(e) => return FrameAction::Error(not_json(&e)),
         };
         if let Some(error) = chunk.error {
-            return FrameAction::Error(read_error(error));
+            return FrameAction::Error(fault::read_object(&raw_value(error)));
         }
         // Output after the end is metered but not forwarded.
-        let late = self.is_over() && chunk.candidates.as_ref().is_some_and(|list| !list.is_empty());
+        let late =
+            self.is_over() && chunk.candidates.as_ref().is_some_and(|list| !list.0.is_empty());
         self.state.observe(&chunk);
         if late {
             return FrameAction::Drop;
@@ -372,7 +317,7 @@ impl StreamMeter for NativeStreamMeter {
                     .into()
             })
             .collect();
-        let counts = wire::write_usage(usage, &ExtraFields::default(), &mut Losses::new());
+        let counts = usage::write_usage(usage, &ExtraFields::default(), &mut Losses::new());
         let last = ObjectWriter::new().set("candidates", ends).set("usageMetadata", counts);
         self.state.said.is_finished = true;
         self.completer.skip();

@@ -1,165 +1,66 @@
 //! Reads a native request into canon.
 
 use canon::{
-    ApiError, ConversationState, ExtraFields, ImageShape, JsonSchema, Part, PartKind, RequestHints,
-    ResponseFormat, Role, SamplingOptions, Signature, ThinkingDisplay, ThinkingOptions, ToolResult,
-    Turn,
+    ExtraFields, ImageShape, Part, PartKind, ResponseFormat, Role, Signature, ThinkingDisplay,
+    ThinkingOptions, Turn,
 };
-use serde_json::{Map, Value};
-use std::collections::{HashMap, HashSet, VecDeque};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::HashSet;
 
-use super::names::{ENUM_EXTRA, JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
-use super::proto_json::{self, fields};
-use super::{enum_text, read_part, read_tools, schema, wire};
-use crate::fields::{JsonPath, ObjectReader};
-use crate::{RequestTarget, json};
+use super::content::{NativeContent, NativeInstruction};
+use super::names::{
+    ENUM_EXTRA, JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA, read_level, read_modality, read_tier,
+};
+use super::own::{calls, dotted_extras, enum_text};
+use super::read_content::{read_part, read_parts};
+use super::read_tools;
+use super::request::{NativeConfig, NativeRequestView, NativeThinking};
+use crate::RequestTarget;
+use crate::text::BorrowedText;
 
-/// Reads a request. `rules` has checked it before; only types are checked here.
-pub(super) fn read(target: &RequestTarget, body: &[u8]) -> Result<canon::ChatRequest, ApiError> {
-    let text = json::checked_text(body)?;
-    let value: Value = serde_json::from_str(text)
-        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
-    let mut root = match value {
-        Value::Object(_) => fields(value, &JsonPath::Root)?,
-        _ => return Err(ApiError::invalid("", "the body must be a JSON object")),
-    };
+/// Reads a request that was checked while it was parsed.
+pub(super) fn read(target: &RequestTarget, mut view: NativeRequestView<'_>) -> canon::ChatRequest {
+    let mut chat = canon::ChatRequest { stream: target.stream, ..canon::ChatRequest::default() };
     // The path names the model; a model in the body is ignored.
-    let named = root.take("model").and_then(|name| name.as_str().map(str::to_owned));
-    let model = target.model.clone().or(named).unwrap_or_default();
-
-    let mut extras = ExtraFields::new();
-    let mut turns = Vec::new();
-    if let Some(value) = root.take("systemInstruction") {
-        turns.push(instruction(value)?);
+    let named = || serde_json::from_str(view.model?.get()).ok();
+    chat.model = target.model.clone().or_else(named).unwrap_or_default();
+    chat.turns.extend(view.system_instruction.map(|instruction| read_instruction(*instruction)));
+    read_contents(view.contents.map(|list| list.0).unwrap_or_default(), &mut chat.turns);
+    for tool in view.tools.into_iter().flat_map(|list| list.0) {
+        read_tools::read_tool(tool, &mut chat.tools);
     }
-    conversation(proto_json::list(&mut root, "contents")?, &mut turns)?;
-    let tools = read_tools::tools(proto_json::list(&mut root, "tools")?)?;
-    let choice = read_tools::choice(root.take("toolConfig"), &mut extras)?;
-    let config = root.take("generationConfig").unwrap_or_else(|| Value::Object(Map::new()));
-    let path = JsonPath::Root.key("generationConfig");
-    let mut config = fields(config, &path)?;
-    let sampling = sampling(&mut config)?;
-    let thinking = thinking(config.take("thinkingConfig"), &mut extras)?;
-    let format = format(&mut config, &mut extras)?;
-    let modalities = proto_json::strings(&mut config, "responseModalities")?
-        .iter()
-        .filter_map(|word| wire::read_modality(word))
-        .collect();
-    let canvas = canvas(&mut config)?;
-    proto_json::keep(&mut extras, "generationConfig", config);
-    let tier = root.string("serviceTier")?.as_deref().map(wire::read_tier);
-    for (name, value) in root.remaining() {
-        extras.insert(ORIGIN, &name, value);
+    if let Some(config) = view.tool_config {
+        chat.tool_choice.mode = read_tools::read_choice(*config, &mut chat.extras);
     }
+    chat.hints.service_tier = view.service_tier.as_deref().map(read_tier);
+    view.rest.take("generationConfig");
+    if let Some(config) = view.generation_config {
+        read_config(*config, &mut chat);
+    }
+    dotted_extras::keep(&mut chat.extras, "", &view.rest);
     if target.stream && target.json_array {
-        extras.insert(ORIGIN, JSON_ARRAY_EXTRA, Value::from("json"));
+        chat.extras.insert(ORIGIN, JSON_ARRAY_EXTRA, Value::from("json"));
     }
-    Ok(canon::ChatRequest {
-        model,
-        turns,
-        tools,
-        tool_choice: choice,
-        sampling,
-        thinking,
-        response_format: format,
-        modalities,
-        image_shape: canvas,
-        stream: target.stream,
-        state: ConversationState::default(),
-        hints: RequestHints { service_tier: tier, ..RequestHints::default() },
-        extras,
-    })
+    chat
 }
 
-/// Reads the image shape. Other fields of `imageConfig` stay in the extras.
-fn canvas(config: &mut ObjectReader<'_>) -> Result<ImageShape, ApiError> {
-    let Some(value) = config.take("imageConfig") else { return Ok(ImageShape::default()) };
-    let path = JsonPath::Root.key("generationConfig");
-    let path = path.key("imageConfig");
-    let mut inner = fields(value, &path)?;
-    let canvas =
-        ImageShape { aspect_ratio: inner.string("aspectRatio")?, size: inner.string("imageSize")? };
-    let rest = inner.remaining();
-    if !rest.is_empty() {
-        config.put_back("imageConfig", Value::Object(rest));
-    }
-    Ok(canvas)
+fn read_instruction(instruction: NativeInstruction<'_>) -> Turn {
+    let extras = instruction.rest.to_extras(ORIGIN);
+    let parts = read_parts(instruction.parts.map(|list| list.0).unwrap_or_default());
+    Turn { extras, ..Turn::new(Role::System, parts) }
 }
 
-/// Reads the system instruction. Its role is ignored.
-fn instruction(value: Value) -> Result<Turn, ApiError> {
-    let path = JsonPath::Root.key("systemInstruction");
-    let mut content = fields(value, &path)?;
-    content.take("role");
-    let list = path.key("parts");
-    let mut parts = Vec::new();
-    for (at, value) in proto_json::list(&mut content, "parts")?.into_iter().enumerate() {
-        let read = read_part::part(value, &list.item(at), |name| wire::invent_id(at, name))?;
-        parts.extend(read.part);
-    }
-    Ok(Turn { extras: content.extras(ORIGIN), ..Turn::new(Role::System, parts) })
-}
-
-/// The calls of the history that results are matched with.
-#[derive(Default)]
-struct PendingCalls {
-    /// The id of each call, and true once it was answered.
-    calls: Vec<(String, bool)>,
-    by_id: HashMap<String, usize>,
-    by_name: HashMap<String, SameName>,
-}
-
-/// Calls of one name in their order. Answered ones are removed when they reach the front.
-#[derive(Default)]
-struct SameName {
-    all: VecDeque<usize>,
-    /// Calls without an id of the provider's.
-    without_id: VecDeque<usize>,
-}
-
-impl PendingCalls {
-    fn push(&mut self, id: &str, name: &str) {
-        let at = self.calls.len();
-        self.calls.push((id.to_owned(), false));
-        self.by_id.entry(id.to_owned()).or_insert(at);
-        let same = self.by_name.entry(name.to_owned()).or_default();
-        same.all.push_back(at);
-        if wire::provider_id(id).is_none() {
-            same.without_id.push_back(at);
-        }
-    }
-
-    /// Returns the first unanswered call with the name of a result. A result with an id answers
-    /// only a call that has none.
-    fn first(&mut self, result: &ToolResult) -> Option<usize> {
-        let same = self.by_name.get_mut(result.name.as_deref()?)?;
-        let open = if result.call_id.is_empty() { &mut same.all } else { &mut same.without_id };
-        while let Some(at) = open.front().copied() {
-            if self.calls.get(at).is_some_and(|(_, answered)| !answered) {
-                return Some(at);
-            }
-            open.pop_front();
-        }
-        None
-    }
-}
-
-fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), ApiError> {
-    let root = JsonPath::Root.key("contents");
-    let mut pending = PendingCalls::default();
+fn read_contents(contents: Vec<NativeContent<'_>>, turns: &mut Vec<Turn>) {
+    let ids = calls::match_calls(&contents);
+    let owned = |ids: Vec<Cow<'_, str>>| ids.into_iter().map(Cow::into_owned).collect::<Vec<_>>();
+    let (calls, results) = (owned(ids.calls), owned(ids.results));
+    let (mut calls, mut results) = (calls.into_iter(), results.into_iter());
     // Signatures of the turn before, which continues if it is the model's too.
     let mut signed: HashSet<Signature> = HashSet::new();
-    for (index, value) in contents.into_iter().enumerate() {
-        let path = root.item(index);
-        let mut content = fields(value, &path)?;
-        let role = match content.string("role")?.as_deref() {
-            None | Some("user" | "function") => Role::User,
-            Some("model") => Role::Assistant,
-            Some(_) => return Err(content.fault("role", "must be `user` or `model`")),
-        };
-        let list = path.key("parts");
-        let read = proto_json::list(&mut content, "parts")?;
-        let extras = content.extras(ORIGIN);
+    for content in contents {
+        let role = if content.is_model() { Role::Assistant } else { Role::User };
+        let extras = content.rest.to_extras(ORIGIN);
         // One client keeps every chunk of a streamed reply as a separate turn, so adjacent model
         // turns are merged.
         let same = |turn: &mut Turn| role == Role::Assistant && turn.role == role;
@@ -169,9 +70,13 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), ApiEr
             signed.clear();
         }
         let mut parts = before.map(|turn| turn.parts).unwrap_or_default();
-        for (at, value) in read.into_iter().enumerate() {
-            let invent = |name: &str| wire::invent_id((index, at), name);
-            let read = read_part::part(value, &list.item(at), invent)?;
+        for part in content.parts.map(|list| list.0).unwrap_or_default() {
+            let id = match (&part.function_call, &part.function_response) {
+                (Some(_), _) => calls.next(),
+                (None, Some(_)) => results.next(),
+                (None, None) => None,
+            };
+            let read = read_part(part, id);
             // A call repeats the signature of the preceding thought, for clients that do not keep
             // thoughts.
             if let Some(hidden) = read.hidden
@@ -181,7 +86,11 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), ApiEr
                 parts.push(hidden);
             }
             if let Some(mut part) = read.part {
-                track_calls(&mut part, &mut pending);
+                if matches!(part.kind, PartKind::ToolCall(_) | PartKind::Thought(_))
+                    && part.signature.is_none()
+                {
+                    part.extras.insert(ORIGIN, UNSIGNED_EXTRA, Value::Bool(true));
+                }
                 join_foreign_thought(&mut part, &mut parts);
                 signed.extend(part.signature.clone());
                 parts.push(part);
@@ -189,7 +98,6 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), ApiEr
         }
         turns.push(Turn { extras, ..Turn::new(role, parts) });
     }
-    Ok(())
 }
 
 /// Merges a thought that another provider signed. It was streamed in pieces with the signature on
@@ -214,103 +122,60 @@ fn join_foreign_thought(part: &mut Part, before: &mut Vec<Part>) {
     thought.text = all;
 }
 
-/// Records calls, and matches results without an id to a call by name and order.
-fn track_calls(part: &mut Part, pending: &mut PendingCalls) {
-    let bare = part.signature.is_none();
-    match &mut part.kind {
-        PartKind::ToolCall(call) => {
-            pending.push(&call.id, &call.name);
-        }
-        PartKind::ToolResult(result) => {
-            match_result(result, pending);
-            return;
-        }
-        PartKind::Thought(_) => {}
-        PartKind::Text { .. }
-        | PartKind::Refusal(_)
-        | PartKind::Media(_)
-        | PartKind::CodeExecution(_)
-        | PartKind::CodeResult(_)
-        | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. } => return,
+fn read_config(mut config: NativeConfig<'_>, chat: &mut canon::ChatRequest) {
+    config.read_options(chat);
+    let stops = config.stop_sequences.take().into_iter().flatten();
+    chat.sampling.stop_sequences = stops.map(BorrowedText::into_owned).collect();
+    chat.sampling.max_output_tokens = config.max_output_tokens.take().and_then(|n| n.value.to());
+    chat.sampling.candidates = config.candidate_count.and_then(|n| n.to());
+    let top = config.logprobs.and_then(|n| n.to()).unwrap_or(0);
+    chat.sampling.logprobs = config.response_logprobs.unwrap_or(false).then_some(top);
+    if let Some(thinking) = config.thinking_config.take() {
+        chat.thinking = read_thinking(&thinking);
+        dotted_extras::keep(&mut chat.extras, "generationConfig.thinkingConfig", &thinking.rest);
     }
-    if bare {
-        part.extras.insert(ORIGIN, UNSIGNED_EXTRA, Value::Bool(true));
+    chat.response_format = read_format(&config, &mut chat.extras);
+    let words = config.response_modalities.iter().flatten();
+    chat.modalities = words.filter_map(|word| read_modality(word)).collect();
+    dotted_extras::keep(&mut chat.extras, "generationConfig", &config.rest);
+    if let Some(image) = config.image_config {
+        chat.image_shape = ImageShape {
+            aspect_ratio: image.aspect_ratio.map(BorrowedText::into_owned),
+            size: image.image_size.map(BorrowedText::into_owned),
+        };
+        let rest = image.rest.to_map();
+        if !rest.is_empty() {
+            chat.extras.insert(ORIGIN, "generationConfig.imageConfig", Value::Object(rest));
+        }
     }
 }
 
-fn match_result(result: &mut ToolResult, pending: &mut PendingCalls) {
-    let by_id = match result.call_id.is_empty() {
-        true => None,
-        false => pending.by_id.get(&result.call_id).copied(),
-    };
-    let found = by_id.or_else(|| pending.first(result));
-    if let Some((id, answered)) = found.and_then(|at| pending.calls.get_mut(at)) {
-        *answered = true;
-        result.call_id.clone_from(id);
+fn read_thinking(config: &NativeThinking<'_>) -> ThinkingOptions {
+    let budget = config.thinking_budget;
+    let show = |show| if show { ThinkingDisplay::Auto } else { ThinkingDisplay::Hidden };
+    ThinkingOptions {
+        level: config.thinking_level.as_deref().and_then(read_level),
+        budget: budget.and_then(|n| n.to()),
+        dynamic: budget.is_some_and(|n| n.0 < 0),
+        display: config.include_thoughts.map(show),
     }
 }
 
-fn sampling(config: &mut ObjectReader<'_>) -> Result<SamplingOptions, ApiError> {
-    let pending = config.flag("responseLogprobs")?.unwrap_or(false);
-    let top = proto_json::integer(config, "logprobs")?;
-    let small = |number: Option<i64>| number.and_then(|n| u32::try_from(n).ok());
-    Ok(SamplingOptions {
-        temperature: config.number("temperature")?,
-        top_p: config.number("topP")?,
-        top_k: proto_json::integer(config, "topK")?,
-        presence_penalty: config.number("presencePenalty")?,
-        frequency_penalty: config.number("frequencyPenalty")?,
-        seed: proto_json::integer(config, "seed")?,
-        stop_sequences: proto_json::strings(config, "stopSequences")?,
-        max_output_tokens: proto_json::integer(config, "maxOutputTokens")?
-            .and_then(|n| u64::try_from(n).ok()),
-        candidates: small(proto_json::integer(config, "candidateCount")?),
-        logprobs: pending.then(|| small(top).unwrap_or(0)),
-    })
-}
-
-fn thinking(config: Option<Value>, extras: &mut ExtraFields) -> Result<ThinkingOptions, ApiError> {
-    let Some(config) = config else { return Ok(ThinkingOptions::default()) };
-    let path = JsonPath::Root.key("generationConfig");
-    let path = path.key("thinkingConfig");
-    let mut config = fields(config, &path)?;
-    let budget = proto_json::integer(&mut config, "thinkingBudget")?;
-    let level = proto_json::word(&mut config, "thinkingLevel")?;
-    let show = config.flag("includeThoughts")?;
-    proto_json::keep(extras, "generationConfig.thinkingConfig", config);
-    Ok(ThinkingOptions {
-        level: level.as_deref().and_then(wire::read_level),
-        budget: budget.and_then(|n| u64::try_from(n).ok()),
-        dynamic: budget.is_some_and(|n| n < 0),
-        display: show
-            .map(|show| if show { ThinkingDisplay::Auto } else { ThinkingDisplay::Hidden }),
-    })
-}
-
-fn format(
-    config: &mut ObjectReader<'_>,
-    extras: &mut ExtraFields,
-) -> Result<ResponseFormat, ApiError> {
-    let mime = config.string("responseMimeType")?;
-    let own = config.take("responseSchema");
-    let mut shape =
-        config.take("responseJsonSchema").map(JsonSchema::new).or(own.map(schema::read));
-    match mime.as_deref() {
-        None | Some("application/json" | "text/plain") => {}
-        Some(enum_text::MIME) => {
-            extras.insert(ORIGIN, ENUM_EXTRA, Value::Bool(true));
-            shape = shape.map(enum_text::wrap);
-        }
-        Some(mime) => {
-            extras.insert(ORIGIN, "generationConfig.responseMimeType", Value::from(mime));
-        }
+fn read_format(config: &NativeConfig<'_>, extras: &mut ExtraFields) -> ResponseFormat {
+    let mime = config.response_mime_type.as_deref();
+    let mut shape = read_tools::read_schema(
+        config.response_schema.map(|schema| schema.0),
+        config.response_json_schema,
+    );
+    if mime == Some(enum_text::MIME) {
+        extras.insert(ORIGIN, ENUM_EXTRA, Value::Bool(true));
+        shape = shape.map(enum_text::wrap);
     }
-    Ok(match (shape, mime.as_deref()) {
+    match (shape, mime) {
         (Some(schema), _) => {
             ResponseFormat::Schema { name: None, description: None, schema, strict: None }
         }
         (None, Some("application/json")) => ResponseFormat::Json,
         (None, _) => ResponseFormat::Text,
-    })
+    }
 }

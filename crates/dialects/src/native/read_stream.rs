@@ -1,28 +1,36 @@
 //! Reads a provider's stream into events.
 //!
-//! Every chunk is a reply that holds only its new parts. Text and thinking grow. Every other part,
-//! and every part with a signature, is a part of its own. The text that sources refer to stays open
-//! until its candidate ends, because the sources come last.
+//! Text and thinking grow. Every other part, and every part with a signature, is a part of its own.
+//! The text that sources refer to stays open until its candidate ends, because the sources come
+//! last.
 
 use canon::{
-    ApiError, ErrorKind, Event, Finish, Part, PartDelta, PartIndex, PartKind, PartStart, RawReason,
-    Signature, Usage,
+    ApiError, ErrorKind, Event, Finish, FinishReason, Part, PartDelta, PartIndex, PartKind,
+    PartStart, RawReason, Signature, Usage,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
 
+use super::content::NativePart;
 use super::names::ORIGIN;
-use super::partial_call::{self, CallStep, PartialCall};
-use super::proto_json::fields;
-use super::read_reply::{self, NativeCandidateFields, NativeReplyHeader};
-use super::{fault, grounding, proto_json, read_part, signatures, wire};
+use super::own::partial_call::{CallStep, PartialCall};
+use super::own::{calls, grounding, timestamp};
+use super::reply::{NativeCandidate, NativeReplyContent, NativeReplyView};
+use super::usage::NativeUsage;
+use super::{fault, read_content, signatures};
 use crate::endings;
-use crate::fields::JsonPath;
 use crate::repeated_text::TextReader;
+use crate::sse::not_json;
+use crate::text::BorrowedText;
+use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
 /// Reads the chunks of a native stream.
 #[derive(Default)]
 pub(super) struct NativeStreamReader {
+    /// True if the only chunk is a whole reply.
+    is_whole: bool,
     begun: bool,
     id: Option<String>,
     candidates: Vec<CandidateState>,
@@ -30,7 +38,7 @@ pub(super) struct NativeStreamReader {
     counted: Option<Usage>,
     reported: Option<Usage>,
     searches: u64,
-    asides: Map<String, Value>,
+    asides: ReportedFields,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,6 +55,7 @@ struct OpenPart {
 }
 
 /// State of one candidate.
+#[derive(Default)]
 struct CandidateState {
     index: u32,
     slots: u32,
@@ -60,8 +69,31 @@ struct CandidateState {
     partial: Option<PartialCall>,
     grounding: Value,
     cited: Value,
-    asides: Map<String, Value>,
+    asides: ReportedFields,
+    is_whole: bool,
     ended: bool,
+}
+
+/// Fields that only this format has, each as it was reported last. Chunks repeat them.
+#[derive(Default)]
+struct ReportedFields(HashMap<String, String>);
+
+impl ReportedFields {
+    /// Reports a field unless the same value was reported before.
+    fn report(
+        &mut self,
+        candidate: Option<u32>,
+        name: &str,
+        value: &RawValue,
+        out: &mut Vec<Event>,
+    ) {
+        if self.0.get(name).is_some_and(|own| own == value.get()) {
+            return;
+        }
+        self.0.insert(name.to_owned(), value.get().to_owned());
+        let (name, value) = (name.to_owned(), raw_value(value));
+        out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
+    }
 }
 
 impl StreamReader for NativeStreamReader {
@@ -69,50 +101,17 @@ impl StreamReader for NativeStreamReader {
         if is_end_marker(&frame.data) {
             return Ok(());
         }
+        frame.check_object()?;
         let text = frame.text();
-        let value: Value = serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
-        let mut root = fields(value, &JsonPath::Root).map_err(|e| unreadable(&e))?;
-        if let Some(error) = root.take("error") {
-            return Err(fault::read_object(&error));
+        let chunk: NativeReplyView<'_> = serde_json::from_str(&text).map_err(|e| not_json(&e))?;
+        match chunk.error {
+            Some(error) => Err(fault::read_object(&raw_value(error))),
+            None => self.read_chunk(chunk, out),
         }
-        let top = NativeReplyHeader::take(&mut root).map_err(|e| unreadable(&e))?;
-        let list = proto_json::list(&mut root, "candidates").map_err(|e| unreadable(&e))?;
-        if !self.begun {
-            self.begun = true;
-            self.id.clone_from(&top.id);
-            let created = top.created.as_deref().and_then(super::timestamp::read);
-            out.push(Event::Start { id: top.id, model: top.model, created });
-        }
-        for (at, value) in list.into_iter().enumerate() {
-            let mut candidate = fields(value, &JsonPath::Root).map_err(|e| unreadable(&e))?;
-            let side = NativeCandidateFields::take(&mut candidate).map_err(|e| unreadable(&e))?;
-            let index = side.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
-            let id = self.id.clone();
-            let candidate_state = self.candidate_state(index);
-            let searches = candidate_state
-                .read(side, candidate.remaining(), id.as_deref(), out)
-                .map_err(|e| unreadable(&e))?;
-            self.searches += searches;
-        }
-        if let Some(feedback) = top.feedback {
-            if self.candidates.is_empty()
-                && !self.blocked
-                && let Some(finish) = read_reply::blocked(&feedback)
-            {
-                self.blocked = true;
-                out.push(Event::Finish { candidate: 0, finish });
-            }
-            aside(&mut self.asides, None, "promptFeedback", feedback, out);
-        }
-        for (name, value) in root.remaining() {
-            aside(&mut self.asides, None, &name, value, out);
-        }
-        self.count(top.usage, out);
-        Ok(())
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        if self.blocked || self.complete() {
+        if self.is_complete() {
             return Ok(());
         }
         Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
@@ -143,69 +142,92 @@ pub(super) fn is_end_marker(data: &[u8]) -> bool {
     matches!(data.trim_ascii(), b"" | b"[DONE]")
 }
 
-fn unreadable(why: &impl std::fmt::Display) -> ApiError {
-    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that could not be read")
-        .with_log_note(format!("unreadable native piece: {why}"))
-}
-
-/// Reports a field that only this format has, unless the same value was reported before.
-fn aside(
-    reported: &mut Map<String, Value>,
-    candidate: Option<u32>,
-    name: &str,
-    value: Value,
-    out: &mut Vec<Event>,
-) {
-    if reported.get(name) == Some(&value) {
-        return;
-    }
-    reported.insert(name.to_owned(), value.clone());
-    out.push(Event::Extra { candidate, origin: ORIGIN, name: name.to_owned(), value });
-}
-
 impl NativeStreamReader {
-    fn candidate_state(&mut self, index: u32) -> &mut CandidateState {
-        let at = self.candidates.iter().position(|candidate_state| candidate_state.index == index);
-        let at = at.unwrap_or_else(|| {
-            self.candidates.push(CandidateState {
-                index,
-                slots: 0,
-                open: None,
-                front: None,
-                text: String::new(),
-                calls: 0,
-                partial: None,
-                grounding: Value::Null,
-                cited: Value::Null,
-                asides: Map::new(),
-                ended: false,
-            });
-            self.candidates.len() - 1
-        });
-        #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
-        &mut self.candidates[at]
+    /// Returns a reader of a whole reply.
+    pub(super) fn of_whole() -> Self {
+        Self { is_whole: true, ..Self::default() }
     }
 
-    fn complete(&self) -> bool {
-        !self.candidates.is_empty()
-            && self.candidates.iter().all(|candidate_state| candidate_state.ended)
+    /// Reads a chunk, or a whole reply.
+    pub(super) fn read_chunk(
+        &mut self,
+        chunk: NativeReplyView<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), ApiError> {
+        if !self.begun {
+            self.begun = true;
+            let present = |text: &Option<BorrowedText<'_>>| {
+                text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned)
+            };
+            self.id = present(&chunk.response_id);
+            out.push(Event::Start {
+                id: self.id.clone(),
+                model: present(&chunk.model_version),
+                created: chunk.create_time.as_deref().and_then(timestamp::read),
+            });
+        }
+        let block = chunk.block_reason().map(|word| RawReason::new(ORIGIN, word));
+        let list = chunk.candidates.map(|list| list.0).unwrap_or_default();
+        for (at, candidate) in list.into_iter().enumerate() {
+            let index = candidate.index(at);
+            let known = self.candidates.iter().position(|own| own.index == index);
+            let known = known.unwrap_or_else(|| {
+                let state = CandidateState { index, is_whole: self.is_whole, ..Default::default() };
+                self.candidates.push(state);
+                self.candidates.len() - 1
+            });
+            if let Some(own) = self.candidates.get_mut(known) {
+                self.searches += own.read(candidate, self.id.as_deref(), out)?;
+            }
+        }
+        if let Some(feedback) = chunk.prompt_feedback {
+            if let Some(raw) = block
+                && self.candidates.is_empty()
+                && !self.blocked
+            {
+                self.blocked = true;
+                let finish = Finish::new(FinishReason::PromptBlocked, raw);
+                out.push(Event::Finish { candidate: 0, finish });
+            }
+            self.asides.report(None, "promptFeedback", feedback.raw, out);
+        }
+        for (name, value) in chunk.rest.present() {
+            self.asides.report(None, name, value, out);
+        }
+        if let Some(usage) = chunk.usage_metadata.and_then(|usage| usage.value.0) {
+            self.count(&usage, out);
+        }
+        Ok(())
+    }
+
+    /// Closes the candidates without a finish reason, at the end of a whole reply.
+    pub(super) fn close(&mut self, out: &mut Vec<Event>) {
+        for candidate in self.candidates.iter_mut().filter(|own| !own.ended) {
+            self.searches += candidate.end(self.id.as_deref(), out);
+        }
+        self.report_usage(out);
+    }
+
+    fn is_complete(&self) -> bool {
+        self.blocked || !self.candidates.is_empty() && self.candidates.iter().all(|own| own.ended)
     }
 
     /// Reports usage. Counts are cumulative, but early chunks report only some of them; the last
     /// chunk reports all.
-    fn count(&mut self, usage: Option<Value>, out: &mut Vec<Event>) {
-        let Some(usage) = usage else { return };
-        let mut extras = canon::ExtraFields::new();
-        if let Some(usage) = wire::read_usage(usage, &mut extras) {
-            let last = self.blocked || self.complete();
+    fn count(&mut self, usage: &NativeUsage<'_>, out: &mut Vec<Event>) {
+        if let Some(usage) = usage.to_canon() {
             self.counted = Some(match self.counted {
-                Some(before) if !last => before.merged(usage),
+                Some(before) if !self.is_complete() => before.merged(usage),
                 _ => usage,
             });
         }
-        for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
-            aside(&mut self.asides, None, name, value.clone(), out);
+        for (name, value) in usage.unread() {
+            self.asides.report(None, &format!("usageMetadata.{name}"), value, out);
         }
+        self.report_usage(out);
+    }
+
+    fn report_usage(&mut self, out: &mut Vec<Event>) {
         let now = self.counted.map(|usage| Usage { searches: self.searches, ..usage });
         if let Some(usage) = now
             && self.reported != now
@@ -217,66 +239,66 @@ impl NativeStreamReader {
 }
 
 impl CandidateState {
+    /// Reads a candidate. Returns the number of searches if it ends.
     fn read(
         &mut self,
-        mut side: NativeCandidateFields,
-        rest: Map<String, Value>,
+        candidate: NativeCandidate<'_>,
         id: Option<&str>,
         out: &mut Vec<Event>,
     ) -> Result<u64, ApiError> {
         if self.ended {
             return Ok(0);
         }
-        for value in std::mem::take(&mut side.parts) {
-            self.part(value, id, out)?;
+        if let Some(content) = candidate.content {
+            let content: NativeReplyContent<'_> =
+                serde_json::from_str(content.get()).map_err(|e| not_json(&e))?;
+            for part in content.parts.map(|list| list.0).unwrap_or_default() {
+                self.read_part(part, id, out);
+            }
         }
-        if !side.grounding.is_null() {
-            self.grounding = side.grounding.take();
+        let is_filled = |value: &&RawValue| {
+            let inner = value.get().strip_prefix(['{', '[']);
+            inner.is_some_and(|inner| !inner.trim_start().starts_with(['}', ']']))
+        };
+        if let Some(sources) = candidate.grounding_metadata.filter(is_filled) {
+            self.grounding = raw_value(sources);
         }
-        if !side.cited.is_null() {
-            self.cited = side.cited.take();
+        if let Some(sources) = candidate.citation_metadata.filter(is_filled) {
+            self.cited = grounding::rename(raw_value(sources));
         }
-        let chances = side.logprobs.as_ref().map(read_reply::logprobs).unwrap_or_default();
-        // Log probabilities belong to the candidate, but canon can only report them on an open
-        // part.
-        if !chances.is_empty()
-            && let Some(open) = &self.open
-        {
-            out.push(Event::PartDelta(self.place(open.slot), PartDelta::Logprobs(chances)));
+        let chances = candidate.logprobs_result.and_then(|logprobs| logprobs.0);
+        let chances = chances.map(|logprobs| logprobs.into_canon()).unwrap_or_default();
+        // Log probabilities belong to the candidate, but canon reports them on a part. A stream
+        // must have it open.
+        let last = self.slots.checked_sub(1).filter(|_| self.is_whole);
+        let slot = self.open.as_ref().map(|open| open.slot).or(last);
+        if let (Some(slot), false) = (slot, chances.is_empty()) {
+            out.push(Event::PartDelta(self.place(slot), PartDelta::Logprobs(chances)));
         }
-        for (name, value) in rest {
-            aside(&mut self.asides, Some(self.index), &name, value, out);
+        for (name, value) in candidate.rest.present() {
+            self.asides.report(Some(self.index), name, value, out);
         }
-        if !side.ratings.is_null() {
-            let ratings = side.ratings.take();
-            aside(&mut self.asides, Some(self.index), "safetyRatings", ratings, out);
+        if let Some(ratings) = candidate.safety_ratings.filter(is_filled) {
+            self.asides.report(Some(self.index), "safetyRatings", ratings, out);
         }
-        match side.finish {
-            Some(word) => Ok(self.end(&word, id, out)),
-            None => Ok(0),
-        }
+        let Some(word) = candidate.finish_reason else { return Ok(0) };
+        let searches = self.end(id, out);
+        let why = endings::read_turn(ORIGIN, &word.0, self.calls > 0);
+        let finish = Finish::new(why, RawReason::new(ORIGIN, &*word.0));
+        out.push(Event::Finish { candidate: self.index, finish });
+        Ok(searches)
     }
 
-    fn part(
-        &mut self,
-        value: Value,
-        id: Option<&str>,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ApiError> {
-        let call = value
-            .get("functionCall")
-            .or_else(|| value.get("function_call"))
-            .and_then(Value::as_object);
-        if let Some(call) = call {
-            match partial_call::step(call, self.partial.is_some()) {
+    fn read_part(&mut self, part: NativePart<'_>, id: Option<&str>, out: &mut Vec<Event>) {
+        let mut call_id = None;
+        if let Some(call) = &part.function_call {
+            match CallStep::of(call, self.partial.is_some()) {
                 CallStep::Whole => {}
                 CallStep::Begin => {
                     self.flush(id, out);
-                    let signature = ["thoughtSignature", "thought_signature"]
-                        .iter()
-                        .find_map(|name| value.get(name)?.as_str());
-                    self.partial = Some(PartialCall::new(call, signature.map(str::to_owned)));
-                    return Ok(());
+                    let signature = part.thought_signature.map(|token| token.value.into_owned());
+                    self.partial = Some(PartialCall::new(call, signature));
+                    return;
                 }
                 CallStep::More { last } => {
                     if let Some(partial) = &mut self.partial {
@@ -285,19 +307,19 @@ impl CandidateState {
                     if last {
                         self.flush(id, out);
                     }
-                    return Ok(());
+                    return;
                 }
+            }
+            if call.id.as_deref().is_none_or(str::is_empty) {
+                let name = call.name.as_deref().unwrap_or_default();
+                call_id = Some(calls::invent_id((id, self.index, self.calls), name));
             }
         }
         self.flush(id, out);
-        let calls = self.calls;
-        let index = self.index;
-        let invent = |name: &str| wire::invent_id((id, index, calls), name);
-        let read = read_part::part(value, &JsonPath::Root, invent)?;
+        let read = read_content::read_part(part, call_id);
         for part in read.hidden.into_iter().chain(read.part) {
             self.say(part, out);
         }
-        Ok(())
     }
 
     /// Ends the partial call, because something else follows it.
@@ -306,7 +328,7 @@ impl CandidateState {
         let arguments = partial.arguments();
         let PartialCall { id: own, name, signature, .. } = partial;
         let call = canon::ToolCall {
-            id: own.unwrap_or_else(|| wire::invent_id((id, self.index, self.calls), &name)),
+            id: own.unwrap_or_else(|| calls::invent_id((id, self.index, self.calls), &name)),
             name,
             arguments,
             custom: false,
@@ -373,14 +395,15 @@ impl CandidateState {
         out.push(Event::PartEnd(place));
     }
 
-    fn end(&mut self, word: &str, id: Option<&str>, out: &mut Vec<Event>) -> u64 {
+    /// Ends the parts of the candidate. Returns the number of searches.
+    fn end(&mut self, id: Option<&str>, out: &mut Vec<Event>) -> u64 {
         self.flush(id, out);
         if let Some(OpenPart { say: TextKind::Text, slot, .. }) = &self.open {
-            let found = grounding::citations(&self.grounding, &self.cited, &self.text);
             let front = self.front.map_or(0, |(_, length)| length);
             let lengths = [front, self.text.chars().count() - front];
             let slots = self.front.map(|(slot, _)| slot).into_iter().chain([*slot]);
             let lengths = if self.front.is_some() { &lengths[..] } else { &lengths[1..] };
+            let found = grounding::citations(&self.grounding, &self.cited, &self.text);
             for (slot, list) in slots.zip(grounding::split(found, lengths)) {
                 let cited = list.into_iter().map(PartDelta::Citation);
                 out.extend(cited.map(|citation| Event::PartDelta(self.place(slot), citation)));
@@ -392,16 +415,12 @@ impl CandidateState {
         self.close(out);
         let searches = grounding::searches(&self.grounding);
         let kept =
-            [("groundingMetadata", &mut self.grounding), ("citationMetadata", &mut self.cited)];
-        for (name, value) in kept {
-            if !value.is_null() {
-                aside(&mut self.asides, Some(self.index), name, value.take(), out);
-            }
+            [("groundingMetadata", self.grounding.take()), ("citationMetadata", self.cited.take())];
+        for (name, value) in kept.into_iter().filter(|(_, value)| !value.is_null()) {
+            let (candidate, name) = (Some(self.index), name.to_owned());
+            out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
         }
         self.ended = true;
-        let why = endings::read_turn(ORIGIN, word, self.calls > 0);
-        let finish = Finish::new(why, RawReason::new(ORIGIN, word));
-        out.push(Event::Finish { candidate: self.index, finish });
         searches
     }
 

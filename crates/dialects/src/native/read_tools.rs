@@ -1,139 +1,93 @@
 //! Reads tools and the tool choice into canon.
 
-use canon::{
-    ApiError, ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoice, ToolChoiceMode,
-    WebSearchTool,
-};
+use canon::{ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoiceMode, WebSearchTool};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::names::{ORIGIN, VALIDATED_EXTRA};
-use super::proto_json::{self, fields};
-use super::schema;
-use crate::fields::{JsonPath, ObjectReader};
+use super::own::{dotted_extras, schema};
+use super::request::{NativeFunction, NativeSearch, NativeTool, NativeToolConfig};
+use crate::text::BorrowedText;
+use crate::wire_object::raw_value;
+use crate::wire_value::TextOrList;
 
-/// Returns the provider's name of a tool that the service specification calls by another name.
-pub(super) fn own_name(name: &str) -> Option<&'static str> {
-    match name {
-        "vendorSearch" => Some("googleSearch"),
-        "vendorMaps" => Some("googleMaps"),
-        _ => None,
+/// Reads a tool. One tool may declare several functions.
+pub(super) fn read_tool(tool: NativeTool<'_>, tools: &mut Vec<Tool>) {
+    let functions = tool.function_declarations.into_iter().flat_map(|list| list.0);
+    tools.extend(functions.map(read_function));
+    let search = tool.google_search.or(tool.vendor_search.map(|search| search.value));
+    tools.extend(search.map(read_search));
+    tools.extend(tool.code_execution.map(|tool| Tool::CodeExecution(tool.rest.to_extras(ORIGIN))));
+    tools.extend(tool.url_context.map(|tool| Tool::UrlFetch(tool.rest.to_extras(ORIGIN))));
+    let maps = tool.vendor_maps.map(|settings| ("googleMaps", settings.0));
+    for (name, settings) in maps.into_iter().chain(tool.rest.present()) {
+        let value = Map::from_iter([(name.to_owned(), raw_value(settings))]);
+        tools.push(Tool::Foreign { origin: ORIGIN, value: Value::Object(value) });
     }
 }
 
-/// Reads the tools of a request, <https://ai.google.dev/api/caching#Tool>.
-pub(super) fn tools(list: Vec<Value>) -> Result<Vec<Tool>, ApiError> {
-    let root = JsonPath::Root.key("tools");
-    let mut tools = Vec::new();
-    for (at, value) in list.into_iter().enumerate() {
-        let path = root.item(at);
-        for (name, value) in fields(value, &path)?.remaining() {
-            tool(own_name(&name).unwrap_or(&name), value, &path, &mut tools)?;
-        }
-    }
-    Ok(tools)
-}
-
-fn tool(
-    name: &str,
-    value: Value,
-    path: &JsonPath<'_>,
-    tools: &mut Vec<Tool>,
-) -> Result<(), ApiError> {
-    let at = path.key(name);
-    match name {
-        "functionDeclarations" => {
-            let list = match value {
-                Value::Array(items) => items,
-                one => vec![one],
-            };
-            for (index, value) in list.into_iter().enumerate() {
-                tools.push(Tool::Function(function(value, &at.item(index))?));
-            }
-        }
-        "googleSearch" => {
-            let mut inner = fields(value, &at)?;
-            let blocked = proto_json::strings(&mut inner, "excludeDomains")?;
-            let extras = inner.extras(ORIGIN);
-            tools.push(Tool::WebSearch(WebSearchTool {
-                blocked_domains: blocked,
-                extras,
-                ..WebSearchTool::default()
-            }));
-        }
-        "codeExecution" => tools.push(Tool::CodeExecution(fields(value, &at)?.extras(ORIGIN))),
-        "urlContext" => tools.push(Tool::UrlFetch(fields(value, &at)?.extras(ORIGIN))),
-        _ => {
-            let mut object = Map::new();
-            object.insert(name.to_owned(), value);
-            tools.push(Tool::Foreign { origin: ORIGIN, value: Value::Object(object) });
-        }
-    }
-    Ok(())
-}
-
-fn function(value: Value, path: &JsonPath<'_>) -> Result<FunctionTool, ApiError> {
-    let mut inner = fields(value, path)?;
-    Ok(FunctionTool {
-        name: inner.required("name")?,
-        description: inner.string("description")?,
-        parameters: shape(&mut inner, "parameters", "parametersJsonSchema"),
-        result: shape(&mut inner, "response", "responseJsonSchema"),
-        extras: inner.extras(ORIGIN),
+fn read_function(function: NativeFunction<'_>) -> Tool {
+    let parameters = function.parameters.map(|schema| schema.0);
+    Tool::Function(FunctionTool {
+        name: function.name.map(BorrowedText::into_owned).unwrap_or_default(),
+        description: function.description.map(BorrowedText::into_owned),
+        parameters: read_schema(parameters, function.parameters_json_schema),
+        result: read_schema(function.response, function.response_json_schema),
+        extras: function.rest.to_extras(ORIGIN),
         ..FunctionTool::default()
     })
 }
 
-/// Takes a schema, in JSON Schema or in the format's own dialect.
-fn shape(inner: &mut ObjectReader<'_>, own: &str, json: &str) -> Option<JsonSchema> {
-    let dialect = inner.take(own);
-    match inner.take(json) {
-        Some(value) => Some(JsonSchema::new(value)),
-        None => dialect.map(schema::read),
+/// Reads a schema in the format's own dialect or in JSON Schema.
+pub(super) fn read_schema(own: Option<&RawValue>, json: Option<&RawValue>) -> Option<JsonSchema> {
+    match json {
+        Some(json) => Some(JsonSchema::new(raw_value(json))),
+        None => own.map(|own| schema::read(raw_value(own))),
     }
 }
 
-/// Reads the tool choice. Settings that canon cannot express are kept in extras.
-pub(super) fn choice(
-    config: Option<Value>,
-    extras: &mut ExtraFields,
-) -> Result<ToolChoice, ApiError> {
-    let Some(config) = config else { return Ok(ToolChoice::default()) };
-    let path = JsonPath::Root.key("toolConfig");
-    let mut config = fields(config, &path)?;
-    let calling = config.take("functionCallingConfig");
-    proto_json::keep(extras, "toolConfig", config);
-    let Some(calling) = calling else { return Ok(ToolChoice::default()) };
-    let at = path.key("functionCallingConfig");
-    let mut calling = fields(calling, &at)?;
-    let mode = proto_json::word(&mut calling, "mode")?.unwrap_or_default();
-    let names = proto_json::strings(&mut calling, "allowedFunctionNames")?;
-    const SCOPE: &str = "toolConfig.functionCallingConfig";
-    proto_json::keep(extras, SCOPE, calling);
-    let mut choice = match mode.as_str() {
-        "AUTO" => ToolChoiceMode::Auto,
-        "NONE" => ToolChoiceMode::Disabled,
-        "ANY" => match names.as_slice() {
-            [] => ToolChoiceMode::Required,
-            [one] => ToolChoiceMode::Tool(one.clone()),
-            _ => ToolChoiceMode::AnyOf { names: names.clone(), required: true },
-        },
-        "VALIDATED" if !names.is_empty() => {
-            ToolChoiceMode::AnyOf { names: names.clone(), required: false }
+fn read_search(search: NativeSearch<'_>) -> Tool {
+    let blocked_domains = match search.exclude_domains {
+        None => Vec::new(),
+        Some(TextOrList::Text(domain)) => vec![domain.into_owned()],
+        Some(TextOrList::List(domains)) => {
+            domains.into_iter().map(BorrowedText::into_owned).collect()
         }
-        "VALIDATED" => {
+    };
+    let extras = search.rest.to_extras(ORIGIN);
+    Tool::WebSearch(WebSearchTool { blocked_domains, extras, ..WebSearchTool::default() })
+}
+
+/// Reads the tool choice. Settings that canon cannot express are kept in extras.
+pub(super) fn read_choice(
+    config: NativeToolConfig<'_>,
+    extras: &mut ExtraFields,
+) -> ToolChoiceMode {
+    const SCOPE: &str = "toolConfig.functionCallingConfig";
+    dotted_extras::keep(extras, "toolConfig", &config.rest);
+    let calling = config.function_calling_config.unwrap_or_default();
+    dotted_extras::keep(extras, SCOPE, &calling.rest);
+    let mode = calling.mode.unwrap_or_default().to_ascii_uppercase();
+    let names = calling.allowed_function_names.into_iter().flatten();
+    let mut names: Vec<String> = names.map(BorrowedText::into_owned).collect();
+    let unlimited = match (mode.as_str(), names.as_slice()) {
+        ("ANY", []) => return ToolChoiceMode::Required,
+        ("ANY", [one]) => return ToolChoiceMode::Tool(one.clone()),
+        ("ANY", _) | ("VALIDATED", [_, ..]) => {
+            names.dedup();
+            return ToolChoiceMode::AnyOf { names, required: mode == "ANY" };
+        }
+        ("VALIDATED", []) => {
             extras.insert(ORIGIN, VALIDATED_EXTRA, Value::Bool(true));
             ToolChoiceMode::Auto
         }
+        ("AUTO", _) => ToolChoiceMode::Auto,
+        ("NONE", _) => ToolChoiceMode::Disabled,
         _ => ToolChoiceMode::Unset,
     };
-    // The list has a meaning only in modes that obey it; in other modes it is kept for this format.
-    let ignored =
-        matches!(choice, ToolChoiceMode::Auto | ToolChoiceMode::Disabled | ToolChoiceMode::Unset);
-    if ignored && !names.is_empty() {
+    // Modes that do not obey the list: it is kept for this format.
+    if !names.is_empty() {
         extras.insert(ORIGIN, &format!("{SCOPE}.allowedFunctionNames"), Value::from(names));
     }
-    if let ToolChoiceMode::AnyOf { names, .. } = &mut choice {
-        names.dedup();
-    }
-    Ok(ToolChoice { mode: choice, parallel: None })
+    unlimited
 }

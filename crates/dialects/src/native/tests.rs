@@ -291,6 +291,19 @@ fn empty_body_round_trips() {
 }
 
 #[test]
+fn whole_reply_without_text_or_end_is_complete() {
+    let body = br#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{}}}]},
+        "groundingMetadata":{"webSearchQueries":["q"]},
+        "logprobsResult":{"chosenCandidates":[{"token":"x","logProbability":-1}]}}],
+        "usageMetadata":{"promptTokenCount":3}}"#;
+    let reply = NativeDialect.read_reply(body).unwrap();
+    assert_eq!(reply.usage.unwrap().searches, 1);
+    let candidate = &reply.candidates[0];
+    assert_eq!((candidate.parts.len(), candidate.logprobs.len()), (2, 1));
+    assert!(candidate.finish.is_none());
+}
+
+#[test]
 fn end_marker_of_another_format_is_dropped() {
     let facts =
         NativeDialect.read_facts(&target(true), br#"{"contents":{"parts":{"text":"x"}}}"#).unwrap();
@@ -485,6 +498,18 @@ fn signature_bypass_is_sent_only_to_gemini_models() {
         let body = String::from_utf8(out.body.to_vec()).unwrap();
         assert_eq!(body.contains(signatures::BYPASS_SIGNATURE), there, "{model}: {body}");
     }
+}
+
+#[test]
+fn unknown_fields_of_code_come_back() {
+    let body = json!({"contents": [{"role": "model", "parts": [
+        {"executableCode": {"language": "PYTHON", "code": "1", "new": 1}},
+        {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1", "new": 2}},
+    ]}]});
+    let chat = NativeDialect.read_request(&target(false), body.to_string().as_bytes()).unwrap();
+    let (out, _) = NativeDialect.write_request(&chat, &lane()).unwrap();
+    let written: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
+    assert_eq!(written, body);
 }
 
 #[test]

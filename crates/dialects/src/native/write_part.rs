@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 
 use super::names::ORIGIN;
-use super::{proto_json, signatures, wire};
+use super::own::{calls, dotted_extras};
+use super::signatures;
 use crate::fields::{ObjectWriter, note_foreign_fields, number};
 
 /// Writes a part without its signature; `None` if the format has no place for it. `close` is true
@@ -42,6 +43,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
                 .set_some("id", id.as_deref())
                 .set("language", language)
                 .set("code", code.as_str());
+            let inner = dotted_extras::restore(inner, extras, "executableCode");
             ObjectWriter::new().set("executableCode", inner)
         }
         PartKind::CodeResult(CodeResult { id, output, is_error: failed }) => {
@@ -51,6 +53,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
                 .set_some("id", id.as_deref())
                 .set("outcome", kept.unwrap_or(word))
                 .set("output", output.as_str());
+            let inner = dotted_extras::restore(inner, extras, "codeExecutionResult");
             ObjectWriter::new().set("codeExecutionResult", inner)
         }
         PartKind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => {
@@ -70,7 +73,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
         }
     };
     note_foreign_fields(extras, ORIGIN, "part", losses);
-    Some(proto_json::restore(object, extras, ""))
+    Some(dotted_extras::restore(object, extras, ""))
 }
 
 fn media_object(
@@ -85,16 +88,17 @@ fn media_object(
         MediaSource::Inline { mime, data } => {
             let inner =
                 ObjectWriter::new().set("mimeType", mime.as_str()).set("data", data.as_str());
-            ObjectWriter::new().set("inlineData", proto_json::restore(inner, extras, "inlineData"))
+            ObjectWriter::new()
+                .set("inlineData", dotted_extras::restore(inner, extras, "inlineData"))
         }
         MediaSource::Url { url, mime } => {
             let inner = ObjectWriter::new().set_some("mimeType", mime.as_deref());
             let inner = inner.set("fileUri", url.as_str());
-            ObjectWriter::new().set("fileData", proto_json::restore(inner, extras, "fileData"))
+            ObjectWriter::new().set("fileData", dotted_extras::restore(inner, extras, "fileData"))
         }
         MediaSource::File { origin, id } if *origin == ORIGIN => {
             let inner = ObjectWriter::new().set("fileUri", id.as_str());
-            ObjectWriter::new().set("fileData", proto_json::restore(inner, extras, "fileData"))
+            ObjectWriter::new().set("fileData", dotted_extras::restore(inner, extras, "fileData"))
         }
         MediaSource::File { .. } => {
             losses.add("media.file", "a file in another provider's storage cannot be read here");
@@ -138,10 +142,10 @@ fn write_call(call: &ToolCall, extras: &ExtraFields) -> ObjectWriter {
         call.arguments_object()
     };
     let inner = ObjectWriter::new()
-        .set_some("id", wire::provider_id(id))
+        .set_some("id", calls::provider_id(id))
         .set("name", name.as_str())
         .set("args", Value::Object(args));
-    proto_json::restore(inner, extras, "functionCall")
+    dotted_extras::restore(inner, extras, "functionCall")
 }
 
 /// Writes a tool result. The format requires the tool's name, which other formats leave to the
@@ -171,12 +175,12 @@ pub(super) fn write_result(
     });
     losses.add_if(other, "tool_result.parts", "a native result holds only an object and media");
     let inner = ObjectWriter::new()
-        .set_some("id", wire::provider_id(call))
+        .set_some("id", calls::provider_id(call))
         .set("name", name.unwrap_or("unknown"))
         .set("response", response)
         .set_some("parts", (!media.is_empty()).then_some(media));
-    let inner = proto_json::restore(inner, extras, "functionResponse");
-    proto_json::restore(ObjectWriter::new().set("functionResponse", inner), extras, "")
+    let inner = dotted_extras::restore(inner, extras, "functionResponse");
+    dotted_extras::restore(ObjectWriter::new().set("functionResponse", inner), extras, "")
 }
 
 /// Wraps text into the object that the format requires. Text that is a JSON object already stays as

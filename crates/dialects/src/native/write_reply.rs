@@ -7,7 +7,8 @@ use canon::{
 use serde_json::Value;
 
 use super::names::ORIGIN;
-use super::{enum_text, grounding, proto_json, signatures, timestamp, wire, write_part};
+use super::own::{dotted_extras, enum_text, grounding, timestamp};
+use super::{signatures, usage, write_part};
 use crate::ReplyStamp;
 use crate::endings;
 use crate::fields::{ObjectWriter, note_search_fields, note_stop_text, number};
@@ -39,11 +40,11 @@ pub(super) fn write(
     let body = ObjectWriter::new()
         .set("candidates", list)
         .set_some("promptFeedback", feedback)
-        .set("usageMetadata", wire::write_usage(&usage, &extras, &mut losses))
+        .set("usageMetadata", usage::write_usage(&usage, &extras, &mut losses))
         .set("modelVersion", model.as_deref().unwrap_or(&chat.model))
         .set("createTime", timestamp::write(created.unwrap_or(stamp.created)))
         .set("responseId", stamp.id.as_str());
-    let body = proto_json::restore(body, &extras, "");
+    let body = dotted_extras::restore(body, &extras, "");
     (body.to_json(), losses.into_vec())
 }
 
@@ -154,7 +155,7 @@ pub(super) fn finish_candidate(
     let object = object.set_some("groundingMetadata", sources);
     let asked = chat.sampling.logprobs.is_some() && !logprobs.is_empty();
     let object = if asked { write_logprobs(object, logprobs) } else { object };
-    proto_json::restore(object, extras, "").into()
+    dotted_extras::restore(object, extras, "").into()
 }
 
 /// Returns the finish reason to write. A reason that came from this format stays unchanged.

@@ -9,7 +9,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::names::{FOREIGN_SIGNATURE, ORIGIN, UNSIGNED_EXTRA};
-use super::{enum_text, proto_json, signatures, wire, write_part, write_tools};
+use super::own::{dotted_extras, enum_text};
+use super::{names, signatures, write_part, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::json::BodySegments;
@@ -46,7 +47,7 @@ pub(super) fn write(
     let config =
         config.set_some("thinkingConfig", write_thinking(*thinking, lane, extras, &mut losses));
     let config = write_format(config, format, extras, &mut losses);
-    let words: Vec<&str> = modalities.iter().map(|word| wire::write_modality(*word)).collect();
+    let words: Vec<&str> = modalities.iter().map(|word| names::write_modality(*word)).collect();
     let config = config.set_some("responseModalities", (!words.is_empty()).then_some(words));
     let canon::ImageShape { aspect_ratio: ratio, size } = canvas;
     let mut shape = ObjectWriter::new()
@@ -57,7 +58,7 @@ pub(super) fn write(
         shape.extend(rest.clone());
     }
     let config = config.set_some("imageConfig", (!shape.is_empty()).then_some(shape));
-    let config = proto_json::restore(config, extras, "generationConfig").into_map();
+    let config = dotted_extras::restore(config, extras, "generationConfig").into_map();
     let body = ObjectWriter::new()
         .set_some("contents", (!contents.is_empty()).then_some(contents))
         .set_some("systemInstruction", system)
@@ -65,8 +66,8 @@ pub(super) fn write(
         .set_some("toolConfig", write_tools::write_choice(choice, tools, extras, &mut losses))
         .set_some("generationConfig", (!config.is_empty()).then_some(config));
     let body = write_hints(body, hints, state, &mut losses);
-    let body = proto_json::restore(body, extras, "").to_json();
-    let path = wire::path(lane.model, *stream);
+    let body = dotted_extras::restore(body, extras, "").to_json();
+    let path = names::path(lane.model, *stream);
     Ok((ProviderRequest { path, body: BodySegments::single(body) }, losses.into_vec()))
 }
 
@@ -168,7 +169,7 @@ fn write_groups(
     let contents = written.into_iter().map(|(model, parts, extras)| {
         let role = if model { "model" } else { "user" };
         let content = ObjectWriter::new().set("role", role).set("parts", parts);
-        proto_json::restore(content, extras, "").into()
+        dotted_extras::restore(content, extras, "").into()
     });
     contents.collect()
 }
@@ -265,11 +266,11 @@ fn write_sampling(
         logprobs,
     } = sampling;
     losses.add_if(
-        stop.len() > wire::MAX_STOP_TEXTS,
+        stop.len() > names::MAX_STOP_TEXTS,
         "sampling.stop",
         "the native format takes at most 5 stop texts",
     );
-    let stop: Vec<&str> = stop.iter().take(wire::MAX_STOP_TEXTS).map(String::as_str).collect();
+    let stop: Vec<&str> = stop.iter().take(names::MAX_STOP_TEXTS).map(String::as_str).collect();
     let small = seed.filter(|seed| i32::try_from(*seed).is_ok());
     losses.add_if(small != *seed, "sampling.seed", "a native seed has 32 bits");
     losses.add_if(
@@ -302,7 +303,8 @@ fn write_thinking(
     let show = show.map(|show| show != ThinkingDisplay::Hidden);
     let config = write_effort(level, budget, dynamic, &ThinkingControls::for_lane(lane), losses);
     let config = config.set_some("includeThoughts", show);
-    let config = proto_json::restore(config, extras, "generationConfig.thinkingConfig").into_map();
+    let config =
+        dotted_extras::restore(config, extras, "generationConfig.thinkingConfig").into_map();
     (!config.is_empty()).then_some(Value::Object(config))
 }
 
@@ -436,7 +438,7 @@ fn write_hints(
     losses.add_if(!metadata.is_empty(), "hints.metadata", "the native format has no metadata");
     losses.add_if(cache_key.is_some(), "hints.cache_key", "the native format has no cache key");
     losses.add_if(verbosity.is_some(), "hints.verbosity", "the native format has no such field");
-    let written = tier.as_ref().and_then(wire::write_tier);
+    let written = tier.as_ref().and_then(names::write_tier);
     losses.add_if(
         written.is_none() && tier.as_ref().is_some_and(|tier| *tier != canon::ServiceTier::Auto),
         "hints.tier",

@@ -12,10 +12,11 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::names::{JSON_ARRAY_EXTRA, ORIGIN};
+use super::own::{dotted_extras, enum_text, timestamp};
 use super::write_reply::{
     PendingSignatures, block_word, carrier, finish_candidate, finish_word, is_broken,
 };
-use super::{enum_text, fault, proto_json, signatures, timestamp, wire, write_part, write_reply};
+use super::{fault, signatures, usage, write_part, write_reply};
 use crate::fields::{ObjectWriter, note_foreign_field, note_search_fields};
 use crate::service_tier;
 use crate::{ReplyStamp, StreamWriter, json};
@@ -442,14 +443,14 @@ impl NativeStreamWriter {
         write_reply::complete_candidates(&mut list, self.usage.as_ref());
         let usage = self.usage.unwrap_or_default();
         write_reply::note_uncounted_searches(&usage, &list, &mut losses);
-        let counts = wire::write_usage(&usage, &self.extras, &mut losses);
+        let counts = usage::write_usage(&usage, &self.extras, &mut losses);
         self.losses = losses;
         let object = ObjectWriter::new()
             .set("candidates", list)
             .set_some("promptFeedback", self.feedback.take())
             .set("usageMetadata", counts);
         let extras = std::mem::replace(&mut self.extras, ExtraFields::new());
-        let object = self.with_chunk_fields(proto_json::restore(object, &extras, ""));
+        let object = self.with_chunk_fields(dotted_extras::restore(object, &extras, ""));
         self.open_chunk(out);
         out.extend_from_slice(&object.to_json());
         self.close_chunk(out);

@@ -6,7 +6,7 @@ use canon::{
 use serde_json::Value;
 
 use super::names::{ORIGIN, VALIDATED_EXTRA};
-use super::proto_json;
+use super::own::dotted_extras;
 use crate::fields::{ObjectWriter, note_foreign_fields};
 
 /// Writes all functions into one tool, and every other tool separately.
@@ -147,9 +147,9 @@ pub(super) fn write_choice(
         }
     };
     let calling =
-        proto_json::restore(calling, extras, "toolConfig.functionCallingConfig").into_map();
+        dotted_extras::restore(calling, extras, "toolConfig.functionCallingConfig").into_map();
     let config = ObjectWriter::new()
         .set_some("functionCallingConfig", (!calling.is_empty()).then_some(calling));
-    let config = proto_json::restore(config, extras, "toolConfig").into_map();
+    let config = dotted_extras::restore(config, extras, "toolConfig").into_map();
     (!config.is_empty()).then_some(Value::Object(config))
 }

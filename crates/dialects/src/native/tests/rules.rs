@@ -1,10 +1,16 @@
 //! The rules, one line each: what is refused and by which name, and what real clients may send.
 
-use super::super::rules::read_facts;
-use crate::RequestTarget;
+use canon::ApiError;
+
+use super::super::NativeDialect;
+use crate::{PassThrough, RequestFacts, RequestTarget};
 
 fn target() -> RequestTarget {
     RequestTarget { model: Some("m".to_owned()), ..RequestTarget::default() }
+}
+
+fn read_facts(target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
+    NativeDialect.read_facts(target, body)
 }
 
 fn refused(body: &str) -> (String, String) {
@@ -40,7 +46,7 @@ fn invalid_conversation_fields_are_named() {
     let cases = [
         (r#"{"contents":[]}"#.to_owned(), "contents"),
         (r#"{"contents":null}"#.to_owned(), "contents"),
-        (r#"{"contents":{}}"#.to_owned(), "contents[0].parts"),
+        (r#"{"contents":{}}"#.to_owned(), "contents.parts"),
         (r#"{"contents":"hi"}"#.to_owned(), "contents"),
         (r#"{"contents":["hi"]}"#.to_owned(), "contents[0]"),
         (turns("{}"), "contents[0].parts"),
@@ -98,6 +104,12 @@ fn invalid_conversation_fields_are_named() {
         ),
         (answers(r#"{"functionResponse":{"name":"f","response":{}}}"#), "contents[1].parts"),
         (
+            answers(
+                r#"{"functionResponse":{"name":"f","parts":[{"inlineData":{"mimeType":"text/html","data":"AA"}}]}}"#,
+            ),
+            "contents[1].parts[0].functionResponse.parts[0].inlineData.mimeType",
+        ),
+        (
             turns(r#"{"parts":[{"functionResponse":{"name":"f","response":{}}}]}"#),
             "contents[0].parts[0].functionResponse.name",
         ),
@@ -115,6 +127,8 @@ fn invalid_conversation_fields_are_named() {
     for (body, path) in cases {
         let (found, say) = refused(&body);
         assert_eq!(found, path, "{body}: {say}");
+        assert!(!say.contains("View") && !say.contains("expected struct"), "{body}: {say}");
+        assert!(!say.contains("i64") && !say.contains('\u{1}'), "{body}: {say}");
     }
 }
 

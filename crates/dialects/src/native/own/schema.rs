@@ -9,11 +9,11 @@
 use canon::JsonSchema;
 use serde_json::{Map, Value};
 
-use super::names::ORIGIN;
-use super::proto_json;
+use crate::native::names::ORIGIN;
+use crate::proto_json::{to_camel_case, whole_number};
 
 /// Reads a schema of the format's dialect.
-pub(super) fn read(original: Value) -> JsonSchema {
+pub(crate) fn read(original: Value) -> JsonSchema {
     let json = convert(original.clone());
     JsonSchema { json, verbatim: Some((ORIGIN, original)) }
 }
@@ -24,7 +24,7 @@ fn convert(schema: Value) -> Value {
     let mut nullable = false;
     let mut ordering = Value::Null;
     for (name, value) in map {
-        match &*proto_json::to_camel_case(&name) {
+        match &*to_camel_case(&name) {
             "type" => {
                 if let Some(value) = kind(value) {
                     out.insert("type".to_owned(), value);
@@ -57,7 +57,7 @@ fn convert(schema: Value) -> Value {
             }
             name @ ("minItems" | "maxItems" | "minProperties" | "maxProperties" | "minLength"
             | "maxLength") => {
-                let value = proto_json::whole(&value).map_or(value, Value::from);
+                let value = whole_number(&value).map_or(value, Value::from);
                 out.insert(name.to_owned(), value);
             }
             name => {

@@ -4,12 +4,12 @@
 use canon::{Citation, ExtraFields, Losses, Part, PartKind, WebSearch};
 use serde_json::{Map, Value};
 
-use super::names::ORIGIN;
-use super::proto_json;
 use crate::fields::ObjectWriter;
+use crate::native::names::ORIGIN;
+use crate::proto_json::whole_number;
 
 /// Returns the provider's search queries and hits.
-pub(super) fn search(grounding: &Value) -> Option<WebSearch> {
+pub(crate) fn search(grounding: &Value) -> Option<WebSearch> {
     let queries = texts(grounding, "webSearchQueries");
     let found: Vec<(String, String)> = list(grounding, "groundingChunks")
         .filter_map(source)
@@ -23,19 +23,19 @@ pub(super) fn search(grounding: &Value) -> Option<WebSearch> {
 }
 
 /// Counts the searches that were run.
-pub(super) fn searches(grounding: &Value) -> u64 {
+pub(crate) fn searches(grounding: &Value) -> u64 {
     list(grounding, "webSearchQueries").count() as u64
 }
 
 /// Returns the sources of the text, with positions counted in characters.
-pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Citation> {
+pub(crate) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Citation> {
     let chunks: Vec<&Value> = list(grounding, "groundingChunks").collect();
     let mut citations = Vec::new();
     for support in list(grounding, "groundingSupports") {
         let Some(span) = support.get("segment").and_then(|segment| span(segment, text)) else {
             continue;
         };
-        for index in list(support, "groundingChunkIndices").filter_map(proto_json::whole) {
+        for index in list(support, "groundingChunkIndices").filter_map(whole_number) {
             let chunk = usize::try_from(index).ok().and_then(|index| chunks.get(index));
             if let Some((url, title)) = chunk.and_then(|chunk| source(chunk)) {
                 citations.push(Citation {
@@ -63,7 +63,7 @@ pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
 /// Distributes citations of a text over the parts that it was split into, given by their lengths in
 /// characters. A citation belongs to the part in which it starts; one without a position to the
 /// last part.
-pub(super) fn split(citations: Vec<Citation>, lengths: &[usize]) -> Vec<Vec<Citation>> {
+pub(crate) fn split(citations: Vec<Citation>, lengths: &[usize]) -> Vec<Vec<Citation>> {
     let mut all: Vec<Vec<Citation>> = lengths.iter().map(|_| Vec::new()).collect();
     for mut citation in citations {
         let (mut at, mut begin) = (lengths.len().saturating_sub(1), 0);
@@ -98,7 +98,7 @@ fn source(chunk: &Value) -> Option<(String, Option<String>)> {
 fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
     let at = |name: &str| match segment.get(name) {
         None | Some(Value::Null) => Some(0),
-        Some(value) => proto_json::whole(value).and_then(|n| usize::try_from(n).ok()),
+        Some(value) => whole_number(value).and_then(|n| usize::try_from(n).ok()),
     };
     let (start, end) = (at("startIndex")?, at("endIndex")?);
     let quoted = segment.get("text").and_then(Value::as_str).filter(|quote| !quote.is_empty());
@@ -115,7 +115,7 @@ fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
 }
 
 /// Writes the sources that the parts carry as grounding metadata.
-pub(super) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
+pub(crate) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
     let mut all = SourceList::default();
     let mut supports: Vec<Value> = Vec::new();
     let mut queries: Vec<String> = Vec::new();
@@ -218,7 +218,7 @@ impl SourceList {
 }
 
 /// Renames `citations`, as one API surface calls the list, to the documented `citationSources`.
-pub(super) fn rename(cited: Value) -> Value {
+pub(crate) fn rename(cited: Value) -> Value {
     match cited {
         Value::Object(map) => map
             .into_iter()

@@ -5,25 +5,20 @@ use bytes::Bytes;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::wire::TokenCount;
 use crate::json;
-
-#[derive(Deserialize)]
-struct UsageOnlyView<'a> {
-    #[serde(borrow, default, rename = "usageMetadata")]
-    usage: Option<&'a RawValue>,
-}
+use crate::native::reply::NativeReplyView;
+use crate::proto_json::ProtoCount;
+use crate::wire_object::raw_value;
 
 /// Returns the body with numbers in place of other counts; `None` if it has none.
-pub(super) fn repair(body: &Bytes) -> Option<Bytes> {
+pub(crate) fn repair(body: &Bytes) -> Option<Bytes> {
     if !has_odd_count(body) {
         return None;
     }
     let text = std::str::from_utf8(body).ok()?;
-    let raw = serde_json::from_str::<UsageOnlyView<'_>>(text).ok()?.usage?;
-    let mut usage: Value = serde_json::from_str(raw.get()).ok()?;
+    let raw = serde_json::from_str::<NativeReplyView<'_>>(text).ok()?.usage_metadata?.raw;
+    let mut usage = raw_value(raw);
     if !replace_counts(&mut usage) {
         return None;
     }
@@ -52,7 +47,7 @@ fn replace_counts(value: &mut Value) -> bool {
             if value.is_u64() || value.is_null() {
                 return found;
             }
-            let count = TokenCount::deserialize(&*value).unwrap_or_default();
+            let count = ProtoCount::deserialize(&*value).unwrap_or_default();
             *value = Value::from(count.0);
             true
         }),

@@ -1,7 +1,7 @@
 //! Timestamps as RFC 3339 text in UTC, to the second.
 
 /// Writes seconds since 1970 as `2026-05-04T20:01:02Z`.
-pub(super) fn write(seconds: i64) -> String {
+pub(crate) fn write(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = date(days);
     let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
@@ -9,7 +9,7 @@ pub(super) fn write(seconds: i64) -> String {
 }
 
 /// Reads an RFC 3339 timestamp into seconds since 1970; fractions are dropped.
-pub(super) fn read(text: &str) -> Option<i64> {
+pub(crate) fn read(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let mark = |at: usize, expected: &str| text.get(at..at + 1).filter(|c| *c == expected);
     mark(4, "-").and(mark(7, "-")).and(mark(13, ":")).and(mark(16, ":"))?;

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::proto_json;
+use crate::fields::number;
+use crate::native::content::NativeCall;
 
 /// The longest list that arguments may contain. A larger index is an attack or a bug of the
 /// provider.
@@ -10,17 +11,17 @@ const MAX_LIST_ITEMS: usize = 10_000;
 
 /// A call whose arguments are still arriving.
 #[derive(Debug, Default)]
-pub(super) struct PartialCall {
-    pub(super) id: Option<String>,
-    pub(super) name: String,
-    pub(super) signature: Option<String>,
+pub(crate) struct PartialCall {
+    pub(crate) id: Option<String>,
+    pub(crate) name: String,
+    pub(crate) signature: Option<String>,
     args: Value,
     /// The path of the string that the next piece continues.
     open_string: Option<String>,
 }
 
 /// The meaning of a function call inside a stream chunk.
-pub(super) enum CallStep {
+pub(crate) enum CallStep {
     /// The call is complete.
     Whole,
     /// A new call begins; more chunks follow.
@@ -29,24 +30,25 @@ pub(super) enum CallStep {
     More { last: bool },
 }
 
-/// Classifies the call of a chunk. `writing` is true while a partial call is open.
-pub(super) fn step(call: &Map<String, Value>, writing: bool) -> CallStep {
-    let more_follows = call.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
-    let named = call.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
-    match (named, writing) {
-        (true, _) if more_follows || call.contains_key("partialArgs") => CallStep::Begin,
-        (true, _) | (false, false) => CallStep::Whole,
-        (false, true) => CallStep::More { last: !more_follows },
+impl CallStep {
+    /// Classifies the call of a chunk. `writing` is true while a partial call is open.
+    pub(crate) fn of(call: &NativeCall<'_>, writing: bool) -> Self {
+        let more_follows = call.will_continue.unwrap_or(false);
+        let named = call.name.as_deref().is_some_and(|name| !name.is_empty());
+        match (named, writing) {
+            (true, _) if more_follows || call.partial_args.is_some() => Self::Begin,
+            (true, _) | (false, false) => Self::Whole,
+            (false, true) => Self::More { last: !more_follows },
+        }
     }
 }
 
 impl PartialCall {
     /// Starts a partial call.
-    pub(super) fn new(call: &Map<String, Value>, signature: Option<String>) -> Self {
-        let text = |name: &str| call.get(name).and_then(Value::as_str).map(str::to_owned);
+    pub(crate) fn new(call: &NativeCall<'_>, signature: Option<String>) -> Self {
         let mut partial = Self {
-            id: text("id"),
-            name: text("name").unwrap_or_default(),
+            id: call.id.as_deref().map(str::to_owned),
+            name: call.name.as_deref().unwrap_or_default().to_owned(),
             signature,
             args: Value::Null,
             open_string: None,
@@ -56,22 +58,16 @@ impl PartialCall {
     }
 
     /// Adds the next pieces of the arguments.
-    pub(super) fn add(&mut self, call: &Map<String, Value>) {
-        let pieces = call.get("partialArgs").and_then(Value::as_array).into_iter().flatten();
-        for piece in pieces {
-            let path = piece.get("jsonPath").and_then(Value::as_str).unwrap_or("$");
-            let more_follows = piece.get("willContinue").and_then(Value::as_bool).unwrap_or(false);
-            let value = if let Some(text) = piece.get("stringValue") {
-                text.clone()
-            } else if let Some(number) = piece.get("numberValue") {
-                proto_json::whole(number).map_or_else(|| number.clone(), Value::from)
-            } else if let Some(flag) = piece.get("boolValue") {
-                flag.clone()
-            } else {
-                Value::Null
+    pub(crate) fn add(&mut self, call: &NativeCall<'_>) {
+        for piece in call.partial_args.iter().flatten() {
+            let path = piece.json_path.as_deref().unwrap_or("$");
+            let value = match (&piece.string_value, &piece.number_value, piece.bool_value) {
+                (Some(text), ..) => Value::from(&**text),
+                (None, Some(value), _) => value.0.map(number).unwrap_or_default(),
+                (None, None, flag) => flag.map(Value::Bool).unwrap_or_default(),
             };
             self.put(path, value);
-            self.open_string = more_follows.then(|| path.to_owned());
+            self.open_string = piece.will_continue.unwrap_or(false).then(|| path.to_owned());
         }
     }
 
@@ -111,7 +107,7 @@ impl PartialCall {
     }
 
     /// Returns the arguments as JSON text.
-    pub(super) fn arguments(&self) -> String {
+    pub(crate) fn arguments(&self) -> String {
         match &self.args {
             Value::Object(_) => self.args.to_string(),
             _ => "{}".to_owned(),
@@ -161,8 +157,8 @@ mod tests {
     fn built(pieces: Value) -> String {
         let mut partial = PartialCall::default();
         for piece in pieces.as_array().unwrap() {
-            let call = json!({"partialArgs": [piece]});
-            partial.add(call.as_object().unwrap());
+            let call = json!({"partialArgs": [piece]}).to_string();
+            partial.add(&serde_json::from_str(&call).unwrap());
         }
         partial.arguments()
     }

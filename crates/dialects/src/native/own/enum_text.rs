@@ -6,16 +6,16 @@
 use canon::{ChatRequest, ExtraFields, JsonSchema};
 use serde_json::{Value, json};
 
-use super::names::{ENUM_EXTRA, ORIGIN};
+use crate::native::names::{ENUM_EXTRA, ORIGIN};
 
 /// The type of a reply that is one bare value.
-pub(super) const MIME: &str = "text/x.enum";
+pub(crate) const MIME: &str = "text/x.enum";
 
 /// The only field of the wrapper.
 const FIELD: &str = "value";
 
 /// Wraps the schema of an enum.
-pub(super) fn wrap(schema: JsonSchema) -> JsonSchema {
+pub(crate) fn wrap(schema: JsonSchema) -> JsonSchema {
     let JsonSchema { json, verbatim } = schema;
     let json = json!({
         "type": "object",
@@ -27,22 +27,22 @@ pub(super) fn wrap(schema: JsonSchema) -> JsonSchema {
 }
 
 /// Returns the schema within the wrapper, for a provider of this format.
-pub(super) fn unwrap(schema: &Value) -> &Value {
+pub(crate) fn unwrap(schema: &Value) -> &Value {
     schema.get("properties").and_then(|fields| fields.get(FIELD)).unwrap_or(schema)
 }
 
 /// Returns true if the caller asked for a bare value.
-pub(super) fn is_requested(chat: &ChatRequest) -> bool {
+pub(crate) fn is_requested(chat: &ChatRequest) -> bool {
     is_noted(&chat.extras)
 }
 
 /// Returns true if the options of a request note a bare value.
-pub(super) fn is_noted(extras: &ExtraFields) -> bool {
+pub(crate) fn is_noted(extras: &ExtraFields) -> bool {
     extras.get(ORIGIN, ENUM_EXTRA).is_some()
 }
 
 /// Returns the bare value of a reply: without the wrapper, without quotes. Other text is unchanged.
-pub(super) fn bare_value(text: &str) -> String {
+pub(crate) fn bare_value(text: &str) -> String {
     let value = serde_json::from_str::<Value>(text).unwrap_or_default();
     match value.get(FIELD).unwrap_or(&value) {
         Value::String(word) => word.clone(),

@@ -1,0 +1,244 @@
+//! Description of turns and parts, <https://ai.google.dev/api/caching#Content>.
+//!
+//! Requests and replies have the same parts. Their rules apply to requests only: they stand at the
+//! list of parts.
+
+use serde_json::value::RawValue;
+
+use crate::media_rules::{base64_error, mime_error};
+use crate::text::BorrowedText;
+use crate::wire_object::wire_object;
+use crate::wire_rule::{FieldProblem, RuleResult, not_empty, one_of, refuse, refuse_for};
+use crate::wire_value::{AnyValue, LooseValue, OneOrMany, OpaqueObject, PlacedValue};
+
+wire_object! {
+    /// A turn.
+    pub(super) struct NativeContent<'a>("a content object", camel_case) {
+        role: BorrowedText<'a> where one_of(&["user", "model", "function"]),
+        parts required: OneOrMany<NativePart<'a>> where turn_parts,
+    }
+}
+
+wire_object! {
+    /// The system instruction. Its role is ignored.
+    pub(super) struct NativeInstruction<'a>("a content object", camel_case) {
+        role: BorrowedText<'a>,
+        parts required: OneOrMany<NativePart<'a>> where text_parts,
+    }
+}
+
+wire_object! {
+    /// A part: one payload and its modifiers.
+    pub(super) struct NativePart<'a>("a part object", camel_case) {
+        text: BorrowedText<'a>,
+        inline_data "inlineData": Box<NativeBlob<'a>>,
+        file_data "fileData": Box<NativeFile<'a>>,
+        function_call "functionCall": Box<NativeCall<'a>>,
+        function_response "functionResponse": Box<NativeResult<'a>>,
+        executable_code "executableCode": Box<NativeCode<'a>>,
+        code_execution_result "codeExecutionResult": Box<NativeCodeResult<'a>>,
+        tool_call "toolCall" kept: AnyValue,
+        tool_response "toolResponse" kept: AnyValue,
+        audio_transcription "audioTranscription" kept: AnyValue,
+        thought: bool,
+        thought_signature "thoughtSignature": PlacedValue<'a, BorrowedText<'a>>,
+        video_metadata "videoMetadata" kept: Box<NativeClip<'a>>,
+        media_resolution "mediaResolution" kept: AnyValue,
+        media_processing "mediaProcessing" kept: AnyValue,
+        speech_metadata "speechMetadata" kept: AnyValue,
+        part_metadata "partMetadata" kept: AnyValue,
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeBlob<'a>("an object", camel_case) {
+        mime_type "mimeType": BorrowedText<'a>,
+        data required: BorrowedText<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeFile<'a>("an object", camel_case) {
+        /// Optional, because some addresses (YouTube videos) imply it.
+        mime_type "mimeType": BorrowedText<'a>,
+        file_uri "fileUri" required: BorrowedText<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeClip<'a>("an object", camel_case) {
+        start_offset "startOffset": BorrowedText<'a>,
+        end_offset "endOffset": BorrowedText<'a>,
+        fps: f64 where |fps| match *fps > 0.0 && *fps <= 24.0 {
+            true => Ok(()),
+            false => refuse("must be above 0 and at most 24"),
+        },
+    }
+}
+
+wire_object! {
+    /// A function call. Its arguments may arrive in pieces.
+    pub(super) struct NativeCall<'a>("an object", camel_case) {
+        id: BorrowedText<'a>,
+        name: BorrowedText<'a>,
+        args: &'a RawValue,
+        partial_args "partialArgs" kept: Vec<NativeArgument<'a>>,
+        will_continue "willContinue" kept: bool,
+    }
+}
+
+wire_object! {
+    /// A piece of the arguments of a call, and its JSON path.
+    pub(super) struct NativeArgument<'a>("an object", camel_case) {
+        json_path "jsonPath": BorrowedText<'a>,
+        string_value "stringValue": BorrowedText<'a>,
+        number_value "numberValue": LooseValue<f64>,
+        bool_value "boolValue": bool,
+        will_continue "willContinue": bool,
+    }
+}
+
+wire_object! {
+    /// The result of a function call.
+    pub(super) struct NativeResult<'a>("an object", camel_case) {
+        id: BorrowedText<'a>,
+        name: BorrowedText<'a>,
+        response: OpaqueObject<'a>,
+        parts: OneOrMany<NativePart<'a>>,
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeCode<'a>("an object", camel_case) {
+        id: BorrowedText<'a>,
+        language: BorrowedText<'a>,
+        code: BorrowedText<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeCodeResult<'a>("an object", camel_case) {
+        id: BorrowedText<'a>,
+        outcome: BorrowedText<'a>,
+        output: BorrowedText<'a>,
+    }
+}
+
+impl<'a> NativeContent<'a> {
+    pub(super) fn is_model(&self) -> bool {
+        self.role.as_deref() == Some("model")
+    }
+
+    pub(super) fn parts(&self) -> &[NativePart<'a>] {
+        self.parts.as_ref().map(|parts| parts.0.as_slice()).unwrap_or_default()
+    }
+
+    /// Returns the number of media.
+    pub(super) fn media(&self) -> usize {
+        count_media(self.parts())
+    }
+}
+
+fn count_media(parts: &[NativePart<'_>]) -> usize {
+    let count = |part: &NativePart<'_>| {
+        let inner = part.function_response.as_ref().and_then(|result| result.parts.as_ref());
+        usize::from(part.inline_data.is_some() || part.file_data.is_some())
+            + inner.map_or(0, |parts| count_media(&parts.0))
+    };
+    parts.iter().map(count).sum()
+}
+
+fn turn_parts(parts: &OneOrMany<NativePart<'_>>) -> RuleResult {
+    if parts.0.is_empty() { refuse("must not be empty") } else { check_parts(parts) }
+}
+
+fn text_parts(parts: &OneOrMany<NativePart<'_>>) -> RuleResult {
+    check_parts(parts)?;
+    match parts.0.iter().all(|part| part.text.is_some()) {
+        true => Ok(()),
+        false => refuse("must hold only text"),
+    }
+}
+
+fn check_parts(parts: &OneOrMany<NativePart<'_>>) -> RuleResult {
+    let mut parts = parts.0.iter().enumerate();
+    parts.try_for_each(|(at, part)| part.check().map_err(|e| e.inside(&format!("[{at}]"))))
+}
+
+impl NativePart<'_> {
+    fn check(&self) -> RuleResult {
+        if let Some(name) = self.rest.undescribed(Self::FIELDS) {
+            return Err(FieldProblem::new(name.to_owned(), "is not a field of a part"));
+        }
+        let payloads = [
+            self.text.is_some(),
+            self.inline_data.is_some(),
+            self.file_data.is_some(),
+            self.function_call.is_some(),
+            self.function_response.is_some(),
+            self.executable_code.is_some(),
+            self.code_execution_result.is_some(),
+            self.tool_call.is_some(),
+            self.tool_response.is_some(),
+            self.audio_transcription.is_some(),
+        ];
+        match payloads.into_iter().filter(|there| *there).count() {
+            1 => {}
+            // ProtoJSON leaves out empty values, so a lone signature stands for an empty text.
+            0 if self.thought_signature.is_some() || self.thought == Some(true) => {}
+            0 => return refuse("must hold something, such as a `text`"),
+            _ if self.inline_data.is_some() && self.file_data.is_some() => {
+                return refuse("must not hold both `inlineData` and `fileData`");
+            }
+            _ => return refuse("must hold only one kind of payload"),
+        }
+        self.inline_data.as_ref().map_or(Ok(()), |blob| blob.check())?;
+        self.file_data.as_ref().map_or(Ok(()), |file| file.check())?;
+        self.function_call.as_ref().map_or(Ok(()), |call| call.check())?;
+        self.function_response.as_ref().map_or(Ok(()), |result| result.check())
+    }
+}
+
+impl NativeBlob<'_> {
+    fn check(&self) -> RuleResult {
+        let why = self.mime_type.as_deref().map_or(Some("is required"), mime_error);
+        refuse_for(why).map_err(|e| e.inside("inlineData.mimeType"))?;
+        let data = self.data.as_deref().unwrap_or_default();
+        refuse_for(base64_error(data)).map_err(|e| e.inside("inlineData.data"))
+    }
+}
+
+impl NativeFile<'_> {
+    fn check(&self) -> RuleResult {
+        let mime = self.mime_type.as_deref().filter(|mime| !mime.is_empty());
+        refuse_for(mime.and_then(mime_error)).map_err(|e| e.inside("fileData.mimeType"))
+    }
+}
+
+/// Checks the name of a call or a result.
+fn check_name(name: Option<&BorrowedText<'_>>, path: &'static str) -> RuleResult {
+    not_empty(name.unwrap_or(&BorrowedText::default())).map_err(|e| e.inside(path))
+}
+
+impl NativeCall<'_> {
+    fn check(&self) -> RuleResult {
+        check_name(self.name.as_ref(), "functionCall.name")?;
+        match self.args.is_none_or(|args| args.get().starts_with('{')) {
+            true => Ok(()),
+            false => Err(FieldProblem::new("functionCall.args", "must be an object")),
+        }
+    }
+}
+
+impl NativeResult<'_> {
+    fn check(&self) -> RuleResult {
+        check_name(self.name.as_ref(), "functionResponse.name")?;
+        match &self.parts {
+            Some(parts) => check_parts(parts).map_err(|e| e.inside("functionResponse.parts")),
+            None if self.response.is_none() => {
+                Err(FieldProblem::new("functionResponse.response", "is required"))
+            }
+            None => Ok(()),
+        }
+    }
+}

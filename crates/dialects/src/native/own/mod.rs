@@ -1,0 +1,10 @@
+//! Everything that only the native format has.
+
+pub(super) mod calls;
+pub(super) mod dotted_extras;
+pub(super) mod enum_text;
+pub(super) mod grounding;
+pub(super) mod partial_call;
+pub(super) mod schema;
+pub(super) mod timestamp;
+pub(super) mod usage_repair;

@@ -1,0 +1,215 @@
+//! Reads parts of a turn or a reply into canon.
+
+use canon::{
+    CodeExecution, CodeResult, ExtraFields, ImageDetail, Media, MediaKind, MediaSource, Part,
+    PartKind, Thought, ToolCall, ToolResult, VideoClip,
+};
+use serde_json::Value;
+
+use super::content::{
+    NativeBlob, NativeCall, NativeCode, NativeCodeResult, NativeFile, NativePart, NativeResult,
+};
+use super::names::ORIGIN;
+use super::own::dotted_extras;
+use super::signatures;
+use crate::proto_json::standard_base64;
+use crate::text::BorrowedText;
+use crate::wire_object::raw_value;
+use crate::wire_value::OpaqueObject;
+
+/// A part together with the thought its signature stood for.
+pub(super) struct ReadPart {
+    /// The part; `None` if it only carried a signature.
+    pub(super) part: Option<Part>,
+    /// A preceding thought that was not shown.
+    pub(super) hidden: Option<Part>,
+}
+
+/// Reads parts that hold no calls.
+pub(super) fn read_parts(parts: Vec<NativePart<'_>>) -> Vec<Part> {
+    parts.into_iter().filter_map(|part| read_part(part, None).part).collect()
+}
+
+/// Reads a part. `id` is the id of a call or result; without it, the part's own id is taken.
+pub(super) fn read_part(mut part: NativePart<'_>, id: Option<String>) -> ReadPart {
+    let found = part.thought_signature.take().map(|token| signatures::read(&token.value));
+    let is_thought = part.thought.unwrap_or(false);
+    let mut extras = ExtraFields::new();
+    let mut kind = read_payload(&mut part, id, is_thought, &mut extras);
+    if !matches!(kind, PartKind::Foreign { .. }) {
+        // An image made while thinking stays an image; the flag is kept in its extras.
+        if is_thought && !matches!(kind, PartKind::Thought(_)) {
+            extras.insert(ORIGIN, "thought", Value::Bool(true));
+        }
+        dotted_extras::keep(&mut extras, "", &part.rest);
+    }
+    let Some(found) = found else {
+        return ReadPart { part: Some(Part::new(kind).with_extras(extras)), hidden: None };
+    };
+    if found.hidden {
+        let hidden = Some(signatures::bare_thought(found.seal, found.redacted));
+        let carrier = matches!(&kind, PartKind::Text { text, .. } if text.is_empty());
+        let part = (!carrier).then(|| Part::new(kind).with_extras(extras));
+        return ReadPart { part, hidden };
+    }
+    if let PartKind::Thought(thought) = &mut kind {
+        thought.redacted = found.redacted;
+    }
+    let part = Part::new(kind).with_signature(Some(found.seal)).with_extras(extras);
+    ReadPart { part: Some(part), hidden: None }
+}
+
+fn read_text(text: String, is_thought: bool) -> PartKind {
+    match is_thought {
+        true => PartKind::Thought(Thought { text, redacted: false }),
+        false => PartKind::Text { text, citations: Vec::new() },
+    }
+}
+
+fn read_payload(
+    part: &mut NativePart<'_>,
+    id: Option<String>,
+    is_thought: bool,
+    extras: &mut ExtraFields,
+) -> PartKind {
+    if let Some(text) = part.text.take() {
+        return read_text(text.into_owned(), is_thought);
+    }
+    let media = match (part.inline_data.take(), part.file_data.take()) {
+        (Some(blob), _) => Some(read_blob(*blob, extras)),
+        (None, Some(file)) => Some(read_file(*file, extras)),
+        (None, None) => None,
+    };
+    if let Some(media) = media {
+        return PartKind::Media(read_media_options(part, media));
+    }
+    if let Some(call) = part.function_call.take() {
+        return read_call(*call, id, extras);
+    }
+    if let Some(result) = part.function_response.take() {
+        return read_result(*result, id, extras);
+    }
+    if let Some(code) = part.executable_code.take() {
+        return read_code(*code, extras);
+    }
+    if let Some(result) = part.code_execution_result.take() {
+        return read_outcome(*result, extras);
+    }
+    // The provider's own search steps and unknown kinds are kept verbatim.
+    let is_modifier =
+        |name: &str| matches!(name, "videoMetadata" | "mediaResolution" | "partMetadata");
+    if part.rest.present().all(|(name, _)| is_modifier(name)) {
+        return read_text(String::new(), is_thought);
+    }
+    let mut value = part.rest.to_map();
+    if is_thought {
+        value.insert("thought".to_owned(), Value::Bool(true));
+    }
+    PartKind::Foreign { origin: ORIGIN, value: Value::Object(value) }
+}
+
+/// Reads media inside the message.
+fn read_blob(blob: NativeBlob<'_>, extras: &mut ExtraFields) -> Media {
+    dotted_extras::keep(extras, "inlineData", &blob.rest);
+    let mime = blob.mime_type.map(BorrowedText::into_owned);
+    let mime = mime.unwrap_or_else(|| "application/octet-stream".to_owned());
+    let data = standard_base64(blob.data.unwrap_or_default().0);
+    Media::new(MediaKind::from_mime(&mime), MediaSource::Inline { mime, data })
+}
+
+/// Reads media behind an address, or in the provider's own storage.
+fn read_file(file: NativeFile<'_>, extras: &mut ExtraFields) -> Media {
+    dotted_extras::keep(extras, "fileData", &file.rest);
+    let uri = file.file_uri.map(BorrowedText::into_owned).unwrap_or_default();
+    let mime = file.mime_type.map(BorrowedText::into_owned).filter(|mime| !mime.is_empty());
+    let is_video = ["youtube.com/", "youtu.be/"].iter().any(|host| uri.contains(host));
+    let kind = match mime.as_deref() {
+        Some(mime) => MediaKind::from_mime(mime),
+        None if is_video => MediaKind::Video,
+        None => MediaKind::Document,
+    };
+    let is_stored = uri.starts_with("https://generativelanguage.googleapis.com/")
+        || !(uri.starts_with("https://") || uri.starts_with("http://"));
+    if !is_stored {
+        return Media::new(kind, MediaSource::Url { url: uri, mime });
+    }
+    if let Some(mime) = mime {
+        extras.insert(ORIGIN, "fileData.mimeType", Value::from(mime));
+    }
+    Media::new(kind, MediaSource::File { origin: ORIGIN, id: uri })
+}
+
+/// Reads the resolution of media and the clip to look at.
+fn read_media_options(part: &mut NativePart<'_>, media: Media) -> Media {
+    part.rest.take("videoMetadata");
+    let clip = part.video_metadata.take().map(|clip| VideoClip {
+        start: clip.start_offset.map(BorrowedText::into_owned),
+        end: clip.end_offset.map(BorrowedText::into_owned),
+        fps: clip.fps,
+    });
+    let detail = part.rest.get("mediaResolution").map(raw_value).and_then(|value| {
+        let level = value.get("level").unwrap_or(&value);
+        read_detail(level.as_str()?)
+    });
+    if detail.is_some() {
+        part.rest.take("mediaResolution");
+    }
+    Media { clip, detail, ..media }
+}
+
+/// Maps a `MediaResolution` value to canon.
+fn read_detail(word: &str) -> Option<ImageDetail> {
+    match word.to_ascii_uppercase().strip_prefix("MEDIA_RESOLUTION_")? {
+        "LOW" => Some(ImageDetail::Low),
+        "MEDIUM" => Some(ImageDetail::Medium),
+        "HIGH" => Some(ImageDetail::High),
+        "ULTRA_HIGH" => Some(ImageDetail::Original),
+        _ => None,
+    }
+}
+
+fn read_call(call: NativeCall<'_>, id: Option<String>, extras: &mut ExtraFields) -> PartKind {
+    dotted_extras::keep(extras, "functionCall", &call.rest);
+    PartKind::ToolCall(ToolCall {
+        id: id.or_else(|| call.id.map(BorrowedText::into_owned)).unwrap_or_default(),
+        name: call.name.map(BorrowedText::into_owned).unwrap_or_default(),
+        arguments: call.args.map_or_else(|| "{}".to_owned(), |args| raw_value(args).to_string()),
+        custom: false,
+    })
+}
+
+fn read_result(result: NativeResult<'_>, id: Option<String>, extras: &mut ExtraFields) -> PartKind {
+    dotted_extras::keep(extras, "functionResponse", &result.rest);
+    let object = result.response.map(OpaqueObject::to_map).unwrap_or_default();
+    PartKind::ToolResult(ToolResult {
+        call_id: id.or_else(|| result.id.map(BorrowedText::into_owned)).unwrap_or_default(),
+        name: result.name.map(BorrowedText::into_owned),
+        parts: read_parts(result.parts.map(|list| list.0).unwrap_or_default()),
+        is_error: object.len() == 1 && object.contains_key("error"),
+        object: Some(object),
+    })
+}
+
+fn read_code(code: NativeCode<'_>, extras: &mut ExtraFields) -> PartKind {
+    dotted_extras::keep(extras, "executableCode", &code.rest);
+    let language = code.language.unwrap_or_default().to_ascii_lowercase();
+    PartKind::CodeExecution(CodeExecution {
+        id: code.id.map(BorrowedText::into_owned),
+        language: Some(language).filter(|word| word != "language_unspecified").unwrap_or_default(),
+        code: code.code.map(BorrowedText::into_owned).unwrap_or_default(),
+    })
+}
+
+fn read_outcome(result: NativeCodeResult<'_>, extras: &mut ExtraFields) -> PartKind {
+    dotted_extras::keep(extras, "codeExecutionResult", &result.rest);
+    let word = result.outcome.unwrap_or_default().to_ascii_uppercase();
+    let is_error = word != "OUTCOME_OK";
+    if is_error && word != "OUTCOME_FAILED" {
+        extras.insert(ORIGIN, "codeExecutionResult.outcome", Value::from(word));
+    }
+    PartKind::CodeResult(CodeResult {
+        id: result.id.map(BorrowedText::into_owned),
+        output: result.output.map(BorrowedText::into_owned).unwrap_or_default(),
+        is_error,
+    })
+}

@@ -1,0 +1,340 @@
+//! Description of a native request without its turns.
+//!
+//! See <https://ai.google.dev/api/generate-content>. If the service specification and real clients
+//! disagree, the clients win: snake_case, either base64 alphabet, enum words in any case and a role
+//! on the system instruction are accepted.
+
+use serde_json::value::RawValue;
+
+use super::content::{NativeContent, NativeInstruction};
+use super::names::{MAX_STOP_TEXTS, read_modality};
+use crate::proto_json::{ProtoInteger, whole_between, word_of};
+use crate::text::BorrowedText;
+use crate::wire_object::wire_object;
+use crate::wire_rule::{FieldProblem, RuleResult, between, one_of, refuse};
+use crate::wire_value::{OneOrMany, OpaqueObject, PlacedValue, TextOrList};
+
+const MAX_CONTENTS: usize = 10_000;
+const MAX_MEDIA_PARTS: usize = 3_600;
+const MAX_TOOLS: usize = 512;
+const MAX_SAFETY_SETTINGS: usize = 32;
+const MAX_STOP_BYTES: usize = 4_096;
+const MAX_INTEGER: i64 = i32::MAX as i64;
+
+wire_object! {
+    /// The body.
+    pub(super) struct NativeRequestView<'a>("a JSON object", camel_case) {
+        /// Ignored: the path names the model.
+        model: &'a RawValue => Model,
+        system_instruction "systemInstruction": Box<NativeInstruction<'a>> => Conversation,
+        contents: OneOrMany<NativeContent<'a>> => Conversation where contents_size,
+        tools: OneOrMany<NativeTool<'a>> => Tools where tools_size,
+        tool_config "toolConfig": Box<NativeToolConfig<'a>> => ToolChoice(NativeToolConfig),
+        safety_settings "safetySettings" kept: OneOrMany<NativeSafetySetting<'a>>
+            where safety_settings,
+        generation_config "generationConfig" kept: Box<NativeConfig<'a>> => Inside(NativeConfig),
+        cached_content "cachedContent" kept: BorrowedText<'a> where cached_content,
+        service_tier "serviceTier": BorrowedText<'a> => ServiceTier,
+    }
+}
+
+wire_object! {
+    /// A tool: one of these fields, <https://ai.google.dev/api/caching#Tool>.
+    pub(super) struct NativeTool<'a>("a tool object", camel_case) {
+        function_declarations "functionDeclarations": OneOrMany<NativeFunction<'a>>,
+        google_search "googleSearch": NativeSearch<'a>,
+        /// The search by its name in the service specification.
+        vendor_search "vendorSearch": PlacedValue<'a, NativeSearch<'a>>,
+        vendor_maps "vendorMaps": OpaqueObject<'a>,
+        code_execution "codeExecution": NativeToolSettings<'a>,
+        url_context "urlContext": NativeToolSettings<'a>,
+    }
+    check NativeTool::check
+}
+
+wire_object! {
+    pub(super) struct NativeFunction<'a>("a function object", camel_case) {
+        name required: BorrowedText<'a> where function_name,
+        description: BorrowedText<'a>,
+        parameters: OpaqueObject<'a>,
+        parameters_json_schema "parametersJsonSchema": &'a RawValue,
+        response: &'a RawValue,
+        response_json_schema "responseJsonSchema": &'a RawValue,
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeSearch<'a>("an object", camel_case) {
+        exclude_domains "excludeDomains": TextOrList<'a, BorrowedText<'a>>,
+    }
+}
+
+wire_object! {
+    /// Settings of a tool, none of which is read.
+    pub(super) struct NativeToolSettings<'a>("an object", camel_case) {}
+}
+
+wire_object! {
+    pub(super) struct NativeToolConfig<'a>("an object", camel_case) {
+        function_calling_config "functionCallingConfig": NativeCallingConfig<'a> => ToolChoice,
+        retrieval_config "retrievalConfig" kept: NativeRetrievalConfig<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeCallingConfig<'a>("an object", camel_case) {
+        mode: BorrowedText<'a>
+            where word_of(&["AUTO", "ANY", "NONE", "VALIDATED"], &["MODE_UNSPECIFIED"]),
+        allowed_function_names "allowedFunctionNames": Vec<BorrowedText<'a>> where no_empty_names,
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeRetrievalConfig<'a>("an object", camel_case) {
+        lat_lng "latLng": NativePosition<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct NativePosition<'a>("an object", camel_case) {
+        latitude: f64 where between(-90.0, 90.0),
+        longitude: f64 where between(-180.0, 180.0),
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeSafetySetting<'a>("an object", camel_case) {
+        category required: BorrowedText<'a> where word_of(
+            &[
+                "HARM_CATEGORY_HARASSMENT",
+                "HARM_CATEGORY_HATE_SPEECH",
+                "HARM_CATEGORY_SEXUALLY_EXPLICIT",
+                "HARM_CATEGORY_DANGEROUS_CONTENT",
+                "HARM_CATEGORY_CIVIC_INTEGRITY",
+            ],
+            &[
+                "HARM_CATEGORY_UNSPECIFIED",
+                "HARM_CATEGORY_IMAGE_HATE",
+                "HARM_CATEGORY_IMAGE_DANGEROUS_CONTENT",
+                "HARM_CATEGORY_IMAGE_HARASSMENT",
+                "HARM_CATEGORY_IMAGE_SEXUALLY_EXPLICIT",
+                "HARM_CATEGORY_JAILBREAK",
+            ],
+        ),
+        threshold required: BorrowedText<'a> where word_of(
+            &[
+                "BLOCK_NONE",
+                "BLOCK_ONLY_HIGH",
+                "BLOCK_MEDIUM_AND_ABOVE",
+                "BLOCK_LOW_AND_ABOVE",
+                "OFF",
+            ],
+            &["HARM_BLOCK_THRESHOLD_UNSPECIFIED"],
+        ),
+    }
+}
+
+wire_object! {
+    /// <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
+    pub(super) struct NativeConfig<'a>("an object", camel_case) {
+        temperature: f64 = Temperature where between(0.0, 2.0),
+        top_p "topP": f64 = TopP where between(0.0, 1.0),
+        /// One official client writes it as 3.0.
+        top_k "topK": ProtoInteger<true> = TopK where whole_between(1, MAX_INTEGER),
+        presence_penalty "presencePenalty": f64 = PresencePenalty where between(-2.0, 2.0),
+        frequency_penalty "frequencyPenalty": f64 = FrequencyPenalty where between(-2.0, 2.0),
+        seed: ProtoInteger<false> = Seed,
+        stop_sequences "stopSequences": Vec<BorrowedText<'a>> => StopSequences
+            where stop_sequences,
+        max_output_tokens "maxOutputTokens": PlacedValue<'a, ProtoInteger<false>>
+            => MaxOutputTokens where output_limit,
+        candidate_count "candidateCount": ProtoInteger<false> => Candidates
+            where whole_between(1, 8),
+        response_logprobs "responseLogprobs": bool => Logprobs,
+        logprobs: ProtoInteger<false> => Logprobs where whole_between(0, 20),
+        thinking_config "thinkingConfig": NativeThinking<'a> => Thinking(NativeThinking),
+        response_mime_type "responseMimeType": BorrowedText<'a> => ResponseFormat
+            where one_of(&["text/plain", "application/json", "text/x.enum"]),
+        response_schema "responseSchema": OpaqueObject<'a> => ResponseSchema,
+        response_json_schema "responseJsonSchema": &'a RawValue => ResponseSchema,
+        response_modalities "responseModalities": Vec<BorrowedText<'a>> => Modalities
+            where modalities,
+        image_config "imageConfig": NativeImageConfig<'a> => ImageConfig,
+        media_resolution "mediaResolution" kept: BorrowedText<'a> where word_of(
+            &["MEDIA_RESOLUTION_LOW", "MEDIA_RESOLUTION_MEDIUM", "MEDIA_RESOLUTION_HIGH"],
+            &["MEDIA_RESOLUTION_ULTRA_HIGH", "MEDIA_RESOLUTION_UNSPECIFIED"],
+        ),
+    }
+    check NativeConfig::check
+}
+
+wire_object! {
+    pub(super) struct NativeThinking<'a>("an object", camel_case) {
+        thinking_budget "thinkingBudget": ProtoInteger<false> => Thinking
+            where whole_between(-1, MAX_INTEGER),
+        thinking_level "thinkingLevel": BorrowedText<'a> => Thinking
+            where word_of(&["MINIMAL", "LOW", "MEDIUM", "HIGH"], &["THINKING_LEVEL_UNSPECIFIED"]),
+        include_thoughts "includeThoughts": bool,
+    }
+    check |thinking| match (&thinking.thinking_budget, &thinking.thinking_level) {
+        (Some(_), Some(_)) => refuse("must not hold both `thinkingBudget` and `thinkingLevel`"),
+        _ => Ok(()),
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeImageConfig<'a>("an object", camel_case) {
+        aspect_ratio "aspectRatio": BorrowedText<'a> where one_of(&[
+            "1:1", "2:3", "3:2", "3:4", "4:3", "4:5", "5:4", "9:16", "16:9", "21:9", "1:4", "4:1",
+            "1:8", "8:1",
+        ]),
+        image_size "imageSize": BorrowedText<'a> where one_of(&["512", "1K", "2K", "4K"]),
+    }
+}
+
+impl NativeRequestView<'_> {
+    /// Returns the turns.
+    pub(super) fn contents(&self) -> &[NativeContent<'_>] {
+        self.contents.as_ref().map(|list| list.0.as_slice()).unwrap_or_default()
+    }
+}
+
+fn contents_size(contents: &OneOrMany<NativeContent<'_>>) -> RuleResult {
+    if contents.0.is_empty() {
+        return refuse("must not be empty");
+    }
+    if contents.0.len() > MAX_CONTENTS {
+        return refuse(format!("must have at most {MAX_CONTENTS} items"));
+    }
+    match contents.0.iter().map(NativeContent::media).sum::<usize>() > MAX_MEDIA_PARTS {
+        true => refuse(format!("must have at most {MAX_MEDIA_PARTS} media parts")),
+        false => Ok(()),
+    }
+}
+
+fn tools_size(tools: &OneOrMany<NativeTool<'_>>) -> RuleResult {
+    match tools.0.len() > MAX_TOOLS {
+        true => refuse(format!("must have at most {MAX_TOOLS} items")),
+        false => Ok(()),
+    }
+}
+
+impl NativeTool<'_> {
+    /// Returns the names of the kinds that are present.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = &str> {
+        let described = [
+            self.function_declarations.as_ref().map(|_| "functionDeclarations"),
+            self.google_search.as_ref().map(|_| "googleSearch"),
+            self.vendor_search.as_ref().map(|_| "vendorSearch"),
+            self.vendor_maps.map(|_| "vendorMaps"),
+            self.code_execution.as_ref().map(|_| "codeExecution"),
+            self.url_context.as_ref().map(|_| "urlContext"),
+        ];
+        described.into_iter().flatten().chain(self.rest.present().map(|(name, _)| name))
+    }
+
+    fn check(&self) -> RuleResult {
+        match self.kinds().count() {
+            0 => return refuse("must hold a kind of tool"),
+            1 => {}
+            _ => return refuse("must hold only one kind of tool"),
+        }
+        match self.rest.present().next() {
+            // The only kind whose settings are a list.
+            Some((name, raw)) if name != "mcpServers" && !raw.get().starts_with('{') => {
+                Err(FieldProblem::new(name.to_owned(), "must be an object"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn function_name(name: &BorrowedText<'_>) -> RuleResult {
+    let letters = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
+    match name.is_empty() || name.len() > 128 || !name.bytes().all(letters) {
+        true => refuse("must be 1 to 128 letters, digits or `_ . : -`"),
+        false => Ok(()),
+    }
+}
+
+fn no_empty_names(names: &Vec<BorrowedText<'_>>) -> RuleResult {
+    match names.iter().any(|name| name.is_empty()) {
+        true => refuse("must not hold empty names"),
+        false => Ok(()),
+    }
+}
+
+fn safety_settings(settings: &OneOrMany<NativeSafetySetting<'_>>) -> RuleResult {
+    if settings.0.len() > MAX_SAFETY_SETTINGS {
+        return refuse(format!("must have at most {MAX_SAFETY_SETTINGS} items"));
+    }
+    let mut seen: Vec<String> = Vec::new();
+    for (at, setting) in settings.0.iter().enumerate() {
+        let category = setting.category.as_deref().unwrap_or_default().to_ascii_uppercase();
+        if seen.contains(&category) {
+            return Err(FieldProblem::new(format!("[{at}].category"), "is set twice"));
+        }
+        seen.push(category);
+    }
+    Ok(())
+}
+
+/// Checks a name of cached content, <https://ai.google.dev/api/caching>.
+fn cached_content(name: &BorrowedText<'_>) -> RuleResult {
+    let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    match name.strip_prefix("cachedContents/") {
+        Some(id) if !id.is_empty() && id.len() <= 256 && id.bytes().all(letters) => Ok(()),
+        _ => refuse("must have the form `cachedContents/{id}`"),
+    }
+}
+
+fn output_limit(limit: &PlacedValue<'_, ProtoInteger<false>>) -> RuleResult {
+    whole_between(1, MAX_INTEGER)(&limit.value)
+}
+
+fn stop_sequences(stops: &Vec<BorrowedText<'_>>) -> RuleResult {
+    if stops.len() > MAX_STOP_TEXTS {
+        return refuse(format!("must have at most {MAX_STOP_TEXTS} items"));
+    }
+    match stops.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES) {
+        true => refuse(format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")),
+        false => Ok(()),
+    }
+}
+
+fn modalities(words: &Vec<BorrowedText<'_>>) -> RuleResult {
+    if words.is_empty() {
+        return refuse("must not be empty");
+    }
+    let mut seen = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let why = match read_modality(word) {
+            None => "must be one of `TEXT`, `IMAGE`, `AUDIO`",
+            Some(modality) if seen.contains(&modality) => "is there twice",
+            Some(modality) => {
+                seen.push(modality);
+                continue;
+            }
+        };
+        return Err(FieldProblem::new(format!("[{at}]"), why));
+    }
+    Ok(())
+}
+
+impl NativeConfig<'_> {
+    fn check(&self) -> RuleResult {
+        if self.logprobs.is_some() && self.response_logprobs != Some(true) {
+            return Err(FieldProblem::new("logprobs", "needs `responseLogprobs` to be true"));
+        }
+        // `text/x.enum` needs the list of values, so it takes a schema as well.
+        let takes_schema =
+            matches!(self.response_mime_type.as_deref(), Some("application/json" | "text/x.enum"));
+        match self.response_schema.is_some() && !takes_schema {
+            true => {
+                let why = "needs `responseMimeType` to be `application/json`";
+                Err(FieldProblem::new("responseSchema", why))
+            }
+            false => Ok(()),
+        }
+    }
+}

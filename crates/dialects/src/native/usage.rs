@@ -1,0 +1,149 @@
+//! Token counts of the native format, <https://ai.google.dev/api/generate-content#UsageMetadata>.
+
+use canon::{ExtraFields, Losses, ServiceTier, Usage};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::names::ORIGIN;
+use super::own::dotted_extras;
+use crate::fields::ObjectWriter;
+use crate::proto_json::ProtoCount;
+use crate::service_tier;
+use crate::text::BorrowedText;
+use crate::wire_object::wire_object;
+use crate::wire_value::{AnyValue, LooseText};
+
+wire_object! {
+    pub(super) struct NativeUsage<'a>("an object", camel_case) {
+        prompt_token_count "promptTokenCount": ProtoCount,
+        cached_content_token_count "cachedContentTokenCount": ProtoCount,
+        candidates_token_count "candidatesTokenCount": ProtoCount,
+        thoughts_token_count "thoughtsTokenCount": ProtoCount,
+        tool_use_prompt_token_count "toolUsePromptTokenCount": ProtoCount,
+        total_token_count "totalTokenCount": AnyValue,
+        prompt_tokens_details "promptTokensDetails": Vec<NativeModalityCount<'a>>,
+        tool_use_prompt_tokens_details "toolUsePromptTokensDetails": Vec<NativeModalityCount<'a>>,
+        candidates_tokens_details "candidatesTokensDetails": Vec<NativeModalityCount<'a>>,
+        service_tier "serviceTier" kept: LooseText<'a>,
+        traffic_type "trafficType" kept: LooseText<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct NativeModalityCount<'a>("an object", camel_case) {
+        modality: BorrowedText<'a>,
+        token_count "tokenCount": ProtoCount,
+    }
+}
+
+impl<'a> NativeUsage<'a> {
+    /// Returns the service tier, if it is reported.
+    pub(super) fn tier(&self) -> Option<ServiceTier> {
+        let LooseText(word) = self.service_tier.as_ref().or(self.traffic_type.as_ref())?;
+        Some(service_tier::read_tier(ORIGIN, word))
+    }
+
+    /// Converts to canon's convention: output includes thinking, input includes what tools read.
+    /// Returns `None` if no token was counted: early chunks may report only the kind of traffic.
+    pub(super) fn to_canon(&self) -> Option<Usage> {
+        if self.prompt_token_count.is_none() && self.candidates_token_count.is_none() {
+            return None;
+        }
+        let of = |count: Option<ProtoCount>| count.unwrap_or_default().0;
+        let sum = |lists: &[&Option<Vec<NativeModalityCount<'a>>>], word: &str| {
+            let all = lists.iter().flat_map(|list| list.iter().flatten());
+            let own = all.filter(|detail| {
+                detail.modality.as_deref().is_some_and(|m| m.eq_ignore_ascii_case(word))
+            });
+            own.fold(0_u64, |sum, detail| sum.saturating_add(of(detail.token_count)))
+        };
+        let input = [&self.prompt_tokens_details, &self.tool_use_prompt_tokens_details];
+        let output = [&self.candidates_tokens_details];
+        Some(Usage {
+            input: of(self.prompt_token_count).saturating_add(of(self.tool_use_prompt_token_count)),
+            cache_read: of(self.cached_content_token_count),
+            input_audio: sum(&input, "AUDIO"),
+            input_image: sum(&input, "IMAGE"),
+            input_video: sum(&input, "VIDEO"),
+            output: of(self.candidates_token_count).saturating_add(of(self.thoughts_token_count)),
+            thinking: of(self.thoughts_token_count),
+            output_audio: sum(&output, "AUDIO"),
+            output_image: sum(&output, "IMAGE"),
+            ..Usage::default()
+        })
+    }
+
+    /// Returns the fields that canon has no place for. The gateway writes the usual kind of traffic
+    /// into every reply, so it is not one of them.
+    pub(super) fn unread(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        let is_usual = |(name, value): &(&str, &RawValue)| {
+            *name == "trafficType" && value.get() == "\"ON_DEMAND\""
+        };
+        self.rest.present().filter(move |field| !is_usual(field))
+    }
+}
+
+/// Writes token counts.
+pub(super) fn write_usage(
+    usage: &Usage,
+    extras: &ExtraFields,
+    losses: &mut Losses,
+) -> ObjectWriter {
+    let Usage {
+        input,
+        cache_read,
+        cache_write,
+        cache_write_long,
+        input_audio,
+        input_image,
+        input_video,
+        output,
+        thinking,
+        output_audio,
+        output_image,
+        searches: _,
+        images: _,
+        seconds: _,
+    } = *usage;
+    losses.add_if(
+        cache_write.saturating_add(cache_write_long) > 0,
+        "usage.cache_write",
+        "the native format does not count cache writes",
+    );
+    let visible = output.saturating_sub(thinking);
+    let counts = ObjectWriter::new()
+        .set("promptTokenCount", input)
+        .set("candidatesTokenCount", visible)
+        .set("totalTokenCount", usage.total())
+        .set("thoughtsTokenCount", thinking)
+        .set_some("cachedContentTokenCount", (cache_read > 0).then_some(cache_read))
+        .set("promptTokensDetails", details(input, input_audio, input_image, input_video))
+        .set("candidatesTokensDetails", details(visible, output_audio, output_image, 0));
+    let traffic = Value::from("ON_DEMAND");
+    dotted_extras::restore(counts, extras, "usageMetadata")
+        .with_fields(std::iter::once(("trafficType", &traffic)))
+}
+
+fn details(all: u64, audio: u64, image: u64, video: u64) -> Vec<ObjectWriter> {
+    let text = all.saturating_sub(audio).saturating_sub(image).saturating_sub(video);
+    [("TEXT", text), ("AUDIO", audio), ("IMAGE", image), ("VIDEO", video)]
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(word, count)| ObjectWriter::new().set("modality", word).set("tokenCount", count))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_follows_the_canon_convention() {
+        let counts = r#"{"promptTokenCount":46,"candidatesTokenCount":"51","thoughtsTokenCount":9,
+            "toolUsePromptTokenCount":4,"cachedContentTokenCount":6,"totalTokenCount":110,
+            "promptTokensDetails":[{"modality":"TEXT","tokenCount":40},{"modality":"AUDIO","tokenCount":6}]}"#;
+        let usage = serde_json::from_str::<NativeUsage<'_>>(counts).unwrap().to_canon().unwrap();
+        assert_eq!((usage.input, usage.output, usage.thinking), (50, 60, 9));
+        assert_eq!((usage.cache_read, usage.input_audio, usage.total()), (6, 6, 110));
+    }
+}
