@@ -29,7 +29,7 @@ mod request;
 mod rules;
 mod signatures;
 mod usage;
-mod write_part;
+mod write_content;
 mod write_reply;
 mod write_request;
 mod write_stream;

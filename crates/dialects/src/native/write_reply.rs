@@ -1,14 +1,14 @@
-//! Writes a whole native reply.
+//! Writes native replies. A whole reply and the last chunk of a stream have the same fields.
 
 use canon::{
     ChatReply, ExtraFields, Finish, FinishReason, Logprob, Losses, Lossy, Part, PartKind,
-    ReplyCandidate, Signature, ThinkingDisplay, Thought, TokenLogprob, ToolCall, Usage,
+    Signature, ThinkingDisplay, Thought, TokenLogprob, ToolCall, Usage,
 };
 use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::own::{dotted_extras, enum_text, grounding, timestamp};
-use super::{signatures, usage, write_part};
+use super::{signatures, usage, write_content};
 use crate::ReplyStamp;
 use crate::endings;
 use crate::fields::{ObjectWriter, note_search_fields, note_stop_text, number};
@@ -24,70 +24,125 @@ pub(super) fn write(
     let ChatReply { id: _, model, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
     service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
-    let mut feedback = extras.get(ORIGIN, "promptFeedback").cloned();
-    let mut list: Vec<Value> = Vec::new();
-    for candidate in candidates {
-        match block_reason(&candidate) {
-            Some(word) => {
-                feedback.get_or_insert_with(|| ObjectWriter::new().set("blockReason", word).into());
-            }
-            None => list.push(write_candidate(candidate, chat, &mut losses)),
+    let mut body = ReplyFields { usage, extras, ..ReplyFields::new(chat, stamp) };
+    body.start(model, created);
+    let options = ReplyOptions::of(chat);
+    let candidates = candidates.into_iter().map(|candidate| {
+        let mut writer = CandidateWriter::new(candidate.index, options);
+        let mut parts = Vec::with_capacity(candidate.parts.len());
+        for part in candidate.parts {
+            parts.extend(writer.write(part, &mut losses));
         }
-    }
-    complete_candidates(&mut list, usage.as_ref());
-    let usage = usage.unwrap_or_default();
-    note_uncounted_searches(&usage, &list, &mut losses);
-    let body = ObjectWriter::new()
-        .set("candidates", list)
-        .set_some("promptFeedback", feedback)
-        .set("usageMetadata", usage::write_usage(&usage, &extras, &mut losses))
-        .set("modelVersion", model.as_deref().unwrap_or(&chat.model))
-        .set("createTime", timestamp::write(created.unwrap_or(stamp.created)))
-        .set("responseId", stamp.id.as_str());
-    let body = dotted_extras::restore(body, &extras, "");
+        parts.extend(writer.write_rest());
+        service_tier::note_reply_extras(&candidate.extras, ORIGIN, &mut losses);
+        writer.finish = candidate.finish;
+        writer.logprobs = candidate.logprobs;
+        writer.extras = candidate.extras;
+        (writer, parts)
+    });
+    let candidates = candidates.collect();
+    let body = body.write(candidates, &mut losses);
     (body.to_json(), losses.into_vec())
 }
 
-/// Adds the documented fields that no other format has: an empty list of ratings, and the tokens of
-/// a candidate if it is the only one.
-pub(super) fn complete_candidates(candidates: &mut [Value], usage: Option<&Usage>) {
-    let tokens = usage.map(|usage| usage.output.saturating_sub(usage.thinking));
-    let tokens = tokens.filter(|_| candidates.len() == 1);
-    for fields in candidates.iter_mut().filter_map(Value::as_object_mut) {
-        fields.entry("safetyRatings").or_insert_with(|| Value::Array(Vec::new()));
-        if let Some(tokens) = tokens {
-            fields.entry("tokenCount").or_insert_with(|| Value::from(tokens));
+/// The parts of a request that affect its reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplyOptions {
+    /// True if the caller asked to see the thinking.
+    pub(super) shows_thinking: bool,
+    /// True if the reply is one bare value of an enum.
+    pub(super) is_bare: bool,
+    wants_logprobs: bool,
+}
+
+impl ReplyOptions {
+    pub(super) fn of(chat: &canon::ChatRequest) -> Self {
+        Self {
+            shows_thinking: matches!(
+                chat.thinking.display,
+                Some(ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed)
+            ),
+            is_bare: enum_text::is_requested(chat),
+            wants_logprobs: chat.sampling.logprobs.is_some(),
         }
     }
 }
 
-/// Notes searches whose queries no candidate shows.
-pub(super) fn note_uncounted_searches(usage: &Usage, candidates: &[Value], losses: &mut Losses) {
-    let grounded = candidates.iter().any(|one| one.get("groundingMetadata").is_some());
-    losses.add_if(
-        usage.searches > 0 && !grounded,
-        "usage.searches",
-        "the native format counts searches by their queries only",
-    );
+/// Fields of a reply besides its candidates.
+pub(super) struct ReplyFields {
+    id: String,
+    created: i64,
+    model: String,
+    pub(super) usage: Option<Usage>,
+    pub(super) extras: ExtraFields,
 }
 
-/// Returns true if the caller asked to see the thinking.
-pub(super) fn shows_thinking(chat: &canon::ChatRequest) -> bool {
-    matches!(
-        chat.thinking.display,
-        Some(ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed)
-    )
-}
+impl ReplyFields {
+    pub(super) fn new(chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Self {
+        Self {
+            id: stamp.id.clone(),
+            created: stamp.created,
+            model: chat.model.clone(),
+            usage: None,
+            extras: ExtraFields::new(),
+        }
+    }
 
-/// Returns the reason why the prompt was blocked; `None` if there is output.
-fn block_reason(candidate: &ReplyCandidate) -> Option<String> {
-    let finish = candidate.finish.as_ref()?;
-    (finish.reason == FinishReason::PromptBlocked && candidate.parts.is_empty())
-        .then(|| block_word(finish))
+    /// Takes the model and the time that the provider reports.
+    pub(super) fn start(&mut self, model: Option<String>, created: Option<i64>) {
+        self.model = model.unwrap_or_else(|| std::mem::take(&mut self.model));
+        self.created = created.unwrap_or(self.created);
+    }
+
+    /// Adds the fields that every chunk has.
+    pub(super) fn write_header(&self, object: ObjectWriter) -> ObjectWriter {
+        object
+            .set("modelVersion", self.model.as_str())
+            .set("createTime", timestamp::write(self.created))
+            .set("responseId", self.id.as_str())
+    }
+
+    /// Writes the whole object. A candidate without output whose prompt was blocked becomes the
+    /// feedback.
+    pub(super) fn write(
+        &self,
+        candidates: Vec<(CandidateWriter, Vec<ObjectWriter>)>,
+        losses: &mut Losses,
+    ) -> ObjectWriter {
+        let mut feedback = self.extras.get(ORIGIN, "promptFeedback").cloned();
+        let (blocked, candidates): (Vec<_>, Vec<_>) = candidates
+            .into_iter()
+            .partition(|(writer, parts)| writer.is_blocked() && parts.is_empty());
+        if let Some(finish) = blocked.first().and_then(|(writer, _)| writer.finish.as_ref()) {
+            let reason = || ObjectWriter::new().set("blockReason", block_word(finish)).into();
+            feedback = feedback.or_else(|| Some(reason()));
+        }
+        let usage = self.usage.unwrap_or_default();
+        // The tokens of a candidate are known if it is the only one.
+        let tokens = self.usage.map(|usage| usage.output.saturating_sub(usage.thinking));
+        let tokens = tokens.filter(|_| candidates.len() == 1);
+        let mut is_grounded = false;
+        let mut list = Vec::with_capacity(candidates.len());
+        for (writer, parts) in candidates {
+            let sources = writer.write_sources(losses);
+            is_grounded |= sources.is_some();
+            list.push(writer.write_object(parts, sources, tokens, losses));
+        }
+        losses.add_if(
+            usage.searches > 0 && !is_grounded,
+            "usage.searches",
+            "the native format counts searches by their queries only",
+        );
+        let body = ObjectWriter::new()
+            .set("candidates", list)
+            .set_some("promptFeedback", feedback)
+            .set("usageMetadata", usage::write_usage(&usage, &self.extras, losses));
+        dotted_extras::restore(self.write_header(body), &self.extras, "")
+    }
 }
 
 /// Returns the block reason to write.
-pub(super) fn block_word(finish: &Finish) -> String {
+fn block_word(finish: &Finish) -> String {
     let Finish { raw, .. } = finish;
     let translated = || {
         let code = canon::WireFormat::ALL.iter().find_map(|format| raw.for_format(*format));
@@ -96,97 +151,26 @@ pub(super) fn block_word(finish: &Finish) -> String {
     raw.for_format(ORIGIN).unwrap_or_else(translated).to_owned()
 }
 
-fn write_candidate(
-    candidate: ReplyCandidate,
-    chat: &canon::ChatRequest,
-    losses: &mut Losses,
-) -> Value {
-    let ReplyCandidate { index, parts, finish, logprobs, extras } = candidate;
-    let mut pending = PendingSignatures::new(shows_thinking(chat));
-    let mut written: Vec<Value> = Vec::new();
-    let mut shown: Vec<Part> = Vec::new();
-    let mut malformed = false;
-    let bare = enum_text::is_requested(chat);
-    for mut part in parts {
-        if let PartKind::Text { text, .. } = &mut part.kind
-            && bare
-        {
-            *text = enum_text::bare_value(text);
-        }
-        if let PartKind::ToolCall(call) = &part.kind
-            && is_broken(call)
-        {
-            malformed = true;
-            losses.add("tool_call.arguments", "the arguments are not a JSON object");
-            continue;
-        }
-        let before = written.len();
-        written.extend(pending.write(&part, losses).into_iter().map(Value::from));
-        // Source positions count only the parts that were written.
-        let silent = matches!(part.kind, PartKind::WebSearch(_));
-        if written.len() > before || silent {
-            shown.push(part);
-        }
-    }
-    written.extend(pending.rest().into_iter().map(Value::from));
-    let content = ObjectWriter::new().set("parts", written).set("role", "model");
-    let object = ObjectWriter::new().set("content", content);
-    let object = object.set_some("finishReason", finish_word(finish.as_ref(), malformed, losses));
-    let object = object.set("index", index);
-    finish_candidate(object, &shown, &logprobs, chat, &extras, losses)
-}
-
-/// Writes the fields beside the parts of a complete candidate.
-pub(super) fn finish_candidate(
-    object: ObjectWriter,
-    parts: &[Part],
-    logprobs: &[Logprob],
-    chat: &canon::ChatRequest,
-    extras: &ExtraFields,
-    losses: &mut Losses,
-) -> Value {
-    service_tier::note_reply_extras(extras, ORIGIN, losses);
-    let sources = match extras.get(ORIGIN, "groundingMetadata") {
-        Some(own) => Some(own.clone()),
-        // Citations of this format stand in `citationMetadata` unchanged.
-        None if extras.get(ORIGIN, "citationMetadata").is_some() => None,
-        None => grounding::write(parts, losses),
-    };
-    let object = object.set_some("groundingMetadata", sources);
-    let asked = chat.sampling.logprobs.is_some() && !logprobs.is_empty();
-    let object = if asked { write_logprobs(object, logprobs) } else { object };
-    dotted_extras::restore(object, extras, "").into()
-}
-
-/// Returns the finish reason to write. A reason that came from this format stays unchanged.
-pub(super) fn finish_word(
-    finish: Option<&Finish>,
-    malformed: bool,
-    losses: &mut Losses,
-) -> Option<String> {
-    note_stop_text(finish, ORIGIN, losses);
-    let Finish { reason: why, raw, stop_sequence: _ } = finish?;
-    if malformed {
-        return Some("MALFORMED_FUNCTION_CALL".to_owned());
-    }
-    match raw.for_format(ORIGIN) {
-        Some(own) if *why != FinishReason::PromptBlocked => Some(own.to_owned()),
-        _ => Some(endings::write_or_truncated(ORIGIN, *why, losses).to_owned()),
-    }
-}
-
 /// Returns true if the arguments of a call are not a JSON object. The format cannot carry them.
-pub(super) fn is_broken(call: &ToolCall) -> bool {
+fn is_broken(call: &ToolCall) -> bool {
     let arguments = call.arguments.trim();
     !call.custom
         && !arguments.is_empty()
         && !matches!(serde_json::from_str(arguments), Ok(Value::Object(_)))
 }
 
-/// Signatures of thoughts that wait for a part to carry them.
-pub(super) struct PendingSignatures {
-    show: bool,
+/// Writes one candidate.
+pub(super) struct CandidateWriter {
+    index: u32,
+    pub(super) options: ReplyOptions,
+    /// Signatures of thoughts that wait for a part to carry them.
     pending: Vec<PendingSignature>,
+    /// The parts the caller saw, to write the sources at the end.
+    pub(super) shown: Vec<Part>,
+    is_malformed: bool,
+    pub(super) finish: Option<Finish>,
+    pub(super) logprobs: Vec<Logprob>,
+    pub(super) extras: ExtraFields,
 }
 
 struct PendingSignature {
@@ -195,103 +179,167 @@ struct PendingSignature {
     sent: bool,
 }
 
-impl PendingSignatures {
-    pub(super) const fn new(show: bool) -> Self {
-        Self { show, pending: Vec::new() }
+impl PendingSignature {
+    fn write(&self) -> String {
+        signatures::write_hidden(&self.seal, self.redacted)
+    }
+}
+
+impl CandidateWriter {
+    pub(super) const fn new(index: u32, options: ReplyOptions) -> Self {
+        Self {
+            index,
+            options,
+            pending: Vec::new(),
+            shown: Vec::new(),
+            is_malformed: false,
+            finish: None,
+            logprobs: Vec::new(),
+            extras: ExtraFields::new(),
+        }
     }
 
-    /// Returns true if thoughts are shown to the caller.
-    pub(super) const fn shows_thinking(&self) -> bool {
-        self.show
+    fn is_blocked(&self) -> bool {
+        let reason = self.finish.as_ref().map(|finish| finish.reason);
+        reason == Some(FinishReason::PromptBlocked) && self.shown.is_empty()
     }
 
     /// Adds the signature of a thought. A signature of this format on a shown thought needs no
     /// other carrier.
-    pub(super) fn add(&mut self, seal: &Signature, redacted: bool, shown: bool) {
-        if shown && seal.origin() == ORIGIN {
-            return;
+    pub(super) fn add_signature(&mut self, seal: &Signature, redacted: bool, shown: bool) {
+        if !shown || seal.origin() != ORIGIN {
+            self.pending.push(PendingSignature { seal: seal.clone(), redacted, sent: shown });
         }
-        self.pending.push(PendingSignature { seal: seal.clone(), redacted, sent: shown });
     }
 
     /// Returns the carriers before a text: all signatures but the last on empty texts, and the last
     /// one for the text itself.
-    pub(super) fn for_text(&mut self) -> (Vec<ObjectWriter>, Option<String>) {
-        let mut tokens: Vec<String> = Vec::new();
-        for pending in self.pending.iter_mut().filter(|pending| !pending.sent) {
-            pending.sent = true;
-            tokens.push(signatures::write_hidden(&pending.seal, pending.redacted));
-        }
+    pub(super) fn write_before_text(&mut self) -> (Vec<ObjectWriter>, Option<String>) {
+        let unsent = self.pending.iter_mut().filter(|pending| !pending.sent);
+        let mut tokens: Vec<String> = unsent
+            .map(|pending| {
+                pending.sent = true;
+                pending.write()
+            })
+            .collect();
         let last = tokens.pop();
         (tokens.iter().map(|token| carrier(token)).collect(), last)
     }
 
     /// Returns the carriers before a call. The call carries the last signature even if it was sent
     /// before, because some clients keep signatures only on calls.
-    pub(super) fn for_call(&mut self) -> (Vec<ObjectWriter>, Option<String>) {
+    fn write_before_call(&mut self) -> (Vec<ObjectWriter>, Option<String>) {
         let mut pending = std::mem::take(&mut self.pending);
-        let last = pending.pop().map(|last| signatures::write_hidden(&last.seal, last.redacted));
-        let carriers = pending
-            .iter()
-            .filter(|pending| !pending.sent)
-            .map(|pending| carrier(&signatures::write_hidden(&pending.seal, pending.redacted)))
-            .collect();
-        (carriers, last)
+        let last = pending.pop().map(|last| last.write());
+        let unsent = pending.iter().filter(|pending| !pending.sent);
+        (unsent.map(|pending| carrier(&pending.write())).collect(), last)
     }
 
     /// Returns carriers for signatures that no part carried.
-    pub(super) fn rest(&mut self) -> Vec<ObjectWriter> {
-        let (mut carriers, last) = self.for_text();
+    pub(super) fn write_rest(&mut self) -> Vec<ObjectWriter> {
+        let (mut carriers, last) = self.write_before_text();
         carriers.extend(last.map(|token| carrier(&token)));
         carriers
     }
 
     /// Writes a part as the caller sees it, preceded by the carriers it needs.
-    pub(super) fn write(&mut self, part: &Part, losses: &mut Losses) -> Vec<ObjectWriter> {
-        match &part.kind {
+    pub(super) fn write(&mut self, mut part: Part, losses: &mut Losses) -> Vec<ObjectWriter> {
+        let (mut objects, token) = match &mut part.kind {
             PartKind::Thought(Thought { text, redacted }) => {
-                let shown = self.show && !text.is_empty();
+                let is_shown = self.options.shows_thinking && !text.is_empty();
                 if let Some(seal) = &part.signature {
-                    self.add(seal, *redacted, shown);
+                    self.add_signature(seal, *redacted, is_shown);
                 }
-                if shown {
-                    write_part::reply_part(part, losses).into_iter().collect()
-                } else {
-                    Vec::new()
+                if !is_shown {
+                    return Vec::new();
                 }
+                (Vec::new(), None)
             }
-            PartKind::Text { text, .. } if text.is_empty() && part.signature.is_none() => {
-                Vec::new()
+            PartKind::Text { text, .. } => {
+                if self.options.is_bare {
+                    *text = enum_text::bare_value(text);
+                }
+                if text.is_empty() && part.signature.is_none() {
+                    return Vec::new();
+                }
+                self.write_before_text()
             }
-            PartKind::Text { .. } | PartKind::ToolCall(_) => {
-                let (mut objects, last) = match &part.kind {
-                    PartKind::ToolCall(_) => self.for_call(),
-                    _ => self.for_text(),
-                };
-                let token = match (last, &part.signature) {
-                    (Some(token), Some(_)) => {
-                        objects.push(carrier(&token));
-                        None
-                    }
-                    (token, _) => token,
-                };
-                let object = write_part::reply_part(part, losses);
-                objects.extend(object.map(|object| object.set_some("thoughtSignature", token)));
-                objects
+            PartKind::ToolCall(call) if is_broken(call) => {
+                self.is_malformed = true;
+                losses.add("tool_call.arguments", "the arguments are not a JSON object");
+                return Vec::new();
             }
+            PartKind::ToolCall(_) => self.write_before_call(),
             // Its sources stand beside the parts.
             PartKind::WebSearch(_) => {
                 note_search_fields(&part.extras, ORIGIN, losses);
-                Vec::new()
+                self.shown.push(part);
+                return Vec::new();
             }
             PartKind::Refusal(_)
             | PartKind::Media(_)
             | PartKind::ToolResult(_)
             | PartKind::CodeExecution(_)
             | PartKind::CodeResult(_)
-            | PartKind::Foreign { .. } => {
-                write_part::reply_part(part, losses).into_iter().collect()
+            | PartKind::Foreign { .. } => (Vec::new(), None),
+        };
+        let token = match (token, &part.signature) {
+            (Some(token), Some(_)) => {
+                objects.push(carrier(&token));
+                None
             }
+            (token, _) => token,
+        };
+        // Source positions count only the parts that were written.
+        if let Some(object) = write_content::reply_part(&part, losses) {
+            objects.push(object.set_some("thoughtSignature", token));
+            self.shown.push(part);
+        }
+        objects
+    }
+
+    fn write_sources(&self, losses: &mut Losses) -> Option<Value> {
+        match self.extras.get(ORIGIN, "groundingMetadata") {
+            Some(own) => Some(own.clone()),
+            // Citations of this format stand in `citationMetadata` unchanged.
+            None if self.extras.get(ORIGIN, "citationMetadata").is_some() => None,
+            None => grounding::write(&self.shown, losses),
+        }
+    }
+
+    fn write_object(
+        self,
+        parts: Vec<ObjectWriter>,
+        sources: Option<Value>,
+        tokens: Option<u64>,
+        losses: &mut Losses,
+    ) -> ObjectWriter {
+        let content = ObjectWriter::new().set("parts", parts).set("role", "model");
+        let mut object = ObjectWriter::new()
+            .set("content", content)
+            .set_some("finishReason", self.finish_word(losses))
+            .set("index", self.index)
+            .set_some("groundingMetadata", sources);
+        if self.options.wants_logprobs && !self.logprobs.is_empty() {
+            object = write_logprobs(object, &self.logprobs);
+        }
+        // Documented fields that no other format has.
+        let (ratings, tokens) = (Value::Array(Vec::new()), tokens.map(Value::from));
+        let defaults = [("safetyRatings", Some(&ratings)), ("tokenCount", tokens.as_ref())];
+        dotted_extras::restore(object, &self.extras, "")
+            .with_fields(defaults.into_iter().filter_map(|(name, value)| Some((name, value?))))
+    }
+
+    /// Returns the finish reason to write. A reason that came from this format stays unchanged.
+    fn finish_word(&self, losses: &mut Losses) -> Option<String> {
+        note_stop_text(self.finish.as_ref(), ORIGIN, losses);
+        let Finish { reason: why, raw, stop_sequence: _ } = self.finish.as_ref()?;
+        if self.is_malformed {
+            return Some("MALFORMED_FUNCTION_CALL".to_owned());
+        }
+        match raw.for_format(ORIGIN) {
+            Some(own) if *why != FinishReason::PromptBlocked => Some(own.to_owned()),
+            _ => Some(endings::write_or_truncated(ORIGIN, *why, losses).to_owned()),
         }
     }
 }
@@ -303,22 +351,17 @@ pub(super) fn carrier(token: &str) -> ObjectWriter {
 
 /// Writes the log probabilities of the tokens and their mean.
 fn write_logprobs(object: ObjectWriter, list: &[Logprob]) -> ObjectWriter {
-    let chance = |chance: &TokenLogprob| -> Value {
+    let chance = |chance: &TokenLogprob| {
         let TokenLogprob { token, id, logprob, bytes: _ } = chance;
         ObjectWriter::new()
             .set("token", token.as_str())
             .set_some("tokenId", *id)
             .set("logProbability", number(*logprob))
-            .into()
     };
-    let chosen: Vec<Value> = list.iter().map(|token| chance(&token.chosen)).collect();
-    let top: Vec<Value> = list
-        .iter()
-        .map(|token| {
-            let all: Vec<Value> = token.top.iter().map(chance).collect();
-            ObjectWriter::new().set("candidates", all).into()
-        })
-        .collect();
+    let chosen: Vec<_> = list.iter().map(|token| chance(&token.chosen)).collect();
+    let top = |token: &Logprob| token.top.iter().map(chance).collect::<Vec<_>>();
+    let top: Vec<_> =
+        list.iter().map(|token| ObjectWriter::new().set("candidates", top(token))).collect();
     let sum: f64 = list.iter().map(|token| token.chosen.logprob).sum();
     #[expect(clippy::cast_precision_loss, reason = "no answer has 2^53 tokens")]
     let mean = sum / list.len() as f64;

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use super::names::{FOREIGN_SIGNATURE, ORIGIN, UNSIGNED_EXTRA};
 use super::own::{dotted_extras, enum_text};
-use super::{names, signatures, write_part, write_tools};
+use super::{names, signatures, write_content, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::json::BodySegments;
@@ -233,7 +233,7 @@ fn write_part(
             }
         }
         PartKind::ToolResult(result) => {
-            return Some(write_part::write_result(result, names, extras, close, losses));
+            return Some(write_content::write_result(result, names, extras, close, losses));
         }
         PartKind::Thought(_)
         | PartKind::Refusal(_)
@@ -244,7 +244,7 @@ fn write_part(
         | PartKind::Foreign { .. } => {}
     }
     losses.add_if(seal.is_some() && own.is_none(), "part.seal", FOREIGN_SIGNATURE);
-    let object = write_part::payload(part, close, losses)?;
+    let object = write_content::payload(part, close, losses)?;
     Some(object.set_some("thoughtSignature", token))
 }
 

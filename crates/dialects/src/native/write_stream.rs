@@ -5,54 +5,56 @@
 //! and the last whole part are held back until it is known whether more output follows.
 
 use canon::{
-    Event, ExtraFields, Finish, Logprob, Loss, Losses, Part, PartDelta, PartIndex, PartKind,
-    PartStart, Signature, Thought, Usage,
+    Event, Loss, Losses, Part, PartDelta, PartIndex, PartKind, PartStart, Signature, Thought,
 };
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::names::{JSON_ARRAY_EXTRA, ORIGIN};
-use super::own::{dotted_extras, enum_text, timestamp};
-use super::write_reply::{
-    PendingSignatures, block_word, carrier, finish_candidate, finish_word, is_broken,
-};
-use super::{fault, signatures, usage, write_part, write_reply};
-use crate::fields::{ObjectWriter, note_foreign_field, note_search_fields};
+use super::own::enum_text;
+use super::write_reply::{CandidateWriter, ReplyFields, ReplyOptions, carrier};
+use super::{fault, signatures, write_content};
+use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::service_tier;
 use crate::{ReplyStamp, StreamWriter, json};
 
 /// Writes the chunks of a native stream.
 pub(super) struct NativeStreamWriter {
-    chat: canon::ChatRequest,
-    array: bool,
-    /// True if the reply is one bare value of an enum. It is written when it is complete.
-    bare: bool,
-    /// The number of chunks written.
-    written: usize,
-    id: String,
-    created: i64,
-    model: Option<String>,
-    /// The end of every chunk but the last, once it is needed.
-    chunk_end: Vec<u8>,
-    usage: Option<Usage>,
-    extras: ExtraFields,
-    feedback: Option<Value>,
+    options: ReplyOptions,
+    fields: ReplyFields,
+    framing: ChunkFraming,
     parts: BTreeMap<PartIndex, Part>,
     candidates: BTreeMap<u32, CandidateProgress>,
     broken: bool,
     losses: Losses,
 }
 
+/// The bytes around the chunks.
+struct ChunkFraming {
+    array: bool,
+    /// The number of chunks written.
+    written: usize,
+    /// The end of every chunk but the last, once it is needed.
+    chunk_end: Vec<u8>,
+}
+
+impl ChunkFraming {
+    fn write(&mut self, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
+        let before = match (self.array, self.written) {
+            (false, _) => "data: ",
+            (true, 0) => "[",
+            (true, _) => ",\r\n",
+        };
+        self.written += 1;
+        out.extend_from_slice(before.as_bytes());
+        content(out);
+        out.extend_from_slice(if self.array { b"\n" } else { b"\n\n" });
+    }
+}
+
 /// State of one candidate.
 struct CandidateProgress {
-    pending: PendingSignatures,
+    writer: CandidateWriter,
     held: Option<HeldPart>,
-    /// The parts the caller saw, to write the sources at the end.
-    shown: Vec<Part>,
-    finish: Option<Finish>,
-    malformed: bool,
-    logprobs: Vec<Logprob>,
-    extras: ExtraFields,
 }
 
 /// Output that is held back until the next chunk.
@@ -64,18 +66,28 @@ enum HeldPart {
 }
 
 impl HeldPart {
-    /// Writes the part as JSON.
-    fn write(self, out: &mut Vec<u8>) {
+    fn into_object(self) -> ObjectWriter {
+        match self {
+            Self::Text { place: _, text, thought, token } => ObjectWriter::new()
+                .set("text", text)
+                .set_some("thought", thought.then_some(true))
+                .set_some("thoughtSignature", token),
+            Self::Whole(object) => object,
+        }
+    }
+
+    /// Writes the part as JSON. A text needs no object for it.
+    fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Text { place: _, text, thought, token } => {
                 out.extend_from_slice(b"{\"text\":");
-                json::write_string(&text, out);
-                if thought {
+                json::write_string(text, out);
+                if *thought {
                     out.extend_from_slice(b",\"thought\":true");
                 }
                 if let Some(token) = token {
                     out.extend_from_slice(b",\"thoughtSignature\":");
-                    json::write_string(&token, out);
+                    json::write_string(token, out);
                 }
                 out.push(b'}');
             }
@@ -84,27 +96,28 @@ impl HeldPart {
     }
 }
 
+/// Returns the text of a part that can grow.
+const fn text_of(kind: &mut PartKind) -> Option<&mut String> {
+    match kind {
+        PartKind::Text { text, .. } | PartKind::Refusal(text) => Some(text),
+        PartKind::Thought(thought) => Some(&mut thought.text),
+        PartKind::ToolCall(call) => Some(&mut call.arguments),
+        PartKind::Media(_)
+        | PartKind::ToolResult(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_)
+        | PartKind::Foreign { .. } => None,
+    }
+}
+
 impl NativeStreamWriter {
     pub(super) fn new(chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Self {
-        // Keeps only the parts of the request that affect the reply.
-        let kept = canon::ChatRequest {
-            model: chat.model.clone(),
-            thinking: chat.thinking,
-            sampling: chat.sampling.clone(),
-            ..canon::ChatRequest::default()
-        };
+        let array = chat.extras.get(ORIGIN, JSON_ARRAY_EXTRA).is_some();
         Self {
-            array: chat.extras.get(ORIGIN, JSON_ARRAY_EXTRA).is_some(),
-            bare: enum_text::is_requested(chat),
-            chat: kept,
-            written: 0,
-            id: stamp.id.clone(),
-            created: stamp.created,
-            model: None,
-            chunk_end: Vec::new(),
-            usage: None,
-            extras: ExtraFields::new(),
-            feedback: None,
+            options: ReplyOptions::of(chat),
+            fields: ReplyFields::new(chat, stamp),
+            framing: ChunkFraming { array, written: 0, chunk_end: Vec::new() },
             parts: BTreeMap::new(),
             candidates: BTreeMap::new(),
             broken: false,
@@ -112,54 +125,27 @@ impl NativeStreamWriter {
         }
     }
 
-    fn progress(&mut self, candidate: u32) -> &mut CandidateProgress {
-        let show = write_reply::shows_thinking(&self.chat);
-        self.candidates.entry(candidate).or_insert_with(|| CandidateProgress {
-            pending: PendingSignatures::new(show),
-            held: None,
-            shown: Vec::new(),
-            finish: None,
-            malformed: false,
-            logprobs: Vec::new(),
-            extras: ExtraFields::new(),
-        })
-    }
-
-    /// Writes the beginning of a chunk.
-    fn open_chunk(&mut self, out: &mut Vec<u8>) {
-        let before = match (self.array, self.written) {
-            (false, _) => "data: ",
-            (true, 0) => "[",
-            (true, _) => ",\r\n",
-        };
-        self.written += 1;
-        out.extend_from_slice(before.as_bytes());
-    }
-
-    fn close_chunk(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(if self.array { b"\n" } else { b"\n\n" });
-    }
-
-    /// Adds the fields at the end of every chunk.
-    fn with_chunk_fields(&self, object: ObjectWriter) -> ObjectWriter {
-        object
-            .set("modelVersion", self.model.as_deref().unwrap_or(&self.chat.model))
-            .set("createTime", timestamp::write(self.created))
-            .set("responseId", self.id.as_str())
+    fn progress(&mut self, index: u32) -> &mut CandidateProgress {
+        let new = || CandidateWriter::new(index, self.options);
+        let new = || CandidateProgress { writer: new(), held: None };
+        self.candidates.entry(index).or_insert_with(new)
     }
 
     fn write_chunk(&mut self, candidate: u32, part: HeldPart, out: &mut Vec<u8>) {
-        if self.chunk_end.is_empty() {
-            self.chunk_end = self.with_chunk_fields(ObjectWriter::new()).to_json();
-            self.chunk_end.splice(..1, *b"}],");
+        if self.framing.chunk_end.is_empty() {
+            let mut end = self.fields.write_header(ObjectWriter::new()).to_json();
+            end.splice(..1, *b"}],");
+            self.framing.chunk_end = end;
         }
-        self.open_chunk(out);
-        out.extend_from_slice(b"{\"candidates\":[{\"content\":{\"parts\":[");
-        part.write(out);
-        out.extend_from_slice(b"],\"role\":\"model\"},\"index\":");
-        json::write_value(&candidate, out);
-        out.extend_from_slice(&self.chunk_end);
-        self.close_chunk(out);
+        let end = std::mem::take(&mut self.framing.chunk_end);
+        self.framing.write(out, |out| {
+            out.extend_from_slice(b"{\"candidates\":[{\"content\":{\"parts\":[");
+            part.write(out);
+            out.extend_from_slice(b"],\"role\":\"model\"},\"index\":");
+            json::write_value(&candidate, out);
+            out.extend_from_slice(&end);
+        });
+        self.framing.chunk_end = end;
     }
 
     /// Writes the held-back output and holds `next` back instead.
@@ -170,8 +156,14 @@ impl NativeStreamWriter {
         }
     }
 
-    fn open(&mut self, place: PartIndex, opening: PartStart) {
-        let part = match opening {
+    fn hold_all(&mut self, candidate: u32, objects: Vec<ObjectWriter>, out: &mut Vec<u8>) {
+        for object in objects {
+            self.hold(candidate, Some(HeldPart::Whole(object)), out);
+        }
+    }
+
+    fn open(&mut self, place: PartIndex, opening: PartStart, out: &mut Vec<u8>) {
+        let mut part = match opening {
             PartStart::Text => Part::text(""),
             PartStart::Refusal => Part::new(PartKind::Refusal(String::new())),
             PartStart::Thought => Part::new(PartKind::Thought(Thought::default())),
@@ -181,13 +173,17 @@ impl NativeStreamWriter {
             }
             PartStart::Complete(part) => *part,
         };
+        // The text of a whole part is written like one that grows.
+        let text = text_of(&mut part.kind).map(std::mem::take).unwrap_or_default();
         self.parts.insert(place, part);
+        self.grow_text(place, &text, out);
     }
 
     fn grow(&mut self, place: PartIndex, growth: PartDelta, out: &mut Vec<u8>) {
         match growth {
+            PartDelta::Text(more) => self.grow_text(place, &more, out),
             PartDelta::Logprobs(more) => {
-                self.progress(place.candidate).logprobs.extend(more);
+                self.progress(place.candidate).writer.logprobs.extend(more);
             }
             PartDelta::Extra { origin, name, value } => {
                 if let Some(part) = self.parts.get_mut(&place) {
@@ -205,33 +201,22 @@ impl NativeStreamWriter {
                     citations.push(citation);
                 }
             }
-            PartDelta::Text(more) => {
-                let show = self.progress(place.candidate).pending.shows_thinking();
-                let bare = self.bare;
-                let thought = match self.parts.get_mut(&place).map(|part| &mut part.kind) {
-                    Some(PartKind::Text { text, .. }) if bare => {
-                        text.push_str(&more);
-                        return;
-                    }
-                    Some(PartKind::Text { text, .. } | PartKind::Refusal(text)) => {
-                        text.push_str(&more);
-                        false
-                    }
-                    Some(PartKind::Thought(thought)) => {
-                        thought.text.push_str(&more);
-                        if !show {
-                            return;
-                        }
-                        true
-                    }
-                    Some(PartKind::ToolCall(call)) => {
-                        call.arguments.push_str(&more);
-                        return;
-                    }
-                    _ => return,
-                };
-                self.write_text(place, &more, thought, out);
-            }
+        }
+    }
+
+    fn grow_text(&mut self, place: PartIndex, more: &str, out: &mut Vec<u8>) {
+        let Some(part) = self.parts.get_mut(&place) else { return };
+        let is_thought = matches!(part.kind, PartKind::Thought(_));
+        let is_text = matches!(part.kind, PartKind::Text { .. });
+        // A bare value is written when it is complete.
+        let is_written = (is_text && !self.options.is_bare)
+            || (is_thought && self.options.shows_thinking)
+            || matches!(part.kind, PartKind::Refusal(_));
+        if let Some(text) = text_of(&mut part.kind) {
+            text.push_str(more);
+        }
+        if is_written {
+            self.write_text(place, more, is_thought, out);
         }
     }
 
@@ -246,55 +231,44 @@ impl NativeStreamWriter {
                 (text, None)
             }
             other => {
-                let (carriers, token) =
-                    if thought { (Vec::new(), None) } else { progress.pending.for_text() };
+                let (carriers, token) = match thought {
+                    true => (Vec::new(), None),
+                    false => progress.writer.write_before_text(),
+                };
                 progress.held = other;
-                for object in carriers {
-                    self.hold(place.candidate, Some(HeldPart::Whole(object)), out);
-                }
+                self.hold_all(place.candidate, carriers, out);
                 self.hold(place.candidate, None, out);
                 (String::new(), token)
             }
         };
         text.push_str(more);
         let last = text.pop().map(String::from).unwrap_or_default();
-        let progress = self.progress(place.candidate);
-        if text.is_empty() {
-            progress.held = Some(HeldPart::Text { place, text: last, thought, token });
-        } else {
-            progress.held = Some(HeldPart::Text { place, text: last, thought, token: None });
-            let front = HeldPart::Text { place, text, thought, token };
+        let (front, token) = match text.is_empty() {
+            true => (None, token),
+            false => (Some(HeldPart::Text { place, text, thought, token }), None),
+        };
+        self.progress(place.candidate).held =
+            Some(HeldPart::Text { place, text: last, thought, token });
+        if let Some(front) = front {
             self.write_chunk(place.candidate, front, out);
         }
     }
 
+    /// Takes a signature. That of a thought is written at once, that of a text stands on its last
+    /// character; other parts are written when they close.
     fn write_signature(&mut self, place: PartIndex, seal: Signature, out: &mut Vec<u8>) {
         let Some(part) = self.parts.get_mut(&place) else { return };
-        part.signature = Some(seal.clone());
-        let (token, thought) = match &part.kind {
-            PartKind::Thought(Thought { text, redacted }) => {
-                let (redacted, read) = (*redacted, !text.is_empty());
-                let progress = self.progress(place.candidate);
-                let shown = progress.pending.shows_thinking() && read;
-                progress.pending.add(&seal, redacted, shown);
-                if !shown {
-                    return;
-                }
-                (signatures::write_thought(&seal, redacted), true)
+        if let PartKind::Thought(Thought { text, redacted }) = &part.kind {
+            let is_shown = self.options.shows_thinking && !text.is_empty();
+            let token = is_shown.then(|| signatures::write_thought(&seal, *redacted));
+            let redacted = *redacted;
+            self.progress(place.candidate).writer.add_signature(&seal, redacted, is_shown);
+            if let Some(token) = token {
+                self.attach_signature(place, token, true, out);
             }
-            // The signature of a text stands on its last character; other parts are written when
-            // they close.
-            PartKind::Text { .. }
-            | PartKind::Refusal(_)
-            | PartKind::Media(_)
-            | PartKind::ToolCall(_)
-            | PartKind::ToolResult(_)
-            | PartKind::CodeExecution(_)
-            | PartKind::CodeResult(_)
-            | PartKind::WebSearch(_)
-            | PartKind::Foreign { .. } => return,
-        };
-        self.attach_signature(place, token, thought, out);
+        } else {
+            part.signature = Some(seal);
+        }
     }
 
     /// Puts a signature on the held-back end of its part, or on a carrier after it.
@@ -318,142 +292,51 @@ impl NativeStreamWriter {
 
     fn close(&mut self, place: PartIndex, out: &mut Vec<u8>) {
         let Some(mut part) = self.parts.remove(&place) else { return };
-        if let PartKind::Text { text, .. } = &mut part.kind
-            && self.bare
-        {
-            *text = enum_text::bare_value(text);
-            self.write_text(place, text, false, out);
-        }
-        let candidate = place.candidate;
-        let mut losses = std::mem::take(&mut self.losses);
-        let written: Vec<ObjectWriter> = match &part.kind {
-            PartKind::Text { .. } | PartKind::Refusal(_) => {
-                // The text is already written, and these fields belong into the same chunk.
-                for (name, _) in part.extras.for_format(ORIGIN).into_iter().flatten() {
-                    losses.add(&format!("part.{name}"), "it came after its text was sent");
-                }
-                // Records the losses that a whole reply would have.
-                write_part::payload(&part, true, &mut losses);
-                if let Some(seal) = &part.signature {
-                    self.attach_signature(place, signatures::write(seal), false, out);
-                }
-                Vec::new()
+        match &mut part.kind {
+            PartKind::Text { text, .. } if self.options.is_bare => {
+                *text = enum_text::bare_value(text);
+                self.write_text(place, text, false, out);
             }
-            PartKind::Thought(_) if !self.shows_thinking() => {
-                self.losses = losses;
-                return;
-            }
-            PartKind::Thought(thought) => {
-                if !thought.text.is_empty() {
-                    write_part::payload(&part, true, &mut losses);
-                }
-                Vec::new()
-            }
-            PartKind::ToolCall(call) if is_broken(call) => {
-                losses.add("tool_call.arguments", "the arguments are not a JSON object");
-                self.progress(candidate).malformed = true;
-                Vec::new()
-            }
-            PartKind::ToolCall(_) => self.progress(candidate).pending.write(&part, &mut losses),
-            PartKind::WebSearch(_) => {
-                note_search_fields(&part.extras, ORIGIN, &mut losses);
-                Vec::new()
-            }
-            PartKind::Media(_)
+            PartKind::Thought(_) if !self.options.shows_thinking => return,
+            PartKind::Text { .. } | PartKind::Refusal(_) | PartKind::Thought(_) => {}
+            PartKind::ToolCall(_)
+            | PartKind::Media(_)
             | PartKind::ToolResult(_)
             | PartKind::CodeExecution(_)
             | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
             | PartKind::Foreign { .. } => {
-                write_part::reply_part(&part, &mut losses).into_iter().collect()
+                self.progress(place.candidate);
+                let Some(progress) = self.candidates.get_mut(&place.candidate) else { return };
+                let objects = progress.writer.write(part, &mut self.losses);
+                return self.hold_all(place.candidate, objects, out);
             }
-        };
-        self.losses = losses;
-        for object in written {
-            self.hold(candidate, Some(HeldPart::Whole(object)), out);
         }
-        self.progress(candidate).shown.push(part);
-    }
-
-    /// Writes a text that arrived as a whole part.
-    fn open_whole(&mut self, place: PartIndex, out: &mut Vec<u8>) {
-        let Some(part) = self.parts.get(&place) else { return };
-        let (text, thought) = match &part.kind {
-            // Written when it closes.
-            PartKind::Text { .. } if self.bare => return,
-            PartKind::Text { text, .. } | PartKind::Refusal(text) => (text.clone(), false),
-            PartKind::Thought(thought) if self.shows_thinking() => (thought.text.clone(), true),
-            _ => return,
-        };
-        self.write_text(place, &text, thought, out);
-    }
-
-    fn shows_thinking(&self) -> bool {
-        write_reply::shows_thinking(&self.chat)
-    }
-
-    fn aside(&mut self, candidate: Option<u32>, name: &str, value: Value) {
-        match candidate {
-            Some(index) => self.progress(index).extras.insert(ORIGIN, name, value),
-            None if name == "promptFeedback" => self.feedback = Some(value),
-            None => self.extras.insert(ORIGIN, name, value),
+        // The text is already written, and these fields belong into the same chunk.
+        let is_thought = matches!(part.kind, PartKind::Thought(_));
+        for (name, _) in part.extras.for_format(ORIGIN).into_iter().flatten() {
+            self.losses.add(&format!("part.{name}"), "it came after its text was sent");
         }
+        // Records the losses that a whole reply would have.
+        write_content::payload(&part, true, &mut self.losses);
+        if let Some(seal) = part.signature.as_ref().filter(|_| !is_thought) {
+            self.attach_signature(place, signatures::write(seal), false, out);
+        }
+        self.progress(place.candidate).writer.shown.push(part);
     }
 
     /// Writes the last chunk: held-back output, finish reasons and usage.
     fn write_last_chunk(&mut self, out: &mut Vec<u8>) {
-        let mut losses = std::mem::take(&mut self.losses);
-        let mut list: Vec<Value> = Vec::new();
         let indexes: Vec<u32> = self.candidates.keys().copied().collect();
         for index in indexes {
-            let rest = self.progress(index).pending.rest();
-            for object in rest {
-                self.hold(index, Some(HeldPart::Whole(object)), out);
-            }
-            let Some(candidates) = self.candidates.remove(&index) else { continue };
-            let CandidateProgress { pending: _, held, shown, finish, malformed, logprobs, extras } =
-                candidates;
-            let silent = held.is_none() && shown.is_empty();
-            if let Some(finish) = &finish
-                && finish.reason == canon::FinishReason::PromptBlocked
-                && silent
-            {
-                let word = block_word(finish);
-                self.feedback
-                    .get_or_insert_with(|| ObjectWriter::new().set("blockReason", word).into());
-                continue;
-            }
-            let mut part = Vec::new();
-            if let Some(held) = held {
-                held.write(&mut part);
-            }
-            let parts: Vec<Value> = serde_json::from_slice(&part).into_iter().collect();
-            let content = ObjectWriter::new().set("parts", parts).set("role", "model");
-            let word = finish_word(finish.as_ref(), malformed, &mut losses);
-            let object = ObjectWriter::new().set("content", content).set_some("finishReason", word);
-            let object = object.set("index", index);
-            list.push(finish_candidate(
-                object,
-                &shown,
-                &logprobs,
-                &self.chat,
-                &extras,
-                &mut losses,
-            ));
+            let rest = self.progress(index).writer.write_rest();
+            self.hold_all(index, rest, out);
         }
-        write_reply::complete_candidates(&mut list, self.usage.as_ref());
-        let usage = self.usage.unwrap_or_default();
-        write_reply::note_uncounted_searches(&usage, &list, &mut losses);
-        let counts = usage::write_usage(&usage, &self.extras, &mut losses);
-        self.losses = losses;
-        let object = ObjectWriter::new()
-            .set("candidates", list)
-            .set_some("promptFeedback", self.feedback.take())
-            .set("usageMetadata", counts);
-        let extras = std::mem::replace(&mut self.extras, ExtraFields::new());
-        let object = self.with_chunk_fields(dotted_extras::restore(object, &extras, ""));
-        self.open_chunk(out);
-        out.extend_from_slice(&object.to_json());
-        self.close_chunk(out);
+        let candidates = std::mem::take(&mut self.candidates).into_values().map(|candidate| {
+            (candidate.writer, candidate.held.map(HeldPart::into_object).into_iter().collect())
+        });
+        let body = self.fields.write(candidates.collect(), &mut self.losses);
+        self.framing.write(out, |out| out.extend_from_slice(&body.to_json()));
     }
 }
 
@@ -461,28 +344,27 @@ impl StreamWriter for NativeStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
             Event::Start { id: _, model, created } => {
-                self.model = model;
-                self.created = created.unwrap_or(self.created);
-                self.chunk_end.clear();
+                self.fields.start(model, created);
+                self.framing.chunk_end.clear();
             }
-            Event::PartStart(place, opening) => {
-                let whole = matches!(opening, PartStart::Complete(_));
-                self.open(place, opening);
-                if whole {
-                    self.open_whole(place, out);
-                }
-            }
+            Event::PartStart(place, opening) => self.open(place, opening, out),
             Event::PartDelta(place, growth) => self.grow(place, growth, out),
             Event::PartSignature(place, seal) => self.write_signature(place, seal, out),
             Event::PartEnd(place) => self.close(place, out),
-            Event::Usage(usage) => self.usage = Some(usage),
+            Event::Usage(usage) => self.fields.usage = Some(usage),
             Event::Extra { candidate, origin, name, value } if origin == ORIGIN => {
-                self.aside(candidate, &name, value);
+                let extras = match candidate {
+                    Some(index) => &mut self.progress(index).writer.extras,
+                    None => &mut self.fields.extras,
+                };
+                extras.insert(ORIGIN, &name, value);
             }
             Event::Extra { origin, name, value, .. } => {
                 service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses);
             }
-            Event::Finish { candidate, finish } => self.progress(candidate).finish = Some(finish),
+            Event::Finish { candidate, finish } => {
+                self.progress(candidate).writer.finish = Some(finish);
+            }
             Event::Error(fault) => {
                 let indexes: Vec<u32> = self.candidates.keys().copied().collect();
                 for index in indexes {
@@ -490,9 +372,7 @@ impl StreamWriter for NativeStreamWriter {
                 }
                 self.broken = true;
                 let (_, body) = fault::write(&fault);
-                self.open_chunk(out);
-                out.extend_from_slice(&body);
-                self.close_chunk(out);
+                self.framing.write(out, |out| out.extend_from_slice(&body));
             }
         }
     }
@@ -501,7 +381,7 @@ impl StreamWriter for NativeStreamWriter {
         if !self.broken {
             self.write_last_chunk(out);
         }
-        if self.array {
+        if self.framing.array {
             out.push(b']');
         }
         std::mem::take(&mut self.losses).into_vec()
