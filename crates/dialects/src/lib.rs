@@ -25,6 +25,7 @@ mod media_rules;
 mod media_urls;
 pub mod messages;
 pub mod native;
+mod openai_values;
 mod prompt_blocks;
 mod proto_json;
 mod repeated_text;

@@ -243,7 +243,8 @@ pub(crate) fn find_kind<'de, A: MapAccess<'de>>(
     let mut before = UnknownFields::default();
     while let Some(name) = fields.next_name()? {
         let value: &'de RawValue = fields.value()?;
-        if name != tag {
+        // Null is no value.
+        if name != tag || value.get() == "null" {
             before.push(name, value);
             continue;
         }

@@ -4,10 +4,10 @@
 
 use serde_json::value::RawValue;
 
-use crate::media_rules::{self, AcceptedMedia};
+use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_objects, wire_union};
-use crate::wire_rule::{FieldProblem, RuleResult, one_of, refuse, refuse_for};
+use crate::wire_rule::{FieldProblem, RuleResult, one_of, refuse};
 use crate::wire_value::{AnyValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;
@@ -169,16 +169,4 @@ fn author_name(name: &BorrowedText<'_>) -> RuleResult {
         true => refuse("must be at most 256 bytes without control characters"),
         false => Ok(()),
     }
-}
-
-fn picture_url(url: &BorrowedText<'_>) -> RuleResult {
-    refuse_for(media_rules::url_error(url, AcceptedMedia::Picture))
-}
-
-fn file_data(data: &BorrowedText<'_>) -> RuleResult {
-    refuse_for(media_rules::file_data_error(data))
-}
-
-fn base64(data: &BorrowedText<'_>) -> RuleResult {
-    refuse_for(media_rules::base64_error(data))
 }

@@ -8,12 +8,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-use super::names::{DONE_MARKER, PATH};
+use super::names::{DONE_MARKER, ORIGIN, PATH};
 use super::read_reply::unreadable;
 use super::reply::ChatReplyView;
 use super::{ChatDialect, fault, rules, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::openai_values;
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::sse::not_json;
@@ -172,7 +173,7 @@ static CHUNK_CHOICE: ObjectShape = ObjectShape {
 };
 
 fn read_tier(word: Option<LooseText<'_>>) -> Option<ServiceTier> {
-    word.map(|word| usage::read_tier(&word.0))
+    word.map(|word| openai_values::read_tier(ORIGIN, &word.0))
 }
 
 /// Meters the chunks of a stream.

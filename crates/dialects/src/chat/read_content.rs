@@ -1,14 +1,15 @@
 //! Reads the messages of a chat request into canon.
 
 use canon::{
-    CacheBreakpoint, ExtraFields, ImageDetail, Media, MediaKind, MediaSource, Part, PartKind, Role,
-    Thought, ToolCall, ToolResult, Turn, VideoClip,
+    ExtraFields, Media, MediaKind, MediaSource, Part, PartKind, Role, Thought, ToolCall,
+    ToolResult, Turn, VideoClip,
 };
 use serde_json::Value;
 
 use super::content::{ChatCalledFunction, ChatFile, ChatMessage, ChatPart, ChatToolCall};
 use super::names::{ORIGIN, REASONING_DETAILS};
 use super::signatures::{self, DetailsAuthor};
+use crate::openai_values::{read_cache_mark, read_detail, read_url};
 use crate::signed_span;
 use crate::text::BorrowedText;
 use crate::wire_object::{UnknownFields, raw_value};
@@ -63,8 +64,10 @@ fn read_part(part: ChatPart<'_>) -> Part {
         ChatPart::Image(part) => {
             let image = part.image_url.unwrap_or_default();
             let detail = image.detail.as_deref().and_then(read_detail);
-            let media =
-                Media { detail, ..url_media(MediaKind::Image, &image.url.unwrap_or_default()) };
+            let media = Media {
+                detail,
+                ..Media::new(MediaKind::Image, read_url(&image.url.unwrap_or_default()))
+            };
             (PartKind::Media(media), part.rest, Some(("image_url", image.rest)))
         }
         ChatPart::Video(part) => {
@@ -75,8 +78,10 @@ fn read_part(part: ChatPart<'_>) -> Part {
                 fps: video.fps,
             };
             let clip = (clip != VideoClip::default()).then_some(clip);
-            let media =
-                Media { clip, ..url_media(MediaKind::Video, &video.url.unwrap_or_default()) };
+            let media = Media {
+                clip,
+                ..Media::new(MediaKind::Video, read_url(&video.url.unwrap_or_default()))
+            };
             (PartKind::Media(media), part.rest, Some(("video_url", video.rest)))
         }
         ChatPart::Audio(part) => {
@@ -123,37 +128,7 @@ fn read_file(file: ChatFile<'_>) -> Media {
         let source = MediaSource::File { origin: ORIGIN, id: id.into_owned() };
         return Media { name, ..Media::new(MediaKind::Document, source) };
     }
-    Media { name, ..url_media(MediaKind::Document, &file.file_data.unwrap_or_default()) }
-}
-
-/// Media from a URL or a data URI (RFC 2397).
-fn url_media(kind: MediaKind, url: &str) -> Media {
-    let source = match url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) {
-        Some((head, data)) => {
-            let mime = head.split(';').next().unwrap_or_default();
-            let mime = if mime.is_empty() { "application/octet-stream" } else { mime };
-            MediaSource::Inline { mime: mime.to_owned(), data: data.to_owned() }
-        }
-        None => MediaSource::Url { url: url.to_owned(), mime: None },
-    };
-    Media::new(kind, source)
-}
-
-fn read_detail(word: &str) -> Option<ImageDetail> {
-    match word {
-        "low" => Some(ImageDetail::Low),
-        "high" => Some(ImageDetail::High),
-        "original" => Some(ImageDetail::Original),
-        _ => None,
-    }
-}
-
-/// Reads a cache breakpoint: this format's own field, or `cache_control` of the messages format,
-/// which other vendors accept here.
-pub(super) fn read_cache_mark(rest: &mut UnknownFields<'_>) -> Option<CacheBreakpoint> {
-    let mark = rest.take("prompt_cache_breakpoint").or_else(|| rest.take("cache_control"))?;
-    let mark = raw_value(mark);
-    Some(CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
+    Media { name, ..Media::new(MediaKind::Document, read_url(&file.file_data.unwrap_or_default())) }
 }
 
 /// Reads an assistant message. Its remaining fields are left in it. Returns the parts, and unknown

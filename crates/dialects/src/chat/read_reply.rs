@@ -1,8 +1,8 @@
 //! Reads a whole chat completion into canon: a stream of one chunk.
 
 use canon::{
-    ApiError, ChatReply, Citation, ErrorKind, ExtraFields, Logprob, Media, MediaKind, MediaSource,
-    Part, PartKind, ReplyBuilder, TokenLogprob,
+    ApiError, ChatReply, Citation, ErrorKind, ExtraFields, Media, MediaKind, MediaSource, Part,
+    PartKind, ReplyBuilder,
 };
 use serde_json::Value;
 
@@ -78,30 +78,3 @@ pub(super) fn images(images: Vec<Value>) -> Vec<Part> {
 
 /// The lists of log probabilities: those of the text and those of a refusal.
 pub(super) const LOGPROB_LISTS: [&str; 2] = ["content", "refusal"];
-
-/// Log probabilities of the tokens in one of the lists.
-pub(super) fn logprobs(value: &Value, name: &str) -> Vec<Logprob> {
-    let chance = |value: &Value| TokenLogprob {
-        token: value.get("token").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        id: None,
-        logprob: value.get("logprob").and_then(Value::as_f64).unwrap_or_default(),
-        bytes: value
-            .get("bytes")
-            .and_then(Value::as_array)
-            .map(|bytes| bytes.iter().filter_map(|b| u8::try_from(b.as_u64()?).ok()).collect()),
-    };
-    let list = value.get(name).and_then(Value::as_array);
-    list.into_iter()
-        .flatten()
-        .map(|token| Logprob {
-            chosen: chance(token),
-            top: token
-                .get("top_logprobs")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .map(chance)
-                .collect(),
-        })
-        .collect()
-}

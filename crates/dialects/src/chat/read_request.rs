@@ -12,7 +12,7 @@ use super::read_tools::{
     read_choice, read_legacy_choice, read_legacy_function, read_search, read_tool,
 };
 use super::request::{ChatFormat, ChatImageConfig, ChatReasoning, ChatRequestView};
-use super::usage;
+use crate::openai_values::read_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::raw_value;
 use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList};
@@ -37,7 +37,7 @@ pub(super) fn read(view: ChatRequestView<'_>) -> canon::ChatRequest {
     chat.modalities = words.filter_map(|word| read_modality(word)).collect();
     chat.hints.user = view.safety_identifier.or(view.user).map(BorrowedText::into_owned);
     chat.hints.metadata = view.metadata.map(OpaqueObject::to_map).unwrap_or_default();
-    chat.hints.service_tier = view.service_tier.as_deref().map(usage::read_tier);
+    chat.hints.service_tier = view.service_tier.as_deref().map(|word| read_tier(ORIGIN, word));
     chat.extras = view.rest.to_extras(ORIGIN);
     let level = view.reasoning_effort.as_deref().and_then(EffortLevel::parse);
     chat.thinking = match view.reasoning {

@@ -13,6 +13,7 @@ use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView};
 use super::signatures::{self, DetailsAuthor};
 use super::{fault, read_reply};
 use crate::endings;
+use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
 use crate::sse::{not_json, out_of_order};
 use crate::text::BorrowedText;
@@ -309,7 +310,7 @@ impl ChatCandidate {
         for (name, kind) in
             read_reply::LOGPROB_LISTS.iter().zip([ChatTextKind::Text, ChatTextKind::Refusal])
         {
-            let logprobs = read_reply::logprobs(&logprobs, name);
+            let logprobs = logprobs.get(name).map(read_logprobs).unwrap_or_default();
             if !logprobs.is_empty() {
                 let place = self.open(kind, out);
                 out.push(Event::PartDelta(place, PartDelta::Logprobs(logprobs)));

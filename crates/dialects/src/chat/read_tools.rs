@@ -3,8 +3,9 @@
 use canon::{FunctionTool, JsonSchema, Tool, ToolChoiceMode, UserLocation, WebSearchTool};
 
 use super::names::ORIGIN;
-use super::read_content::{keep_inside, read_cache_mark};
+use super::read_content::keep_inside;
 use super::request::{ChatFunction, ChatSearchOptions, ChatTool, ChatToolChoice, ChatToolName};
+use crate::openai_values::read_cache_mark;
 use crate::text::BorrowedText;
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::TextOrObject;

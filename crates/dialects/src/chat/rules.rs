@@ -4,11 +4,12 @@ use canon::{ApiError, Losses};
 use std::collections::HashSet;
 
 use super::content::ChatMessage;
+use super::names::ORIGIN;
 use super::request::{ChatRequestView, ChatTool};
-use super::usage;
 use crate::RequestFacts;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json;
+use crate::openai_values::read_tier;
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::wire_value::{TextOrList, TextOrObject};
 
@@ -25,7 +26,7 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
         wants_usage: options.and_then(|options| options.include_usage).unwrap_or(false),
         max_output_tokens: view.output_limit(),
         candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
-        service_tier: view.service_tier.as_deref().map(usage::read_tier),
+        service_tier: view.service_tier.as_deref().map(|word| read_tier(ORIGIN, word)),
         max_searches: max_searches(view),
         patch_points: patch_points(text, view),
         edits: Vec::new(),

@@ -1,8 +1,8 @@
-//! Token counts and the service tier of the chat format.
+//! Token counts of the chat format.
 //!
-//! See <https://platform.openai.com/docs/api-reference/chat/object> (`usage`, `service_tier`).
+//! See <https://platform.openai.com/docs/api-reference/chat/object> (`usage`).
 
-use canon::{ServiceTier, Usage, WireFormat};
+use canon::Usage;
 
 use crate::fields::ObjectWriter;
 use crate::wire_object::wire_objects;
@@ -92,31 +92,4 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         .set("total_tokens", usage.total())
         .set("prompt_tokens_details", prompt)
         .set("completion_tokens_details", completion)
-}
-
-/// Reads a `service_tier`.
-pub(super) fn read_tier(word: &str) -> ServiceTier {
-    match word {
-        "auto" => ServiceTier::Auto,
-        "default" => ServiceTier::Standard,
-        "flex" => ServiceTier::Flex,
-        "priority" => ServiceTier::Priority,
-        "fast" => ServiceTier::Fast,
-        other => ServiceTier::Other(WireFormat::Chat, other.to_owned()),
-    }
-}
-
-/// Returns the `service_tier`. `None` if this format has no word for it.
-pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
-    match tier {
-        ServiceTier::Auto => Some("auto"),
-        ServiceTier::Standard => Some("default"),
-        ServiceTier::Flex => Some("flex"),
-        ServiceTier::Priority => Some("priority"),
-        ServiceTier::Fast => Some("fast"),
-        ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
-        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => {
-            None
-        }
-    }
 }

@@ -1,8 +1,8 @@
 //! Writes the messages of a chat request from canon.
 
 use canon::{
-    CacheBreakpoint, CacheField, ExtraFields, ImageDetail, Losses, Media, MediaKind, MediaSource,
-    Part, PartKind, Role, Thought, ToolCall, ToolResult, Turn, VideoClip, WireFormat,
+    CacheBreakpoint, CacheField, ExtraFields, Losses, Media, MediaKind, MediaSource, Part,
+    PartKind, Role, Thought, ToolCall, ToolResult, Turn, VideoClip, WireFormat,
 };
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ use crate::LaneSettings;
 use crate::fields::{ObjectWriter, note_foreign_fields, number, write_cache_breakpoint};
 use crate::messages;
 use crate::native::BYPASS_SIGNATURE;
+use crate::openai_values::write_detail;
 
 pub(super) fn write_turn(
     turn: &Turn,
@@ -172,12 +173,7 @@ fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Opti
     };
     match (kind, source) {
         (MediaKind::Image, _) => {
-            let detail = detail.map(|detail| match detail {
-                ImageDetail::Low => "low",
-                ImageDetail::Medium => "auto",
-                ImageDetail::High => "high",
-                ImageDetail::Original => "original",
-            });
+            let detail = detail.map(write_detail);
             let image = ObjectWriter::new().set("url", url).set_some("detail", detail);
             Some(whole("image_url", image))
         }

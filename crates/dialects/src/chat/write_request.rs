@@ -9,10 +9,11 @@ use serde_json::Value;
 use super::names::{MAX_STOP_SEQUENCES, ORIGIN, PATH, REASONING_EXTRA};
 use super::request::ChatRequestView;
 use super::write_content::write_turn;
-use super::{usage, write_tools};
+use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
 use crate::json::BodySegments;
+use crate::openai_values::write_tier;
 use crate::request_option::{note_lost_options, write_options};
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
@@ -165,7 +166,7 @@ fn write_hints(
         "state.background",
         "the chat format has no background mode",
     );
-    let written = tier.as_ref().and_then(usage::write_tier);
+    let written = tier.as_ref().and_then(write_tier);
     losses.add_if(
         tier.is_some() && written.is_none(),
         "hints.tier",
