@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use crate::value_view::{self, AnyString, ValueView};
+use crate::value_view::{self, ValueView};
 
 /// Returns the reason why a media type is refused.
 pub(crate) fn mime_error(mime: &str) -> Option<&'static str> {
@@ -122,28 +122,6 @@ impl<'de> ValueView<'de> for Base64View {
 impl<'de> Deserialize<'de> for Base64View {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         value_view::read(from)
-    }
-}
-
-/// Audio of a part, as two formats write it.
-#[derive(Debug, Deserialize)]
-#[serde(expecting = "an object with `data` and `format`")]
-pub(crate) struct AudioView {
-    #[serde(default)]
-    data: Base64View,
-    #[serde(default)]
-    format: Option<AnyString>,
-}
-
-impl AudioView {
-    /// Returns the reason to reject the part that holds the audio.
-    pub(crate) const fn problem(&self) -> Option<&'static str> {
-        match (&self.data, &self.format) {
-            (Base64View::Text(None), Some(AnyString)) => None,
-            (Base64View::Text(None), None) => Some("needs an `input_audio.format`"),
-            (Base64View::Text(Some(_)), _) => Some("has an `input_audio.data` that is not base64"),
-            (Base64View::Absent | Base64View::NotText, _) => Some("needs an `input_audio.data`"),
-        }
     }
 }
 

@@ -108,22 +108,3 @@ impl<'de> Deserialize<'de> for AnyString {
         read(from)
     }
 }
-
-/// An object whose content does not matter.
-#[derive(Debug)]
-pub(crate) struct AnyObject;
-
-impl<'de> ValueView<'de> for AnyObject {
-    const EXPECTED: &'static str = "an object";
-
-    fn from_object<A: MapAccess<'de>>(mut fields: A) -> Result<Option<Self>, A::Error> {
-        while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Some(Self))
-    }
-}
-
-impl<'de> Deserialize<'de> for AnyObject {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        read(from)
-    }
-}

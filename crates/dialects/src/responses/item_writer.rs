@@ -12,9 +12,10 @@ use std::fmt::Arguments;
 use std::io::Write as _;
 
 use super::names::ORIGIN;
+use super::own::tool_names::{self, ToolNames};
 use super::reply_items::{DeclaredCall, ItemIds, message_item};
-use super::tool_names::{self, ToolNames};
-use super::{signatures, write_output};
+use super::signatures::{self, SignaturePlace};
+use super::write_output;
 use crate::fields::{ObjectWriter, note_foreign_field, note_foreign_fields};
 use crate::{ReplyStamp, json};
 
@@ -389,10 +390,7 @@ impl ItemWriter {
                 let signature = signature.take();
                 self.open = OpenItem::None;
                 if let Some(signature) = signature {
-                    self.write_signature_item(
-                        signatures::neighbour_signature(&signature, true),
-                        out,
-                    );
+                    self.write_signature_item(SignaturePlace::Previous.write(&signature), out);
                 }
             }
             OpenItem::Message { open_text: None, .. } | OpenItem::Code { .. } | OpenItem::None => {}
@@ -442,7 +440,7 @@ impl ItemWriter {
         parts.push(part);
         if let Some(signature) = signature {
             self.finish_item(false, out);
-            self.write_signature_item(signatures::neighbour_signature(&signature, true), out);
+            self.write_signature_item(SignaturePlace::Previous.write(&signature), out);
         }
     }
 
@@ -459,7 +457,7 @@ impl ItemWriter {
                 self.write_done(call.item(&id, &call.arguments, status), out);
                 if let Some(signature) = signature {
                     self.write_signature_item(
-                        signatures::call_signature(&signature, &call.call_id),
+                        SignaturePlace::Call(call.call_id.clone()).write(&signature),
                         out,
                     );
                 }
@@ -490,13 +488,10 @@ impl ItemWriter {
                 );
                 self.write_done(item.into(), out);
                 if let Some(signature) = of_code {
-                    self.write_signature_item(signatures::code_signature(&signature), out);
+                    self.write_signature_item(SignaturePlace::Code.write(&signature), out);
                 }
                 if let Some(signature) = of_outcome {
-                    self.write_signature_item(
-                        signatures::neighbour_signature(&signature, true),
-                        out,
-                    );
+                    self.write_signature_item(SignaturePlace::Previous.write(&signature), out);
                 }
             }
         }

@@ -6,28 +6,28 @@
 //! back. Fields only an item has are kept in the extras of its part. `signatures` describes how
 //! signatures travel, `tool_names` how tools in namespaces do.
 
+mod content;
 mod fault;
-mod input_rules;
 mod item_writer;
 mod names;
-mod partial_response;
+mod own;
 mod pass_through;
-mod read_items;
+mod read_content;
 mod read_reply;
 mod read_request;
 mod read_stream;
 mod read_tools;
+mod reply;
 mod reply_items;
-mod request_view;
+mod request;
 mod response_object;
 mod rules;
 mod signatures;
 mod sse;
 #[cfg(test)]
 mod tests;
-mod tool_names;
+mod usage;
 mod whole_parts;
-mod wire;
 mod write_items;
 mod write_output;
 mod write_reply;
@@ -35,10 +35,11 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
+use crate::json;
 use crate::repeated_text::RepeatingReader;
 use crate::{
-    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport,
-    StreamReader, StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestFacts, RequestTarget,
+    StopSupport, StreamReader, StreamWriter,
 };
 use canon::{ApiError, ChatReply, ChatRequest, Lossy, WireFormat};
 
@@ -63,8 +64,21 @@ impl Dialect for ResponsesDialect {
         }
     }
 
+    fn parse_request(
+        &self,
+        _target: &RequestTarget,
+        body: &[u8],
+        wants_chat: &dyn Fn(&RequestFacts) -> bool,
+    ) -> Result<(RequestFacts, Option<ChatRequest>), ApiError> {
+        let text = json::checked_text(body)?;
+        let view = json::parse(text)?;
+        let facts = rules::check(text, &view)?;
+        let chat = wants_chat(&facts).then(|| read_request::read(view));
+        Ok((facts, chat))
+    }
+
     fn read_request(&self, _target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError> {
-        read_request::read(body)
+        Ok(read_request::read(json::parse(json::checked_text(body)?)?))
     }
 
     fn write_request(

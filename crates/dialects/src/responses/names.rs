@@ -1,6 +1,6 @@
 //! Constants that the readers and the writers of the responses format share.
 
-use canon::{MediaKind, WireFormat};
+use canon::{MediaKind, ThinkingDisplay, WireFormat};
 
 use crate::format_traits::{FormatTraits, LimitHeaderStyle};
 
@@ -60,3 +60,23 @@ pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is n
 
 /// Loss text for a thought with a foreign signature.
 pub(super) const FOREIGN_THOUGHT: &str = "the provider accepts only thinking that it signed itself";
+
+/// Reads `reasoning.summary`. `None` for an unknown word.
+pub(super) fn read_show(word: &str) -> Option<ThinkingDisplay> {
+    match word {
+        "auto" => Some(ThinkingDisplay::Auto),
+        "concise" => Some(ThinkingDisplay::Concise),
+        "detailed" => Some(ThinkingDisplay::Detailed),
+        _ => None,
+    }
+}
+
+/// Returns `reasoning.summary`. Hidden is the default and has no word.
+pub(super) const fn write_show(show: ThinkingDisplay) -> Option<&'static str> {
+    match show {
+        ThinkingDisplay::Hidden => None,
+        ThinkingDisplay::Auto => Some("auto"),
+        ThinkingDisplay::Concise => Some("concise"),
+        ThinkingDisplay::Detailed => Some("detailed"),
+    }
+}

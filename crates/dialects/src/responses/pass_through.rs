@@ -4,23 +4,22 @@
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind, Usage};
 use memchr::memmem::Finder;
-use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::names::PATH;
-use super::partial_response::PartialResponse;
+use super::own::partial_response::PartialResponse;
+use super::reply::{ResponsesEventView, ResponsesReplyView};
 use super::response_object::ResponseEcho;
-use super::{ResponsesDialect, fault, rules, wire};
+use super::{ResponsesDialect, fault, rules};
 use crate::count_endpoint::CountEndpoint;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
+use crate::text::BorrowedText;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
-    RequestTarget, StreamFrame, StreamMeter, text,
+    RequestTarget, StreamFrame, StreamMeter,
 };
 
 /// First sequence number of the events the gateway appends. The last number of the provider is
@@ -36,7 +35,8 @@ static DELTA_FIELD: LazyLock<[Finder<'static>; 1]> = LazyLock::new(|| [Finder::n
 
 impl PassThrough for ResponsesDialect {
     fn read_facts(&self, _target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
-        rules::read_facts(body)
+        let text = json::checked_text(body)?;
+        rules::check(text, &json::parse(text)?)
     }
 
     fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
@@ -66,15 +66,15 @@ impl PassThrough for ResponsesDialect {
     }
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
-        let whole: wire::FinalResponse<'_> =
+        let whole: ResponsesReplyView<'_> =
             serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
-        if let Some(error) = whole.error {
-            return Err(fault::read(&parse_text(error.get())));
+        if whole.error.is_some() {
+            return Err(whole.failure());
         }
         let output = whole.output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
         let usage = whole.usage();
         Ok(ReplyMeter {
-            is_finished: is_finished(whole.status.as_deref()),
+            is_finished: whole.is_finished(),
             output_bytes: ReplyMeter::reply_output_bytes(usage, output.get(), &*TEXT_FIELDS),
             usage,
             is_estimated: false,
@@ -163,14 +163,6 @@ static USAGE: ObjectShape = ObjectShape {
 /// The first and the last events of a stream have the response.
 static EVENT: ObjectShape = ObjectShape { fields: &[], inside: &[("response", &REPLY)] };
 
-fn parse_text(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_default()
-}
-
-fn is_finished(status: Option<&str>) -> bool {
-    matches!(status, None | Some("completed" | "incomplete"))
-}
-
 /// Meters the events of a stream. Only the last event is parsed.
 struct ResponsesStreamMeter {
     completer: StreamCompleter,
@@ -182,17 +174,12 @@ struct ResponsesStreamMeter {
 
 /// Event name, from its `event:` line or else from its data.
 fn event_name(frame: &StreamFrame) -> Option<Cow<'_, str>> {
-    #[derive(Deserialize)]
-    struct EventTypeView<'a> {
-        #[serde(borrow, default, deserialize_with = "text::maybe")]
-        r#type: Option<Cow<'a, str>>,
-    }
     if let Some(event) = &frame.event {
         return Some(String::from_utf8_lossy(event));
     }
-    let named: EventTypeView<'_> = serde_json::from_slice(&frame.data).ok()?;
+    let named: ResponsesEventView<'_> = serde_json::from_slice(&frame.data).ok()?;
     // A name with a line break would start another line of the event stream.
-    named.r#type.filter(|name| !name.chars().any(char::is_control))
+    named.kind.map(|BorrowedText(name)| name).filter(|name| !name.chars().any(char::is_control))
 }
 
 impl ResponsesStreamMeter {
@@ -217,11 +204,6 @@ impl TextMeter for ResponsesStreamMeter {
 
 impl StreamMeter for ResponsesStreamMeter {
     fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
-        #[derive(Deserialize)]
-        struct LastEventView<'a> {
-            #[serde(borrow, default)]
-            response: Option<&'a RawValue>,
-        }
         let data = &frame.data[..];
         if data == b"[DONE]" {
             return FrameAction::Drop;
@@ -237,7 +219,10 @@ impl StreamMeter for ResponsesStreamMeter {
         }
         match name.as_deref() {
             Some("response.completed" | "response.incomplete" | "response.failed") => {}
-            Some("error") => return FrameAction::Error(fault::read(&parse_bytes(data))),
+            Some("error") => {
+                let error = serde_json::from_slice(data).unwrap_or_default();
+                return FrameAction::Error(fault::read(&error));
+            }
             Some(name) => {
                 if name.ends_with(".delta") {
                     let [field] = &*DELTA_FIELD;
@@ -250,22 +235,14 @@ impl StreamMeter for ResponsesStreamMeter {
             }
             None => return FrameAction::Forward,
         }
-        let read = serde_json::from_slice::<LastEventView<'_>>(data).map_err(|e| e.to_string());
-        let last = read.and_then(|last| {
-            let response = last.response.ok_or("there is no `response`")?;
-            serde_json::from_str::<wire::FinalResponse<'_>>(response.get())
-                .map_err(|e| e.to_string())
-        });
-        let last = match last {
+        let event: Option<ResponsesEventView<'_>> = serde_json::from_slice(data).ok();
+        let last = match ResponsesReplyView::parse(event.and_then(|event| event.response)) {
             Ok(last) => last,
-            Err(why) => {
-                return FrameAction::Error(
-                    ApiError::new(
-                        ErrorKind::Interrupted,
-                        "the provider's last event cannot be read",
-                    )
-                    .with_log_note(format!("unreadable responses event: {why}")),
-                );
+            Err(e) => {
+                let why = "the provider's last event cannot be read";
+                let error = ApiError::new(ErrorKind::Interrupted, why);
+                let note = e.log_note().unwrap_or_default();
+                return FrameAction::Error(error.with_log_note(note.to_owned()));
             }
         };
         if let Some(usage) = last.usage() {
@@ -274,8 +251,7 @@ impl StreamMeter for ResponsesStreamMeter {
         }
         self.totals.service_tier = last.tier();
         if name.as_deref() == Some("response.failed") {
-            let error = last.error.map_or(Value::Null, |error| parse_text(error.get()));
-            return FrameAction::Error(fault::read(&error));
+            return FrameAction::Error(last.failure());
         }
         self.totals.is_finished = true;
         FrameAction::Last
@@ -298,8 +274,4 @@ impl StreamMeter for ResponsesStreamMeter {
     fn totals(&self) -> &ReplyMeter {
         &self.totals
     }
-}
-
-fn parse_bytes(data: &[u8]) -> Value {
-    serde_json::from_slice(data).unwrap_or_default()
 }

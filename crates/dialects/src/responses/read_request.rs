@@ -1,166 +1,102 @@
 //! Reads a responses request into canon.
 
 use canon::{
-    ApiError, ChatRequest, ConversationState, ExtraFields, JsonSchema, Part, PartKind,
-    RequestHints, ResponseFormat, Role, SamplingOptions, Signature, ThinkingOptions, Tool,
-    ToolChoice, Turn,
+    ChatRequest, EffortLevel, ExtraFields, JsonSchema, Part, PartKind, ResponseFormat, Role,
+    Signature, ThinkingOptions, Tool, Turn,
 };
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::content::{ResponsesAddedTools, ResponsesItem};
 use super::names::{
     CUSTOM_RESULT_EXTRA, INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MESSAGE_EXTRA,
-    NAMESPACE_FIELD, ORIGIN,
+    NAMESPACE_FIELD, ORIGIN, read_show,
 };
-use super::read_items::{ItemReader, ResponseItem};
-use super::signatures::ItemSender;
-use super::tool_names::ToolNames;
-use super::{read_tools, wire};
-use crate::fields::{JsonPath, ObjectReader};
-use crate::json;
-use crate::json_tree::JsonTree;
+use super::own::tool_names::ToolNames;
+use super::read_content::{ItemContent, ItemReader};
+use super::read_tools;
+use super::request::{ResponsesFormat, ResponsesReasoning, ResponsesRequestView};
+use super::signatures::{ItemSender, SignaturePlace};
+use crate::openai_values::read_tier;
+use crate::text::BorrowedText;
+use crate::wire_object::{UnknownFields, raw_value};
+use crate::wire_value::{OpaqueObject, TextOrList};
 
-/// Reads a request. `rules` has checked it before; this reader only checks types.
-pub(super) fn read(body: &[u8]) -> Result<ChatRequest, ApiError> {
-    let text = json::checked_text(body)?;
-    let value: JsonTree<'_> = serde_json::from_str(text)
-        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
-    let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
-
-    let model = fields.required("model")?;
+/// Reads a request.
+pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
+    let mut chat = ChatRequest::default();
+    view.read_options(&mut chat);
     let mut builder = TurnBuilder::default();
-    if let Some(text) = fields.string("instructions")? {
-        builder.turns.push(Turn::new(Role::System, vec![Part::text(text)]));
-    }
-    read_tools::read(
-        fields.list("tools")?.unwrap_or_default(),
-        &JsonPath::Root.key("tools"),
-        None,
-        &mut builder.tools,
-    )?;
-    match fields.take("input") {
+    builder.push_text(Role::System, view.instructions);
+    read_tools::read(view.tools.unwrap_or_default(), None, &mut builder.tools);
+    match view.input {
         None => {}
-        Some(Value::String(text)) => {
-            builder.turns.push(Turn::new(Role::User, vec![Part::text(text)]));
-        }
-        Some(Value::Array(list)) => builder.read(list)?,
-        Some(_) => return Err(fields.fault("input", "must be a string or a list of items")),
+        Some(TextOrList::Text(text)) => builder.push_text(Role::User, Some(text)),
+        Some(TextOrList::List(items)) => builder.read(items),
     }
-    let (turns, tools) = builder.finish();
-
-    let parallel = fields.flag("parallel_tool_calls")?;
-    let given = fields.take("tool_choice");
-    let (choice, whole) =
-        given.as_ref().map_or((canon::ToolChoiceMode::Unset, true), read_tools::choice);
-    let mut include = fields.strings("include")?.unwrap_or_default();
-    let sampling = sampling(&mut fields, include.iter().any(|word| word == INCLUDE_LOGPROBS))?;
-    include.retain(|word| word != INCLUDE_LOGPROBS && word != INCLUDE_ENCRYPTED_REASONING);
-    let reasoning = fields.object("reasoning")?.unwrap_or_default();
-    let (thinking, reasoning) = thinking(reasoning)?;
-    let shape = fields.object("text")?.unwrap_or_default();
-    let (format, verbosity, shape) = text_config(shape)?;
-    let state = ConversationState {
-        store: fields.flag("store")?,
-        previous_response: fields.string("previous_response_id")?,
-        background: fields.flag("background")?,
-    };
-    let user = match fields.string("safety_identifier")? {
-        Some(user) => Some(user),
-        None => fields.string("user")?,
-    };
-    let hints = RequestHints {
-        user,
-        metadata: fields.object("metadata")?.unwrap_or_default(),
-        service_tier: fields.string("service_tier")?.as_deref().map(wire::read_tier),
-        cache_key: fields.string("prompt_cache_key")?,
-        verbosity,
-    };
-    let stream = fields.flag("stream")?.unwrap_or(false);
-    let mut extras = fields.extras(ORIGIN);
-    for (name, rest) in [("reasoning", reasoning), ("text", shape)] {
-        if !rest.is_empty() {
-            extras.insert(ORIGIN, name, Value::Object(rest));
+    (chat.turns, chat.tools) = builder.finish();
+    chat.model = view.model.map(|model| model.value.into_owned()).unwrap_or_default();
+    chat.extras = view.rest.to_extras(ORIGIN);
+    if let Some(choice) = &view.tool_choice {
+        let (mode, is_whole) = read_tools::read_choice(choice);
+        chat.tool_choice.mode = mode;
+        if !is_whole {
+            chat.extras.insert(ORIGIN, "tool_choice", raw_value(choice.raw));
         }
     }
+    let mut include: Vec<_> = view.include.into_iter().flatten().collect();
+    let top = view.top_logprobs.unwrap_or(0);
+    let wants_logprobs = top > 0 || include.iter().any(|word| &**word == INCLUDE_LOGPROBS);
+    chat.sampling.logprobs = wants_logprobs.then(|| u32::try_from(top).unwrap_or(0));
+    chat.sampling.max_output_tokens = view.max_output_tokens.map(|limit| limit.value);
+    include.retain(|word| !matches!(&**word, INCLUDE_LOGPROBS | INCLUDE_ENCRYPTED_REASONING));
     if !include.is_empty() {
-        extras.insert(ORIGIN, "include", Value::from(include));
+        let words = include.iter().map(|word| Value::from(&**word)).collect();
+        chat.extras.insert(ORIGIN, "include", words);
     }
-    if let Some(given) = given.filter(|_| !whole) {
-        extras.insert(ORIGIN, "tool_choice", given);
+    if let Some(reasoning) = view.reasoning {
+        let ResponsesReasoning { effort, summary, generate_summary, rest } = reasoning;
+        chat.thinking = ThinkingOptions {
+            level: effort.as_deref().and_then(EffortLevel::parse),
+            display: summary.or(generate_summary).as_deref().and_then(read_show),
+            ..ThinkingOptions::default()
+        };
+        keep_inside(&mut chat.extras, "reasoning", &rest);
     }
-    Ok(ChatRequest {
-        model,
-        turns,
-        tools,
-        tool_choice: ToolChoice { mode: choice, parallel },
-        sampling,
-        thinking,
-        response_format: format,
-        modalities: Vec::new(),
-        image_shape: canon::ImageShape::default(),
-        stream,
-        state,
-        hints,
-        extras,
-    })
+    if let Some(text) = view.text {
+        text.read_options(&mut chat);
+        chat.response_format = text.format.map_or(ResponseFormat::Text, read_format);
+        keep_inside(&mut chat.extras, "text", &text.rest);
+    }
+    chat.state.previous_response = view.previous_response_id.map(BorrowedText::into_owned);
+    chat.state.background = view.background;
+    chat.hints.user = view.safety_identifier.or(view.user).map(BorrowedText::into_owned);
+    chat.hints.metadata = view.metadata.map(OpaqueObject::to_map).unwrap_or_default();
+    chat.hints.service_tier = view.service_tier.map(|word| read_tier(ORIGIN, &word));
+    chat
 }
 
-fn sampling(fields: &mut ObjectReader<'_>, included: bool) -> Result<SamplingOptions, ApiError> {
-    let top = fields.count("top_logprobs")?.unwrap_or(0);
-    let logprobs = (included || top > 0).then(|| u32::try_from(top).unwrap_or(0));
-    Ok(SamplingOptions {
-        temperature: fields.number("temperature")?,
-        top_p: fields.number("top_p")?,
-        max_output_tokens: fields.count("max_output_tokens")?,
-        logprobs,
-        ..SamplingOptions::default()
-    })
+/// Keeps the unread fields of an inner object under its name.
+fn keep_inside(extras: &mut ExtraFields, name: &str, rest: &UnknownFields<'_>) {
+    let rest = rest.to_map();
+    if !rest.is_empty() {
+        extras.insert(ORIGIN, name, Value::Object(rest));
+    }
 }
 
-fn thinking(
-    reasoning: Map<String, Value>,
-) -> Result<(ThinkingOptions, Map<String, Value>), ApiError> {
-    let path = JsonPath::Root.key("reasoning");
-    let mut fields = ObjectReader::of(reasoning, &path);
-    let level = fields.string("effort")?.as_deref().and_then(canon::EffortLevel::parse);
-    let show = fields.string("summary")?;
-    let show = match show {
-        Some(show) => Some(show),
-        None => fields.string("generate_summary")?,
-    };
-    let show = show.as_deref().and_then(wire::read_show);
-    Ok((ThinkingOptions { level, display: show, ..ThinkingOptions::default() }, fields.remaining()))
-}
-
-type TextConfig = (ResponseFormat, Option<String>, Map<String, Value>);
-
-fn text_config(text: Map<String, Value>) -> Result<TextConfig, ApiError> {
-    let path = JsonPath::Root.key("text");
-    let mut fields = ObjectReader::of(text, &path);
-    let verbosity = fields.string("verbosity")?;
-    let original = fields.object("format")?.unwrap_or_default();
-    let at = path.key("format");
-    let mut shape = ObjectReader::of(original.clone(), &at);
-    let mut unknown = None;
-    let format = match shape.string("type")?.as_deref() {
+fn read_format(format: ResponsesFormat<'_>) -> ResponseFormat {
+    match format.kind.as_deref() {
         Some("json_object") => ResponseFormat::Json,
         Some("json_schema") => ResponseFormat::Schema {
-            name: shape.string("name")?,
-            description: shape.string("description")?,
-            strict: shape.flag("strict")?,
-            schema: JsonSchema::new(shape.take("schema").unwrap_or_else(|| Map::new().into())),
+            name: format.name.map(BorrowedText::into_owned),
+            description: format.description.map(BorrowedText::into_owned),
+            strict: format.strict,
+            schema: JsonSchema::new(
+                format.schema.map_or_else(|| Map::new().into(), OpaqueObject::to_value),
+            ),
         },
-        Some("text") | None => ResponseFormat::Text,
-        Some(_) => {
-            unknown = Some(original);
-            ResponseFormat::Text
-        }
-    };
-    let mut rest = fields.remaining();
-    if let Some(shape) = unknown {
-        rest.insert("format".to_owned(), Value::Object(shape));
+        _ => ResponseFormat::Text,
     }
-    Ok((format, verbosity, rest))
 }
 
 /// Groups items into turns. Consecutive items of the model are one turn, and so are the results
@@ -189,41 +125,40 @@ enum LastItem {
 }
 
 impl TurnBuilder {
-    fn read(&mut self, list: Vec<Value>) -> Result<(), ApiError> {
-        let root = JsonPath::Root.key("input");
+    fn push_text(&mut self, role: Role, text: Option<BorrowedText<'_>>) {
+        let part = text.map(|text| Part::text(text.into_owned()));
+        self.turns.extend(part.map(|part| Turn::new(role, vec![part])));
+    }
+
+    fn read(&mut self, list: Vec<ResponsesItem<'_>>) {
         let mut items = ItemReader::new(ItemSender::Caller);
-        for (at, value) in list.into_iter().enumerate() {
-            let path = root.item(at);
-            if value.get("type").and_then(Value::as_str) == Some("additional_tools") {
-                self.add_tools(value, &path)?;
-                continue;
+        for item in list {
+            match item {
+                ResponsesItem::AddedTools(item) => self.add_tools(item),
+                item => self.add(items.read(item)),
             }
-            let item = items.read(value, &path)?;
-            self.add(item);
         }
-        Ok(())
     }
 
     /// Reads tools declared inside the conversation. They keep their position in the extras.
-    fn add_tools(&mut self, value: Value, path: &JsonPath<'_>) -> Result<(), ApiError> {
-        let mut fields = ObjectReader::new(value, path)?;
-        let list = fields.list("tools")?.unwrap_or_default();
-        fields.take("type");
+    fn add_tools(&mut self, item: ResponsesAddedTools<'_>) {
+        let ResponsesAddedTools { tools, mut rest } = item;
+        rest.take("tools");
         let mut mark = Map::new();
         mark.insert("turn".to_owned(), Value::from(self.turns.len()));
-        mark.insert("item".to_owned(), Value::Object(fields.remaining()));
-        read_tools::read(list, &path.key("tools"), Some(&Value::Object(mark)), &mut self.tools)?;
+        mark.insert("item".to_owned(), Value::Object(rest.to_map()));
+        let mark = Value::Object(mark);
+        read_tools::read(tools.unwrap_or_default(), Some(&mark), &mut self.tools);
         self.last = LastItem::Break;
-        Ok(())
     }
 
-    fn add(&mut self, item: ResponseItem) {
+    fn add(&mut self, item: ItemContent) {
         match item {
-            ResponseItem::Turn(turn) => {
+            ItemContent::Turn(turn) => {
                 self.turns.push(turn);
                 self.last = LastItem::Break;
             }
-            ResponseItem::AssistantMessage(mut parts) => {
+            ItemContent::AssistantMessage(mut parts) => {
                 let named =
                     parts.iter().any(|part| part.extras.get(ORIGIN, MESSAGE_EXTRA).is_some());
                 // Two adjacent messages without distinguishing fields would be merged on the way
@@ -237,34 +172,34 @@ impl TurnBuilder {
                 self.extend(Role::Assistant, fresh, parts);
                 self.last = LastItem::AssistantMessage { named };
             }
-            ResponseItem::ModelItem(mut parts) => {
-                let fresh = matches!(self.last, LastItem::Break | LastItem::CallerItem);
-                let thought =
-                    matches!(parts.first(), Some(Part { kind: PartKind::Thought(_), .. }));
-                if !thought {
+            ItemContent::ModelItem(mut parts) => {
+                if !matches!(parts.first(), Some(Part { kind: PartKind::Thought(_), .. })) {
                     self.sign_next(parts.first_mut());
                 }
-                self.extend(Role::Assistant, fresh, parts);
-                self.last = LastItem::ModelItem;
+                self.extend_model(parts);
             }
-            ResponseItem::CallerItem(part) => {
+            ItemContent::CallerItem(part) => {
                 let fresh = self.last != LastItem::CallerItem;
                 self.extend(Role::User, fresh, vec![part]);
                 self.last = LastItem::CallerItem;
             }
-            ResponseItem::CallSignature(call, signature) => {
-                self.call_signatures.entry(call).or_default().push_back(signature);
-            }
-            ResponseItem::NextSignature(signature) => {
-                self.flush_signature();
-                self.next_signature = Some(signature);
-            }
-            ResponseItem::PreviousSignature(signature) => {
-                self.sign_previous(signature, |kind| !matches!(kind, PartKind::Thought(_)));
-            }
-            ResponseItem::CodeSignature(signature) => {
-                self.sign_previous(signature, |kind| matches!(kind, PartKind::CodeExecution(_)))
-            }
+            ItemContent::Signature(place, signature) => match place {
+                SignaturePlace::Call(id) => {
+                    self.call_signatures.entry(id).or_default().push_back(signature);
+                }
+                SignaturePlace::Next => {
+                    self.flush_signature();
+                    self.next_signature = Some(signature);
+                }
+                SignaturePlace::Previous => {
+                    self.sign_previous(signature, |kind| !matches!(kind, PartKind::Thought(_)));
+                }
+                SignaturePlace::Code => {
+                    self.sign_previous(signature, |kind| {
+                        matches!(kind, PartKind::CodeExecution(_))
+                    });
+                }
+            },
         }
     }
 
@@ -287,23 +222,22 @@ impl TurnBuilder {
     fn sign_next(&mut self, part: Option<&mut Part>) {
         if let Some(part) = part
             && part.signature.is_none()
-            && let Some(signature) = self.next_signature.take()
         {
-            part.signature = Some(signature);
+            part.signature = self.next_signature.take();
         }
     }
 
     /// Puts a signature whose part is missing on an empty text part.
     fn flush_signature(&mut self) {
         if let Some(signature) = self.next_signature.take() {
-            let fresh = matches!(self.last, LastItem::Break | LastItem::CallerItem);
-            self.extend(
-                Role::Assistant,
-                fresh,
-                vec![Part::text("").with_signature(Some(signature))],
-            );
-            self.last = LastItem::ModelItem;
+            self.extend_model(vec![Part::text("").with_signature(Some(signature))]);
         }
+    }
+
+    fn extend_model(&mut self, parts: Vec<Part>) {
+        let fresh = matches!(self.last, LastItem::Break | LastItem::CallerItem);
+        self.extend(Role::Assistant, fresh, parts);
+        self.last = LastItem::ModelItem;
     }
 
     fn extend(&mut self, role: Role, fresh: bool, parts: Vec<Part>) {

@@ -1,25 +1,29 @@
 //! Reads responses events into canon events.
 //!
-//! Deltas are forwarded as they arrive. A finished item arrives again as a whole and is read like
-//! an item of a whole response; anything the deltas did not contain is added then. A stream
-//! therefore yields the same reply as a whole response, and a server that sends no deltas works
-//! too.
+//! Deltas are forwarded as they arrive. A finished item arrives again as a whole; anything the
+//! deltas did not contain is added then. A stream therefore yields the same reply as a whole
+//! response, and a server that sends no deltas works too.
 
 use canon::{
-    ApiError, Citation, ErrorKind, Event, ExtraFields, Part, PartDelta, PartIndex, PartKind,
-    PartStart, Thought,
+    ApiError, ErrorKind, Event, Logprob, Part, PartDelta, PartIndex, PartKind, PartStart, Thought,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 
+use super::content::{ResponsesAnnotation, ResponsesItem};
+use super::fault;
 use super::names::{FINAL_TEXT_EXTRA, NAMESPACE_FIELD, ORIGIN};
-use super::read_items::{self, ItemReader};
-use super::read_reply::{ResponseFields, parts_of, with_tool_calls};
+use super::own::tool_names;
+use super::read_content::{self, ItemReader};
+use super::reply::{ResponsesEventView, ResponsesReplyView, parse_raw};
 use super::signatures::ItemSender;
-use super::{fault, tool_names, wire};
-use crate::fields::JsonPath;
+use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
+use crate::service_tier::TIER_FIELD;
 use crate::sse::{not_json, out_of_order};
+use crate::text::BorrowedText;
+use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
 /// Stream reader.
@@ -35,6 +39,7 @@ pub(super) struct ResponsesStreamReader {
 }
 
 /// An item, by its output index.
+#[derive(Default)]
 struct StreamedItem {
     index: u32,
     /// Id, for servers that leave out the output index.
@@ -44,14 +49,15 @@ struct StreamedItem {
 }
 
 /// A part of an open item.
+#[derive(Default)]
 struct StreamedPart {
-    slot: u32,
+    place: PartIndex,
     /// Index inside the item.
     at: u32,
     /// Text forwarded so far.
     forwarded: String,
     citations: usize,
-    logprobs: usize,
+    has_logprobs: bool,
     /// The current summary part, to detect the start of the next one.
     summary: Option<(bool, u32)>,
 }
@@ -63,87 +69,27 @@ impl StreamReader for ResponsesStreamReader {
         }
         frame.check_object()?;
         let text = frame.text();
-        let piece: wire::ResponsesEvent<'_> =
+        let event: ResponsesEventView<'_> =
             serde_json::from_str(&text).map_err(|e| not_json(&e))?;
         let named = frame.event.as_deref().map(String::from_utf8_lossy);
-        let kind = piece.r#type.as_deref().or(named.as_deref()).unwrap_or_default();
+        let kind = event.kind.as_deref().or(named.as_deref()).unwrap_or_default();
         match kind {
-            "error" => {
-                let error: Value = serde_json::from_str(&text).unwrap_or_default();
-                return Err(fault::read(&error));
-            }
+            "error" => Err(fault::read(&serde_json::from_str(&text).unwrap_or_default())),
             "response.created" | "response.in_progress" | "response.queued" => {
-                let whole = parse_raw(piece.response);
-                if !self.started && whole.is_object() {
-                    self.begin(&whole, out);
+                if let Some(response) = parse_raw(event.response) {
+                    self.begin(&response, out);
                 }
-                return Ok(());
+                Ok(())
             }
-            "response.completed" | "response.incomplete" | "response.failed" => {
-                return self.finish_response(parse_raw(piece.response), kind, out);
+            "response.completed" | "response.incomplete" => {
+                self.read_response(&ResponsesReplyView::parse(event.response)?, out)
             }
-            _ => {}
+            "response.failed" => {
+                let response: Option<ResponsesReplyView<'_>> = parse_raw(event.response);
+                Err(response.unwrap_or_default().failure())
+            }
+            _ => self.read_event(kind, &event, out),
         }
-        let Some(index) = piece.output_index.or_else(|| self.guess_index(kind, &piece)) else {
-            return Ok(());
-        };
-        if self.items.iter().any(|item| item.index == index && item.done) {
-            return Ok(());
-        }
-        if !self.started {
-            self.begin(&Value::Null, out);
-        }
-        match kind {
-            "response.output_item.added" => self.added(index, &parse_raw(piece.item), out),
-            "response.output_item.done" => self.finish_item(index, parse_raw(piece.item), out)?,
-            "response.output_text.delta" => {
-                let place = self.open(index, piece.content_index, PartStart::Text, out);
-                self.grow(index, place, piece.text(), out);
-                let logprobs = read_items::read_logprobs(&parse_raw(piece.logprobs));
-                if !logprobs.is_empty() {
-                    self.update_part(index, place, |part_state| {
-                        part_state.logprobs += logprobs.len()
-                    });
-                    out.push(Event::PartDelta(place, PartDelta::Logprobs(logprobs)));
-                }
-            }
-            "response.refusal.delta" => {
-                let place = self.open(index, piece.content_index, PartStart::Refusal, out);
-                self.grow(index, place, piece.text(), out);
-            }
-            "response.output_text.annotation.added" => {
-                if let Some(citation) = read_items::citation(parse_raw(piece.annotation)) {
-                    let place = self.open(index, piece.content_index, PartStart::Text, out);
-                    self.update_part(index, place, |part_state| part_state.citations += 1);
-                    out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
-                }
-            }
-            "response.reasoning_summary_text.delta" => {
-                self.add_thinking(
-                    index,
-                    (false, piece.summary_index.unwrap_or(0)),
-                    piece.text(),
-                    out,
-                );
-            }
-            "response.reasoning_text.delta" => {
-                self.add_thinking(
-                    index,
-                    (true, piece.content_index.unwrap_or(0)),
-                    piece.text(),
-                    out,
-                );
-            }
-            "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
-                match self.place(index, 0) {
-                    Some(place) => self.grow(index, place, piece.text(), out),
-                    // The whole item may still come.
-                    None => self.orphans.push(index),
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
@@ -162,335 +108,321 @@ impl StreamReader for ResponsesStreamReader {
 impl TextReader for ResponsesStreamReader {
     fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
         let mut parts = self.items.iter_mut().flat_map(|item| &mut item.parts);
-        let own = parts.find(|part_state| part_state.slot == place.slot);
-        own.map(|part_state| part_state.forwarded.push_str(text)).is_some()
+        let own = parts.find(|part| part.place == place);
+        own.map(|part| part.forwarded.push_str(text)).is_some()
     }
 }
 
-fn parse_raw(raw: Option<&RawValue>) -> Value {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
-}
-
 impl ResponsesStreamReader {
-    fn begin(&mut self, response: &Value, out: &mut Vec<Event>) {
-        self.started = true;
-        let text = |name: &str| response.get(name).and_then(Value::as_str).map(str::to_owned);
-        #[expect(clippy::cast_possible_truncation, reason = "seconds, at times with a fraction")]
-        let created = response.get("created_at").and_then(Value::as_f64).map(|at| at as i64);
-        out.push(Event::Start { id: text("id"), model: text("model"), created });
+    fn begin(&mut self, response: &ResponsesReplyView<'_>, out: &mut Vec<Event>) {
+        if !self.started {
+            self.started = true;
+            out.push(Event::Start {
+                id: response.id.clone().map(BorrowedText::into_owned),
+                model: response.model.clone().map(BorrowedText::into_owned),
+                created: response.created(),
+            });
+        }
+    }
+
+    /// Reads an event of an item.
+    fn read_event(
+        &mut self,
+        kind: &str,
+        event: &ResponsesEventView<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), ApiError> {
+        let Some(index) = event.output_index.or_else(|| self.guess_index(kind, event)) else {
+            return Ok(());
+        };
+        if self.items.iter().any(|item| item.index == index && item.done) {
+            return Ok(());
+        }
+        self.begin(&ResponsesReplyView::default(), out);
+        let at = event.content_index.unwrap_or(0);
+        match kind {
+            "response.output_item.added" => self.read_added(index, event.item, out),
+            "response.output_item.done" => self.finish_item(index, event.item, out)?,
+            "response.output_text.delta" => {
+                let part = self.part(index, at, PartStart::Text, out);
+                part.grow(event.text(), out);
+                let logprobs = event.logprobs.map(raw_value).unwrap_or_default();
+                part.add_logprobs(read_logprobs(&logprobs), out);
+            }
+            "response.refusal.delta" => {
+                self.part(index, at, PartStart::Refusal, out).grow(event.text(), out);
+            }
+            "response.output_text.annotation.added" => {
+                let annotation: Option<ResponsesAnnotation<'_>> = parse_raw(event.annotation);
+                if let Some(citation) = annotation.map(read_content::read_citation) {
+                    let part = self.part(index, at, PartStart::Text, out);
+                    part.citations += 1;
+                    out.push(Event::PartDelta(part.place, PartDelta::Citation(citation)));
+                }
+            }
+            "response.reasoning_summary_text.delta" => {
+                let summary = (false, event.summary_index.unwrap_or(0));
+                self.part(index, 0, PartStart::Thought, out).think(summary, event.text(), out);
+            }
+            "response.reasoning_text.delta" => {
+                self.part(index, 0, PartStart::Thought, out).think((true, at), event.text(), out);
+            }
+            "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
+                match self.entry(index).parts.iter_mut().find(|part| part.at == 0) {
+                    Some(part) => part.grow(event.text(), out),
+                    // The whole item may still come.
+                    None => self.orphans.push(index),
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Returns the output index of an event that lacks it: that of the named item, or of the last
     /// one. llama.cpp sends no output index
     /// (<https://github.com/ggml-org/llama.cpp/blob/master/tools/server/server-task.cpp>).
-    fn guess_index(&mut self, kind: &str, piece: &wire::ResponsesEvent<'_>) -> Option<u32> {
+    fn guess_index(&mut self, kind: &str, event: &ResponsesEventView<'_>) -> Option<u32> {
         let is_item = matches!(kind, "response.output_item.added" | "response.output_item.done");
         let is_delta = kind.ends_with(".delta") || kind.ends_with(".annotation.added");
         if !is_item && !is_delta {
             return None;
         }
-        let item = parse_raw(piece.item);
+        let item: Value = event.item.map(raw_value).unwrap_or_default();
         // Calls of such a server have no id of their own.
         let own = item.get("id").or_else(|| item.get("call_id")).and_then(Value::as_str);
-        let named = piece.item_id.as_deref().or(own);
+        let named = event.item_id.as_deref().or(own);
         let known = self.items.iter().find(|item| named.is_some() && item.id.as_deref() == named);
         if let Some(item) = known {
             return Some(item.index);
         }
         let last = self.items.last().filter(|item| !item.done && item.id.is_none());
-        let next = || self.items.iter().map(|item| item.index + 1).max().unwrap_or(0);
         let index = match last {
             Some(last) if kind != "response.output_item.added" => last.index,
-            _ => next(),
+            _ => self.items.iter().map(|item| item.index + 1).max().unwrap_or(0),
         };
-        let id = named.map(str::to_owned);
-        self.entry(index).id = id;
+        self.entry(index).id = named.map(str::to_owned);
         Some(index)
     }
 
     /// Opens a tool call at once, because its name is known. Other items are opened with their
     /// first delta.
-    fn added(&mut self, index: u32, item: &Value, out: &mut Vec<Event>) {
-        let text = |name: &str| item.get(name).and_then(Value::as_str);
-        let custom = match text("type") {
-            Some("function_call") => false,
-            Some("custom_tool_call") => true,
+    fn read_added(&mut self, index: u32, item: Option<&RawValue>, out: &mut Vec<Event>) {
+        let (call, custom) = match parse_raw(item) {
+            Some(ResponsesItem::FunctionCall(call)) => (call, false),
+            Some(ResponsesItem::CustomCall(call)) => (call, true),
             _ => return,
         };
-        let (Some(name), Some(id)) = (text("name"), text("call_id")) else { return };
-        let name = tool_names::flat_name(text(NAMESPACE_FIELD), name);
+        let (Some(name), Some(id)) = (call.name, call.call_id) else { return };
         self.calls = true;
-        self.open(index, Some(0), PartStart::ToolCall { id: id.to_owned(), name, custom }, out);
+        let name = tool_names::flat_name(call.rest.text(NAMESPACE_FIELD).as_deref(), &name);
+        let opening = PartStart::ToolCall { id: id.into_owned(), name, custom };
+        let part = self.part(index, 0, opening, out);
         // A server that does not stream arguments may send them here.
-        let given = text(if custom { "input" } else { "arguments" }).unwrap_or_default();
-        if let Some(place) = self.place(index, 0) {
-            self.grow(index, place, given.to_owned(), out);
-        }
+        let given = if custom { call.input } else { call.arguments };
+        let given = given.filter(|given| given.raw.get().starts_with('"'));
+        part.grow(given.map(|given| given.value.0).unwrap_or_default(), out);
     }
 
     /// Returns the item with that index. Adds it if it is new.
     fn entry(&mut self, index: u32) -> &mut StreamedItem {
         let at = self.items.iter().position(|item| item.index == index).unwrap_or_else(|| {
-            self.items.push(StreamedItem { index, id: None, parts: Vec::new(), done: false });
+            self.items.push(StreamedItem { index, ..StreamedItem::default() });
             self.items.len() - 1
         });
         #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
         &mut self.items[at]
     }
 
-    fn place(&self, index: u32, at: u32) -> Option<PartIndex> {
-        let item = self.items.iter().find(|item| item.index == index && !item.done)?;
-        let part_state = item.parts.iter().find(|part_state| part_state.at == at)?;
-        Some(PartIndex::first(part_state.slot))
+    fn next_place(&mut self) -> PartIndex {
+        self.slots += 1;
+        PartIndex::first(self.slots - 1)
     }
 
     /// Returns the part with that index in its item. Opens it if it is new.
-    fn open(
+    fn part(
         &mut self,
         index: u32,
-        at: Option<u32>,
+        at: u32,
         opening: PartStart,
         out: &mut Vec<Event>,
-    ) -> PartIndex {
-        let at = at.unwrap_or(0);
-        if let Some(place) = self.place(index, at) {
-            return place;
-        }
-        let slot = self.slots;
-        self.slots += 1;
-        let part_state = StreamedPart {
-            slot,
-            at,
-            forwarded: String::new(),
-            citations: 0,
-            logprobs: 0,
-            summary: None,
-        };
-        self.entry(index).parts.push(part_state);
-        let place = PartIndex::first(slot);
-        out.push(Event::PartStart(place, opening));
-        place
-    }
-
-    fn update_part(
-        &mut self,
-        index: u32,
-        place: PartIndex,
-        change: impl FnOnce(&mut StreamedPart),
-    ) {
-        let item = self.items.iter_mut().find(|item| item.index == index);
-        let part_state = item.and_then(|item| {
-            item.parts.iter_mut().find(|part_state| part_state.slot == place.slot)
+    ) -> &mut StreamedPart {
+        let found = self.entry(index).parts.iter().position(|part| part.at == at);
+        let found = found.unwrap_or_else(|| {
+            let place = self.next_place();
+            out.push(Event::PartStart(place, opening));
+            let parts = &mut self.entry(index).parts;
+            parts.push(StreamedPart { place, at, ..StreamedPart::default() });
+            parts.len() - 1
         });
-        if let Some(part_state) = part_state {
-            change(part_state);
-        }
-    }
-
-    fn grow(&mut self, index: u32, place: PartIndex, text: String, out: &mut Vec<Event>) {
-        if text.is_empty() {
-            return;
-        }
-        self.update_part(index, place, |part_state| part_state.forwarded.push_str(&text));
-        out.push(Event::PartDelta(place, PartDelta::Text(text)));
-    }
-
-    /// Adds thinking. Summaries are joined by blank lines.
-    fn add_thinking(
-        &mut self,
-        index: u32,
-        summary: (bool, u32),
-        text: String,
-        out: &mut Vec<Event>,
-    ) {
-        let place = self.open(index, Some(0), PartStart::Thought, out);
-        let mut needs_break = false;
-        self.update_part(index, place, |part_state| {
-            needs_break = part_state.summary.is_some_and(|before| before != summary);
-            part_state.summary = Some(summary);
-        });
-        if needs_break {
-            self.grow(index, place, "\n\n".to_owned(), out);
-        }
-        self.grow(index, place, text, out);
+        #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
+        &mut self.entry(index).parts[found]
     }
 
     /// Reads a finished item: adds anything missing and closes its parts.
     fn finish_item(
         &mut self,
         index: u32,
-        item: Value,
+        item: Option<&RawValue>,
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
         self.orphans.retain(|orphan| *orphan != index);
+        let item = serde_json::from_str(item.map_or("null", RawValue::get))
+            .map_err(|e| fault::unreadable(&e.to_string()))?;
         let mut items = ItemReader::new(ItemSender::Provider);
-        let item =
-            items.read(item, &JsonPath::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
+        let parts = items.read(item).into_parts();
         let mut logprobs = items.logprobs;
-        for (at, part) in (0_u32..).zip(parts_of(item)) {
+        for (at, part) in (0_u32..).zip(parts) {
             self.calls |= matches!(part.kind, PartKind::ToolCall(_));
+            let parts = &mut self.entry(index).parts;
+            let known = parts.iter().position(|known| known.at == at);
+            let known = match (known.map(|found| parts.swap_remove(found)), start_of(&part)) {
+                (Some(known), _) => known,
+                (None, Some(opening)) => {
+                    let place = self.next_place();
+                    out.push(Event::PartStart(place, opening));
+                    StreamedPart { place, ..StreamedPart::default() }
+                }
+                (None, None) => {
+                    push_whole(self.next_place(), part, out);
+                    continue;
+                }
+            };
             let is_text = matches!(part.kind, PartKind::Text { .. });
-            match self.entry(index).parts.iter().position(|part_state| part_state.at == at) {
-                Some(found) => {
-                    let part_state = self.entry(index).parts.swap_remove(found);
-                    let missing = if part_state.logprobs == 0 && is_text {
-                        std::mem::take(&mut logprobs)
-                    } else {
-                        Vec::new()
-                    };
-                    add_missing(&part_state, part, out);
-                    let place = PartIndex::first(part_state.slot);
-                    if !missing.is_empty() {
-                        out.push(Event::PartDelta(place, PartDelta::Logprobs(missing)));
-                    }
-                    out.push(Event::PartEnd(place));
-                }
-                None => {
-                    let place = PartIndex::first(self.slots);
-                    self.slots += 1;
-                    let missing = if is_text { std::mem::take(&mut logprobs) } else { Vec::new() };
-                    write_whole_part(place, part, missing, out);
-                }
-            }
+            let missing = (is_text && !known.has_logprobs).then(|| std::mem::take(&mut logprobs));
+            known.finish(part, missing.unwrap_or_default(), out);
         }
         let open = self.entry(index);
         open.done = true;
-        let left: Vec<u32> = open.parts.drain(..).map(|part_state| part_state.slot).collect();
-        out.extend(left.into_iter().map(|slot| Event::PartEnd(PartIndex::first(slot))));
+        out.extend(open.parts.drain(..).map(|part| Event::PartEnd(part.place)));
         Ok(())
     }
 
-    fn finish_response(
+    /// Reads the response at the end of a stream, or a whole one.
+    pub(super) fn read_response(
         &mut self,
-        response: Value,
-        kind: &str,
+        response: &ResponsesReplyView<'_>,
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
-        if kind == "response.failed" {
-            let error = response.get("error").cloned().unwrap_or_default();
-            return Err(fault::read(&error));
+        self.begin(response, out);
+        if response.error.is_some() {
+            return Err(response.failure());
         }
-        if !self.started {
-            self.begin(&response, out);
-        }
-        let whole = ResponseFields::read(response)?;
-        let ResponseFields { id: _, model: _, created: _, output, finish, usage, extras } = whole;
-        for (index, item) in (0_u32..).zip(output) {
+        for (index, item) in (0_u32..).zip(response.items()?) {
             if !self.entry(index).done {
-                self.finish_item(index, item, out)?;
+                self.finish_item(index, Some(item), out)?;
             }
         }
         if !self.orphans.is_empty() {
             return Err(out_of_order("arguments of a call that never started"));
         }
         let left = self.items.iter_mut().flat_map(|item| item.parts.drain(..));
-        out.extend(left.map(|part_state| Event::PartEnd(PartIndex::first(part_state.slot))));
-        for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
-            let (name, value) = (name.clone(), value.clone());
-            out.push(Event::Extra { candidate: None, origin: ORIGIN, name, value });
-        }
-        out.extend(usage.map(Event::Usage));
-        if let Some(finish) = finish {
-            let finish = with_tool_calls(finish, self.calls);
-            out.push(Event::Finish { candidate: 0, finish });
-        }
+        out.extend(left.map(|part| Event::PartEnd(part.place)));
+        let tier = response.service_tier.as_ref().map(|tier| &*tier.0);
+        let tier = tier.filter(|word| !matches!(*word, "default" | "auto"));
+        let tier = tier.map(|word| (TIER_FIELD.to_owned(), Value::from(word)));
+        out.extend(
+            response.rest.to_map().into_iter().chain(tier).map(|(name, value)| Event::Extra {
+                candidate: None,
+                origin: ORIGIN,
+                name,
+                value,
+            }),
+        );
+        out.extend(response.usage().map(Event::Usage));
+        let finish = response.finish(self.calls)?;
+        out.extend(finish.map(|finish| Event::Finish { candidate: 0, finish }));
         self.done = true;
         Ok(())
     }
 }
 
-/// Adds anything the deltas of a part did not contain.
-fn add_missing(part_state: &StreamedPart, part: Part, out: &mut Vec<Event>) {
-    let place = PartIndex::first(part_state.slot);
-    let Part { kind, signature, cache_breakpoint: _, extras } = part;
-    let (text, citations): (String, Vec<Citation>) = match kind {
-        PartKind::Text { text, citations } => (text, citations),
-        PartKind::Refusal(text) => (text, Vec::new()),
-        PartKind::Thought(Thought { text, redacted: _ }) => (text, Vec::new()),
-        PartKind::ToolCall(call) => (call.arguments, Vec::new()),
-        PartKind::Media(_)
-        | PartKind::ToolResult(_)
-        | PartKind::CodeExecution(_)
-        | PartKind::CodeResult(_)
-        | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. } => (String::new(), Vec::new()),
-    };
-    match text.strip_prefix(&*part_state.forwarded) {
-        Some("") => {}
-        Some(rest) => out.push(Event::PartDelta(place, PartDelta::Text(rest.to_owned()))),
-        // The deltas have been delivered and cannot be taken back. The difference is told.
-        None => out.push(Event::PartDelta(
-            place,
-            PartDelta::Extra {
-                origin: ORIGIN,
-                name: FINAL_TEXT_EXTRA.to_owned(),
-                value: Value::String(text),
-            },
-        )),
+impl StreamedPart {
+    fn grow(&mut self, text: Cow<'_, str>, out: &mut Vec<Event>) {
+        if !text.is_empty() {
+            self.forwarded.push_str(&text);
+            out.push(Event::PartDelta(self.place, PartDelta::Text(text.into_owned())));
+        }
     }
-    for citation in citations.into_iter().skip(part_state.citations) {
-        out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
+
+    /// Adds thinking. Summaries are joined by blank lines.
+    fn think(&mut self, summary: (bool, u32), text: Cow<'_, str>, out: &mut Vec<Event>) {
+        if self.summary.is_some_and(|before| before != summary) {
+            self.grow(Cow::Borrowed("\n\n"), out);
+        }
+        self.summary = Some(summary);
+        self.grow(text, out);
     }
-    grow_extras(place, &extras, out);
-    out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
+
+    fn add_logprobs(&mut self, logprobs: Vec<Logprob>, out: &mut Vec<Event>) {
+        if !logprobs.is_empty() {
+            self.has_logprobs = true;
+            out.push(Event::PartDelta(self.place, PartDelta::Logprobs(logprobs)));
+        }
+    }
+
+    /// Adds anything that the deltas did not contain, and ends the part.
+    fn finish(mut self, part: Part, logprobs: Vec<Logprob>, out: &mut Vec<Event>) {
+        let Part { kind, signature, cache_breakpoint: _, extras } = part;
+        let (text, citations) = match kind {
+            PartKind::Text { text, citations } => (text, citations),
+            PartKind::Refusal(text) => (text, Vec::new()),
+            PartKind::Thought(Thought { text, redacted: _ }) => (text, Vec::new()),
+            PartKind::ToolCall(call) => (call.arguments, Vec::new()),
+            PartKind::Media(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => (String::new(), Vec::new()),
+        };
+        let extra = |name: &str, value: Value| {
+            let name = name.to_owned();
+            Event::PartDelta(self.place, PartDelta::Extra { origin: ORIGIN, name, value })
+        };
+        match text.strip_prefix(&*self.forwarded) {
+            Some("") => {}
+            Some(rest) => {
+                out.push(Event::PartDelta(self.place, PartDelta::Text(rest.to_owned())));
+            }
+            // The deltas have been delivered and cannot be taken back. The difference is told.
+            None => out.push(extra(FINAL_TEXT_EXTRA, Value::String(text))),
+        }
+        let citations = citations.into_iter().skip(self.citations);
+        out.extend(citations.map(|c| Event::PartDelta(self.place, PartDelta::Citation(c))));
+        let extras = extras.for_format(ORIGIN).into_iter().flatten();
+        out.extend(extras.map(|(name, value)| extra(name, value.clone())));
+        self.add_logprobs(logprobs, out);
+        out.extend(signature.map(|signature| Event::PartSignature(self.place, signature)));
+        out.push(Event::PartEnd(self.place));
+    }
 }
 
-/// Opens and closes a part without deltas.
-fn write_whole_part(
-    place: PartIndex,
-    part: Part,
-    logprobs: Vec<canon::Logprob>,
-    out: &mut Vec<Event>,
-) {
-    let Part { kind, signature, cache_breakpoint: cache, extras } = part;
-    let mut grown = Vec::new();
-    let opening = match kind {
-        PartKind::Text { text, citations } => {
-            grown.push(PartDelta::Text(text));
-            grown.extend(citations.into_iter().map(PartDelta::Citation));
-            PartStart::Text
-        }
-        PartKind::Refusal(text) => {
-            grown.push(PartDelta::Text(text));
-            PartStart::Refusal
-        }
-        PartKind::Thought(Thought { text, redacted: false }) => {
-            grown.push(PartDelta::Text(text));
-            PartStart::Thought
-        }
-        PartKind::ToolCall(call) => {
-            grown.push(PartDelta::Text(call.arguments));
-            PartStart::ToolCall { id: call.id, name: call.name, custom: call.custom }
-        }
-        kind @ (PartKind::Thought(_)
+/// Returns the start of a part that comes in deltas; `None` for a part that comes at once.
+fn start_of(part: &Part) -> Option<PartStart> {
+    match &part.kind {
+        PartKind::Text { .. } => Some(PartStart::Text),
+        PartKind::Refusal(_) => Some(PartStart::Refusal),
+        PartKind::Thought(Thought { redacted: false, .. }) => Some(PartStart::Thought),
+        PartKind::ToolCall(call) => Some(PartStart::ToolCall {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            custom: call.custom,
+        }),
+        PartKind::Thought(_)
         | PartKind::Media(_)
         | PartKind::ToolResult(_)
         | PartKind::CodeExecution(_)
         | PartKind::CodeResult(_)
         | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. }) => {
-            let whole =
-                Part { kind, signature: None, cache_breakpoint: cache, extras: extras.clone() };
-            out.push(Event::PartStart(place, PartStart::Complete(Box::new(whole))));
-            out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
-            out.push(Event::PartEnd(place));
-            return;
-        }
-    };
-    out.push(Event::PartStart(place, opening));
-    grown.retain(|growth| !matches!(growth, PartDelta::Text(text) if text.is_empty()));
-    out.extend(grown.into_iter().map(|growth| Event::PartDelta(place, growth)));
-    if !logprobs.is_empty() {
-        out.push(Event::PartDelta(place, PartDelta::Logprobs(logprobs)));
+        | PartKind::Foreign { .. } => None,
     }
-    grow_extras(place, &extras, out);
-    out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
-    out.push(Event::PartEnd(place));
 }
 
-fn grow_extras(place: PartIndex, extras: &ExtraFields, out: &mut Vec<Event>) {
-    for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
-        let (name, value) = (name.clone(), value.clone());
-        out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
-    }
+/// Adds a part that comes at once.
+fn push_whole(place: PartIndex, mut part: Part, out: &mut Vec<Event>) {
+    let signature = part.signature.take();
+    out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
+    out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
+    out.push(Event::PartEnd(place));
 }

@@ -1,114 +1,118 @@
 //! Reads tools and the tool choice into canon.
 
 use canon::{
-    ApiError, ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoiceMode, UserLocation,
-    WebSearchTool,
+    ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoiceMode, UserLocation, WebSearchTool,
 };
 use serde_json::{Map, Value};
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
-use super::{read_items, tool_names};
-use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
+use super::own::tool_names::flat_name;
+use super::request::{
+    PlacedChoice, ResponsesNamespace, ResponsesSearchTool, ResponsesTool, ResponsesToolChoice,
+};
+use crate::fields::ObjectWriter;
+use crate::openai_values::read_cache_mark;
+use crate::text::BorrowedText;
+use crate::wire_object::raw_value;
+use crate::wire_value::{OpaqueObject, TextOrObject};
+
+/// The place of a declaration, which becomes a note in its extras.
+#[derive(Clone, Copy, Default)]
+struct ToolPlace<'v> {
+    /// Fields of the namespace around.
+    namespace: Option<&'v Value>,
+    /// Position in the conversation.
+    added: Option<&'v Value>,
+}
+
+impl ToolPlace<'_> {
+    fn notes(self) -> impl Iterator<Item = (&'static str, Value)> {
+        let notes = [(NAMESPACE_EXTRA, self.namespace), (ADDED_TOOLS_EXTRA, self.added)];
+        notes.into_iter().filter_map(|(name, value)| Some((name, value?.clone())))
+    }
+
+    fn mark(self, mut extras: ExtraFields) -> ExtraFields {
+        for (name, value) in self.notes() {
+            extras.insert(ORIGIN, name, value);
+        }
+        extras
+    }
+
+    fn flat_name(self, name: Option<BorrowedText<'_>>) -> String {
+        let space = self.namespace.and_then(|space| space.get("name")).and_then(Value::as_str);
+        flat_name(space, &name.unwrap_or_default())
+    }
+
+    fn foreign(self, mut value: Value) -> Tool {
+        if let Value::Object(fields) = &mut value {
+            fields.extend(self.notes().map(|(name, value)| (name.to_owned(), value)));
+        }
+        Tool::Foreign { origin: ORIGIN, value }
+    }
+}
 
 /// Reads a list of tools. Namespaces are flattened. `added` is the position of the list in the
 /// conversation, if it is there.
-pub(super) fn read(
-    list: Vec<Value>,
-    path: &JsonPath<'_>,
-    added: Option<&Value>,
-    tools: &mut Vec<Tool>,
-) -> Result<(), ApiError> {
-    for (at, value) in list.into_iter().enumerate() {
-        let path = path.item(at);
-        let kind = value.get("type").and_then(Value::as_str).map(str::to_owned);
-        match (kind.as_deref(), value) {
-            (Some("namespace"), Value::Object(group)) => {
-                namespace(group, &path, added, tools)?;
+pub(super) fn read(list: Vec<ResponsesTool<'_>>, added: Option<&Value>, tools: &mut Vec<Tool>) {
+    for tool in list {
+        let place = ToolPlace { added, namespace: None };
+        match tool {
+            ResponsesTool::Namespace(ResponsesNamespace { name, tools: members, rest }) => {
+                let mut group = Map::new();
+                group.insert("name".to_owned(), Value::from(&*name.unwrap_or_default()));
+                group.extend(rest.to_map());
+                let group = Value::Object(group);
+                let place = ToolPlace { namespace: Some(&group), ..place };
+                tools.extend(members.into_iter().flatten().map(|member| match member.value {
+                    ResponsesTool::Namespace(_) => place.foreign(raw_value(member.raw)),
+                    tool => read_tool(tool, place),
+                }));
             }
-            (_, value) => tools.push(tool(value, &path, None, added)?),
+            tool => tools.push(read_tool(tool, place)),
         }
     }
-    Ok(())
 }
 
-fn namespace(
-    mut group: Map<String, Value>,
-    path: &JsonPath<'_>,
-    added: Option<&Value>,
-    tools: &mut Vec<Tool>,
-) -> Result<(), ApiError> {
-    let members = match group.shift_remove("tools") {
-        Some(Value::Array(members)) => members,
-        _ => Vec::new(),
-    };
-    group.shift_remove("type");
-    let space = Value::Object(group);
-    let list = path.key("tools");
-    for (at, member) in members.into_iter().enumerate() {
-        tools.push(tool(member, &list.item(at), Some(&space), added)?);
-    }
-    Ok(())
-}
-
-fn tool(
-    value: Value,
-    path: &JsonPath<'_>,
-    space: Option<&Value>,
-    added: Option<&Value>,
-) -> Result<Tool, ApiError> {
-    let mut original = value.clone();
-    let mut fields = ObjectReader::new(value, path)?;
-    let name_of = |name: &str| {
-        tool_names::flat_name(
-            space.and_then(|space| space.get("name")).and_then(Value::as_str),
-            name,
-        )
-    };
-    let mark = |mut extras: ExtraFields| {
-        for (name, value) in [(NAMESPACE_EXTRA, space), (ADDED_TOOLS_EXTRA, added)] {
-            if let Some(value) = value {
-                extras.insert(ORIGIN, name, value.clone());
-            }
+fn read_tool(tool: ResponsesTool<'_>, place: ToolPlace<'_>) -> Tool {
+    let schema = |schema: OpaqueObject<'_>| JsonSchema::new(schema.to_value());
+    match tool {
+        ResponsesTool::Function(mut tool) => {
+            let cache = read_cache_mark(&mut tool.rest);
+            Tool::Function(FunctionTool {
+                name: place.flat_name(tool.name),
+                description: tool.description.map(BorrowedText::into_owned),
+                parameters: tool.parameters.map(schema),
+                result: tool.output_schema.map(schema),
+                strict: tool.strict,
+                deferred: tool.defer_loading.unwrap_or(false),
+                cache,
+                extras: place.mark(tool.rest.to_extras(ORIGIN)),
+            })
         }
-        extras
-    };
-    let kind = fields.string("type")?.unwrap_or_default();
-    Ok(match kind.as_str() {
-        "function" => {
-            let mut tool = function(&mut fields)?;
-            tool.name = name_of(&tool.name);
-            Tool::Function(FunctionTool { extras: mark(fields.extras(ORIGIN)), ..tool })
-        }
-        "custom" => Tool::Custom {
-            name: name_of(&fields.required("name")?),
-            description: fields.string("description")?,
-            grammar: fields.take("format").map(nested),
-            extras: mark(fields.extras(ORIGIN)),
+        ResponsesTool::Custom(tool) => Tool::Custom {
+            name: place.flat_name(tool.name),
+            description: tool.description.map(BorrowedText::into_owned),
+            grammar: tool.format.map(|format| nested(raw_value(format))),
+            extras: place.mark(tool.rest.to_extras(ORIGIN)),
         },
-        "code_interpreter" => Tool::CodeExecution(mark(fields.extras(ORIGIN))),
-        word if word.starts_with("web_search") => {
-            let (mut tool, filters) = search(&mut fields)?;
-            let mut extras = fields.extras(ORIGIN);
-            if !filters.is_empty() {
-                extras.insert(ORIGIN, "filters", Value::Object(filters));
-            }
-            if word != "web_search" {
-                extras.insert(ORIGIN, "type", Value::from(word));
-            }
-            tool.extras = mark(extras);
-            Tool::WebSearch(tool)
+        ResponsesTool::Code(tool) => Tool::CodeExecution(place.mark(tool.rest.to_extras(ORIGIN))),
+        ResponsesTool::Search(tool) => read_search(tool, None, place),
+        ResponsesTool::DatedSearch(tool) => read_search(tool, Some("web_search_2025_08_26"), place),
+        ResponsesTool::PreviewSearch(tool) => read_search(tool, Some("web_search_preview"), place),
+        ResponsesTool::DatedPreviewSearch(tool) => {
+            read_search(tool, Some("web_search_preview_2025_03_11"), place)
         }
-        _ => {
-            if let Value::Object(object) = &mut original {
-                for (name, value) in [(NAMESPACE_EXTRA, space), (ADDED_TOOLS_EXTRA, added)] {
-                    if let Some(value) = value {
-                        object.insert(name.to_owned(), value.clone());
-                    }
-                }
+        // A namespace is read by its caller.
+        ResponsesTool::Namespace(group) => place.foreign(group.rest.to_value()),
+        ResponsesTool::Unknown(fields) => match fields.text("type") {
+            // A version that is not known yet.
+            Some(kind) if kind.starts_with("web_search") => {
+                let extras = place.mark(fields.to_extras(ORIGIN));
+                Tool::WebSearch(WebSearchTool { extras, ..WebSearchTool::default() })
             }
-            Tool::Foreign { origin: ORIGIN, value: original }
-        }
-    })
+            _ => place.foreign(fields.to_value()),
+        },
+    }
 }
 
 /// Nests the grammar of a custom tool, as the chat format and canon have it.
@@ -125,80 +129,49 @@ fn nested(format: Value) -> Value {
     }
 }
 
-fn function(fields: &mut ObjectReader<'_>) -> Result<FunctionTool, ApiError> {
-    Ok(FunctionTool {
-        name: fields.required("name")?,
-        description: fields.string("description")?,
-        parameters: fields.take("parameters").map(JsonSchema::new),
-        result: fields.take("output_schema").map(JsonSchema::new),
-        strict: fields.flag("strict")?,
-        deferred: fields.flag("defer_loading")?.unwrap_or(false),
-        cache: read_items::cache_mark(fields),
-        extras: ExtraFields::new(),
+fn read_search(tool: ResponsesSearchTool<'_>, kind: Option<&str>, place: ToolPlace<'_>) -> Tool {
+    let filters = tool.filters.unwrap_or_default();
+    let mut extras = tool.rest.to_extras(ORIGIN);
+    let unread = filters.rest.to_map();
+    if !unread.is_empty() {
+        extras.insert(ORIGIN, "filters", Value::Object(unread));
+    }
+    if let Some(kind) = kind {
+        extras.insert(ORIGIN, "type", Value::from(kind));
+    }
+    let domains = filters.allowed_domains.into_iter().flatten();
+    Tool::WebSearch(WebSearchTool {
+        allowed_domains: domains.map(BorrowedText::into_owned).collect(),
+        blocked_domains: Vec::new(),
+        location: tool.user_location.map(|near| UserLocation {
+            country: near.country.map(BorrowedText::into_owned),
+            region: near.region.map(BorrowedText::into_owned),
+            city: near.city.map(BorrowedText::into_owned),
+            timezone: near.timezone.map(BorrowedText::into_owned),
+        }),
+        extras: place.mark(extras),
     })
 }
 
-/// Returns the search tool, and the filters canon has no field for.
-fn search(fields: &mut ObjectReader<'_>) -> Result<(WebSearchTool, Map<String, Value>), ApiError> {
-    let domains = |name: &str, filters: &mut Map<String, Value>| -> Vec<String> {
-        match filters.shift_remove(name) {
-            Some(Value::Array(list)) => {
-                list.iter().filter_map(|domain| domain.as_str().map(str::to_owned)).collect()
-            }
-            _ => Vec::new(),
-        }
-    };
-    let mut filters = fields.object("filters")?.unwrap_or_default();
-    let allowed = domains("allowed_domains", &mut filters);
-    let location = fields.object("user_location")?.map(|near| {
-        let text = |name: &str| near.get(name).and_then(Value::as_str).map(str::to_owned);
-        UserLocation {
-            country: text("country"),
-            region: text("region"),
-            city: text("city"),
-            timezone: text("timezone"),
-        }
-    });
-    Ok((
-        WebSearchTool {
-            allowed_domains: allowed,
-            blocked_domains: Vec::new(),
-            location,
-            extras: ExtraFields::new(),
-        },
-        filters,
-    ))
-}
-
 /// Reads the tool choice. The flag is true if canon can express all of it.
-pub(super) fn choice(value: &Value) -> (ToolChoiceMode, bool) {
-    let name = |tool: &Value| {
-        let kind = tool.get("type").and_then(Value::as_str);
-        if !matches!(kind, Some("function" | "custom")) {
-            return None;
-        }
-        // Clients written for the chat format nest the name.
-        let nested = kind.and_then(|kind| tool.get(kind)).and_then(|inner| inner.get("name"));
-        let name = tool.get("name").or(nested)?.as_str()?;
-        Some(tool_names::flat_name(tool.get("namespace").and_then(Value::as_str), name))
-    };
-    match value {
-        Value::String(word) => match word.as_str() {
+pub(super) fn read_choice(choice: &PlacedChoice<'_>) -> (ToolChoiceMode, bool) {
+    match &choice.value {
+        TextOrObject::Text(word) => match &**word {
             "auto" => (ToolChoiceMode::Auto, true),
             "none" => (ToolChoiceMode::Disabled, true),
             "required" => (ToolChoiceMode::Required, true),
             _ => (ToolChoiceMode::Unset, false),
         },
-        _ if value.get("type").and_then(Value::as_str) == Some("allowed_tools") => {
-            let list = value.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            let names: Vec<String> = list.iter().filter_map(name).collect();
-            let required = value.get("mode").and_then(Value::as_str) == Some("required");
-            let whole = names.len() == list.len();
-            (ToolChoiceMode::AnyOf { names, required }, whole)
-        }
-        _ => match name(value) {
-            Some(name) => (ToolChoiceMode::Tool(name), true),
-            None => (ToolChoiceMode::Unset, false),
+        TextOrObject::Object(choice) => match (choice.allowed_tools(), choice.tool_name()) {
+            (Some(list), _) => {
+                let names: Vec<_> =
+                    list.iter().filter_map(ResponsesToolChoice::tool_name).collect();
+                let is_whole = names.len() == list.len();
+                let required = choice.mode.as_deref() == Some("required");
+                (ToolChoiceMode::AnyOf { names, required }, is_whole)
+            }
+            (None, Some(name)) => (ToolChoiceMode::Tool(name), true),
+            (None, None) => (ToolChoiceMode::Unset, false),
         },
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::names::ORIGIN;
-use super::tool_names::{self, ToolNames};
+use super::own::tool_names::{self, ToolNames};
 use crate::ReplyStamp;
 use crate::endings::{self, WrittenEnding};
 use crate::fields::ObjectWriter;

@@ -6,9 +6,11 @@ use canon::{ApiError, ChatRequest, ErrorKind, Losses, Usage};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
-use super::{wire, write_request, write_tools};
+use super::usage::write_usage;
+use super::{write_request, write_tools};
 use crate::ReplyStamp;
 use crate::fields::{ObjectWriter, number};
+use crate::openai_values;
 
 /// Fields of a response object that do not change during the response.
 #[derive(Clone, Debug)]
@@ -75,8 +77,11 @@ impl ResponseEcho {
         text_config
             .entry("format")
             .or_insert_with(|| ObjectWriter::new().set("type", "text").into());
-        let tier =
-            hints.service_tier.as_ref().and_then(wire::write_tier).filter(|word| *word != "auto");
+        let tier = hints
+            .service_tier
+            .as_ref()
+            .and_then(openai_values::write_tier)
+            .filter(|word| *word != "auto");
         let fields = ObjectWriter::new()
             .set("id", format!("resp_{}", stamp.id))
             .set("object", "response")
@@ -136,7 +141,7 @@ impl ResponseEcho {
             .set("error", error)
             .set("incomplete_details", details)
             .set("output", output)
-            .set("usage", usage.as_ref().map(wire::write_usage))
+            .set("usage", usage.as_ref().map(write_usage))
     }
 }
 

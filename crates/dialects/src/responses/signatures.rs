@@ -22,11 +22,14 @@
 //! They are removed on the way to a provider of this format, in pass-through as well.
 
 use canon::{Part, PartKind, Signature, Thought, WireFormat};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::content::ResponsesReasoningItem;
 use super::names::{FOREIGN_SIGNATURE, FOREIGN_THOUGHT, ORIGIN};
+use super::read_content::ItemContent;
 use crate::envelope;
 use crate::fields::ObjectWriter;
+use crate::wire_object::raw_value;
 
 /// First letters of every envelope in base64.
 const ENVELOPE_PREFIX: &str = "pttQVD";
@@ -42,18 +45,40 @@ pub(super) enum ItemSender {
     Provider,
 }
 
-/// Content of a reasoning item.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum ReasoningContent {
-    Thought(Part),
-    /// Signature of a call.
-    CallSignature(String, Signature),
-    /// Signature of the next item.
-    NextSignature(Signature),
-    /// Signature of the previous item.
-    PreviousSignature(Signature),
-    /// Signature of the code in the previous item, which also holds the code's output.
-    CodeSignature(Signature),
+/// The part that a signature belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SignaturePlace {
+    /// The call with that id.
+    Call(String),
+    /// The next item.
+    Next,
+    /// The end of the previous item.
+    Previous,
+    /// The code in the previous item, which also holds the code's output.
+    Code,
+}
+
+impl SignaturePlace {
+    /// Reads the keyword of a note, and its argument.
+    fn parse(word: &str, object: &str) -> Option<Self> {
+        match (word, object) {
+            ("call", id) => Some(Self::Call(id.to_owned())),
+            ("next", "") => Some(Self::Next),
+            ("prev", "") => Some(Self::Previous),
+            ("code", "") => Some(Self::Code),
+            _ => None,
+        }
+    }
+
+    /// Returns the `encrypted_content` for a signature of that part.
+    pub(super) fn write(&self, signature: &Signature) -> String {
+        match self {
+            Self::Call(id) => write_note("call", id, signature),
+            Self::Next => write_note("next", "", signature),
+            Self::Previous => write_note("prev", "", signature),
+            Self::Code => write_note("code", "", signature),
+        }
+    }
 }
 
 /// Returns true if a token is an envelope of the gateway.
@@ -85,61 +110,54 @@ fn split_token(token: &str) -> (Option<&str>, &str) {
 }
 
 /// Reads a reasoning item.
-pub(super) fn read(mut item: Map<String, Value>, sender: ItemSender) -> ReasoningContent {
-    item.retain(|_, value| !value.is_null());
-    item.shift_remove("type");
-    let encrypted = match item.shift_remove("encrypted_content") {
-        Some(Value::String(token)) if !token.is_empty() => Some(token),
-        _ => None,
-    };
-    let (mut redacted, mut signature) = (false, None);
-    if let Some(token) = encrypted {
-        let foreign = if sender == ItemSender::Caller { open_envelope(&token) } else { None };
-        if foreign.is_some() {
-            // The gateway assigned this id.
-            item.shift_remove("id");
-        }
-        match foreign {
+pub(super) fn read(item: ResponsesReasoningItem<'_>, sender: ItemSender) -> ItemContent {
+    let ResponsesReasoningItem { summary, content, encrypted_content, status: _, mut rest } = item;
+    let (mut is_redacted, mut signature) = (false, None);
+    if let Some(token) = encrypted_content.filter(|token| !token.is_empty()) {
+        let envelope = if sender == ItemSender::Caller { open_envelope(&token) } else { None };
+        match envelope {
             None => {
                 // The id becomes part of the token, so that it survives formats without a field for
                 // it.
-                let id = item.get("id").and_then(Value::as_str).filter(|id| id.starts_with("rs_"));
-                let token = id.map_or_else(|| token.clone(), |id| format!("{id}:{token}"));
+                let id = rest.text("id").filter(|id| id.starts_with("rs_"));
+                let token =
+                    id.map_or_else(|| (*token).to_owned(), |id| format!("{id}:{}", &*token));
                 if split_token(&token).0.is_some() {
-                    item.shift_remove("id");
+                    rest.take("id");
                 }
                 signature = Some(Signature::new(ORIGIN, token));
             }
-            Some(envelope) => match read_note(&envelope) {
-                Some(("redacted", "", inner)) => {
-                    redacted = true;
-                    signature = Some(inner);
-                }
-                Some(("call", id, inner)) => {
-                    return ReasoningContent::CallSignature(id.to_owned(), inner);
-                }
-                Some(("next", "", inner)) => return ReasoningContent::NextSignature(inner),
-                Some(("prev", "", inner)) => return ReasoningContent::PreviousSignature(inner),
-                Some(("code", "", inner)) => return ReasoningContent::CodeSignature(inner),
-                _ => signature = Some(envelope),
-            },
+            Some(envelope) => {
+                // The gateway assigned this id.
+                rest.take("id");
+                signature = match read_note(&envelope) {
+                    Some(("redacted", "", inner)) => {
+                        is_redacted = true;
+                        Some(inner)
+                    }
+                    Some((word, object, inner)) => match SignaturePlace::parse(word, object) {
+                        Some(place) => return ItemContent::Signature(place, inner),
+                        None => Some(envelope),
+                    },
+                    None => Some(envelope),
+                };
+            }
         }
     }
-    let summary = texts(item.get("summary"));
-    let content = texts(item.get("content"));
-    let text = summary.iter().chain(&content).copied().collect::<Vec<_>>().join(PARAGRAPH_BREAK);
-    item.shift_remove("summary");
-    item.shift_remove("status");
+    let raw = content.as_ref().map(|content| content.raw).filter(|raw| raw.get() != "[]");
+    let content = content.map(|content| content.value);
+    let texts = summary.iter().chain(&content).flatten();
+    let texts: Vec<&str> = texts.filter_map(|piece| piece.text.as_deref()).collect();
+    let text = texts.join(PARAGRAPH_BREAK);
+    let mut extras = rest.to_extras(ORIGIN);
     // The words are part of the text. The extra keeps their structure for the way back.
-    if let Some(raw) = item.shift_remove("content")
-        && raw != Value::Array(Vec::new())
-    {
-        item.insert(RAW_CONTENT_EXTRA.to_owned(), raw);
+    if let Some(raw) = raw {
+        extras.insert(ORIGIN, RAW_CONTENT_EXTRA, raw_value(raw));
     }
     let is_own = signature.as_ref().is_some_and(|signature| signature.origin() == ORIGIN);
-    let redacted = redacted || (is_own && text.is_empty());
+    let redacted = is_redacted || (is_own && text.is_empty());
     let part = Part::new(PartKind::Thought(Thought { text, redacted })).with_signature(signature);
-    ReasoningContent::Thought(part.with_extras(canon::ExtraFields::from_fields(ORIGIN, item)))
+    ItemContent::ModelItem(vec![part.with_extras(extras)])
 }
 
 /// Keyword, its argument, and the signature inside an envelope of this format.
@@ -205,21 +223,6 @@ pub(super) fn summary_text(text: &str) -> Value {
     ObjectWriter::new().set("type", "summary_text").set("text", text).into()
 }
 
-/// `encrypted_content` for the signature of a call.
-pub(super) fn call_signature(signature: &Signature, call: &str) -> String {
-    write_note("call", call, signature)
-}
-
-/// `encrypted_content` for the signature of a neighbouring item.
-pub(super) fn neighbour_signature(signature: &Signature, is_previous: bool) -> String {
-    write_note(if is_previous { "prev" } else { "next" }, "", signature)
-}
-
-/// `encrypted_content` for the signature of the code in the previous item.
-pub(super) fn code_signature(signature: &Signature) -> String {
-    write_note("code", "", signature)
-}
-
 /// `encrypted_content` for a thought whose id differs from the one its signature is bound to.
 pub(super) fn thought_signature(signature: &Signature, redacted: bool) -> String {
     if redacted { write_note("redacted", "", signature) } else { envelope::wrap(signature) }
@@ -250,27 +253,29 @@ pub(super) fn own_signature_item(signature: &Signature) -> Option<ObjectWriter> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::responses::read_content::ItemReader;
 
-    fn item(value: Value) -> Map<String, Value> {
-        match value {
-            Value::Object(map) => map,
-            _ => Map::new(),
-        }
+    /// Reads an item.
+    fn read_json(item: impl Into<Value>, sender: ItemSender) -> ItemContent {
+        let json = item.into().to_string();
+        ItemReader::new(sender).read(serde_json::from_str(&json).unwrap())
     }
 
-    fn there_and_back(part: &Part) -> ReasoningContent {
+    fn thought_of(content: ItemContent) -> Part {
+        content.into_parts().into_iter().next().unwrap()
+    }
+
+    fn there_and_back(part: &Part) -> Part {
         let PartKind::Thought(thought) = &part.kind else { panic!("no thought") };
         let written = write(part, thought, Some("rs_new".to_owned()));
-        read(written.into_map(), ItemSender::Caller)
+        thought_of(read_json(written, ItemSender::Caller))
     }
 
     #[test]
     fn own_signature_keeps_its_id_and_bytes() {
         let json = serde_json::json!({"type":"reasoning","id":"rs_1","summary":[
             {"type":"summary_text","text":"a\n\nb"}],"encrypted_content":"gAAA+/=="});
-        let ReasoningContent::Thought(part) = read(item(json.clone()), ItemSender::Provider) else {
-            panic!()
-        };
+        let part = thought_of(read_json(json.clone(), ItemSender::Provider));
         assert_eq!(part.signature, Some(Signature::new(ORIGIN, "rs_1:gAAA+/==")));
         let PartKind::Thought(thought) = &part.kind else { panic!() };
         assert_eq!(thought.text, "a\n\nb");
@@ -282,9 +287,7 @@ mod tests {
         let json = serde_json::json!({"type":"reasoning","id":"rs_1",
             "summary":[{"type":"summary_text","text":"s"}],
             "content":[{"type":"reasoning_text","text":"raw"}]});
-        let ReasoningContent::Thought(part) = read(item(json.clone()), ItemSender::Provider) else {
-            panic!()
-        };
+        let part = thought_of(read_json(json.clone(), ItemSender::Provider));
         let PartKind::Thought(thought) = &part.kind else { panic!() };
         assert_eq!(thought.text, "s\n\nraw");
         assert_eq!(Value::from(write(&part, thought, None)), json);
@@ -297,7 +300,7 @@ mod tests {
                 let signature = Signature::new(WireFormat::Messages, "EqQB+/=");
                 let thought = Thought { text: text.to_owned(), redacted };
                 let part = Part::new(PartKind::Thought(thought)).with_signature(Some(signature));
-                let ReasoningContent::Thought(back) = there_and_back(&part) else { panic!() };
+                let back = there_and_back(&part);
                 assert_eq!((&back.kind, &back.signature), (&part.kind, &part.signature));
             }
         }
@@ -306,33 +309,25 @@ mod tests {
     #[test]
     fn signatures_of_other_parts_name_their_position() {
         let signature = Signature::new(WireFormat::Native, "c2ln");
-        let read_loose = |encrypted: String| {
+        for place in [
+            SignaturePlace::Call("call_1".to_owned()),
+            SignaturePlace::Previous,
+            SignaturePlace::Code,
+            SignaturePlace::Next,
+        ] {
+            let encrypted = place.write(&signature);
             assert!(is_envelope(&encrypted), "{encrypted}");
-            read(signature_item(encrypted, None).into_map(), ItemSender::Caller)
-        };
-        assert_eq!(
-            read_loose(call_signature(&signature, "call_1")),
-            ReasoningContent::CallSignature("call_1".into(), signature.clone())
-        );
-        assert_eq!(
-            read_loose(neighbour_signature(&signature, true)),
-            ReasoningContent::PreviousSignature(signature.clone())
-        );
-        assert_eq!(
-            read_loose(code_signature(&signature)),
-            ReasoningContent::CodeSignature(signature.clone())
-        );
-        assert_eq!(
-            read_loose(neighbour_signature(&signature, false)),
-            ReasoningContent::NextSignature(signature)
-        );
+            let read = read_json(signature_item(encrypted, None), ItemSender::Caller);
+            assert_eq!(read, ItemContent::Signature(place, signature.clone()));
+        }
     }
 
     #[test]
     fn does_not_open_envelopes_of_a_provider() {
-        let token = call_signature(&Signature::new(WireFormat::Native, "c2ln"), "call_1");
-        let json = item(signature_item(token.clone(), Some("rs_9".to_owned())).into());
-        let ReasoningContent::Thought(part) = read(json, ItemSender::Provider) else { panic!() };
+        let signature = Signature::new(WireFormat::Native, "c2ln");
+        let token = SignaturePlace::Call("call_1".to_owned()).write(&signature);
+        let json = signature_item(token.clone(), Some("rs_9".to_owned()));
+        let part = thought_of(read_json(json, ItemSender::Provider));
         assert_eq!(part.signature, Some(Signature::new(ORIGIN, format!("rs_9:{token}"))));
     }
 }

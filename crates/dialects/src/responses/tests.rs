@@ -103,7 +103,7 @@ fn pass_through_changes_only_the_model() {
         if name == "media" {
             // Stored files belong to the account of the provider's API key, so requests must not
             // name them.
-            assert_eq!(peek.unwrap_err().param(), Some("input[0].content"));
+            assert_eq!(peek.unwrap_err().param(), Some("input[0].content[3].file_id"));
             continue;
         }
         let peek = peek.unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -10,9 +10,10 @@ use super::names::{
     ADDED_TOOLS_EXTRA, CUSTOM_RESULT_EXTRA, FOREIGN_SIGNATURE, FOREIGN_THOUGHT, MESSAGE_EXTRA,
     NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN,
 };
-use super::tool_names::ToolNames;
-use super::{signatures, tool_names, wire, write_output};
+use super::own::tool_names::{self, ToolNames};
+use super::{signatures, write_output};
 use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
+use crate::openai_values::write_detail;
 
 /// Writes turns as a list of items.
 pub(super) struct ItemListWriter<'a> {
@@ -225,7 +226,7 @@ impl<'a> ItemListWriter<'a> {
                 );
             }
         };
-        let detail = detail.map(wire::write_detail);
+        let detail = detail.map(write_detail);
         // `detail` is required for images.
         let detail = if image { Some(detail.unwrap_or("auto")) } else { detail };
         Some(object.set_some("detail", detail))

@@ -4,10 +4,11 @@ use canon::{ChatReply, Logprob, Losses, Lossy, Part, PartKind, ReplyCandidate, T
 use serde_json::{Map, Value};
 
 use super::names::{MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN};
+use super::own::tool_names::{self, ToolNames};
 use super::reply_items::{DeclaredCall, ItemIds, ResponseEnd, message_item};
 use super::response_object::{ResponseEcho, ResponseState};
-use super::tool_names::{self, ToolNames};
-use super::{signatures, write_output};
+use super::signatures::{self, SignaturePlace};
+use super::write_output;
 use crate::ReplyStamp;
 use crate::fields::{note_foreign_fields, note_stop_text};
 use crate::service_tier::{self, TIER_FIELD};
@@ -89,7 +90,7 @@ impl OutputWriter<'_> {
                 // the same message.
                 if let Some(signature) = &part.signature {
                     self.close();
-                    self.write_signature_item(signatures::neighbour_signature(signature, true));
+                    self.write_signature_item(SignaturePlace::Previous.write(signature));
                 }
                 continue;
             }
@@ -108,7 +109,7 @@ impl OutputWriter<'_> {
                 self.write_signature(part);
                 self.items.push(item);
                 if let Some(signature) = outcome.and_then(|outcome| outcome.signature.as_ref()) {
-                    self.write_signature_item(signatures::neighbour_signature(signature, true));
+                    self.write_signature_item(SignaturePlace::Previous.write(signature));
                 }
             }
         }
@@ -126,9 +127,9 @@ impl OutputWriter<'_> {
             && !matches!(part.kind, PartKind::Thought(_))
         {
             let token = if let PartKind::ToolCall(call) = &part.kind {
-                signatures::call_signature(signature, &call.id)
+                SignaturePlace::Call(call.id.clone()).write(signature)
             } else {
-                signatures::neighbour_signature(signature, false)
+                SignaturePlace::Next.write(signature)
             };
             self.write_signature_item(token);
         }

@@ -12,13 +12,14 @@ use canon::{
 use serde_json::Value;
 
 use super::names::{
-    INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH,
+    INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH, write_show,
 };
 use super::write_items::ItemListWriter;
-use super::{wire, write_tools};
+use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options, number};
 use crate::json::BodySegments;
+use crate::openai_values;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
 /// Maximum length of `safety_identifier`. Longer ids go into `user`.
@@ -180,7 +181,7 @@ pub(super) fn write_thinking(
     let kept = extras.get(ORIGIN, "reasoning").and_then(Value::as_object).cloned();
     let object = ObjectWriter::new()
         .set_some("effort", level.map(EffortLevel::as_str))
-        .set_some("summary", show.and_then(wire::write_show))
+        .set_some("summary", show.and_then(write_show))
         .with_extras(&canon::ExtraFields::from_fields(ORIGIN, kept.unwrap_or_default()), ORIGIN)
         .into_map();
     (!object.is_empty()).then(|| Value::Object(object))
@@ -233,7 +234,7 @@ fn write_hints(
 ) -> ObjectWriter {
     let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity: _ } = hints;
     let ConversationState { store, previous_response: previous, background } = state;
-    let written = tier.as_ref().and_then(wire::write_tier);
+    let written = tier.as_ref().and_then(openai_values::write_tier);
     losses.add_if(
         tier.is_some() && written.is_none(),
         "hints.tier",

@@ -7,7 +7,7 @@ use canon::{
 use serde_json::{Map, Value};
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
-use super::tool_names::{self, ToolNames};
+use super::own::tool_names::{self, ToolNames};
 use super::write_items::added_at;
 use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
 

@@ -2,6 +2,12 @@
 
 use super::*;
 use crate::json::BodySegments;
+use crate::responses::ResponsesDialect;
+use crate::{PassThrough as _, RequestTarget};
+
+fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
+    ResponsesDialect.read_facts(&RequestTarget::default(), body)
+}
 
 fn refused(body: &str) -> (String, String) {
     let fault = read_facts(body.as_bytes()).expect_err(body);
@@ -58,15 +64,18 @@ fn media_arguments_and_metadata_are_checked() {
     for (body, path) in [
         (
             part(r#"{"type":"input_image","image_url":"data:text/html;base64,AAAA"}"#),
-            "input[0].content",
+            "input[0].content[0].image_url",
         ),
         (
             part(r#"{"type":"input_image","image_url":"data:image/png;base64,?"}"#),
-            "input[0].content",
+            "input[0].content[0].image_url",
         ),
-        (part(r#"{"type":"input_file","file_data":"no base64"}"#), "input[0].content"),
-        (part(r#"{"type":"input_file","file_url":"ftp://x"}"#), "input[0].content"),
-        (part(r#"{"type":"input_audio","input_audio":{}}"#), "input[0].content"),
+        (part(r#"{"type":"input_file","file_data":"no base64"}"#), "input[0].content[0].file_data"),
+        (part(r#"{"type":"input_file","file_url":"ftp://x"}"#), "input[0].content[0].file_url"),
+        (
+            part(r#"{"type":"input_audio","input_audio":{}}"#),
+            "input[0].content[0].input_audio.data",
+        ),
         (
             with_items(r#"{"type":"function_call","call_id":"c","name":"f","arguments":{}}"#),
             "input[0].arguments",
@@ -107,7 +116,7 @@ fn errors_name_the_invalid_field() {
     let call = r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}"#;
     let answer = r#"{"type":"function_call_output","call_id":"c","output":"1"}"#;
     let tools = r#""tools":[{"type":"function","name":"a"}]"#;
-    let many = vec![r#"{"role":"user","content":"x"}"#; MAX_ITEMS + 1].join(",");
+    let many = vec![r#"{"role":"user","content":"x"}"#; 10_001].join(",");
     let long = "x".repeat(10_000);
     let cases = [
         (r#"{"input":"x"}"#.to_owned(), "model"),
@@ -120,23 +129,32 @@ fn errors_name_the_invalid_field() {
         (with_items(""), "input"),
         (with_items(&many), "input"),
         (with_items("5"), "input[0]"),
-        (with_items("{}"), "input[0].type"),
+        (with_items("{}"), "input[0].role"),
         (with_items(r#"{"type":"message","content":"x"}"#), "input[0].role"),
         (with_items(r#"{"role":"root","content":"x"}"#), "input[0].role"),
         (with_items(r#"{"role":"user"}"#), "input[0].content"),
         (with_items(r#"{"role":"user","content":5}"#), "input[0].content"),
         (with_items(r#"{"role":"user","content":{}}"#), "input[0].content"),
-        (with_parts("\"x\""), "input[0].content"),
-        (with_parts("{}"), "input[0].content"),
-        (with_parts(r#"{"type":"input_text"}"#), "input[0].content"),
-        (with_parts(r#"{"type":"input_text","text":5}"#), "input[0].content"),
-        (with_parts(r#"{"type":"input_image"}"#), "input[0].content"),
-        (with_parts(r#"{"type":"input_image","image_url":"ftp://x"}"#), "input[0].content"),
-        (with_parts(r#"{"type":"input_image","image_url":{"url":"x"}}"#), "input[0].content"),
-        (with_parts(r#"{"type":"input_image","file_id":"file_1"}"#), "input[0].content"),
-        (with_parts(r#"{"type":"input_file"}"#), "input[0].content"),
-        (with_parts(r#"{"type":"input_file","file_id":"file_1"}"#), "input[0].content"),
-        (with_parts(r#"{"type":"input_file","file_url":"file:///x"}"#), "input[0].content"),
+        (with_parts("\"x\""), "input[0].content[0]"),
+        (with_parts("{}"), "input[0].content[0].type"),
+        (with_parts(r#"{"type":"input_text"}"#), "input[0].content[0].text"),
+        (with_parts(r#"{"type":"input_text","text":5}"#), "input[0].content[0].text"),
+        (with_parts(r#"{"type":"input_image"}"#), "input[0].content[0].image_url"),
+        (
+            with_parts(r#"{"type":"input_image","image_url":"ftp://x"}"#),
+            "input[0].content[0].image_url",
+        ),
+        (
+            with_parts(r#"{"type":"input_image","image_url":{"url":"x"}}"#),
+            "input[0].content[0].image_url",
+        ),
+        (with_parts(r#"{"type":"input_image","file_id":"file_1"}"#), "input[0].content[0].file_id"),
+        (with_parts(r#"{"type":"input_file"}"#), "input[0].content[0].file_data"),
+        (with_parts(r#"{"type":"input_file","file_id":"file_1"}"#), "input[0].content[0].file_id"),
+        (
+            with_parts(r#"{"type":"input_file","file_url":"file:///x"}"#),
+            "input[0].content[0].file_url",
+        ),
         (with_items(r#"{"type":"function_call","name":"f"}"#), "input[0].call_id"),
         (with_items(r#"{"type":"function_call","call_id":"c"}"#), "input[0].name"),
         (with_items(r#"{"type":"function_call_output","output":"1"}"#), "input[0].call_id"),
@@ -209,11 +227,25 @@ fn errors_name_the_invalid_field() {
         (with(r#""metadata":{"a":{"b":"c"}}"#), "metadata"),
         (with(r#""model":"again""#), ""),
         (with(r#""temperature":1e400"#), ""),
+        // The field that tells the kind may come last.
+        (with_parts(r#"{"image_url":5,"type":"input_image"}"#), "input[0].content[0].image_url"),
+        (
+            with_items(
+                r#"{"content":[{"text":5,"type":"input_text"}],"role":"user","type":"message"}"#,
+            ),
+            "input[0].content[0].text",
+        ),
+        (
+            with_items(r#"{"type":"additional_tools","tools":[{"type":"custom"}]}"#),
+            "input[0].tools[0].name",
+        ),
+        (with(r#""prompt":{}"#), "prompt.id"),
     ];
     for (body, path) in cases {
         let (found, say) = refused(&body);
         assert_eq!(found, path, "{body}: {say}");
         assert!(path.is_empty() || !say.contains(" at line "), "{body}: {say}");
+        assert!(!say.contains("View") && !say.contains('\u{1}'), "{body}: {say}");
     }
 }
 
@@ -248,7 +280,7 @@ fn accepts_unknown_items_and_tools() {
 fn removes_items_with_gateway_envelopes() {
     let signature = canon::Signature::new(canon::WireFormat::Native, "c2ln");
     let ours = serde_json::Value::from(signatures::signature_item(
-        signatures::call_signature(&signature, "c"),
+        signatures::SignaturePlace::Call("c".to_owned()).write(&signature),
         None,
     ));
     let ours = ours.to_string();

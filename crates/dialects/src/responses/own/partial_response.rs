@@ -7,13 +7,13 @@ use bytes::Bytes;
 use canon::Usage;
 use serde_json::{Map, Value};
 
-use super::sse::write_event;
-use super::wire;
 use crate::fields::ObjectWriter;
+use crate::responses::sse::write_event;
+use crate::responses::usage::write_usage;
 
 /// Copy of the response so far.
 #[derive(Default)]
-pub(super) struct PartialResponse {
+pub(in crate::responses) struct PartialResponse {
     /// The `response.created` event.
     created_event: Bytes,
     /// The `response.output_item.done` events.
@@ -25,7 +25,7 @@ pub(super) struct PartialResponse {
 
 impl PartialResponse {
     /// Records an event other than the last one.
-    pub(super) fn record_event(&mut self, name: &str, data: &[u8]) {
+    pub(in crate::responses) fn record_event(&mut self, name: &str, data: &[u8]) {
         // Copied, because a slice would keep the whole received buffer alive.
         let copy = || Bytes::copy_from_slice(data);
         match name {
@@ -40,14 +40,19 @@ impl PartialResponse {
     }
 
     /// Appends text to the item in progress.
-    pub(super) fn append_text(&mut self, text: &[u8]) {
+    pub(in crate::responses) fn append_text(&mut self, text: &[u8]) {
         if let Some((_, text_so_far)) = &mut self.open_item {
             text_so_far.extend_from_slice(text);
         }
     }
 
     /// Writes the events that end the response. The first one gets the given sequence number.
-    pub(super) fn write_end(&mut self, usage: &Usage, mut sequence: u64, out: &mut Vec<u8>) {
+    pub(in crate::responses) fn write_end(
+        &mut self,
+        usage: &Usage,
+        mut sequence: u64,
+        out: &mut Vec<u8>,
+    ) {
         let mut send = |name: &str, event: ObjectWriter| {
             let head = ObjectWriter::new().set("type", name).set("sequence_number", sequence);
             let event =
@@ -96,7 +101,7 @@ impl PartialResponse {
         response.insert("status".to_owned(), "incomplete".into());
         response.insert("incomplete_details".to_owned(), why.into());
         response.insert("output".to_owned(), output.into());
-        response.insert("usage".to_owned(), wire::write_usage(usage).into());
+        response.insert("usage".to_owned(), write_usage(usage).into());
         send("response.incomplete", ObjectWriter::new().set("response", Value::Object(response)));
     }
 }

@@ -9,10 +9,10 @@ use canon::{ExtraFields, Tool};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
-use super::names::{NAMESPACE_EXTRA, ORIGIN};
+use crate::responses::names::{NAMESPACE_EXTRA, ORIGIN};
 
 /// Returns the canon name of a tool in a namespace.
-pub(super) fn flat_name(namespace: Option<&str>, name: &str) -> String {
+pub(in crate::responses) fn flat_name(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(space) if space != name && !space.is_empty() => format!("{space}__{name}"),
         _ => name.to_owned(),
@@ -20,13 +20,13 @@ pub(super) fn flat_name(namespace: Option<&str>, name: &str) -> String {
 }
 
 /// Returns the name inside the namespace for a canon name.
-pub(super) fn bare_name<'a>(namespace: &str, flat: &'a str) -> &'a str {
+pub(in crate::responses) fn bare_name<'a>(namespace: &str, flat: &'a str) -> &'a str {
     flat.strip_prefix(namespace).and_then(|rest| rest.strip_prefix("__")).unwrap_or(flat)
 }
 
 /// Names of the declared tools.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ToolNames {
+pub(in crate::responses) struct ToolNames {
     /// Namespaces by flat name.
     namespaced: HashMap<String, String>,
     custom: HashSet<String>,
@@ -34,7 +34,7 @@ pub(super) struct ToolNames {
 
 impl ToolNames {
     /// Collects the names of the tools.
-    pub(super) fn new(tools: &[Tool]) -> Self {
+    pub(in crate::responses) fn new(tools: &[Tool]) -> Self {
         let mut names = Self::default();
         for tool in tools {
             let (name, extras) = match tool {
@@ -56,7 +56,7 @@ impl ToolNames {
     }
 
     /// Returns the namespace, if any, and the name the caller declared.
-    pub(super) fn split<'a>(&'a self, flat: &'a str) -> (Option<&'a str>, &'a str) {
+    pub(in crate::responses) fn split<'a>(&'a self, flat: &'a str) -> (Option<&'a str>, &'a str) {
         match self.namespaced.get(flat) {
             Some(space) => (Some(space), bare_name(space, flat)),
             None => (None, flat),
@@ -64,18 +64,18 @@ impl ToolNames {
     }
 
     /// Returns true for a custom tool.
-    pub(super) fn is_custom(&self, flat: &str) -> bool {
+    pub(in crate::responses) fn is_custom(&self, flat: &str) -> bool {
         self.custom.contains(flat)
     }
 }
 
 /// Returns the namespace of a declared tool.
-pub(super) fn namespace_of(extras: &ExtraFields) -> Option<&str> {
+pub(in crate::responses) fn namespace_of(extras: &ExtraFields) -> Option<&str> {
     extras.get(ORIGIN, NAMESPACE_EXTRA)?.get("name").and_then(Value::as_str)
 }
 
 /// Returns the input of a custom tool that was offered as a function with one string, `input`.
-pub(super) fn unwrap_input(arguments: &str) -> String {
+pub(in crate::responses) fn unwrap_input(arguments: &str) -> String {
     match serde_json::from_str::<Value>(arguments) {
         Ok(Value::Object(mut object)) if object.len() == 1 => match object.remove("input") {
             Some(Value::String(text)) => text,

@@ -1,0 +1,265 @@
+//! Description of the items of a conversation and of their parts, in requests and in responses.
+//!
+//! Providers leave out fields that callers must send. Those are checked in `rules`.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses/create#responses_create-input>.
+
+use serde_json::value::RawValue;
+
+use super::request::ResponsesTool;
+use crate::media_rules::{self, AcceptedMedia};
+use crate::openai_values::{base64, file_data, picture_url};
+use crate::text::BorrowedText;
+use crate::wire_object::{UnknownFields, wire_object, wire_union};
+use crate::wire_rule::{FieldProblem, RuleResult, one_of, refuse, refuse_for};
+use crate::wire_value::{AnyValue, LooseText, LooseValue, PlacedValue, TextOrList};
+
+const MAX_PARTS: usize = 10_000;
+
+wire_union! {
+    /// One item.
+    pub(super) enum ResponsesItem<'a>("an item object") by "type" default "message" {
+        Message(ResponsesMessage<'a>) = "message",
+        Reasoning(ResponsesReasoningItem<'a>) = "reasoning",
+        FunctionCall(ResponsesCall<'a>) = "function_call",
+        CustomCall(ResponsesCall<'a>) = "custom_tool_call",
+        FunctionResult(ResponsesResult<'a>) = "function_call_output",
+        CustomResult(ResponsesResult<'a>) = "custom_tool_call_output",
+        Search(ResponsesSearchItem<'a>) = "web_search_call",
+        Code(ResponsesCodeItem<'a>) = "code_interpreter_call",
+        Image(ResponsesImageItem<'a>) = "image_generation_call",
+        Reference(ResponsesReference<'a>) = "item_reference",
+        AddedTools(ResponsesAddedTools<'a>) = "additional_tools",
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesMessage<'a>("a message object") {
+        role required: BorrowedText<'a>
+            where one_of(&["user", "assistant", "system", "developer"]),
+        content: TextOrList<'a, ResponsesPart<'a>> where few_parts,
+    }
+}
+
+wire_object! {
+    /// Thinking, or a signature (see `signatures`).
+    pub(super) struct ResponsesReasoningItem<'a>("an item object") {
+        summary: Vec<ResponsesThoughtText<'a>>,
+        content: PlacedValue<'a, Vec<ResponsesThoughtText<'a>>>,
+        encrypted_content: BorrowedText<'a>,
+        status: AnyValue,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesThoughtText<'a>("an object with a `text`") {
+        text: BorrowedText<'a>,
+    }
+}
+
+wire_object! {
+    /// A call. Some providers send the arguments as an object.
+    pub(super) struct ResponsesCall<'a>("an item object") {
+        call_id: BorrowedText<'a>,
+        name required: BorrowedText<'a>,
+        arguments: PlacedValue<'a, LooseText<'a>>,
+        input: PlacedValue<'a, LooseText<'a>>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesResult<'a>("an item object") {
+        call_id required: BorrowedText<'a>,
+        output required: TextOrList<'a, ResponsesPart<'a>> where few_parts,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesSearchItem<'a>("an item object") {
+        action kept: LooseValue<ResponsesSearchAction<'a>>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesSearchAction<'a>("an object") {
+        query: BorrowedText<'a>,
+        queries: Vec<BorrowedText<'a>>,
+        sources: Vec<ResponsesSource<'a>>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesSource<'a>("an object") {
+        url: BorrowedText<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesCodeItem<'a>("an item object") {
+        code: BorrowedText<'a>,
+        outputs: PlacedValue<'a, Vec<ResponsesCodeOutput<'a>>>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesCodeOutput<'a>("an object") {
+        logs: LooseValue<BorrowedText<'a>>,
+    }
+}
+
+wire_object! {
+    /// A generated image. Its result is base64, or absent while it is not ready.
+    pub(super) struct ResponsesImageItem<'a>("an item object") {
+        result: &'a RawValue,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesReference<'a>("an item object") {
+        id kept: BorrowedText<'a>,
+    }
+    check |item| match item.id {
+        None => Err(FieldProblem::new("id", "is required")),
+        Some(_) => Ok(()),
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesAddedTools<'a>("an item object") {
+        tools kept: Vec<ResponsesTool<'a>>,
+    }
+}
+
+wire_union! {
+    /// Part of a message or of a tool result.
+    pub(super) enum ResponsesPart<'a>("a part object with a `type`") by "type" {
+        InputText(ResponsesInputText<'a>) = "input_text" | "text",
+        OutputText(ResponsesOutputText<'a>) = "output_text",
+        Refusal(ResponsesRefusal<'a>) = "refusal",
+        Image(ResponsesImagePart<'a>) = "input_image",
+        File(ResponsesFilePart<'a>) = "input_file",
+        Audio(ResponsesAudioPart<'a>) = "input_audio",
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesInputText<'a>("a part") {
+        text required: BorrowedText<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesOutputText<'a>("a part") {
+        text required: BorrowedText<'a>,
+        annotations: Vec<ResponsesAnnotation<'a>>,
+        logprobs: &'a RawValue,
+    }
+}
+
+wire_union! {
+    pub(super) enum ResponsesAnnotation<'a>("an annotation") by "type" default "url_citation" {
+        Url(ResponsesUrlCitation<'a>) = "url_citation",
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesUrlCitation<'a>("an annotation") {
+        url: BorrowedText<'a>,
+        title: BorrowedText<'a>,
+        start_index: LooseValue<usize>,
+        end_index: LooseValue<usize>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesRefusal<'a>("a part") {
+        refusal: BorrowedText<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesImagePart<'a>("a part") {
+        image_url: BorrowedText<'a> where picture_url,
+        file_id: BorrowedText<'a>,
+        detail: BorrowedText<'a>,
+    }
+    check |part| match (&part.image_url, &part.file_id) {
+        (None, None) => Err(FieldProblem::new("image_url", "is required")),
+        _ => Ok(()),
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesFilePart<'a>("a part") {
+        file_data: BorrowedText<'a> where file_data,
+        file_url: BorrowedText<'a> where file_url,
+        file_id: BorrowedText<'a>,
+        filename: BorrowedText<'a>,
+        detail: BorrowedText<'a>,
+    }
+    check |part| match (&part.file_data, &part.file_url, &part.file_id) {
+        (None, None, None) => Err(FieldProblem::new("file_data", "is required")),
+        _ => Ok(()),
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesAudioPart<'a>("a part") {
+        input_audio kept: ResponsesAudio<'a>,
+    }
+    check |part| match part.input_audio {
+        None => Err(FieldProblem::new("input_audio", "is required")),
+        Some(_) => Ok(()),
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesAudio<'a>("an object with `data` and `format`") {
+        data required: BorrowedText<'a> where base64,
+        format required: BorrowedText<'a>,
+    }
+}
+
+fn few_parts(content: &TextOrList<'_, ResponsesPart<'_>>) -> RuleResult {
+    match content {
+        TextOrList::List(parts) if parts.len() > MAX_PARTS => {
+            refuse(format!("must have at most {MAX_PARTS} items"))
+        }
+        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
+    }
+}
+
+fn file_url(url: &BorrowedText<'_>) -> RuleResult {
+    refuse_for(media_rules::url_error(url, AcceptedMedia::File))
+}
+
+impl<'a> ResponsesItem<'a> {
+    /// Returns the fields without a description.
+    pub(super) const fn rest(&self) -> &UnknownFields<'a> {
+        match self {
+            Self::Message(item) => &item.rest,
+            Self::Reasoning(item) => &item.rest,
+            Self::FunctionCall(item) | Self::CustomCall(item) => &item.rest,
+            Self::FunctionResult(item) | Self::CustomResult(item) => &item.rest,
+            Self::Search(item) => &item.rest,
+            Self::Code(item) => &item.rest,
+            Self::Image(item) => &item.rest,
+            Self::Reference(item) => &item.rest,
+            Self::AddedTools(item) => &item.rest,
+            Self::Unknown(fields) => fields,
+        }
+    }
+
+    /// Returns the parts of a message or a result, and the field they stand in.
+    pub(super) fn parts(&self) -> (&'static str, &[ResponsesPart<'a>]) {
+        let (field, content) = match self {
+            Self::Message(item) => ("content", &item.content),
+            Self::FunctionResult(item) | Self::CustomResult(item) => ("output", &item.output),
+            _ => return ("", &[]),
+        };
+        match content {
+            Some(TextOrList::List(parts)) => (field, parts),
+            Some(TextOrList::Text(_)) | None => (field, &[]),
+        }
+    }
+}

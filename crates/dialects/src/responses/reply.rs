@@ -1,0 +1,180 @@
+//! Description of a response and of the events of a stream. `content` describes their items.
+//!
+//! Events are described as one object, because their fields have one meaning in all types. A whole
+//! response is read as the last event of a stream.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses/object> and
+//! <https://platform.openai.com/docs/api-reference/responses-streaming>.
+
+use canon::{ApiError, Finish, FinishReason, RawReason, ServiceTier, Usage};
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use super::content::ResponsesItem;
+use super::fault;
+use super::names::ORIGIN;
+use super::usage::{ResponsesToolUsage, ResponsesUsage};
+use crate::service_tier;
+use crate::text::BorrowedText;
+use crate::wire_object::{raw_value, wire_object};
+use crate::wire_value::{AnyValue, LooseText, LooseValue};
+
+wire_object! {
+    /// A response. The fields without a use repeat the request. Its items are parsed one by one,
+    /// because at the end of a stream they are known.
+    pub(super) struct ResponsesReplyView<'a>("a response object") {
+        id: BorrowedText<'a>,
+        object: AnyValue,
+        created_at: LooseValue<f64>,
+        completed_at: AnyValue,
+        model: BorrowedText<'a>,
+        status: BorrowedText<'a>,
+        error: &'a RawValue,
+        incomplete_details: ResponsesIncomplete<'a>,
+        output: &'a RawValue,
+        output_text: AnyValue,
+        usage: LooseValue<ResponsesUsage<'a>>,
+        tool_usage: LooseValue<ResponsesToolUsage<'a>>,
+        service_tier: LooseText<'a>,
+        background: AnyValue,
+        billing: AnyValue,
+        conversation: AnyValue,
+        frequency_penalty: AnyValue,
+        image: AnyValue,
+        instructions: AnyValue,
+        max_output_tokens: AnyValue,
+        max_tool_calls: AnyValue,
+        metadata: AnyValue,
+        parallel_tool_calls: AnyValue,
+        presence_penalty: AnyValue,
+        previous_response_id: AnyValue,
+        prompt: AnyValue,
+        prompt_cache_key: AnyValue,
+        prompt_cache_options: AnyValue,
+        prompt_cache_retention: AnyValue,
+        reasoning: AnyValue,
+        safety_identifier: AnyValue,
+        store: AnyValue,
+        temperature: AnyValue,
+        text: AnyValue,
+        tool_choice: AnyValue,
+        tools: AnyValue,
+        top_logprobs: AnyValue,
+        top_p: AnyValue,
+        truncation: AnyValue,
+        user: AnyValue,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesIncomplete<'a>("an object") {
+        reason: LooseText<'a>,
+    }
+}
+
+wire_object! {
+    /// An event of any type. Values of unknown types may be anything, so they are parsed when the
+    /// type is known.
+    pub(super) struct ResponsesEventView<'a>("an event object") {
+        kind "type": BorrowedText<'a>,
+        sequence_number: AnyValue,
+        response: &'a RawValue,
+        item: &'a RawValue,
+        item_id: BorrowedText<'a>,
+        output_index: u32,
+        content_index: u32,
+        summary_index: u32,
+        delta: &'a RawValue,
+        annotation: &'a RawValue,
+        logprobs: &'a RawValue,
+        obfuscation: AnyValue,
+    }
+}
+
+impl<'a> ResponsesEventView<'a> {
+    /// Returns the text this event adds.
+    pub(super) fn text(&self) -> Cow<'a, str> {
+        parse_raw(self.delta).map(|BorrowedText(text)| text).unwrap_or_default()
+    }
+}
+
+/// Parses a value of an event, if it is there and of that type.
+pub(super) fn parse_raw<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+impl<'a> ResponsesReplyView<'a> {
+    /// Parses a response.
+    pub(super) fn parse(response: Option<&'a RawValue>) -> Result<Self, ApiError> {
+        let response = response.ok_or_else(|| fault::unreadable("there is no `response`"))?;
+        serde_json::from_str(response.get()).map_err(|e| fault::unreadable(&e.to_string()))
+    }
+
+    /// Returns the error of a failed response.
+    pub(super) fn failure(&self) -> ApiError {
+        fault::read(&self.error.map(raw_value).unwrap_or_default())
+    }
+
+    /// Returns the items.
+    pub(super) fn items(&self) -> Result<Vec<&'a RawValue>, ApiError> {
+        let output = self.output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
+        serde_json::from_str(output.get()).map_err(|e| fault::unreadable(&e.to_string()))
+    }
+
+    /// Returns the time in seconds.
+    #[expect(clippy::cast_possible_truncation, reason = "seconds, at times with a fraction")]
+    pub(super) fn created(&self) -> Option<i64> {
+        self.created_at.as_ref().and_then(|at| at.0).map(|at| at as i64)
+    }
+
+    /// Returns the service tier.
+    pub(super) fn tier(&self) -> Option<ServiceTier> {
+        self.service_tier.as_ref().map(|word| service_tier::read_tier(ORIGIN, &word.0))
+    }
+
+    /// Returns the token counts. Searches are those the provider counted, or else those in the
+    /// output.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        let counted = self.tool_usage.as_ref().and_then(|tools| tools.0.as_ref()?.searches());
+        let searches = counted.unwrap_or_else(|| self.searches());
+        Some(Usage { searches, ..self.usage.as_ref()?.0.as_ref()?.to_canon() })
+    }
+
+    /// Returns the number of searches in the output.
+    fn searches(&self) -> u64 {
+        let output = self.output.map(RawValue::get).unwrap_or_default();
+        if memmem::find(output.as_bytes(), b"web_search_call").is_none() {
+            return 0;
+        }
+        let items: Vec<ResponsesItem<'_>> = parse_raw(self.output).unwrap_or_default();
+        items.iter().filter(|item| matches!(item, ResponsesItem::Search(_))).count() as u64
+    }
+
+    /// Returns true if the response has ended with an answer.
+    pub(super) fn is_finished(&self) -> bool {
+        matches!(self.status.as_deref(), None | Some("completed" | "incomplete"))
+    }
+
+    /// Returns the finish reason; `None` if the response has not ended. This format has no word for
+    /// an end with calls.
+    pub(super) fn finish(&self, has_calls: bool) -> Result<Option<Finish>, ApiError> {
+        let reason = self.incomplete_details.as_ref().and_then(|details| details.reason.as_ref());
+        let word = match self.status.as_deref() {
+            None | Some("completed") => Cow::Borrowed("completed"),
+            Some("incomplete") => reason.map_or(Cow::Borrowed("incomplete"), |r| r.0.clone()),
+            Some("in_progress" | "queued") => return Ok(None),
+            Some("failed") => return Err(self.failure()),
+            Some("cancelled") => Cow::Borrowed("cancelled"),
+            // The prefix keeps an unknown status apart from the reasons above.
+            Some(other) => Cow::Owned(format!("status:{other}")),
+        };
+        let mut finish =
+            Finish::new(crate::endings::read(ORIGIN, &word), RawReason::new(ORIGIN, word));
+        if has_calls && finish.reason == FinishReason::Stop {
+            finish.reason = FinishReason::ToolCalls;
+        }
+        Ok(Some(finish))
+    }
+}

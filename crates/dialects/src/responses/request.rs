@@ -1,0 +1,264 @@
+//! Description of a responses request. `content` describes the items of its conversation.
+//!
+//! See <https://platform.openai.com/docs/api-reference/responses/create>. Unknown fields, items and
+//! tools are left to the provider.
+
+use serde_json::value::RawValue;
+
+use super::content::ResponsesItem;
+use super::names::MIN_OUTPUT_TOKENS;
+use super::own::tool_names::flat_name;
+use crate::checks::{self, model_name};
+use crate::text::BorrowedText;
+use crate::wire_object::{wire_object, wire_union};
+use crate::wire_rule::{
+    FieldProblem, RuleResult, between, each_one_of, max_bytes, not_empty, one_of, refuse, within,
+};
+use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList, TextOrObject};
+
+const MAX_ITEMS: usize = 10_000;
+const MAX_INCLUDES: usize = 32;
+const MAX_TOOL_CALLS: i64 = 1_000;
+const MAX_NAME_BYTES: usize = 4_096;
+const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
+
+/// Allowed values of `include`.
+const INCLUDE_VALUES: &[&str] = &[
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+];
+
+const SUMMARIES: &[&str] = &["auto", "concise", "detailed"];
+
+/// A choice as it was sent, because canon cannot express all of them.
+pub(super) type PlacedChoice<'a> = PlacedValue<'a, TextOrObject<'a, ResponsesToolChoice<'a>>>;
+
+wire_object! {
+    /// The body.
+    pub(super) struct ResponsesRequestView<'a>("a JSON object") {
+        model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
+        input: TextOrList<'a, ResponsesItem<'a>> => Conversation where few_items,
+        instructions: BorrowedText<'a> => Conversation,
+        previous_response_id: BorrowedText<'a> where max_bytes(MAX_NAME_BYTES),
+        conversation kept: TextOrObject<'a, ResponsesObjectName<'a>>,
+        prompt kept: TextOrObject<'a, ResponsesObjectName<'a>>,
+        stream: bool = Stream,
+        max_output_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit,
+        max_tool_calls kept: i64 where within(1, MAX_TOOL_CALLS),
+        temperature: f64 = Temperature where between(0.0, 2.0),
+        top_p: f64 = TopP where between(0.0, 1.0),
+        top_logprobs: i64 => Logprobs where within(0, 20),
+        tools: Vec<ResponsesTool<'a>> => Tools,
+        tool_choice: PlacedChoice<'a> => ToolChoice where tool_choice,
+        parallel_tool_calls: bool = ParallelToolCalls,
+        reasoning: ResponsesReasoning<'a> => Inside(ResponsesReasoning),
+        text: ResponsesText<'a> => Inside(ResponsesText),
+        include: Vec<BorrowedText<'a>> where include,
+        truncation kept: BorrowedText<'a> where one_of(&["auto", "disabled"]),
+        metadata: OpaqueObject<'a> => Metadata where checks::metadata,
+        store: bool = Store,
+        background: bool,
+        user: BorrowedText<'a> => User where max_bytes(MAX_NAME_BYTES),
+        safety_identifier: BorrowedText<'a> => User where max_bytes(MAX_NAME_BYTES),
+        prompt_cache_key: BorrowedText<'a> = CacheKey where max_bytes(MAX_NAME_BYTES),
+        service_tier: BorrowedText<'a> => ServiceTier,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesObjectName<'a>("an object with an `id`") {
+        id required: BorrowedText<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesReasoning<'a>("an object") {
+        effort: BorrowedText<'a> => Thinking
+            where one_of(&["none", "minimal", "low", "medium", "high", "xhigh", "max"]),
+        summary: BorrowedText<'a> where one_of(SUMMARIES),
+        generate_summary: BorrowedText<'a> where one_of(SUMMARIES),
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesText<'a>("an object") {
+        format: ResponsesFormat<'a> => ResponseFormat(ResponsesFormat),
+        verbosity: BorrowedText<'a> = Verbosity where one_of(&["low", "medium", "high"]),
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesFormat<'a>("an object with a `type`") {
+        kind "type" required: BorrowedText<'a> where one_of(&["text", "json_object", "json_schema"]),
+        name: BorrowedText<'a> => SchemaName,
+        description: BorrowedText<'a>,
+        schema: OpaqueObject<'a> => ResponseSchema,
+        strict: bool,
+    }
+    check ResponsesFormat::check
+}
+
+wire_union! {
+    pub(super) enum ResponsesTool<'a>("a tool object") by "type" {
+        Function(ResponsesFunction<'a>) = "function",
+        Custom(ResponsesCustomTool<'a>) = "custom",
+        Namespace(ResponsesNamespace<'a>) = "namespace",
+        Code(ResponsesCodeTool<'a>) = "code_interpreter",
+        Search(ResponsesSearchTool<'a>) = "web_search",
+        DatedSearch(ResponsesSearchTool<'a>) = "web_search_2025_08_26",
+        PreviewSearch(ResponsesSearchTool<'a>) = "web_search_preview",
+        DatedPreviewSearch(ResponsesSearchTool<'a>) = "web_search_preview_2025_03_11",
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesFunction<'a>("a tool object") {
+        name required: BorrowedText<'a> where not_empty,
+        description: BorrowedText<'a>,
+        parameters: OpaqueObject<'a>,
+        output_schema: OpaqueObject<'a>,
+        strict: bool,
+        defer_loading: bool,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesCustomTool<'a>("a tool object") {
+        name required: BorrowedText<'a> where not_empty,
+        description: BorrowedText<'a>,
+        format: &'a RawValue,
+    }
+}
+
+wire_object! {
+    /// A group of tools. Its tools are kept as they were sent as well, because a group inside of a
+    /// group has no meaning.
+    pub(super) struct ResponsesNamespace<'a>("a tool object") {
+        name required: BorrowedText<'a> where not_empty,
+        tools: Vec<PlacedValue<'a, ResponsesTool<'a>>>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesCodeTool<'a>("a tool object") {}
+}
+
+wire_object! {
+    pub(super) struct ResponsesSearchTool<'a>("a tool object") {
+        filters: ResponsesSearchFilters<'a>,
+        user_location: ResponsesLocation<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesSearchFilters<'a>("an object") {
+        allowed_domains: Vec<BorrowedText<'a>>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesLocation<'a>("an object") {
+        country: BorrowedText<'a>,
+        region: BorrowedText<'a>,
+        city: BorrowedText<'a>,
+        timezone: BorrowedText<'a>,
+    }
+}
+
+wire_object! {
+    pub(super) struct ResponsesToolChoice<'a>("an object that names a tool") {
+        kind "type": BorrowedText<'a>,
+        name: BorrowedText<'a>,
+        namespace: BorrowedText<'a>,
+        mode: BorrowedText<'a>,
+        tools: Vec<Self>,
+    }
+    check |choice| match (choice.kind.as_deref(), choice.mode.as_deref()) {
+        (Some("allowed_tools"), Some(mode)) if !matches!(mode, "auto" | "required") => {
+            Err(FieldProblem::new("mode", "must be `auto` or `required`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl<'a> ResponsesRequestView<'a> {
+    /// Returns the items of the conversation.
+    pub(super) fn items(&self) -> &[ResponsesItem<'a>] {
+        match &self.input {
+            Some(TextOrList::List(items)) => items,
+            Some(TextOrList::Text(_)) | None => &[],
+        }
+    }
+}
+
+impl ResponsesFormat<'_> {
+    fn check(&self) -> RuleResult {
+        match (self.kind.as_deref(), &self.name, &self.schema) {
+            (Some("json_schema"), None, _) => Err(FieldProblem::new("name", "is required")),
+            (Some("json_schema"), _, None) => Err(FieldProblem::new("schema", "is required")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ResponsesToolChoice<'_> {
+    /// Returns the tools of a list of allowed ones; `None` for any other choice.
+    pub(super) fn allowed_tools(&self) -> Option<&[Self]> {
+        (self.kind.as_deref() == Some("allowed_tools"))
+            .then(|| self.tools.as_deref().unwrap_or_default())
+    }
+
+    /// Returns the name of a function or custom tool.
+    pub(super) fn tool_name(&self) -> Option<String> {
+        matches!(self.kind.as_deref(), Some("function" | "custom")).then_some(())?;
+        Some(flat_name(self.namespace.as_deref(), self.name.as_deref()?))
+    }
+
+    fn is_valid(&self) -> bool {
+        match self.kind.as_deref() {
+            None => false,
+            Some("function" | "custom") => self.name.is_some(),
+            Some(_) => self.allowed_tools().unwrap_or_default().iter().all(Self::is_valid),
+        }
+    }
+}
+
+fn tool_choice(choice: &PlacedChoice<'_>) -> RuleResult {
+    let is_valid = match &choice.value {
+        TextOrObject::Text(word) => matches!(&**word, "none" | "auto" | "required"),
+        TextOrObject::Object(choice) => choice.is_valid(),
+    };
+    match is_valid {
+        true => Ok(()),
+        false => refuse("must be `none`, `auto`, `required` or an object that names a tool"),
+    }
+}
+
+fn few_items(input: &TextOrList<'_, ResponsesItem<'_>>) -> RuleResult {
+    match input {
+        TextOrList::List(items) if items.len() > MAX_ITEMS => {
+            refuse(format!("must have at most {MAX_ITEMS} items"))
+        }
+        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
+    }
+}
+
+fn output_limit(limit: &PlacedValue<'_, u64>) -> RuleResult {
+    match (MIN_OUTPUT_TOKENS..=MAX_OUTPUT_TOKENS).contains(&limit.value) {
+        true => Ok(()),
+        false => refuse(format!("must be a whole number of at least {MIN_OUTPUT_TOKENS}")),
+    }
+}
+
+fn include(words: &Vec<BorrowedText<'_>>) -> RuleResult {
+    match words.len() > MAX_INCLUDES {
+        true => refuse("has too many entries"),
+        false => each_one_of(INCLUDE_VALUES)(words),
+    }
+}
