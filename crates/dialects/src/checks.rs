@@ -27,17 +27,6 @@ pub(crate) fn require_turns<T>(turns: &[Turn], written: &[T]) -> Result<(), ApiE
     Ok(())
 }
 
-/// Checks the model name of a body.
-pub(crate) fn check_model(value: Option<&RawValue>) -> Result<String, ApiError> {
-    let value = value.ok_or_else(|| invalid_field("model", "is required"))?;
-    let model: String = serde_json::from_str(value.get())
-        .map_err(|_| invalid_field("model", "must be a string"))?;
-    if model.is_empty() || model.len() > MAX_MODEL_BYTES {
-        return Err(invalid_field("model", &format!("must have 1 to {MAX_MODEL_BYTES} bytes")));
-    }
-    Ok(model)
-}
-
 /// Checks the metadata of a caller, <https://platform.openai.com/docs/api-reference/metadata>.
 pub(crate) fn check_metadata(metadata: Option<&RawValue>) -> Result<(), ApiError> {
     const MAX_ENTRIES: usize = 16;
@@ -62,21 +51,6 @@ pub(crate) fn check_metadata(metadata: Option<&RawValue>) -> Result<(), ApiError
         return Err(invalid_field("metadata", &why));
     }
     Ok(())
-}
-
-/// Checks that a number is within a range, bounds included.
-pub(crate) fn check_range(
-    path: &str,
-    value: Option<f64>,
-    low: f64,
-    high: f64,
-) -> Result<(), ApiError> {
-    match value {
-        Some(value) if !(low..=high).contains(&value) => {
-            Err(invalid_field(path, &format!("must be between {low} and {high}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The rule of a model name.

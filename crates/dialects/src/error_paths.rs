@@ -10,8 +10,9 @@ use canon::{ApiError, ChatRequest, MediaSource, Part, PartKind, Tool, WireFormat
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-use crate::field_table::{CONVERSATION, FieldRow, OPTIONS, TOOLS};
 use crate::proto_json::to_camel_case;
+use crate::request_option::{field_paths, option_paths};
+use crate::wire_object::FieldMeaning;
 
 /// The request that was refused.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,23 @@ pub fn with_caller_paths(
             let root = Value::Null;
             PathMap { lane: &lane, caller: &own, lane_root: &root, caller_root: &body }.apply(error)
         }
+    }
+}
+
+/// The two lists of a request that errors point into.
+#[derive(Clone, Copy)]
+enum RequestList {
+    Conversation,
+    Tools,
+}
+
+impl RequestList {
+    /// Returns the fields that hold the list in a format.
+    fn fields(self, format: WireFormat) -> Vec<String> {
+        field_paths(crate::request_fields(format), &|meaning| match self {
+            Self::Conversation => matches!(meaning, FieldMeaning::Conversation),
+            Self::Tools => matches!(meaning, FieldMeaning::Tools),
+        })
     }
 }
 
@@ -84,16 +102,17 @@ const PARSED_TOOLS: &str = "tools";
 
 impl<'a> RequestTexts<'a> {
     fn of_body(format: WireFormat, body: &'a Value) -> Self {
-        let texts = |row: &'static FieldRow| {
+        let texts = |list: RequestList| {
             let mut found = Vec::new();
-            for name in row.fields(format) {
-                if let Some((key, value)) = find_field(body, name, format) {
+            for name in list.fields(format) {
+                if let Some((key, value)) = find_field(body, &name, format) {
                     collect_texts(value, &mut vec![PathStep::Key(key)], &mut found);
                 }
             }
             found
         };
-        Self { format: Some(format), conversation: texts(&CONVERSATION), tools: texts(&TOOLS) }
+        let (conversation, tools) = (texts(RequestList::Conversation), texts(RequestList::Tools));
+        Self { format: Some(format), conversation, tools }
     }
 
     fn of_chat(chat: &'a ChatRequest) -> Self {
@@ -290,30 +309,37 @@ impl PathMap<'_> {
     fn translate(&self, path: &str) -> Option<String> {
         let steps = parse_path(path);
         let caller = self.caller.format?;
-        let in_list = |row: &FieldRow, parsed: &str| match self.lane.format {
-            Some(format) => row.fields(format).iter().any(|name| begins(&steps, name, format)),
+        let in_list = |list: RequestList, parsed: &str| match self.lane.format {
+            Some(format) => list.fields(format).iter().any(|name| begins(&steps, name, format)),
             None => steps.first() == Some(&PathStep::Key(parsed)),
         };
-        for (row, parsed, from, to) in [
-            (&CONVERSATION, PARSED_TURNS, &self.lane.conversation, &self.caller.conversation),
-            (&TOOLS, PARSED_TOOLS, &self.lane.tools, &self.caller.tools),
+        for (list, parsed, from, to) in [
+            (
+                RequestList::Conversation,
+                PARSED_TURNS,
+                &self.lane.conversation,
+                &self.caller.conversation,
+            ),
+            (RequestList::Tools, PARSED_TOOLS, &self.lane.tools, &self.caller.tools),
         ] {
-            if in_list(row, parsed) {
+            if in_list(list, parsed) {
                 let found = match self.lane.format {
                     Some(format) => find_again(&resolve(self.lane_root, &steps, format), from, to),
                     None => find_again(&steps, from, to),
                 };
-                return found.or_else(|| self.present_field(row.fields(caller).iter().rev()));
+                return found.or_else(|| self.present_field(list.fields(caller).iter().rev()));
             }
         }
         let lane = self.lane.format?;
-        let rows = OPTIONS.iter().flat_map(|row| {
-            row.fields(lane).iter().filter(|name| begins(&steps, name, lane)).map(move |n| (row, n))
-        });
-        let (row, name) = rows.max_by_key(|(_, name)| name.len())?;
-        let own = self.present_field(row.fields(caller).iter())?;
+        let fields = option_paths(crate::request_fields(lane)).into_iter();
+        let fields = fields.filter(|(name, _)| begins(&steps, name, lane));
+        let (name, option) = fields.max_by_key(|(name, _)| name.len())?;
+        let own = option_paths(crate::request_fields(caller)).into_iter();
+        let own: Vec<String> =
+            own.filter(|(_, other)| *other == option).map(|(name, _)| name).collect();
+        let own = self.present_field(own.iter())?;
         // A schema is the same tree in all formats.
-        let rest = steps.get(parse_path(name).len()..).unwrap_or_default();
+        let rest = steps.get(parse_path(&name).len()..).unwrap_or_default();
         let mut whole = parse_path(&own);
         whole.extend(rest);
         let found = resolve(self.caller_root, &whole, caller);
@@ -321,12 +347,9 @@ impl PathMap<'_> {
     }
 
     /// Returns the first field that the caller's request has, else the first one.
-    fn present_field<'n>(
-        &self,
-        names: impl Iterator<Item = &'n &'static str> + Clone,
-    ) -> Option<String> {
+    fn present_field<'n>(&self, names: impl Iterator<Item = &'n String> + Clone) -> Option<String> {
         let caller = self.caller.format?;
-        let is_present = |name: &&&str| {
+        let is_present = |name: &&String| {
             let steps = parse_path(name);
             resolve(self.caller_root, &steps, caller).len() == steps.len()
         };

@@ -137,161 +137,9 @@ pub(crate) fn write_cache_breakpoint(mark: &CacheBreakpoint) -> Value {
     ObjectWriter::new().set("mode", "explicit").set_some("ttl", ttl).into()
 }
 
-/// An object being read: fields are taken out, the rest remains.
-///
-/// `null` counts as absent, because clients send back the nulls they were sent.
-#[derive(Debug)]
-pub(crate) struct ObjectReader<'p> {
-    fields: Vec<(Cow<'p, str>, JsonTree<'p>)>,
-    path: &'p JsonPath<'p>,
-}
-
-impl<'p> ObjectReader<'p> {
-    /// Starts reading a value. Anything but an object is an error.
-    pub(crate) fn new(
-        value: impl Into<JsonTree<'p>>,
-        path: &'p JsonPath<'p>,
-    ) -> Result<Self, ApiError> {
-        match value.into() {
-            JsonTree::Object(fields) => Ok(Self { fields, path }),
-            JsonTree::Value(Value::Object(map)) => Ok(Self::of(map, path)),
-            _ => Err(path.fault("must be an object")),
-        }
-    }
-
-    /// Starts reading an object.
-    pub(crate) fn of(map: Map<String, Value>, path: &'p JsonPath<'p>) -> Self {
-        let fields = map.into_iter();
-        let fields = fields.map(|(name, value)| (Cow::Owned(name), JsonTree::Value(value)));
-        Self { fields: fields.collect(), path }
-    }
-
-    /// Takes any value as it was parsed; `None` if absent or null.
-    pub(crate) fn take_borrowed(&mut self, name: &str) -> Option<JsonTree<'p>> {
-        // A null is left in its place and dropped by `remaining`: removing the field would move all
-        // behind it, for every field that is taken. Of fields with one name, the last counts.
-        let mut found = JsonTree::NULL;
-        for (own, value) in &mut self.fields {
-            if own == name {
-                found = std::mem::replace(value, JsonTree::NULL);
-            }
-        }
-        match found {
-            JsonTree::Value(Value::Null) => None,
-            JsonTree::Value(value) => Some(value.into()),
-            found => Some(found),
-        }
-    }
-
-    /// Takes any value; `None` if absent or null.
-    pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
-        self.take_borrowed(name).map(JsonTree::into_value)
-    }
-
-    /// Takes a string.
-    pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
-        match self.take_borrowed(name) {
-            None => Ok(None),
-            Some(JsonTree::Text(text)) => Ok(Some(text.into_owned())),
-            Some(_) => Err(self.fault(name, "must be a string")),
-        }
-    }
-
-    /// Takes a number.
-    pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, ApiError> {
-        self.typed(name, "must be a number", |value| value.as_f64())
-    }
-
-    /// Takes a whole number.
-    pub(crate) fn integer(&mut self, name: &str) -> Result<Option<i64>, ApiError> {
-        self.typed(name, "must be a whole number", |value| value.as_i64())
-    }
-
-    /// Takes a whole number that is not negative.
-    pub(crate) fn count(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
-        self.typed(name, "must be a whole number not below zero", |value| value.as_u64())
-    }
-
-    /// Takes a boolean.
-    pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
-        self.typed(name, "must be true or false", |value| value.as_bool())
-    }
-
-    /// Takes a list.
-    pub(crate) fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, ApiError> {
-        self.typed(name, "must be a list", |value| match value {
-            Value::Array(items) => Some(items),
-            _ => None,
-        })
-    }
-
-    /// Takes a list of strings.
-    pub(crate) fn strings(&mut self, name: &str) -> Result<Option<Vec<String>>, ApiError> {
-        self.typed(name, "must be a list of strings", |value| match value {
-            Value::Array(items) => items
-                .into_iter()
-                .map(|item| match item {
-                    Value::String(text) => Some(text),
-                    _ => None,
-                })
-                .collect(),
-            _ => None,
-        })
-    }
-
-    /// Takes an object.
-    pub(crate) fn object(&mut self, name: &str) -> Result<Option<Map<String, Value>>, ApiError> {
-        self.typed(name, "must be an object", |value| match value {
-            Value::Object(map) => Some(map),
-            _ => None,
-        })
-    }
-
-    /// Takes a required string.
-    pub(crate) fn required(&mut self, name: &str) -> Result<String, ApiError> {
-        self.string(name)?.ok_or_else(|| self.fault(name, "is required"))
-    }
-
-    /// Returns an error at one of the fields.
-    pub(crate) fn fault(&self, name: &str, say: &str) -> ApiError {
-        let path = self.path.key(name).to_string();
-        ApiError::invalid(path.clone(), format!("`{path}` {say}"))
-    }
-
-    /// Returns the path of the object.
-    pub(crate) const fn path(&self) -> &'p JsonPath<'p> {
-        self.path
-    }
-
-    /// Returns the remaining fields, without nulls.
-    pub(crate) fn remaining(self) -> Map<String, Value> {
-        json_tree::into_map(self.fields.into_iter().filter(|(_, value)| !value.is_null()))
-    }
-
-    /// Returns the remaining fields as extras of a format.
-    pub(crate) fn extras(self, origin: WireFormat) -> ExtraFields {
-        ExtraFields::from_fields(origin, self.remaining())
-    }
-
-    fn typed<T>(
-        &mut self,
-        name: &str,
-        rule: &str,
-        read: impl FnOnce(Value) -> Option<T>,
-    ) -> Result<Option<T>, ApiError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(value) => match read(value) {
-                Some(read) => Ok(Some(read)),
-                None => Err(self.fault(name, rule)),
-            },
-        }
-    }
-}
-
 /// Writes a JSON object; absent values are left out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ObjectWriter(Vec<(Cow<'static, str>, JsonTree<'static>)>);
+pub(crate) struct ObjectWriter(Vec<(Cow<'static, str>, JsonTree)>);
 
 impl ObjectWriter {
     pub(crate) fn new() -> Self {
@@ -359,7 +207,7 @@ impl ObjectWriter {
 }
 
 impl IntoTree for ObjectWriter {
-    fn into_tree(self) -> JsonTree<'static> {
+    fn into_tree(self) -> JsonTree {
         JsonTree::Object(self.0)
     }
 }

@@ -155,21 +155,6 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError
     })
 }
 
-/// Parses the value of a field. An error names the path of the invalid value in the body.
-pub(crate) fn parse_field<'a, T: Deserialize<'a>>(
-    value: &'a RawValue,
-    at: &str,
-) -> Result<T, ApiError> {
-    parse(value.get()).map_err(|error| {
-        let path = match error.param() {
-            None => at.to_owned(),
-            Some(inner) if inner.starts_with('[') => format!("{at}{inner}"),
-            Some(inner) => format!("{at}.{inner}"),
-        };
-        error.with_param(path)
-    })
-}
-
 /// Returns the error of a second parse that tracks the path.
 pub fn parse_error<T>(
     outcome: Result<T, serde_path_to_error::Error<serde_json::Error>>,
@@ -242,11 +227,6 @@ fn shorten(message: &str) -> String {
         return message.to_owned();
     }
     message.chars().take(MAX_MESSAGE_CHARS).chain(std::iter::once('…')).collect()
-}
-
-/// Returns the string of a value, if it is one.
-pub(crate) fn string_value(raw: Option<&RawValue>) -> Option<String> {
-    serde_json::from_str(raw?.get()).ok()
 }
 
 /// Returns the string under a key, with its escapes.

@@ -1,36 +1,26 @@
-//! JSON values whose objects are lists of fields. A reader takes a few fields out of an object and a
-//! writer searches none, so a map that hashes and copies every name would cost more than it saves.
+//! JSON values to be written, whose objects are lists of fields. A writer searches no fields, so a map
+//! that hashes and copies every name would cost more than it saves.
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 use std::borrow::Cow;
-use std::fmt;
 
 use crate::json;
-use crate::text::BorrowedText;
 
-/// A JSON value that was parsed, with strings of the text, or that is to be written.
+/// A JSON value that is to be written.
 #[derive(Clone, Debug)]
-pub(crate) enum JsonTree<'a> {
-    Text(Cow<'a, str>),
+pub(crate) enum JsonTree {
     List(Vec<Self>),
-    Object(Vec<(Cow<'a, str>, Self)>),
-    /// A scalar, or a value that was parsed before.
+    Object(Vec<(Cow<'static, str>, Self)>),
+    /// A scalar, or a value that exists already.
     Value(Value),
 }
 
-impl JsonTree<'_> {
+impl JsonTree {
     pub(crate) const NULL: Self = Self::Value(Value::Null);
-
-    pub(crate) const fn is_null(&self) -> bool {
-        matches!(self, Self::Value(Value::Null))
-    }
 
     /// Returns the value without borrowed strings. Of fields with one name, the last counts.
     pub(crate) fn into_value(self) -> Value {
         match self {
-            Self::Text(text) => Value::String(text.into_owned()),
             Self::List(items) => items.into_iter().map(Self::into_value).collect(),
             Self::Object(fields) => Value::Object(into_map(fields)),
             Self::Value(value) => value,
@@ -39,7 +29,6 @@ impl JsonTree<'_> {
 
     fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Text(text) => json::write_string(text, out),
             Self::Value(Value::String(text)) => json::write_string(text, out),
             Self::Value(value) => json::write_value(value, out),
             Self::Object(fields) => write_object(fields, out),
@@ -57,19 +46,16 @@ impl JsonTree<'_> {
     }
 }
 
-/// Number of fields that most objects do not exceed.
-const USUAL_FIELDS: usize = 8;
-
 /// Returns the fields as a map.
-pub(crate) fn into_map<'a>(
-    fields: impl IntoIterator<Item = (Cow<'a, str>, JsonTree<'a>)>,
+pub(crate) fn into_map(
+    fields: impl IntoIterator<Item = (Cow<'static, str>, JsonTree)>,
 ) -> Map<String, Value> {
     let fields = fields.into_iter();
     fields.map(|(name, value)| (name.into_owned(), value.into_value())).collect()
 }
 
 /// Writes the fields as an object.
-pub(crate) fn write_object(fields: &[(Cow<'_, str>, JsonTree<'_>)], out: &mut Vec<u8>) {
+pub(crate) fn write_object(fields: &[(Cow<'static, str>, JsonTree)], out: &mut Vec<u8>) {
     out.push(b'{');
     for (at, (name, value)) in fields.iter().enumerate() {
         if at > 0 {
@@ -84,13 +70,13 @@ pub(crate) fn write_object(fields: &[(Cow<'_, str>, JsonTree<'_>)], out: &mut Ve
 
 /// Values that can be written.
 pub(crate) trait IntoTree {
-    fn into_tree(self) -> JsonTree<'static>;
+    fn into_tree(self) -> JsonTree;
 }
 
 macro_rules! trees_of_values {
     ($($kind:ty),*) => {
         $(impl IntoTree for $kind {
-            fn into_tree(self) -> JsonTree<'static> {
+            fn into_tree(self) -> JsonTree {
                 JsonTree::Value(self.into())
             }
         })*
@@ -101,88 +87,13 @@ macro_rules! trees_of_values {
 trees_of_values!(Value, Map<String, Value>, &str, String, bool, u8, u16, u32, u64, usize, i32, i64, f64);
 
 impl<T: IntoTree> IntoTree for Option<T> {
-    fn into_tree(self) -> JsonTree<'static> {
+    fn into_tree(self) -> JsonTree {
         self.map_or(JsonTree::NULL, T::into_tree)
     }
 }
 
 impl<T: IntoTree> IntoTree for Vec<T> {
-    fn into_tree(self) -> JsonTree<'static> {
+    fn into_tree(self) -> JsonTree {
         JsonTree::List(self.into_iter().map(T::into_tree).collect())
-    }
-}
-
-impl From<Value> for JsonTree<'_> {
-    fn from(value: Value) -> Self {
-        match value {
-            Value::String(text) => Self::Text(text.into()),
-            Value::Array(items) => Self::List(items.into_iter().map(Self::Value).collect()),
-            Value::Object(fields) => {
-                let fields = fields.into_iter();
-                Self::Object(
-                    fields.map(|(name, value)| (name.into(), Self::Value(value))).collect(),
-                )
-            }
-            scalar => Self::Value(scalar),
-        }
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for JsonTree<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct JsonVisitor;
-        impl<'de> Visitor<'de> for JsonVisitor {
-            type Value = JsonTree<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("any valid JSON value")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(JsonTree::Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(JsonTree::Text(Cow::Owned(text.to_owned())))
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(JsonTree::NULL)
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-                Ok(JsonTree::Value(Value::Bool(value)))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-                Ok(JsonTree::Value(Value::from(value)))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-                Ok(JsonTree::Value(Value::from(value)))
-            }
-
-            fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
-                let number = Number::from_f64(value).map_or(Value::Null, Value::Number);
-                Ok(JsonTree::Value(number))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut list = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    list.push(item);
-                }
-                Ok(JsonTree::List(list))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields = Vec::with_capacity(USUAL_FIELDS);
-                while let Some(BorrowedText(name)) = map.next_key()? {
-                    fields.push((name, map.next_value()?));
-                }
-                Ok(JsonTree::Object(fields))
-            }
-        }
-        from.deserialize_any(JsonVisitor)
     }
 }

@@ -15,7 +15,6 @@ pub mod embeddings;
 mod endings;
 mod envelope;
 mod error_paths;
-mod field_table;
 mod fields;
 mod format_traits;
 pub mod images;
@@ -40,7 +39,6 @@ mod stop_enforcer;
 mod text;
 mod thinking_controls;
 mod upstream_error;
-mod value_view;
 mod wire_object;
 mod wire_rule;
 mod wire_value;
@@ -107,5 +105,16 @@ pub fn get(origin: WireFormat) -> Option<&'static dyn Dialect> {
         WireFormat::Native => Some(&native::NativeDialect),
         WireFormat::Responses => Some(&responses::ResponsesDialect),
         WireFormat::Images => None,
+    }
+}
+
+/// Returns the described fields of a format's request.
+pub(crate) fn request_fields(format: WireFormat) -> &'static [wire_object::FieldSpec] {
+    match format {
+        WireFormat::Chat => chat::REQUEST_FIELDS,
+        WireFormat::Messages => messages::REQUEST_FIELDS,
+        WireFormat::Native => native::REQUEST_FIELDS,
+        WireFormat::Responses => responses::REQUEST_FIELDS,
+        WireFormat::Images => &[],
     }
 }

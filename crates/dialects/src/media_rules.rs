@@ -2,11 +2,6 @@
 //!
 //! Only the form is checked. The bytes of a picture are the provider's business.
 
-use serde::Deserialize;
-use serde::de::Deserializer;
-
-use crate::value_view::{self, ValueView};
-
 /// Returns the reason why a media type is refused.
 pub(crate) fn mime_error(mime: &str) -> Option<&'static str> {
     let rule = "must be a media type such as `image/png`";
@@ -91,37 +86,6 @@ pub(crate) fn file_data_error(data: &str) -> Option<&'static str> {
         url_error(data, AcceptedMedia::File)
     } else {
         base64_error(data).map(|_| "is neither valid base64 nor a data URI")
-    }
-}
-
-/// A text of which only the first problem is kept, so that media are not copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Base64View {
-    #[default]
-    Absent,
-    NotText,
-    Text(Option<&'static str>),
-}
-
-impl<'de> ValueView<'de> for Base64View {
-    const EXPECTED: &'static str = "base64 text";
-
-    fn from_text(text: &str) -> Option<Self> {
-        Some(Self::Text(base64_error(text)))
-    }
-
-    fn from_null() -> Option<Self> {
-        Some(Self::Absent)
-    }
-
-    fn from_other() -> Option<Self> {
-        Some(Self::NotText)
-    }
-}
-
-impl<'de> Deserialize<'de> for Base64View {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        value_view::read(from)
     }
 }
 

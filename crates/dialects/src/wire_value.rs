@@ -216,47 +216,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for OpaqueObject<'a> {
     }
 }
 
-/// A whole number in any spelling of ProtoJSON (<https://protobuf.dev/programming-guides/json/>): a
-/// number, a number without a fraction, or a string.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WholeNumber(pub(crate) i64);
-
-impl<'de> Deserialize<'de> for WholeNumber {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct NumberVisitor;
-        impl Visitor<'_> for NumberVisitor {
-            type Value = WholeNumber;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number")
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<WholeNumber, E> {
-                Ok(WholeNumber(number))
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<WholeNumber, E> {
-                let found = Unexpected::Unsigned(number);
-                i64::try_from(number).map(WholeNumber).map_err(|_| E::invalid_type(found, &self))
-            }
-
-            fn visit_f64<E: Error>(self, number: f64) -> Result<WholeNumber, E> {
-                match number.fract() == 0.0 && number.abs() < 9.0e15 {
-                    #[expect(clippy::cast_possible_truncation, reason = "checked just above")]
-                    true => Ok(WholeNumber(number as i64)),
-                    false => Err(E::invalid_type(Unexpected::Float(number), &self)),
-                }
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<WholeNumber, E> {
-                let found = Unexpected::Str(text);
-                text.parse().map(WholeNumber).map_err(|_| E::invalid_type(found, &self))
-            }
-        }
-        from.deserialize_any(NumberVisitor)
-    }
-}
-
 /// A word of an enum in ProtoJSON, or its number.
 #[derive(Clone, Debug)]
 pub(crate) struct EnumWord<'a>(pub(crate) Cow<'a, str>);

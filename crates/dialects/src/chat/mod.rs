@@ -34,6 +34,10 @@ use crate::{
 };
 use canon::{ApiError, ChatReply, Lossy, WireFormat};
 
+/// The described fields of a request.
+pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
+    request::ChatRequestView::FIELDS;
+
 /// The chat completions format.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatDialect;

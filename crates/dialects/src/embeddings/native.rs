@@ -14,10 +14,11 @@ use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEnc
 use crate::checks::{MAX_MODEL_BYTES, invalid_field};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
+use crate::proto_json::ProtoInteger;
 use crate::text::BorrowedText;
 use crate::wire_object::{UnknownFields, wire_objects};
 use crate::wire_rule::{FieldProblem, RuleResult, refuse};
-use crate::wire_value::{AnyValue, EnumWord, OneOrMany, OpaqueObject, PlacedValue, WholeNumber};
+use crate::wire_value::{AnyValue, EnumWord, OneOrMany, OpaqueObject, PlacedValue};
 use crate::{LaneSettings, PassThrough, ProviderRequest, RequestFacts, RequestTarget};
 
 const ORIGIN: WireFormat = WireFormat::Native;
@@ -39,7 +40,7 @@ wire_objects! {
         /// The set of task types is open, so the provider checks it.
         task_type "taskType": EnumWord<'a>,
         title: BorrowedText<'a>,
-        dimensions "outputDimensionality": WholeNumber where |count: &WholeNumber| match count.0 {
+        dimensions "outputDimensionality": ProtoInteger<true> where |count: &ProtoInteger<true>| match count.0 {
             1.. => Ok(()),
             _ => refuse("must be a whole number not below 1"),
         },

@@ -26,8 +26,8 @@ wire_object! {
     pub(super) struct MessagesRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
         max_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit,
-        messages required: BoundedList<MessagesTurn<'a>, MAX_MESSAGES> => Conversation,
         system: TextOrList<'a, MessagesBlock<'a>> => Conversation where only_text,
+        messages required: BoundedList<MessagesTurn<'a>, MAX_MESSAGES> => Conversation,
         stream: bool = Stream,
         temperature: f64 = Temperature where between(0.0, 1.0),
         top_p: f64 = TopP where between(0.0, 1.0),
@@ -35,8 +35,8 @@ wire_object! {
         stop_sequences: Vec<BorrowedText<'a>> => StopSequences where no_empty_text,
         tools: BoundedList<MessagesTool<'a>, MAX_TOOLS> => Tools,
         tool_choice: MessagesToolChoice<'a> => ToolChoice(MessagesToolChoice),
-        thinking: PlacedValue<'a, MessagesThinkingOptions<'a>> => Thinking,
         output_config: MessagesOutputConfig<'a> => Inside(MessagesOutputConfig),
+        thinking: PlacedValue<'a, MessagesThinkingOptions<'a>> => Thinking(MessagesThinkingOptions),
         /// The form of `output_config.format` before its release.
         output_format: MessagesOutputFormat<'a> => ResponseFormat,
         metadata: MessagesMetadata<'a> => Metadata(MessagesMetadata),
@@ -87,7 +87,7 @@ wire_object! {
 wire_object! {
     pub(super) struct MessagesThinkingOptions<'a>("an object with a `type`") {
         kind "type" required: BorrowedText<'a>,
-        budget_tokens: PlacedValue<'a, u64>,
+        budget_tokens: PlacedValue<'a, u64> => Thinking,
         display: BorrowedText<'a>,
     }
     check MessagesThinkingOptions::check

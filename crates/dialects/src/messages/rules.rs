@@ -333,7 +333,7 @@ mod tests {
             ),
             (with(r#""output_format":{"type":"json_schema","schema":5}"#), "output_format.schema"),
             (with(r#""tools":[{"name":"a","input_schema":{},"strict":1}]"#), "tools[0].strict"),
-            (with(r#""model":"again""#), ""),
+            (with(r#""model":"again""#), "model"),
         ];
         for (body, path) in cases {
             let (found, say) = refused(&body);

@@ -47,6 +47,10 @@ use crate::{
 };
 use canon::{ApiError, ChatReply, Lossy, WireFormat};
 
+/// The described fields of a request.
+pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
+    request::NativeRequestView::FIELDS;
+
 /// The native (Gemini) format.
 #[derive(Clone, Copy, Debug)]
 pub struct NativeDialect;

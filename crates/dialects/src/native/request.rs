@@ -150,8 +150,8 @@ wire_object! {
             => MaxOutputTokens where output_limit,
         candidate_count "candidateCount": ProtoInteger<false> => Candidates
             where whole_between(1, 8),
-        response_logprobs "responseLogprobs": bool => Logprobs,
         logprobs: ProtoInteger<false> => Logprobs where whole_between(0, 20),
+        response_logprobs "responseLogprobs": bool => Logprobs,
         thinking_config "thinkingConfig": NativeThinking<'a> => Thinking(NativeThinking),
         response_mime_type "responseMimeType": BorrowedText<'a> => ResponseFormat
             where one_of(&["text/plain", "application/json", "text/x.enum"]),

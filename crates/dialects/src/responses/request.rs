@@ -43,8 +43,8 @@ wire_object! {
     /// The body.
     pub(super) struct ResponsesRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
-        input: TextOrList<'a, ResponsesItem<'a>> => Conversation where few_items,
         instructions: BorrowedText<'a> => Conversation,
+        input: TextOrList<'a, ResponsesItem<'a>> => Conversation where few_items,
         previous_response_id: BorrowedText<'a> where max_bytes(MAX_NAME_BYTES),
         conversation kept: TextOrObject<'a, ResponsesObjectName<'a>>,
         prompt kept: TextOrObject<'a, ResponsesObjectName<'a>>,
