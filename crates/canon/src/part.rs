@@ -54,8 +54,8 @@ impl Part {
             PartKind::Media(_)
             | PartKind::ToolResult(_)
             | PartKind::CodeResult(_)
-            | PartKind::WebSearch(_)
-            | PartKind::Foreign { .. } => 1,
+            | PartKind::WebSearch(_) => 1,
+            PartKind::Foreign { .. } => 0,
         }
     }
 

@@ -319,7 +319,6 @@ impl ResponsesStreamReader {
         let left = self.items.iter_mut().flat_map(|item| item.parts.drain(..));
         out.extend(left.map(|part| Event::PartEnd(part.place)));
         let tier = response.service_tier.as_ref().map(|tier| &*tier.0);
-        let tier = tier.filter(|word| !matches!(*word, "default" | "auto"));
         let tier = tier.map(|word| (TIER_FIELD.to_owned(), Value::from(word)));
         out.extend(
             response.rest.to_map().into_iter().chain(tier).map(|(name, value)| Event::Extra {
