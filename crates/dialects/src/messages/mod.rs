@@ -24,7 +24,6 @@ mod tests;
 mod usage;
 mod write_content;
 mod write_reply;
-mod write_reply_blocks;
 mod write_request;
 mod write_stream;
 mod write_tools;

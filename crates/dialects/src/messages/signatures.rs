@@ -108,6 +108,16 @@ impl OpenText {
         self.seals.extend(seal.map(|seal| (seal, SignatureTarget::Span(start, length))));
     }
 
+    /// Returns the carrier to write before the block, if one signature covers all of its text.
+    pub(super) fn whole_carrier(&self) -> Option<Value> {
+        match self.seals.as_slice() {
+            [(seal, SignatureTarget::Span(0, length))] if *length == self.chars => {
+                Some(carrier(seal, &SignatureTarget::Next))
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the carriers to write when something follows.
     pub(super) fn carriers(self) -> impl Iterator<Item = Value> {
         self.seals.into_iter().map(|(seal, target)| carrier(&seal, &target))
@@ -203,9 +213,9 @@ fn carried_signature(part: &Part) -> Option<(String, Signature)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{read_content, write_reply_blocks};
+    use super::super::{read_content, write_reply};
     use super::*;
-    use canon::{Losses, ToolCall, WireFormat};
+    use canon::{ToolCall, WireFormat};
 
     fn call(id: &str) -> Part {
         let (id, name) = (id.to_owned(), "f".to_owned());
@@ -214,9 +224,7 @@ mod tests {
     }
 
     fn round_trip(parts: &[Part]) -> Vec<Part> {
-        let mut losses = Losses::new();
-        let blocks =
-            write_reply_blocks::ReplyBlocks::new("x").write_all(parts.to_vec(), &mut losses);
+        let (blocks, losses) = write_reply::write_blocks(parts.to_vec());
         assert!(losses.is_empty(), "{losses:?}");
         let read = |value| read_content::read_value(&value, BlockAuthor::History).unwrap();
         restore(blocks.into_iter().map(read).collect())

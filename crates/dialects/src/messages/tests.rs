@@ -4,8 +4,8 @@ mod endings;
 
 use bytes::Bytes;
 use canon::{
-    ApiError, ChatRequest, Finish, FinishReason, Losses, Media, MediaKind, RawReason,
-    ResponseFormat, Role, ToolChoiceMode,
+    ApiError, ChatRequest, Finish, FinishReason, Media, MediaKind, RawReason, ResponseFormat, Role,
+    ToolChoiceMode,
 };
 use canon::{
     ChatReply, Event, EventGrammar, MediaSource, Part, PartDelta, PartIndex, PartKind, PartStart,
@@ -530,8 +530,7 @@ fn foreign_tool_runs_are_shown_and_never_sent() {
         Part::new(PartKind::CodeResult(outcome)),
         Part::new(PartKind::WebSearch(search)),
     ];
-    let blocks =
-        super::write_reply_blocks::ReplyBlocks::new("s-1").write_all(parts, &mut Losses::new());
+    let (blocks, _) = super::write_reply::write_blocks(parts);
     let kinds: Vec<&str> = blocks.iter().filter_map(|block| block["type"].as_str()).collect();
     let run = "server_tool_use";
     let results = ["code_execution_tool_result", "web_search_tool_result"];
@@ -552,8 +551,7 @@ fn gateway_blocks_are_removed_in_pass_through() {
     parts.insert(1, Part::new(PartKind::WebSearch(canon::WebSearch::default())));
     let own = PartKind::Thought(Thought { text: "mine".to_owned(), redacted: false });
     parts.push(Part::new(own).with_signature(Some(Signature::new(WireFormat::Messages, "RXE="))));
-    let blocks =
-        super::write_reply_blocks::ReplyBlocks::new("s").write_all(parts, &mut Losses::new());
+    let (blocks, _) = super::write_reply::write_blocks(parts);
     let unsealed = json!({"type": "thinking", "thinking": "hm", "signature": ""});
     let body = json!({"model": "m", "max_tokens": 9, "messages": [
         {"role": "user", "content": "x"},
