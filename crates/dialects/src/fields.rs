@@ -146,6 +146,11 @@ impl ObjectWriter {
         Self::default()
     }
 
+    /// Starts an object that tells its kind in `type`.
+    pub(crate) fn typed(kind: &str) -> Self {
+        Self::new().set("type", kind)
+    }
+
     /// Sets a field. A field of that name is replaced.
     #[must_use]
     pub(crate) fn set(mut self, name: impl Into<Cow<'static, str>>, value: impl IntoTree) -> Self {

@@ -88,8 +88,7 @@ pub(super) fn write(fault: &ApiError, request_id: Option<&str>) -> (u16, Vec<u8>
         .set("type", kind)
         .set("message", message(fault).as_ref())
         .set_some("details", details);
-    let body: Value = ObjectWriter::new()
-        .set("type", "error")
+    let body: Value = ObjectWriter::typed("error")
         .set("error", error)
         .set("request_id", request_id.map_or(Value::Null, Value::from))
         .into();

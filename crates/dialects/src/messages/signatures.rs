@@ -134,7 +134,7 @@ pub(super) fn carrier(seal: &Signature, target: &SignatureTarget<'_>) -> Value {
         SignatureTarget::Span(start, length) => signed_span::span_name(*start, *length),
     };
     let inside = Signature::new(origin, format!("{SEPARATOR}{target}{SEPARATOR}{token}"));
-    ObjectWriter::new().set("type", "redacted_thinking").set("data", envelope::wrap(&inside)).into()
+    ObjectWriter::typed("redacted_thinking").set("data", envelope::wrap(&inside)).into()
 }
 
 /// Puts the carried signatures of a turn back on their parts.

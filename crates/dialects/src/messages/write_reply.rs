@@ -226,7 +226,7 @@ impl<O: BlockOutput> ReplyBlocks<O> {
             let signed = part.signature.is_some();
             let before = self.open_text.as_ref().filter(|_| part.extras.is_empty());
             if !before.is_some_and(|before| before.continues_with(signed)) {
-                let block = ObjectWriter::new().set("type", "text").set("text", "");
+                let block = ObjectWriter::typed("text").set("text", "");
                 self.start(block, &mut part.extras);
                 self.open_text = Some(OpenText::default());
             }
@@ -258,7 +258,7 @@ impl<O: BlockOutput> ReplyBlocks<O> {
             waiting.clear();
         }
         if !part.started && !(waiting.is_empty() && part.signature.is_none()) {
-            let block = ObjectWriter::new().set("type", "thinking").set("thinking", "");
+            let block = ObjectWriter::typed("thinking").set("thinking", "");
             self.start(block.set("signature", ""), &mut part.extras);
             part.started = true;
         }
@@ -293,8 +293,7 @@ impl<O: BlockOutput> ReplyBlocks<O> {
         }
         if !part.started {
             self.write_carrier(part.signature.take(), &target);
-            let block = ObjectWriter::new()
-                .set("type", "tool_use")
+            let block = ObjectWriter::typed("tool_use")
                 .set("id", tool_names::write(id).as_ref())
                 .set("name", tool_names::write(name).as_ref());
             self.start(block.set("input", Map::new()), &mut part.extras);
@@ -329,7 +328,7 @@ impl<O: BlockOutput> ReplyBlocks<O> {
                     let why = "redacted thinking without a signature has nothing to show";
                     return self.losses.add("thought", why);
                 };
-                let block = ObjectWriter::new().set("type", "redacted_thinking").set("data", token);
+                let block = ObjectWriter::typed("redacted_thinking").set("data", token);
                 return self.write_block(block.with_extras(&part.extras, ORIGIN).into());
             }
             PartKind::Media(media) => blocks.extend(image_markdown(media, part, &mut self.losses)),
@@ -438,8 +437,7 @@ fn write_citation(citation: &Citation, text: &str, losses: &mut Losses) -> Optio
         Some(text.chars().skip(start).take(end.saturating_sub(start)).collect::<String>())
     };
     let words = quote.clone().or_else(quoted).unwrap_or_default();
-    let object = ObjectWriter::new()
-        .set("type", "web_search_result_location")
+    let object = ObjectWriter::typed("web_search_result_location")
         .set("url", url.as_deref().unwrap_or_default())
         .set("title", title.as_deref().map_or(Value::Null, Value::from))
         .set("cited_text", words)
@@ -469,7 +467,7 @@ fn image_markdown(media: &Media, part: &Part, losses: &mut Losses) -> Option<Val
             return None;
         }
     };
-    let block = ObjectWriter::new().set("type", "text").set("text", text);
+    let block = ObjectWriter::typed("text").set("text", text);
     Some(block.with_extras(&part.extras, ORIGIN).into())
 }
 

@@ -250,7 +250,7 @@ impl BlockOutput for BlockEvents {
     }
 
     fn cite(&mut self, citation: Value) {
-        let delta = ObjectWriter::new().set("type", "citations_delta").set("citation", citation);
+        let delta = ObjectWriter::typed("citations_delta").set("citation", citation);
         let body = ObjectWriter::new().set("index", self.index).set("delta", delta);
         self.event("content_block_delta", body);
     }

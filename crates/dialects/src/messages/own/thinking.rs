@@ -123,7 +123,7 @@ pub(in crate::messages) fn write(
         if steering.note_unavoidable_thinking(losses) {
             return silent;
         }
-        let off = ObjectWriter::new().set("type", "disabled");
+        let off = ObjectWriter::typed("disabled");
         return ThinkingRequest { thinking: Some(off.into()), ..silent };
     }
     if level.is_none() && budget.is_none() && !dynamic {
@@ -156,7 +156,7 @@ pub(in crate::messages) fn write(
             "this model takes an effort instead of a budget",
         );
         let word = thinking.effective_level().and_then(|level| effort(level, losses));
-        let adaptive = ObjectWriter::new().set("type", "adaptive").set_some("display", display);
+        let adaptive = ObjectWriter::typed("adaptive").set_some("display", display);
         return ThinkingRequest {
             thinking: Some(adaptive.into()),
             effort: word,
@@ -182,8 +182,7 @@ pub(in crate::messages) fn write(
         "the budget must be at least 1024, below the output limit, and one the model takes",
     );
     let word = level.and_then(|level| effort(level, losses));
-    let enabled = ObjectWriter::new()
-        .set("type", "enabled")
+    let enabled = ObjectWriter::typed("enabled")
         .set("budget_tokens", tokens.min(most))
         .set_some("display", display);
     ThinkingRequest { thinking: Some(enabled.into()), effort: word, max_tokens, on: true }

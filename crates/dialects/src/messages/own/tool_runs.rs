@@ -49,13 +49,12 @@ impl ToolRuns {
         };
         let (stdout, stderr) =
             if *is_error { ("", output.as_str()) } else { (output.as_str(), "") };
-        let content = ObjectWriter::new()
-            .set("type", "code_execution_result")
+        let content = ObjectWriter::typed("code_execution_result")
             .set("stdout", stdout)
             .set("stderr", stderr)
             .set("return_code", i32::from(*is_error))
             .set("content", Vec::<Value>::new());
-        let block = ObjectWriter::new().set("type", "code_execution_tool_result");
+        let block = ObjectWriter::typed("code_execution_tool_result");
         block.set("tool_use_id", id).set("content", content).into()
     }
 
@@ -65,15 +64,13 @@ impl ToolRuns {
         let WebSearch { id, queries, results } = search;
         let id = self.begin(id.as_deref());
         let hits = results.iter().map(|(url, title)| {
-            ObjectWriter::new()
-                .set("type", "web_search_result")
+            ObjectWriter::typed("web_search_result")
                 .set("url", url.as_str())
                 .set("title", title.as_str())
                 .set("encrypted_content", "")
                 .set("page_age", Value::Null)
         });
-        let result = ObjectWriter::new()
-            .set("type", "web_search_tool_result")
+        let result = ObjectWriter::typed("web_search_tool_result")
             .set("tool_use_id", id.as_str())
             .set("content", hits.collect::<Vec<_>>());
         let input = ObjectWriter::new().set("query", queries.join("; "));
@@ -82,7 +79,7 @@ impl ToolRuns {
 }
 
 fn write_run(id: String, name: &str, input: ObjectWriter) -> Value {
-    let block = ObjectWriter::new().set("type", "server_tool_use").set("id", id);
+    let block = ObjectWriter::typed("server_tool_use").set("id", id);
     block.set("name", name).set("input", input).into()
 }
 
