@@ -199,6 +199,18 @@ impl ObjectWriter {
         self
     }
 
+    /// Removes a field.
+    #[must_use]
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.0.retain(|(own, _)| own != name);
+        self
+    }
+
+    /// Returns the object; `None` if it has no fields.
+    pub(crate) fn into_filled(self) -> Option<Self> {
+        (!self.0.is_empty()).then_some(self)
+    }
+
     /// Returns the object as JSON text.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1 << 10);

@@ -103,34 +103,29 @@ pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
     }
 }
 
+/// The thinking levels of the format, by their words in upper case.
+pub(super) const LEVELS: [EffortLevel; 4] =
+    [EffortLevel::Minimal, EffortLevel::Low, EffortLevel::Medium, EffortLevel::High];
+
 /// Reads a thinking level.
 pub(super) fn read_level(word: &str) -> Option<EffortLevel> {
-    match word.to_ascii_uppercase().as_str() {
-        "MINIMAL" => Some(EffortLevel::Minimal),
-        "LOW" => Some(EffortLevel::Low),
-        "MEDIUM" => Some(EffortLevel::Medium),
-        "HIGH" => Some(EffortLevel::High),
-        _ => None,
-    }
+    EffortLevel::parse(&word.to_ascii_lowercase()).filter(|level| LEVELS.contains(level))
 }
+
+/// The response modalities and their words.
+const MODALITIES: [(Modality, &str); 3] =
+    [(Modality::Text, "TEXT"), (Modality::Image, "IMAGE"), (Modality::Audio, "AUDIO")];
 
 /// Reads a response modality.
 pub(super) fn read_modality(word: &str) -> Option<Modality> {
-    match word.to_ascii_uppercase().as_str() {
-        "TEXT" => Some(Modality::Text),
-        "IMAGE" => Some(Modality::Image),
-        "AUDIO" => Some(Modality::Audio),
-        _ => None,
-    }
+    let own = MODALITIES.into_iter().find(|(_, own)| own.eq_ignore_ascii_case(word));
+    own.map(|(modality, _)| modality)
 }
 
-/// Returns the response modality to write.
-pub(super) const fn write_modality(modality: Modality) -> &'static str {
-    match modality {
-        Modality::Text => "TEXT",
-        Modality::Image => "IMAGE",
-        Modality::Audio => "AUDIO",
-    }
+/// Returns the response modalities to write.
+pub(super) fn write_modalities(modalities: &[Modality]) -> Vec<&'static str> {
+    let word = |modality: &Modality| MODALITIES.iter().find(|(own, _)| own == modality);
+    modalities.iter().filter_map(word).map(|(_, word)| *word).collect()
 }
 
 #[cfg(test)]

@@ -163,10 +163,7 @@ fn read_thinking(config: &NativeThinking<'_>) -> ThinkingOptions {
 
 fn read_format(config: &NativeConfig<'_>, extras: &mut ExtraFields) -> ResponseFormat {
     let mime = config.response_mime_type.as_deref();
-    let mut shape = read_tools::read_schema(
-        config.response_schema.map(|schema| schema.0),
-        config.response_json_schema,
-    );
+    let mut shape = read_tools::read_schema(config.response_schema, config.response_json_schema);
     if mime == Some(enum_text::MIME) {
         extras.insert(ORIGIN, ENUM_EXTRA, Value::Bool(true));
         shape = shape.map(enum_text::wrap);

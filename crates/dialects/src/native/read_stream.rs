@@ -57,6 +57,7 @@ struct OpenPart {
 /// State of one candidate.
 #[derive(Default)]
 struct CandidateState {
+    reply_id: Option<String>,
     index: u32,
     slots: u32,
     open: Option<OpenPart>,
@@ -172,12 +173,16 @@ impl NativeStreamReader {
             let index = candidate.index(at);
             let known = self.candidates.iter().position(|own| own.index == index);
             let known = known.unwrap_or_else(|| {
-                let state = CandidateState { index, is_whole: self.is_whole, ..Default::default() };
-                self.candidates.push(state);
+                self.candidates.push(CandidateState {
+                    reply_id: self.id.clone(),
+                    index,
+                    is_whole: self.is_whole,
+                    ..CandidateState::default()
+                });
                 self.candidates.len() - 1
             });
             if let Some(own) = self.candidates.get_mut(known) {
-                self.searches += own.read(candidate, self.id.as_deref(), out)?;
+                self.searches += own.read(candidate, out)?;
             }
         }
         if let Some(feedback) = chunk.prompt_feedback {
@@ -203,7 +208,7 @@ impl NativeStreamReader {
     /// Closes the candidates without a finish reason, at the end of a whole reply.
     pub(super) fn close(&mut self, out: &mut Vec<Event>) {
         for candidate in self.candidates.iter_mut().filter(|own| !own.ended) {
-            self.searches += candidate.end(self.id.as_deref(), out);
+            self.searches += candidate.end(out);
         }
         self.report_usage(out);
     }
@@ -243,7 +248,6 @@ impl CandidateState {
     fn read(
         &mut self,
         candidate: NativeCandidate<'_>,
-        id: Option<&str>,
         out: &mut Vec<Event>,
     ) -> Result<u64, ApiError> {
         if self.ended {
@@ -253,7 +257,7 @@ impl CandidateState {
             let content: NativeReplyContent<'_> =
                 serde_json::from_str(content.get()).map_err(|e| not_json(&e))?;
             for part in content.parts.map(|list| list.0).unwrap_or_default() {
-                self.read_part(part, id, out);
+                self.read_part(part, out);
             }
         }
         let is_filled = |value: &&RawValue| {
@@ -282,20 +286,20 @@ impl CandidateState {
             self.asides.report(Some(self.index), "safetyRatings", ratings, out);
         }
         let Some(word) = candidate.finish_reason else { return Ok(0) };
-        let searches = self.end(id, out);
+        let searches = self.end(out);
         let why = endings::read_turn(ORIGIN, &word.0, self.calls > 0);
         let finish = Finish::new(why, RawReason::new(ORIGIN, &*word.0));
         out.push(Event::Finish { candidate: self.index, finish });
         Ok(searches)
     }
 
-    fn read_part(&mut self, part: NativePart<'_>, id: Option<&str>, out: &mut Vec<Event>) {
+    fn read_part(&mut self, part: NativePart<'_>, out: &mut Vec<Event>) {
         let mut call_id = None;
         if let Some(call) = &part.function_call {
             match CallStep::of(call, self.partial.is_some()) {
                 CallStep::Whole => {}
                 CallStep::Begin => {
-                    self.flush(id, out);
+                    self.flush(out);
                     let signature = part.thought_signature.map(|token| token.value.into_owned());
                     self.partial = Some(PartialCall::new(call, signature));
                     return;
@@ -305,30 +309,34 @@ impl CandidateState {
                         partial.add(call);
                     }
                     if last {
-                        self.flush(id, out);
+                        self.flush(out);
                     }
                     return;
                 }
             }
             if call.id.as_deref().is_none_or(str::is_empty) {
-                let name = call.name.as_deref().unwrap_or_default();
-                call_id = Some(calls::invent_id((id, self.index, self.calls), name));
+                call_id = Some(self.invent_id(call.name.as_deref().unwrap_or_default()));
             }
         }
-        self.flush(id, out);
+        self.flush(out);
         let read = read_content::read_part(part, call_id);
         for part in read.hidden.into_iter().chain(read.part) {
             self.say(part, out);
         }
     }
 
+    /// Makes up an id for the next call.
+    fn invent_id(&self, name: &str) -> String {
+        calls::invent_id((self.reply_id.as_deref(), self.index, self.calls), name)
+    }
+
     /// Ends the partial call, because something else follows it.
-    fn flush(&mut self, id: Option<&str>, out: &mut Vec<Event>) {
+    fn flush(&mut self, out: &mut Vec<Event>) {
         let Some(partial) = self.partial.take() else { return };
         let arguments = partial.arguments();
         let PartialCall { id: own, name, signature, .. } = partial;
         let call = canon::ToolCall {
-            id: own.unwrap_or_else(|| calls::invent_id((id, self.index, self.calls), &name)),
+            id: own.unwrap_or_else(|| self.invent_id(&name)),
             name,
             arguments,
             custom: false,
@@ -396,8 +404,8 @@ impl CandidateState {
     }
 
     /// Ends the parts of the candidate. Returns the number of searches.
-    fn end(&mut self, id: Option<&str>, out: &mut Vec<Event>) -> u64 {
-        self.flush(id, out);
+    fn end(&mut self, out: &mut Vec<Event>) -> u64 {
+        self.flush(out);
         if let Some(OpenPart { say: TextKind::Text, slot, .. }) = &self.open {
             let front = self.front.map_or(0, |(_, length)| length);
             let lengths = [front, self.text.chars().count() - front];

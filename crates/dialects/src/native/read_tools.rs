@@ -1,7 +1,6 @@
 //! Reads tools and the tool choice into canon.
 
 use canon::{ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoiceMode, WebSearchTool};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::names::{ORIGIN, VALIDATED_EXTRA};
@@ -9,7 +8,7 @@ use super::own::{dotted_extras, schema};
 use super::request::{NativeFunction, NativeSearch, NativeTool, NativeToolConfig};
 use crate::text::BorrowedText;
 use crate::wire_object::raw_value;
-use crate::wire_value::TextOrList;
+use crate::wire_value::{OpaqueObject, TextOrList};
 
 /// Reads a tool. One tool may declare several functions.
 pub(super) fn read_tool(tool: NativeTool<'_>, tools: &mut Vec<Tool>) {
@@ -27,11 +26,10 @@ pub(super) fn read_tool(tool: NativeTool<'_>, tools: &mut Vec<Tool>) {
 }
 
 fn read_function(function: NativeFunction<'_>) -> Tool {
-    let parameters = function.parameters.map(|schema| schema.0);
     Tool::Function(FunctionTool {
         name: function.name.map(BorrowedText::into_owned).unwrap_or_default(),
         description: function.description.map(BorrowedText::into_owned),
-        parameters: read_schema(parameters, function.parameters_json_schema),
+        parameters: read_schema(function.parameters, function.parameters_json_schema),
         result: read_schema(function.response, function.response_json_schema),
         extras: function.rest.to_extras(ORIGIN),
         ..FunctionTool::default()
@@ -39,11 +37,12 @@ fn read_function(function: NativeFunction<'_>) -> Tool {
 }
 
 /// Reads a schema in the format's own dialect or in JSON Schema.
-pub(super) fn read_schema(own: Option<&RawValue>, json: Option<&RawValue>) -> Option<JsonSchema> {
-    match json {
-        Some(json) => Some(JsonSchema::new(raw_value(json))),
-        None => own.map(|own| schema::read(raw_value(own))),
-    }
+pub(super) fn read_schema(
+    own: Option<OpaqueObject<'_>>,
+    json: Option<OpaqueObject<'_>>,
+) -> Option<JsonSchema> {
+    let json = json.map(|json| JsonSchema::new(json.to_value()));
+    json.or_else(|| own.map(|own| schema::read(own.to_value())))
 }
 
 fn read_search(search: NativeSearch<'_>) -> Tool {

@@ -57,9 +57,9 @@ wire_object! {
         name required: BorrowedText<'a> where function_name,
         description: BorrowedText<'a>,
         parameters: OpaqueObject<'a>,
-        parameters_json_schema "parametersJsonSchema": &'a RawValue,
-        response: &'a RawValue,
-        response_json_schema "responseJsonSchema": &'a RawValue,
+        parameters_json_schema "parametersJsonSchema": OpaqueObject<'a>,
+        response: OpaqueObject<'a>,
+        response_json_schema "responseJsonSchema": OpaqueObject<'a>,
     }
 }
 
@@ -156,7 +156,7 @@ wire_object! {
         response_mime_type "responseMimeType": BorrowedText<'a> => ResponseFormat
             where one_of(&["text/plain", "application/json", "text/x.enum"]),
         response_schema "responseSchema": OpaqueObject<'a> => ResponseSchema,
-        response_json_schema "responseJsonSchema": &'a RawValue => ResponseSchema,
+        response_json_schema "responseJsonSchema": OpaqueObject<'a> => ResponseSchema,
         response_modalities "responseModalities": Vec<BorrowedText<'a>> => Modalities
             where modalities,
         image_config "imageConfig": NativeImageConfig<'a> => ImageConfig,

@@ -1,18 +1,184 @@
-//! Writes parts, for providers and for callers.
+//! Writes turns and parts, for providers and for callers.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use canon::{
     CodeExecution, CodeResult, ExtraFields, ImageDetail, Losses, Media, MediaSource, Part,
-    PartKind, Thought, ToolCall, ToolResult, VideoClip,
+    PartKind, Role, Thought, ToolCall, ToolResult, Turn, VideoClip,
 };
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::names::ORIGIN;
-use super::own::{calls, dotted_extras};
+use super::names::{FOREIGN_SIGNATURE, ORIGIN, UNSIGNED_EXTRA};
+use super::own::calls::provider_id;
+use super::own::dotted_extras;
 use super::signatures;
+use crate::LaneSettings;
 use crate::fields::{ObjectWriter, note_foreign_fields, number};
+use crate::thinking_controls::ThinkingControls;
+
+/// Adjacent turns of one role, which the format requires as one turn.
+struct TurnGroup<'a> {
+    model: bool,
+    parts: Vec<Cow<'a, Part>>,
+    extras: &'a ExtraFields,
+}
+
+/// Writes the system instruction and alternating turns.
+pub(super) fn write_turns(
+    turns: &[Turn],
+    lane: &LaneSettings<'_>,
+    losses: &mut Losses,
+) -> (Vec<ObjectWriter>, Vec<ObjectWriter>) {
+    let mut system = Vec::new();
+    let mut groups: Vec<TurnGroup<'_>> = Vec::new();
+    for turn in turns {
+        let Turn { role, parts, name, extras } = turn;
+        losses.add_if(name.is_some(), "turn.name", "the native format has no participant names");
+        note_foreign_fields(extras, ORIGIN, "turn", losses);
+        let (model, parts) = match role {
+            Role::System | Role::Developer => {
+                let texts: Vec<&str> = parts.iter().filter_map(Part::as_text).collect();
+                losses.add_if(
+                    texts.len() < parts.len(),
+                    "system.parts",
+                    "native instructions hold only text",
+                );
+                // Instructions before the first model turn move into the system instruction.
+                if !groups.iter().any(|group| group.model) {
+                    let texts = texts.into_iter().filter(|text| !text.is_empty());
+                    system.extend(texts.map(|text| ObjectWriter::new().set("text", text)));
+                    continue;
+                }
+                losses.add("turn.system", "later instructions are sent as user text");
+                let text = format!("<system>{}</system>", texts.join("\n\n"));
+                (false, vec![Cow::Owned(Part::text(text))])
+            }
+            Role::User => (false, parts.iter().map(Cow::Borrowed).collect()),
+            Role::Assistant => (true, parts.iter().map(Cow::Borrowed).collect()),
+        };
+        match groups.last_mut() {
+            Some(last) if last.model == model => last.parts.extend(parts),
+            _ => groups.push(TurnGroup { model, parts, extras }),
+        }
+    }
+    // A conversation of instructions alone still asks for a reply.
+    if groups.is_empty() && !system.is_empty() {
+        let content =
+            ObjectWriter::new().set("role", "user").set("parts", std::mem::take(&mut system));
+        return (system, vec![content]);
+    }
+    (system, write_groups(&groups, lane, losses))
+}
+
+/// The calls so far, by id: their order and the names of their functions.
+type CallTable<'a> = HashMap<&'a str, (usize, &'a str)>;
+
+fn write_groups(
+    groups: &[TurnGroup<'_>],
+    lane: &LaneSettings<'_>,
+    losses: &mut Losses,
+) -> Vec<ObjectWriter> {
+    // Models with thinking levels also take a media resolution per part.
+    let close = !ThinkingControls::for_lane(lane).levels.is_empty();
+    let (mut calls, mut ranks) = (CallTable::new(), 0..);
+    let mut written: Vec<(&TurnGroup<'_>, Vec<ObjectWriter>)> = Vec::with_capacity(groups.len());
+    for group in groups {
+        let mut called = false;
+        let mut parts = Vec::with_capacity(group.parts.len());
+        for part in in_call_order(&group.parts, &calls) {
+            if let (PartKind::ToolCall(call), Some(rank)) = (&part.kind, ranks.next()) {
+                calls.insert(&call.id, (rank, &call.name));
+            }
+            parts.extend(write_part(part, &mut called, &calls, close, losses));
+        }
+        match written.last_mut() {
+            _ if parts.is_empty() => {}
+            // The turn between the two was dropped because nothing was left of it.
+            Some((before, own)) if before.model == group.model => own.extend(parts),
+            _ => written.push((group, parts)),
+        }
+    }
+    let contents = written.into_iter().map(|(group, parts)| {
+        let role = if group.model { "model" } else { "user" };
+        let content = ObjectWriter::new().set("role", role).set("parts", parts);
+        dotted_extras::restore(content, group.extras, "")
+    });
+    contents.collect()
+}
+
+/// Returns the parts with results in the order of their calls; other parts keep their places.
+fn in_call_order<'p>(parts: &'p [Cow<'_, Part>], calls: &CallTable<'_>) -> Vec<&'p Part> {
+    let rank = |part: &Part| match &part.kind {
+        PartKind::ToolResult(result) => calls.get(result.call_id.as_str()).map(|call| call.0),
+        _ => None,
+    };
+    let mut parts: Vec<&Part> = parts.iter().map(|part| &**part).collect();
+    let ranked = parts.iter().filter_map(|part| Some((rank(part)?, *part)));
+    let mut results: Vec<(usize, &Part)> = ranked.collect();
+    results.sort_by_key(|(rank, _)| *rank);
+    let places = parts.iter_mut().filter(|part| rank(part).is_some());
+    for (place, (_, result)) in places.zip(results) {
+        *place = result;
+    }
+    parts
+}
+
+fn write_part(
+    part: &Part,
+    called: &mut bool,
+    calls: &CallTable<'_>,
+    close: bool,
+    losses: &mut Losses,
+) -> Option<ObjectWriter> {
+    let Part { kind, signature: seal, cache_breakpoint: cache, extras } = part;
+    losses.add_if(cache.is_some(), "part.cache", "the native format has no cache breakpoints");
+    let own =
+        seal.as_ref().and_then(|seal| seal.for_format(ORIGIN)).map(signatures::standard_alphabet);
+    let from_here = extras.get(ORIGIN, UNSIGNED_EXTRA).is_some();
+    let mut token = own.clone();
+    match kind {
+        PartKind::Text { text, citations } => {
+            losses.add_if(
+                !citations.is_empty(),
+                "text.citations",
+                "a native history has no place for citations",
+            );
+            if text.is_empty() && own.is_none() {
+                return None;
+            }
+        }
+        PartKind::Thought(_) if own.is_none() && !from_here => {
+            let why = "the provider ignores thinking that it did not sign";
+            losses.add("thought", why);
+            return None;
+        }
+        PartKind::ToolCall(_) => {
+            let first = !std::mem::replace(called, true);
+            if first && own.is_none() && !from_here {
+                token = Some(signatures::BYPASS_SIGNATURE.to_owned());
+                losses.add(
+                    "tool_call.seal",
+                    "another provider made the call, so the signature check is skipped",
+                );
+            }
+        }
+        PartKind::ToolResult(result) => {
+            return Some(write_result(result, calls, extras, close, losses));
+        }
+        PartKind::Thought(_)
+        | PartKind::Refusal(_)
+        | PartKind::Media(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_)
+        | PartKind::Foreign { .. } => {}
+    }
+    losses.add_if(seal.is_some() && own.is_none(), "part.seal", FOREIGN_SIGNATURE);
+    let object = payload(part, close, losses)?;
+    Some(object.set_some("thoughtSignature", token))
+}
 
 /// Writes a part without its signature; `None` if the format has no place for it. `close` is true
 /// if the model takes a resolution for a single image.
@@ -142,7 +308,7 @@ fn write_call(call: &ToolCall, extras: &ExtraFields) -> ObjectWriter {
         call.arguments_object()
     };
     let inner = ObjectWriter::new()
-        .set_some("id", calls::provider_id(id))
+        .set_some("id", provider_id(id))
         .set("name", name.as_str())
         .set("args", Value::Object(args));
     dotted_extras::restore(inner, extras, "functionCall")
@@ -150,32 +316,28 @@ fn write_call(call: &ToolCall, extras: &ExtraFields) -> ObjectWriter {
 
 /// Writes a tool result. The format requires the tool's name, which other formats leave to the
 /// call.
-pub(super) fn write_result(
+fn write_result(
     result: &ToolResult,
-    names: &HashMap<&str, &str>,
+    calls: &CallTable<'_>,
     extras: &ExtraFields,
     close: bool,
     losses: &mut Losses,
 ) -> ObjectWriter {
     let ToolResult { call_id: call, name, parts, object, is_error: failed } = result;
-    let name = name.as_deref().or_else(|| names.get(call.as_str()).copied());
+    let name = name.as_deref().or_else(|| calls.get(call.as_str()).map(|call| call.1));
     losses.add_if(name.is_none(), "tool_result.name", "no call with this id names the tool");
     let response = match object {
         Some(object) => object.clone(),
         None => text_response(&result.as_text(), *failed),
     };
-    let media: Vec<Value> = parts
-        .iter()
-        .filter(|part| matches!(part.kind, PartKind::Media(_)))
-        .filter_map(|part| payload(part, close, losses))
-        .map(Value::from)
-        .collect();
+    let media = parts.iter().filter(|part| matches!(part.kind, PartKind::Media(_)));
+    let media: Vec<_> = media.filter_map(|part| payload(part, close, losses)).collect();
     let other = parts.iter().any(|part| {
         !matches!(part.kind, PartKind::Media(_) | PartKind::Text { .. } | PartKind::Refusal(_))
     });
     losses.add_if(other, "tool_result.parts", "a native result holds only an object and media");
     let inner = ObjectWriter::new()
-        .set_some("id", calls::provider_id(call))
+        .set_some("id", provider_id(call))
         .set("name", name.unwrap_or("unknown"))
         .set("response", response)
         .set_some("parts", (!media.is_empty()).then_some(media));
@@ -198,17 +360,7 @@ fn text_response(text: &str, failed: bool) -> Map<String, Value> {
 /// Writes a part of a reply, with its signature as the caller sends it back.
 pub(super) fn reply_part(part: &Part, losses: &mut Losses) -> Option<ObjectWriter> {
     let object = payload(part, true, losses)?;
-    let seal = part.signature.as_ref().map(|seal| match &part.kind {
-        PartKind::Thought(Thought { redacted, .. }) => signatures::write_thought(seal, *redacted),
-        PartKind::Text { .. }
-        | PartKind::Refusal(_)
-        | PartKind::Media(_)
-        | PartKind::ToolCall(_)
-        | PartKind::ToolResult(_)
-        | PartKind::CodeExecution(_)
-        | PartKind::CodeResult(_)
-        | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. } => signatures::write(seal),
-    });
-    Some(object.set_some("thoughtSignature", seal))
+    let redacted = matches!(part.kind, PartKind::Thought(Thought { redacted: true, .. }));
+    let token = part.signature.as_ref().map(|seal| signatures::write_thought(seal, redacted));
+    Some(object.set_some("thoughtSignature", token))
 }

@@ -10,9 +10,9 @@ use super::own::dotted_extras;
 use crate::fields::{ObjectWriter, note_foreign_fields};
 
 /// Writes all functions into one tool, and every other tool separately.
-pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
-    let mut functions: Vec<Value> = Vec::new();
-    let mut others: Vec<Value> = Vec::new();
+pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<ObjectWriter> {
+    let mut functions: Vec<ObjectWriter> = Vec::new();
+    let mut others: Vec<ObjectWriter> = Vec::new();
     for tool in tools {
         match tool {
             Tool::Function(tool) => functions.push(function(tool, losses)),
@@ -28,21 +28,24 @@ pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
             Tool::WebSearch(tool) => others.push(search(tool, losses)),
             Tool::CodeExecution(extras) => others.push(plain("codeExecution", extras, losses)),
             Tool::UrlFetch(extras) => others.push(plain("urlContext", extras, losses)),
-            Tool::Foreign { origin, value } if *origin == ORIGIN => others.push(value.clone()),
+            Tool::Foreign { origin, value: Value::Object(own) } if *origin == ORIGIN => {
+                let own = own.iter().map(|(name, value)| (name.as_str(), value));
+                others.push(ObjectWriter::new().with_fields(own));
+            }
             Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
         }
     }
-    let functions = (!functions.is_empty())
-        .then(|| Value::from(ObjectWriter::new().set("functionDeclarations", functions)));
+    let functions =
+        (!functions.is_empty()).then(|| ObjectWriter::new().set("functionDeclarations", functions));
     functions.into_iter().chain(others).collect()
 }
 
-fn plain(name: &'static str, extras: &ExtraFields, losses: &mut Losses) -> Value {
+fn plain(name: &'static str, extras: &ExtraFields, losses: &mut Losses) -> ObjectWriter {
     note_foreign_fields(extras, ORIGIN, "tools", losses);
-    ObjectWriter::new().set(name, ObjectWriter::new().with_extras(extras, ORIGIN)).into()
+    ObjectWriter::new().set(name, ObjectWriter::new().with_extras(extras, ORIGIN))
 }
 
-fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
+fn function(tool: &FunctionTool, losses: &mut Losses) -> ObjectWriter {
     let FunctionTool { name, description, parameters, result, strict: _, deferred, cache, extras } =
         tool;
     losses.add_if(*deferred, "tools.deferred", "the native format cannot defer tools");
@@ -53,7 +56,7 @@ fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
         .set_some("description", description.as_deref());
     let object = shape(object, parameters.as_ref(), "parameters", "parametersJsonSchema");
     let object = shape(object, result.as_ref(), "response", "responseJsonSchema");
-    object.with_extras(extras, ORIGIN).into()
+    object.with_extras(extras, ORIGIN)
 }
 
 /// Writes a schema: verbatim if it came from this format, else as JSON Schema.
@@ -73,7 +76,7 @@ fn shape(
 }
 
 /// Writes a free-text tool as a function with one string field.
-fn custom(name: &str, description: Option<&str>) -> Value {
+fn custom(name: &str, description: Option<&str>) -> ObjectWriter {
     let input = ObjectWriter::new().set("type", "string");
     let schema = ObjectWriter::new()
         .set("type", "object")
@@ -83,10 +86,9 @@ fn custom(name: &str, description: Option<&str>) -> Value {
         .set("name", name)
         .set_some("description", description)
         .set("parametersJsonSchema", schema)
-        .into()
 }
 
-fn search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
+fn search(tool: &WebSearchTool, losses: &mut Losses) -> ObjectWriter {
     let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
         tool;
     losses.add_if(
@@ -102,18 +104,14 @@ fn search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
     note_foreign_fields(extras, ORIGIN, "tools", losses);
     let domains = (!blocked.is_empty()).then(|| blocked.clone());
     let inner = ObjectWriter::new().set_some("excludeDomains", domains).with_extras(extras, ORIGIN);
-    ObjectWriter::new().set("googleSearch", inner).into()
+    ObjectWriter::new().set("googleSearch", inner)
 }
 
 /// Writes the tool choice and the caller's own settings for it,
 /// <https://ai.google.dev/gemini-api/docs/function-calling>.
-pub(super) fn write_choice(
-    choice: &ToolChoice,
-    tools: &[Tool],
-    extras: &ExtraFields,
-    losses: &mut Losses,
-) -> Option<Value> {
-    let ToolChoice { mode: choice, parallel } = choice;
+pub(super) fn write_choice(chat: &canon::ChatRequest, losses: &mut Losses) -> Option<ObjectWriter> {
+    let canon::ChatRequest { tools, extras, tool_choice, .. } = chat;
+    let ToolChoice { mode: choice, parallel } = tool_choice;
     losses.add_if(
         *parallel == Some(false),
         "choice.parallel",
@@ -146,10 +144,7 @@ pub(super) fn write_choice(
             mode(word).set("allowedFunctionNames", names.clone())
         }
     };
-    let calling =
-        dotted_extras::restore(calling, extras, "toolConfig.functionCallingConfig").into_map();
-    let config = ObjectWriter::new()
-        .set_some("functionCallingConfig", (!calling.is_empty()).then_some(calling));
-    let config = dotted_extras::restore(config, extras, "toolConfig").into_map();
-    (!config.is_empty()).then_some(Value::Object(config))
+    let calling = dotted_extras::restore(calling, extras, "toolConfig.functionCallingConfig");
+    let config = ObjectWriter::new().set_some("functionCallingConfig", calling.into_filled());
+    dotted_extras::restore(config, extras, "toolConfig").into_filled()
 }

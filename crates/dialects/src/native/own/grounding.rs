@@ -2,7 +2,7 @@
 //! <https://ai.google.dev/gemini-api/docs/google-search>.
 
 use canon::{Citation, ExtraFields, Losses, Part, PartKind, WebSearch};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::fields::ObjectWriter;
 use crate::native::names::ORIGIN;
@@ -10,16 +10,14 @@ use crate::proto_json::whole_number;
 
 /// Returns the provider's search queries and hits.
 pub(crate) fn search(grounding: &Value) -> Option<WebSearch> {
-    let queries = texts(grounding, "webSearchQueries");
-    let found: Vec<(String, String)> = list(grounding, "groundingChunks")
+    let queries = list(grounding, "webSearchQueries");
+    let queries: Vec<String> =
+        queries.filter_map(|query| query.as_str().map(str::to_owned)).collect();
+    let results: Vec<(String, String)> = list(grounding, "groundingChunks")
         .filter_map(source)
         .map(|(url, title)| (url, title.unwrap_or_default()))
         .collect();
-    (!queries.is_empty() || !found.is_empty()).then_some(WebSearch {
-        id: None,
-        queries,
-        results: found,
-    })
+    (!queries.is_empty() || !results.is_empty()).then_some(WebSearch { id: None, queries, results })
 }
 
 /// Counts the searches that were run.
@@ -38,13 +36,8 @@ pub(crate) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
         for index in list(support, "groundingChunkIndices").filter_map(whole_number) {
             let chunk = usize::try_from(index).ok().and_then(|index| chunks.get(index));
             if let Some((url, title)) = chunk.and_then(|chunk| source(chunk)) {
-                citations.push(Citation {
-                    url: Some(url),
-                    title,
-                    quote: None,
-                    span: Some(span),
-                    extras: ExtraFields::new(),
-                });
+                let (url, span) = (Some(url), Some(span));
+                citations.push(Citation { url, title, span, ..Citation::default() });
             }
         }
     }
@@ -117,50 +110,36 @@ fn span(segment: &Value, text: &str) -> Option<(usize, usize)> {
 /// Writes the sources that the parts carry as grounding metadata.
 pub(crate) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
     let mut all = SourceList::default();
-    let mut supports: Vec<Value> = Vec::new();
+    let mut supports = Vec::new();
     let mut queries: Vec<String> = Vec::new();
     let mut index = 0;
     for part in parts {
-        match &part.kind {
-            PartKind::Text { text, citations } => {
-                for citation in citations {
-                    supports.extend(all.cite(citation, text, index, losses));
-                }
-                index += 1;
+        if let PartKind::WebSearch(WebSearch { id: _, queries: asked, results }) = &part.kind {
+            queries.extend(asked.iter().cloned());
+            for (url, title) in results {
+                all.index(url, Some(title));
             }
-            PartKind::WebSearch(WebSearch { id: _, queries: asked, results: found }) => {
-                queries.extend(asked.iter().cloned());
-                for (url, title) in found {
-                    all.index(url, Some(title));
-                }
-            }
-            PartKind::Refusal(_)
-            | PartKind::Media(_)
-            | PartKind::Thought(_)
-            | PartKind::ToolCall(_)
-            | PartKind::ToolResult(_)
-            | PartKind::CodeExecution(_)
-            | PartKind::CodeResult(_)
-            | PartKind::Foreign { .. } => index += 1,
+            continue;
         }
+        if let PartKind::Text { text, citations } = &part.kind {
+            for citation in citations {
+                supports.extend(all.cite(citation, text, index, losses));
+            }
+        }
+        index += 1;
     }
     if all.0.is_empty() && queries.is_empty() {
         return None;
     }
-    let chunks: Vec<Value> = all.0.into_iter().map(|(url, title)| web(&url, &title)).collect();
-    Some(
-        ObjectWriter::new()
-            .set("groundingChunks", chunks)
-            .set("groundingSupports", supports)
-            // Providers that do not report their queries get no empty list.
-            .set_some("webSearchQueries", (!queries.is_empty()).then_some(queries))
-            .into(),
-    )
-}
-
-fn web(url: &str, title: &str) -> Value {
-    let inner = ObjectWriter::new().set("uri", url).set("title", title);
-    ObjectWriter::new().set("web", inner).into()
+    let web = |(url, title)| ObjectWriter::new().set("uri", url).set("title", title);
+    let chunks = all.0.into_iter().map(|source: (String, String)| web(source));
+    let chunks: Vec<_> = chunks.map(|web| ObjectWriter::new().set("web", web)).collect();
+    let grounding = ObjectWriter::new()
+        .set("groundingChunks", chunks)
+        .set("groundingSupports", supports)
+        // Providers that do not report their queries get no empty list.
+        .set_some("webSearchQueries", (!queries.is_empty()).then_some(queries));
+    Some(grounding.into())
 }
 
 /// The list of sources, one entry per address.
@@ -191,7 +170,7 @@ impl SourceList {
         text: &str,
         part: usize,
         losses: &mut Losses,
-    ) -> Option<Value> {
+    ) -> Option<ObjectWriter> {
         let Citation { url, title, quote, span, extras: _ } = citation;
         losses.add_if(quote.is_some(), "citation.quote", "native citations have no quote");
         let Some(url) = url else {
@@ -202,41 +181,29 @@ impl SourceList {
         let (start, end) = (*span)?;
         let bytes = |chars: usize| text.chars().take(chars).map(char::len_utf8).sum::<usize>();
         let (start, end) = (bytes(start), bytes(end));
-        let mut segment = Map::new();
-        if part > 0 {
-            segment.insert("partIndex".to_owned(), Value::from(part));
-        }
-        segment.insert("startIndex".to_owned(), Value::from(start));
-        segment.insert("endIndex".to_owned(), Value::from(end));
-        segment.insert("text".to_owned(), Value::from(text.get(start..end).unwrap_or_default()));
-        let support = ObjectWriter::new()
-            .set("segment", segment)
-            // Without `confidenceScores`: the list has one score per index, and there are none.
-            .set("groundingChunkIndices", vec![Value::from(chunk)]);
-        Some(support.into())
+        let segment = ObjectWriter::new()
+            .set_some("partIndex", (part > 0).then_some(part))
+            .set("startIndex", start)
+            .set("endIndex", end)
+            .set("text", text.get(start..end).unwrap_or_default());
+        // Without `confidenceScores`: the list has one score per index, and there are none.
+        let indices = vec![Value::from(chunk)];
+        Some(ObjectWriter::new().set("segment", segment).set("groundingChunkIndices", indices))
     }
 }
 
 /// Renames `citations`, as one API surface calls the list, to the documented `citationSources`.
-pub(crate) fn rename(cited: Value) -> Value {
-    match cited {
-        Value::Object(map) => map
-            .into_iter()
-            .map(|(name, value)| {
-                let own = if name == "citations" { "citationSources".to_owned() } else { name };
-                (own, value)
-            })
-            .collect(),
-        other => other,
+pub(crate) fn rename(mut cited: Value) -> Value {
+    if let Some(fields) = cited.as_object_mut()
+        && let Some(list) = fields.shift_remove("citations")
+    {
+        fields.insert("citationSources".to_owned(), list);
     }
+    cited
 }
 
 fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value.get(name).and_then(Value::as_array).into_iter().flatten()
-}
-
-fn texts(value: &Value, name: &str) -> Vec<String> {
-    list(value, name).filter_map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
 #[cfg(test)]

@@ -167,6 +167,7 @@ fn invalid_settings_are_named() {
         (config(r#""responseLogprobs":"true""#), format!("{G}.responseLogprobs")),
         (config(r#""responseMimeType":"text/html""#), format!("{G}.responseMimeType")),
         (config(r#""responseSchema":{}"#), format!("{G}.responseSchema")),
+        (config(r#""responseJsonSchema":"x""#), format!("{G}.responseJsonSchema")),
         (
             config(r#""responseMimeType":"text/plain","responseSchema":{}"#),
             format!("{G}.responseSchema"),
@@ -234,6 +235,10 @@ fn invalid_tools_are_named() {
         (
             with(r#""tools":[{"functionDeclarations":[{"name":"a","parameters":"x"}]}]"#),
             "tools[0].functionDeclarations[0].parameters",
+        ),
+        (
+            with(r#""tools":[{"functionDeclarations":[{"name":"a","parametersJsonSchema":"x"}]}]"#),
+            "tools[0].functionDeclarations[0].parametersJsonSchema",
         ),
         (
             with(
