@@ -63,23 +63,24 @@ pub(super) fn operator_path(model: &str, operator: &str) -> String {
             continue;
         }
         for byte in segment.bytes() {
-            match byte {
-                b'a'..=b'z'
-                | b'A'..=b'Z'
-                | b'0'..=b'9'
-                | b'-'
-                | b'.'
-                | b'_'
-                | b'~'
-                | b':'
-                | b'@' => path.push(char::from(byte)),
-                _ => path.push_str(&format!("%{byte:02X}")),
+            match byte.is_ascii_alphanumeric() || b"-._~:@".contains(&byte) {
+                true => path.push(char::from(byte)),
+                false => path.push_str(&format!("%{byte:02X}")),
             }
         }
     }
     path.push(':');
     path.push_str(operator);
     path
+}
+
+/// Returns the bytes before and after a chunk: of a line, or of an item of a JSON array.
+pub(super) const fn chunk_framing(array: bool, is_first: bool) -> (&'static [u8], &'static [u8]) {
+    match (array, is_first) {
+        (false, _) => (b"data: ", b"\n\n"),
+        (true, true) => (b"[", b"\n"),
+        (true, false) => (b",\r\n", b"\n"),
+    }
 }
 
 /// Reads a service tier.

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use canon::{ApiError, ExtraFields, Losses, Usage};
 use memchr::memmem::Finder;
-use serde_json::Value;
 use std::cell::Cell;
 use std::sync::LazyLock;
 
@@ -279,16 +278,12 @@ impl StreamMeter for NativeStreamMeter {
     }
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
-        let before: &[u8] = match (self.array, self.begun.replace(true)) {
-            (false, _) => b"data: ",
-            (true, false) => b"[",
-            (true, true) => b",\r\n",
-        };
+        let (before, after) = names::chunk_framing(self.array, !self.begun.replace(true));
         out.extend_from_slice(before);
         // Official clients read one line per chunk. A line break inside JSON is only white space.
         let data = &self.completer.frame(frame).data;
         out.extend(data.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
-        out.extend_from_slice(if self.array { b"\n" } else { b"\n\n" });
+        out.extend_from_slice(after);
         if self.is_over() {
             self.write_end(out);
         }
@@ -306,22 +301,20 @@ impl StreamMeter for NativeStreamMeter {
             self.state.seen.push((0, false));
         }
         let open = self.state.seen.iter_mut().filter(|(_, ended)| !*ended);
-        let ends: Vec<Value> = open
-            .map(|(index, ended)| {
-                *ended = true;
-                let parts = vec![Value::from(ObjectWriter::new().set("text", ""))];
-                ObjectWriter::new()
-                    .set("content", ObjectWriter::new().set("parts", parts).set("role", "model"))
-                    .set("finishReason", "MAX_TOKENS")
-                    .set("index", *index)
-                    .into()
-            })
-            .collect();
+        let ends = open.map(|(index, ended)| {
+            *ended = true;
+            let parts = vec![ObjectWriter::new().set("text", "")];
+            ObjectWriter::new()
+                .set("content", ObjectWriter::new().set("parts", parts).set("role", "model"))
+                .set("finishReason", "MAX_TOKENS")
+                .set("index", *index)
+        });
+        let ends: Vec<_> = ends.collect();
         let counts = usage::write_usage(usage, &ExtraFields::default(), &mut Losses::new());
         let last = ObjectWriter::new().set("candidates", ends).set("usageMetadata", counts);
         self.state.said.is_finished = true;
         self.completer.skip();
-        self.write(&StreamFrame::data(Value::from(last).to_string()), out);
+        self.write(&StreamFrame::data(last.to_json()), out);
         self.write_end(out);
     }
 

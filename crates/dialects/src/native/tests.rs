@@ -460,6 +460,27 @@ fn foreign_history_is_adapted_and_losses_are_noted() {
 }
 
 #[test]
+fn a_result_names_the_function_of_the_call_before_it() {
+    let call = |name: &str| {
+        let (id, name) = ("call_1".to_owned(), name.to_owned());
+        let call = ToolCall { id, name, arguments: "{}".to_owned(), custom: false };
+        Turn::new(Role::Assistant, vec![Part::new(PartKind::ToolCall(call))])
+    };
+    let result = || {
+        let (parts, object) = (vec![Part::text("x")], None);
+        let call_id = "call_1".to_owned();
+        let result = canon::ToolResult { call_id, name: None, parts, object, is_error: false };
+        Turn::new(Role::User, vec![Part::new(PartKind::ToolResult(result))])
+    };
+    let turns = vec![call("f"), result(), call("g"), result()];
+    let chat = ChatRequest { turns, ..ChatRequest::default() };
+    let (out, _) = NativeDialect.write_request(&chat, &lane()).unwrap();
+    let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
+    let name = |turn: usize| &body["contents"][turn]["parts"][0]["functionResponse"]["name"];
+    assert_eq!((name(1), name(3)), (&json!("f"), &json!("g")));
+}
+
+#[test]
 fn instructions_before_the_first_model_turn_become_the_system_instruction() {
     let turn = |role, text: &str| Turn::new(role, vec![Part::text(text)]);
     let turns = vec![

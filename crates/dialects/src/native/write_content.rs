@@ -138,42 +138,31 @@ fn write_part(
         seal.as_ref().and_then(|seal| seal.for_format(ORIGIN)).map(signatures::standard_alphabet);
     let from_here = extras.get(ORIGIN, UNSIGNED_EXTRA).is_some();
     let mut token = own.clone();
-    match kind {
-        PartKind::Text { text, citations } => {
-            losses.add_if(
-                !citations.is_empty(),
-                "text.citations",
-                "a native history has no place for citations",
-            );
-            if text.is_empty() && own.is_none() {
-                return None;
-            }
-        }
-        PartKind::Thought(_) if own.is_none() && !from_here => {
-            let why = "the provider ignores thinking that it did not sign";
-            losses.add("thought", why);
+    if let PartKind::ToolResult(result) = kind {
+        return Some(write_result(result, calls, extras, close, losses));
+    }
+    if let PartKind::Text { text, citations } = kind {
+        losses.add_if(
+            !citations.is_empty(),
+            "text.citations",
+            "a native history has no place for citations",
+        );
+        if text.is_empty() && own.is_none() {
             return None;
         }
-        PartKind::ToolCall(_) => {
-            let first = !std::mem::replace(called, true);
-            if first && own.is_none() && !from_here {
-                token = Some(signatures::BYPASS_SIGNATURE.to_owned());
-                losses.add(
-                    "tool_call.seal",
-                    "another provider made the call, so the signature check is skipped",
-                );
-            }
-        }
-        PartKind::ToolResult(result) => {
-            return Some(write_result(result, calls, extras, close, losses));
-        }
-        PartKind::Thought(_)
-        | PartKind::Refusal(_)
-        | PartKind::Media(_)
-        | PartKind::CodeExecution(_)
-        | PartKind::CodeResult(_)
-        | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. } => {}
+    }
+    let is_unsigned = own.is_none() && !from_here;
+    if matches!(kind, PartKind::Thought(_)) && is_unsigned {
+        losses.add("thought", "the provider ignores thinking that it did not sign");
+        return None;
+    }
+    let is_first_call = matches!(kind, PartKind::ToolCall(_)) && !std::mem::replace(called, true);
+    if is_first_call && is_unsigned {
+        token = Some(signatures::BYPASS_SIGNATURE.to_owned());
+        losses.add(
+            "tool_call.seal",
+            "another provider made the call, so the signature check is skipped",
+        );
     }
     losses.add_if(seal.is_some() && own.is_none(), "part.seal", FOREIGN_SIGNATURE);
     let object = payload(part, close, losses)?;
@@ -193,10 +182,8 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
         PartKind::Thought(Thought { text, redacted: _ }) => {
             ObjectWriter::new().set("text", text.as_str()).set("thought", true)
         }
-        PartKind::Media(media) => media_object(media, extras, close, losses)?,
-        PartKind::ToolCall(call) => {
-            ObjectWriter::new().set("functionCall", write_call(call, extras))
-        }
+        PartKind::Media(media) => write_media(media, extras, close, losses)?,
+        PartKind::ToolCall(call) => nested("functionCall", write_call(call), extras),
         PartKind::CodeExecution(CodeExecution { id, language, code }) => {
             let python = language.eq_ignore_ascii_case("python");
             losses.add_if(
@@ -209,8 +196,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
                 .set_some("id", id.as_deref())
                 .set("language", language)
                 .set("code", code.as_str());
-            let inner = dotted_extras::restore(inner, extras, "executableCode");
-            ObjectWriter::new().set("executableCode", inner)
+            nested("executableCode", inner, extras)
         }
         PartKind::CodeResult(CodeResult { id, output, is_error: failed }) => {
             let word = if *failed { "OUTCOME_FAILED" } else { "OUTCOME_OK" };
@@ -219,8 +205,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
                 .set_some("id", id.as_deref())
                 .set("outcome", kept.unwrap_or(word))
                 .set("output", output.as_str());
-            let inner = dotted_extras::restore(inner, extras, "codeExecutionResult");
-            ObjectWriter::new().set("codeExecutionResult", inner)
+            nested("codeExecutionResult", inner, extras)
         }
         PartKind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => {
             ObjectWriter::new().with_fields(map.iter().map(|(name, value)| (name.as_str(), value)))
@@ -242,7 +227,12 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
     Some(dotted_extras::restore(object, extras, ""))
 }
 
-fn media_object(
+/// Returns an object with one field: the given object and its own extras.
+fn nested(name: &'static str, inner: ObjectWriter, extras: &ExtraFields) -> ObjectWriter {
+    ObjectWriter::new().set(name, dotted_extras::restore(inner, extras, name))
+}
+
+fn write_media(
     media: &Media,
     extras: &ExtraFields,
     close: bool,
@@ -250,30 +240,22 @@ fn media_object(
 ) -> Option<ObjectWriter> {
     let Media { kind: _, source, name, detail, clip } = media;
     losses.add_if(name.is_some(), "media.name", "the native format has no media names");
+    let blob = |mime: &str, data: &str| ObjectWriter::new().set("mimeType", mime).set("data", data);
+    let file = |mime: Option<&str>, uri: &str| {
+        ObjectWriter::new().set_some("mimeType", mime).set("fileUri", uri)
+    };
     let object = match source {
-        MediaSource::Inline { mime, data } => {
-            let inner =
-                ObjectWriter::new().set("mimeType", mime.as_str()).set("data", data.as_str());
-            ObjectWriter::new()
-                .set("inlineData", dotted_extras::restore(inner, extras, "inlineData"))
+        MediaSource::Inline { mime, data } => nested("inlineData", blob(mime, data), extras),
+        MediaSource::Text(text) => {
+            nested("inlineData", blob("text/plain", &STANDARD.encode(text)), extras)
         }
-        MediaSource::Url { url, mime } => {
-            let inner = ObjectWriter::new().set_some("mimeType", mime.as_deref());
-            let inner = inner.set("fileUri", url.as_str());
-            ObjectWriter::new().set("fileData", dotted_extras::restore(inner, extras, "fileData"))
-        }
+        MediaSource::Url { url, mime } => nested("fileData", file(mime.as_deref(), url), extras),
         MediaSource::File { origin, id } if *origin == ORIGIN => {
-            let inner = ObjectWriter::new().set("fileUri", id.as_str());
-            ObjectWriter::new().set("fileData", dotted_extras::restore(inner, extras, "fileData"))
+            nested("fileData", file(None, id), extras)
         }
         MediaSource::File { .. } => {
             losses.add("media.file", "a file in another provider's storage cannot be read here");
             return None;
-        }
-        MediaSource::Text(text) => {
-            let data = STANDARD.encode(text);
-            let inner = ObjectWriter::new().set("mimeType", "text/plain").set("data", data);
-            ObjectWriter::new().set("inlineData", inner)
         }
     };
     let clip = clip.as_ref().map(|VideoClip { start, end, fps }| {
@@ -300,18 +282,16 @@ fn media_object(
 }
 
 /// Writes a call. Free-text input becomes the only field of an object.
-fn write_call(call: &ToolCall, extras: &ExtraFields) -> ObjectWriter {
+fn write_call(call: &ToolCall) -> ObjectWriter {
     let ToolCall { id, name, arguments, custom } = call;
-    let args = if *custom {
-        ObjectWriter::new().set("input", arguments.as_str()).into_map()
-    } else {
-        call.arguments_object()
+    let args = match custom {
+        true => ObjectWriter::new().set("input", arguments.as_str()).into_map(),
+        false => call.arguments_object(),
     };
-    let inner = ObjectWriter::new()
+    ObjectWriter::new()
         .set_some("id", provider_id(id))
         .set("name", name.as_str())
-        .set("args", Value::Object(args));
-    dotted_extras::restore(inner, extras, "functionCall")
+        .set("args", Value::Object(args))
 }
 
 /// Writes a tool result. The format requires the tool's name, which other formats leave to the
@@ -341,8 +321,7 @@ fn write_result(
         .set("name", name.unwrap_or("unknown"))
         .set("response", response)
         .set_some("parts", (!media.is_empty()).then_some(media));
-    let inner = dotted_extras::restore(inner, extras, "functionResponse");
-    dotted_extras::restore(ObjectWriter::new().set("functionResponse", inner), extras, "")
+    dotted_extras::restore(nested("functionResponse", inner, extras), extras, "")
 }
 
 /// Wraps text into the object that the format requires. Text that is a JSON object already stays as

@@ -9,7 +9,7 @@ use canon::{
 };
 use std::collections::BTreeMap;
 
-use super::names::{JSON_ARRAY_EXTRA, ORIGIN};
+use super::names::{self, JSON_ARRAY_EXTRA, ORIGIN};
 use super::own::enum_text;
 use super::write_reply::{CandidateWriter, ReplyFields, ReplyOptions, carrier};
 use super::{fault, signatures, write_content};
@@ -39,15 +39,11 @@ struct ChunkFraming {
 
 impl ChunkFraming {
     fn write(&mut self, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
-        let before = match (self.array, self.written) {
-            (false, _) => "data: ",
-            (true, 0) => "[",
-            (true, _) => ",\r\n",
-        };
+        let (before, after) = names::chunk_framing(self.array, self.written == 0);
         self.written += 1;
-        out.extend_from_slice(before.as_bytes());
+        out.extend_from_slice(before);
         content(out);
-        out.extend_from_slice(if self.array { b"\n" } else { b"\n\n" });
+        out.extend_from_slice(after);
     }
 }
 

@@ -73,36 +73,13 @@ impl PartialCall {
 
     fn put(&mut self, path: &str, value: Value) {
         let is_continuation = self.open_string.as_deref() == Some(path);
-        let mut at = &mut self.args;
-        for key in path_steps(path) {
-            let next = match key {
-                PathStep::Field(name) => {
-                    if !at.is_object() {
-                        *at = Value::Object(Map::new());
-                    }
-                    at.as_object_mut().map(|map| map.entry(name).or_insert(Value::Null))
-                }
-                PathStep::Item(index) => {
-                    if !at.is_array() {
-                        *at = Value::Array(Vec::new());
-                    }
-                    at.as_array_mut().and_then(|list| {
-                        if list.len() <= index && index < MAX_LIST_ITEMS {
-                            list.resize(index + 1, Value::Null);
-                        }
-                        list.get_mut(index)
-                    })
-                }
-            };
-            match next {
-                Some(next) => at = next,
-                None => return,
+        match (value_at(&mut self.args, path), value) {
+            (Some(Value::String(text)), Value::String(more)) if is_continuation => {
+                text.push_str(&more);
             }
-        }
-        match (at, value) {
-            (Value::String(text), Value::String(more)) if is_continuation => text.push_str(&more),
             (_, Value::Null) if is_continuation => {}
-            (at, value) => *at = value,
+            (Some(at), value) => *at = value,
+            (None, _) => {}
         }
     }
 
@@ -113,6 +90,31 @@ impl PartialCall {
             _ => "{}".to_owned(),
         }
     }
+}
+
+/// Returns the value at a path. Objects and lists on the way are created.
+fn value_at<'v>(mut at: &'v mut Value, path: &str) -> Option<&'v mut Value> {
+    for step in path_steps(path) {
+        at = match step {
+            PathStep::Field(name) => {
+                if !at.is_object() {
+                    *at = Value::Object(Map::new());
+                }
+                at.as_object_mut()?.entry(name).or_insert(Value::Null)
+            }
+            PathStep::Item(index) => {
+                if !at.is_array() {
+                    *at = Value::Array(Vec::new());
+                }
+                let list = at.as_array_mut()?;
+                if list.len() <= index && index < MAX_LIST_ITEMS {
+                    list.resize(index + 1, Value::Null);
+                }
+                list.get_mut(index)?
+            }
+        };
+    }
+    Some(at)
 }
 
 enum PathStep {

@@ -24,46 +24,35 @@ fn convert(schema: Value) -> Value {
     let mut nullable = false;
     let mut ordering = Value::Null;
     for (name, value) in map {
-        match &*to_camel_case(&name) {
-            "type" => {
-                if let Some(value) = kind(value) {
-                    out.insert("type".to_owned(), value);
-                }
+        let name = to_camel_case(&name);
+        let (name, value) = match &*name {
+            "type" => match kind(value) {
+                Some(value) => ("type", value),
+                None => continue,
+            },
+            "nullable" => {
+                nullable = value == Value::Bool(true);
+                continue;
             }
-            "nullable" => nullable = value == Value::Bool(true),
-            "propertyOrdering" => ordering = value,
-            "format" if value == "enum" => {}
-            "example" => {
-                out.insert("examples".to_owned(), Value::Array(vec![value]));
+            "propertyOrdering" => {
+                ordering = value;
+                continue;
             }
-            "defs" | "$defs" => {
-                out.insert("$defs".to_owned(), each(value));
-            }
-            "ref" | "$ref" => {
-                out.insert("$ref".to_owned(), value);
-            }
-            "properties" => {
-                out.insert("properties".to_owned(), each(value));
-            }
-            name @ ("items" | "additionalProperties" | "not") => {
-                out.insert(name.to_owned(), convert(value));
-            }
-            name @ ("anyOf" | "oneOf" | "allOf" | "prefixItems") => {
-                let value = match value {
-                    Value::Array(items) => items.into_iter().map(convert).collect(),
-                    other => Value::Array(vec![convert(other)]),
-                };
-                out.insert(name.to_owned(), value);
-            }
+            "format" if value == "enum" => continue,
+            "example" => ("examples", Value::Array(vec![value])),
+            "defs" | "$defs" => ("$defs", each(value)),
+            "ref" | "$ref" => ("$ref", value),
+            "properties" => ("properties", each(value)),
+            name @ ("items" | "additionalProperties" | "not") => (name, convert(value)),
+            name @ ("anyOf" | "oneOf" | "allOf" | "prefixItems") => match value {
+                Value::Array(items) => (name, items.into_iter().map(convert).collect()),
+                other => (name, Value::Array(vec![convert(other)])),
+            },
             name @ ("minItems" | "maxItems" | "minProperties" | "maxProperties" | "minLength"
-            | "maxLength") => {
-                let value = whole_number(&value).map_or(value, Value::from);
-                out.insert(name.to_owned(), value);
-            }
-            name => {
-                out.insert(name.to_owned(), value);
-            }
-        }
+            | "maxLength") => (name, whole_number(&value).map_or(value, Value::from)),
+            name => (name, value),
+        };
+        out.insert(name.to_owned(), value);
     }
     if let Some(Value::Object(properties)) = out.get_mut("properties") {
         reorder(properties, &ordering);
