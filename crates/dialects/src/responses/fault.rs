@@ -6,8 +6,8 @@
 use canon::{ApiError, ErrorKind};
 use serde_json::Value;
 
-use super::response_object::{self, ResponseEcho, ResponseState};
-use super::sse::write_event;
+use super::own::event_writer::EventWriter;
+use super::own::response_object::{self, ResponseEcho, ResponseState};
 use crate::Dialect as _;
 use crate::fields::ObjectWriter;
 use crate::prompt_blocks;
@@ -67,8 +67,7 @@ pub(super) fn unreadable(why: &str) -> ApiError {
 pub(super) fn write_stream_error(
     fault: &ApiError,
     echo: &ResponseEcho,
-    output: Vec<Value>,
-    sequence: u64,
+    events: &mut EventWriter,
     out: &mut Vec<u8>,
 ) {
     let (_, body) = crate::chat::ChatDialect.write_error(fault, "");
@@ -76,24 +75,19 @@ pub(super) fn write_stream_error(
     let nested = body.get("error").cloned().unwrap_or_default();
     let field = |name: &str| nested.get(name).cloned().unwrap_or_default();
     let event = ObjectWriter::new()
-        .set("type", "error")
-        .set("sequence_number", sequence)
         .set("code", field("code"))
         .set("message", field("message"))
         .set("param", field("param"))
         .set("error", nested.clone());
-    write_event("error", &event, out);
+    events.write_object("error", &event, out);
     let state = ResponseState {
         status: "failed",
         error: Some(response_object::write_error(fault)),
-        output,
+        output: std::mem::take(&mut events.output),
         ..ResponseState::default()
     };
-    let event = ObjectWriter::new()
-        .set("type", "response.failed")
-        .set("sequence_number", sequence + 1)
-        .set("response", echo.with_state(state));
-    write_event("response.failed", &event, out);
+    let event = ObjectWriter::new().set("response", echo.with_state(state));
+    events.write_object("response.failed", &event, out);
 }
 
 #[cfg(test)]
@@ -132,8 +126,7 @@ mod tests {
         write_stream_error(
             &fault,
             &ResponseEcho::without_request("req_1"),
-            Vec::new(),
-            7,
+            &mut EventWriter::starting_at(7),
             &mut out,
         );
         let text = String::from_utf8(out).unwrap();

@@ -8,7 +8,6 @@
 
 mod content;
 mod fault;
-mod item_writer;
 mod names;
 mod own;
 mod pass_through;
@@ -18,18 +17,13 @@ mod read_request;
 mod read_stream;
 mod read_tools;
 mod reply;
-mod reply_items;
 mod request;
-mod response_object;
 mod rules;
 mod signatures;
-mod sse;
 #[cfg(test)]
 mod tests;
 mod usage;
-mod whole_parts;
-mod write_items;
-mod write_output;
+mod write_content;
 mod write_reply;
 mod write_request;
 mod write_stream;

@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::names::PATH;
+use super::own::event_writer::EventWriter;
 use super::own::partial_response::PartialResponse;
+use super::own::response_object::ResponseEcho;
 use super::reply::{ResponsesEventView, ResponsesReplyView};
-use super::response_object::ResponseEcho;
 use super::{ResponsesDialect, fault, rules};
 use crate::count_endpoint::CountEndpoint;
 use crate::json::{self, BodyEdit, BodySegments};
@@ -101,8 +102,7 @@ impl PassThrough for ResponsesDialect {
         fault::write_stream_error(
             fault,
             &ResponseEcho::without_request(request_id),
-            Vec::new(),
-            FIRST_APPENDED_SEQUENCE,
+            &mut EventWriter::starting_at(FIRST_APPENDED_SEQUENCE),
             &mut out,
         );
         out

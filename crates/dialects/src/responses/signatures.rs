@@ -173,26 +173,31 @@ fn texts(list: Option<&Value>) -> Vec<&str> {
     items.filter_map(|piece| piece.get("text")?.as_str()).collect()
 }
 
-/// Writes a thought as a reasoning item. `id` is used if the thought has none. A foreign signature
-/// is put in an envelope.
+/// Returns the id of a provider's own thought.
+pub(super) fn known_id(part: &Part) -> Option<String> {
+    let token = part.signature.as_ref().and_then(|signature| signature.for_format(ORIGIN));
+    let id = token.and_then(|token| split_token(token).0);
+    let kept = part.extras.get(ORIGIN, "id").and_then(Value::as_str);
+    id.or(kept).map(str::to_owned)
+}
+
+/// Writes a thought as a reasoning item, under its own id unless `id` is given. A signature of
+/// another format, or one that is bound to another id, is put in an envelope.
 pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> ObjectWriter {
     let Thought { text, redacted } = thought;
-    let (own_id, encrypted) = match &part.signature {
-        Some(signature) => match signature.for_format(ORIGIN) {
-            Some(token) => {
-                let (id, encrypted) = split_token(token);
-                (id.map(str::to_owned), Some(encrypted.to_owned()))
-            }
-            None if *redacted => (None, Some(write_note("redacted", "", signature))),
-            None => (None, Some(envelope::wrap(signature))),
-        },
-        None => (None, None),
-    };
-    let kept = part.extras.get(ORIGIN, "id").and_then(Value::as_str).map(str::to_owned);
+    let own_id = known_id(part);
+    let is_bound = id.is_none() || id == own_id;
+    let encrypted = part.signature.as_ref().map(|signature| {
+        match signature.for_format(ORIGIN).filter(|_| is_bound) {
+            Some(token) => split_token(token).1.to_owned(),
+            None if *redacted => write_note("redacted", "", signature),
+            None => envelope::wrap(signature),
+        }
+    });
     let (summary, content) = split_summary(part, text);
     ObjectWriter::new()
         .set("type", "reasoning")
-        .set_some("id", own_id.or(kept).or(id))
+        .set_some("id", id.or(own_id))
         .set("summary", summary)
         .set_some("content", content)
         .set_some("encrypted_content", encrypted)
@@ -208,24 +213,13 @@ fn split_summary(part: &Part, text: &str) -> (Value, Option<Value>) {
         Some(rest) if raw.is_some() => rest.strip_suffix(PARAGRAPH_BREAK).unwrap_or(rest),
         _ => text,
     };
-    (
-        if summary.is_empty() { Value::Array(Vec::new()) } else { summary_list(summary) },
-        raw.cloned(),
-    )
-}
-
-fn summary_list(text: &str) -> Value {
-    Value::Array(vec![summary_text(text)])
+    let list = if summary.is_empty() { Vec::new() } else { vec![summary_text(summary)] };
+    (Value::Array(list), raw.cloned())
 }
 
 /// Writes one `summary_text`.
 pub(super) fn summary_text(text: &str) -> Value {
     ObjectWriter::new().set("type", "summary_text").set("text", text).into()
-}
-
-/// `encrypted_content` for a thought whose id differs from the one its signature is bound to.
-pub(super) fn thought_signature(signature: &Signature, redacted: bool) -> String {
-    if redacted { write_note("redacted", "", signature) } else { envelope::wrap(signature) }
 }
 
 fn write_note(word: &str, object: &str, signature: &Signature) -> String {
@@ -234,13 +228,15 @@ fn write_note(word: &str, object: &str, signature: &Signature) -> String {
     envelope::wrap(&Signature::new(ORIGIN, note))
 }
 
+/// Writes a reasoning item without content.
+pub(super) fn empty_item(id: Option<String>) -> ObjectWriter {
+    let item = ObjectWriter::new().set("type", "reasoning").set_some("id", id);
+    item.set("summary", Value::Array(Vec::new()))
+}
+
 /// Writes a reasoning item that only carries a signature.
 pub(super) fn signature_item(encrypted: String, id: Option<String>) -> ObjectWriter {
-    ObjectWriter::new()
-        .set("type", "reasoning")
-        .set_some("id", id)
-        .set("summary", Value::Array(Vec::new()))
-        .set("encrypted_content", encrypted)
+    empty_item(id).set("encrypted_content", encrypted)
 }
 
 /// Writes an own signature of a part that is not a thought, as the reasoning item the provider

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::names::{
     INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH, write_show,
 };
-use super::write_items::ItemListWriter;
+use super::write_content::ItemListWriter;
 use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options, number};

@@ -4,23 +4,24 @@
 //! start meanwhile wait for their turn. An item is done only when the next one starts or the
 //! response ends, because only then it is known if it was cut.
 
-use canon::{Event, Finish, Loss, Losses, PartIndex, Usage};
+use canon::{ChatRequest, Event, Finish, Loss, Losses, PartIndex, Usage};
 use serde_json::Value;
 use std::collections::VecDeque;
 
 use super::fault;
-use super::item_writer::ItemWriter;
 use super::names::ORIGIN;
-use super::reply_items::ResponseEnd;
-use super::response_object::{ResponseEcho, ResponseState};
-use crate::fields::note_stop_text;
+use super::own::item_writer::ItemWriter;
+use super::own::reply_items::ResponseEnd;
+use super::own::response_object::{ResponseEcho, ResponseState};
+use crate::fields::{ObjectWriter, note_stop_text};
 use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, StreamWriter};
 
 /// Stream writer.
 pub(super) struct ResponsesStreamWriter {
     echo: ResponseEcho,
-    stamp: ReplyStamp,
+    /// Time of the reply, and of its creation if the provider reports it.
+    created: i64,
     items: ItemWriter,
     /// The part in progress.
     current: Option<PartIndex>,
@@ -34,11 +35,21 @@ pub(super) struct ResponsesStreamWriter {
 }
 
 impl ResponsesStreamWriter {
-    pub(super) fn new(chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Self {
+    pub(super) fn new(chat: &ChatRequest, stamp: &ReplyStamp) -> Self {
+        Self::with_items(chat, stamp, ItemWriter::new(chat, stamp, false))
+    }
+
+    /// Creates a writer of a whole response.
+    pub(super) fn silent(chat: &ChatRequest, stamp: &ReplyStamp) -> Self {
+        let items = ItemWriter::new(chat, stamp, true);
+        Self { started: true, ..Self::with_items(chat, stamp, items) }
+    }
+
+    fn with_items(chat: &ChatRequest, stamp: &ReplyStamp, items: ItemWriter) -> Self {
         Self {
             echo: ResponseEcho::from_request(chat, stamp, stamp.created),
-            stamp: stamp.clone(),
-            items: ItemWriter::new(chat, stamp),
+            created: stamp.created,
+            items,
             current: None,
             waiting: VecDeque::new(),
             started: false,
@@ -57,16 +68,48 @@ impl ResponsesStreamWriter {
         self.started = true;
         for name in ["response.created", "response.in_progress"] {
             let state = ResponseState { status: "in_progress", ..ResponseState::default() };
-            self.items.events.write_response(name, &self.echo.with_state(state), out);
+            self.write_response(name, self.echo.with_state(state), out);
         }
+    }
+
+    fn write_response(&mut self, name: &str, response: ObjectWriter, out: &mut Vec<u8>) {
+        let event = ObjectWriter::new().set("response", response);
+        self.items.events.write_object(name, &event, out);
+    }
+
+    /// Ends the response. Returns it with the name of its event.
+    pub(super) fn end(&mut self, out: &mut Vec<u8>) -> (&'static str, ObjectWriter) {
+        let end = ResponseEnd::new(self.finish.as_ref(), &mut self.losses);
+        self.items.finish_item(end.cut, out);
+        let name = match end.status {
+            "completed" => "response.completed",
+            "failed" => "response.failed",
+            _ => "response.incomplete",
+        };
+        let response = self.echo.with_state(ResponseState {
+            status: end.status,
+            reason: end.reason.as_deref(),
+            error: end.error,
+            output: std::mem::take(&mut self.items.events.output),
+            usage: Some(self.usage.unwrap_or_default()),
+            completed: (end.status == "completed").then_some(self.created),
+        });
+        (name, response)
+    }
+
+    pub(super) fn take_losses(&mut self) -> Vec<Loss> {
+        std::mem::take(&mut self.losses).into_vec()
+    }
+
+    fn note_candidate(&mut self) {
+        self.losses.add("reply.candidates", "the responses format has a single candidate");
     }
 
     /// Handles an event of one part: writes it if it is that part's turn, and keeps it otherwise.
     fn part_event(&mut self, place: PartIndex, event: Event, out: &mut Vec<u8>) {
         self.begin(out);
         if place.candidate != 0 {
-            self.losses.add("reply.candidates", "the responses format has a single candidate");
-            return;
+            return self.note_candidate();
         }
         match self.current {
             Some(current) if current != place => {
@@ -117,6 +160,7 @@ impl StreamWriter for ResponsesStreamWriter {
         match event {
             Event::Start { id: _, model: _, created } => {
                 if let Some(created) = created {
+                    self.created = self.created.max(created);
                     self.echo.set("created_at", Value::from(created));
                 }
                 self.begin(out);
@@ -142,13 +186,11 @@ impl StreamWriter for ResponsesStreamWriter {
                 self.items.finish_item(end.cut, out);
                 self.finish = Some(finish);
             }
-            Event::Finish { .. } => {}
+            Event::Finish { .. } => self.note_candidate(),
             Event::Error(fault) => {
                 self.begin(out);
                 self.failed = true;
-                let output = std::mem::take(&mut self.items.output);
-                let sequence = self.items.events.sequence;
-                fault::write_stream_error(&fault, &self.echo, output, sequence, out);
+                fault::write_stream_error(&fault, &self.echo, &mut self.items.events, out);
             }
         }
     }
@@ -156,24 +198,9 @@ impl StreamWriter for ResponsesStreamWriter {
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
         if !self.failed {
             self.begin(out);
-            let end = ResponseEnd::new(self.finish.as_ref(), &mut self.losses);
-            self.items.finish_item(end.cut, out);
-            let output = std::mem::take(&mut self.items.output);
-            let name = match end.status {
-                "completed" => "response.completed",
-                "failed" => "response.failed",
-                _ => "response.incomplete",
-            };
-            let response = self.echo.with_state(ResponseState {
-                status: end.status,
-                reason: end.reason.as_deref(),
-                error: end.error,
-                output,
-                usage: Some(self.usage.unwrap_or_default()),
-                completed: (end.status == "completed").then_some(self.stamp.created),
-            });
-            self.items.events.write_response(name, &response, out);
+            let (name, response) = self.end(out);
+            self.write_response(name, response, out);
         }
-        std::mem::take(&mut self.losses).into_vec()
+        self.take_losses()
     }
 }

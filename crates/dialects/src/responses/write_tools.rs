@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
 use super::own::tool_names::{self, ToolNames};
-use super::write_items::added_at;
 use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
 
 /// Written tool declarations, grouped by namespace.
@@ -88,9 +87,10 @@ impl<'a> DeclarationPlace<'a> {
             (Tool::Foreign { value, .. }, _) => {
                 Self { space: value.get(NAMESPACE_EXTRA), added: value.get(ADDED_TOOLS_EXTRA) }
             }
-            (_, Some(extras)) => {
-                Self { space: extras.get(ORIGIN, NAMESPACE_EXTRA), added: added_at(extras) }
-            }
+            (_, Some(extras)) => Self {
+                space: extras.get(ORIGIN, NAMESPACE_EXTRA),
+                added: extras.get(ORIGIN, ADDED_TOOLS_EXTRA),
+            },
             (_, None) => Self { space: None, added: None },
         }
     }

@@ -1,4 +1,11 @@
-//! Conventions that only the responses format has.
+//! Conventions that only the responses format has: items with their events, and the response object
+//! that repeats its request.
 
+pub(super) mod event_writer;
+pub(super) mod item_writer;
+pub(super) mod output_items;
 pub(super) mod partial_response;
+pub(super) mod reply_items;
+pub(super) mod response_object;
 pub(super) mod tool_names;
+mod whole_parts;

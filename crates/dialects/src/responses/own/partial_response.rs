@@ -7,8 +7,8 @@ use bytes::Bytes;
 use canon::Usage;
 use serde_json::{Map, Value};
 
+use super::event_writer::EventWriter;
 use crate::fields::ObjectWriter;
-use crate::responses::sse::write_event;
 use crate::responses::usage::write_usage;
 
 /// Copy of the response so far.
@@ -50,16 +50,11 @@ impl PartialResponse {
     pub(in crate::responses) fn write_end(
         &mut self,
         usage: &Usage,
-        mut sequence: u64,
+        sequence: u64,
         out: &mut Vec<u8>,
     ) {
-        let mut send = |name: &str, event: ObjectWriter| {
-            let head = ObjectWriter::new().set("type", name).set("sequence_number", sequence);
-            let event =
-                event.into_map().into_iter().fold(head, |all, (name, value)| all.set(name, value));
-            sequence += 1;
-            write_event(name, &event, out);
-        };
+        let mut events = EventWriter::starting_at(sequence);
+        let mut send = |name: &str, event: ObjectWriter| events.write_object(name, &event, out);
         let mut output: Vec<Value> =
             self.done_events.iter().filter_map(|event| item(event)).collect();
         if let Some((event, text)) = self.open_item.take()

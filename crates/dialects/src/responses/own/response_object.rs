@@ -5,37 +5,41 @@
 use canon::{ApiError, ChatRequest, ErrorKind, Losses, Usage};
 use serde_json::{Map, Value};
 
-use super::names::ORIGIN;
-use super::usage::write_usage;
-use super::{write_request, write_tools};
 use crate::ReplyStamp;
 use crate::fields::{ObjectWriter, number};
 use crate::openai_values;
+use crate::responses::names::ORIGIN;
+use crate::responses::usage::write_usage;
+use crate::responses::{write_request, write_tools};
 
 /// Fields of a response object that do not change during the response.
 #[derive(Clone, Debug)]
-pub(super) struct ResponseEcho {
+pub(in crate::responses) struct ResponseEcho {
     fields: ObjectWriter,
 }
 
 /// Fields of a response object that change during the response.
 #[derive(Debug, Default)]
-pub(super) struct ResponseState<'a> {
-    pub(super) status: &'a str,
+pub(in crate::responses) struct ResponseState<'a> {
+    pub(in crate::responses) status: &'a str,
     /// Value of `incomplete_details.reason`.
-    pub(super) reason: Option<&'a str>,
-    pub(super) error: Option<Value>,
+    pub(in crate::responses) reason: Option<&'a str>,
+    pub(in crate::responses) error: Option<Value>,
     /// Items so far.
-    pub(super) output: Vec<Value>,
+    pub(in crate::responses) output: Vec<Value>,
     /// Usage, if known.
-    pub(super) usage: Option<Usage>,
+    pub(in crate::responses) usage: Option<Usage>,
     /// Value of `completed_at`.
-    pub(super) completed: Option<i64>,
+    pub(in crate::responses) completed: Option<i64>,
 }
 
 impl ResponseEcho {
     /// Creates the echo of a request with the id of its response.
-    pub(super) fn from_request(chat: &ChatRequest, stamp: &ReplyStamp, created: i64) -> Self {
+    pub(in crate::responses) fn from_request(
+        chat: &ChatRequest,
+        stamp: &ReplyStamp,
+        created: i64,
+    ) -> Self {
         let ChatRequest {
             model,
             turns,
@@ -120,18 +124,18 @@ impl ResponseEcho {
     }
 
     /// Creates a response object for a stream that failed before its response was known.
-    pub(super) fn without_request(request_id: &str) -> Self {
+    pub(in crate::responses) fn without_request(request_id: &str) -> Self {
         let stamp = ReplyStamp { id: request_id.to_owned(), created: 0 };
         Self::from_request(&ChatRequest::default(), &stamp, 0)
     }
 
     /// Sets a field that only the provider's response has.
-    pub(super) fn set(&mut self, name: &str, value: Value) {
+    pub(in crate::responses) fn set(&mut self, name: &str, value: Value) {
         self.fields = std::mem::take(&mut self.fields).set(name.to_owned(), value);
     }
 
     /// Returns the response object in the given state.
-    pub(super) fn with_state(&self, state: ResponseState<'_>) -> ObjectWriter {
+    pub(in crate::responses) fn with_state(&self, state: ResponseState<'_>) -> ObjectWriter {
         let ResponseState { status, reason, error, output, usage, completed } = state;
         let details = reason.map(|reason| ObjectWriter::new().set("reason", reason));
         self.fields
@@ -154,7 +158,7 @@ fn conversation(value: Value) -> Value {
 }
 
 /// Writes the `error` of a failed response. SDKs of this format act on these codes.
-pub(super) fn write_error(fault: &ApiError) -> Value {
+pub(in crate::responses) fn write_error(fault: &ApiError) -> Value {
     let code = match fault.kind() {
         ErrorKind::RateLimited => "rate_limit_exceeded",
         ErrorKind::QuotaExceeded => "insufficient_quota",

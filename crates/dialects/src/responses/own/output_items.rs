@@ -1,0 +1,191 @@
+//! Writes what the model said and did as items and parts: in responses, and in requests that return
+//! a provider's own items.
+
+use canon::{
+    Citation, CodeExecution, CodeResult, ExtraFields, Logprob, Losses, Media, MediaKind,
+    MediaSource, Part, PartKind, TokenLogprob, WebSearch,
+};
+use serde_json::Value;
+
+use crate::fields::{ObjectWriter, note_citation, number};
+use crate::responses::names::ORIGIN;
+
+/// Writes code or its output as a Markdown code block.
+pub(in crate::responses) fn code_block(language: &str, code: &str) -> String {
+    format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
+}
+
+/// Writes an assistant message.
+pub(super) fn message_item(id: &str, parts: Vec<Value>, status: &str) -> ObjectWriter {
+    ObjectWriter::new()
+        .set("type", "message")
+        .set("id", id)
+        .set("status", status)
+        .set("role", "assistant")
+        .set("content", parts)
+}
+
+/// Writes an `output_text` part. SDKs expect its lists even if they are empty.
+pub(in crate::responses) fn text_part(
+    text: &str,
+    annotations: Vec<Value>,
+    logprobs: Option<Value>,
+) -> ObjectWriter {
+    ObjectWriter::new()
+        .set("type", "output_text")
+        .set("text", text)
+        .set("annotations", annotations)
+        .set("logprobs", logprobs.unwrap_or_else(|| Value::Array(Vec::new())))
+}
+
+/// Writes a `refusal` part.
+pub(in crate::responses) fn refusal_part(text: &str) -> ObjectWriter {
+    ObjectWriter::new().set("type", "refusal").set("refusal", text)
+}
+
+/// Writes an annotation for a text of `length` characters. A citation without a span covers all of
+/// it.
+pub(in crate::responses) fn annotation(
+    citation: &Citation,
+    length: usize,
+    losses: &mut Losses,
+) -> Option<Value> {
+    let Citation { url, title, quote, span, extras } = citation;
+    losses.add_if(
+        quote.is_some(),
+        "citation.quote",
+        "the responses format has no quotes in citations",
+    );
+    if url.is_none() && extras.get(ORIGIN, "type").is_some() {
+        return Some(ObjectWriter::new().with_extras(extras, ORIGIN).into());
+    }
+    if note_citation(citation, ORIGIN, losses) {
+        return None;
+    }
+    let (start, end) = span.unwrap_or((0, length));
+    let object = ObjectWriter::new()
+        .set("type", "url_citation")
+        .set("url", url.as_deref().unwrap_or_default())
+        .set("title", title.as_deref().unwrap_or_default())
+        .set("start_index", start)
+        .set("end_index", end);
+    Some(object.with_extras(extras, ORIGIN).into())
+}
+
+/// Log probabilities of the tokens. Deltas have no `bytes`.
+pub(in crate::responses) fn logprobs(list: &[Logprob], delta: bool) -> Value {
+    let chance = |chance: &TokenLogprob| {
+        let TokenLogprob { token, id: _, logprob, bytes } = chance;
+        let object =
+            ObjectWriter::new().set("token", token.as_str()).set("logprob", number(*logprob));
+        if delta {
+            return object;
+        }
+        let bytes = bytes.clone().unwrap_or_else(|| token.clone().into_bytes());
+        object.set("bytes", bytes)
+    };
+    let list = list.iter().map(|token| {
+        let Logprob { chosen, top } = token;
+        let top: Vec<Value> = top.iter().map(|other| chance(other).into()).collect();
+        chance(chosen).set("top_logprobs", top).into()
+    });
+    Value::Array(list.collect())
+}
+
+/// Returns true if the id is that of a search by a provider of this format.
+pub(in crate::responses) fn is_own_search(id: &str) -> bool {
+    id.starts_with("ws_")
+}
+
+/// Writes a `web_search_call` item.
+pub(in crate::responses) fn search_item(part: &Part, id: Option<String>) -> ObjectWriter {
+    let PartKind::WebSearch(WebSearch { id: _, queries, results: found }) = &part.kind else {
+        return ObjectWriter::new();
+    };
+    let status = part.extras.get(ORIGIN, "status").cloned();
+    let is_ours = part.extras.for_format(ORIGIN).is_some();
+    let is_known = !queries.is_empty() || !found.is_empty();
+    let action = (is_known && !is_ours).then(|| {
+        let source = |url: &str| ObjectWriter::new().set("type", "url").set("url", url);
+        let sources: Vec<_> = found.iter().map(|(url, _)| source(url)).collect();
+        ObjectWriter::new()
+            .set("type", "search")
+            .set("query", queries.first().map_or("", String::as_str))
+            .set("queries", queries.clone())
+            .set_some("sources", (!sources.is_empty()).then_some(sources))
+    });
+    ObjectWriter::new()
+        .set("type", "web_search_call")
+        .set_some("id", id)
+        .set("status", status.unwrap_or_else(|| "completed".into()))
+        .set_some("action", action)
+        .with_extras(&part.extras, ORIGIN)
+}
+
+/// Returns the id of code that a provider of this format ran in a container.
+pub(super) fn own_code_id(part: &Part) -> Option<String> {
+    part.extras.get(ORIGIN, "container_id")?;
+    if let PartKind::CodeExecution(code) = &part.kind { code.id.clone() } else { None }
+}
+
+/// Writes a `code_interpreter_call` item. `container_id` is required even if there was no
+/// container.
+pub(in crate::responses) fn code_item(
+    code: Option<&Part>,
+    outcome: Option<&Part>,
+    id: Option<String>,
+    container: Option<String>,
+) -> ObjectWriter {
+    let (source, own_id) = match code.map(|part| &part.kind) {
+        Some(PartKind::CodeExecution(CodeExecution { id, language: _, code })) => {
+            (Value::from(code.as_str()), id.clone())
+        }
+        _ => (Value::Null, None),
+    };
+    let (outputs, failed) = outcome.map_or((Value::Null, false), outputs);
+    let none = ExtraFields::new();
+    let extras = code.map_or(&none, |part| &part.extras);
+    let kept = |name: &str| extras.get(ORIGIN, name).cloned();
+    let status = Value::from(if failed { "failed" } else { "completed" });
+    ObjectWriter::new()
+        .set("type", "code_interpreter_call")
+        .set_some("id", id.or(own_id))
+        .set("status", kept("status").unwrap_or(status))
+        .set("code", source)
+        .set_some("container_id", kept("container_id").or(container.map(Value::from)))
+        .set("outputs", outputs)
+        .with_extras(extras, ORIGIN)
+}
+
+fn outputs(part: &Part) -> (Value, bool) {
+    let PartKind::CodeResult(CodeResult { id: _, output, is_error: failed }) = &part.kind else {
+        return (Value::Null, false);
+    };
+    let outputs = part.extras.get(ORIGIN, "outputs").cloned().unwrap_or_else(|| {
+        let logs = ObjectWriter::new().set("type", "logs").set("logs", output.as_str());
+        Value::Array(vec![logs.into()])
+    });
+    (outputs, *failed)
+}
+
+/// Writes an `image_generation_call` item. `None` if the image is not inline.
+pub(in crate::responses) fn image_item(part: &Part, id: Option<String>) -> Option<ObjectWriter> {
+    let PartKind::Media(media) = &part.kind else { return None };
+    let Media { kind, source, name: _, detail: _, clip: _ } = media;
+    let (MediaKind::Image, MediaSource::Inline { mime, data }) = (kind, source) else {
+        return None;
+    };
+    let format = match mime.strip_prefix("image/").unwrap_or("png") {
+        "jpg" => "jpeg",
+        "svg+xml" => "svg",
+        format => format,
+    };
+    let kept = |name: &str| part.extras.get(ORIGIN, name).cloned();
+    let item = ObjectWriter::new()
+        .set("type", "image_generation_call")
+        .set_some("id", kept("id").or(id.map(Value::from)))
+        .set("status", kept("status").unwrap_or_else(|| "completed".into()))
+        .set("result", data.as_str())
+        .set("output_format", format);
+    Some(item.with_extras(&part.extras, ORIGIN))
+}

@@ -1,0 +1,434 @@
+//! Writes turns of canon as request items.
+
+use canon::{
+    ExtraFields, Losses, Media, MediaKind, MediaSource, Part, PartKind, Role, Tool, ToolCall,
+    ToolResult, Turn,
+};
+use serde_json::Value;
+use std::collections::HashSet;
+
+use super::names::{
+    CUSTOM_RESULT_EXTRA, FOREIGN_SIGNATURE, FOREIGN_THOUGHT, MESSAGE_EXTRA, NAMESPACE_FIELD,
+    NESTED_PART_EXTRA, ORIGIN,
+};
+use super::own::output_items::{self, code_block};
+use super::own::reply_items::call_words;
+use super::own::tool_names::{self, ToolNames};
+use super::signatures;
+use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
+use crate::openai_values::write_detail;
+
+const FOREIGN_PART: &str = "a part only the caller's format has";
+const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
+
+/// Writes turns as a list of items.
+pub(super) struct ItemListWriter<'a> {
+    items: Vec<Value>,
+    losses: &'a mut Losses,
+    /// Ids of custom tool calls. Their results have an item type of their own.
+    custom: HashSet<&'a str>,
+    names: ToolNames,
+    /// The assistant message in progress: its fields only this format has, and its parts.
+    message: Option<(Option<&'a Value>, Vec<Value>)>,
+    /// Number of messages with a generated id.
+    generated_ids: usize,
+}
+
+impl<'a> ItemListWriter<'a> {
+    /// Creates a writer for those turns.
+    pub(super) fn new(turns: &'a [Turn], tools: &[Tool], losses: &'a mut Losses) -> Self {
+        let parts = turns.iter().flat_map(|turn| &turn.parts);
+        let custom = parts.filter_map(|part| match &part.kind {
+            PartKind::ToolCall(call) if call.custom => Some(call.id.as_str()),
+            _ => None,
+        });
+        let (custom, names) = (custom.collect(), ToolNames::new(tools));
+        Self { items: Vec::new(), losses, custom, names, message: None, generated_ids: 0 }
+    }
+
+    /// Adds an item unchanged.
+    pub(super) fn push(&mut self, item: impl Into<Value>) {
+        self.items.push(item.into());
+    }
+
+    /// Adds a turn.
+    pub(super) fn turn(&mut self, turn: &'a Turn) {
+        let Turn { role, parts, name, extras } = turn;
+        self.losses.add_if(
+            name.is_some(),
+            "turn.name",
+            "the responses format has no participant names",
+        );
+        note_foreign_fields(extras, ORIGIN, "turn", self.losses);
+        for part in parts {
+            note_foreign_fields(&part.extras, ORIGIN, "part", self.losses);
+        }
+        let all = || parts.iter().collect();
+        match role {
+            Role::Assistant => self.assistant(parts),
+            Role::System => self.message("system", all(), extras),
+            Role::Developer => self.message("developer", all(), extras),
+            Role::User => self.user(parts, extras),
+        }
+    }
+
+    /// Returns the items. Removes thinking without a following item, because the service rejects
+    /// it.
+    pub(super) fn finish(self) -> Vec<Value> {
+        let Self { items, losses, .. } = self;
+        let mut kept: Vec<Value> = Vec::with_capacity(items.len());
+        let mut is_followed = false;
+        for item in items.into_iter().rev() {
+            let text = |name: &str| item.get(name).and_then(Value::as_str);
+            if text("type") == Some("reasoning") && !is_followed {
+                losses.add("thought", "the provider refuses thinking without a following item");
+                continue;
+            }
+            is_followed = text("role").is_none_or(|role| role == "assistant")
+                && !text("type").is_some_and(|kind| kind.ends_with("call_output"));
+            kept.push(item);
+        }
+        kept.reverse();
+        kept
+    }
+
+    fn message(&mut self, role: &str, parts: Vec<&Part>, extras: &ExtraFields) {
+        let is_empty = parts.is_empty();
+        let content = self.content(parts);
+        if is_empty || content != Value::Array(Vec::new()) {
+            let item = ObjectWriter::new().set("role", role).set("content", content);
+            self.push(item.with_extras(extras, ORIGIN));
+        }
+    }
+
+    fn user(&mut self, parts: &[Part], extras: &ExtraFields) {
+        let mut message_parts: Vec<&Part> = Vec::new();
+        let mut has_items = false;
+        for part in parts {
+            let item = match &part.kind {
+                PartKind::ToolResult(result) => self.result(part, result),
+                PartKind::Foreign { origin: ORIGIN, value }
+                    if part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_none() =>
+                {
+                    value.clone()
+                }
+                _ => {
+                    message_parts.push(part);
+                    continue;
+                }
+            };
+            if !message_parts.is_empty() {
+                self.message("user", std::mem::take(&mut message_parts), extras);
+            }
+            self.push(item);
+            has_items = true;
+        }
+        if !message_parts.is_empty() || !has_items {
+            self.message("user", message_parts, extras);
+        }
+    }
+
+    /// A single plain text becomes a string, anything else a list of parts.
+    fn content(&mut self, parts: Vec<&Part>) -> Value {
+        if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] =
+            parts.as_slice()
+            && extras.for_format(ORIGIN).is_none()
+        {
+            return Value::from(text.as_str());
+        }
+        Value::Array(parts.into_iter().filter_map(|part| self.input_part(part)).collect())
+    }
+
+    /// Writes a part of a user message or a tool result.
+    fn input_part(&mut self, part: &Part) -> Option<Value> {
+        let (what, why) = match &part.kind {
+            PartKind::Foreign { origin: ORIGIN, value } => return Some(value.clone()),
+            PartKind::Text { text, .. } | PartKind::Refusal(text) => {
+                return Some(finish_part(input_text(text), part));
+            }
+            PartKind::CodeExecution(code) => {
+                let text = code_block(&code.language, &code.code);
+                return Some(finish_part(input_text(&text), part));
+            }
+            PartKind::CodeResult(outcome) => {
+                return Some(finish_part(input_text(&code_block("", &outcome.output)), part));
+            }
+            PartKind::Media(media) => {
+                return self.media(media).map(|media| finish_part(media, part));
+            }
+            PartKind::Foreign { .. } => ("part", FOREIGN_PART),
+            PartKind::WebSearch(_) => ("part.search", FOREIGN_SEARCH),
+            PartKind::Thought(_) | PartKind::ToolCall(_) | PartKind::ToolResult(_) => {
+                ("part", "a part that a user message cannot hold here")
+            }
+        };
+        self.losses.add(what, why);
+        None
+    }
+
+    fn media(&mut self, media: &Media) -> Option<ObjectWriter> {
+        let Media { kind, source, name, detail, clip } = media;
+        self.losses.add_if(clip.is_some(), "media.clip", "the responses format has no clips");
+        let lost = match (kind, source) {
+            (MediaKind::Audio, _) => ("media.audio", "the responses format takes no audio"),
+            (MediaKind::Video, _) => ("media.video", "the responses format takes no video"),
+            (_, MediaSource::File { origin, .. }) if *origin != ORIGIN => {
+                ("media.file", "a file in another provider's storage cannot be read here")
+            }
+            (MediaKind::Image | MediaKind::Document, _) => ("", ""),
+        };
+        if !lost.0.is_empty() {
+            self.losses.add(lost.0, lost.1);
+            return None;
+        }
+        let is_image = *kind == MediaKind::Image;
+        let object =
+            ObjectWriter::new().set("type", if is_image { "input_image" } else { "input_file" });
+        let file = || object.clone().set_some("filename", name.as_deref());
+        let object = match source {
+            MediaSource::Inline { mime, data } => {
+                let uri = format!("data:{mime};base64,{data}");
+                // The service requires a file name.
+                let usual = match mime.as_str() {
+                    "application/pdf" => "document.pdf",
+                    text if text.starts_with("text/") => "document.txt",
+                    _ => "document",
+                };
+                match is_image {
+                    true => object.set("image_url", uri),
+                    false => object
+                        .set("filename", name.as_deref().unwrap_or(usual))
+                        .set("file_data", uri),
+                }
+            }
+            MediaSource::Url { url, .. } if is_image => object.set("image_url", url.as_str()),
+            MediaSource::Url { url, .. } => file().set("file_url", url.as_str()),
+            MediaSource::File { id, .. } => file().set("file_id", id.as_str()),
+            MediaSource::Text(text) => return Some(input_text(text)),
+        };
+        // `detail` is required for images.
+        let detail = detail.map(write_detail).or(is_image.then_some("auto"));
+        Some(object.set_some("detail", detail))
+    }
+
+    fn result(&mut self, part: &Part, result: &ToolResult) -> Value {
+        let ToolResult { call_id, name: _, parts, object, is_error } = result;
+        self.losses.add_if(
+            *is_error,
+            "tool_result.failed",
+            "the responses format cannot mark a result as failed",
+        );
+        self.losses.add_if(
+            part.cache_breakpoint.is_some(),
+            "part.cache",
+            "a tool result cannot have a cache breakpoint here",
+        );
+        // Media of the result follow its text.
+        let text = object.as_ref().map(|_| Part::text(result.as_text()));
+        let content: Vec<&Part> = text.iter().chain(parts).collect();
+        let content = match content.is_empty() {
+            true => Value::from(""),
+            false => self.content(content),
+        };
+        let custom = part.extras.get(ORIGIN, CUSTOM_RESULT_EXTRA).is_some()
+            || self.custom.contains(call_id.as_str());
+        ObjectWriter::new()
+            .set("type", if custom { "custom_tool_call_output" } else { "function_call_output" })
+            .set("call_id", call_id.as_str())
+            .set("output", content)
+            .with_extras(&part.extras, ORIGIN)
+            .into()
+    }
+
+    fn assistant(&mut self, parts: &'a [Part]) {
+        if parts.is_empty() {
+            self.push(ObjectWriter::new().set("role", "assistant").set("content", ""));
+        }
+        let mut parts = parts.iter().peekable();
+        while let Some(part) = parts.next() {
+            if !matches!(part.kind, PartKind::Thought(_)) {
+                match part.signature.as_ref().and_then(signatures::own_signature_item) {
+                    Some(thinking) => {
+                        self.close_message();
+                        self.push(thinking);
+                    }
+                    None => {
+                        let is_lost = part.signature.is_some();
+                        self.losses.add_if(is_lost, "part.seal", FOREIGN_SIGNATURE);
+                    }
+                }
+            }
+            self.losses.add_if(
+                part.cache_breakpoint.is_some(),
+                "part.cache",
+                "only input parts can have a cache breakpoint here",
+            );
+            if let Some(output) = self.output_part(part) {
+                self.add_to_message(output, part);
+                continue;
+            }
+            let outcome = parts.next_if(|next| {
+                matches!((&part.kind, &next.kind), (PartKind::CodeExecution(code), PartKind::CodeResult(outcome))
+                    if outcome.id == code.id)
+            });
+            if let Some(item) = self.model_item(part, outcome) {
+                self.close_message();
+                self.push(item);
+            }
+        }
+        self.close_message();
+    }
+
+    /// Writes a message part of the assistant. `None` for parts that are items of their own.
+    fn output_part(&mut self, part: &Part) -> Option<ObjectWriter> {
+        let block = |text: &str| output_items::text_part(text, Vec::new(), None);
+        match &part.kind {
+            PartKind::Text { text, citations } => {
+                let length = text.chars().count();
+                let notes = citations.iter();
+                let notes = notes.filter_map(|c| output_items::annotation(c, length, self.losses));
+                let logprobs = part.extras.get(ORIGIN, "logprobs").cloned();
+                Some(output_items::text_part(text, notes.collect(), logprobs))
+            }
+            PartKind::Refusal(text) => Some(output_items::refusal_part(text)),
+            // A container of another provider cannot be named here, so its code is written as text.
+            PartKind::CodeExecution(code) if part.extras.get(ORIGIN, "container_id").is_none() => {
+                Some(block(&code_block(&code.language, &code.code)))
+            }
+            PartKind::CodeResult(outcome) => Some(block(&code_block("", &outcome.output))),
+            PartKind::Foreign { origin: ORIGIN, value }
+                if part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() =>
+            {
+                let fields = value.as_object().into_iter().flatten();
+                let fields = fields.map(|(name, value)| (name.as_str(), value));
+                Some(ObjectWriter::new().with_fields(fields))
+            }
+            PartKind::CodeExecution(_)
+            | PartKind::Media(_)
+            | PartKind::Thought(_)
+            | PartKind::ToolCall(_)
+            | PartKind::ToolResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => None,
+        }
+    }
+
+    /// Writes an item the model produced.
+    fn model_item(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
+        let (what, why) = match &part.kind {
+            PartKind::Thought(thought) => {
+                let is_own = match &part.signature {
+                    Some(signature) => signature.for_format(ORIGIN).is_some(),
+                    // A thought stored by the service is identified by its id alone.
+                    None => part.extras.get(ORIGIN, "id").is_some(),
+                };
+                if is_own {
+                    return Some(signatures::write(part, thought, None).into());
+                }
+                let what = if part.signature.is_some() { "thought.seal" } else { "thought" };
+                (what, FOREIGN_THOUGHT)
+            }
+            PartKind::ToolCall(call) => return Some(write_call(part, call, &self.names)),
+            PartKind::ToolResult(result) => return Some(self.result(part, result)),
+            PartKind::CodeExecution(_) => {
+                return Some(output_items::code_item(Some(part), outcome, None, None).into());
+            }
+            PartKind::WebSearch(search) => {
+                match search.id.clone().filter(|id| output_items::is_own_search(id)) {
+                    Some(id) => return Some(output_items::search_item(part, Some(id)).into()),
+                    None => ("part.search", FOREIGN_SEARCH),
+                }
+            }
+            PartKind::Media(_) if part.extras.get(ORIGIN, "id").is_some() => {
+                return output_items::image_item(part, None).map(Value::from);
+            }
+            PartKind::Media(media) => {
+                // Assistant messages cannot hold images, so the image goes into a user message.
+                let content = vec![self.media(media)?];
+                let why = "an image of the model is sent in a user message here";
+                self.losses.add("media.role", why);
+                return Some(
+                    ObjectWriter::new().set("role", "user").set("content", content).into(),
+                );
+            }
+            PartKind::Foreign { origin: ORIGIN, value } => return Some(value.clone()),
+            PartKind::Foreign { .. } => ("part", FOREIGN_PART),
+            PartKind::Text { .. } | PartKind::Refusal(_) | PartKind::CodeResult(_) => return None,
+        };
+        self.losses.add(what, why);
+        None
+    }
+
+    /// Adds a part to the message of the assistant. Closes the message first if the part belongs to
+    /// another one.
+    fn add_to_message(&mut self, output: ObjectWriter, part: &'a Part) {
+        let fields = part.extras.get(ORIGIN, MESSAGE_EXTRA);
+        if self.message.as_ref().is_some_and(|(open, _)| *open != fields) {
+            self.close_message();
+        }
+        let (_, parts) = self.message.get_or_insert_with(|| (fields, Vec::new()));
+        parts.push(output.with_extras(&part.extras, ORIGIN).into());
+    }
+
+    fn close_message(&mut self) {
+        let Some((fields, parts)) = self.message.take() else { return };
+        let fields = fields.and_then(Value::as_object);
+        let message = ObjectWriter::new();
+        // Every server of this format accepts a single plain text as a string. Anything else is
+        // written as the service does, with an id and a status.
+        let plain = if let [only] = parts.as_slice() { plain_text(only) } else { None };
+        let message = match plain {
+            Some(text) => message.set("role", "assistant").set("content", text),
+            None => {
+                self.generated_ids += 1;
+                let status = fields.and_then(|fields| fields.get("status")).cloned();
+                message
+                    .set("type", "message")
+                    .set("role", "assistant")
+                    .set("content", parts)
+                    .set("id", format!("msg_history_{}", self.generated_ids))
+                    .set("status", status.unwrap_or_else(|| "completed".into()))
+            }
+        };
+        let fields = fields.into_iter().flatten();
+        self.push(message.with_fields(fields.map(|(name, value)| (name.as_str(), value))));
+    }
+}
+
+fn input_text(text: &str) -> ObjectWriter {
+    ObjectWriter::new().set("type", "input_text").set("text", text)
+}
+
+/// Adds the fields that every input part may have.
+fn finish_part(object: ObjectWriter, part: &Part) -> Value {
+    let mark = part.cache_breakpoint.as_ref().map(write_cache_breakpoint);
+    object.set_some("prompt_cache_breakpoint", mark).with_extras(&part.extras, ORIGIN).into()
+}
+
+/// Returns the text of a part without annotations and log probabilities.
+fn plain_text(part: &Value) -> Option<String> {
+    let bare =
+        |name: &str| part.get(name).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty));
+    let text = part.get("text").and_then(Value::as_str)?;
+    (bare("annotations") && bare("logprobs")).then(|| text.to_owned())
+}
+
+/// Writes a past tool call.
+fn write_call(part: &Part, call: &ToolCall, names: &ToolNames) -> Value {
+    let ToolCall { id, name, arguments, custom } = call;
+    let kept = part.extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str);
+    let (space, name) = match kept {
+        Some(space) => (Some(space), tool_names::bare_name(space, name)),
+        None => names.split(name),
+    };
+    let (kind, field) = call_words(*custom);
+    let arguments = if arguments.is_empty() && !custom { "{}" } else { arguments.as_str() };
+    ObjectWriter::new()
+        .set("type", kind)
+        .set("call_id", id.as_str())
+        .set("name", name)
+        .set_some("namespace", space)
+        .set(field, arguments)
+        .with_extras(&part.extras, ORIGIN)
+        .into()
+}
