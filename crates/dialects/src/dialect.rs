@@ -202,6 +202,30 @@ pub struct RequestFacts {
     pub stored_object: Option<StoredObject>,
 }
 
+impl RequestFacts {
+    /// Returns the edits of a lane: the model's name at the provider, and the output limit. A
+    /// request without a limit gets the field of that name.
+    pub(crate) fn lane_edits(&self, lane: &LaneSettings<'_>, limit_field: &str) -> Vec<BodyEdit> {
+        let marks = &self.patch_points;
+        let mut edits = self.edits.clone();
+        if let Some(at) = &marks.model
+            && self.model != lane.model
+        {
+            edits.push(BodyEdit {
+                range: at.clone(),
+                replacement: json::to_json_string(lane.model),
+            });
+        }
+        if let Some(limit) = lane.max_payable_output {
+            edits.push(match &marks.limit {
+                Some(at) => BodyEdit { range: at.clone(), replacement: limit.to_string().into() },
+                None => marks.insertion(format!("\"{limit_field}\":{limit},")),
+            });
+        }
+        edits
+    }
+}
+
 /// An object that a request names by id and does not contain: a conversation, a prompt, an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredObject {
@@ -234,6 +258,11 @@ pub struct PatchPoints {
 }
 
 impl PatchPoints {
+    /// Returns the edit that inserts fields.
+    pub(crate) fn insertion(&self, fields: String) -> BodyEdit {
+        BodyEdit { range: self.insert_at..self.insert_at, replacement: fields.into() }
+    }
+
     /// Finds the opening brace of a body.
     pub(crate) fn locate(text: &str) -> Self {
         let open = text.find('{').map_or(0, |at| at + 1);

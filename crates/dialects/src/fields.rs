@@ -211,6 +211,13 @@ impl ObjectWriter {
         (!self.0.is_empty()).then_some(self)
     }
 
+    /// Adds the fields of an object without overwriting existing ones.
+    #[must_use]
+    pub(crate) fn with_object(self, object: Option<&Value>) -> Self {
+        let fields = object.and_then(Value::as_object).into_iter().flatten();
+        self.with_fields(fields.map(|(name, value)| (name.as_str(), value)))
+    }
+
     /// Returns the object as JSON text.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1 << 10);

@@ -32,33 +32,13 @@ impl PassThrough for ChatDialect {
 
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
         let marks = &peek.patch_points;
-        let mut edits = peek.edits.clone();
-        let replace =
-            |at: &std::ops::Range<usize>, with| BodyEdit { range: at.clone(), replacement: with };
-        if let Some(at) = &marks.model
-            && peek.model != lane.model
-        {
-            edits.push(replace(at, json::to_json_string(lane.model)));
-        }
-        let mut added = String::new();
-        if let Some(limit) = lane.max_payable_output {
-            match &marks.limit {
-                Some(at) => edits.push(replace(at, Bytes::from(limit.to_string()))),
-                None => added.push_str(&format!("\"max_completion_tokens\":{limit},")),
-            }
-        }
+        let mut edits = peek.lane_edits(lane, "max_completion_tokens");
         // Always asks for usage; without it, a stream is billed by an estimate.
         if peek.stream && !peek.wants_usage {
             let options = "{\"include_usage\":true}";
-            match &marks.stream_options {
-                Some(at) => edits.push(replace(at, Bytes::from(options))),
-                None => added.push_str(&format!("\"stream_options\":{options},")),
-            }
-        }
-        if !added.is_empty() {
-            edits.push(BodyEdit {
-                range: marks.insert_at..marks.insert_at,
-                replacement: Bytes::from(added),
+            edits.push(match &marks.stream_options {
+                Some(at) => BodyEdit { range: at.clone(), replacement: Bytes::from(options) },
+                None => marks.insertion(format!("\"stream_options\":{options},")),
             });
         }
         ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }

@@ -70,7 +70,7 @@ pub(super) fn write_stream_error(
     events: &mut EventWriter,
     out: &mut Vec<u8>,
 ) {
-    let (_, body) = crate::chat::ChatDialect.write_error(fault, "");
+    let (status, body) = crate::chat::ChatDialect.write_error(fault, "");
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let nested = body.get("error").cloned().unwrap_or_default();
     let field = |name: &str| nested.get(name).cloned().unwrap_or_default();
@@ -82,7 +82,7 @@ pub(super) fn write_stream_error(
     events.write_object("error", &event, out);
     let state = ResponseState {
         status: "failed",
-        error: Some(response_object::write_error(fault)),
+        error: Some(response_object::write_error(fault, status)),
         output: std::mem::take(&mut events.output),
         ..ResponseState::default()
     };

@@ -14,7 +14,7 @@ use super::own::response_object::ResponseEcho;
 use super::reply::{ResponsesEventView, ResponsesReplyView};
 use super::{ResponsesDialect, fault, rules};
 use crate::count_endpoint::CountEndpoint;
-use crate::json::{self, BodyEdit, BodySegments};
+use crate::json::{self, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::text::BorrowedText;
@@ -45,24 +45,7 @@ impl PassThrough for ResponsesDialect {
     }
 
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
-        let marks = &peek.patch_points;
-        let mut edits = peek.edits.clone();
-        let replace =
-            |at: &std::ops::Range<usize>, with| BodyEdit { range: at.clone(), replacement: with };
-        if let Some(at) = &marks.model
-            && peek.model != lane.model
-        {
-            edits.push(replace(at, json::to_json_string(lane.model)));
-        }
-        if let Some(limit) = lane.max_payable_output {
-            edits.push(match &marks.limit {
-                Some(at) => replace(at, Bytes::from(limit.to_string())),
-                None => BodyEdit {
-                    range: marks.insert_at..marks.insert_at,
-                    replacement: Bytes::from(format!("\"max_output_tokens\":{limit},")),
-                },
-            });
-        }
+        let edits = peek.lane_edits(lane, "max_output_tokens");
         ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }
     }
 

@@ -299,9 +299,7 @@ impl<'a> ItemListWriter<'a> {
             PartKind::Foreign { origin: ORIGIN, value }
                 if part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() =>
             {
-                let fields = value.as_object().into_iter().flatten();
-                let fields = fields.map(|(name, value)| (name.as_str(), value));
-                Some(ObjectWriter::new().with_fields(fields))
+                Some(ObjectWriter::new().with_object(Some(value)))
             }
             PartKind::CodeExecution(_)
             | PartKind::Media(_)
@@ -372,7 +370,6 @@ impl<'a> ItemListWriter<'a> {
 
     fn close_message(&mut self) {
         let Some((fields, parts)) = self.message.take() else { return };
-        let fields = fields.and_then(Value::as_object);
         let message = ObjectWriter::new();
         // Every server of this format accepts a single plain text as a string. Anything else is
         // written as the service does, with an id and a status.
@@ -390,8 +387,7 @@ impl<'a> ItemListWriter<'a> {
                     .set("status", status.unwrap_or_else(|| "completed".into()))
             }
         };
-        let fields = fields.into_iter().flatten();
-        self.push(message.with_fields(fields.map(|(name, value)| (name.as_str(), value))));
+        self.push(message.with_object(fields));
     }
 }
 

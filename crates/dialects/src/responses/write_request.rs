@@ -6,20 +6,22 @@
 //! See <https://platform.openai.com/docs/api-reference/responses/create>.
 
 use canon::{
-    ApiError, ChatRequest, ConversationState, EffortLevel, Losses, Lossy, Modality, RequestHints,
-    ResponseFormat, Role, SamplingOptions, ThinkingDisplay, ThinkingOptions, ToolChoice, Turn,
+    ApiError, ChatRequest, ConversationState, EffortLevel, ExtraFields, Losses, Lossy, Modality,
+    RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingDisplay, Turn,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::names::{
     INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH, write_show,
 };
+use super::request::ResponsesRequestView;
 use super::write_content::ItemListWriter;
 use super::write_tools;
 use crate::checks::require_turns;
-use crate::fields::{ObjectWriter, note_foreign_options, number};
+use crate::fields::{ObjectWriter, note_foreign_options};
 use crate::json::BodySegments;
 use crate::openai_values;
+use crate::request_option::{note_lost_options, write_options};
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
 /// Maximum length of `safety_identifier`. Longer ids go into `user`.
@@ -49,21 +51,18 @@ pub(super) fn write(
     note_foreign_options(extras, ORIGIN, &mut losses);
     let declared = write_tools::write(tools, &mut losses);
     let has_added = !declared.added.is_empty();
-    let mut instructions = None;
+    let instructions = turns.first().and_then(instructions_of);
     let mut items = ItemListWriter::new(turns, tools, &mut losses);
     let mut added = declared.added.into_iter().peekable();
     for (at, turn) in turns.iter().enumerate() {
         while let Some((_, item)) = added.next_if(|(turn, _)| *turn <= at) {
             items.push(item);
         }
-        match instructions_of(turn) {
-            Some(text) if at == 0 => instructions = Some(text),
-            _ => items.turn(turn),
+        if at > 0 || instructions.is_none() {
+            items.turn(turn);
         }
     }
-    for (_, item) in added {
-        items.push(item);
-    }
+    added.for_each(|(_, item)| items.push(item));
     let input = items.finish();
     if instructions.is_none() {
         require_turns(turns, &input)?;
@@ -74,7 +73,6 @@ pub(super) fn write(
         .set_some("instructions", instructions)
         .set("input", input);
     let tool_list = (!declared.tools.is_empty()).then_some(declared.tools);
-    let ToolChoice { mode: _, parallel } = choice;
     // The service rejects these fields without tools.
     let has_tools = tool_list.is_some() || has_added;
     // A choice that canon cannot express was kept whole.
@@ -85,15 +83,17 @@ pub(super) fn write(
     let body = body
         .set_some("tools", tool_list)
         .set_some("tool_choice", tool_choice)
-        .set_some("parallel_tool_calls", parallel.filter(|_| has_tools));
+        .set_some("parallel_tool_calls", choice.parallel.filter(|_| has_tools));
+    note_lost_options(ResponsesRequestView::FIELDS, chat, ORIGIN, &mut losses);
+    let body = write_options(body, ResponsesRequestView::FIELDS, chat);
     let body = write_sampling(body, sampling, lane, &mut losses);
-    let ThinkingOptions { level: _, budget: _, dynamic: _, display: show } = *thinking;
-    let wish = thinking.effective_level();
-    let level =
-        wish.and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, &mut losses));
+    let level = thinking
+        .effective_level()
+        .and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, &mut losses));
+    let present = |fields: Map<String, Value>| (!fields.is_empty()).then_some(fields);
     let body = body
-        .set_some("reasoning", write_thinking(level, show, extras))
-        .set_some("text", write_text(format, hints.verbosity.as_deref(), extras));
+        .set_some("reasoning", present(write_thinking(level, thinking.display, extras)))
+        .set_some("text", present(write_text(format, hints, extras)));
     let body = write_hints(body, hints, state, &mut losses);
     losses.add_if(
         *canvas != canon::ImageShape::default(),
@@ -136,63 +136,50 @@ fn write_sampling(
     lane: &LaneSettings<'_>,
     losses: &mut Losses,
 ) -> ObjectWriter {
-    let SamplingOptions {
-        temperature,
-        top_p,
-        top_k,
-        presence_penalty,
-        frequency_penalty,
-        seed,
-        stop_sequences: stop,
-        max_output_tokens: max_output,
-        candidates,
-        logprobs,
-    } = sampling;
-    const NO_SUCH_FIELD: &str = "the responses format has no such field";
-    losses.add_if(top_k.is_some(), "sampling.top_k", NO_SUCH_FIELD);
-    losses.add_if(presence_penalty.is_some(), "sampling.presence_penalty", NO_SUCH_FIELD);
-    losses.add_if(frequency_penalty.is_some(), "sampling.frequency_penalty", NO_SUCH_FIELD);
-    losses.add_if(seed.is_some(), "sampling.seed", NO_SUCH_FIELD);
-    losses.add_if(!stop.is_empty(), "sampling.stop", NO_SUCH_FIELD);
-    losses.add_if(
-        candidates.is_some_and(|n| n > 1),
-        "sampling.candidates",
-        "the responses format has a single candidate",
-    );
-    losses.add_if(
-        lane.max_payable_output.is_none()
-            && max_output.is_some_and(|limit| limit < MIN_OUTPUT_TOKENS),
-        "sampling.max_output",
-        "the responses format takes no limit below 16 tokens, so 16 is sent",
-    );
-    let limit = lane.max_payable_output.or(*max_output).map(|limit| limit.max(MIN_OUTPUT_TOKENS));
+    let limit = sampling.max_output_tokens;
+    for (is_lost, what, why) in [
+        (
+            !sampling.stop_sequences.is_empty(),
+            "sampling.stop",
+            "the responses format has no such field",
+        ),
+        (
+            sampling.candidates.is_some_and(|n| n > 1),
+            "sampling.candidates",
+            "the responses format has a single candidate",
+        ),
+        (
+            lane.max_payable_output.is_none() && limit.is_some_and(|n| n < MIN_OUTPUT_TOKENS),
+            "sampling.max_output",
+            "the responses format takes no limit below 16 tokens, so 16 is sent",
+        ),
+    ] {
+        losses.add_if(is_lost, what, why);
+    }
+    let limit = lane.max_payable_output.or(limit).map(|limit| limit.max(MIN_OUTPUT_TOKENS));
     body.set_some("max_output_tokens", limit)
-        .set_some("temperature", temperature.map(number))
-        .set_some("top_p", top_p.map(number))
-        .set_some("top_logprobs", logprobs.filter(|n| *n > 0))
+        .set_some("top_logprobs", sampling.logprobs.filter(|n| *n > 0))
 }
 
 /// Writes `reasoning`: effort, summary and the kept fields of this format.
 pub(super) fn write_thinking(
     level: Option<EffortLevel>,
     show: Option<ThinkingDisplay>,
-    extras: &canon::ExtraFields,
-) -> Option<Value> {
-    let kept = extras.get(ORIGIN, "reasoning").and_then(Value::as_object).cloned();
-    let object = ObjectWriter::new()
+    extras: &ExtraFields,
+) -> Map<String, Value> {
+    ObjectWriter::new()
         .set_some("effort", level.map(EffortLevel::as_str))
         .set_some("summary", show.and_then(write_show))
-        .with_extras(&canon::ExtraFields::from_fields(ORIGIN, kept.unwrap_or_default()), ORIGIN)
-        .into_map();
-    (!object.is_empty()).then(|| Value::Object(object))
+        .with_object(extras.get(ORIGIN, "reasoning"))
+        .into_map()
 }
 
 /// Writes `text`: format, verbosity and the kept fields of this format.
 pub(super) fn write_text(
     format: &ResponseFormat,
-    verbosity: Option<&str>,
-    extras: &canon::ExtraFields,
-) -> Option<Value> {
+    hints: &RequestHints,
+    extras: &ExtraFields,
+) -> Map<String, Value> {
     let format = match format {
         ResponseFormat::Text => None,
         ResponseFormat::Json => Some(ObjectWriter::new().set("type", "json_object")),
@@ -205,25 +192,20 @@ pub(super) fn write_text(
                 .set_some("strict", *strict),
         ),
     };
-    let kept = extras.get(ORIGIN, "text").and_then(Value::as_object).cloned();
-    let object = ObjectWriter::new()
+    ObjectWriter::new()
         .set_some("format", format)
-        .set_some("verbosity", verbosity)
-        .with_extras(&canon::ExtraFields::from_fields(ORIGIN, kept.unwrap_or_default()), ORIGIN)
-        .into_map();
-    (!object.is_empty()).then(|| Value::Object(object))
+        .set_some("verbosity", hints.verbosity.as_deref())
+        .with_object(extras.get(ORIGIN, "text"))
+        .into_map()
 }
 
 /// Writes `include`: always the encrypted thinking, because only that can be sent back, and the
 /// requested values.
-fn write_include(sampling: &SamplingOptions, extras: &canon::ExtraFields) -> Value {
-    let mut include = vec![Value::from(INCLUDE_ENCRYPTED_REASONING)];
-    if sampling.logprobs.is_some() {
-        include.push(Value::from(INCLUDE_LOGPROBS));
-    }
+fn write_include(sampling: &SamplingOptions, extras: &ExtraFields) -> Value {
+    let own = [INCLUDE_ENCRYPTED_REASONING].into_iter();
+    let own = own.chain(sampling.logprobs.map(|_| INCLUDE_LOGPROBS)).map(Value::from);
     let kept = extras.get(ORIGIN, "include").and_then(Value::as_array);
-    include.extend(kept.into_iter().flatten().cloned());
-    Value::Array(include)
+    own.chain(kept.into_iter().flatten().cloned()).collect()
 }
 
 fn write_hints(
@@ -232,7 +214,7 @@ fn write_hints(
     state: &ConversationState,
     losses: &mut Losses,
 ) -> ObjectWriter {
-    let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity: _ } = hints;
+    let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } = hints;
     let ConversationState { store, previous_response: previous, background } = state;
     let written = tier.as_ref().and_then(openai_values::write_tier);
     losses.add_if(
@@ -240,14 +222,10 @@ fn write_hints(
         "hints.tier",
         "the responses format lacks this tier",
     );
-    let user = user.as_deref();
-    let short = user.filter(|user| user.len() <= MAX_SAFETY_ID_BYTES);
-    let long = user.filter(|user| user.len() > MAX_SAFETY_ID_BYTES);
-    body.set_some("safety_identifier", short)
-        .set_some("user", long)
+    let is_long = user.as_ref().is_some_and(|user| user.len() > MAX_SAFETY_ID_BYTES);
+    body.set_some(if is_long { "user" } else { "safety_identifier" }, user.as_deref())
         .set_some("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
         .set_some("service_tier", written)
-        .set_some("prompt_cache_key", cache_key.as_deref())
         // The default of this format is to store, unlike every other format.
         .set("store", store.unwrap_or(false))
         .set_some("previous_response_id", previous.as_deref())

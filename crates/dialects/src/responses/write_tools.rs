@@ -4,13 +4,14 @@ use canon::{
     ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, UserLocation,
     WebSearchTool,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
 use super::own::tool_names::{self, ToolNames};
 use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
 
 /// Written tool declarations, grouped by namespace.
+#[derive(Default)]
 pub(super) struct ToolDeclarations {
     /// Value of `tools`.
     pub(super) tools: Vec<Value>,
@@ -20,114 +21,80 @@ pub(super) struct ToolDeclarations {
 
 /// Writes the declarations.
 pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> ToolDeclarations {
-    let mut declared = ToolDeclarations { tools: Vec::new(), added: Vec::new() };
     let mut lists: Vec<(Option<&Value>, Vec<Value>)> = Vec::new();
-    let mut last_space: Option<&Value> = None;
+    let mut last = None;
     for tool in tools {
-        let Some((value, extras)) = write_tool(tool, losses) else { continue };
-        if let Some(extras) = extras {
-            note_foreign_fields(extras, ORIGIN, "tools", losses);
-        }
-        let kept = DeclarationPlace::new(tool, extras);
-        let fresh = lists.last().is_none_or(|(added, _)| *added != kept.added);
-        if fresh {
-            lists.push((kept.added, Vec::new()));
-            last_space = None;
+        let Some(value) = write_tool(tool, losses) else { continue };
+        let (added, space) = (note_of(tool, ADDED_TOOLS_EXTRA), note_of(tool, NAMESPACE_EXTRA));
+        if lists.last().is_none_or(|(list, _)| *list != added) {
+            lists.push((added, Vec::new()));
         }
         let Some((_, list)) = lists.last_mut() else { continue };
-        match kept.space {
-            Some(space) if last_space == Some(space) => {
-                if let Some(Value::Object(group)) = list.last_mut()
-                    && let Some(Value::Array(members)) = group.get_mut("tools")
-                {
-                    members.push(value);
-                }
+        let group = list.last_mut().filter(|_| space.is_some() && last == Some((added, space)));
+        match (group.and_then(|group| group.get_mut("tools")), space) {
+            (Some(Value::Array(members)), _) => members.push(value),
+            (_, None) => list.push(value),
+            (_, Some(_)) => {
+                let group = ObjectWriter::new().set("type", "namespace").with_object(space);
+                list.push(group.set("tools", vec![value]).into());
             }
-            Some(space) => {
-                let fields = space.as_object().cloned().unwrap_or_default();
-                let group = ObjectWriter::new()
-                    .set("type", "namespace")
-                    .with_extras(&ExtraFields::from_fields(ORIGIN, fields), ORIGIN)
-                    .set("tools", vec![value]);
-                list.push(group.into());
-            }
-            None => list.push(value),
         }
-        last_space = kept.space;
+        last = Some((added, space));
     }
+    let mut declared = ToolDeclarations::default();
     for (added, list) in lists {
-        match added {
-            None => declared.tools.extend(list),
-            Some(mark) => {
-                let turn = mark.get("turn").and_then(Value::as_u64).unwrap_or(0);
-                let fields = mark.get("item").and_then(Value::as_object).cloned();
-                let item = ObjectWriter::new()
-                    .set("type", "additional_tools")
-                    .with_extras(
-                        &ExtraFields::from_fields(ORIGIN, fields.unwrap_or_default()),
-                        ORIGIN,
-                    )
-                    .set("tools", list);
-                declared.added.push((usize::try_from(turn).unwrap_or(0), item.into()));
-            }
-        }
+        let Some(mark) = added else {
+            declared.tools.extend(list);
+            continue;
+        };
+        let turn = mark.get("turn").and_then(Value::as_u64).unwrap_or(0);
+        let item = ObjectWriter::new().set("type", "additional_tools");
+        let item = item.with_object(mark.get("item")).set("tools", list);
+        declared.added.push((usize::try_from(turn).unwrap_or(0), item.into()));
     }
     declared
 }
 
-/// Position of a declaration.
-struct DeclarationPlace<'a> {
-    space: Option<&'a Value>,
-    added: Option<&'a Value>,
-}
-
-impl<'a> DeclarationPlace<'a> {
-    fn new(tool: &'a Tool, extras: Option<&'a ExtraFields>) -> Self {
-        match (tool, extras) {
-            (Tool::Foreign { value, .. }, _) => {
-                Self { space: value.get(NAMESPACE_EXTRA), added: value.get(ADDED_TOOLS_EXTRA) }
-            }
-            (_, Some(extras)) => Self {
-                space: extras.get(ORIGIN, NAMESPACE_EXTRA),
-                added: extras.get(ORIGIN, ADDED_TOOLS_EXTRA),
-            },
-            (_, None) => Self { space: None, added: None },
+fn extras_of(tool: &Tool) -> Option<&ExtraFields> {
+    match tool {
+        Tool::Function(tool) => Some(&tool.extras),
+        Tool::WebSearch(tool) => Some(&tool.extras),
+        Tool::Custom { extras, .. } | Tool::CodeExecution(extras) | Tool::UrlFetch(extras) => {
+            Some(extras)
         }
+        Tool::Foreign { .. } => None,
     }
 }
 
-fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<&'a ExtraFields>)> {
-    Some(match tool {
-        Tool::Function(tool) => (write_function(tool, losses), Some(&tool.extras)),
-        Tool::Custom { name, description, grammar, extras } => {
-            let name = tool_names::namespace_of(extras)
-                .map_or(name.as_str(), |s| tool_names::bare_name(s, name));
-            let tool = ObjectWriter::new()
-                .set("type", "custom")
-                .set("name", name)
-                .set_some("description", description.as_deref())
-                .set_some("format", grammar.clone().map(flattened))
-                .with_extras(extras, ORIGIN);
-            (without_extras(tool), Some(extras))
-        }
-        Tool::WebSearch(tool) => (write_search(tool, losses), Some(&tool.extras)),
+/// Returns a note of the reader about the place of a declaration.
+fn note_of<'a>(tool: &'a Tool, name: &str) -> Option<&'a Value> {
+    match tool {
+        Tool::Foreign { value, .. } => value.get(name),
+        tool => extras_of(tool)?.get(ORIGIN, name),
+    }
+}
+
+fn write_tool(tool: &Tool, losses: &mut Losses) -> Option<Value> {
+    let written = match tool {
+        Tool::Function(tool) => write_function(tool, losses),
+        Tool::Custom { name, description, grammar, extras } => ObjectWriter::new()
+            .set("type", "custom")
+            .set("name", tool_names::declared_name(extras, name))
+            .set_some("description", description.as_deref())
+            .set_some("format", grammar.clone().map(flattened)),
+        Tool::WebSearch(tool) => write_search(tool, losses),
         Tool::CodeExecution(extras) => {
-            let tool =
-                ObjectWriter::new().set("type", "code_interpreter").with_extras(extras, ORIGIN);
             let container = ObjectWriter::new().set("type", "auto");
-            let tool = match extras.get(ORIGIN, "container") {
-                Some(_) => tool,
-                None => tool.set("container", container),
-            };
-            (without_extras(tool), Some(extras))
+            let is_new = extras.get(ORIGIN, "container").is_none();
+            let tool = ObjectWriter::new().set("type", "code_interpreter");
+            tool.set_some("container", is_new.then_some(container))
         }
-        Tool::Foreign { origin, value } if *origin == ORIGIN => {
+        Tool::Foreign { origin: ORIGIN, value } => {
             let mut value = value.clone();
             if let Value::Object(object) = &mut value {
-                object.shift_remove(NAMESPACE_EXTRA);
-                object.shift_remove(ADDED_TOOLS_EXTRA);
+                object.retain(|name, _| !matches!(&**name, NAMESPACE_EXTRA | ADDED_TOOLS_EXTRA));
             }
-            (value, None)
+            return Some(value);
         }
         Tool::UrlFetch(_) => {
             losses.add("tools.fetch", "the responses format cannot fetch URLs");
@@ -137,60 +104,46 @@ fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<
             losses.add("tools", "a tool only the caller's format has");
             return None;
         }
-    })
+    };
+    let extras = extras_of(tool)?;
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
+    Some(written.with_extras(extras, ORIGIN).into())
 }
 
 /// Flattens the grammar of a custom tool, which the chat format and canon nest.
-fn flattened(format: Value) -> Value {
-    match format {
-        Value::Object(mut fields) => match fields.shift_remove("grammar") {
-            Some(Value::Object(inner)) => {
-                fields.extend(inner);
-                Value::Object(fields)
-            }
-            Some(other) => {
-                fields.insert("grammar".to_owned(), other);
-                Value::Object(fields)
-            }
-            None => Value::Object(fields),
-        },
-        format => format,
+fn flattened(mut format: Value) -> Value {
+    if let Value::Object(fields) = &mut format
+        && let Some(Value::Object(_)) = fields.get("grammar")
+        && let Some(Value::Object(inner)) = fields.shift_remove("grammar")
+    {
+        fields.extend(inner);
     }
+    format
 }
 
-/// Removes the extras that only hold the position of a tool.
-fn without_extras(tool: ObjectWriter) -> Value {
-    let mut map: Map<String, Value> = tool.into_map();
-    map.shift_remove(NAMESPACE_EXTRA);
-    map.shift_remove(ADDED_TOOLS_EXTRA);
-    Value::Object(map)
-}
-
-fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
+fn write_function(tool: &FunctionTool, losses: &mut Losses) -> ObjectWriter {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
+    let is_own = extras.for_format(ORIGIN).is_some();
     losses.add_if(
-        cache.is_some() && extras.for_format(ORIGIN).is_none(),
+        cache.is_some() && !is_own,
         "tools.cache",
         "a tool cannot have a cache breakpoint here",
     );
-    let name = tool_names::namespace_of(extras)
-        .map_or(name.as_str(), |space| tool_names::bare_name(space, name));
-    let tool = ObjectWriter::new()
+    let mark = cache.as_ref().filter(|_| is_own).map(write_cache_breakpoint);
+    ObjectWriter::new()
         .set("type", "function")
-        .set("name", name)
+        .set("name", tool_names::declared_name(extras, name))
         .set_some("description", description.as_deref())
-        .set("parameters", parameters.as_ref().map_or(Value::Null, |schema| schema.json.clone()))
+        .set("parameters", parameters.as_ref().map(|schema| schema.json.clone()))
         // The default of this format is `true`, unlike every other format.
         .set("strict", strict.unwrap_or(false))
         .set_some("output_schema", result.as_ref().map(|schema| schema.json.clone()))
-        .set_some("defer_loading", deferred.then_some(true));
-    let own = cache.as_ref().filter(|_| extras.for_format(ORIGIN).is_some());
-    let mark = own.map(write_cache_breakpoint);
-    without_extras(tool.set_some("prompt_cache_breakpoint", mark).with_extras(extras, ORIGIN))
+        .set_some("defer_loading", deferred.then_some(true))
+        .set_some("prompt_cache_breakpoint", mark)
 }
 
-fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
+fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> ObjectWriter {
     let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
         tool;
     losses.add_if(
@@ -199,10 +152,8 @@ fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
         "a search here can be limited to domains, but cannot exclude any",
     );
     let filters = ObjectWriter::new()
-        .set_some("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()));
-    let kept = extras.get(ORIGIN, "filters").and_then(Value::as_object).cloned();
-    let filters = filters
-        .with_extras(&ExtraFields::from_fields(ORIGIN, kept.unwrap_or_default()), ORIGIN)
+        .set_some("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()))
+        .with_object(extras.get(ORIGIN, "filters"))
         .into_map();
     let location = location.as_ref().map(|near| {
         let UserLocation { country, region, city, timezone } = near;
@@ -214,12 +165,10 @@ fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
             .set_some("timezone", timezone.as_deref())
     });
     let kind = extras.get(ORIGIN, "type").and_then(Value::as_str).unwrap_or("web_search");
-    let tool = ObjectWriter::new()
+    ObjectWriter::new()
         .set("type", kind)
         .set_some("filters", (!filters.is_empty()).then_some(filters))
         .set_some("user_location", location)
-        .with_extras(extras, ORIGIN);
-    without_extras(tool)
 }
 
 /// Writes the tool choice. `None` if the caller set none.

@@ -12,7 +12,7 @@ use crate::json;
 /// Writes events with increasing sequence numbers, and keeps the finished items, which the last
 /// event repeats.
 #[derive(Debug, Default)]
-pub(in crate::responses) struct EventWriter {
+pub(crate) struct EventWriter {
     /// Sequence number of the next event.
     sequence: u64,
     /// True for a whole response: only its items are kept.
@@ -20,7 +20,7 @@ pub(in crate::responses) struct EventWriter {
     /// Id of the item in progress.
     pub(super) item_id: String,
     /// Finished items.
-    pub(in crate::responses) output: Vec<Value>,
+    pub(crate) output: Vec<Value>,
 }
 
 /// A text as JSON.
@@ -34,7 +34,7 @@ impl fmt::Display for JsonText<'_> {
 
 impl EventWriter {
     /// Creates a writer whose first event has that number.
-    pub(in crate::responses) fn starting_at(sequence: u64) -> Self {
+    pub(crate) fn starting_at(sequence: u64) -> Self {
         Self { sequence, ..Self::default() }
     }
 
@@ -53,12 +53,7 @@ impl EventWriter {
     }
 
     /// Writes one event with the fields of an object.
-    pub(in crate::responses) fn write_object(
-        &mut self,
-        name: &str,
-        fields: &ObjectWriter,
-        out: &mut Vec<u8>,
-    ) {
+    pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter, out: &mut Vec<u8>) {
         if !self.is_silent {
             self.open(name, out);
             out.extend_from_slice(fields.to_json().get(1..).unwrap_or_default());

@@ -16,8 +16,8 @@ use crate::responses::names::ORIGIN;
 use crate::responses::signatures::{self, SignaturePlace};
 
 /// Finished items and the item in progress.
-pub(in crate::responses) struct ItemWriter {
-    pub(in crate::responses) events: EventWriter,
+pub(crate) struct ItemWriter {
+    pub(crate) events: EventWriter,
     pub(super) ids: ItemIds,
     pub(super) open: OpenItem,
     names: ToolNames,
@@ -70,11 +70,7 @@ pub(super) struct OpenMessageText {
 
 impl ItemWriter {
     /// Creates a writer of events, or of the items only.
-    pub(in crate::responses) fn new(
-        chat: &ChatRequest,
-        stamp: &ReplyStamp,
-        is_silent: bool,
-    ) -> Self {
+    pub(crate) fn new(chat: &ChatRequest, stamp: &ReplyStamp, is_silent: bool) -> Self {
         Self {
             events: if is_silent { EventWriter::silent() } else { EventWriter::default() },
             names: ToolNames::new(&chat.tools),
@@ -85,12 +81,7 @@ impl ItemWriter {
     }
 
     /// Starts a part.
-    pub(in crate::responses) fn open_part(
-        &mut self,
-        opening: PartStart,
-        losses: &mut Losses,
-        out: &mut Vec<u8>,
-    ) {
+    pub(crate) fn open_part(&mut self, opening: PartStart, losses: &mut Losses, out: &mut Vec<u8>) {
         match opening {
             PartStart::Text => self.start_text(false, None, out),
             PartStart::Refusal => self.start_text(true, None, out),
@@ -164,12 +155,7 @@ impl ItemWriter {
     }
 
     /// Adds to the part in progress.
-    pub(in crate::responses) fn add_growth(
-        &mut self,
-        growth: PartDelta,
-        losses: &mut Losses,
-        out: &mut Vec<u8>,
-    ) {
+    pub(crate) fn add_growth(&mut self, growth: PartDelta, losses: &mut Losses, out: &mut Vec<u8>) {
         match growth {
             PartDelta::Text(text) => self.add_text(&text, out),
             PartDelta::Citation(citation) => self.add_citation(citation, losses, out),
@@ -258,7 +244,7 @@ impl ItemWriter {
     }
 
     /// Stores the signature of the part in progress. It is written when the part is complete.
-    pub(in crate::responses) fn set_signature(&mut self, token: Signature) {
+    pub(crate) fn set_signature(&mut self, token: Signature) {
         match &mut self.open {
             OpenItem::Message(OpenMessage {
                 open_text: Some(OpenMessageText { signature, .. }),
@@ -274,7 +260,7 @@ impl ItemWriter {
     }
 
     /// Completes the part in progress. Its item may continue.
-    pub(in crate::responses) fn close_part(&mut self, losses: &mut Losses, out: &mut Vec<u8>) {
+    pub(crate) fn close_part(&mut self, losses: &mut Losses, out: &mut Vec<u8>) {
         match &mut self.open {
             OpenItem::Message(_) => self.finish_text(losses, out),
             OpenItem::Call { call, .. } => {
@@ -347,16 +333,14 @@ impl ItemWriter {
     }
 
     /// Completes the item, with status `incomplete` if it was cut.
-    pub(in crate::responses) fn finish_item(&mut self, cut: bool, out: &mut Vec<u8>) {
+    pub(crate) fn finish_item(&mut self, cut: bool, out: &mut Vec<u8>) {
         let status = if cut { "incomplete" } else { "completed" };
         let id = self.events.item_id.clone();
         match std::mem::replace(&mut self.open, OpenItem::None) {
             OpenItem::None | OpenItem::Whole { .. } => {}
             OpenItem::Message(OpenMessage { fields, parts, open_text: _ }) => {
                 let item = output_items::message_item(&id, parts, status);
-                let fields = fields.as_ref().and_then(Value::as_object).into_iter().flatten();
-                let item = item.with_fields(fields.map(|(name, value)| (name.as_str(), value)));
-                self.events.end_item(item.into(), out);
+                self.events.end_item(item.with_object(fields.as_ref()).into(), out);
             }
             OpenItem::Call { call, signature } => {
                 self.events.end_item(call.item(&id, status).into(), out);

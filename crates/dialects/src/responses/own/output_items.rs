@@ -11,7 +11,7 @@ use crate::fields::{ObjectWriter, note_citation, number};
 use crate::responses::names::ORIGIN;
 
 /// Writes code or its output as a Markdown code block.
-pub(in crate::responses) fn code_block(language: &str, code: &str) -> String {
+pub(crate) fn code_block(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
@@ -26,7 +26,7 @@ pub(super) fn message_item(id: &str, parts: Vec<Value>, status: &str) -> ObjectW
 }
 
 /// Writes an `output_text` part. SDKs expect its lists even if they are empty.
-pub(in crate::responses) fn text_part(
+pub(crate) fn text_part(
     text: &str,
     annotations: Vec<Value>,
     logprobs: Option<Value>,
@@ -39,17 +39,13 @@ pub(in crate::responses) fn text_part(
 }
 
 /// Writes a `refusal` part.
-pub(in crate::responses) fn refusal_part(text: &str) -> ObjectWriter {
+pub(crate) fn refusal_part(text: &str) -> ObjectWriter {
     ObjectWriter::new().set("type", "refusal").set("refusal", text)
 }
 
 /// Writes an annotation for a text of `length` characters. A citation without a span covers all of
 /// it.
-pub(in crate::responses) fn annotation(
-    citation: &Citation,
-    length: usize,
-    losses: &mut Losses,
-) -> Option<Value> {
+pub(crate) fn annotation(citation: &Citation, length: usize, losses: &mut Losses) -> Option<Value> {
     let Citation { url, title, quote, span, extras } = citation;
     losses.add_if(
         quote.is_some(),
@@ -73,7 +69,7 @@ pub(in crate::responses) fn annotation(
 }
 
 /// Log probabilities of the tokens. Deltas have no `bytes`.
-pub(in crate::responses) fn logprobs(list: &[Logprob], delta: bool) -> Value {
+pub(crate) fn logprobs(list: &[Logprob], delta: bool) -> Value {
     let chance = |chance: &TokenLogprob| {
         let TokenLogprob { token, id: _, logprob, bytes } = chance;
         let object =
@@ -93,12 +89,12 @@ pub(in crate::responses) fn logprobs(list: &[Logprob], delta: bool) -> Value {
 }
 
 /// Returns true if the id is that of a search by a provider of this format.
-pub(in crate::responses) fn is_own_search(id: &str) -> bool {
+pub(crate) fn is_own_search(id: &str) -> bool {
     id.starts_with("ws_")
 }
 
 /// Writes a `web_search_call` item.
-pub(in crate::responses) fn search_item(part: &Part, id: Option<String>) -> ObjectWriter {
+pub(crate) fn search_item(part: &Part, id: Option<String>) -> ObjectWriter {
     let PartKind::WebSearch(WebSearch { id: _, queries, results: found }) = &part.kind else {
         return ObjectWriter::new();
     };
@@ -130,7 +126,7 @@ pub(super) fn own_code_id(part: &Part) -> Option<String> {
 
 /// Writes a `code_interpreter_call` item. `container_id` is required even if there was no
 /// container.
-pub(in crate::responses) fn code_item(
+pub(crate) fn code_item(
     code: Option<&Part>,
     outcome: Option<&Part>,
     id: Option<String>,
@@ -169,7 +165,7 @@ fn outputs(part: &Part) -> (Value, bool) {
 }
 
 /// Writes an `image_generation_call` item. `None` if the image is not inline.
-pub(in crate::responses) fn image_item(part: &Part, id: Option<String>) -> Option<ObjectWriter> {
+pub(crate) fn image_item(part: &Part, id: Option<String>) -> Option<ObjectWriter> {
     let PartKind::Media(media) = &part.kind else { return None };
     let Media { kind, source, name: _, detail: _, clip: _ } = media;
     let (MediaKind::Image, MediaSource::Inline { mime, data }) = (kind, source) else {

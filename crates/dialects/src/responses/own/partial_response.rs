@@ -13,7 +13,7 @@ use crate::responses::usage::write_usage;
 
 /// Copy of the response so far.
 #[derive(Default)]
-pub(in crate::responses) struct PartialResponse {
+pub(crate) struct PartialResponse {
     /// The `response.created` event.
     created_event: Bytes,
     /// The `response.output_item.done` events.
@@ -25,7 +25,7 @@ pub(in crate::responses) struct PartialResponse {
 
 impl PartialResponse {
     /// Records an event other than the last one.
-    pub(in crate::responses) fn record_event(&mut self, name: &str, data: &[u8]) {
+    pub(crate) fn record_event(&mut self, name: &str, data: &[u8]) {
         // Copied, because a slice would keep the whole received buffer alive.
         let copy = || Bytes::copy_from_slice(data);
         match name {
@@ -40,19 +40,14 @@ impl PartialResponse {
     }
 
     /// Appends text to the item in progress.
-    pub(in crate::responses) fn append_text(&mut self, text: &[u8]) {
+    pub(crate) fn append_text(&mut self, text: &[u8]) {
         if let Some((_, text_so_far)) = &mut self.open_item {
             text_so_far.extend_from_slice(text);
         }
     }
 
     /// Writes the events that end the response. The first one gets the given sequence number.
-    pub(in crate::responses) fn write_end(
-        &mut self,
-        usage: &Usage,
-        sequence: u64,
-        out: &mut Vec<u8>,
-    ) {
+    pub(crate) fn write_end(&mut self, usage: &Usage, sequence: u64, out: &mut Vec<u8>) {
         let mut events = EventWriter::starting_at(sequence);
         let mut send = |name: &str, event: ObjectWriter| events.write_object(name, &event, out);
         let mut output: Vec<Value> =

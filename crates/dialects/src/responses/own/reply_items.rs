@@ -12,16 +12,16 @@ use crate::responses::names::{NAMESPACE_FIELD, ORIGIN};
 
 /// End of a response: its status, and the reason if it is incomplete.
 #[derive(Debug, Default)]
-pub(in crate::responses) struct ResponseEnd {
-    pub(in crate::responses) status: &'static str,
-    pub(in crate::responses) reason: Option<String>,
-    pub(in crate::responses) error: Option<Value>,
+pub(crate) struct ResponseEnd {
+    pub(crate) status: &'static str,
+    pub(crate) reason: Option<String>,
+    pub(crate) error: Option<Value>,
     /// True if the last item is incomplete.
-    pub(in crate::responses) cut: bool,
+    pub(crate) cut: bool,
 }
 
 impl ResponseEnd {
-    pub(in crate::responses) fn new(finish: Option<&Finish>, losses: &mut Losses) -> Self {
+    pub(crate) fn new(finish: Option<&Finish>, losses: &mut Losses) -> Self {
         let incomplete =
             |reason: Option<&str>| (("incomplete", true), reason.map(str::to_owned), None);
         let ((status, cut), reason, error) = match finish {
@@ -50,7 +50,7 @@ impl ResponseEnd {
 
 /// Generates item ids, numbered per type.
 #[derive(Debug)]
-pub(in crate::responses) struct ItemIds {
+pub(crate) struct ItemIds {
     stamp: String,
     used: BTreeMap<&'static str, usize>,
 }
@@ -142,6 +142,6 @@ impl DeclaredCall {
 }
 
 /// Returns the type of a call's item, and the field of its arguments.
-pub(in crate::responses) const fn call_words(custom: bool) -> (&'static str, &'static str) {
+pub(crate) const fn call_words(custom: bool) -> (&'static str, &'static str) {
     if custom { ("custom_tool_call", "input") } else { ("function_call", "arguments") }
 }

@@ -3,7 +3,7 @@
 //! See <https://platform.openai.com/docs/api-reference/responses/object>.
 
 use canon::{ApiError, ChatRequest, ErrorKind, Losses, Usage};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::ReplyStamp;
 use crate::fields::{ObjectWriter, number};
@@ -14,32 +14,28 @@ use crate::responses::{write_request, write_tools};
 
 /// Fields of a response object that do not change during the response.
 #[derive(Clone, Debug)]
-pub(in crate::responses) struct ResponseEcho {
+pub(crate) struct ResponseEcho {
     fields: ObjectWriter,
 }
 
 /// Fields of a response object that change during the response.
 #[derive(Debug, Default)]
-pub(in crate::responses) struct ResponseState<'a> {
-    pub(in crate::responses) status: &'a str,
+pub(crate) struct ResponseState<'a> {
+    pub(crate) status: &'a str,
     /// Value of `incomplete_details.reason`.
-    pub(in crate::responses) reason: Option<&'a str>,
-    pub(in crate::responses) error: Option<Value>,
+    pub(crate) reason: Option<&'a str>,
+    pub(crate) error: Option<Value>,
     /// Items so far.
-    pub(in crate::responses) output: Vec<Value>,
+    pub(crate) output: Vec<Value>,
     /// Usage, if known.
-    pub(in crate::responses) usage: Option<Usage>,
+    pub(crate) usage: Option<Usage>,
     /// Value of `completed_at`.
-    pub(in crate::responses) completed: Option<i64>,
+    pub(crate) completed: Option<i64>,
 }
 
 impl ResponseEcho {
     /// Creates the echo of a request with the id of its response.
-    pub(in crate::responses) fn from_request(
-        chat: &ChatRequest,
-        stamp: &ReplyStamp,
-        created: i64,
-    ) -> Self {
+    pub(crate) fn from_request(chat: &ChatRequest, stamp: &ReplyStamp, created: i64) -> Self {
         let ChatRequest {
             model,
             turns,
@@ -57,35 +53,21 @@ impl ResponseEcho {
         } = chat;
         // Losses are ignored: what this format cannot express was not in a request of this format.
         let mut losses = Losses::new();
-        let tool_list: Vec<Value> = write_tools::write(tools, &mut losses)
-            .tools
-            .into_iter()
-            .map(write_tools::echo_tool)
-            .collect();
+        let tool_list = write_tools::write(tools, &mut losses).tools.into_iter();
+        let tool_list: Vec<Value> = tool_list.map(write_tools::echo_tool).collect();
         let kept = |name: &str| extras.get(ORIGIN, name).cloned();
         let text = |text: Option<&str>| text.map_or(Value::Null, Value::from);
         let tool_choice = kept("tool_choice").or_else(|| write_tools::write_choice(choice, tools));
-        let level = thinking.effective_level();
-        let mut reasoning = match write_request::write_thinking(level, thinking.display, extras) {
-            Some(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        };
+        let mut reasoning =
+            write_request::write_thinking(thinking.effective_level(), thinking.display, extras);
         for name in ["effort", "summary"] {
             reasoning.entry(name).or_insert(Value::Null);
         }
-        let mut text_config =
-            match write_request::write_text(format, hints.verbosity.as_deref(), extras) {
-                Some(Value::Object(fields)) => fields,
-                _ => Map::new(),
-            };
-        text_config
-            .entry("format")
-            .or_insert_with(|| ObjectWriter::new().set("type", "text").into());
-        let tier = hints
-            .service_tier
-            .as_ref()
-            .and_then(openai_values::write_tier)
-            .filter(|word| *word != "auto");
+        let mut text_config = write_request::write_text(format, hints, extras);
+        let plain = || ObjectWriter::new().set("type", "text").into();
+        text_config.entry("format").or_insert_with(plain);
+        let tier = hints.service_tier.as_ref().and_then(openai_values::write_tier);
+        let tier = tier.filter(|word| *word != "auto");
         let fields = ObjectWriter::new()
             .set("id", format!("resp_{}", stamp.id))
             .set("object", "response")
@@ -124,18 +106,18 @@ impl ResponseEcho {
     }
 
     /// Creates a response object for a stream that failed before its response was known.
-    pub(in crate::responses) fn without_request(request_id: &str) -> Self {
+    pub(crate) fn without_request(request_id: &str) -> Self {
         let stamp = ReplyStamp { id: request_id.to_owned(), created: 0 };
         Self::from_request(&ChatRequest::default(), &stamp, 0)
     }
 
     /// Sets a field that only the provider's response has.
-    pub(in crate::responses) fn set(&mut self, name: &str, value: Value) {
+    pub(crate) fn set(&mut self, name: &str, value: Value) {
         self.fields = std::mem::take(&mut self.fields).set(name.to_owned(), value);
     }
 
     /// Returns the response object in the given state.
-    pub(in crate::responses) fn with_state(&self, state: ResponseState<'_>) -> ObjectWriter {
+    pub(crate) fn with_state(&self, state: ResponseState<'_>) -> ObjectWriter {
         let ResponseState { status, reason, error, output, usage, completed } = state;
         let details = reason.map(|reason| ObjectWriter::new().set("reason", reason));
         self.fields
@@ -158,33 +140,13 @@ fn conversation(value: Value) -> Value {
 }
 
 /// Writes the `error` of a failed response. SDKs of this format act on these codes.
-pub(in crate::responses) fn write_error(fault: &ApiError) -> Value {
-    let code = match fault.kind() {
-        ErrorKind::RateLimited => "rate_limit_exceeded",
-        ErrorKind::QuotaExceeded => "insufficient_quota",
-        ErrorKind::ContextTooLong => "context_length_exceeded",
-        ErrorKind::InvalidRequest
-        | ErrorKind::Unauthenticated
-        | ErrorKind::Forbidden
-        | ErrorKind::UnknownPath
-        | ErrorKind::MethodNotAllowed
-        | ErrorKind::UnknownModel
-        | ErrorKind::NotFound
-        | ErrorKind::Gone
-        | ErrorKind::Conflict
-        | ErrorKind::BodyTooLarge
-        | ErrorKind::UnsupportedMediaType
-        | ErrorKind::HeadersTooLarge
-        | ErrorKind::PreconditionFailed
-        | ErrorKind::ExpectationFailed
-        | ErrorKind::UpgradeRefused
-        | ErrorKind::RequestTimeout
-        | ErrorKind::ContentPolicy => "invalid_prompt",
-        ErrorKind::Internal
-        | ErrorKind::Unavailable
-        | ErrorKind::Overloaded
-        | ErrorKind::Timeout
-        | ErrorKind::Interrupted => "server_error",
+pub(crate) fn write_error(fault: &ApiError, status: u16) -> Value {
+    let code = match (fault.kind(), status) {
+        (ErrorKind::RateLimited, _) => "rate_limit_exceeded",
+        (ErrorKind::QuotaExceeded, _) => "insufficient_quota",
+        (ErrorKind::ContextTooLong, _) => "context_length_exceeded",
+        (_, 400..500) => "invalid_prompt",
+        (_, _) => "server_error",
     };
     ObjectWriter::new().set("code", code).set("message", fault.message()).into()
 }

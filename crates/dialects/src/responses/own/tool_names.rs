@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use crate::responses::names::{NAMESPACE_EXTRA, ORIGIN};
 
 /// Returns the canon name of a tool in a namespace.
-pub(in crate::responses) fn flat_name(namespace: Option<&str>, name: &str) -> String {
+pub(crate) fn flat_name(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(space) if space != name && !space.is_empty() => format!("{space}__{name}"),
         _ => name.to_owned(),
@@ -20,13 +20,13 @@ pub(in crate::responses) fn flat_name(namespace: Option<&str>, name: &str) -> St
 }
 
 /// Returns the name inside the namespace for a canon name.
-pub(in crate::responses) fn bare_name<'a>(namespace: &str, flat: &'a str) -> &'a str {
+pub(crate) fn bare_name<'a>(namespace: &str, flat: &'a str) -> &'a str {
     flat.strip_prefix(namespace).and_then(|rest| rest.strip_prefix("__")).unwrap_or(flat)
 }
 
 /// Names of the declared tools.
 #[derive(Clone, Debug, Default)]
-pub(in crate::responses) struct ToolNames {
+pub(crate) struct ToolNames {
     /// Namespaces by flat name.
     namespaced: HashMap<String, String>,
     custom: HashSet<String>,
@@ -34,7 +34,7 @@ pub(in crate::responses) struct ToolNames {
 
 impl ToolNames {
     /// Collects the names of the tools.
-    pub(in crate::responses) fn new(tools: &[Tool]) -> Self {
+    pub(crate) fn new(tools: &[Tool]) -> Self {
         let mut names = Self::default();
         for tool in tools {
             let (name, extras) = match tool {
@@ -56,7 +56,7 @@ impl ToolNames {
     }
 
     /// Returns the namespace, if any, and the name the caller declared.
-    pub(in crate::responses) fn split<'a>(&'a self, flat: &'a str) -> (Option<&'a str>, &'a str) {
+    pub(crate) fn split<'a>(&'a self, flat: &'a str) -> (Option<&'a str>, &'a str) {
         match self.namespaced.get(flat) {
             Some(space) => (Some(space), bare_name(space, flat)),
             None => (None, flat),
@@ -64,18 +64,23 @@ impl ToolNames {
     }
 
     /// Returns true for a custom tool.
-    pub(in crate::responses) fn is_custom(&self, flat: &str) -> bool {
+    pub(crate) fn is_custom(&self, flat: &str) -> bool {
         self.custom.contains(flat)
     }
 }
 
 /// Returns the namespace of a declared tool.
-pub(in crate::responses) fn namespace_of(extras: &ExtraFields) -> Option<&str> {
+pub(crate) fn namespace_of(extras: &ExtraFields) -> Option<&str> {
     extras.get(ORIGIN, NAMESPACE_EXTRA)?.get("name").and_then(Value::as_str)
 }
 
+/// Returns the name of a tool in its declaration.
+pub(crate) fn declared_name<'a>(extras: &ExtraFields, flat: &'a str) -> &'a str {
+    namespace_of(extras).map_or(flat, |space| bare_name(space, flat))
+}
+
 /// Returns the input of a custom tool that was offered as a function with one string, `input`.
-pub(in crate::responses) fn unwrap_input(arguments: &str) -> String {
+pub(crate) fn unwrap_input(arguments: &str) -> String {
     match serde_json::from_str::<Value>(arguments) {
         Ok(Value::Object(mut object)) if object.len() == 1 => match object.remove("input") {
             Some(Value::String(text)) => text,
