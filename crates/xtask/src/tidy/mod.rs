@@ -5,6 +5,7 @@ mod arrows;
 mod circles;
 mod code;
 mod finding;
+mod format_folders;
 mod imports;
 mod limits;
 mod links;
@@ -67,6 +68,7 @@ fn check(root: &Path, sources: &[Source]) -> Vec<Finding> {
     }
     let paths: BTreeSet<&str> = sources.iter().map(|source| source.path.as_str()).collect();
     findings.extend(rules::missing_files(&paths));
+    findings.extend(format_folders::check(&paths));
     findings.extend(arrows::check(sources));
     let product = code::product_files(sources);
     findings.extend(circles::check(&product));
