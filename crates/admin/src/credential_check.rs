@@ -96,7 +96,8 @@ async fn check_credential(
         );
     };
     let mut headers = HeaderMap::new();
-    for (name, value) in dialects::get(origin).map(|own| own.request_headers()).unwrap_or_default()
+    for (name, value) in
+        dialects::get(origin).map(|own| own.traits().request_headers).unwrap_or_default()
     {
         headers.insert(*name, HeaderValue::from_static(value));
     }

@@ -3,6 +3,7 @@
 use axum::response::Response;
 use bytes::Bytes;
 use canon::ApiError;
+use dialects::{ParsedRequest, RequestUse};
 use http::header::HeaderValue;
 use serde_json::Value;
 
@@ -31,11 +32,9 @@ impl InputTokens {
 
 /// Counts the request of a call in the caller's format.
 pub(super) async fn count_tokens(call: &Call) -> Result<InputTokens, ApiError> {
-    let (chat, facts) = call.run_blocking(|| {
-        let chat = call.dialect.read_request(&call.target, &call.body)?;
-        let facts = call.dialect.read_count_facts(&call.target, &call.body)?;
-        Ok::<_, ApiError>((chat, facts))
-    })?;
+    let parse = || call.dialect.parse(&call.target, &call.body, RequestUse::Count);
+    let ParsedRequest { facts, chat } = call.run_blocking(parse)?;
+    let (facts, chat) = (facts.unwrap_or_default(), chat.unwrap_or_default());
     let route = relay::find_route(call, &facts)?;
     if route.lanes.first().is_some_and(|lane| lane.provider.name == "demo") {
         let tokens = call.run_blocking(|| demo::count_input(&chat));

@@ -8,8 +8,8 @@
 use bytes::Bytes;
 use canon::{ChatRequest, Event, WireFormat};
 use dialects::{
-    Dialect, FrameAction, LaneSettings, ReplyMeter, ReplyStamp, RequestTarget, SseDecoder,
-    StopEnforcer,
+    Dialect, FrameAction, LaneSettings, ReplyMeter, ReplyStamp, RequestTarget, RequestUse,
+    SseDecoder, StopEnforcer,
 };
 use std::error::Error;
 use std::hint::black_box;
@@ -93,8 +93,8 @@ fn translate_request(sample: &TranslationSample) -> Result<usize, Box<dyn Error>
         thinking_controls: None,
         cache_field: None,
     };
-    let (_, chat) = sample.caller.parse_request(&target(), &sample.request, &|_| true)?;
-    let chat = chat.ok_or("the request was not read")?;
+    let parsed = sample.caller.parse(&target(), &sample.request, RequestUse::Both(&|_| true))?;
+    let chat = parsed.chat.ok_or("the request was not read")?;
     let (written, _) = sample.lane.write_request(&chat, &settings)?;
     Ok(written.body.len())
 }

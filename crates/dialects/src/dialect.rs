@@ -6,9 +6,9 @@ use canon::{
     ServiceTier, Usage, WireFormat,
 };
 use memchr::memmem::Finder;
+use serde::Deserialize;
 use std::ops::Range;
 
-use crate::count_endpoint::CountEndpoint;
 use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::service_tier::{event_tier, extras_tier};
@@ -63,46 +63,75 @@ pub struct ReplyStamp {
     pub created: i64,
 }
 
-/// The means a format has to end a reply early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StopSupport {
-    /// The maximum number of stop texts.
-    pub max_stop_texts: usize,
-    /// True if the reply reports which stop text ended it.
-    pub reports_stop_text: bool,
-    /// The smallest output limit.
-    pub min_output_tokens: u64,
+/// The parts of a request that a parse is to yield.
+#[derive(Clone, Copy)]
+pub enum RequestUse<'a> {
+    /// The facts. The rules apply.
+    Facts,
+    /// The facts and the request, to count its tokens. It needs no output limit.
+    Count,
+    /// The request. Only a wrong type is an error.
+    Request,
+    /// The facts, and the request if the function says so.
+    Both(&'a dyn Fn(&RequestFacts) -> bool),
+}
+
+/// A parsed request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParsedRequest {
+    /// The facts, if they were asked for.
+    pub facts: Option<RequestFacts>,
+    /// The request, if it was asked for.
+    pub chat: Option<ChatRequest>,
+}
+
+impl RequestUse<'_> {
+    /// Parses a body by its description, once.
+    pub(crate) fn parse<'b, V: Deserialize<'b>>(
+        self,
+        body: &'b [u8],
+        check: impl FnOnce(&str, &V) -> Result<RequestFacts, ApiError>,
+        read: impl FnOnce(V) -> Result<ChatRequest, ApiError>,
+    ) -> Result<ParsedRequest, ApiError> {
+        let text = json::checked_text(body)?;
+        let view = json::parse(text)?;
+        let facts = match self {
+            Self::Request => None,
+            Self::Facts | Self::Count | Self::Both(_) => Some(check(text, &view)?),
+        };
+        let wants_chat = match (self, &facts) {
+            (Self::Request | Self::Count, _) => true,
+            (Self::Both(wants_chat), Some(facts)) => wants_chat(facts),
+            (Self::Facts | Self::Both(_), _) => false,
+        };
+        let chat = wants_chat.then(|| read(view)).transpose()?;
+        Ok(ParsedRequest { facts, chat })
+    }
 }
 
 /// One wire format, translated through `canon`.
 pub trait Dialect: PassThrough + Send + Sync {
-    /// Returns the origin of this format.
-    fn origin(&self) -> WireFormat;
     /// Returns the facts that the rest of the gateway needs.
     fn traits(&self) -> &'static FormatTraits;
-    /// Returns the means to end a reply early.
-    fn stop_support(&self) -> StopSupport;
-    /// Returns true if a request can ask for several candidates.
-    fn takes_candidates(&self) -> bool {
-        false
+    /// Returns the origin of this format.
+    fn origin(&self) -> WireFormat {
+        self.traits().origin
     }
-    /// Returns the headers of every request to a provider, unless the caller's own are forwarded.
-    fn request_headers(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-    /// Parses a caller's request once: checks it, and reads it if `wants_chat` says so.
-    fn parse_request(
+    /// Parses a caller's request once.
+    fn parse(
         &self,
         target: &RequestTarget,
         body: &[u8],
-        wants_chat: &dyn Fn(&RequestFacts) -> bool,
-    ) -> Result<(RequestFacts, Option<ChatRequest>), ApiError> {
-        let facts = self.read_facts(target, body)?;
-        let chat = wants_chat(&facts).then(|| self.read_request(target, body)).transpose()?;
-        Ok((facts, chat))
+        wanted: RequestUse<'_>,
+    ) -> Result<ParsedRequest, ApiError>;
+    /// Checks a caller's request and returns the facts that the relay needs.
+    fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
+        Ok(self.parse(target, body, RequestUse::Facts)?.facts.unwrap_or_default())
     }
-    /// Reads a caller's request. Lenient: only a violated rule is an error.
-    fn read_request(&self, target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError>;
+    /// Reads a caller's request. Only a wrong type is an error.
+    fn read_request(&self, target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError> {
+        Ok(self.parse(target, body, RequestUse::Request)?.chat.unwrap_or_default())
+    }
     /// Writes a request for a lane, with the losses of the translation.
     fn write_request(
         &self,
@@ -122,11 +151,6 @@ pub trait Dialect: PassThrough + Send + Sync {
     fn stream_reader(&self) -> Box<dyn StreamReader>;
     /// Returns a writer of a stream to the caller of `chat`.
     fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter>;
-    /// Returns true if a prompt that the provider's content policy refuses is answered with a reply
-    /// and not with an error.
-    fn answers_blocked_prompts(&self) -> bool {
-        false
-    }
     /// Reads a provider's error. `status` is never a success.
     fn read_error(&self, status: u16, body: &[u8]) -> ApiError;
     /// Writes an error: status and body.
@@ -135,20 +159,6 @@ pub trait Dialect: PassThrough + Send + Sync {
 
 /// Pass-through: caller and provider use the same format, so the body is patched and not rebuilt.
 pub trait PassThrough {
-    /// Checks a caller's request in one pass and returns the facts that the relay needs.
-    fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError>;
-    /// Checks a request whose tokens are to be counted. It needs no output limit.
-    fn read_count_facts(
-        &self,
-        target: &RequestTarget,
-        body: &[u8],
-    ) -> Result<RequestFacts, ApiError> {
-        self.read_facts(target, body)
-    }
-    /// Returns the endpoint at which providers of this format count tokens.
-    fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
-        None
-    }
     /// Returns the caller's own bytes with the edits a lane needs.
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest;
     /// Meters a provider's whole reply. `Err` if it is not a reply of this format.
@@ -161,13 +171,6 @@ pub trait PassThrough {
     fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter>;
     /// Writes the error event that ends a broken stream.
     fn write_abort(&self, fault: &ApiError, request_id: &str) -> Vec<u8>;
-    /// Returns the caller's headers that are forwarded to a provider of the same format, because
-    /// they change the meaning of the body.
-    fn forwarded_headers(&self) -> &'static [&'static str] {
-        &[]
-    }
-    /// Returns bytes that keep a silent stream alive and that clients ignore.
-    fn keep_alive(&self) -> &'static [u8];
 }
 
 /// Facts of a request that the relay needs.

@@ -3,11 +3,31 @@
 //! The other crates ask for a fact and never for the name of a format, so that a new format is one
 //! folder here.
 
-use canon::MediaKind;
+use canon::{MediaKind, WireFormat};
+
+use crate::count_endpoint::CountEndpoint;
 
 /// Facts about a wire format.
 #[derive(Debug)]
 pub struct FormatTraits {
+    /// The format, as other formats name it.
+    pub origin: WireFormat,
+    /// Means to end a reply early.
+    pub stop_support: StopSupport,
+    /// True if a request can ask for several candidates.
+    pub takes_candidates: bool,
+    /// True if a prompt that the provider's content policy refuses is answered with a reply and not
+    /// with an error.
+    pub answers_blocked_prompts: bool,
+    /// Headers of every request to a provider, unless the caller's own are forwarded.
+    pub request_headers: &'static [(&'static str, &'static str)],
+    /// Headers of the caller that are forwarded to a provider of the same format, because they
+    /// change the meaning of the body.
+    pub forwarded_headers: &'static [&'static str],
+    /// Bytes that keep a silent stream alive and that clients ignore.
+    pub keep_alive: &'static [u8],
+    /// Endpoint at which providers of this format count tokens.
+    pub count_endpoint: Option<&'static CountEndpoint>,
     /// Fields that a conversation begins with, as they stand in a body.
     pub conversation_keys: [&'static str; 2],
     /// True if every signature has a field that clients send back. Otherwise the gateway keeps
@@ -33,6 +53,17 @@ pub struct FormatTraits {
     /// Name of a call in telemetry,
     /// <https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/>.
     pub operation: &'static str,
+}
+
+/// The means a format has to end a reply early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopSupport {
+    /// The maximum number of stop texts.
+    pub max_stop_texts: usize,
+    /// True if the reply reports which stop text ended it.
+    pub reports_stop_text: bool,
+    /// The smallest output limit.
+    pub min_output_tokens: u64,
 }
 
 /// Names and notation of rate-limit headers.

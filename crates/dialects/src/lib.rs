@@ -46,13 +46,13 @@ mod wire_value;
 pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
-    Dialect, FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp,
-    RequestFacts, RequestTarget, StopSupport, StoredObject, StreamMeter, StreamReader,
+    Dialect, FrameAction, LaneSettings, ParsedRequest, PassThrough, ProviderRequest, ReplyMeter,
+    ReplyStamp, RequestFacts, RequestTarget, RequestUse, StoredObject, StreamMeter, StreamReader,
     StreamWriter,
 };
 pub use endings::failed_turn;
 pub use error_paths::{RefusedRequest, with_caller_paths};
-pub use format_traits::{FormatTraits, LimitHeaderStyle};
+pub use format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
 pub use media_urls::{MediaUrl, media_urls};
 pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};

@@ -11,7 +11,7 @@ use canon::{
 };
 use std::collections::BTreeMap;
 
-use crate::dialect::StopSupport;
+use crate::format_traits::StopSupport;
 
 /// Watches a stream for the end its caller asked for.
 #[derive(Debug)]

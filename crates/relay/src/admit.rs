@@ -205,7 +205,8 @@ pub(super) fn max_input_tokens(
         .saturating_add(search_tokens);
     // Candidates that a lane's format cannot ask for are requests of their own.
     let sends_copies = |lane: &Arc<LiveLane>| {
-        route::choose_dialect(lane, call.dialect.origin()).is_ok_and(|own| !own.takes_candidates())
+        route::choose_dialect(lane, call.dialect.origin())
+            .is_ok_and(|own| !own.traits().takes_candidates)
     };
     match facts.candidates {
         count @ 2..=MAX_COPIES if route.lanes.iter().any(sends_copies) => {

@@ -63,7 +63,7 @@ pub(super) async fn attempt(
 /// Returns the answer to a prompt that a provider refused because of its content, for formats in
 /// which that is an answer and not an error.
 fn blocked_prompt(call: &Call, facts: &RequestFacts, error: &ApiError) -> Option<Response> {
-    if !call.dialect.answers_blocked_prompts() {
+    if !call.dialect.traits().answers_blocked_prompts {
         return None;
     }
     let chat = call.read_chat().ok()?;

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use canon::{ApiError, ChatRequest, ErrorKind};
 use config::Config;
 use dialects::json::BodyEdit;
-use dialects::{Dialect, ReplyStamp, RequestFacts, RequestTarget};
+use dialects::{Dialect, ParsedRequest, ReplyStamp, RequestFacts, RequestTarget, RequestUse};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Body as _;
@@ -101,9 +101,10 @@ impl Call {
             route
                 .is_some_and(|route| route.lanes.iter().all(|lane| !lane.formats.contains(&origin)))
         };
-        let (facts, chat) = self.dialect.parse_request(&self.target, &self.body, &is_translated)?;
+        let wanted = RequestUse::Both(&is_translated);
+        let ParsedRequest { facts, chat } = self.dialect.parse(&self.target, &self.body, wanted)?;
         *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = chat.map(Box::new);
-        Ok(facts)
+        Ok(facts.unwrap_or_default())
     }
 
     /// Returns the parsed request. Only the first lane saves the parsing.
@@ -206,7 +207,7 @@ fn start_trace(engine: &Engine, headers: &HeaderMap) -> Option<TraceContext> {
 
 fn collect_forwarded_headers(dialect: &dyn Dialect, headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
-    for name in dialect.forwarded_headers() {
+    for name in dialect.traits().forwarded_headers {
         for value in headers.get_all(*name) {
             kept.append(*name, value.clone());
         }

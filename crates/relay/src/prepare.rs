@@ -152,16 +152,18 @@ fn translate_request(
     // are removed from the lane's request.
     let saved = (chat.state.clone(), chat.sampling.clone(), chat.stream);
     chat.state = ConversationState::default();
-    let lane_stops = (dialect.origin(), dialect.stop_support());
+    let lane_stops = (dialect.origin(), dialect.traits().stop_support);
     let enforcer = StopEnforcer::take_from(
         &mut chat,
         settings.max_payable_output,
-        call.dialect.stop_support(),
+        call.dialect.traits().stop_support,
         lane_stops,
     );
     let copies = match chat.sampling.candidates {
         // A reply that the gateway must end itself is a stream, and streams are not joined.
-        Some(count @ 2..=MAX_COPIES) if enforcer.is_none() && !dialect.takes_candidates() => {
+        Some(count @ 2..=MAX_COPIES)
+            if enforcer.is_none() && !dialect.traits().takes_candidates =>
+        {
             (chat.sampling.candidates, chat.stream) = (None, false);
             count
         }

@@ -92,7 +92,7 @@ async fn check_status(
 pub(super) fn request_headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
     let same = dialect.origin() == call.dialect.origin();
     let mut headers = if same { call.forwarded_headers.clone() } else { HeaderMap::new() };
-    for (name, value) in dialect.request_headers() {
+    for (name, value) in dialect.traits().request_headers {
         headers.entry(*name).or_insert(HeaderValue::from_static(value));
     }
     if let Some(trace) = call.trace.and_then(|trace| trace.header()) {

@@ -279,7 +279,7 @@ impl StreamedReply {
         }
         if self.is_waiting && self.out.is_empty() && self.last_sent.elapsed() > KEEP_ALIVE_INTERVAL
         {
-            self.out.extend_from_slice(self.call.dialect.keep_alive());
+            self.out.extend_from_slice(self.call.dialect.traits().keep_alive);
         }
         if let Some(account) = &mut self.account {
             account.record_usage(self.pipeline.meter());

@@ -75,7 +75,7 @@ fn counting_dialect(
     let mut formats = own.into_iter().chain(lane.formats.iter().copied());
     formats.find_map(|origin| {
         let dialect = dialects::get(origin)?;
-        Some((dialect, dialect.count_endpoint()?))
+        Some((dialect, dialect.traits().count_endpoint?))
     })
 }
 

@@ -8,7 +8,7 @@
 mod shapes;
 
 use canon::{ChatRequest, WireFormat};
-use dialects::{Dialect, LaneSettings, ReplyStamp, RequestTarget};
+use dialects::{Dialect, LaneSettings, ReplyStamp, RequestTarget, RequestUse};
 use serde_json::Value;
 use std::error::Error;
 use std::hint::black_box;
@@ -99,7 +99,7 @@ fn translate_request(from: &dyn Dialect, body: &[u8]) {
         thinking_controls: None,
         cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
     };
-    let chat = from.parse_request(&target(), body, &|_| true).map(|(_, chat)| chat);
+    let chat = from.parse(&target(), body, RequestUse::Both(&|_| true)).map(|parsed| parsed.chat);
     // A request that the rules refuse may have been read without them.
     let chat = chat.ok().flatten().or_else(|| from.read_request(&target(), body).ok());
     let Some(chat) = chat else { return };

@@ -26,13 +26,12 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
-use crate::json;
 use crate::repeated_text::RepeatingReader;
 use crate::{
-    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestFacts, RequestTarget,
-    StopSupport, StreamReader, StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ParsedRequest, ProviderRequest, ReplyStamp, RequestTarget,
+    RequestUse, StreamReader, StreamWriter,
 };
-use canon::{ApiError, ChatReply, Lossy, WireFormat};
+use canon::{ApiError, ChatReply, Lossy};
 
 /// The described fields of a request.
 pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
@@ -43,46 +42,17 @@ pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
 pub struct ChatDialect;
 
 impl Dialect for ChatDialect {
-    fn origin(&self) -> WireFormat {
-        names::ORIGIN
-    }
-
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
 
-    fn stop_support(&self) -> StopSupport {
-        StopSupport {
-            max_stop_texts: names::MAX_STOP_SEQUENCES,
-            reports_stop_text: false,
-            min_output_tokens: 1,
-        }
-    }
-
-    fn takes_candidates(&self) -> bool {
-        true
-    }
-
-    fn parse_request(
+    fn parse(
         &self,
         _target: &RequestTarget,
         body: &[u8],
-        wants_chat: &dyn Fn(&RequestFacts) -> bool,
-    ) -> Result<(RequestFacts, Option<canon::ChatRequest>), ApiError> {
-        let text = json::checked_text(body)?;
-        let view = json::parse(text)?;
-        let facts = rules::check(text, &view)?;
-        let chat = wants_chat(&facts).then(|| read_request::read(view));
-        Ok((facts, chat))
-    }
-
-    fn read_request(
-        &self,
-        _target: &RequestTarget,
-        body: &[u8],
-    ) -> Result<canon::ChatRequest, ApiError> {
-        let text = json::checked_text(body)?;
-        Ok(read_request::read(json::parse(text)?))
+        wanted: RequestUse<'_>,
+    ) -> Result<ParsedRequest, ApiError> {
+        wanted.parse(body, rules::check, |view| Ok(read_request::read(view)))
     }
 
     fn write_request(

@@ -2,13 +2,25 @@
 
 use canon::{MediaKind, WireFormat};
 
-use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle};
+use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle, StopSupport};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Chat;
 
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
+    origin: ORIGIN,
+    stop_support: StopSupport {
+        max_stop_texts: MAX_STOP_SEQUENCES,
+        reports_stop_text: false,
+        min_output_tokens: 1,
+    },
+    takes_candidates: true,
+    answers_blocked_prompts: false,
+    request_headers: &[],
+    forwarded_headers: &[],
+    keep_alive: b": keep-alive\n\n",
+    count_endpoint: None,
     conversation_keys: ["\"messages\"", "\"input\""],
     returns_signatures: false,
     // There is no field for showing thoughts.

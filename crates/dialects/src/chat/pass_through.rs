@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use super::names::{DONE_MARKER, ORIGIN, PATH};
 use super::read_reply::unreadable;
 use super::reply::ChatReplyView;
-use super::{ChatDialect, fault, rules, usage};
+use super::{ChatDialect, fault, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::openai_values;
@@ -21,15 +21,10 @@ use crate::sse::not_json;
 use crate::wire_value::LooseText;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
-    RequestTarget, StreamFrame, StreamMeter,
+    StreamFrame, StreamMeter,
 };
 
 impl PassThrough for ChatDialect {
-    fn read_facts(&self, _target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
-        let text = json::checked_text(body)?;
-        rules::check(text, &json::parse(text)?)
-    }
-
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
         let marks = &peek.patch_points;
         let mut edits = peek.lane_edits(lane, "max_completion_tokens");
@@ -81,10 +76,6 @@ impl PassThrough for ChatDialect {
     fn write_abort(&self, fault: &ApiError, _request_id: &str) -> Vec<u8> {
         let (_, body) = fault::write(fault);
         [b"data: ".as_slice(), &body, b"\n\n"].concat()
-    }
-
-    fn keep_alive(&self) -> &'static [u8] {
-        b": keep-alive\n\n"
     }
 }
 

@@ -156,7 +156,7 @@ fn check_tools(view: &ChatRequestView<'_>) -> RuleResult {
 mod tests {
     use super::*;
     use crate::chat::ChatDialect;
-    use crate::{PassThrough as _, RequestTarget};
+    use crate::{Dialect as _, RequestTarget};
 
     fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
         ChatDialect.read_facts(&RequestTarget::default(), body)

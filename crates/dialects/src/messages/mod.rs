@@ -31,13 +31,12 @@ mod write_tools;
 pub use names::BETA_HEADER;
 pub(crate) use write_content::write_cache;
 
-use crate::json;
 use crate::repeated_text::RepeatingReader;
 use crate::{
-    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestFacts, RequestTarget,
-    StopSupport, StreamReader, StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ParsedRequest, ProviderRequest, ReplyStamp, RequestTarget,
+    RequestUse, StreamReader, StreamWriter,
 };
-use canon::{ApiError, ChatReply, ChatRequest, Lossy, WireFormat};
+use canon::{ApiError, ChatReply, ChatRequest, Lossy};
 
 /// The described fields of a request.
 pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
@@ -54,37 +53,18 @@ pub fn enables_interleaved_thinking(betas: &str) -> bool {
 }
 
 impl Dialect for MessagesDialect {
-    fn origin(&self) -> WireFormat {
-        names::ORIGIN
-    }
-
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
 
-    fn stop_support(&self) -> StopSupport {
-        StopSupport { max_stop_texts: usize::MAX, reports_stop_text: true, min_output_tokens: 1 }
-    }
-
-    fn request_headers(&self) -> &'static [(&'static str, &'static str)] {
-        &[("anthropic-version", "2023-06-01")]
-    }
-
-    fn parse_request(
+    fn parse(
         &self,
         target: &RequestTarget,
         body: &[u8],
-        wants_chat: &dyn Fn(&RequestFacts) -> bool,
-    ) -> Result<(RequestFacts, Option<ChatRequest>), ApiError> {
-        let text = json::checked_text(body)?;
-        let view = json::parse(text)?;
-        let facts = rules::check(text, &view, rules::LimitRule::of(target))?;
-        let chat = wants_chat(&facts).then(|| read_request::read(view)).transpose()?;
-        Ok((facts, chat))
-    }
-
-    fn read_request(&self, _target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError> {
-        read_request::read(json::parse(json::checked_text(body)?)?)
+        wanted: RequestUse<'_>,
+    ) -> Result<ParsedRequest, ApiError> {
+        let limit = rules::LimitRule::of(target, wanted);
+        wanted.parse(body, |text, view| rules::check(text, view, limit), read_request::read)
     }
 
     fn write_request(
@@ -114,10 +94,6 @@ impl Dialect for MessagesDialect {
 
     fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {
         Box::new(write_stream::MessagesStreamWriter::new(chat, stamp))
-    }
-
-    fn answers_blocked_prompts(&self) -> bool {
-        true
     }
 
     fn read_error(&self, status: u16, body: &[u8]) -> ApiError {

@@ -2,13 +2,26 @@
 
 use canon::{MediaKind, WireFormat};
 
-use crate::format_traits::{FormatTraits, LimitHeaderStyle};
+use crate::count_endpoint::CountEndpoint;
+use crate::format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Messages;
 
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
+    origin: ORIGIN,
+    stop_support: StopSupport {
+        max_stop_texts: usize::MAX,
+        reports_stop_text: true,
+        min_output_tokens: 1,
+    },
+    takes_candidates: false,
+    answers_blocked_prompts: true,
+    request_headers: &[("anthropic-version", "2023-06-01")],
+    forwarded_headers: &["anthropic-version", BETA_HEADER],
+    keep_alive: b"event: ping\ndata: {\"type\": \"ping\"}\n\n",
+    count_endpoint: Some(&COUNT),
     conversation_keys: ["\"messages\"", "\"system\""],
     returns_signatures: false,
     shows_thoughts: true,
@@ -57,3 +70,24 @@ pub(super) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be
 
 /// The loss reason of thinking that this format's provider did not sign.
 pub(super) const UNSIGNED_THOUGHT: &str = "the provider refuses thinking that it did not sign";
+
+/// <https://docs.anthropic.com/en/api/messages-count-tokens>.
+static COUNT: CountEndpoint = CountEndpoint {
+    path: |_| format!("{PATH}/count_tokens"),
+    fields: &[
+        "model",
+        "messages",
+        "system",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "cache_control",
+        "output_config",
+        "output_format",
+        "mcp_servers",
+        "context_management",
+        "speed",
+    ],
+    whole_request: None,
+    total: "input_tokens",
+};

@@ -7,14 +7,12 @@ use memchr::memmem::Finder;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::names::{BETA_HEADER, PATH};
+use super::names::PATH;
 use super::own::thinking::MIN_BUDGET_TOKENS;
 use super::reply::MessagesEvent;
 use super::request::MessagesRequestView;
-use super::rules::{self, LimitRule};
 use super::usage::{MessagesCounts, MessagesUsage};
 use super::{MessagesDialect, fault, read_reply, read_stream, write_stream};
-use crate::count_endpoint::CountEndpoint;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
@@ -22,28 +20,10 @@ use crate::sse::not_json;
 use crate::wire_object::raw_value;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
-    RequestTarget, StreamFrame, StreamMeter,
+    StreamFrame, StreamMeter,
 };
 
 impl PassThrough for MessagesDialect {
-    fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
-        let text = json::checked_text(body)?;
-        rules::check(text, &json::parse(text)?, LimitRule::of(target))
-    }
-
-    fn read_count_facts(
-        &self,
-        _target: &RequestTarget,
-        body: &[u8],
-    ) -> Result<RequestFacts, ApiError> {
-        let text = json::checked_text(body)?;
-        rules::check(text, &json::parse(text)?, LimitRule::Optional)
-    }
-
-    fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
-        Some(&COUNT)
-    }
-
     fn patch(
         &self,
         body: &Bytes,
@@ -93,36 +73,7 @@ impl PassThrough for MessagesDialect {
         write_stream::write_error(&fault::write(fault, Some(request_id)).1, &mut out);
         out
     }
-
-    fn forwarded_headers(&self) -> &'static [&'static str] {
-        &["anthropic-version", BETA_HEADER]
-    }
-
-    fn keep_alive(&self) -> &'static [u8] {
-        b"event: ping\ndata: {\"type\": \"ping\"}\n\n"
-    }
 }
-
-/// <https://docs.anthropic.com/en/api/messages-count-tokens>.
-static COUNT: CountEndpoint = CountEndpoint {
-    path: |_| format!("{PATH}/count_tokens"),
-    fields: &[
-        "model",
-        "messages",
-        "system",
-        "tools",
-        "tool_choice",
-        "thinking",
-        "cache_control",
-        "output_config",
-        "output_format",
-        "mcp_servers",
-        "context_management",
-        "speed",
-    ],
-    whole_request: None,
-    total: "input_tokens",
-};
 
 /// The documented fields of a message, <https://docs.anthropic.com/en/api/messages>.
 static REPLY: ObjectShape = ObjectShape {

@@ -12,7 +12,7 @@ use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json;
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::wire_value::TextOrList;
-use crate::{RequestFacts, RequestTarget};
+use crate::{RequestFacts, RequestTarget, RequestUse};
 
 /// The rule of the output limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,12 @@ pub(super) enum LimitRule {
 
 impl LimitRule {
     /// Returns the rule of a request.
-    pub(super) const fn of(target: &RequestTarget) -> Self {
-        if target.interleaved_thinking { Self::Required } else { Self::AboveBudget }
+    pub(super) const fn of(target: &RequestTarget, wanted: RequestUse<'_>) -> Self {
+        match wanted {
+            RequestUse::Count => Self::Optional,
+            _ if target.interleaved_thinking => Self::Required,
+            _ => Self::AboveBudget,
+        }
     }
 }
 
@@ -148,7 +152,7 @@ fn check_tools(view: &MessagesRequestView<'_>) -> RuleResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PassThrough as _;
+    use crate::Dialect as _;
     use crate::messages::MessagesDialect;
 
     fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
@@ -156,7 +160,8 @@ mod tests {
     }
 
     fn read_count_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
-        MessagesDialect.read_count_facts(&RequestTarget::default(), body)
+        let parsed = MessagesDialect.parse(&RequestTarget::default(), body, RequestUse::Count);
+        parsed.map(|parsed| parsed.facts.unwrap_or_default())
     }
 
     fn refused(body: &str) -> (String, String) {

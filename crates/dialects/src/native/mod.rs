@@ -42,10 +42,10 @@ pub(crate) use signatures::BYPASS_SIGNATURE;
 
 use crate::repeated_text::RepeatingReader;
 use crate::{
-    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestFacts, RequestTarget,
-    StopSupport, StreamReader, StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ParsedRequest, ProviderRequest, ReplyStamp, RequestTarget,
+    RequestUse, StreamReader, StreamWriter,
 };
-use canon::{ApiError, ChatReply, Lossy, WireFormat};
+use canon::{ApiError, ChatReply, Lossy};
 
 /// The described fields of a request.
 pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
@@ -56,45 +56,21 @@ pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
 pub struct NativeDialect;
 
 impl Dialect for NativeDialect {
-    fn origin(&self) -> WireFormat {
-        names::ORIGIN
-    }
-
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
 
-    fn stop_support(&self) -> StopSupport {
-        StopSupport {
-            max_stop_texts: names::MAX_STOP_TEXTS,
-            reports_stop_text: false,
-            min_output_tokens: 1,
-        }
-    }
-
-    fn takes_candidates(&self) -> bool {
-        true
-    }
-
-    fn parse_request(
+    fn parse(
         &self,
         target: &RequestTarget,
         body: &[u8],
-        wants_chat: &dyn Fn(&RequestFacts) -> bool,
-    ) -> Result<(RequestFacts, Option<canon::ChatRequest>), ApiError> {
-        let (text, view) = rules::parse(body)?;
-        let facts = rules::check(target, text, &view)?;
-        let chat = wants_chat(&facts).then(|| read_request::read(target, view));
-        Ok((facts, chat))
-    }
-
-    fn read_request(
-        &self,
-        target: &RequestTarget,
-        body: &[u8],
-    ) -> Result<canon::ChatRequest, ApiError> {
-        let (_, view) = rules::parse(body)?;
-        Ok(read_request::read(target, view))
+        wanted: RequestUse<'_>,
+    ) -> Result<ParsedRequest, ApiError> {
+        wanted.parse(
+            body,
+            |text, view| rules::check(target, text, view),
+            |view| Ok(read_request::read(target, view)),
+        )
     }
 
     fn write_request(
@@ -128,10 +104,6 @@ impl Dialect for NativeDialect {
         stamp: &ReplyStamp,
     ) -> Box<dyn StreamWriter> {
         Box::new(write_stream::NativeStreamWriter::new(chat, stamp))
-    }
-
-    fn answers_blocked_prompts(&self) -> bool {
-        true
     }
 
     fn read_error(&self, status: u16, body: &[u8]) -> ApiError {

@@ -2,13 +2,26 @@
 
 use canon::{EffortLevel, Modality, ServiceTier, WireFormat};
 
-use crate::format_traits::{ALL_MEDIA, FormatTraits};
+use crate::count_endpoint::{CountEndpoint, WholeRequest};
+use crate::format_traits::{ALL_MEDIA, FormatTraits, StopSupport};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Native;
 
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
+    origin: ORIGIN,
+    stop_support: StopSupport {
+        max_stop_texts: MAX_STOP_TEXTS,
+        reports_stop_text: false,
+        min_output_tokens: 1,
+    },
+    takes_candidates: true,
+    answers_blocked_prompts: true,
+    request_headers: &[],
+    forwarded_headers: &[],
+    keep_alive: b"\n\n",
+    count_endpoint: Some(&COUNT),
     conversation_keys: ["\"contents\"", "\"systemInstruction\""],
     returns_signatures: true,
     shows_thoughts: false,
@@ -147,3 +160,23 @@ mod tests {
         assert!(path("m", true).ends_with("/m:streamGenerateContent?alt=sse"));
     }
 }
+
+/// <https://ai.google.dev/api/tokens>. Vertex AI takes the fields of a request themselves,
+/// <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/count-tokens>.
+static COUNT: CountEndpoint = CountEndpoint {
+    path: |model| operator_path(model, "countTokens"),
+    fields: &[
+        "contents",
+        "systemInstruction",
+        "system_instruction",
+        "tools",
+        "generationConfig",
+        "generation_config",
+    ],
+    whole_request: Some(WholeRequest {
+        field: "generateContentRequest",
+        model_prefix: "models/",
+        plain_field: "contents",
+    }),
+    total: "totalTokens",
+};

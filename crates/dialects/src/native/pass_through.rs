@@ -9,8 +9,7 @@ use std::sync::LazyLock;
 use super::own::{grounding, timestamp, usage_repair};
 use super::read_stream::is_end_marker;
 use super::reply::NativeReplyView;
-use super::{NativeDialect, fault, names, read_reply, rules, usage};
-use crate::count_endpoint::{CountEndpoint, WholeRequest};
+use super::{NativeDialect, fault, names, read_reply, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
@@ -19,19 +18,10 @@ use crate::sse::not_json;
 use crate::wire_object::raw_value;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
-    RequestTarget, StreamFrame, StreamMeter,
+    StreamFrame, StreamMeter,
 };
 
 impl PassThrough for NativeDialect {
-    fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
-        let (text, view) = rules::parse(body)?;
-        rules::check(target, text, &view)
-    }
-
-    fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
-        Some(&COUNT)
-    }
-
     fn patch(
         &self,
         body: &Bytes,
@@ -90,31 +80,7 @@ impl PassThrough for NativeDialect {
         let (_, body) = fault::write(fault);
         [b"data: ".as_slice(), &body, b"\n\n"].concat()
     }
-
-    fn keep_alive(&self) -> &'static [u8] {
-        b"\n\n"
-    }
 }
-
-/// <https://ai.google.dev/api/tokens>. Vertex AI takes the fields of a request themselves,
-/// <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/count-tokens>.
-static COUNT: CountEndpoint = CountEndpoint {
-    path: |model| names::operator_path(model, "countTokens"),
-    fields: &[
-        "contents",
-        "systemInstruction",
-        "system_instruction",
-        "tools",
-        "generationConfig",
-        "generation_config",
-    ],
-    whole_request: Some(WholeRequest {
-        field: "generateContentRequest",
-        model_prefix: "models/",
-        plain_field: "contents",
-    }),
-    total: "totalTokens",
-};
 
 /// The documented fields of a reply or a chunk, <https://ai.google.dev/api/generate-content>.
 static REPLY: ObjectShape = ObjectShape {

@@ -12,24 +12,8 @@ use super::signatures;
 use crate::checks::{MAX_MODEL_BYTES, invalid_field};
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints, StoredObject};
 use crate::json::{self, BodyEdit};
-use crate::wire_rule::{FieldProblem, RuleResult, join_path};
+use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::{RequestFacts, RequestTarget};
-
-/// Parses a request. An error about a field that is there twice names the field.
-pub(super) fn parse(body: &[u8]) -> Result<(&str, NativeRequestView<'_>), ApiError> {
-    let text = json::checked_text(body)?;
-    let view = json::parse(text).map_err(|error| {
-        let name = error.message().split_once("duplicate field `").map(|(_, rest)| rest);
-        match name.and_then(|name| name.strip_suffix('`')) {
-            Some(name) => {
-                let path = join_path(error.param().unwrap_or_default(), name);
-                invalid_field(&path, "is there twice")
-            }
-            None => error,
-        }
-    })?;
-    Ok((text, view))
-}
 
 /// Checks a request and returns its facts.
 pub(super) fn check(

@@ -29,13 +29,12 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
-use crate::json;
 use crate::repeated_text::RepeatingReader;
 use crate::{
-    Dialect, FormatTraits, LaneSettings, ProviderRequest, ReplyStamp, RequestFacts, RequestTarget,
-    StopSupport, StreamReader, StreamWriter,
+    Dialect, FormatTraits, LaneSettings, ParsedRequest, ProviderRequest, ReplyStamp, RequestTarget,
+    RequestUse, StreamReader, StreamWriter,
 };
-use canon::{ApiError, ChatReply, ChatRequest, Lossy, WireFormat};
+use canon::{ApiError, ChatReply, ChatRequest, Lossy};
 
 /// The described fields of a request.
 pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
@@ -46,37 +45,17 @@ pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
 pub struct ResponsesDialect;
 
 impl Dialect for ResponsesDialect {
-    fn origin(&self) -> WireFormat {
-        names::ORIGIN
-    }
-
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
 
-    fn stop_support(&self) -> StopSupport {
-        StopSupport {
-            max_stop_texts: 0,
-            reports_stop_text: false,
-            min_output_tokens: names::MIN_OUTPUT_TOKENS,
-        }
-    }
-
-    fn parse_request(
+    fn parse(
         &self,
         _target: &RequestTarget,
         body: &[u8],
-        wants_chat: &dyn Fn(&RequestFacts) -> bool,
-    ) -> Result<(RequestFacts, Option<ChatRequest>), ApiError> {
-        let text = json::checked_text(body)?;
-        let view = json::parse(text)?;
-        let facts = rules::check(text, &view)?;
-        let chat = wants_chat(&facts).then(|| read_request::read(view));
-        Ok((facts, chat))
-    }
-
-    fn read_request(&self, _target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError> {
-        Ok(read_request::read(json::parse(json::checked_text(body)?)?))
+        wanted: RequestUse<'_>,
+    ) -> Result<ParsedRequest, ApiError> {
+        wanted.parse(body, rules::check, |view| Ok(read_request::read(view)))
     }
 
     fn write_request(

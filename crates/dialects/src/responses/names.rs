@@ -2,13 +2,26 @@
 
 use canon::{MediaKind, ThinkingDisplay, WireFormat};
 
-use crate::format_traits::{FormatTraits, LimitHeaderStyle};
+use crate::count_endpoint::CountEndpoint;
+use crate::format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Responses;
 
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
+    origin: ORIGIN,
+    stop_support: StopSupport {
+        max_stop_texts: 0,
+        reports_stop_text: false,
+        min_output_tokens: MIN_OUTPUT_TOKENS,
+    },
+    takes_candidates: false,
+    answers_blocked_prompts: false,
+    request_headers: &[],
+    forwarded_headers: &[],
+    keep_alive: b": keep-alive\n\n",
+    count_endpoint: Some(&COUNT),
     conversation_keys: ["\"input\"", "\"instructions\""],
     returns_signatures: true,
     shows_thoughts: false,
@@ -80,3 +93,23 @@ pub(super) const fn write_show(show: ThinkingDisplay) -> Option<&'static str> {
         ThinkingDisplay::Detailed => Some("detailed"),
     }
 }
+
+/// <https://platform.openai.com/docs/api-reference/responses/input-tokens>.
+static COUNT: CountEndpoint = CountEndpoint {
+    path: |_| format!("{PATH}/input_tokens"),
+    fields: &[
+        "model",
+        "input",
+        "instructions",
+        "conversation",
+        "previous_response_id",
+        "parallel_tool_calls",
+        "reasoning",
+        "text",
+        "tool_choice",
+        "tools",
+        "truncation",
+    ],
+    whole_request: None,
+    total: "input_tokens",
+};

@@ -12,15 +12,14 @@ use super::own::event_writer::EventWriter;
 use super::own::partial_response::PartialResponse;
 use super::own::response_object::ResponseEcho;
 use super::reply::{ResponsesEventView, ResponsesReplyView};
-use super::{ResponsesDialect, fault, rules};
-use crate::count_endpoint::CountEndpoint;
+use super::{ResponsesDialect, fault};
 use crate::json::{self, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::text::BorrowedText;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
-    RequestTarget, StreamFrame, StreamMeter,
+    StreamFrame, StreamMeter,
 };
 
 /// First sequence number of the events the gateway appends. The last number of the provider is
@@ -35,15 +34,6 @@ static TEXT_FIELDS: LazyLock<[Finder<'static>; 2]> =
 static DELTA_FIELD: LazyLock<[Finder<'static>; 1]> = LazyLock::new(|| [Finder::new("\"delta\":")]);
 
 impl PassThrough for ResponsesDialect {
-    fn read_facts(&self, _target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
-        let text = json::checked_text(body)?;
-        rules::check(text, &json::parse(text)?)
-    }
-
-    fn count_endpoint(&self) -> Option<&'static CountEndpoint> {
-        Some(&COUNT)
-    }
-
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
         let edits = peek.lane_edits(lane, "max_output_tokens");
         ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }
@@ -90,31 +80,7 @@ impl PassThrough for ResponsesDialect {
         );
         out
     }
-
-    fn keep_alive(&self) -> &'static [u8] {
-        b": keep-alive\n\n"
-    }
 }
-
-/// <https://platform.openai.com/docs/api-reference/responses/input-tokens>.
-static COUNT: CountEndpoint = CountEndpoint {
-    path: |_| format!("{PATH}/input_tokens"),
-    fields: &[
-        "model",
-        "input",
-        "instructions",
-        "conversation",
-        "previous_response_id",
-        "parallel_tool_calls",
-        "reasoning",
-        "text",
-        "tool_choice",
-        "tools",
-        "truncation",
-    ],
-    whole_request: None,
-    total: "input_tokens",
-};
 
 /// The documented fields of a response,
 /// <https://platform.openai.com/docs/api-reference/responses/object>.

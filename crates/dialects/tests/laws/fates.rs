@@ -77,8 +77,9 @@ fn translated(from: &dyn Dialect, to: &dyn Dialect, body: &[u8]) -> Option<Outco
     from.read_facts(&target(), body).ok()?;
     let mut chat = from.read_request(&target(), body).ok()?;
     let ends = format!("{:?} {:?}", chat.sampling.stop_sequences, chat.sampling.max_output_tokens);
-    let lane = (to.origin(), to.stop_support());
-    let enforced = StopEnforcer::take_from(&mut chat, None, from.stop_support(), lane).is_some();
+    let lane = (to.origin(), to.traits().stop_support);
+    let enforced =
+        StopEnforcer::take_from(&mut chat, None, from.traits().stop_support, lane).is_some();
     let (request, losses) = to.write_request(&chat, &LANE).ok()?;
     let mut body = format!("{}\n", request.path).into_bytes();
     body.extend(request.body.to_vec());

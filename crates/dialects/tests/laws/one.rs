@@ -2,7 +2,7 @@
 
 use ::bytes::Bytes;
 use canon::{ChatReply, CodeExecution, CodeResult, ExtraFields, PartKind, WebSearch, into_events};
-use dialects::{FrameAction, LaneSettings, ReplyMeter, ReplyStamp, RequestFacts};
+use dialects::{FrameAction, LaneSettings, ReplyMeter, ReplyStamp, RequestFacts, RequestUse};
 
 use crate::cases::{
     answers, assert_grammar, events, fold, frames, full_request, joined, requests, stamp,
@@ -44,10 +44,12 @@ fn one_parse_gives_the_facts_and_the_request() {
             let case = format!("{}/{name}", dialect.origin());
             let Ok(facts) = dialect.read_facts(&target(), &body) else { continue };
             let chat = dialect.read_request(&target(), &body).expect(&case);
-            let parsed = dialect.parse_request(&target(), &body, &|_| true).expect(&case);
-            assert_eq!(parsed, (facts.clone(), Some(chat)), "{case}");
-            let parsed = dialect.parse_request(&target(), &body, &|_| false).expect(&case);
-            assert_eq!(parsed, (facts, None), "{case}");
+            for wants_chat in [true, false] {
+                let wanted = |_: &RequestFacts| wants_chat;
+                let both = dialect.parse(&target(), &body, RequestUse::Both(&wanted)).expect(&case);
+                assert_eq!(both.facts.as_ref(), Some(&facts), "{case}");
+                assert_eq!(both.chat.as_ref(), Some(&chat).filter(|_| wants_chat), "{case}");
+            }
         }
     }
 }

@@ -34,8 +34,8 @@ pub(crate) fn lost(from: &dyn Dialect, to: &dyn Dialect) -> Vec<LossLine> {
         let _ = StopEnforcer::take_from(
             &mut chat,
             None,
-            from.stop_support(),
-            (to.origin(), to.stop_support()),
+            from.traits().stop_support,
+            (to.origin(), to.traits().stop_support),
         );
         let losses = match to.write_request(&chat, &LANE) {
             Ok((_, losses)) => losses,

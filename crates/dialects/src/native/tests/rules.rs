@@ -3,7 +3,7 @@
 use canon::ApiError;
 
 use super::super::NativeDialect;
-use crate::{PassThrough, RequestFacts, RequestTarget};
+use crate::{Dialect as _, RequestFacts, RequestTarget};
 
 fn target() -> RequestTarget {
     RequestTarget { model: Some("m".to_owned()), ..RequestTarget::default() }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::json::BodySegments;
 use crate::responses::ResponsesDialect;
-use crate::{PassThrough as _, RequestTarget};
+use crate::{Dialect as _, RequestTarget};
 
 fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
     ResponsesDialect.read_facts(&RequestTarget::default(), body)
