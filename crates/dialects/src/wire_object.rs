@@ -380,6 +380,15 @@ macro_rules! wire_object {
             }
         }
     };
+    // Several objects, each with a semicolon behind it.
+    ($(
+        $(#[$about:meta])*
+        $vis:vis struct $name:ident<$life:lifetime> $head:tt $fields:tt $(check $check:expr)?;
+    )+) => {
+        $($crate::wire_object::wire_object! {
+            $(#[$about])* $vis struct $name<$life> $head $fields $(check $check)?
+        })+
+    };
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $json:literal) => { $json };
     (@next $fields:ident) => { $fields.next_name()? };

@@ -43,10 +43,8 @@ wire_object! {
         service_tier: BorrowedText<'a> => ServiceTier,
         speed kept: LooseText<'a> => ServiceTier,
         thread: &'a RawValue,
-    }
-}
+    };
 
-wire_object! {
     /// A tool: a function, or a tool of the provider with a dated type.
     pub(super) struct MessagesTool<'a>("a tool object") {
         kind "type" kept: BorrowedText<'a>,
@@ -60,19 +58,15 @@ wire_object! {
         allowed_domains kept: Vec<BorrowedText<'a>>,
         blocked_domains kept: Vec<BorrowedText<'a>>,
     }
-    check MessagesTool::check
-}
+    check MessagesTool::check;
 
-wire_object! {
     pub(super) struct MessagesUserLocation<'a>("an object") {
         country: BorrowedText<'a>,
         region: BorrowedText<'a>,
         city: BorrowedText<'a>,
         timezone: BorrowedText<'a>,
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct MessagesToolChoice<'a>("an object with a `type`") {
         kind "type" required: BorrowedText<'a> where one_of(&["auto", "any", "tool", "none"]),
         name: BorrowedText<'a>,
@@ -81,26 +75,20 @@ wire_object! {
     check |choice| match (choice.kind.as_deref(), &choice.name) {
         (Some("tool"), None) => Err(FieldProblem::new("name", "is required")),
         _ => Ok(()),
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct MessagesThinkingOptions<'a>("an object with a `type`") {
         kind "type" required: BorrowedText<'a>,
         budget_tokens: PlacedValue<'a, u64> => Thinking,
         display: BorrowedText<'a>,
     }
-    check MessagesThinkingOptions::check
-}
+    check MessagesThinkingOptions::check;
 
-wire_object! {
     pub(super) struct MessagesOutputConfig<'a>("an object") {
         effort: BorrowedText<'a> => Thinking,
         format: MessagesOutputFormat<'a> => ResponseFormat(MessagesOutputFormat),
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct MessagesOutputFormat<'a>("an object with a `type`") {
         kind "type": BorrowedText<'a>,
         schema: OpaqueObject<'a> => ResponseSchema,
@@ -108,13 +96,11 @@ wire_object! {
     check |format| match (format.kind.as_deref(), format.schema) {
         (Some("json_schema"), None) => Err(FieldProblem::new("schema", "must be an object")),
         _ => Ok(()),
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct MessagesMetadata<'a>("an object") {
         user_id: BorrowedText<'a> => User where max_bytes(4_096),
-    }
+    };
 }
 
 impl MessagesRequestView<'_> {
