@@ -4,7 +4,7 @@
 //! Text, thinking and calls grow as they arrive. Every other block is collected until it stops and
 //! then read at once.
 
-use canon::{ApiError, ErrorKind, Event, Finish, Part, PartDelta, PartIndex, PartStart, RawReason};
+use canon::{ApiError, ErrorKind, Event, Finish, PartDelta, PartIndex, PartStart, RawReason};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -33,34 +33,35 @@ pub(super) struct MessagesStreamReader {
     ended: bool,
     done: bool,
     slots: u32,
-    /// Blocks that have begun and not stopped, by their index.
-    open: Vec<(u32, BlockState)>,
+    /// Blocks that have begun and not stopped.
+    open: Vec<OpenBlock>,
     counts: MessagesCounts,
     other_usage: Map<String, Value>,
 }
 
-enum BlockState {
-    /// Text. Its citations are reported when its length is known.
-    Text {
-        slot: u32,
-        length: usize,
-        citations: Vec<Value>,
-    },
-    Thought {
-        slot: u32,
-        signature: String,
-    },
-    /// A call. Without deltas, its arguments are those of the block start.
-    Call {
-        slot: u32,
-        input: String,
-        has_deltas: bool,
-    },
+#[derive(Clone, Copy, Default)]
+enum BlockKind {
+    Text,
+    Thought,
+    Call,
     /// Any other block, collected until it stops.
-    Other {
-        fields: Map<String, Value>,
-        input: String,
-    },
+    #[default]
+    Other,
+}
+
+#[derive(Default)]
+struct OpenBlock {
+    index: u32,
+    slot: u32,
+    kind: BlockKind,
+    /// Length of a text in characters. Its citations are reported when it is known.
+    length: usize,
+    citations: Vec<Value>,
+    /// The signature of a thought, or the arguments that are not reported yet.
+    pending: String,
+    /// True if arguments came in deltas. Else they are those of the block start.
+    has_deltas: bool,
+    fields: Map<String, Value>,
 }
 
 impl StreamReader for MessagesStreamReader {
@@ -109,12 +110,10 @@ impl StreamReader for MessagesStreamReader {
 
 impl TextReader for MessagesStreamReader {
     fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
-        for (_, block) in &mut self.open {
-            if let BlockState::Text { slot, length, .. } = block
-                && *slot == place.slot
-            {
-                *length += text.chars().count();
-            }
+        let is_text =
+            |open: &&mut OpenBlock| open.slot == place.slot && matches!(open.kind, BlockKind::Text);
+        if let Some(open) = self.open.iter_mut().find(is_text) {
+            open.length += text.chars().count();
         }
         true
     }
@@ -182,37 +181,39 @@ impl MessagesStreamReader {
         }
         // Ends a block that never stopped and whose index is reused now.
         self.stop_block(index, out)?;
-        let block = match block {
+        let mut open = OpenBlock { index, ..OpenBlock::default() };
+        let (start, text, rest) = match block {
             MessagesReplyBlock::Text(block) => {
-                let slot = self.open_part(PartStart::Text, out);
-                let text = owned(block.text);
-                let length = text.chars().count();
-                grow(slot, text, out);
-                extras(slot, block.rest.to_map(), out);
-                let citations = block.citations.into_iter().flatten().map(raw_value).collect();
-                BlockState::Text { slot, length, citations }
+                open.kind = BlockKind::Text;
+                open.citations = block.citations.into_iter().flatten().map(raw_value).collect();
+                (PartStart::Text, owned(block.text), block.rest)
             }
             MessagesReplyBlock::Thinking(block) => {
-                let slot = self.open_part(PartStart::Thought, out);
-                grow(slot, owned(block.thinking), out);
-                extras(slot, block.rest.to_map(), out);
-                BlockState::Thought { slot, signature: owned(block.signature) }
+                open.kind = BlockKind::Thought;
+                open.pending = owned(block.signature);
+                (PartStart::Thought, owned(block.thinking), block.rest)
             }
             MessagesReplyBlock::ToolUse(block) => {
+                open.kind = BlockKind::Call;
+                open.pending =
+                    block.input.map_or("{}".to_owned(), |raw| raw_value(raw).to_string());
                 let id = tool_names::read(owned(block.id));
                 let name = tool_names::read(owned(block.name));
-                let slot = self.open_part(PartStart::ToolCall { id, name, custom: false }, out);
-                extras(slot, block.rest.to_map(), out);
-                let input =
-                    block.input.map_or_else(|| "{}".to_owned(), |raw| raw_value(raw).to_string());
-                BlockState::Call { slot, input, has_deltas: false }
+                (PartStart::ToolCall { id, name, custom: false }, String::new(), block.rest)
             }
-            MessagesReplyBlock::Unknown(fields) => BlockState::Other {
-                fields: fields.to_value().as_object().cloned().unwrap_or_default(),
-                input: String::new(),
-            },
+            MessagesReplyBlock::Unknown(fields) => {
+                if let Value::Object(fields) = fields.to_value() {
+                    open.fields = fields;
+                }
+                self.open.push(open);
+                return Ok(());
+            }
         };
-        self.open.push((index, block));
+        open.slot = self.open_part(start, out);
+        open.length = text.chars().count();
+        grow(open.slot, text, out);
+        extras(open.slot, rest.to_map(), out);
+        self.open.push(open);
         Ok(())
     }
 
@@ -223,44 +224,36 @@ impl MessagesStreamReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
         let kind = delta.kind.as_deref().unwrap_or_default();
-        if !self.open.iter().any(|(open, _)| *open == index) {
+        if !self.open.iter().any(|open| open.index == index) {
             self.open_without_start(index, kind, out)?;
         }
-        let Some((_, block)) = self.open.iter_mut().find(|(open, _)| *open == index) else {
+        let Some(open) = self.open.iter_mut().find(|open| open.index == index) else {
             return Ok(());
         };
-        match (block, kind) {
-            (BlockState::Text { slot, length, .. }, "text_delta") => {
+        match (open.kind, kind) {
+            (BlockKind::Text, "text_delta") => {
                 let text = owned(delta.text);
-                *length += text.chars().count();
-                grow(*slot, text, out);
+                open.length += text.chars().count();
+                grow(open.slot, text, out);
             }
-            (BlockState::Text { citations, .. }, "citations_delta") => {
-                citations.push(delta.citation.map(raw_value).unwrap_or_default());
+            (BlockKind::Text, "citations_delta") => {
+                open.citations.extend(delta.citation.map(raw_value));
             }
-            (BlockState::Thought { slot, .. }, "thinking_delta") => {
-                grow(*slot, owned(delta.thinking), out);
-            }
-            (BlockState::Thought { signature, .. }, "signature_delta") => {
-                *signature = owned(delta.signature);
-            }
-            (BlockState::Call { slot, has_deltas, .. }, "input_json_delta") => {
+            (BlockKind::Thought, "thinking_delta") => grow(open.slot, owned(delta.thinking), out),
+            (BlockKind::Thought, "signature_delta") => open.pending = owned(delta.signature),
+            (BlockKind::Call, "input_json_delta") => {
                 let text = owned(delta.partial_json);
-                *has_deltas |= !text.is_empty();
-                grow(*slot, text, out);
+                open.has_deltas |= !text.is_empty();
+                grow(open.slot, text, out);
             }
-            (BlockState::Other { input, .. }, "input_json_delta") => {
-                input.push_str(delta.partial_json.as_deref().unwrap_or_default());
+            (BlockKind::Other, "input_json_delta") => {
+                open.pending.push_str(delta.partial_json.as_deref().unwrap_or_default());
             }
-            (BlockState::Other { fields, .. }, _) => gather(fields, delta.into_fields()),
-            (
-                BlockState::Text { slot, .. }
-                | BlockState::Thought { slot, .. }
-                | BlockState::Call { slot, .. },
-                kind,
-            ) => {
+            (BlockKind::Other, _) => gather(&mut open.fields, delta.into_fields()),
+            (BlockKind::Text | BlockKind::Thought | BlockKind::Call, kind) => {
                 let name = kind.to_owned();
-                extras(*slot, Map::from_iter([(name, Value::Object(delta.into_fields()))]), out);
+                let value = Value::Object(delta.into_fields());
+                extras(open.slot, Map::from_iter([(name, value)]), out);
             }
         }
         Ok(())
@@ -288,45 +281,35 @@ impl MessagesStreamReader {
 
     /// Reads the end of a block.
     pub(super) fn stop_block(&mut self, index: u32, out: &mut Vec<Event>) -> Result<(), ApiError> {
-        let Some(at) = self.open.iter().position(|(open, _)| *open == index) else {
+        let Some(at) = self.open.iter().position(|open| open.index == index) else {
             return Ok(());
         };
-        let slot = match self.open.remove(at).1 {
-            BlockState::Text { slot, length, citations } => {
-                out.extend(citations.into_iter().map(|value| {
-                    let citation = read_content::read_citation(value, length);
-                    Event::PartDelta(PartIndex::first(slot), PartDelta::Citation(citation))
-                }));
-                slot
-            }
-            BlockState::Thought { slot, signature } => {
-                let signature = signatures::read(signature, BlockAuthor::Answer);
-                let place = PartIndex::first(slot);
-                out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
-                slot
-            }
-            BlockState::Call { slot, input, has_deltas } => {
-                if !has_deltas {
-                    grow(slot, input, out);
-                }
-                slot
-            }
-            BlockState::Other { mut fields, input } => {
-                let input = serde_json::from_str::<Value>(&input).ok();
-                fields.extend(input.map(|input| ("input".to_owned(), input)));
-                let part = read_content::read_value(&fields.into(), BlockAuthor::Answer);
-                let mut part: Part = part.map_err(|e| {
+        let mut open = self.open.remove(at);
+        let mut signature = None;
+        match open.kind {
+            BlockKind::Text => {}
+            BlockKind::Thought => signature = signatures::read(open.pending, BlockAuthor::Answer),
+            BlockKind::Call if open.has_deltas => {}
+            BlockKind::Call => grow(open.slot, open.pending, out),
+            BlockKind::Other => {
+                let input = serde_json::from_str::<Value>(&open.pending).ok();
+                open.fields.extend(input.map(|input| ("input".to_owned(), input)));
+                let part = read_content::read_value(&open.fields.into(), BlockAuthor::Answer);
+                let mut part = part.map_err(|e| {
                     ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
                         .with_log_note(e.to_string())
                 })?;
-                let signature = part.signature.take();
-                let slot = self.open_part(PartStart::Complete(Box::new(part)), out);
-                let place = PartIndex::first(slot);
-                out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
-                slot
+                signature = part.signature.take();
+                open.slot = self.open_part(PartStart::Complete(Box::new(part)), out);
             }
-        };
-        out.push(Event::PartEnd(PartIndex::first(slot)));
+        }
+        let place = PartIndex::first(open.slot);
+        out.extend(open.citations.into_iter().map(|value| {
+            let citation = read_content::read_citation(value, open.length);
+            Event::PartDelta(place, PartDelta::Citation(citation))
+        }));
+        out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
+        out.push(Event::PartEnd(place));
         Ok(())
     }
 
@@ -349,8 +332,8 @@ impl MessagesStreamReader {
         out.extend(extra(None, "container", delta.container));
         out.extend(extra(None, "context_management", event.context_management));
         let Some(word) = delta.stop_reason.filter(|_| !self.ended) else { return Ok(()) };
-        while let Some((index, _)) = self.open.first() {
-            self.stop_block(*index, out)?;
+        while let Some(open) = self.open.first() {
+            self.stop_block(open.index, out)?;
         }
         self.ended = true;
         if !self.other_usage.is_empty() {

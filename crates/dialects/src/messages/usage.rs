@@ -149,37 +149,21 @@ pub(super) fn write_usage(
     let runs = runs.map(|runs| runs.to_string()).unwrap_or_default();
     let runs: Vec<MessagesUsage<'_>> = serde_json::from_str(&runs).unwrap_or_default();
     let Usage {
-        input,
-        cache_read,
-        cache_write,
-        cache_write_long,
-        input_audio: _,
-        input_image: _,
-        input_video: _,
-        output,
-        thinking,
-        output_audio: _,
-        output_image: _,
-        searches,
-        images: _,
-        seconds: _,
+        input, cache_read, cache_write, cache_write_long, output, thinking, searches, ..
     } = combine(*usage, compaction(&runs), u64::saturating_sub);
     let written = cache_write.saturating_add(cache_write_long);
     let mut object = ObjectWriter::new()
         .set("input_tokens", input.saturating_sub(cache_read).saturating_sub(written))
         .set("cache_creation_input_tokens", written)
         .set("cache_read_input_tokens", cache_read);
-    if whole {
-        let tiers = ObjectWriter::new()
-            .set("ephemeral_5m_input_tokens", cache_write)
-            .set("ephemeral_1h_input_tokens", cache_write_long);
-        object = object.set("cache_creation", tiers);
-    }
-    object = object.set("output_tokens", output);
-    if thinking > 0 {
-        let details = ObjectWriter::new().set("thinking_tokens", thinking);
-        object = object.set("output_tokens_details", details);
-    }
+    let split = ObjectWriter::new()
+        .set("ephemeral_5m_input_tokens", cache_write)
+        .set("ephemeral_1h_input_tokens", cache_write_long);
+    let details = ObjectWriter::new().set("thinking_tokens", thinking);
+    object = object
+        .set_some("cache_creation", whole.then_some(split))
+        .set("output_tokens", output)
+        .set_some("output_tokens_details", (thinking > 0).then_some(details));
     let fetches = other_fields.and_then(|other_fields| other_fields.get("server_tool_use"));
     if searches > 0 || fetches.is_some() {
         let mut server = ObjectWriter::new().set("web_search_requests", searches).into_map();

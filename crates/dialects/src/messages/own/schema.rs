@@ -24,43 +24,34 @@ pub(in crate::messages) fn restrict(schema: &Value) -> Value {
     let mut restricted = Map::new();
     let mut unsupported = Map::new();
     for (name, value) in fields {
-        match name.as_str() {
-            "$defs" | "definitions" | "properties" => {
-                restricted.insert(name.clone(), restrict_each(value));
-            }
-            "items" => {
-                restricted.insert(name.clone(), restrict(value));
-            }
-            "anyOf" | "oneOf" | "allOf" => {
-                let branches: Vec<Value> = match value {
-                    Value::Array(branches) => branches.iter().map(restrict).collect(),
-                    _ => continue,
-                };
-                let name = if name == "allOf" { "allOf" } else { "anyOf" };
-                restricted.insert(name.to_owned(), Value::Array(branches));
-            }
+        let is_enforced = match name.as_str() {
             "type" | "enum" | "const" | "required" | "title" | "description" | "default"
-            | "$schema" | "$id" => {
-                restricted.insert(name.clone(), value.clone());
-            }
-            "format" if value.as_str().is_some_and(|word| STRING_FORMATS.contains(&word)) => {
-                restricted.insert(name.clone(), value.clone());
-            }
-            "minItems" if matches!(value.as_u64(), Some(0 | 1)) => {
-                restricted.insert(name.clone(), value.clone());
-            }
-            "additionalProperties" if *value == Value::Bool(false) => {
-                restricted.insert(name.clone(), value.clone());
+            | "$schema" | "$id" => true,
+            "format" => value.as_str().is_some_and(|word| STRING_FORMATS.contains(&word)),
+            "minItems" => matches!(value.as_u64(), Some(0 | 1)),
+            "additionalProperties" => *value == Value::Bool(false),
+            _ => false,
+        };
+        let kept = match (name.as_str(), value) {
+            _ if is_enforced => value.clone(),
+            ("$defs" | "definitions" | "properties", _) => restrict_each(value),
+            ("items", _) => restrict(value),
+            ("anyOf" | "oneOf" | "allOf", Value::Array(branches)) => {
+                branches.iter().map(restrict).collect()
             }
             // An open object is closed below; the model needs no note of it.
-            "additionalProperties" if *value == Value::Bool(true) => {}
+            ("anyOf" | "oneOf" | "allOf", _) | ("additionalProperties", Value::Bool(true)) => {
+                continue;
+            }
             _ => {
                 unsupported.insert(name.clone(), value.clone());
+                continue;
             }
-        }
+        };
+        let name = if name == "oneOf" { "anyOf" } else { name.as_str() };
+        restricted.insert(name.to_owned(), kept);
     }
-    if is_object(&restricted) && restricted.get("additionalProperties") != Some(&Value::Bool(false))
-    {
+    if is_object(&restricted) {
         restricted.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
     if !unsupported.is_empty() {

@@ -108,84 +108,68 @@ pub(in crate::messages) struct ThinkingLimits {
 /// Writes canon's thinking.
 pub(in crate::messages) fn write(
     thinking: ThinkingOptions,
-    room: ThinkingLimits,
-    steering: &ThinkingControls,
+    limits: ThinkingLimits,
+    controls: &ThinkingControls,
     losses: &mut Losses,
 ) -> ThinkingRequest {
-    let ThinkingOptions { level, budget, dynamic, display: show } = thinking;
-    let ThinkingLimits { max_tokens, free, own_effort, lacks_thinking } = room;
+    let ThinkingOptions { level, budget, dynamic, display } = thinking;
+    let ThinkingLimits { max_tokens, free, own_effort, lacks_thinking } = limits;
     let silent = ThinkingRequest { max_tokens, ..ThinkingRequest::default() };
-    let generation = ThinkingSupport::of(steering);
-    let effort = |level: EffortLevel, losses: &mut Losses| {
-        steering.nearest_level(level, &EFFORTS, losses).map(EffortLevel::as_str)
-    };
     if level == Some(EffortLevel::Off) || budget == Some(0) {
-        if steering.note_unavoidable_thinking(losses) {
-            return silent;
-        }
-        let off = ObjectWriter::typed("disabled");
-        return ThinkingRequest { thinking: Some(off.into()), ..silent };
+        let is_forced = controls.note_unavoidable_thinking(losses);
+        let off = (!is_forced).then(|| ObjectWriter::typed("disabled").into());
+        return ThinkingRequest { thinking: off, ..silent };
     }
     if level.is_none() && budget.is_none() && !dynamic {
-        losses.add_if(
-            show.is_some_and(|show| show != ThinkingDisplay::Hidden),
-            "thinking.show",
-            "thinking that was not requested cannot be shown",
-        );
+        let is_lost = display.is_some_and(|display| display != ThinkingDisplay::Hidden);
+        let why = "thinking that was not requested cannot be shown";
+        losses.add_if(is_lost, "thinking.show", why);
         return silent;
     }
     if own_effort && budget.is_none() && !dynamic {
         return silent;
     }
+    let wants_budget = match ThinkingSupport::of(controls) {
+        ThinkingSupport::Budget => true,
+        ThinkingSupport::Either => budget.is_some(),
+        ThinkingSupport::Adaptive => false,
+    };
+    let (options, level, max_tokens) = if wants_budget {
+        let wish = thinking.effective_budget().unwrap_or(EffortLevel::Medium.budget_tokens());
+        let tokens = controls.clamp_budget(wish).max(MIN_BUDGET_TOKENS);
+        let max_tokens = if free { max_tokens.saturating_add(tokens) } else { max_tokens };
+        let most = max_tokens.saturating_sub(1);
+        let reason = if most < MIN_BUDGET_TOKENS {
+            "the output limit leaves no room for thinking"
+        } else if lacks_thinking {
+            "the thinking before the last calls is missing from the history"
+        } else {
+            ""
+        };
+        if !reason.is_empty() {
+            losses.add("thinking", reason);
+            return silent;
+        }
+        let tokens = tokens.min(most);
+        let why =
+            "the budget must be at least 1024, below the output limit, and one the model takes";
+        losses.add_if(budget.is_some_and(|budget| budget != tokens), "thinking.budget", why);
+        (ObjectWriter::typed("enabled").set("budget_tokens", tokens), level, max_tokens)
+    } else {
+        let why = "this model takes an effort instead of a budget";
+        losses.add_if(budget.is_some(), "thinking.budget", why);
+        (ObjectWriter::typed("adaptive"), thinking.effective_level(), max_tokens)
+    };
+    let level = level.and_then(|level| controls.nearest_level(level, &EFFORTS, losses));
     // The format has one length of summary.
-    let display = show.map(|show| match show {
+    let display = display.map(|display| match display {
         ThinkingDisplay::Hidden => "omitted",
         ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed => {
             "summarized"
         }
     });
-    let wants_budget = match generation {
-        ThinkingSupport::Budget => true,
-        ThinkingSupport::Either => budget.is_some(),
-        ThinkingSupport::Adaptive => false,
-    };
-    if !wants_budget {
-        losses.add_if(
-            budget.is_some(),
-            "thinking.budget",
-            "this model takes an effort instead of a budget",
-        );
-        let word = thinking.effective_level().and_then(|level| effort(level, losses));
-        let adaptive = ObjectWriter::typed("adaptive").set_some("display", display);
-        return ThinkingRequest {
-            thinking: Some(adaptive.into()),
-            effort: word,
-            max_tokens,
-            on: true,
-        };
-    }
-    let wish = thinking.effective_budget().unwrap_or(EffortLevel::Medium.budget_tokens());
-    let tokens = steering.clamp_budget(wish).max(MIN_BUDGET_TOKENS);
-    let max_tokens = if free { max_tokens.saturating_add(tokens) } else { max_tokens };
-    let most = max_tokens.saturating_sub(1);
-    if most < MIN_BUDGET_TOKENS {
-        losses.add("thinking", "the output limit leaves no room for thinking");
-        return silent;
-    }
-    if lacks_thinking {
-        losses.add("thinking", "the thinking before the last calls is missing from the history");
-        return silent;
-    }
-    losses.add_if(
-        budget.is_some_and(|budget| budget != tokens.min(most)),
-        "thinking.budget",
-        "the budget must be at least 1024, below the output limit, and one the model takes",
-    );
-    let word = level.and_then(|level| effort(level, losses));
-    let enabled = ObjectWriter::typed("enabled")
-        .set("budget_tokens", tokens.min(most))
-        .set_some("display", display);
-    ThinkingRequest { thinking: Some(enabled.into()), effort: word, max_tokens, on: true }
+    let thinking = Some(options.set_some("display", display).into());
+    ThinkingRequest { thinking, effort: level.map(EffortLevel::as_str), max_tokens, on: true }
 }
 
 #[cfg(test)]
