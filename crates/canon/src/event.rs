@@ -77,9 +77,10 @@ impl PartIndex {
 }
 
 /// Start of a part.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum PartStart {
     /// Text follows.
+    #[default]
     Text,
     /// A refusal follows.
     Refusal,

@@ -137,6 +137,24 @@ pub(crate) fn write_cache_breakpoint(mark: &CacheBreakpoint) -> Value {
     ObjectWriter::new().set("mode", "explicit").set_some("ttl", ttl).into()
 }
 
+/// Writes a prompt cache breakpoint of the messages format, which has lifetimes of five minutes and one
+/// hour; other lifetimes are rounded up to one of them.
+pub(crate) fn write_cache_control(mark: &CacheBreakpoint) -> Value {
+    let CacheBreakpoint { ttl } = mark;
+    let ttl = ttl.as_deref().map(|ttl| match minutes(ttl) {
+        Some(0..=5) | None => "5m",
+        Some(_) => "1h",
+    });
+    ObjectWriter::typed("ephemeral").set_some("ttl", ttl).into()
+}
+
+fn minutes(ttl: &str) -> Option<u64> {
+    let number = |unit: char| ttl.strip_suffix(unit).and_then(|n| n.parse::<u64>().ok());
+    number('m')
+        .or_else(|| number('h').map(|hours| hours.saturating_mul(60)))
+        .or_else(|| number('s').map(|seconds| seconds.div_ceil(60)))
+}
+
 /// Writes a JSON object; absent values are left out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObjectWriter(Vec<(Cow<'static, str>, JsonTree)>);
@@ -250,4 +268,17 @@ pub(crate) fn number(value: f64) -> Value {
         return Value::from(value as i64);
     }
     Number::from_f64(value).map_or(Value::Null, Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_lifetime_is_rounded_up() {
+        let ttl = |ttl: &str| {
+            write_cache_control(&CacheBreakpoint { ttl: Some(ttl.to_owned()) })["ttl"].clone()
+        };
+        assert_eq!([ttl("5m"), ttl("30m"), ttl("1h"), ttl("300s")], ["5m", "1h", "1h", "5m"]);
+    }
 }

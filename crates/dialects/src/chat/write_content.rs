@@ -10,8 +10,9 @@ use super::names::{FOREIGN_SIGNATURE, ORIGIN};
 use super::signatures;
 use super::write_tools::with_inner_extras;
 use crate::LaneSettings;
-use crate::fields::{ObjectWriter, note_foreign_fields, number, write_cache_breakpoint};
-use crate::messages;
+use crate::fields::{
+    ObjectWriter, note_foreign_fields, number, write_cache_breakpoint, write_cache_control,
+};
 use crate::native::BYPASS_SIGNATURE;
 use crate::openai_values::write_detail;
 
@@ -128,7 +129,7 @@ fn cache_mark(
         Some(CacheField::PromptCacheBreakpoint) => {
             Some(("prompt_cache_breakpoint", write_cache_breakpoint(mark)))
         }
-        Some(CacheField::CacheControl) => Some(("cache_control", messages::write_cache(mark))),
+        Some(CacheField::CacheControl) => Some(("cache_control", write_cache_control(mark))),
         None => {
             losses.add("part.cache", "this provider takes no cache breakpoints");
             None

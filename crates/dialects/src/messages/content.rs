@@ -136,18 +136,8 @@ impl MessagesBlock<'_> {
     /// Returns true if a system message can hold the block. Beside text it holds changes of the
     /// tools.
     fn fits_system(&self) -> bool {
-        match self {
-            Self::Text(_) => true,
-            Self::Unknown(fields) => {
-                matches!(fields.text("type").as_deref(), Some("tool_addition" | "tool_removal"))
-            }
-            Self::Image(_)
-            | Self::Document(_)
-            | Self::Thinking(_)
-            | Self::Redacted(_)
-            | Self::ToolUse(_)
-            | Self::ToolResult(_) => false,
-        }
+        let Self::Unknown(fields) = self else { return matches!(self, Self::Text(_)) };
+        matches!(fields.text("type").as_deref(), Some("tool_addition" | "tool_removal"))
     }
 }
 

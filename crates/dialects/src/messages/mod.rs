@@ -29,7 +29,6 @@ mod write_stream;
 mod write_tools;
 
 pub use names::BETA_HEADER;
-pub(crate) use write_content::write_cache;
 
 use crate::repeated_text::RepeatingReader;
 use crate::{

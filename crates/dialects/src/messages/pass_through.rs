@@ -35,10 +35,8 @@ impl PassThrough for MessagesDialect {
         if let Some(at) = &marks.model
             && facts.model != lane.model
         {
-            edits.push(BodyEdit {
-                range: at.clone(),
-                replacement: json::to_json_string(lane.model),
-            });
+            let replacement = json::to_json_string(lane.model);
+            edits.push(BodyEdit { range: at.clone(), replacement });
         }
         if let (Some(limit), Some(at)) = (lane.max_payable_output, &marks.limit) {
             edits.push(BodyEdit { range: at.clone(), replacement: Bytes::from(limit.to_string()) });
@@ -217,10 +215,8 @@ impl StreamMeter for MessagesStreamMeter {
                 return FrameAction::Error(fault::read_object(&error));
             }
             Some("content_block_stop") => self.open = None,
-            Some(kind @ ("content_block_start" | "content_block_delta")) => {
-                if kind == "content_block_start" {
-                    self.open = event.index;
-                }
+            Some("content_block_start" | "content_block_delta") => {
+                self.open = event.index.or(self.open);
                 self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
             }
             _ => {}

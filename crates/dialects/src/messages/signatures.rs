@@ -213,7 +213,8 @@ fn carried_signature(part: &Part) -> Option<(String, Signature)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{read_content, write_reply};
+    use super::super::read_content;
+    use super::super::tests::write_blocks;
     use super::*;
     use canon::{ToolCall, WireFormat};
 
@@ -224,7 +225,7 @@ mod tests {
     }
 
     fn round_trip(parts: &[Part]) -> Vec<Part> {
-        let (blocks, losses) = write_reply::write_blocks(parts.to_vec());
+        let (blocks, losses) = write_blocks(parts.to_vec());
         assert!(losses.is_empty(), "{losses:?}");
         let read = |value| read_content::read_value(&value, BlockAuthor::History).unwrap();
         restore(blocks.into_iter().map(read).collect())

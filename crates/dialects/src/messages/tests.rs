@@ -466,6 +466,15 @@ fn answer_of(parts: Vec<Part>) -> ChatReply {
     }
 }
 
+/// Writes the blocks of a reply.
+pub(super) fn write_blocks(parts: Vec<Part>) -> (Vec<Value>, Vec<canon::Loss>) {
+    let reply = answer_of(parts);
+    let (body, losses) = MessagesDialect.write_reply(reply, &ChatRequest::default(), &stamp());
+    let mut body: Value = serde_json::from_slice(&body).unwrap();
+    let Value::Array(blocks) = body["content"].take() else { panic!("no list of blocks") };
+    (blocks, losses)
+}
+
 /// Block types with their texts, and the losses.
 type ShownReply = (Vec<(String, String)>, Vec<String>);
 
@@ -530,7 +539,7 @@ fn foreign_tool_runs_are_shown_and_never_sent() {
         Part::new(PartKind::CodeResult(outcome)),
         Part::new(PartKind::WebSearch(search)),
     ];
-    let (blocks, _) = super::write_reply::write_blocks(parts);
+    let (blocks, _) = write_blocks(parts);
     let kinds: Vec<&str> = blocks.iter().filter_map(|block| block["type"].as_str()).collect();
     let run = "server_tool_use";
     let results = ["code_execution_tool_result", "web_search_tool_result"];
@@ -551,7 +560,7 @@ fn gateway_blocks_are_removed_in_pass_through() {
     parts.insert(1, Part::new(PartKind::WebSearch(canon::WebSearch::default())));
     let own = PartKind::Thought(Thought { text: "mine".to_owned(), redacted: false });
     parts.push(Part::new(own).with_signature(Some(Signature::new(WireFormat::Messages, "RXE="))));
-    let (blocks, _) = super::write_reply::write_blocks(parts);
+    let (blocks, _) = write_blocks(parts);
     let unsealed = json!({"type": "thinking", "thinking": "hm", "signature": ""});
     let body = json!({"model": "m", "max_tokens": 9, "messages": [
         {"role": "user", "content": "x"},

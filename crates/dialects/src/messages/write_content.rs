@@ -1,8 +1,7 @@
 //! Writes parts as the blocks of a request.
 
 use canon::{
-    ApiError, CacheBreakpoint, Citation, Losses, Media, MediaKind, MediaSource, Part, PartKind,
-    ToolCall, ToolResult,
+    ApiError, Citation, Losses, Media, MediaKind, MediaSource, Part, PartKind, ToolCall, ToolResult,
 };
 use serde_json::Value;
 
@@ -13,7 +12,7 @@ use super::names::{
 use super::own::server_blocks::text_of;
 use super::own::tool_names;
 use crate::envelope;
-use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields};
+use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, write_cache_control};
 
 /// Writes one part. `None` if the part is empty, or left out and recorded as a loss.
 pub(super) fn write(
@@ -66,7 +65,7 @@ pub(super) fn write(
             return Ok(None);
         }
     };
-    let mark = cache_breakpoint.as_ref().map(write_cache);
+    let mark = cache_breakpoint.as_ref().map(write_cache_control);
     Ok(Some(object.set_some("cache_control", mark).with_extras(extras, ORIGIN).into()))
 }
 
@@ -192,34 +191,4 @@ fn write_media(
 
 fn is_text(mime: &str) -> bool {
     mime.starts_with("text/") || matches!(mime, "application/json" | "application/xml")
-}
-
-/// Writes a prompt-cache breakpoint. The format has lifetimes of five minutes and one hour; other
-/// lifetimes are rounded up to one of them.
-pub(crate) fn write_cache(mark: &CacheBreakpoint) -> Value {
-    let CacheBreakpoint { ttl } = mark;
-    let ttl = ttl.as_deref().map(|ttl| match minutes(ttl) {
-        Some(0..=5) | None => "5m",
-        Some(_) => "1h",
-    });
-    ObjectWriter::typed("ephemeral").set_some("ttl", ttl).into()
-}
-
-fn minutes(ttl: &str) -> Option<u64> {
-    let number = |unit: char| ttl.strip_suffix(unit).and_then(|n| n.parse::<u64>().ok());
-    number('m')
-        .or_else(|| number('h').map(|hours| hours.saturating_mul(60)))
-        .or_else(|| number('s').map(|seconds| seconds.div_ceil(60)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cache_lifetime_is_rounded_up() {
-        let ttl =
-            |ttl: &str| write_cache(&CacheBreakpoint { ttl: Some(ttl.to_owned()) })["ttl"].clone();
-        assert_eq!([ttl("5m"), ttl("30m"), ttl("1h"), ttl("300s")], ["5m", "1h", "1h", "5m"]);
-    }
 }

@@ -7,11 +7,12 @@
 //! separate text, and clients take the last block for the whole answer.
 
 use canon::{
-    ChatReply, ChatRequest, Citation, Finish, FinishReason, Losses, Lossy, Media, MediaKind,
-    MediaSource, Part, PartKind, PartStart, ReplyCandidate, Signature, ThinkingDisplay, Thought,
-    ToolCall,
+    ChatReply, ChatRequest, Citation, Event, Finish, FinishReason, Losses, Lossy, Media, MediaKind,
+    MediaSource, Part, PartDelta, PartKind, PartStart, ReplyCandidate, Signature, ThinkingDisplay,
+    ToolCall, Usage, WireFormat, into_events,
 };
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, ORIGIN};
 use super::own::tool_names;
@@ -20,7 +21,7 @@ use super::signatures::{self, OpenText, SignatureTarget};
 use super::{usage, write_content};
 use crate::ReplyStamp;
 use crate::endings;
-use crate::fields::{ObjectWriter, note_citation, note_foreign_fields};
+use crate::fields::{ObjectWriter, note_citation, note_foreign_field, note_foreign_fields};
 use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
 
 /// Output of blocks: the events of a stream, or the list of a whole reply.
@@ -32,8 +33,8 @@ pub(super) trait BlockOutput {
     fn stop(&mut self);
     /// Writes a complete block.
     fn write(&mut self, block: Value);
-    /// Writes a complete block before the last one. Returns false if that one is sent already.
-    fn write_before_last(&mut self, block: Value) -> bool;
+    /// Returns the list of blocks, if none of them is sent yet.
+    fn unsent(&mut self) -> Option<&mut Vec<Value>>;
 }
 
 /// The blocks of a whole reply.
@@ -70,125 +71,136 @@ impl BlockOutput for BlockList {
         self.0.push(block);
     }
 
-    fn write_before_last(&mut self, block: Value) -> bool {
-        self.0.insert(self.0.len().saturating_sub(1), block);
-        true
+    fn unsent(&mut self) -> Option<&mut Vec<Value>> {
+        Some(&mut self.0)
     }
 }
 
 /// A part that is not completely written.
-pub(super) struct PendingPart {
+#[derive(Default)]
+struct PendingPart {
     start: PartStart,
     /// Pieces that wait until the part may be written.
-    pub(super) waiting: Vec<String>,
+    waiting: Vec<String>,
     /// The written text, for citations that quote it.
     written_text: String,
-    pub(super) citations: Vec<Citation>,
-    pub(super) signature: Option<Signature>,
-    pub(super) extras: Map<String, Value>,
+    citations: Vec<Citation>,
+    signature: Option<Signature>,
+    extras: Map<String, Value>,
     started: bool,
-    pub(super) closed: bool,
+    closed: bool,
 }
 
-impl PendingPart {
-    pub(super) fn new(start: PartStart, losses: &mut Losses) -> Self {
-        let mut part = Self {
-            start,
-            waiting: Vec::new(),
-            written_text: String::new(),
-            citations: Vec::new(),
-            signature: None,
-            extras: Map::new(),
-            started: false,
-            closed: false,
-        };
-        match std::mem::replace(&mut part.start, PartStart::Text) {
-            PartStart::Complete(whole) => part.fill(*whole, losses),
-            growing => part.start = growing,
-        }
-        part
-    }
-
-    /// Takes over a complete part. Parts that could grow are written as if they had.
-    fn fill(&mut self, part: Part, losses: &mut Losses) {
-        let Part { kind, signature, cache_breakpoint, extras } = part;
-        note_foreign_fields(&extras, ORIGIN, "part", losses);
-        let has_block = extras.get(ORIGIN, BLOCK_EXTRA).is_some();
-        let text = match kind {
-            PartKind::Text { text, citations } if !has_block => {
-                self.citations = citations;
-                text
-            }
-            PartKind::Refusal(text) if !has_block => {
-                self.start = PartStart::Refusal;
-                text
-            }
-            PartKind::Thought(Thought { text, redacted: false }) => {
-                self.start = PartStart::Thought;
-                text
-            }
-            PartKind::ToolCall(ToolCall { id, name, arguments, custom }) => {
-                self.start = PartStart::ToolCall { id, name, custom };
-                arguments
-            }
-            kind => {
-                let whole = Part { kind, signature, cache_breakpoint, extras };
-                self.start = PartStart::Complete(Box::new(whole));
-                return;
-            }
-        };
-        self.signature = signature;
-        let own = extras.for_format(ORIGIN).into_iter().flatten();
-        let own = own.filter(|(name, _)| !name.starts_with("portunus."));
-        self.extras.extend(own.map(|(name, value)| (name.clone(), value.clone())));
-        self.waiting.extend(Some(text).filter(|text| !text.is_empty()));
-    }
-}
-
-/// Writes the parts of one reply.
+/// Writes the events of one reply.
+#[derive(Default)]
 pub(super) struct ReplyBlocks<O> {
     pub(super) output: O,
     pub(super) losses: Losses,
+    pub(super) usage: Usage,
+    /// The service tier, until it is written.
+    pub(super) tier: Option<&'static str>,
+    pub(super) finish: Option<Finish>,
+    /// Fields of the reply that only this format has.
+    pub(super) extras: Map<String, Value>,
     /// True if the caller asked not to see thinking.
     is_hidden: bool,
     is_refused: bool,
+    /// Parts that are not completely written, in order. The first one is written live.
+    parts: BTreeMap<u32, PendingPart>,
     /// The text of the last block.
     open_text: Option<OpenText>,
     runs: ToolRuns,
 }
 
-impl<O: BlockOutput> ReplyBlocks<O> {
-    pub(super) fn new(output: O, chat: &ChatRequest, stamp: &ReplyStamp) -> Self {
-        Self {
-            output,
-            losses: Losses::new(),
-            is_hidden: chat.thinking.display == Some(ThinkingDisplay::Hidden),
-            is_refused: false,
-            open_text: None,
-            runs: ToolRuns::new(&stamp.id),
+impl<O: BlockOutput + Default> ReplyBlocks<O> {
+    pub(super) fn new(chat: &ChatRequest, stamp: &ReplyStamp) -> Self {
+        let is_hidden = chat.thinking.display == Some(ThinkingDisplay::Hidden);
+        Self { is_hidden, runs: ToolRuns::new(&stamp.id), ..Self::default() }
+    }
+
+    /// Writes what an event adds to the blocks, and keeps the rest for the end.
+    pub(super) fn push(&mut self, event: Event) {
+        match event {
+            Event::Start { .. } | Event::Error(_) => {}
+            Event::Usage(usage) => self.usage = usage,
+            Event::PartStart(place, start) if place.candidate == 0 => {
+                self.is_refused |= matches!(start, PartStart::Refusal);
+                self.parts.insert(place.slot, PendingPart { start, ..PendingPart::default() });
+            }
+            Event::PartStart(..) => {
+                self.losses.add("candidates", "the messages format has a single candidate");
+            }
+            Event::PartDelta(place, delta) if place.candidate == 0 => self.grow(place.slot, delta),
+            Event::PartSignature(place, signature) if place.candidate == 0 => {
+                if let Some(part) = self.parts.get_mut(&place.slot) {
+                    part.signature = Some(signature);
+                }
+            }
+            Event::PartEnd(place) if place.candidate == 0 => {
+                if let Some(part) = self.parts.get_mut(&place.slot) {
+                    part.closed = true;
+                }
+                self.advance();
+            }
+            Event::PartDelta(..) | Event::PartSignature(..) | Event::PartEnd(_) => {}
+            Event::Extra { origin: WireFormat::Messages, name, value, .. } => {
+                self.extras.insert(name, value);
+            }
+            Event::Extra { origin, name, value, .. } => {
+                let losses = &mut self.losses;
+                let tier = service_tier::note_reply_field(origin, &name, &value, ORIGIN, losses);
+                self.tier = tier.or(self.tier);
+            }
+            Event::Finish { candidate: 0, finish } => {
+                self.close_text(true);
+                self.finish = Some(finish);
+            }
+            Event::Finish { .. } => {}
         }
     }
 
-    /// Writes as much of a part as possible by now.
-    pub(super) fn write(&mut self, part: &mut PendingPart) {
-        match &part.start {
-            PartStart::Text => self.write_text(part),
-            PartStart::Refusal => {
-                self.is_refused = true;
-                self.write_text(part);
+    fn grow(&mut self, slot: u32, delta: PartDelta) {
+        let Some(part) = self.parts.get_mut(&slot) else { return };
+        match delta {
+            PartDelta::Text(text) => part.waiting.extend(Some(text).filter(|t| !t.is_empty())),
+            PartDelta::Citation(citation) => part.citations.push(citation),
+            PartDelta::Extra { origin: WireFormat::Messages, name, value } => {
+                part.extras.insert(name, value);
             }
-            PartStart::Thought => self.write_thought(part),
-            PartStart::ToolCall { .. } => self.write_call(part),
-            PartStart::Complete(whole) if part.closed => {
-                let mut whole = (**whole).clone();
-                for (name, value) in std::mem::take(&mut part.extras) {
-                    whole.extras.insert(ORIGIN, &name, value);
-                }
-                whole.signature = part.signature.take().or(whole.signature);
-                self.write_whole(&whole);
+            PartDelta::Extra { name, value, .. } => {
+                note_foreign_field(&name, &value, "part", &mut self.losses);
             }
-            PartStart::Complete(_) => {}
+            PartDelta::Logprobs(_) => {
+                self.losses.add("reply.logprobs", "the messages format has none");
+            }
         }
+        self.advance();
+    }
+
+    /// Writes everything that may be written by now.
+    fn advance(&mut self) {
+        let mut parts = std::mem::take(&mut self.parts);
+        while let Some(mut first) = parts.first_entry() {
+            let part = first.get_mut();
+            match &mut part.start {
+                PartStart::Text | PartStart::Refusal => self.write_text(part),
+                PartStart::Thought => self.write_thought(part),
+                PartStart::ToolCall { .. } => self.write_call(part),
+                PartStart::Complete(whole) if part.closed => {
+                    for (name, value) in std::mem::take(&mut part.extras) {
+                        whole.extras.insert(ORIGIN, &name, value);
+                    }
+                    whole.signature = part.signature.take().or(whole.signature.take());
+                    self.write_whole(whole);
+                }
+                PartStart::Complete(_) => {}
+            }
+            if !part.closed {
+                break;
+            }
+            first.remove();
+        }
+        self.parts = parts;
     }
 
     fn start(&mut self, block: ObjectWriter, extras: &mut Map<String, Value>) {
@@ -210,13 +222,15 @@ impl<O: BlockOutput> ReplyBlocks<O> {
     }
 
     /// Ends the text block, and writes the signatures of its spans if something follows.
-    pub(super) fn close_text(&mut self, is_last: bool) {
+    fn close_text(&mut self, is_last: bool) {
         let Some(text) = self.open_text.take() else { return };
         self.output.stop();
-        let is_signed =
-            text.whole_carrier().is_some_and(|carrier| self.output.write_before_last(carrier));
-        if !is_signed && !is_last {
-            text.carriers().for_each(|carrier| self.output.write(carrier));
+        match (self.output.unsent(), text.whole_carrier()) {
+            (Some(blocks), Some(carrier)) => {
+                blocks.insert(blocks.len().saturating_sub(1), carrier);
+            }
+            _ if is_last => {}
+            _ => text.carriers().for_each(|carrier| self.output.write(carrier)),
         }
     }
 
@@ -245,7 +259,7 @@ impl<O: BlockOutput> ReplyBlocks<O> {
         if !part.closed {
             return;
         }
-        self.note_late_fields(&part.extras);
+        self.write_late_fields(&mut part.extras);
         match &mut self.open_text {
             Some(open_text) => open_text.add(&part.written_text, part.signature.take()),
             None => self.write_carrier(part.signature.take(), &SignatureTarget::Text),
@@ -258,15 +272,15 @@ impl<O: BlockOutput> ReplyBlocks<O> {
             waiting.clear();
         }
         if !part.started && !(waiting.is_empty() && part.signature.is_none()) {
-            let block = ObjectWriter::typed("thinking").set("thinking", "");
-            self.start(block.set("signature", ""), &mut part.extras);
+            let block = ObjectWriter::typed("thinking").set("thinking", "").set("signature", "");
+            self.start(block, &mut part.extras);
             part.started = true;
         }
         for text in &waiting {
             self.output.grow("thinking_delta", "thinking", text);
         }
         if part.closed && part.started {
-            self.note_late_fields(&part.extras);
+            self.write_late_fields(&mut part.extras);
             if let Some(signature) = part.signature.take() {
                 let token = signatures::write(&signature);
                 self.output.grow("signature_delta", "signature", &token);
@@ -303,32 +317,47 @@ impl<O: BlockOutput> ReplyBlocks<O> {
             self.output.grow("input_json_delta", "partial_json", &text);
         }
         if part.closed {
-            self.note_late_fields(&part.extras);
+            self.write_late_fields(&mut part.extras);
             self.output.stop();
             self.write_carrier(part.signature.take(), &target);
         }
     }
 
-    /// Notes fields that arrived after their block had begun.
-    fn note_late_fields(&mut self, extras: &Map<String, Value>) {
-        for name in extras.keys() {
-            self.losses.add(&format!("part.{name}"), "it came after its block had begun");
+    /// Writes fields that arrived after their block had begun, unless the block is sent already.
+    fn write_late_fields(&mut self, extras: &mut Map<String, Value>) {
+        let block = self.output.unsent().and_then(|blocks| blocks.last_mut());
+        match (block, extras.shift_remove(BLOCK_EXTRA)) {
+            (Some(block), Some(whole)) => *block = whole,
+            (Some(Value::Object(block)), None) => block.append(extras),
+            _ => {
+                for name in extras.keys() {
+                    self.losses.add(&format!("part.{name}"), "it came after its block had begun");
+                }
+            }
         }
     }
 
     /// Writes a part that comes in one piece.
     fn write_whole(&mut self, part: &Part) {
         let mut blocks = Vec::new();
+        note_foreign_fields(&part.extras, ORIGIN, "part", &mut self.losses);
         match &part.kind {
             _ if part.extras.get(ORIGIN, BLOCK_EXTRA).is_some() => {
                 blocks.extend(part.extras.get(ORIGIN, BLOCK_EXTRA).cloned());
             }
-            PartKind::Thought(_) => {
-                let Some(token) = part.signature.as_ref().map(signatures::write) else {
+            PartKind::Thought(thought) => {
+                let token = part.signature.as_ref().map(signatures::write);
+                if token.is_none() && (thought.redacted || thought.text.is_empty()) {
                     let why = "redacted thinking without a signature has nothing to show";
-                    return self.losses.add("thought", why);
+                    return self.losses.add_if(thought.redacted, "thought", why);
+                }
+                let text = if self.is_hidden { "" } else { thought.text.as_str() };
+                let block = match thought.redacted {
+                    true => ObjectWriter::typed("redacted_thinking").set_some("data", token),
+                    false => ObjectWriter::typed("thinking")
+                        .set("thinking", text)
+                        .set("signature", token.unwrap_or_default()),
                 };
-                let block = ObjectWriter::typed("redacted_thinking").set("data", token);
                 return self.write_block(block.with_extras(&part.extras, ORIGIN).into());
             }
             PartKind::Media(media) => blocks.extend(image_markdown(media, part, &mut self.losses)),
@@ -336,6 +365,7 @@ impl<O: BlockOutput> ReplyBlocks<O> {
             PartKind::CodeResult(result) => blocks.push(self.runs.write_result(result)),
             PartKind::WebSearch(search) => blocks.extend(self.runs.write_search(search)),
             PartKind::Foreign { origin, value } if *origin == ORIGIN => blocks.push(value.clone()),
+            // Texts and calls come in pieces.
             PartKind::Text { .. }
             | PartKind::Refusal(_)
             | PartKind::ToolCall(_)
@@ -345,11 +375,10 @@ impl<O: BlockOutput> ReplyBlocks<O> {
             }
         }
         match blocks.is_empty() {
-            true => self.losses.add_if(
-                part.signature.is_some(),
-                "part.seal",
-                "the part of this signature could not be written",
-            ),
+            true => {
+                let why = "the part of this signature could not be written";
+                self.losses.add_if(part.signature.is_some(), "part.seal", why);
+            }
             false => self.write_carrier(part.signature.clone(), &SignatureTarget::Next),
         }
         blocks.into_iter().for_each(|block| self.write_block(block));
@@ -373,38 +402,25 @@ impl<O: BlockOutput> ReplyBlocks<O> {
     }
 }
 
-impl ReplyBlocks<BlockList> {
-    fn write_all(&mut self, parts: Vec<Part>) {
-        for part in parts {
-            let mut part = PendingPart::new(PartStart::Complete(Box::new(part)), &mut self.losses);
-            part.closed = true;
-            self.write(&mut part);
-        }
-        self.close_text(true);
-    }
-}
-
 /// Writes a reply to the caller of `chat`.
 pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
-    let ChatReply { id: _, model: _, created: _, candidates, usage: counts, extras } = reply;
-    let mut blocks = ReplyBlocks::new(BlockList::default(), chat, stamp);
-    let losses = &mut blocks.losses;
-    let tier = service_tier::note_reply_extras(&extras, ORIGIN, losses);
-    losses.add_if(candidates.len() > 1, "candidates", "the messages format has a single candidate");
-    let first = candidates.into_iter().min_by_key(|candidate| candidate.index).unwrap_or_default();
-    let ReplyCandidate { index: _, parts, finish, logprobs, extras: own } = first;
-    service_tier::note_reply_extras(&own, ORIGIN, losses);
-    losses.add_if(!logprobs.is_empty(), "reply.logprobs", "the messages format has none");
-    blocks.write_all(parts);
+    let mut blocks = ReplyBlocks::<BlockList>::new(chat, stamp);
+    let why = "the messages format has a single candidate";
+    blocks.losses.add_if(reply.candidates.len() > 1, "candidates", why);
+    let first = reply.candidates.into_iter().min_by_key(|candidate| candidate.index);
+    let first = first.map(|candidate| ReplyCandidate { index: 0, ..candidate });
+    let reply = ChatReply { candidates: first.into_iter().collect(), ..reply };
+    into_events(reply).into_iter().for_each(|event| blocks.push(event));
+    blocks.close_text(true);
+    let finish = blocks.finish.take();
     let (reason, stop) = blocks.finish_words(finish.as_ref());
-    let usage =
-        usage::write_usage(&counts.unwrap_or_default(), extras.get(ORIGIN, USAGE_EXTRA), true);
-    let body = message(&stamp.id, &chat.model, usage.set_some(TIER_FIELD, tier))
+    let other_usage = blocks.extras.shift_remove(USAGE_EXTRA);
+    let usage = usage::write_usage(&blocks.usage, other_usage.as_ref(), true);
+    let body = message(&stamp.id, &chat.model, usage.set_some(TIER_FIELD, blocks.tier))
         .set("content", blocks.output.0)
         .set("stop_reason", reason)
         .set("stop_sequence", stop)
-        .with_extras(&own, ORIGIN)
-        .with_extras(&extras, ORIGIN);
+        .with_fields(blocks.extras.iter().map(|(name, value)| (name.as_str(), value)));
     (body.to_json(), blocks.losses.into_vec())
 }
 
@@ -448,34 +464,23 @@ fn write_citation(citation: &Citation, text: &str, losses: &mut Losses) -> Optio
 /// Writes an image as markdown, because the format has no image block in replies.
 fn image_markdown(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Media { kind, source, name, detail: _, clip: _ } = media;
-    let url = match (kind, source) {
-        (MediaKind::Image, MediaSource::Inline { mime, data }) => {
-            Some(format!("data:{mime};base64,{data}"))
-        }
-        (MediaKind::Image, MediaSource::Url { url, mime: _ }) => Some(url.clone()),
-        _ => None,
+    let url = match source {
+        MediaSource::Inline { mime, data } => Some(format!("data:{mime};base64,{data}")),
+        MediaSource::Url { url, mime: _ } => Some(url.clone()),
+        MediaSource::File { .. } | MediaSource::Text(_) => None,
     };
-    let text = match (kind, source, url) {
-        (MediaKind::Document, MediaSource::Text(text), _) => text.clone(),
-        (_, _, Some(url)) => {
+    let text = match (source, url.filter(|_| *kind == MediaKind::Image)) {
+        (MediaSource::Text(text), _) if *kind == MediaKind::Document => text.clone(),
+        (_, Some(url)) => {
             let why = "an image is written as markdown, because replies hold only text";
             losses.add("reply.media", why);
             format!("![{}]({url})", name.as_deref().unwrap_or("image"))
         }
-        (_, _, None) => {
+        (_, None) => {
             losses.add("reply.media", "replies of the messages format hold only text");
             return None;
         }
     };
     let block = ObjectWriter::typed("text").set("text", text);
     Some(block.with_extras(&part.extras, ORIGIN).into())
-}
-
-/// Writes the blocks of a reply.
-#[cfg(test)]
-pub(super) fn write_blocks(parts: Vec<Part>) -> (Vec<Value>, Losses) {
-    let stamp = ReplyStamp { id: "s-1".to_owned(), created: 0 };
-    let mut blocks = ReplyBlocks::new(BlockList::default(), &ChatRequest::default(), &stamp);
-    blocks.write_all(parts);
-    (blocks.output.0, blocks.losses)
 }

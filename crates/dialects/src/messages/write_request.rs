@@ -49,8 +49,7 @@ pub(super) fn write(
     losses.add_if(*image_shape != ImageShape::default(), "canvas", only_text);
     losses.add_if(modalities.iter().any(|m| *m != Modality::Text), "modalities", only_text);
     let controls = ThinkingControls::for_lane(lane);
-    let WrittenConversation { mut system, messages, lacks_thinking } =
-        write_conversation(turns, &mut losses)?;
+    let (mut system, messages) = write_conversation(turns, &mut losses)?;
     let mut config = match extras.get(ORIGIN, "output_config") {
         Some(Value::Object(config)) => config.clone(),
         _ => Map::new(),
@@ -63,7 +62,7 @@ pub(super) fn write(
         max_tokens: set.unwrap_or(DEFAULT_MAX_TOKENS),
         free: set.is_none(),
         own_effort: config.contains_key("effort"),
-        lacks_thinking,
+        lacks_thinking: lacks_thinking(&messages),
     };
     // The caller's own fields win over canon.
     let asked = match extras.get(ORIGIN, "thinking") {
@@ -82,7 +81,7 @@ pub(super) fn write(
         .set("model", lane.model)
         .set("max_tokens", asked.max_tokens)
         .set_some("system", (!system.is_empty()).then(|| write_content::content(system)))
-        .set("messages", messages);
+        .set("messages", messages.into_iter().map(PendingMessage::write).collect::<Vec<_>>());
     let body = write_tools::write(body, tools, tool_choice, asked.on, &mut losses)?;
     let support = ThinkingSupport::of(&controls);
     let body = write_sampling(body, sampling, asked.on, support, &mut losses)
@@ -95,14 +94,6 @@ pub(super) fn write(
     Ok((ProviderRequest { path: PATH.to_owned(), body }, losses.into_vec()))
 }
 
-/// The conversation as this format writes it.
-struct WrittenConversation {
-    system: Vec<Value>,
-    messages: Vec<ObjectWriter>,
-    /// True if the conversation continues after calls whose turn does not begin with thinking.
-    lacks_thinking: bool,
-}
-
 /// A message under construction.
 #[derive(Default)]
 struct PendingMessage {
@@ -111,10 +102,31 @@ struct PendingMessage {
     extras: Map<String, Value>,
 }
 
+impl PendingMessage {
+    fn write(self) -> ObjectWriter {
+        ObjectWriter::new()
+            .set("role", self.role)
+            .set("content", write_content::content(self.blocks))
+            .with_fields(self.extras.iter().map(|(name, value)| (name.as_str(), value)))
+    }
+
+    fn first_kind(&self) -> &str {
+        self.blocks.first().map_or("", |block| text_of(block, "type"))
+    }
+}
+
+/// Returns true if the conversation continues after calls whose turn does not begin with thinking.
+fn lacks_thinking(messages: &[PendingMessage]) -> bool {
+    let [.., before, last] = messages else { return false };
+    last.first_kind() == "tool_result"
+        && !matches!(before.first_kind(), "thinking" | "redacted_thinking")
+}
+
+/// Writes the instructions and the messages.
 fn write_conversation(
     turns: &[Turn],
     losses: &mut Losses,
-) -> Result<WrittenConversation, ApiError> {
+) -> Result<(Vec<Value>, Vec<PendingMessage>), ApiError> {
     let root = JsonPath::Root.key("turns");
     let mut system = Vec::new();
     let mut messages: Vec<PendingMessage> = Vec::new();
@@ -155,28 +167,13 @@ fn write_conversation(
         // Results come first, as the format requires.
         message.blocks.sort_by_key(|block| text_of(block, "type") != "tool_result");
     }
-    let first =
-        |message: &PendingMessage| message.blocks.first().map(|b| text_of(b, "type").to_owned());
-    let lacks_thinking = match messages.as_slice() {
-        [.., before, last] => {
-            first(last).as_deref() == Some("tool_result")
-                && !matches!(first(before).as_deref(), Some("thinking" | "redacted_thinking"))
-        }
-        _ => false,
-    };
     if messages.is_empty() && !system.is_empty() {
         losses.add("turn.system", "a conversation of instructions alone is sent as user text");
         let blocks = std::mem::take(&mut system);
         messages.push(PendingMessage { role: "user", blocks, extras: Map::new() });
     }
     require_turns(turns, &messages)?;
-    let messages = messages.into_iter().map(|PendingMessage { role, blocks, extras }| {
-        ObjectWriter::new()
-            .set("role", role)
-            .set("content", write_content::content(blocks))
-            .with_fields(extras.iter().map(|(name, value)| (name.as_str(), value)))
-    });
-    Ok(WrittenConversation { system, messages: messages.collect(), lacks_thinking })
+    Ok((system, messages))
 }
 
 /// Returns true for instructions in mid-conversation that the caller sent in this format.

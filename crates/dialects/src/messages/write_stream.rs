@@ -3,32 +3,22 @@
 //! The format has one block open at a time. Of parts that grow in parallel, the first is written
 //! live and the others wait.
 
-use canon::{ChatRequest, Event, Finish, Loss, PartDelta, PartIndex, Usage, WireFormat};
+use canon::{ChatRequest, Event, Finish, Loss, Usage};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 
-use super::names::ORIGIN;
-use super::write_reply::{BlockOutput, PendingPart, ReplyBlocks, message};
+use super::write_reply::{BlockOutput, ReplyBlocks, message};
 use super::{fault, usage};
-use crate::fields::{ObjectWriter, note_foreign_field};
-use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
+use crate::fields::ObjectWriter;
+use crate::service_tier::{TIER_FIELD, USAGE_EXTRA};
 use crate::{ReplyStamp, StreamWriter, json};
 
 /// Writes the events of a messages stream.
 pub(super) struct MessagesStreamWriter {
     id: String,
     model: String,
-    usage: Usage,
     begun: bool,
     broken: bool,
-    /// Parts that are not completely written, in order. The first one is written live.
-    parts: BTreeMap<u32, PendingPart>,
     blocks: ReplyBlocks<BlockEvents>,
-    /// The service tier, until it is written.
-    tier: Option<&'static str>,
-    finish: Option<Finish>,
-    /// Fields that only the provider's format has.
-    asides: Map<String, Value>,
 }
 
 /// The blocks of a reply as events.
@@ -44,125 +34,38 @@ impl MessagesStreamWriter {
         Self {
             id: stamp.id.clone(),
             model: chat.model.clone(),
-            usage: Usage::default(),
             begun: false,
             broken: false,
-            parts: BTreeMap::new(),
-            blocks: ReplyBlocks::new(BlockEvents::default(), chat, stamp),
-            tier: None,
-            finish: None,
-            asides: Map::new(),
+            blocks: ReplyBlocks::new(chat, stamp),
         }
     }
 
     /// Writes `message_start` with the counts known so far.
     fn begin(&mut self) {
-        if self.begun {
-            return;
-        }
-        self.begun = true;
-        let usage = usage::write_usage(&self.usage, None, true);
-        let message = message(&self.id, &self.model, usage.set_some(TIER_FIELD, self.tier.take()));
-        let start = ObjectWriter::new().set("message", message);
-        write_event("message_start", start, &mut self.blocks.output.out);
-    }
-
-    fn grow(&mut self, place: PartIndex, delta: PartDelta) {
-        let Some(part) = self.parts.get_mut(&place.slot) else { return };
-        match delta {
-            PartDelta::Text(text) if text.is_empty() => return,
-            PartDelta::Text(text) => part.waiting.push(text),
-            PartDelta::Citation(citation) => part.citations.push(citation),
-            PartDelta::Extra { origin: WireFormat::Messages, name, value } => {
-                part.extras.insert(name, value);
-            }
-            PartDelta::Extra { name, value, .. } => {
-                note_foreign_field(&name, &value, "part", &mut self.blocks.losses);
-            }
-            PartDelta::Logprobs(_) => {
-                self.blocks.losses.add("reply.logprobs", "the messages format has none");
-            }
-        }
-        self.advance();
-    }
-
-    /// Writes everything that may be written by now.
-    fn advance(&mut self) {
-        while let Some(mut first) = self.parts.first_entry() {
-            self.blocks.write(first.get_mut());
-            if !first.get().closed {
-                return;
-            }
-            first.remove();
-        }
+        let usage = usage::write_usage(&self.blocks.usage, None, true);
+        let usage = usage.set_some(TIER_FIELD, self.blocks.tier.take());
+        let start = ObjectWriter::new().set("message", message(&self.id, &self.model, usage));
+        self.blocks.output.event("message_start", start);
     }
 
     fn end(&mut self, finish: &Finish) {
         let (reason, stop) = self.blocks.finish_words(Some(finish));
-        let mut delta = ObjectWriter::new().set("stop_reason", reason).set("stop_sequence", stop);
-        for name in ["stop_details", "container"] {
-            delta = delta.set_some(name, self.asides.shift_remove(name));
-        }
-        let other_usage = self.asides.shift_remove(USAGE_EXTRA);
-        let usage = usage::write_usage(&self.usage, other_usage.as_ref(), false);
+        let ReplyBlocks { output, losses, usage, tier, extras, .. } = &mut self.blocks;
+        let delta = ObjectWriter::new()
+            .set("stop_reason", reason)
+            .set("stop_sequence", stop)
+            .set_some("stop_details", extras.shift_remove("stop_details"))
+            .set_some("container", extras.shift_remove("container"));
+        let other_usage = extras.shift_remove(USAGE_EXTRA);
+        let usage = usage::write_usage(usage, other_usage.as_ref(), false);
         let body = ObjectWriter::new()
             .set("delta", delta)
-            .set("usage", usage.set_some(TIER_FIELD, self.tier.take()))
-            .set_some("context_management", self.asides.shift_remove("context_management"));
-        write_event("message_delta", body, &mut self.blocks.output.out);
-        write_stop(&mut self.blocks.output.out);
-        for (name, _) in std::mem::take(&mut self.asides) {
-            let why = "a stream has no place for this field";
-            self.blocks.losses.add(&format!("reply.{name}"), why);
-        }
-    }
-
-    fn write(&mut self, event: Event) {
-        match event {
-            // `message_start` waits for the counts, which some providers report right after their
-            // first event.
-            Event::Start { .. } => {}
-            Event::Usage(usage) => self.usage = usage,
-            Event::PartStart(place, _) if place.candidate > 0 => {
-                let why = "the messages format has a single candidate";
-                self.blocks.losses.add("candidates", why);
-            }
-            Event::PartStart(place, start) => {
-                self.begin();
-                let part = PendingPart::new(start, &mut self.blocks.losses);
-                self.parts.insert(place.slot, part);
-            }
-            Event::PartDelta(place, delta) if place.candidate == 0 => self.grow(place, delta),
-            Event::PartSignature(place, signature) if place.candidate == 0 => {
-                if let Some(part) = self.parts.get_mut(&place.slot) {
-                    part.signature = Some(signature);
-                }
-            }
-            Event::PartEnd(place) if place.candidate == 0 => {
-                if let Some(part) = self.parts.get_mut(&place.slot) {
-                    part.closed = true;
-                }
-                self.advance();
-            }
-            Event::PartDelta(..) | Event::PartSignature(..) | Event::PartEnd(_) => {}
-            Event::Extra { origin: WireFormat::Messages, name, value, .. } => {
-                self.asides.insert(name, value);
-            }
-            Event::Extra { origin, name, value, .. } => {
-                let losses = &mut self.blocks.losses;
-                let tier = service_tier::note_reply_field(origin, &name, &value, ORIGIN, losses);
-                self.tier = tier.or(self.tier);
-            }
-            Event::Finish { candidate: 0, finish } => {
-                self.begin();
-                self.blocks.close_text(true);
-                self.finish = Some(finish);
-            }
-            Event::Finish { .. } => {}
-            Event::Error(fault) => {
-                self.broken = true;
-                write_error(&fault::write(&fault, None).1, &mut self.blocks.output.out);
-            }
+            .set("usage", usage.set_some(TIER_FIELD, tier.take()))
+            .set_some("context_management", extras.shift_remove("context_management"));
+        output.event("message_delta", body);
+        write_stop(&mut output.out);
+        for name in extras.keys() {
+            losses.add(&format!("reply.{name}"), "a stream has no place for this field");
         }
     }
 }
@@ -170,14 +73,29 @@ impl MessagesStreamWriter {
 impl StreamWriter for MessagesStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         std::mem::swap(&mut self.blocks.output.out, out);
-        self.write(event);
+        // `message_start` waits for the counts, which some providers report right after their
+        // first event.
+        let begins = match &event {
+            Event::PartStart(place, _) => place.candidate == 0,
+            Event::Finish { candidate, .. } => *candidate == 0,
+            _ => false,
+        };
+        if begins && !self.begun {
+            self.begun = true;
+            self.begin();
+        }
+        if let Event::Error(fault) = &event {
+            self.broken = true;
+            write_error(&fault::write(fault, None).1, &mut self.blocks.output.out);
+        }
+        self.blocks.push(event);
         std::mem::swap(&mut self.blocks.output.out, out);
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
         // Counts may arrive after the end, so the end is written only now. A reply without an end
         // stays open: its reader has reported an error.
-        if let Some(finish) = self.finish.take().filter(|_| !self.broken) {
+        if let Some(finish) = self.blocks.finish.take().filter(|_| !self.broken) {
             std::mem::swap(&mut self.blocks.output.out, out);
             self.end(&finish);
             std::mem::swap(&mut self.blocks.output.out, out);
@@ -285,7 +203,7 @@ impl BlockOutput for BlockEvents {
         self.stop();
     }
 
-    fn write_before_last(&mut self, _block: Value) -> bool {
-        false
+    fn unsent(&mut self) -> Option<&mut Vec<Value>> {
+        None
     }
 }

@@ -9,8 +9,7 @@ use std::collections::HashSet;
 
 use super::names::ORIGIN;
 use super::own::{schema, tool_names};
-use super::write_content::write_cache;
-use crate::fields::{ObjectWriter, note_foreign_fields, note_lost_choice};
+use crate::fields::{ObjectWriter, note_foreign_fields, note_lost_choice, write_cache_control};
 
 const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
 const CODE_TOOL_TYPE: &str = "code_execution_20250825";
@@ -25,14 +24,10 @@ pub(super) fn write(
     losses: &mut Losses,
 ) -> Result<ObjectWriter, ApiError> {
     // The format cannot choose among some tools, so the others are not offered.
-    let only: Option<HashSet<&str>> = match &choice.mode {
-        ToolChoiceMode::AnyOf { names, .. } => Some(names.iter().map(String::as_str).collect()),
-        ToolChoiceMode::Unset
-        | ToolChoiceMode::Auto
-        | ToolChoiceMode::Disabled
-        | ToolChoiceMode::Required
-        | ToolChoiceMode::Tool(_) => None,
-    };
+    let mut only: Option<HashSet<&str>> = None;
+    if let ToolChoiceMode::AnyOf { names, .. } = &choice.mode {
+        only = Some(names.iter().map(String::as_str).collect());
+    }
     let mut list = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
         list.extend(write_tool(tool, at, only.as_ref(), losses)?);
@@ -146,7 +141,7 @@ fn write_function(
         .set("input_schema", schema)
         .set_some("strict", *strict)
         .set_some("defer_loading", deferred.then_some(true))
-        .set_some("cache_control", cache.as_ref().map(write_cache))
+        .set_some("cache_control", cache.as_ref().map(write_cache_control))
         .with_extras(extras, ORIGIN))
 }
 

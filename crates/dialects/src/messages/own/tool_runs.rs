@@ -7,7 +7,7 @@ use crate::fields::ObjectWriter;
 use crate::messages::names::GATEWAY_ID_PREFIX;
 
 /// The ids of the tool runs of one reply. The id of a run is remembered for its result.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::messages) struct ToolRuns {
     /// Makes the ids unique.
     stamp: String,
