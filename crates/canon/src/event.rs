@@ -10,7 +10,10 @@
 //! parts may be open at once. Every candidate ends once, after all its parts have closed. `Error`
 //! may occur anywhere and ends the stream.
 
-use crate::{ApiError, Citation, Finish, Logprob, Part, Signature, Usage, WireFormat};
+use crate::{
+    ApiError, Citation, Finish, Logprob, Part, PartKind, Signature, Thought, ToolCall, Usage,
+    WireFormat,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,6 +63,26 @@ pub enum Event {
     Error(ApiError),
 }
 
+impl Part {
+    /// Appends what a stream sends of the part.
+    pub fn grow(&mut self, growth: PartDelta) {
+        match growth {
+            PartDelta::Text(more) => {
+                if let Some(text) = self.text_mut() {
+                    text.push_str(&more);
+                }
+            }
+            PartDelta::Citation(citation) => {
+                if let PartKind::Text { citations, .. } = &mut self.kind {
+                    citations.push(citation);
+                }
+            }
+            PartDelta::Extra { origin, name, value } => self.extras.insert(origin, &name, value),
+            PartDelta::Logprobs(_) => {}
+        }
+    }
+}
+
 /// Position of a part: its candidate and its number within the candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartIndex {
@@ -97,6 +120,22 @@ pub enum PartStart {
     },
     /// The complete part. Only a signature may follow.
     Complete(Box<Part>),
+}
+
+impl PartStart {
+    /// Returns the part that starts.
+    pub fn into_part(self) -> Part {
+        match self {
+            Self::Text => Part::text(""),
+            Self::Refusal => Part::new(PartKind::Refusal(String::new())),
+            Self::Thought => Part::new(PartKind::Thought(Thought::default())),
+            Self::ToolCall { id, name, custom } => {
+                let call = ToolCall { id, name, arguments: String::new(), custom };
+                Part::new(PartKind::ToolCall(call))
+            }
+            Self::Complete(part) => *part,
+        }
+    }
 }
 
 /// Content appended to a part.

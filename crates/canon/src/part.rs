@@ -59,6 +59,21 @@ impl Part {
         }
     }
 
+    /// Returns the text that a stream appends to: text, a refusal, thinking or arguments.
+    pub const fn text_mut(&mut self) -> Option<&mut String> {
+        match &mut self.kind {
+            PartKind::Text { text, .. } | PartKind::Refusal(text) => Some(text),
+            PartKind::Thought(thought) => Some(&mut thought.text),
+            PartKind::ToolCall(call) => Some(&mut call.arguments),
+            PartKind::Media(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => None,
+        }
+    }
+
     /// Sets the signature.
     #[must_use]
     pub fn with_signature(mut self, seal: Option<Signature>) -> Self {

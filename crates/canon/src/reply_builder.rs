@@ -21,28 +21,14 @@ impl ReplyBuilder {
                 self.reply.created = created;
             }
             Event::PartStart(place, opening) => {
-                let part = match opening {
-                    PartStart::Text => Part::text(""),
-                    PartStart::Refusal => Part::new(PartKind::Refusal(String::new())),
-                    PartStart::Thought => Part::new(PartKind::Thought(Thought::default())),
-                    PartStart::ToolCall { id, name, custom } => {
-                        Part::new(PartKind::ToolCall(ToolCall {
-                            id,
-                            name,
-                            arguments: String::new(),
-                            custom,
-                        }))
-                    }
-                    PartStart::Complete(part) => *part,
-                };
-                self.candidate(place.candidate).parts.push(part);
+                self.candidate(place.candidate).parts.push(opening.into_part());
             }
             Event::PartDelta(place, PartDelta::Logprobs(more)) => {
                 self.candidate(place.candidate).logprobs.extend(more);
             }
             Event::PartDelta(place, growth) => {
                 if let Some(part) = self.part(place) {
-                    append(part, growth);
+                    part.grow(growth);
                 }
             }
             Event::PartSignature(place, seal) => {
@@ -83,29 +69,6 @@ impl ReplyBuilder {
 
     fn part(&mut self, place: PartIndex) -> Option<&mut Part> {
         self.candidate(place.candidate).parts.get_mut(place.slot as usize)
-    }
-}
-
-fn append(part: &mut Part, growth: PartDelta) {
-    match growth {
-        PartDelta::Text(more) => match &mut part.kind {
-            PartKind::Text { text, .. } | PartKind::Refusal(text) => text.push_str(&more),
-            PartKind::Thought(thought) => thought.text.push_str(&more),
-            PartKind::ToolCall(call) => call.arguments.push_str(&more),
-            PartKind::Media(_)
-            | PartKind::ToolResult(_)
-            | PartKind::CodeExecution(_)
-            | PartKind::CodeResult(_)
-            | PartKind::WebSearch(_)
-            | PartKind::Foreign { .. } => {}
-        },
-        PartDelta::Citation(citation) => {
-            if let PartKind::Text { citations, .. } = &mut part.kind {
-                citations.push(citation);
-            }
-        }
-        PartDelta::Extra { origin, name, value } => part.extras.insert(origin, &name, value),
-        PartDelta::Logprobs(_) => {}
     }
 }
 

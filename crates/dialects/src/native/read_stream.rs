@@ -37,7 +37,6 @@ pub(super) struct NativeStreamReader {
     blocked: bool,
     counted: Option<Usage>,
     reported: Option<Usage>,
-    searches: u64,
     asides: ReportedFields,
 }
 
@@ -70,6 +69,7 @@ struct CandidateState {
     partial: Option<PartialCall>,
     grounding: Value,
     cited: Value,
+    searches: u64,
     asides: ReportedFields,
     is_whole: bool,
     ended: bool,
@@ -182,7 +182,7 @@ impl NativeStreamReader {
                 self.candidates.len() - 1
             });
             if let Some(own) = self.candidates.get_mut(known) {
-                self.searches += own.read(candidate, out)?;
+                own.read(candidate, out)?;
             }
         }
         if let Some(feedback) = chunk.prompt_feedback {
@@ -208,7 +208,7 @@ impl NativeStreamReader {
     /// Closes the candidates without a finish reason, at the end of a whole reply.
     pub(super) fn close(&mut self, out: &mut Vec<Event>) {
         for candidate in self.candidates.iter_mut().filter(|own| !own.ended) {
-            self.searches += candidate.end(out);
+            candidate.end(out);
         }
         self.report_usage(out);
     }
@@ -233,7 +233,8 @@ impl NativeStreamReader {
     }
 
     fn report_usage(&mut self, out: &mut Vec<Event>) {
-        let now = self.counted.map(|usage| Usage { searches: self.searches, ..usage });
+        let searches = self.candidates.iter().map(|own| own.searches).sum();
+        let now = self.counted.map(|usage| Usage { searches, ..usage });
         if let Some(usage) = now
             && self.reported != now
         {
@@ -244,14 +245,13 @@ impl NativeStreamReader {
 }
 
 impl CandidateState {
-    /// Reads a candidate. Returns the number of searches if it ends.
     fn read(
         &mut self,
         candidate: NativeCandidate<'_>,
         out: &mut Vec<Event>,
-    ) -> Result<u64, ApiError> {
+    ) -> Result<(), ApiError> {
         if self.ended {
-            return Ok(0);
+            return Ok(());
         }
         if let Some(content) = candidate.content {
             let content: NativeReplyContent<'_> =
@@ -285,12 +285,13 @@ impl CandidateState {
         if let Some(ratings) = candidate.safety_ratings.filter(is_filled) {
             self.asides.report(Some(self.index), "safetyRatings", ratings, out);
         }
-        let Some(word) = candidate.finish_reason else { return Ok(0) };
-        let searches = self.end(out);
-        let why = endings::read_turn(ORIGIN, &word.0, self.calls > 0);
-        let finish = Finish::new(why, RawReason::new(ORIGIN, &*word.0));
-        out.push(Event::Finish { candidate: self.index, finish });
-        Ok(searches)
+        if let Some(word) = candidate.finish_reason {
+            self.end(out);
+            let why = endings::read_turn(ORIGIN, &word.0, self.calls > 0);
+            let finish = Finish::new(why, RawReason::new(ORIGIN, &*word.0));
+            out.push(Event::Finish { candidate: self.index, finish });
+        }
+        Ok(())
     }
 
     fn read_part(&mut self, part: NativePart<'_>, out: &mut Vec<Event>) {
@@ -403,8 +404,8 @@ impl CandidateState {
         out.push(Event::PartEnd(place));
     }
 
-    /// Ends the parts of the candidate. Returns the number of searches.
-    fn end(&mut self, out: &mut Vec<Event>) -> u64 {
+    /// Ends the parts of the candidate.
+    fn end(&mut self, out: &mut Vec<Event>) {
         self.flush(out);
         if let Some(OpenPart { say: TextKind::Text, slot, .. }) = &self.open {
             let front = self.front.map_or(0, |(_, length)| length);
@@ -421,7 +422,7 @@ impl CandidateState {
             self.whole(Part::new(PartKind::WebSearch(found)), None, out);
         }
         self.close(out);
-        let searches = grounding::searches(&self.grounding);
+        self.searches = grounding::searches(&self.grounding);
         let kept =
             [("groundingMetadata", self.grounding.take()), ("citationMetadata", self.cited.take())];
         for (name, value) in kept.into_iter().filter(|(_, value)| !value.is_null()) {
@@ -429,7 +430,6 @@ impl CandidateState {
             out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
         }
         self.ended = true;
-        searches
     }
 
     /// Returns the place of the part to grow; opens a new part unless the open one can grow.

@@ -179,12 +179,6 @@ struct PendingSignature {
     sent: bool,
 }
 
-impl PendingSignature {
-    fn write(&self) -> String {
-        signatures::write_hidden(&self.seal, self.redacted)
-    }
-}
-
 impl CandidateWriter {
     pub(super) const fn new(index: u32, options: ReplyOptions) -> Self {
         Self {
@@ -212,32 +206,28 @@ impl CandidateWriter {
         }
     }
 
-    /// Returns the carriers before a text: all signatures but the last on empty texts, and the last
-    /// one for the text itself.
-    pub(super) fn write_before_text(&mut self) -> (Vec<ObjectWriter>, Option<String>) {
-        let unsent = self.pending.iter_mut().filter(|pending| !pending.sent);
-        let mut tokens: Vec<String> = unsent
-            .map(|pending| {
-                pending.sent = true;
-                pending.write()
-            })
-            .collect();
+    /// Returns the carriers before a text or a call: all signatures but the last on empty texts,
+    /// and the last one for the part itself. A call carries the last signature even if it was sent
+    /// before, because some clients keep signatures only on calls.
+    pub(super) fn write_before(&mut self, is_call: bool) -> (Vec<ObjectWriter>, Option<String>) {
+        let count = self.pending.len();
+        let mut tokens = Vec::new();
+        for (at, pending) in self.pending.iter_mut().enumerate() {
+            if !pending.sent || (is_call && at + 1 == count) {
+                tokens.push(signatures::write_hidden(&pending.seal, pending.redacted));
+            }
+            pending.sent = true;
+        }
+        if is_call {
+            self.pending.clear();
+        }
         let last = tokens.pop();
         (tokens.iter().map(|token| carrier(token)).collect(), last)
     }
 
-    /// Returns the carriers before a call. The call carries the last signature even if it was sent
-    /// before, because some clients keep signatures only on calls.
-    fn write_before_call(&mut self) -> (Vec<ObjectWriter>, Option<String>) {
-        let mut pending = std::mem::take(&mut self.pending);
-        let last = pending.pop().map(|last| last.write());
-        let unsent = pending.iter().filter(|pending| !pending.sent);
-        (unsent.map(|pending| carrier(&pending.write())).collect(), last)
-    }
-
     /// Returns carriers for signatures that no part carried.
     pub(super) fn write_rest(&mut self) -> Vec<ObjectWriter> {
-        let (mut carriers, last) = self.write_before_text();
+        let (mut carriers, last) = self.write_before(false);
         carriers.extend(last.map(|token| carrier(&token)));
         carriers
     }
@@ -262,14 +252,14 @@ impl CandidateWriter {
                 if text.is_empty() && part.signature.is_none() {
                     return Vec::new();
                 }
-                self.write_before_text()
+                self.write_before(false)
             }
             PartKind::ToolCall(call) if is_broken(call) => {
                 self.is_malformed = true;
                 losses.add("tool_call.arguments", "the arguments are not a JSON object");
                 return Vec::new();
             }
-            PartKind::ToolCall(_) => self.write_before_call(),
+            PartKind::ToolCall(_) => self.write_before(true),
             // Its sources stand beside the parts.
             PartKind::WebSearch(_) => {
                 note_search_fields(&part.extras, ORIGIN, losses);

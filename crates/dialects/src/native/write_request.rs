@@ -99,19 +99,17 @@ fn write_sampling(
         candidates,
         logprobs,
     } = sampling;
-    losses.add_if(
-        stop.len() > names::MAX_STOP_TEXTS,
-        "sampling.stop",
-        "the native format takes at most 5 stop texts",
-    );
-    let stop: Vec<&str> = stop.iter().take(names::MAX_STOP_TEXTS).map(String::as_str).collect();
     let is_long = seed.is_some_and(|seed| i32::try_from(seed).is_err());
-    losses.add_if(is_long, "sampling.seed", "a native seed has 32 bits");
-    losses.add_if(
-        candidates.is_some_and(|n| n > 8),
-        "sampling.candidates",
-        "the native format returns at most 8 candidates",
-    );
+    let (many_stops, many) =
+        (stop.len() > names::MAX_STOP_TEXTS, candidates.is_some_and(|n| n > 8));
+    for (is_lost, path, why) in [
+        (many_stops, "sampling.stop", "the native format takes at most 5 stop texts"),
+        (is_long, "sampling.seed", "a native seed has 32 bits"),
+        (many, "sampling.candidates", "the native format returns at most 8 candidates"),
+    ] {
+        losses.add_if(is_lost, path, why);
+    }
+    let stop: Vec<&str> = stop.iter().take(names::MAX_STOP_TEXTS).map(String::as_str).collect();
     let config = if is_long { config.without("seed") } else { config };
     config
         .set_some("stopSequences", (!stop.is_empty()).then_some(stop))
@@ -235,18 +233,14 @@ fn write_hints<'a>(chat: &'a canon::ChatRequest, losses: &mut Losses) -> Option<
     let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } =
         &chat.hints;
     let ConversationState { store: _, previous_response: previous, background } = &chat.state;
-    losses.add_if(
-        previous.is_some(),
-        "state.previous",
-        "the native format stores no conversations",
-    );
-    losses.add_if(
-        *background == Some(true),
-        "state.background",
-        "the native format has no background mode",
-    );
-    losses.add_if(user.is_some(), "hints.user", "the native format has no field for the end user");
-    losses.add_if(!metadata.is_empty(), "hints.metadata", "the native format has no metadata");
+    for (is_lost, path, why) in [
+        (previous.is_some(), "state.previous", "the native format stores no conversations"),
+        (*background == Some(true), "state.background", "the native format has no background mode"),
+        (user.is_some(), "hints.user", "the native format has no field for the end user"),
+        (!metadata.is_empty(), "hints.metadata", "the native format has no metadata"),
+    ] {
+        losses.add_if(is_lost, path, why);
+    }
     let written = tier.as_ref().and_then(names::write_tier);
     losses.add_if(
         written.is_none() && tier.as_ref().is_some_and(|tier| *tier != canon::ServiceTier::Auto),

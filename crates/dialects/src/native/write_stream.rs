@@ -21,30 +21,15 @@ use crate::{ReplyStamp, StreamWriter, json};
 pub(super) struct NativeStreamWriter {
     options: ReplyOptions,
     fields: ReplyFields,
-    framing: ChunkFraming,
-    parts: BTreeMap<PartIndex, Part>,
-    candidates: BTreeMap<u32, CandidateProgress>,
-    broken: bool,
-    losses: Losses,
-}
-
-/// The bytes around the chunks.
-struct ChunkFraming {
     array: bool,
     /// The number of chunks written.
     written: usize,
     /// The end of every chunk but the last, once it is needed.
     chunk_end: Vec<u8>,
-}
-
-impl ChunkFraming {
-    fn write(&mut self, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
-        let (before, after) = names::chunk_framing(self.array, self.written == 0);
-        self.written += 1;
-        out.extend_from_slice(before);
-        content(out);
-        out.extend_from_slice(after);
-    }
+    parts: BTreeMap<PartIndex, Part>,
+    candidates: BTreeMap<u32, CandidateProgress>,
+    broken: bool,
+    losses: Losses,
 }
 
 /// State of one candidate.
@@ -92,28 +77,14 @@ impl HeldPart {
     }
 }
 
-/// Returns the text of a part that can grow.
-const fn text_of(kind: &mut PartKind) -> Option<&mut String> {
-    match kind {
-        PartKind::Text { text, .. } | PartKind::Refusal(text) => Some(text),
-        PartKind::Thought(thought) => Some(&mut thought.text),
-        PartKind::ToolCall(call) => Some(&mut call.arguments),
-        PartKind::Media(_)
-        | PartKind::ToolResult(_)
-        | PartKind::CodeExecution(_)
-        | PartKind::CodeResult(_)
-        | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. } => None,
-    }
-}
-
 impl NativeStreamWriter {
     pub(super) fn new(chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Self {
-        let array = chat.extras.get(ORIGIN, JSON_ARRAY_EXTRA).is_some();
         Self {
             options: ReplyOptions::of(chat),
             fields: ReplyFields::new(chat, stamp),
-            framing: ChunkFraming { array, written: 0, chunk_end: Vec::new() },
+            array: chat.extras.get(ORIGIN, JSON_ARRAY_EXTRA).is_some(),
+            written: 0,
+            chunk_end: Vec::new(),
             parts: BTreeMap::new(),
             candidates: BTreeMap::new(),
             broken: false,
@@ -127,28 +98,34 @@ impl NativeStreamWriter {
         self.candidates.entry(index).or_insert_with(new)
     }
 
-    fn write_chunk(&mut self, candidate: u32, part: HeldPart, out: &mut Vec<u8>) {
-        if self.framing.chunk_end.is_empty() {
-            let mut end = self.fields.write_header(ObjectWriter::new()).to_json();
-            end.splice(..1, *b"}],");
-            self.framing.chunk_end = end;
+    /// Writes a chunk with its framing.
+    fn write_framed(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&Self, &mut Vec<u8>)) {
+        let (before, after) = names::chunk_framing(self.array, self.written == 0);
+        self.written += 1;
+        out.extend_from_slice(before);
+        write(self, out);
+        out.extend_from_slice(after);
+    }
+
+    fn write_chunk(&mut self, candidate: u32, part: &HeldPart, out: &mut Vec<u8>) {
+        if self.chunk_end.is_empty() {
+            self.chunk_end = self.fields.write_header(ObjectWriter::new()).to_json();
+            self.chunk_end.splice(..1, *b"}],");
         }
-        let end = std::mem::take(&mut self.framing.chunk_end);
-        self.framing.write(out, |out| {
+        self.write_framed(out, |own, out| {
             out.extend_from_slice(b"{\"candidates\":[{\"content\":{\"parts\":[");
             part.write(out);
             out.extend_from_slice(b"],\"role\":\"model\"},\"index\":");
             json::write_value(&candidate, out);
-            out.extend_from_slice(&end);
+            out.extend_from_slice(&own.chunk_end);
         });
-        self.framing.chunk_end = end;
     }
 
     /// Writes the held-back output and holds `next` back instead.
     fn hold(&mut self, candidate: u32, next: Option<HeldPart>, out: &mut Vec<u8>) {
         let before = std::mem::replace(&mut self.progress(candidate).held, next);
         if let Some(held) = before {
-            self.write_chunk(candidate, held, out);
+            self.write_chunk(candidate, &held, out);
         }
     }
 
@@ -159,60 +136,40 @@ impl NativeStreamWriter {
     }
 
     fn open(&mut self, place: PartIndex, opening: PartStart, out: &mut Vec<u8>) {
-        let mut part = match opening {
-            PartStart::Text => Part::text(""),
-            PartStart::Refusal => Part::new(PartKind::Refusal(String::new())),
-            PartStart::Thought => Part::new(PartKind::Thought(Thought::default())),
-            PartStart::ToolCall { id, name, custom } => {
-                let call = canon::ToolCall { id, name, arguments: String::new(), custom };
-                Part::new(PartKind::ToolCall(call))
-            }
-            PartStart::Complete(part) => *part,
-        };
+        let mut part = opening.into_part();
         // The text of a whole part is written like one that grows.
-        let text = text_of(&mut part.kind).map(std::mem::take).unwrap_or_default();
+        let text = part.text_mut().map(std::mem::take).unwrap_or_default();
         self.parts.insert(place, part);
-        self.grow_text(place, &text, out);
+        if !text.is_empty() {
+            self.grow(place, PartDelta::Text(text), out);
+        }
     }
 
     fn grow(&mut self, place: PartIndex, growth: PartDelta, out: &mut Vec<u8>) {
-        match growth {
-            PartDelta::Text(more) => self.grow_text(place, &more, out),
-            PartDelta::Logprobs(more) => {
-                self.progress(place.candidate).writer.logprobs.extend(more);
-            }
-            PartDelta::Extra { origin, name, value } => {
-                if let Some(part) = self.parts.get_mut(&place) {
-                    // The sources of a search stand beside the parts.
-                    if origin != ORIGIN && !matches!(part.kind, PartKind::WebSearch(_)) {
-                        note_foreign_field(&name, &value, "part", &mut self.losses);
-                    }
-                    part.extras.insert(origin, &name, value);
+        if let PartDelta::Logprobs(more) = growth {
+            return self.progress(place.candidate).writer.logprobs.extend(more);
+        }
+        let Some(part) = self.parts.get(&place) else { return };
+        match &growth {
+            PartDelta::Text(more) => {
+                let is_thought = matches!(part.kind, PartKind::Thought(_));
+                // A bare value is written when it is complete.
+                let is_text = matches!(part.kind, PartKind::Text { .. }) && !self.options.is_bare;
+                let is_refusal = matches!(part.kind, PartKind::Refusal(_));
+                if is_text || is_refusal || (is_thought && self.options.shows_thinking) {
+                    self.write_text(place, more, is_thought, out);
                 }
             }
-            PartDelta::Citation(citation) => {
-                if let Some(Part { kind: PartKind::Text { citations, .. }, .. }) =
-                    self.parts.get_mut(&place)
-                {
-                    citations.push(citation);
-                }
+            // The sources of a search stand beside the parts.
+            PartDelta::Extra { origin, name, value }
+                if *origin != ORIGIN && !matches!(part.kind, PartKind::WebSearch(_)) =>
+            {
+                note_foreign_field(name, value, "part", &mut self.losses);
             }
+            PartDelta::Extra { .. } | PartDelta::Citation(_) | PartDelta::Logprobs(_) => {}
         }
-    }
-
-    fn grow_text(&mut self, place: PartIndex, more: &str, out: &mut Vec<u8>) {
-        let Some(part) = self.parts.get_mut(&place) else { return };
-        let is_thought = matches!(part.kind, PartKind::Thought(_));
-        let is_text = matches!(part.kind, PartKind::Text { .. });
-        // A bare value is written when it is complete.
-        let is_written = (is_text && !self.options.is_bare)
-            || (is_thought && self.options.shows_thinking)
-            || matches!(part.kind, PartKind::Refusal(_));
-        if let Some(text) = text_of(&mut part.kind) {
-            text.push_str(more);
-        }
-        if is_written {
-            self.write_text(place, more, is_thought, out);
+        if let Some(part) = self.parts.get_mut(&place) {
+            part.grow(growth);
         }
     }
 
@@ -229,7 +186,7 @@ impl NativeStreamWriter {
             other => {
                 let (carriers, token) = match thought {
                     true => (Vec::new(), None),
-                    false => progress.writer.write_before_text(),
+                    false => progress.writer.write_before(false),
                 };
                 progress.held = other;
                 self.hold_all(place.candidate, carriers, out);
@@ -246,7 +203,7 @@ impl NativeStreamWriter {
         self.progress(place.candidate).held =
             Some(HeldPart::Text { place, text: last, thought, token });
         if let Some(front) = front {
-            self.write_chunk(place.candidate, front, out);
+            self.write_chunk(place.candidate, &front, out);
         }
     }
 
@@ -332,7 +289,7 @@ impl NativeStreamWriter {
             (candidate.writer, candidate.held.map(HeldPart::into_object).into_iter().collect())
         });
         let body = self.fields.write(candidates.collect(), &mut self.losses);
-        self.framing.write(out, |out| out.extend_from_slice(&body.to_json()));
+        self.write_framed(out, |_, out| out.extend_from_slice(&body.to_json()));
     }
 }
 
@@ -341,7 +298,7 @@ impl StreamWriter for NativeStreamWriter {
         match event {
             Event::Start { id: _, model, created } => {
                 self.fields.start(model, created);
-                self.framing.chunk_end.clear();
+                self.chunk_end.clear();
             }
             Event::PartStart(place, opening) => self.open(place, opening, out),
             Event::PartDelta(place, growth) => self.grow(place, growth, out),
@@ -368,7 +325,7 @@ impl StreamWriter for NativeStreamWriter {
                 }
                 self.broken = true;
                 let (_, body) = fault::write(&fault);
-                self.framing.write(out, |out| out.extend_from_slice(&body));
+                self.write_framed(out, |_, out| out.extend_from_slice(&body));
             }
         }
     }
@@ -377,7 +334,7 @@ impl StreamWriter for NativeStreamWriter {
         if !self.broken {
             self.write_last_chunk(out);
         }
-        if self.framing.array {
+        if self.array {
             out.push(b']');
         }
         std::mem::take(&mut self.losses).into_vec()

@@ -37,74 +37,58 @@ pub(crate) struct CallIds<'v> {
     pub(crate) problem: Option<FieldProblem>,
 }
 
-/// Calls of the model's last turn, found by id or by name. A turn may hold hundreds of thousands.
+/// Calls of the model's last turn. A turn may hold hundreds of thousands.
 #[derive(Default)]
 struct OpenCalls<'v> {
     calls: Vec<OpenCall<'v>>,
     answered: usize,
-    by_id: HashMap<&'v str, VecDeque<usize>>,
-    by_name: HashMap<&'v str, VecDeque<usize>>,
-    /// Calls without an id, by name.
-    bare_by_name: HashMap<&'v str, VecDeque<usize>>,
+    queues: HashMap<CallKey<'v>, VecDeque<usize>>,
 }
 
 struct OpenCall<'v> {
     name: &'v str,
-    /// The position of its id.
-    at: usize,
+    id: Cow<'v, str>,
     is_answered: bool,
 }
 
-/// Answers the first open call of a queue. Calls that were answered meanwhile leave the queue.
-fn answer_first<'c, 'v>(
-    calls: &'c mut [OpenCall<'v>],
-    queue: Option<&mut VecDeque<usize>>,
-) -> Option<&'c OpenCall<'v>> {
-    let queue = queue?;
-    let is_open = |at: &usize| calls.get(*at).is_some_and(|call| !call.is_answered);
-    while queue.front().is_some_and(|at| !is_open(at)) {
-        queue.pop_front();
-    }
-    let call = calls.get_mut(queue.pop_front()?)?;
-    call.is_answered = true;
-    Some(call)
+/// A way to find a call.
+#[derive(PartialEq, Eq, Hash)]
+enum CallKey<'v> {
+    Id(&'v str),
+    Name(&'v str),
+    /// The name of a call without an id.
+    BareName(&'v str),
 }
 
 impl<'v> OpenCalls<'v> {
-    fn push(&mut self, id: Option<&'v str>, call: OpenCall<'v>) {
-        let at = self.calls.len();
-        self.by_name.entry(call.name).or_default().push_back(at);
-        match id {
-            Some(id) => self.by_id.entry(id).or_default().push_back(at),
-            None => self.bare_by_name.entry(call.name).or_default().push_back(at),
+    fn push(&mut self, own_id: Option<&'v str>, call: OpenCall<'v>) {
+        let key = own_id.map_or(CallKey::BareName(call.name), CallKey::Id);
+        for key in [CallKey::Name(call.name), key] {
+            self.queues.entry(key).or_default().push_back(self.calls.len());
         }
         self.calls.push(call);
     }
 
-    /// Matches a result to its call: by id, or by name and order if there is no id. Returns the
-    /// position of the call's id, and the field that does not match.
-    fn answer(
-        &mut self,
-        id: Option<&str>,
-        name: &str,
-    ) -> (Option<usize>, Option<(&'static str, &'static str)>) {
-        let by_id = id.and_then(|id| answer_first(&mut self.calls, self.by_id.get_mut(id)));
-        if let Some(call) = by_id {
-            self.answered += 1;
-            let why = "is not the name of the call with this `id`";
-            return (Some(call.at), (call.name != name).then_some(("name", why)));
-        }
-        let queues = if id.is_some() { &mut self.bare_by_name } else { &mut self.by_name };
-        match answer_first(&mut self.calls, queues.get_mut(name)) {
-            Some(call) => {
-                self.answered += 1;
-                (Some(call.at), None)
+    /// Answers the call of a result: by id, or by name and order if there is no id.
+    fn answer(&mut self, id: Option<&'v str>, name: &'v str) -> Option<&OpenCall<'v>> {
+        let (key, other) = match id {
+            Some(id) => (CallKey::Id(id), Some(CallKey::BareName(name))),
+            None => (CallKey::Name(name), None),
+        };
+        let calls = &mut self.calls;
+        let at = [Some(key), other].into_iter().flatten().find_map(|key| {
+            let queue = self.queues.get_mut(&key)?;
+            // Calls that were answered meanwhile leave the queue.
+            while let Some(at) = queue.pop_front() {
+                if let Some(call) = calls.get_mut(at).filter(|call| !call.is_answered) {
+                    call.is_answered = true;
+                    return Some(at);
+                }
             }
-            None => {
-                let field = if id.is_some() { "id" } else { "name" };
-                (None, Some((field, "answers no call of the turn before")))
-            }
-        }
+            None
+        })?;
+        self.answered += 1;
+        self.calls.get(at)
     }
 
     /// Ends a turn with results. Returns false if it answers some calls and leaves others open.
@@ -120,42 +104,53 @@ impl<'v> OpenCalls<'v> {
 /// Finds the ids of all calls and results.
 pub(crate) fn match_calls<'v>(contents: &'v [NativeContent<'_>]) -> CallIds<'v> {
     let (mut ids, mut open) = (CallIds::default(), OpenCalls::default());
-    let mut problem = None;
-    let unanswered = |index: usize| {
-        let why = "must hold one `functionResponse` for every `functionCall` before it";
-        FieldProblem::new(format!("contents[{index}].parts"), why)
+    let end_turn = |open: &mut OpenCalls<'v>, index: usize, ids: &mut CallIds<'v>| {
+        if !open.end_turn() && ids.problem.is_none() {
+            let path = format!("contents[{}].parts", index.saturating_sub(1));
+            let why = "must hold one `functionResponse` for every `functionCall` before it";
+            ids.problem = Some(FieldProblem::new(path, why));
+        }
     };
     for (index, content) in contents.iter().enumerate() {
         for (at, part) in content.parts().iter().enumerate() {
             let Some(result) = &part.function_response else { continue };
+            let name = result.name.as_deref().unwrap_or_default();
             let id = result.id.as_deref().filter(|id| !id.is_empty());
-            let (call, field) = open.answer(id, result.name.as_deref().unwrap_or_default());
-            let answered = call.and_then(|at| ids.calls.get(at)).cloned();
-            ids.results.push(answered.unwrap_or(Cow::Borrowed(id.unwrap_or_default())));
-            problem = problem.or_else(|| {
-                let (field, why) = field?;
+            let (answered, problem) = match open.answer(id, name) {
+                Some(call) if call.name != name => {
+                    let why = "is not the name of the call with this `id`";
+                    (call.id.clone(), Some(("name", why)))
+                }
+                Some(call) => (call.id.clone(), None),
+                None => {
+                    let field = if id.is_some() { "id" } else { "name" };
+                    let why = "answers no call of the turn before";
+                    (Cow::Borrowed(id.unwrap_or_default()), Some((field, why)))
+                }
+            };
+            ids.results.push(answered);
+            if let (Some((field, why)), None) = (problem, &ids.problem) {
                 let path = format!("contents[{index}].parts[{at}].functionResponse.{field}");
-                Some(FieldProblem::new(path, why))
-            });
+                ids.problem = Some(FieldProblem::new(path, why));
+            }
         }
-        if content.is_model() && !open.end_turn() {
-            problem = problem.or_else(|| Some(unanswered(index.saturating_sub(1))));
+        if content.is_model() {
+            end_turn(&mut open, index, &mut ids);
         }
         for (at, part) in content.parts().iter().enumerate() {
             let Some(call) = &part.function_call else { continue };
             let name = call.name.as_deref().unwrap_or_default();
-            let id = call.id.as_deref().filter(|id| !id.is_empty());
-            if content.is_model() {
-                open.push(id, OpenCall { name, at: ids.calls.len(), is_answered: false });
-            }
+            let own_id = call.id.as_deref().filter(|id| !id.is_empty());
             let invent = || Cow::Owned(invent_id((index, at), name));
-            ids.calls.push(id.map_or_else(invent, Cow::Borrowed));
+            let id = own_id.map_or_else(invent, Cow::Borrowed);
+            ids.calls.push(id.clone());
+            if content.is_model() {
+                open.push(own_id, OpenCall { name, id, is_answered: false });
+            }
         }
     }
-    if !open.end_turn() {
-        problem = problem.or_else(|| Some(unanswered(contents.len().saturating_sub(1))));
-    }
-    CallIds { problem, ..ids }
+    end_turn(&mut open, contents.len(), &mut ids);
+    ids
 }
 
 #[cfg(test)]
