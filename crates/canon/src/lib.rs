@@ -44,7 +44,7 @@ pub use part::{
 pub use reply::{
     ChatReply, Finish, FinishReason, Logprob, RawReason, ReplyCandidate, TokenLogprob,
 };
-pub use reply_builder::{ReplyBuilder, into_events};
+pub use reply_builder::{ReplyBuilder, into_events, into_part_events};
 pub use request::{
     ChatRequest, ConversationState, EffortLevel, ImageDetail, ImageShape, JsonSchema, Modality,
     RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, ThinkingDisplay,

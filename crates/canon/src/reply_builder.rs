@@ -108,6 +108,11 @@ fn push_extras(candidate: Option<u32>, extras: ExtraFields, events: &mut Vec<Eve
     }
 }
 
+/// Converts a complete part into events.
+pub fn into_part_events(place: PartIndex, part: Part, events: &mut Vec<Event>) {
+    push_part(place, part, Vec::new(), events);
+}
+
 fn push_part(place: PartIndex, part: Part, logprobs: Vec<Logprob>, events: &mut Vec<Event>) {
     let Part { kind, signature: mut seal, cache_breakpoint: cache, extras } = part;
     let mut deltas = Vec::new();

@@ -6,7 +6,7 @@
 
 use canon::{
     ApiError, ErrorKind, Event, Finish, FinishReason, Part, PartDelta, PartIndex, PartKind,
-    PartStart, RawReason, Signature, Usage,
+    PartStart, RawReason, Usage, into_part_events,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -346,62 +346,50 @@ impl CandidateState {
         self.say(Part::new(PartKind::ToolCall(call)).with_signature(seal), out);
     }
 
-    fn say(&mut self, part: Part, out: &mut Vec<Event>) {
-        let Part { kind, signature: seal, cache_breakpoint: cache, extras } = part;
-        let plain = seal.is_none() && extras.is_empty();
-        let (say, text) = match kind {
-            PartKind::Text { text, citations: _ } => (TextKind::Text, text),
-            PartKind::Thought(thought) if !thought.redacted => (TextKind::Thought, thought.text),
-            kind => {
-                let part = Part { kind, signature: None, cache_breakpoint: cache, extras };
-                self.whole(part, seal, out);
-                return;
+    fn say(&mut self, mut part: Part, out: &mut Vec<Event>) {
+        let plain = part.signature.is_none() && part.extras.is_empty();
+        let (say, text) = match &mut part.kind {
+            PartKind::Text { text, .. } => (TextKind::Text, std::mem::take(text)),
+            PartKind::Thought(thought) if !thought.redacted => {
+                (TextKind::Thought, std::mem::take(&mut thought.text))
             }
+            _ => return self.whole(part, out),
         };
         if say == TextKind::Text && text.is_empty() {
-            if plain {
-                return;
+            if !plain {
+                // An empty text only carries its signature; the text before it may still get
+                // sources.
+                if let Some(open) = &mut self.open {
+                    open.grows = false;
+                }
+                into_part_events(self.next(), part, out);
             }
-            // An empty text only carries its signature; the text before it may still get sources.
-            if let Some(open) = &mut self.open {
-                open.grows = false;
-            }
-            let place = self.next();
-            out.push(Event::PartStart(place, PartStart::Text));
-            attach(place, &extras, seal, out);
-            out.push(Event::PartEnd(place));
             return;
         }
         let place = self.open(say, plain, out);
-        match say {
+        for (name, value) in part.extras.for_format(ORIGIN).into_iter().flatten() {
+            let (name, value) = (name.clone(), value.clone());
+            out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
+        }
+        let signature = part.signature.map(|signature| Event::PartSignature(place, signature));
+        let (before, after) = match say {
             TextKind::Text => {
                 self.text.push_str(&text);
-                attach(place, &extras, seal, out);
-                out.push(Event::PartDelta(place, PartDelta::Text(text)));
+                (signature, None)
             }
-            TextKind::Thought => {
-                if !text.is_empty() {
-                    out.push(Event::PartDelta(place, PartDelta::Text(text)));
-                }
-                attach(place, &extras, seal, out);
-            }
+            TextKind::Thought => (None, signature),
+        };
+        out.extend(before);
+        if !text.is_empty() {
+            out.push(Event::PartDelta(place, PartDelta::Text(text)));
         }
+        out.extend(after);
     }
 
-    fn whole(&mut self, part: Part, seal: Option<Signature>, out: &mut Vec<Event>) {
+    fn whole(&mut self, part: Part, out: &mut Vec<Event>) {
         self.close(out);
-        let place = self.next();
-        if let PartKind::ToolCall(call) = part.kind {
-            self.calls += 1;
-            let canon::ToolCall { id, name, arguments, custom } = call;
-            out.push(Event::PartStart(place, PartStart::ToolCall { id, name, custom }));
-            out.push(Event::PartDelta(place, PartDelta::Text(arguments)));
-            attach(place, &part.extras, seal, out);
-        } else {
-            out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
-            out.extend(seal.map(|seal| Event::PartSignature(place, seal)));
-        }
-        out.push(Event::PartEnd(place));
+        self.calls += u32::from(matches!(part.kind, PartKind::ToolCall(_)));
+        into_part_events(self.next(), part, out);
     }
 
     /// Ends the parts of the candidate.
@@ -419,7 +407,7 @@ impl CandidateState {
             }
         }
         if let Some(found) = grounding::search(&self.grounding) {
-            self.whole(Part::new(PartKind::WebSearch(found)), None, out);
+            self.whole(Part::new(PartKind::WebSearch(found)), out);
         }
         self.close(out);
         self.searches = grounding::searches(&self.grounding);
@@ -479,18 +467,4 @@ impl CandidateState {
         self.slots += 1;
         self.place(slot)
     }
-}
-
-/// Emits the extras and the signature of a part.
-fn attach(
-    place: PartIndex,
-    extras: &canon::ExtraFields,
-    seal: Option<Signature>,
-    out: &mut Vec<Event>,
-) {
-    for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
-        let (name, value) = (name.clone(), value.clone());
-        out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
-    }
-    out.extend(seal.map(|seal| Event::PartSignature(place, seal)));
 }
