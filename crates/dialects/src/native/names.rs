@@ -1,6 +1,6 @@
 //! Constants, words and paths that the readers and the writers of the native format share.
 
-use canon::{EffortLevel, Modality, ServiceTier, WireFormat};
+use canon::{EffortLevel, ImageDetail, Modality, ServiceTier, WireFormat};
 
 use crate::count_endpoint::{CountEndpoint, WholeRequest};
 use crate::format_traits::{ALL_MEDIA, FormatTraits, StopSupport};
@@ -141,6 +141,14 @@ pub(super) fn write_modalities(modalities: &[Modality]) -> Vec<&'static str> {
     let word = |modality: &Modality| MODALITIES.iter().find(|(own, _)| own == modality);
     modalities.iter().filter_map(word).map(|(_, word)| *word).collect()
 }
+
+/// The resolutions of single media and their words.
+pub(super) const RESOLUTIONS: [(ImageDetail, &str); 4] = [
+    (ImageDetail::Low, "MEDIA_RESOLUTION_LOW"),
+    (ImageDetail::Medium, "MEDIA_RESOLUTION_MEDIUM"),
+    (ImageDetail::High, "MEDIA_RESOLUTION_HIGH"),
+    (ImageDetail::Original, "MEDIA_RESOLUTION_ULTRA_HIGH"),
+];
 
 #[cfg(test)]
 mod tests {

@@ -108,25 +108,21 @@ static USAGE: ObjectShape =
 /// object.
 fn limit_edit(body: &Bytes, facts: &RequestFacts, limit: u64) -> BodyEdit {
     let marks = &facts.patch_points;
-    match &marks.limit {
-        Some(at) if !at.is_empty() => {
-            BodyEdit { range: at.clone(), replacement: limit.to_string().into() }
-        }
+    let (range, replacement) = match &marks.limit {
+        Some(at) if !at.is_empty() => (at.clone(), limit.to_string()),
         Some(at) => {
             let rest = body.get(at.start..).unwrap_or_default();
             let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'"');
             let comma = if more { "," } else { "" };
-            BodyEdit {
-                range: at.clone(),
-                replacement: format!("\"maxOutputTokens\":{limit}{comma}").into(),
-            }
+            (at.clone(), format!("\"maxOutputTokens\":{limit}{comma}"))
         }
         None => {
             let comma = if marks.is_empty_object { "" } else { "," };
             let config = format!("\"generationConfig\":{{\"maxOutputTokens\":{limit}}}{comma}");
-            BodyEdit { range: marks.insert_at..marks.insert_at, replacement: config.into() }
+            (marks.insert_at..marks.insert_at, config)
         }
-    }
+    };
+    BodyEdit { range, replacement: replacement.into() }
 }
 
 /// The keys under which a model's output text stands.

@@ -1,15 +1,15 @@
 //! Reads parts of a turn or a reply into canon.
 
 use canon::{
-    CodeExecution, CodeResult, ExtraFields, ImageDetail, Media, MediaKind, MediaSource, Part,
-    PartKind, Thought, ToolCall, ToolResult, VideoClip,
+    CodeExecution, CodeResult, ExtraFields, Media, MediaKind, MediaSource, Part, PartKind, Thought,
+    ToolCall, ToolResult, VideoClip,
 };
 use serde_json::Value;
 
 use super::content::{
     NativeBlob, NativeCall, NativeCode, NativeCodeResult, NativeFile, NativePart, NativeResult,
 };
-use super::names::ORIGIN;
+use super::names::{ORIGIN, RESOLUTIONS};
 use super::own::dotted_extras;
 use super::signatures;
 use crate::proto_json::standard_base64;
@@ -148,24 +148,14 @@ fn read_media_options(part: &mut NativePart<'_>, media: Media) -> Media {
         fps: clip.fps,
     });
     let detail = part.rest.get("mediaResolution").map(raw_value).and_then(|value| {
-        let level = value.get("level").unwrap_or(&value);
-        read_detail(level.as_str()?)
+        let level = value.get("level").unwrap_or(&value).as_str()?;
+        let own = RESOLUTIONS.iter().find(|(_, own)| own.eq_ignore_ascii_case(level));
+        own.map(|(detail, _)| *detail)
     });
     if detail.is_some() {
         part.rest.take("mediaResolution");
     }
     Media { clip, detail, ..media }
-}
-
-/// Maps a `MediaResolution` value to canon.
-fn read_detail(word: &str) -> Option<ImageDetail> {
-    match word.to_ascii_uppercase().strip_prefix("MEDIA_RESOLUTION_")? {
-        "LOW" => Some(ImageDetail::Low),
-        "MEDIUM" => Some(ImageDetail::Medium),
-        "HIGH" => Some(ImageDetail::High),
-        "ULTRA_HIGH" => Some(ImageDetail::Original),
-        _ => None,
-    }
 }
 
 fn read_call(call: NativeCall<'_>, id: Option<String>, extras: &mut ExtraFields) -> PartKind {

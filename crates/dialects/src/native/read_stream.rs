@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use super::content::NativePart;
 use super::names::ORIGIN;
-use super::own::partial_call::{CallStep, PartialCall};
+use super::own::partial_call::PartialCall;
 use super::own::{calls, grounding, timestamp};
 use super::reply::{NativeCandidate, NativeReplyContent, NativeReplyView};
 use super::usage::NativeUsage;
@@ -297,23 +297,20 @@ impl CandidateState {
     fn read_part(&mut self, part: NativePart<'_>, out: &mut Vec<Event>) {
         let mut call_id = None;
         if let Some(call) = &part.function_call {
-            match CallStep::of(call, self.partial.is_some()) {
-                CallStep::Whole => {}
-                CallStep::Begin => {
+            let is_named = call.name.as_deref().is_some_and(|name| !name.is_empty());
+            let more_follows = call.will_continue == Some(true);
+            if is_named && (more_follows || call.partial_args.is_some()) {
+                self.flush(out);
+                let signature = part.thought_signature.map(|token| token.value.into_owned());
+                self.partial = Some(PartialCall::new(call, signature));
+                return;
+            }
+            if let (false, Some(partial)) = (is_named, &mut self.partial) {
+                partial.add(call);
+                if !more_follows {
                     self.flush(out);
-                    let signature = part.thought_signature.map(|token| token.value.into_owned());
-                    self.partial = Some(PartialCall::new(call, signature));
-                    return;
                 }
-                CallStep::More { last } => {
-                    if let Some(partial) = &mut self.partial {
-                        partial.add(call);
-                    }
-                    if last {
-                        self.flush(out);
-                    }
-                    return;
-                }
+                return;
             }
             if call.id.as_deref().is_none_or(str::is_empty) {
                 call_id = Some(self.invent_id(call.name.as_deref().unwrap_or_default()));

@@ -3,14 +3,14 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use canon::{
-    CodeExecution, CodeResult, ExtraFields, ImageDetail, Losses, Media, MediaSource, Part,
-    PartKind, Role, Thought, ToolCall, ToolResult, Turn, VideoClip,
+    CodeExecution, CodeResult, ExtraFields, Losses, Media, MediaSource, Part, PartKind, Role,
+    Thought, ToolCall, ToolResult, Turn, VideoClip,
 };
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::names::{FOREIGN_SIGNATURE, ORIGIN, UNSIGNED_EXTRA};
+use super::names::{FOREIGN_SIGNATURE, ORIGIN, RESOLUTIONS, UNSIGNED_EXTRA};
 use super::own::calls::provider_id;
 use super::own::dotted_extras;
 use super::signatures;
@@ -269,15 +269,8 @@ fn write_media(
         "media.detail",
         "this model takes no resolution for single media",
     );
-    let detail = detail.filter(|_| close).map(|detail| {
-        let level = match detail {
-            ImageDetail::Low => "MEDIA_RESOLUTION_LOW",
-            ImageDetail::Medium => "MEDIA_RESOLUTION_MEDIUM",
-            ImageDetail::High => "MEDIA_RESOLUTION_HIGH",
-            ImageDetail::Original => "MEDIA_RESOLUTION_ULTRA_HIGH",
-        };
-        ObjectWriter::new().set("level", level)
-    });
+    let own = RESOLUTIONS.iter().find(|(own, _)| close && *detail == Some(*own));
+    let detail = own.map(|(_, level)| ObjectWriter::new().set("level", *level));
     Some(object.set_some("videoMetadata", clip).set_some("mediaResolution", detail))
 }
 

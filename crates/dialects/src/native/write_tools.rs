@@ -3,7 +3,7 @@
 use canon::{
     ExtraFields, FunctionTool, JsonSchema, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::names::{ORIGIN, VALIDATED_EXTRA};
 use super::own::dotted_extras;
@@ -77,11 +77,8 @@ fn shape(
 
 /// Writes a free-text tool as a function with one string field.
 fn custom(name: &str, description: Option<&str>) -> ObjectWriter {
-    let input = ObjectWriter::new().set("type", "string");
-    let schema = ObjectWriter::new()
-        .set("type", "object")
-        .set("properties", ObjectWriter::new().set("input", input))
-        .set("required", vec!["input"]);
+    let input = json!({"input": {"type": "string"}});
+    let schema = json!({"type": "object", "properties": input, "required": ["input"]});
     ObjectWriter::new()
         .set("name", name)
         .set_some("description", description)
@@ -91,16 +88,10 @@ fn custom(name: &str, description: Option<&str>) -> ObjectWriter {
 fn search(tool: &WebSearchTool, losses: &mut Losses) -> ObjectWriter {
     let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
         tool;
-    losses.add_if(
-        !allowed.is_empty(),
-        "tools.search.allowed",
-        "a native search cannot be limited to domains",
-    );
-    losses.add_if(
-        location.is_some(),
-        "tools.search.location",
-        "a native search takes coordinates, not names of places",
-    );
+    let why = "a native search cannot be limited to domains";
+    losses.add_if(!allowed.is_empty(), "tools.search.allowed", why);
+    let why = "a native search takes coordinates, not names of places";
+    losses.add_if(location.is_some(), "tools.search.location", why);
     note_foreign_fields(extras, ORIGIN, "tools", losses);
     let domains = (!blocked.is_empty()).then(|| blocked.clone());
     let inner = ObjectWriter::new().set_some("excludeDomains", domains).with_extras(extras, ORIGIN);

@@ -20,29 +20,6 @@ pub(crate) struct PartialCall {
     open_string: Option<String>,
 }
 
-/// The meaning of a function call inside a stream chunk.
-pub(crate) enum CallStep {
-    /// The call is complete.
-    Whole,
-    /// A new call begins; more chunks follow.
-    Begin,
-    /// The open call continues; `last` is true if it ends with this chunk.
-    More { last: bool },
-}
-
-impl CallStep {
-    /// Classifies the call of a chunk. `writing` is true while a partial call is open.
-    pub(crate) fn of(call: &NativeCall<'_>, writing: bool) -> Self {
-        let more_follows = call.will_continue.unwrap_or(false);
-        let named = call.name.as_deref().is_some_and(|name| !name.is_empty());
-        match (named, writing) {
-            (true, _) if more_follows || call.partial_args.is_some() => Self::Begin,
-            (true, _) | (false, false) => Self::Whole,
-            (false, true) => Self::More { last: !more_follows },
-        }
-    }
-}
-
 impl PartialCall {
     /// Starts a partial call.
     pub(crate) fn new(call: &NativeCall<'_>, signature: Option<String>) -> Self {
