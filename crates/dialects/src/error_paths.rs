@@ -10,8 +10,8 @@ use canon::{ApiError, ChatRequest, MediaSource, Part, PartKind, Tool, WireFormat
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-use crate::proto_json::to_camel_case;
 use crate::request_option::{field_paths, option_paths};
+use crate::text::to_camel_case;
 use crate::wire_object::FieldMeaning;
 
 /// The request that was refused.

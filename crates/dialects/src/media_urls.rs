@@ -9,8 +9,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::proto_json::to_camel_case;
 use crate::text::BorrowedText;
+use crate::text::to_camel_case;
 
 /// A media URL and the field that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,26 +14,6 @@ use crate::request_option::OptionValue;
 use crate::text::BorrowedText;
 use crate::wire_rule::{RuleResult, refuse};
 
-/// Converts a field name to camelCase.
-pub(crate) fn to_camel_case(name: &str) -> Cow<'_, str> {
-    if !name.contains('_') || name.starts_with('_') {
-        return Cow::Borrowed(name);
-    }
-    let mut out = String::with_capacity(name.len());
-    let mut raise = false;
-    for letter in name.chars() {
-        match letter {
-            '_' => raise = true,
-            _ if raise => {
-                out.push(letter.to_ascii_uppercase());
-                raise = false;
-            }
-            _ => out.push(letter),
-        }
-    }
-    Cow::Owned(out)
-}
-
 /// Converts base64 (RFC 4648) to the standard alphabet with padding.
 pub(crate) fn standard_base64(data: Cow<'_, str>) -> String {
     if !data.contains(['-', '_']) && data.len().is_multiple_of(4) {
@@ -164,19 +144,6 @@ pub(crate) fn word_of<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn field_names_are_read_in_either_spelling() {
-        for (name, expected) in [
-            ("inline_data", "inlineData"),
-            ("inlineData", "inlineData"),
-            ("parameters_json_schema", "parametersJsonSchema"),
-            ("_private", "_private"),
-            ("top_k", "topK"),
-        ] {
-            assert_eq!(to_camel_case(name), expected);
-        }
-    }
 
     #[test]
     fn whole_numbers_are_read_in_three_spellings() {

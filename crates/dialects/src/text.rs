@@ -1,4 +1,4 @@
-//! Strings borrowed from the input unless they contain escapes. Serde's `Option<Cow<str>>` always
+//! Strings borrowed from the input unless they contain escapes, and the spelling of field names. Serde's `Option<Cow<str>>` always
 //! copies: <https://github.com/serde-rs/serde/issues/2016>.
 
 use serde::Deserialize;
@@ -50,6 +50,26 @@ impl<'de: 'a, 'a> Deserialize<'de> for BorrowedText<'a> {
     }
 }
 
+/// Converts a field name to camelCase.
+pub(crate) fn to_camel_case(name: &str) -> Cow<'_, str> {
+    if !name.contains('_') || name.starts_with('_') {
+        return Cow::Borrowed(name);
+    }
+    let mut out = String::with_capacity(name.len());
+    let mut raise = false;
+    for letter in name.chars() {
+        match letter {
+            '_' => raise = true,
+            _ if raise => {
+                out.push(letter.to_ascii_uppercase());
+                raise = false;
+            }
+            _ => out.push(letter),
+        }
+    }
+    Cow::Owned(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +91,18 @@ mod tests {
         assert!(read("{}").unwrap().is_none());
         let wrong = read(r#"{"text":5}"#).map(|_| ()).unwrap_err().to_string();
         assert!(wrong.contains("invalid type: integer `5`, expected a string"), "{wrong}");
+    }
+
+    #[test]
+    fn field_names_are_read_in_either_spelling() {
+        for (name, expected) in [
+            ("inline_data", "inlineData"),
+            ("inlineData", "inlineData"),
+            ("parameters_json_schema", "parametersJsonSchema"),
+            ("_private", "_private"),
+            ("top_k", "topK"),
+        ] {
+            assert_eq!(to_camel_case(name), expected);
+        }
     }
 }

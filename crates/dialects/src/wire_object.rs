@@ -156,8 +156,8 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
     /// Returns the name of the next field in camelCase.
     pub(crate) fn next_camel_name(&mut self) -> Result<Option<Cow<'de, str>>, A::Error> {
         Ok(self.next_name()?.map(|name| match name {
-            Cow::Borrowed(name) => crate::proto_json::to_camel_case(name),
-            Cow::Owned(name) => Cow::Owned(crate::proto_json::to_camel_case(&name).into_owned()),
+            Cow::Borrowed(name) => crate::text::to_camel_case(name),
+            Cow::Owned(name) => Cow::Owned(crate::text::to_camel_case(&name).into_owned()),
         }))
     }
 

@@ -38,7 +38,8 @@ impl FieldProblem {
 
     /// Returns the error of a request whose root this problem was found in.
     pub(crate) fn into_error(self) -> canon::ApiError {
-        crate::checks::invalid_field(&self.path, &self.why)
+        let Self { path, why } = self;
+        canon::ApiError::invalid(path.clone(), format!("`{path}` {why}"))
     }
 }
 

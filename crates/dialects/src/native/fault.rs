@@ -87,7 +87,7 @@ fn words(error: &Value) -> UpstreamError {
 /// Converts a field path to camelCase: the provider names fields in snake_case, callers write
 /// camelCase.
 fn camel_path(field: &str) -> String {
-    let steps: Vec<_> = field.split('.').map(crate::proto_json::to_camel_case).collect();
+    let steps: Vec<_> = field.split('.').map(crate::text::to_camel_case).collect();
     steps.join(".")
 }
 

@@ -24,11 +24,11 @@ pub(super) fn write(
     let ChatReply { id: _, model, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
     service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
-    let mut body = ReplyFields { usage, extras, ..ReplyFields::new(chat, stamp) };
+    let mut body = NativeReplyFields { usage, extras, ..NativeReplyFields::new(chat, stamp) };
     body.start(model, created);
-    let options = ReplyOptions::of(chat);
+    let options = NativeReplyOptions::of(chat);
     let candidates = candidates.into_iter().map(|candidate| {
-        let mut writer = CandidateWriter::new(candidate.index, options);
+        let mut writer = NativeCandidateWriter::new(candidate.index, options);
         let mut parts = Vec::with_capacity(candidate.parts.len());
         for part in candidate.parts {
             parts.extend(writer.write(part, &mut losses));
@@ -47,7 +47,7 @@ pub(super) fn write(
 
 /// The parts of a request that affect its reply.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReplyOptions {
+pub(super) struct NativeReplyOptions {
     /// True if the caller asked to see the thinking.
     pub(super) shows_thinking: bool,
     /// True if the reply is one bare value of an enum.
@@ -55,7 +55,7 @@ pub(super) struct ReplyOptions {
     wants_logprobs: bool,
 }
 
-impl ReplyOptions {
+impl NativeReplyOptions {
     pub(super) fn of(chat: &canon::ChatRequest) -> Self {
         Self {
             shows_thinking: matches!(
@@ -69,7 +69,7 @@ impl ReplyOptions {
 }
 
 /// Fields of a reply besides its candidates.
-pub(super) struct ReplyFields {
+pub(super) struct NativeReplyFields {
     id: String,
     created: i64,
     model: String,
@@ -77,7 +77,7 @@ pub(super) struct ReplyFields {
     pub(super) extras: ExtraFields,
 }
 
-impl ReplyFields {
+impl NativeReplyFields {
     pub(super) fn new(chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Self {
         Self {
             id: stamp.id.clone(),
@@ -106,7 +106,7 @@ impl ReplyFields {
     /// feedback.
     pub(super) fn write(
         &self,
-        candidates: Vec<(CandidateWriter, Vec<ObjectWriter>)>,
+        candidates: Vec<(NativeCandidateWriter, Vec<ObjectWriter>)>,
         losses: &mut Losses,
     ) -> ObjectWriter {
         let mut feedback = self.extras.get(ORIGIN, "promptFeedback").cloned();
@@ -160,9 +160,9 @@ fn is_broken(call: &ToolCall) -> bool {
 }
 
 /// Writes one candidate.
-pub(super) struct CandidateWriter {
+pub(super) struct NativeCandidateWriter {
     index: u32,
-    pub(super) options: ReplyOptions,
+    pub(super) options: NativeReplyOptions,
     /// Signatures of thoughts that wait for a part to carry them.
     pending: Vec<PendingSignature>,
     /// The parts the caller saw, to write the sources at the end.
@@ -179,8 +179,8 @@ struct PendingSignature {
     sent: bool,
 }
 
-impl CandidateWriter {
-    pub(super) const fn new(index: u32, options: ReplyOptions) -> Self {
+impl NativeCandidateWriter {
+    pub(super) const fn new(index: u32, options: NativeReplyOptions) -> Self {
         Self {
             index,
             options,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::names::{self, JSON_ARRAY_EXTRA, ORIGIN};
 use super::own::enum_text;
-use super::write_reply::{CandidateWriter, ReplyFields, ReplyOptions, carrier};
+use super::write_reply::{NativeCandidateWriter, NativeReplyFields, NativeReplyOptions, carrier};
 use super::{fault, signatures, write_content};
 use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::service_tier;
@@ -19,22 +19,22 @@ use crate::{ReplyStamp, StreamWriter, json};
 
 /// Writes the chunks of a native stream.
 pub(super) struct NativeStreamWriter {
-    options: ReplyOptions,
-    fields: ReplyFields,
+    options: NativeReplyOptions,
+    fields: NativeReplyFields,
     array: bool,
     /// The number of chunks written.
     written: usize,
     /// The end of every chunk but the last, once it is needed.
     chunk_end: Vec<u8>,
     parts: BTreeMap<PartIndex, Part>,
-    candidates: BTreeMap<u32, CandidateProgress>,
+    candidates: BTreeMap<u32, NativeCandidateProgress>,
     broken: bool,
     losses: Losses,
 }
 
 /// State of one candidate.
-struct CandidateProgress {
-    writer: CandidateWriter,
+struct NativeCandidateProgress {
+    writer: NativeCandidateWriter,
     held: Option<HeldPart>,
 }
 
@@ -80,8 +80,8 @@ impl HeldPart {
 impl NativeStreamWriter {
     pub(super) fn new(chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Self {
         Self {
-            options: ReplyOptions::of(chat),
-            fields: ReplyFields::new(chat, stamp),
+            options: NativeReplyOptions::of(chat),
+            fields: NativeReplyFields::new(chat, stamp),
             array: chat.extras.get(ORIGIN, JSON_ARRAY_EXTRA).is_some(),
             written: 0,
             chunk_end: Vec::new(),
@@ -92,9 +92,9 @@ impl NativeStreamWriter {
         }
     }
 
-    fn progress(&mut self, index: u32) -> &mut CandidateProgress {
-        let new = || CandidateWriter::new(index, self.options);
-        let new = || CandidateProgress { writer: new(), held: None };
+    fn progress(&mut self, index: u32) -> &mut NativeCandidateProgress {
+        let new = || NativeCandidateWriter::new(index, self.options);
+        let new = || NativeCandidateProgress { writer: new(), held: None };
         self.candidates.entry(index).or_insert_with(new)
     }
 

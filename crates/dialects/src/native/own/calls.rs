@@ -39,13 +39,13 @@ pub(crate) struct CallIds<'v> {
 
 /// Calls of the model's last turn. A turn may hold hundreds of thousands.
 #[derive(Default)]
-struct OpenCalls<'v> {
-    calls: Vec<OpenCall<'v>>,
+struct UnansweredCalls<'v> {
+    calls: Vec<UnansweredCall<'v>>,
     answered: usize,
     queues: HashMap<CallKey<'v>, VecDeque<usize>>,
 }
 
-struct OpenCall<'v> {
+struct UnansweredCall<'v> {
     name: &'v str,
     id: Cow<'v, str>,
     is_answered: bool,
@@ -60,8 +60,8 @@ enum CallKey<'v> {
     BareName(&'v str),
 }
 
-impl<'v> OpenCalls<'v> {
-    fn push(&mut self, own_id: Option<&'v str>, call: OpenCall<'v>) {
+impl<'v> UnansweredCalls<'v> {
+    fn push(&mut self, own_id: Option<&'v str>, call: UnansweredCall<'v>) {
         let key = own_id.map_or(CallKey::BareName(call.name), CallKey::Id);
         for key in [CallKey::Name(call.name), key] {
             self.queues.entry(key).or_default().push_back(self.calls.len());
@@ -70,7 +70,7 @@ impl<'v> OpenCalls<'v> {
     }
 
     /// Answers the call of a result: by id, or by name and order if there is no id.
-    fn answer(&mut self, id: Option<&'v str>, name: &'v str) -> Option<&OpenCall<'v>> {
+    fn answer(&mut self, id: Option<&'v str>, name: &'v str) -> Option<&UnansweredCall<'v>> {
         let (key, other) = match id {
             Some(id) => (CallKey::Id(id), Some(CallKey::BareName(name))),
             None => (CallKey::Name(name), None),
@@ -103,8 +103,8 @@ impl<'v> OpenCalls<'v> {
 
 /// Finds the ids of all calls and results.
 pub(crate) fn match_calls<'v>(contents: &'v [NativeContent<'_>]) -> CallIds<'v> {
-    let (mut ids, mut open) = (CallIds::default(), OpenCalls::default());
-    let end_turn = |open: &mut OpenCalls<'v>, index: usize, ids: &mut CallIds<'v>| {
+    let (mut ids, mut open) = (CallIds::default(), UnansweredCalls::default());
+    let end_turn = |open: &mut UnansweredCalls<'v>, index: usize, ids: &mut CallIds<'v>| {
         if !open.end_turn() && ids.problem.is_none() {
             let path = format!("contents[{}].parts", index.saturating_sub(1));
             let why = "must hold one `functionResponse` for every `functionCall` before it";
@@ -145,7 +145,7 @@ pub(crate) fn match_calls<'v>(contents: &'v [NativeContent<'_>]) -> CallIds<'v> 
             let id = own_id.map_or_else(invent, Cow::Borrowed);
             ids.calls.push(id.clone());
             if content.is_model() {
-                open.push(own_id, OpenCall { name, id, is_answered: false });
+                open.push(own_id, UnansweredCall { name, id, is_answered: false });
             }
         }
     }

@@ -10,7 +10,8 @@ use canon::JsonSchema;
 use serde_json::{Map, Value};
 
 use crate::native::names::ORIGIN;
-use crate::proto_json::{to_camel_case, whole_number};
+use crate::proto_json::whole_number;
+use crate::text::to_camel_case;
 
 /// Reads a schema of the format's dialect.
 pub(crate) fn read(original: Value) -> JsonSchema {
