@@ -73,6 +73,11 @@ pub(crate) fn refuse_for(why: Option<&'static str>) -> RuleResult {
     why.map_or(Ok(()), refuse)
 }
 
+/// Refuses a value if a condition holds.
+pub(crate) fn refuse_if(is_wrong: bool, why: impl FnOnce() -> String) -> RuleResult {
+    if is_wrong { refuse(why()) } else { Ok(()) }
+}
+
 /// Refuses a number outside of a range, bounds included.
 pub(crate) fn between(low: f64, high: f64) -> impl Fn(&f64) -> RuleResult {
     move |value| match (low..=high).contains(value) {

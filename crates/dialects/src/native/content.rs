@@ -69,10 +69,9 @@ wire_object! {
     pub(super) struct NativeClip<'a>("an object", camel_case) {
         start_offset "startOffset": BorrowedText<'a>,
         end_offset "endOffset": BorrowedText<'a>,
-        fps: f64 where |fps| match *fps > 0.0 && *fps <= 24.0 {
-            true => Ok(()),
-            false => refuse("must be above 0 and at most 24"),
-        },
+        fps: f64 where |fps: &f64| refuse_for(
+            (*fps <= 0.0 || *fps > 24.0).then_some("must be above 0 and at most 24"),
+        ),
     }
 }
 
@@ -154,10 +153,8 @@ fn turn_parts(parts: &OneOrMany<NativePart<'_>>) -> RuleResult {
 
 fn text_parts(parts: &OneOrMany<NativePart<'_>>) -> RuleResult {
     check_parts(parts)?;
-    match parts.0.iter().all(|part| part.text.is_some()) {
-        true => Ok(()),
-        false => refuse("must hold only text"),
-    }
+    let is_other = |part: &NativePart<'_>| part.text.is_none();
+    refuse_for(parts.0.iter().any(is_other).then_some("must hold only text"))
 }
 
 fn check_parts(parts: &OneOrMany<NativePart<'_>>) -> RuleResult {
@@ -223,10 +220,9 @@ fn check_name(name: Option<&BorrowedText<'_>>, path: &'static str) -> RuleResult
 impl NativeCall<'_> {
     fn check(&self) -> RuleResult {
         check_name(self.name.as_ref(), "functionCall.name")?;
-        match self.args.is_none_or(|args| args.get().starts_with('{')) {
-            true => Ok(()),
-            false => Err(FieldProblem::new("functionCall.args", "must be an object")),
-        }
+        let is_other = self.args.is_some_and(|args| !args.get().starts_with('{'));
+        refuse_for(is_other.then_some("must be an object"))
+            .map_err(|e| e.inside("functionCall.args"))
     }
 }
 

@@ -162,8 +162,8 @@ impl NativeMeterState {
         self.blocked |= chunk.block_reason().is_some();
         self.said.is_finished =
             self.blocked || (!self.seen.is_empty() && self.seen.iter().all(|(_, ended)| *ended));
-        if let Some((counts, now)) =
-            chunk.usage().and_then(|usage| Some((usage, usage.to_canon()?)))
+        if let Some(counts) = chunk.usage()
+            && let Some(now) = counts.to_canon()
         {
             self.said.service_tier = counts.tier().or(self.said.service_tier.take());
             // Early chunks report only some counts; the last chunk reports all of them.

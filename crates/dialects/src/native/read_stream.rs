@@ -40,15 +40,9 @@ pub(super) struct NativeStreamReader {
     asides: ReportedFields,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TextKind {
-    Text,
-    Thought,
-}
-
-/// The open part: its kind, its slot, and a flag that is set while it may still grow.
+/// The open text or thought: its slot, and a flag that is set while it may still grow.
 struct OpenPart {
-    say: TextKind,
+    is_thought: bool,
     slot: u32,
     grows: bool,
 }
@@ -129,7 +123,7 @@ impl TextReader for NativeStreamReader {
     fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
         let own = self.candidates.iter_mut().find(|own| own.index == place.candidate);
         if let Some(own) = own
-            && matches!(own.open, Some(OpenPart { say: TextKind::Text, .. }))
+            && matches!(own.open, Some(OpenPart { is_thought: false, .. }))
         {
             own.text.push_str(text);
         }
@@ -167,6 +161,7 @@ impl NativeStreamReader {
                 created: chunk.create_time.as_deref().and_then(timestamp::read),
             });
         }
+        let usage = chunk.usage();
         let block = chunk.block_reason().map(|word| RawReason::new(ORIGIN, word));
         let list = chunk.candidates.map(|list| list.0).unwrap_or_default();
         for (at, candidate) in list.into_iter().enumerate() {
@@ -199,7 +194,7 @@ impl NativeStreamReader {
         for (name, value) in chunk.rest.present() {
             self.asides.report(None, name, value, out);
         }
-        if let Some(usage) = chunk.usage_metadata.and_then(|usage| usage.value.0) {
+        if let Some(usage) = usage {
             self.count(&usage, out);
         }
         Ok(())
@@ -345,14 +340,14 @@ impl CandidateState {
 
     fn say(&mut self, mut part: Part, out: &mut Vec<Event>) {
         let plain = part.signature.is_none() && part.extras.is_empty();
-        let (say, text) = match &mut part.kind {
-            PartKind::Text { text, .. } => (TextKind::Text, std::mem::take(text)),
+        let (is_thought, text) = match &mut part.kind {
+            PartKind::Text { text, .. } => (false, std::mem::take(text)),
             PartKind::Thought(thought) if !thought.redacted => {
-                (TextKind::Thought, std::mem::take(&mut thought.text))
+                (true, std::mem::take(&mut thought.text))
             }
             _ => return self.whole(part, out),
         };
-        if say == TextKind::Text && text.is_empty() {
+        if !is_thought && text.is_empty() {
             if !plain {
                 // An empty text only carries its signature; the text before it may still get
                 // sources.
@@ -363,19 +358,16 @@ impl CandidateState {
             }
             return;
         }
-        let place = self.open(say, plain, out);
+        let place = self.open(is_thought, plain, out);
         for (name, value) in part.extras.for_format(ORIGIN).into_iter().flatten() {
             let (name, value) = (name.clone(), value.clone());
             out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
         }
         let signature = part.signature.map(|signature| Event::PartSignature(place, signature));
-        let (before, after) = match say {
-            TextKind::Text => {
-                self.text.push_str(&text);
-                (signature, None)
-            }
-            TextKind::Thought => (None, signature),
-        };
+        let (before, after) = if is_thought { (None, signature) } else { (signature, None) };
+        if !is_thought {
+            self.text.push_str(&text);
+        }
         out.extend(before);
         if !text.is_empty() {
             out.push(Event::PartDelta(place, PartDelta::Text(text)));
@@ -392,7 +384,7 @@ impl CandidateState {
     /// Ends the parts of the candidate.
     fn end(&mut self, out: &mut Vec<Event>) {
         self.flush(out);
-        if let Some(OpenPart { say: TextKind::Text, slot, .. }) = &self.open {
+        if let Some(OpenPart { is_thought: false, slot, .. }) = &self.open {
             let front = self.front.map_or(0, |(_, length)| length);
             let lengths = [front, self.text.chars().count() - front];
             let slots = self.front.map(|(slot, _)| slot).into_iter().chain([*slot]);
@@ -418,9 +410,9 @@ impl CandidateState {
     }
 
     /// Returns the place of the part to grow; opens a new part unless the open one can grow.
-    fn open(&mut self, say: TextKind, plain: bool, out: &mut Vec<Event>) -> PartIndex {
+    fn open(&mut self, is_thought: bool, plain: bool, out: &mut Vec<Event>) -> PartIndex {
         if let Some(open) = &self.open
-            && open.say == say
+            && open.is_thought == is_thought
             && open.grows
             && plain
         {
@@ -428,19 +420,16 @@ impl CandidateState {
         }
         match &self.open {
             // Stays open, because its sources are still to come.
-            Some(OpenPart { say: TextKind::Text, slot, grows: true })
-                if say == TextKind::Text && self.front.is_none() =>
+            Some(OpenPart { is_thought: false, slot, grows: true })
+                if !is_thought && self.front.is_none() =>
             {
                 self.front = Some((*slot, self.text.chars().count()));
             }
             Some(_) | None => self.close(out),
         }
         let place = self.next();
-        self.open = Some(OpenPart { say, slot: place.slot, grows: plain });
-        let opening = match say {
-            TextKind::Text => PartStart::Text,
-            TextKind::Thought => PartStart::Thought,
-        };
+        self.open = Some(OpenPart { is_thought, slot: place.slot, grows: plain });
+        let opening = if is_thought { PartStart::Thought } else { PartStart::Text };
         out.push(Event::PartStart(place, opening));
         place
     }

@@ -19,7 +19,7 @@ wire_object! {
         create_time "createTime": BorrowedText<'a>,
         candidates: OneOrMany<NativeCandidate<'a>>,
         prompt_feedback "promptFeedback": PlacedValue<'a, NativeFeedback<'a>>,
-        usage_metadata "usageMetadata": PlacedValue<'a, LooseValue<NativeUsage<'a>>>,
+        usage_metadata "usageMetadata": &'a RawValue,
         error: &'a RawValue,
     }
 }
@@ -86,9 +86,9 @@ impl<'a> NativeReplyView<'a> {
         feedback.block_reason.as_ref().map(|word| &*word.0)
     }
 
-    /// Returns the token counts.
-    pub(super) fn usage(&self) -> Option<&NativeUsage<'a>> {
-        self.usage_metadata.as_ref()?.value.0.as_ref()
+    /// Returns the token counts. Malformed ones count as absent, because the reply is still useful.
+    pub(super) fn usage(&self) -> Option<NativeUsage<'a>> {
+        serde_json::from_str(self.usage_metadata?.get()).ok()
     }
 }
 

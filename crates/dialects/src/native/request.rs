@@ -11,7 +11,7 @@ use super::names::{MAX_STOP_TEXTS, read_modality};
 use crate::proto_json::{ProtoInteger, whole_between, word_of};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult, between, one_of, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, between, one_of, refuse, refuse_for, refuse_if};
 use crate::wire_value::{OneOrMany, OpaqueObject, PlacedValue, TextOrList};
 
 const MAX_CONTENTS: usize = 10_000;
@@ -206,17 +206,14 @@ fn contents_size(contents: &OneOrMany<NativeContent<'_>>) -> RuleResult {
     if contents.0.len() > MAX_CONTENTS {
         return refuse(format!("must have at most {MAX_CONTENTS} items"));
     }
-    match contents.0.iter().map(NativeContent::media).sum::<usize>() > MAX_MEDIA_PARTS {
-        true => refuse(format!("must have at most {MAX_MEDIA_PARTS} media parts")),
-        false => Ok(()),
-    }
+    let media: usize = contents.0.iter().map(NativeContent::media).sum();
+    refuse_if(media > MAX_MEDIA_PARTS, || {
+        format!("must have at most {MAX_MEDIA_PARTS} media parts")
+    })
 }
 
 fn tools_size(tools: &OneOrMany<NativeTool<'_>>) -> RuleResult {
-    match tools.0.len() > MAX_TOOLS {
-        true => refuse(format!("must have at most {MAX_TOOLS} items")),
-        false => Ok(()),
-    }
+    refuse_if(tools.0.len() > MAX_TOOLS, || format!("must have at most {MAX_TOOLS} items"))
 }
 
 impl NativeTool<'_> {
@@ -251,17 +248,12 @@ impl NativeTool<'_> {
 
 fn function_name(name: &BorrowedText<'_>) -> RuleResult {
     let letters = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
-    match name.is_empty() || name.len() > 128 || !name.bytes().all(letters) {
-        true => refuse("must be 1 to 128 letters, digits or `_ . : -`"),
-        false => Ok(()),
-    }
+    let is_wrong = name.is_empty() || name.len() > 128 || !name.bytes().all(letters);
+    refuse_for(is_wrong.then_some("must be 1 to 128 letters, digits or `_ . : -`"))
 }
 
 fn no_empty_names(names: &Vec<BorrowedText<'_>>) -> RuleResult {
-    match names.iter().any(|name| name.is_empty()) {
-        true => refuse("must not hold empty names"),
-        false => Ok(()),
-    }
+    refuse_for(names.iter().any(|name| name.is_empty()).then_some("must not hold empty names"))
 }
 
 fn safety_settings(settings: &OneOrMany<NativeSafetySetting<'_>>) -> RuleResult {
@@ -296,10 +288,10 @@ fn stop_sequences(stops: &Vec<BorrowedText<'_>>) -> RuleResult {
     if stops.len() > MAX_STOP_TEXTS {
         return refuse(format!("must have at most {MAX_STOP_TEXTS} items"));
     }
-    match stops.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES) {
-        true => refuse(format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")),
-        false => Ok(()),
-    }
+    let is_wrong = |text: &BorrowedText<'_>| text.is_empty() || text.len() > MAX_STOP_BYTES;
+    refuse_if(stops.iter().any(is_wrong), || {
+        format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")
+    })
 }
 
 fn modalities(words: &Vec<BorrowedText<'_>>) -> RuleResult {
@@ -329,12 +321,8 @@ impl NativeConfig<'_> {
         // `text/x.enum` needs the list of values, so it takes a schema as well.
         let takes_schema =
             matches!(self.response_mime_type.as_deref(), Some("application/json" | "text/x.enum"));
-        match self.response_schema.is_some() && !takes_schema {
-            true => {
-                let why = "needs `responseMimeType` to be `application/json`";
-                Err(FieldProblem::new("responseSchema", why))
-            }
-            false => Ok(()),
-        }
+        let why = "needs `responseMimeType` to be `application/json`";
+        refuse_for((self.response_schema.is_some() && !takes_schema).then_some(why))
+            .map_err(|e| e.inside("responseSchema"))
     }
 }
