@@ -77,10 +77,12 @@ impl CustomToolCalls {
 
 /// Returns the text inside the wrapper object. Arguments of any other shape are returned unchanged.
 fn free_text(arguments: &str) -> String {
-    let wrapped: Option<Value> = serde_json::from_str(arguments).ok();
-    match wrapped.as_ref().and_then(|object| object.get("input")).and_then(Value::as_str) {
-        Some(text) => text.to_owned(),
-        None => arguments.to_owned(),
+    match serde_json::from_str::<Value>(arguments) {
+        Ok(Value::Object(mut object)) if object.len() == 1 => match object.remove("input") {
+            Some(Value::String(text)) => text,
+            _ => arguments.to_owned(),
+        },
+        _ => arguments.to_owned(),
     }
 }
 
@@ -88,6 +90,13 @@ fn free_text(arguments: &str) -> String {
 mod tests {
     use super::*;
     use canon::{ExtraFields, Part, ReplyBuilder, ReplyCandidate, into_events};
+
+    #[test]
+    fn unwraps_only_wrapped_input() {
+        assert_eq!(free_text(r#"{"input":"a\nb"}"#), "a\nb");
+        assert_eq!(free_text(r#"{"input":"a","x":1}"#), r#"{"input":"a","x":1}"#);
+        assert_eq!(free_text("plain"), "plain");
+    }
 
     #[test]
     fn converts_wrapped_calls_whole_and_streamed() {

@@ -1,14 +1,52 @@
 //! Values that the chat and the responses formats write alike, because one vendor documents both.
 
 use canon::{
-    CacheBreakpoint, ImageDetail, Logprob, MediaSource, ServiceTier, TokenLogprob, WireFormat,
+    CacheBreakpoint, ImageDetail, Logprob, MediaSource, ServiceTier, TokenLogprob, UserLocation,
+    WireFormat,
 };
 use serde_json::Value;
 
+use crate::fields::{ObjectWriter, number};
 use crate::media_rules::{self, AcceptedMedia};
 use crate::text::BorrowedText;
-use crate::wire_object::{UnknownFields, raw_value};
+use crate::wire_object::{UnknownFields, raw_value, wire_object};
 use crate::wire_rule::{RuleResult, refuse_for};
+use crate::wire_value::AnyValue;
+
+wire_object! {
+    /// The place of a search. Chat has it in an object of its own.
+    pub(crate) struct SearchLocation<'a>("an object") {
+        kind "type": AnyValue,
+        approximate: Box<Self>,
+        country: BorrowedText<'a>,
+        region: BorrowedText<'a>,
+        city: BorrowedText<'a>,
+        timezone: BorrowedText<'a>,
+    }
+}
+
+impl SearchLocation<'_> {
+    /// Converts to canon.
+    pub(crate) fn into_canon(mut self) -> UserLocation {
+        let place = self.approximate.take().map_or(self, |near| *near);
+        UserLocation {
+            country: place.country.map(BorrowedText::into_owned),
+            region: place.region.map(BorrowedText::into_owned),
+            city: place.city.map(BorrowedText::into_owned),
+            timezone: place.timezone.map(BorrowedText::into_owned),
+        }
+    }
+}
+
+/// Adds the fields of a place.
+pub(crate) fn write_location(object: ObjectWriter, place: &UserLocation) -> ObjectWriter {
+    let UserLocation { country, region, city, timezone } = place;
+    object
+        .set_some("country", country.as_deref())
+        .set_some("region", region.as_deref())
+        .set_some("city", city.as_deref())
+        .set_some("timezone", timezone.as_deref())
+}
 
 /// The rule of a picture: a URL or a data URI.
 pub(crate) fn picture_url(url: &BorrowedText<'_>) -> RuleResult {
@@ -82,6 +120,28 @@ pub(crate) fn read_logprobs(list: &Value) -> Vec<Logprob> {
     };
     let list = list.as_array().into_iter().flatten();
     list.map(|token| Logprob { chosen: chance(token), top: top(token) }).collect()
+}
+
+/// Writes log probabilities of tokens. Deltas of the responses format have no `bytes`.
+pub(crate) fn write_logprobs(list: &[Logprob], with_bytes: bool) -> Value {
+    let chance = |chance: &TokenLogprob| {
+        let TokenLogprob { token, id: _, logprob, bytes } = chance;
+        let bytes = || bytes.clone().unwrap_or_else(|| token.clone().into_bytes());
+        ObjectWriter::new()
+            .set("token", token.as_str())
+            .set("logprob", number(*logprob))
+            .set_some("bytes", with_bytes.then(bytes))
+    };
+    let list = list.iter().map(|Logprob { chosen, top }| {
+        let top: Vec<_> = top.iter().map(chance).collect();
+        Value::from(chance(chosen).set("top_logprobs", top))
+    });
+    list.collect()
+}
+
+/// Writes code or its output as a Markdown code block.
+pub(crate) fn code_block(language: &str, code: &str) -> String {
+    format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
 /// Reads a `service_tier`.

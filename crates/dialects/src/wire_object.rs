@@ -88,6 +88,14 @@ impl<'a> UnknownFields<'a> {
         }
     }
 
+    /// Keeps the fields of an inner object in the extras, under its name.
+    pub(crate) fn keep_in(&self, extras: &mut ExtraFields, origin: WireFormat, name: &str) {
+        let fields = self.to_map();
+        if !fields.is_empty() {
+            extras.insert(origin, name, Value::Object(fields));
+        }
+    }
+
     /// Takes a field out.
     pub(crate) fn take(&mut self, name: &str) -> Option<&'a RawValue> {
         let at = self.0.iter().position(|(own, _)| own == name)?;

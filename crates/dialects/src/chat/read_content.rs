@@ -1,8 +1,8 @@
 //! Reads the messages of a chat request into canon.
 
 use canon::{
-    ExtraFields, Media, MediaKind, MediaSource, Part, PartKind, Role, Thought, ToolCall,
-    ToolResult, Turn, VideoClip,
+    Media, MediaKind, MediaSource, Part, PartKind, Role, Thought, ToolCall, ToolResult, Turn,
+    VideoClip,
 };
 use serde_json::Value;
 
@@ -109,17 +109,9 @@ fn read_part(part: ChatPart<'_>) -> Part {
     let cache_breakpoint = read_cache_mark(&mut rest);
     let mut extras = rest.to_extras(ORIGIN);
     if let Some((name, rest)) = inner {
-        keep_inside(&mut extras, name, &rest);
+        rest.keep_in(&mut extras, ORIGIN, name);
     }
     Part { kind, signature: None, cache_breakpoint, extras }
-}
-
-/// Keeps the unread fields of an inner object under its name.
-pub(super) fn keep_inside(extras: &mut ExtraFields, name: &str, rest: &UnknownFields<'_>) {
-    let rest = rest.to_map();
-    if !rest.is_empty() {
-        extras.insert(ORIGIN, name, Value::Object(rest));
-    }
 }
 
 fn read_file(file: ChatFile<'_>) -> Media {
@@ -206,7 +198,7 @@ fn read_tool_call(call: ChatToolCall<'_>) -> Part {
     let extra = extra_content.map(raw_value);
     let signature = extra.as_ref().and_then(signatures::read_call_signature);
     let mut extras = rest.to_extras(ORIGIN);
-    keep_inside(&mut extras, if is_custom { "custom" } else { "function" }, &called.rest);
+    called.rest.keep_in(&mut extras, ORIGIN, if is_custom { "custom" } else { "function" });
     Part::new(PartKind::ToolCall(call)).with_signature(signature).with_extras(extras)
 }
 

@@ -7,7 +7,7 @@ use canon::{
 use serde_json::Map;
 
 use super::names::{ORIGIN, REASONING_EXTRA};
-use super::read_content::{keep_inside, read_turns};
+use super::read_content::read_turns;
 use super::read_tools::{
     read_choice, read_legacy_choice, read_legacy_function, read_search, read_tool,
 };
@@ -50,7 +50,7 @@ pub(super) fn read(view: ChatRequestView<'_>) -> canon::ChatRequest {
             aspect_ratio: aspect_ratio.map(BorrowedText::into_owned),
             size: image_size.map(BorrowedText::into_owned),
         };
-        keep_inside(&mut chat.extras, "image_config", &rest);
+        rest.keep_in(&mut chat.extras, ORIGIN, "image_config");
     }
     chat
 }
@@ -78,7 +78,7 @@ fn read_reasoning(
     let PlacedValue { raw, value: ChatReasoning { effort, max_tokens, exclude, enabled, rest } } =
         options;
     extras.insert(ORIGIN, REASONING_EXTRA, raw_value(raw));
-    keep_inside(extras, "reasoning", &rest);
+    rest.keep_in(extras, ORIGIN, "reasoning");
     let off = (enabled == Some(false)).then_some(EffortLevel::Off);
     let level = level.or(off).or_else(|| effort.as_deref().and_then(EffortLevel::parse));
     ThinkingOptions {

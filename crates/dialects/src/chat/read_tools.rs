@@ -1,11 +1,10 @@
 //! Reads the tools of a chat request into canon.
 
-use canon::{FunctionTool, JsonSchema, Tool, ToolChoiceMode, UserLocation, WebSearchTool};
+use canon::{FunctionTool, JsonSchema, Tool, ToolChoiceMode, WebSearchTool};
 
 use super::names::ORIGIN;
-use super::read_content::keep_inside;
 use super::request::{ChatFunction, ChatSearchOptions, ChatTool, ChatToolChoice, ChatToolName};
-use crate::openai_values::read_cache_mark;
+use crate::openai_values::{SearchLocation, read_cache_mark};
 use crate::text::BorrowedText;
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::TextOrObject;
@@ -13,7 +12,7 @@ use crate::wire_value::TextOrObject;
 /// Reads a function of `functions`, the deprecated form of `tools`.
 pub(super) fn read_legacy_function(function: ChatFunction<'_>) -> Tool {
     let (mut tool, rest) = read_function(function);
-    keep_inside(&mut tool.extras, "function", &rest);
+    rest.keep_in(&mut tool.extras, ORIGIN, "function");
     Tool::Function(tool)
 }
 
@@ -23,7 +22,7 @@ pub(super) fn read_tool(tool: ChatTool<'_>) -> Tool {
             let cache = read_cache_mark(&mut tool.rest);
             let (function, rest) = read_function(tool.function.unwrap_or_default());
             let mut extras = tool.rest.to_extras(ORIGIN);
-            keep_inside(&mut extras, "function", &rest);
+            rest.keep_in(&mut extras, ORIGIN, "function");
             Tool::Function(FunctionTool { cache, extras, ..function })
         }
         ChatTool::Custom(tool) => {
@@ -52,15 +51,7 @@ fn read_function(function: ChatFunction<'_>) -> (FunctionTool, UnknownFields<'_>
 }
 
 pub(super) fn read_search(options: ChatSearchOptions<'_>) -> WebSearchTool {
-    let location = options.user_location.map(|mut place| {
-        let place = place.approximate.take().map_or(place, |near| *near);
-        UserLocation {
-            country: place.country.map(BorrowedText::into_owned),
-            region: place.region.map(BorrowedText::into_owned),
-            city: place.city.map(BorrowedText::into_owned),
-            timezone: place.timezone.map(BorrowedText::into_owned),
-        }
-    });
+    let location = options.user_location.map(SearchLocation::into_canon);
     let extras = options.rest.to_extras(ORIGIN);
     WebSearchTool { location, extras, ..WebSearchTool::default() }
 }

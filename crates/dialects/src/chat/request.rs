@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::checks::{self, model_name};
+use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_objects, wire_union};
 use crate::wire_rule::{
@@ -118,16 +119,7 @@ wire_objects! {
     }
 
     pub(super) struct ChatSearchOptions<'a>("an object") {
-        user_location: ChatUserLocation<'a>,
-    }
-
-    pub(super) struct ChatUserLocation<'a>("an object") {
-        kind "type": AnyValue,
-        approximate: Box<Self>,
-        country: BorrowedText<'a>,
-        region: BorrowedText<'a>,
-        city: BorrowedText<'a>,
-        timezone: BorrowedText<'a>,
+        user_location: SearchLocation<'a>,
     }
 
     pub(super) struct ChatFormat<'a>("an object with a `type`") {

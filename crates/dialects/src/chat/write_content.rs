@@ -14,7 +14,7 @@ use crate::fields::{
     ObjectWriter, note_foreign_fields, number, write_cache_breakpoint, write_cache_control,
 };
 use crate::native::BYPASS_SIGNATURE;
-use crate::openai_values::write_detail;
+use crate::openai_values::{code_block, write_detail};
 
 pub(super) fn write_turn(
     turn: &Turn,
@@ -135,11 +135,6 @@ fn cache_mark(
             None
         }
     }
-}
-
-/// Writes code or its output as a Markdown code block.
-pub(super) fn code_block(language: &str, code: &str) -> String {
-    format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
 fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Option<ObjectWriter> {

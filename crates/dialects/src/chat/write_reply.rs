@@ -2,7 +2,7 @@
 
 use canon::{
     ChatReply, Citation, ExtraFields, Finish, FinishReason, Logprob, Losses, Lossy, Media,
-    MediaSource, Part, PartKind, ReplyCandidate, Thought, TokenLogprob, Usage,
+    MediaSource, Part, PartKind, ReplyCandidate, Thought, Usage,
 };
 use serde_json::Value;
 
@@ -10,7 +10,8 @@ use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
 use super::own::audio;
 use super::{signatures, usage, write_content};
 use crate::endings;
-use crate::fields::{ObjectWriter, note_citation, note_foreign_fields, note_stop_text, number};
+use crate::fields::{ObjectWriter, note_citation, note_foreign_fields, note_stop_text};
+use crate::openai_values;
 use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, signed_span};
 
@@ -133,10 +134,10 @@ impl ChatMessageBuilder {
                 (None, _) => losses.add("reply.media", NO_MEDIA_FIELD),
             },
             PartKind::CodeExecution(code) => {
-                self.add_block(&write_content::code_block(&code.language, &code.code))
+                self.add_block(&openai_values::code_block(&code.language, &code.code))
             }
             PartKind::CodeResult(outcome) => {
-                self.add_block(&write_content::code_block("", &outcome.output))
+                self.add_block(&openai_values::code_block("", &outcome.output))
             }
             PartKind::WebSearch(_) => {
                 losses.add("reply.search", "the chat format shows citations but no search queries");
@@ -216,20 +217,7 @@ pub(super) fn write_image(media: &Media) -> Option<Value> {
 
 /// Log probabilities of the tokens of a text or of a refusal.
 pub(super) fn write_logprobs(list: &[Logprob], refused: bool) -> Value {
-    let chance = |chance: &TokenLogprob| {
-        let bytes = chance.bytes.clone().unwrap_or_else(|| chance.token.clone().into_bytes());
-        ObjectWriter::new()
-            .set("token", chance.token.as_str())
-            .set("logprob", number(chance.logprob))
-            .set("bytes", bytes)
-    };
-    let list: Vec<Value> = list
-        .iter()
-        .map(|token| {
-            let top: Vec<Value> = token.top.iter().map(|other| chance(other).into()).collect();
-            chance(&token.chosen).set("top_logprobs", top).into()
-        })
-        .collect();
+    let list = openai_values::write_logprobs(list, true);
     let (own, other) = if refused { ("refusal", "content") } else { ("content", "refusal") };
     ObjectWriter::new().set(own, list).set(other, Value::Null).into()
 }

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
 use super::own::audio;
-use super::{fault, signatures, usage, write_content, write_reply};
+use super::{fault, signatures, usage, write_reply};
 use crate::fields::{ObjectWriter, note_foreign_field, note_foreign_fields, note_stop_text};
+use crate::openai_values;
 use crate::service_tier;
 use crate::{ReplyStamp, StreamWriter, json, signed_span};
 
@@ -203,10 +204,10 @@ impl ChatStreamWriter {
         let text = match &part.kind {
             PartKind::Text { text, .. } => text.clone(),
             PartKind::CodeExecution(code) => {
-                self.own_lines(place, &write_content::code_block(&code.language, &code.code))
+                self.own_lines(place, &openai_values::code_block(&code.language, &code.code))
             }
             PartKind::CodeResult(outcome) => {
-                self.own_lines(place, &write_content::code_block("", &outcome.output))
+                self.own_lines(place, &openai_values::code_block("", &outcome.output))
             }
             PartKind::Thought(_) => {
                 // The signature follows later, so the thought is written when the part closes.

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 
 use super::names::ORIGIN;
 use crate::fields::{ObjectWriter, note_foreign_fields, note_lost_choice};
+use crate::openai_values::write_location;
 
 /// Writes the tools and the choice among them.
 pub(super) fn write(
@@ -75,11 +76,7 @@ fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
         "a chat search cannot be limited to domains",
     );
     let location = location.as_ref().map(|location| {
-        let near = ObjectWriter::new()
-            .set_some("country", location.country.as_deref())
-            .set_some("region", location.region.as_deref())
-            .set_some("city", location.city.as_deref())
-            .set_some("timezone", location.timezone.as_deref());
+        let near = write_location(ObjectWriter::new(), location);
         ObjectWriter::new().set("type", "approximate").set("approximate", near)
     });
     ObjectWriter::new().set_some("user_location", location).with_extras(extras, ORIGIN).into()

@@ -19,7 +19,7 @@ use super::request::{ResponsesFormat, ResponsesReasoning, ResponsesRequestView};
 use super::signatures::{ItemSender, SignaturePlace};
 use crate::openai_values::read_tier;
 use crate::text::BorrowedText;
-use crate::wire_object::{UnknownFields, raw_value};
+use crate::wire_object::raw_value;
 use crate::wire_value::{OpaqueObject, TextOrList};
 
 /// Reads a request.
@@ -61,12 +61,12 @@ pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
             display: summary.or(generate_summary).as_deref().and_then(read_show),
             ..ThinkingOptions::default()
         };
-        keep_inside(&mut chat.extras, "reasoning", &rest);
+        rest.keep_in(&mut chat.extras, ORIGIN, "reasoning");
     }
     if let Some(text) = view.text {
         text.read_options(&mut chat);
         chat.response_format = text.format.map_or(ResponseFormat::Text, read_format);
-        keep_inside(&mut chat.extras, "text", &text.rest);
+        text.rest.keep_in(&mut chat.extras, ORIGIN, "text");
     }
     chat.state.previous_response = view.previous_response_id.map(BorrowedText::into_owned);
     chat.state.background = view.background;
@@ -74,14 +74,6 @@ pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
     chat.hints.metadata = view.metadata.map(OpaqueObject::to_map).unwrap_or_default();
     chat.hints.service_tier = view.service_tier.map(|word| read_tier(ORIGIN, &word));
     chat
-}
-
-/// Keeps the unread fields of an inner object under its name.
-fn keep_inside(extras: &mut ExtraFields, name: &str, rest: &UnknownFields<'_>) {
-    let rest = rest.to_map();
-    if !rest.is_empty() {
-        extras.insert(ORIGIN, name, Value::Object(rest));
-    }
 }
 
 fn read_format(format: ResponsesFormat<'_>) -> ResponseFormat {

@@ -1,8 +1,6 @@
 //! Reads tools and the tool choice into canon.
 
-use canon::{
-    ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoiceMode, UserLocation, WebSearchTool,
-};
+use canon::{ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoiceMode, WebSearchTool};
 use serde_json::{Map, Value};
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
@@ -11,7 +9,7 @@ use super::request::{
     PlacedChoice, ResponsesNamespace, ResponsesSearchTool, ResponsesTool, ResponsesToolChoice,
 };
 use crate::fields::ObjectWriter;
-use crate::openai_values::read_cache_mark;
+use crate::openai_values::{SearchLocation, read_cache_mark};
 use crate::text::BorrowedText;
 use crate::wire_object::raw_value;
 use crate::wire_value::{OpaqueObject, TextOrObject};
@@ -132,10 +130,7 @@ fn nested(format: Value) -> Value {
 fn read_search(tool: ResponsesSearchTool<'_>, kind: Option<&str>, place: ToolPlace<'_>) -> Tool {
     let filters = tool.filters.unwrap_or_default();
     let mut extras = tool.rest.to_extras(ORIGIN);
-    let unread = filters.rest.to_map();
-    if !unread.is_empty() {
-        extras.insert(ORIGIN, "filters", Value::Object(unread));
-    }
+    filters.rest.keep_in(&mut extras, ORIGIN, "filters");
     if let Some(kind) = kind {
         extras.insert(ORIGIN, "type", Value::from(kind));
     }
@@ -143,12 +138,7 @@ fn read_search(tool: ResponsesSearchTool<'_>, kind: Option<&str>, place: ToolPla
     Tool::WebSearch(WebSearchTool {
         allowed_domains: domains.map(BorrowedText::into_owned).collect(),
         blocked_domains: Vec::new(),
-        location: tool.user_location.map(|near| UserLocation {
-            country: near.country.map(BorrowedText::into_owned),
-            region: near.region.map(BorrowedText::into_owned),
-            city: near.city.map(BorrowedText::into_owned),
-            timezone: near.timezone.map(BorrowedText::into_owned),
-        }),
+        location: tool.user_location.map(SearchLocation::into_canon),
         extras: place.mark(extras),
     })
 }

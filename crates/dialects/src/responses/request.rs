@@ -9,6 +9,7 @@ use super::content::ResponsesItem;
 use super::names::MIN_OUTPUT_TOKENS;
 use super::own::tool_names::flat_name;
 use crate::checks::{self, model_name};
+use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
@@ -152,22 +153,13 @@ wire_object! {
 wire_object! {
     pub(super) struct ResponsesSearchTool<'a>("a tool object") {
         filters: ResponsesSearchFilters<'a>,
-        user_location: ResponsesLocation<'a>,
+        user_location: SearchLocation<'a>,
     }
 }
 
 wire_object! {
     pub(super) struct ResponsesSearchFilters<'a>("an object") {
         allowed_domains: Vec<BorrowedText<'a>>,
-    }
-}
-
-wire_object! {
-    pub(super) struct ResponsesLocation<'a>("an object") {
-        country: BorrowedText<'a>,
-        region: BorrowedText<'a>,
-        city: BorrowedText<'a>,
-        timezone: BorrowedText<'a>,
     }
 }
 

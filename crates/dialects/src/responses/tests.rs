@@ -401,7 +401,8 @@ fn writes_every_part_kind_in_order() {
         .to_string()
         .as_bytes(),
     );
-    let reply = reply_of(parts.clone(), FinishReason::ToolCalls);
+    let mut reply = reply_of(parts.clone(), FinishReason::ToolCalls);
+    crate::CustomToolCalls::for_request(&chat).convert_reply(&mut reply);
     let streamed = checked(&written(&chat, into_events(reply.clone())));
     let (whole, losses) = ResponsesDialect.write_reply(reply, &chat, &stamp());
     assert_eq!(losses, vec![]);

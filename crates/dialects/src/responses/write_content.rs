@@ -1,22 +1,21 @@
 //! Writes turns of canon as request items.
 
 use canon::{
-    ExtraFields, Losses, Media, MediaKind, MediaSource, Part, PartKind, Role, Tool, ToolCall,
-    ToolResult, Turn,
+    ExtraFields, Losses, Media, MediaKind, MediaSource, Part, PartKind, Role, Tool, ToolResult,
+    Turn,
 };
 use serde_json::Value;
 use std::collections::HashSet;
 
 use super::names::{
-    CUSTOM_RESULT_EXTRA, FOREIGN_SIGNATURE, FOREIGN_THOUGHT, MESSAGE_EXTRA, NAMESPACE_FIELD,
-    NESTED_PART_EXTRA, ORIGIN,
+    CUSTOM_RESULT_EXTRA, FOREIGN_SIGNATURE, FOREIGN_THOUGHT, MESSAGE_EXTRA, NESTED_PART_EXTRA,
+    ORIGIN,
 };
-use super::own::output_items::{self, code_block};
-use super::own::reply_items::call_words;
-use super::own::tool_names::{self, ToolNames};
+use super::own::output_items;
+use super::own::tool_names::ToolNames;
 use super::signatures;
 use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
-use crate::openai_values::write_detail;
+use crate::openai_values::{code_block, write_detail};
 
 const FOREIGN_PART: &str = "a part only the caller's format has";
 const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
@@ -326,7 +325,9 @@ impl<'a> ItemListWriter<'a> {
                 let what = if part.signature.is_some() { "thought.seal" } else { "thought" };
                 (what, FOREIGN_THOUGHT)
             }
-            PartKind::ToolCall(call) => return Some(write_call(part, call, &self.names)),
+            PartKind::ToolCall(_) => {
+                return Some(output_items::call_item(part, &self.names, None, None).into());
+            }
             PartKind::ToolResult(result) => return Some(self.result(part, result)),
             PartKind::CodeExecution(_) => {
                 return Some(output_items::code_item(Some(part), outcome, None, None).into());
@@ -407,24 +408,4 @@ fn plain_text(part: &Value) -> Option<String> {
         |name: &str| part.get(name).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty));
     let text = part.get("text").and_then(Value::as_str)?;
     (bare("annotations") && bare("logprobs")).then(|| text.to_owned())
-}
-
-/// Writes a past tool call.
-fn write_call(part: &Part, call: &ToolCall, names: &ToolNames) -> Value {
-    let ToolCall { id, name, arguments, custom } = call;
-    let kept = part.extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str);
-    let (space, name) = match kept {
-        Some(space) => (Some(space), tool_names::bare_name(space, name)),
-        None => names.split(name),
-    };
-    let (kind, field) = call_words(*custom);
-    let arguments = if arguments.is_empty() && !custom { "{}" } else { arguments.as_str() };
-    ObjectWriter::new()
-        .set("type", kind)
-        .set("call_id", id.as_str())
-        .set("name", name)
-        .set_some("namespace", space)
-        .set(field, arguments)
-        .with_extras(&part.extras, ORIGIN)
-        .into()
 }

@@ -1,14 +1,12 @@
 //! Writes tools and the tool choice, for requests and for the echo of a request.
 
-use canon::{
-    ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, UserLocation,
-    WebSearchTool,
-};
+use canon::{ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool};
 use serde_json::Value;
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
 use super::own::tool_names::{self, ToolNames};
 use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
+use crate::openai_values::write_location;
 
 /// Written tool declarations, grouped by namespace.
 #[derive(Default)]
@@ -155,15 +153,8 @@ fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> ObjectWriter {
         .set_some("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()))
         .with_object(extras.get(ORIGIN, "filters"))
         .into_map();
-    let location = location.as_ref().map(|near| {
-        let UserLocation { country, region, city, timezone } = near;
-        ObjectWriter::new()
-            .set("type", "approximate")
-            .set_some("country", country.as_deref())
-            .set_some("region", region.as_deref())
-            .set_some("city", city.as_deref())
-            .set_some("timezone", timezone.as_deref())
-    });
+    let near = ObjectWriter::new().set("type", "approximate");
+    let location = location.as_ref().map(|place| write_location(near, place));
     let kind = extras.get(ORIGIN, "type").and_then(Value::as_str).unwrap_or("web_search");
     ObjectWriter::new()
         .set("type", kind)

@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::fmt::{self, Arguments};
 use std::io::Write as _;
 
+use super::item_writer::OpenPart;
 use crate::fields::ObjectWriter;
 use crate::json;
 
@@ -77,30 +78,21 @@ impl EventWriter {
         self.item_id = id;
     }
 
-    /// Writes the delta of a text, the most frequent event. `fields` are those before the text,
-    /// made with the first delta; `tail` those after it.
-    pub(super) fn write_delta(
-        &mut self,
-        name: &str,
-        fields: &mut Vec<u8>,
-        content_index: usize,
-        text: &str,
-        tail: &str,
-        out: &mut Vec<u8>,
-    ) {
+    /// Writes the delta of a text, the most frequent event.
+    pub(super) fn write_delta(&mut self, part: &mut OpenPart, text: &str, out: &mut Vec<u8>) {
         if self.is_silent {
             return;
         }
-        if fields.is_empty() {
+        let OpenPart { events: [name, _], place, delta_fields, tail, .. } = part;
+        if delta_fields.is_empty() {
             let (id, index) = (&self.item_id, self.output.len());
             let _ = write!(
-                fields,
-                "\"item_id\":\"{id}\",\"output_index\":{index},\"content_index\":{content_index},\
-                 \"delta\":"
+                delta_fields,
+                "\"item_id\":\"{id}\",\"output_index\":{index}{place},\"delta\":"
             );
         }
         self.open(name, out);
-        out.extend_from_slice(fields);
+        out.extend_from_slice(delta_fields);
         json::write_string(text, out);
         out.extend_from_slice(tail.as_bytes());
         out.extend_from_slice(b"}\n\n");

@@ -1,25 +1,37 @@
 //! The item being written, from `output_item.added` through its deltas to `output_item.done`.
 
 use canon::{
-    ChatRequest, Citation, ExtraFields, Logprob, Losses, Part, PartDelta, PartKind, PartStart,
-    Signature, Thought, ToolCall,
+    ChatRequest, Citation, Logprob, Losses, Part, PartDelta, PartKind, PartStart, Signature,
+    Thought, ToolCall,
 };
 use serde_json::Value;
 
 use super::event_writer::{EventWriter, JsonText};
 use super::output_items;
-use super::reply_items::{DeclaredCall, ItemIds};
-use super::tool_names::{self, ToolNames};
+use super::reply_items::ItemIds;
+use super::tool_names::ToolNames;
 use crate::ReplyStamp;
 use crate::fields::{note_foreign_field, note_foreign_fields};
+use crate::openai_values::write_logprobs;
 use crate::responses::names::ORIGIN;
 use crate::responses::signatures::{self, SignaturePlace};
 
-/// Finished items and the item in progress.
+/// Events of the texts of parts: that of a delta, and the one at the end.
+const TEXT_EVENTS: [&str; 2] = ["response.output_text.delta", "response.output_text.done"];
+const REFUSAL_EVENTS: [&str; 2] = ["response.refusal.delta", "response.refusal.done"];
+const THOUGHT_EVENTS: [&str; 2] =
+    ["response.reasoning_summary_text.delta", "response.reasoning_summary_text.done"];
+const CALL_EVENTS: [&str; 2] =
+    ["response.function_call_arguments.delta", "response.function_call_arguments.done"];
+const CUSTOM_CALL_EVENTS: [&str; 2] =
+    ["response.custom_tool_call_input.delta", "response.custom_tool_call_input.done"];
+
+/// Finished items, and the item and the part in progress.
 pub(crate) struct ItemWriter {
     pub(crate) events: EventWriter,
     pub(super) ids: ItemIds,
     pub(super) open: OpenItem,
+    pub(super) part: OpenPart,
     names: ToolNames,
     wants_logprobs: bool,
 }
@@ -27,38 +39,27 @@ pub(crate) struct ItemWriter {
 /// The item in progress.
 pub(super) enum OpenItem {
     None,
-    Message(OpenMessage),
-    /// A thought, its text and its signature.
+    /// A message: its fields only this format has, and its finished parts.
+    Message(Option<Value>, Vec<Value>),
     Thought(Part),
-    Call {
-        call: DeclaredCall,
-        signature: Option<Signature>,
-    },
+    Call(Part),
     /// Code and its output.
-    Code {
-        code: Option<Part>,
-        outcome: Option<Part>,
-    },
+    Code(Option<Part>, Option<Part>),
     /// An item written in one step. Only its signature may follow.
-    Whole {
-        signature: Option<Signature>,
-    },
+    Whole,
 }
 
-/// The message in progress.
-pub(super) struct OpenMessage {
-    /// Fields only this format has.
-    pub(super) fields: Option<Value>,
-    pub(super) parts: Vec<Value>,
-    pub(super) open_text: Option<OpenMessageText>,
-}
-
-/// The message part in progress.
+/// The part in progress.
 #[derive(Default)]
-pub(super) struct OpenMessageText {
-    refusal: bool,
-    /// The fields of its deltas before the text.
-    delta_fields: Vec<u8>,
+pub(super) struct OpenPart {
+    /// Events of its text; empty for a part without text.
+    pub(super) events: [&'static str; 2],
+    /// Fields with its place inside of the item.
+    pub(super) place: String,
+    /// All fields of its deltas before the text.
+    pub(super) delta_fields: Vec<u8>,
+    /// Fields of its deltas after the text.
+    pub(super) tail: &'static str,
     text: String,
     /// Citations without a span. They cover the whole text, so they are written when its length is
     /// known.
@@ -77,6 +78,7 @@ impl ItemWriter {
             ids: ItemIds::new(stamp),
             wants_logprobs: chat.sampling.logprobs.is_some(),
             open: OpenItem::None,
+            part: OpenPart::default(),
         }
     }
 
@@ -90,7 +92,7 @@ impl ItemWriter {
             }
             PartStart::ToolCall { id, name, custom } => {
                 let call = ToolCall { id, name, arguments: String::new(), custom };
-                self.start_call(call, ExtraFields::new(), out);
+                self.start_call(Part::new(PartKind::ToolCall(call)), out);
             }
             PartStart::Complete(part) => {
                 note_foreign_fields(&part.extras, ORIGIN, "part", losses);
@@ -105,53 +107,57 @@ impl ItemWriter {
         self.events.start_item(id, &item.into(), out);
     }
 
+    fn start_part(&mut self, events: [&'static str; 2], place: String) {
+        let tail = if events == TEXT_EVENTS { ",\"logprobs\":[]" } else { "" };
+        self.part = OpenPart { events, place, tail, ..OpenPart::default() };
+    }
+
     /// Starts a message unless the next part belongs to the open one. Its `fields` are known only
-    /// of a part that comes at once. Returns the index of that part.
-    pub(super) fn open_message(&mut self, fields: Option<&Value>, out: &mut Vec<u8>) -> usize {
-        let is_same = matches!(&self.open, OpenItem::Message(open)
-            if open.open_text.is_none() && open.fields.as_ref() == fields);
-        if !is_same {
-            let id = self.ids.next("msg");
-            let item = output_items::message_item(&id, Vec::new(), "in_progress");
-            self.start_item(id, item, out);
-            let (fields, parts) = (fields.cloned(), Vec::new());
-            self.open = OpenItem::Message(OpenMessage { fields, parts, open_text: None });
-        }
-        if let OpenItem::Message(open) = &self.open { open.parts.len() } else { 0 }
+    /// of a part that comes at once. Returns the place of that part.
+    pub(super) fn open_message(&mut self, fields: Option<&Value>, out: &mut Vec<u8>) -> String {
+        let at = match &self.open {
+            OpenItem::Message(open, parts) if open.as_ref() == fields => parts.len(),
+            _ => {
+                let id = self.ids.next("msg");
+                let item = output_items::message_item(&id, Vec::new(), "in_progress");
+                self.start_item(id, item, out);
+                self.open = OpenItem::Message(fields.cloned(), Vec::new());
+                0
+            }
+        };
+        format!(",\"content_index\":{at}")
     }
 
     /// Starts a text.
     pub(super) fn start_text(&mut self, refusal: bool, fields: Option<&Value>, out: &mut Vec<u8>) {
-        let at = self.open_message(fields, out);
-        if let OpenItem::Message(open) = &mut self.open {
-            open.open_text = Some(OpenMessageText { refusal, ..OpenMessageText::default() });
-        }
-        let part = if refusal {
-            output_items::refusal_part("")
-        } else {
-            output_items::text_part("", Vec::new(), None)
+        let place = self.open_message(fields, out);
+        let (events, part) = match refusal {
+            true => (REFUSAL_EVENTS, output_items::refusal_part("")),
+            false => (TEXT_EVENTS, output_items::text_part("", Vec::new(), None)),
         };
-        self.write_part("response.content_part.added", at, &part.into(), out);
+        self.write_part("response.content_part.added", &place, &part.into(), out);
+        self.start_part(events, place);
     }
 
     /// Writes an event with a part of the message.
-    pub(super) fn write_part(&mut self, name: &str, at: usize, part: &Value, out: &mut Vec<u8>) {
-        let rest = format_args!(",\"content_index\":{at},\"part\":{part}");
-        self.events.write_item(name, rest, out);
+    pub(super) fn write_part(&mut self, name: &str, place: &str, part: &Value, out: &mut Vec<u8>) {
+        self.events.write_item(name, format_args!("{place},\"part\":{part}"), out);
     }
 
     pub(super) fn start_thought(&mut self, part: Part, out: &mut Vec<u8>) {
         let id = signatures::known_id(&part).unwrap_or_else(|| self.ids.next("rs"));
         self.start_item(id.clone(), signatures::empty_item(Some(id)), out);
         self.open = OpenItem::Thought(part);
+        self.start_part(THOUGHT_EVENTS, ",\"summary_index\":0".to_owned());
     }
 
-    pub(super) fn start_call(&mut self, call: ToolCall, extras: ExtraFields, out: &mut Vec<u8>) {
-        let call = DeclaredCall::new(call, extras, &self.names);
-        let id = self.ids.next(call.prefix());
-        let item = call.item(&id, "in_progress");
+    pub(super) fn start_call(&mut self, part: Part, out: &mut Vec<u8>) {
+        let custom = matches!(&part.kind, PartKind::ToolCall(call) if call.custom);
+        let id = self.ids.next(if custom { "ctc" } else { "fc" });
+        let item = output_items::call_item(&part, &self.names, Some(&id), Some("in_progress"));
         self.start_item(id, item, out);
-        self.open = OpenItem::Call { call, signature: None };
+        self.open = OpenItem::Call(part);
+        self.start_part(if custom { CUSTOM_CALL_EVENTS } else { CALL_EVENTS }, String::new());
     }
 
     /// Adds to the part in progress.
@@ -171,40 +177,16 @@ impl ItemWriter {
     }
 
     pub(super) fn add_text(&mut self, more: &str, out: &mut Vec<u8>) {
-        let events = &mut self.events;
-        match &mut self.open {
-            OpenItem::Message(OpenMessage { parts, open_text: Some(open), .. }) => {
-                let (name, tail) = if open.refusal {
-                    ("response.refusal.delta", "")
-                } else {
-                    ("response.output_text.delta", ",\"logprobs\":[]")
-                };
-                events.write_delta(name, &mut open.delta_fields, parts.len(), more, tail, out);
-                open.text.push_str(more);
-            }
-            OpenItem::Thought(Part { kind: PartKind::Thought(thought), .. }) => {
-                if thought.text.is_empty() {
-                    let part = signatures::summary_text("");
-                    let rest = format_args!(",\"summary_index\":0,\"part\":{part}");
-                    events.write_item("response.reasoning_summary_part.added", rest, out);
-                }
-                let rest = format_args!(",\"summary_index\":0,\"delta\":{}", JsonText(more));
-                events.write_item("response.reasoning_summary_text.delta", rest, out);
-                thought.text.push_str(more);
-            }
-            OpenItem::Call { call, .. } => {
-                call.arguments.push_str(more);
-                if !call.wrapped {
-                    let rest = format_args!(",\"delta\":{}", JsonText(more));
-                    events.write_item(call.event(true), rest, out);
-                }
-            }
-            OpenItem::Message(_)
-            | OpenItem::Thought(_)
-            | OpenItem::Code { .. }
-            | OpenItem::Whole { .. }
-            | OpenItem::None => {}
+        let [delta, _] = self.part.events;
+        if delta.is_empty() {
+            return;
         }
+        if matches!(self.open, OpenItem::Thought(_)) && self.part.text.is_empty() {
+            let (place, part) = (self.part.place.clone(), signatures::summary_text(""));
+            self.write_part("response.reasoning_summary_part.added", &place, &part, out);
+        }
+        self.events.write_delta(&mut self.part, more, out);
+        self.part.text.push_str(more);
     }
 
     pub(super) fn add_citation(
@@ -213,119 +195,119 @@ impl ItemWriter {
         losses: &mut Losses,
         out: &mut Vec<u8>,
     ) {
-        let OpenItem::Message(OpenMessage { parts, open_text: Some(open), .. }) = &mut self.open
-        else {
-            return;
-        };
-        if citation.span.is_none() && citation.url.is_some() {
-            open.citations.push(citation);
+        if !matches!(self.open, OpenItem::Message(..)) {
+        } else if citation.span.is_none() && citation.url.is_some() {
+            self.part.citations.push(citation);
         } else if let Some(note) = output_items::annotation(&citation, 0, losses) {
-            open.annotate(&mut self.events, parts.len(), note, out);
+            self.annotate(note, out);
         }
     }
 
+    fn annotate(&mut self, note: Value, out: &mut Vec<u8>) {
+        let (place, number) = (&self.part.place, self.part.annotations.len());
+        let rest = format_args!("{place},\"annotation_index\":{number},\"annotation\":{note}");
+        self.events.write_item("response.output_text.annotation.added", rest, out);
+        self.part.annotations.push(note);
+    }
+
     fn add_logprobs(&mut self, list: Vec<Logprob>, losses: &mut Losses, out: &mut Vec<u8>) {
-        let OpenItem::Message(OpenMessage { parts, open_text: Some(open), .. }) = &mut self.open
-        else {
-            return;
-        };
-        if !self.wants_logprobs {
+        if !self.wants_logprobs || !matches!(self.open, OpenItem::Message(..)) {
             return;
         }
-        if open.refusal {
+        if self.part.events == REFUSAL_EVENTS {
             let why = "a refusal of the responses format has no log probabilities";
-            losses.add("reply.logprobs", why);
-            return;
+            return losses.add("reply.logprobs", why);
         }
-        let (at, logprobs) = (parts.len(), output_items::logprobs(&list, true));
-        let rest = format_args!(",\"content_index\":{at},\"delta\":\"\",\"logprobs\":{logprobs}");
+        let (place, logprobs) = (&self.part.place, write_logprobs(&list, false));
+        let rest = format_args!("{place},\"delta\":\"\",\"logprobs\":{logprobs}");
         self.events.write_item("response.output_text.delta", rest, out);
-        open.logprobs.extend(list);
+        self.part.logprobs.extend(list);
     }
 
     /// Stores the signature of the part in progress. It is written when the part is complete.
     pub(crate) fn set_signature(&mut self, token: Signature) {
-        match &mut self.open {
-            OpenItem::Message(OpenMessage {
-                open_text: Some(OpenMessageText { signature, .. }),
-                ..
-            })
-            | OpenItem::Thought(Part { signature, .. })
-            | OpenItem::Call { signature, .. }
-            | OpenItem::Code { outcome: Some(Part { signature, .. }), .. }
-            | OpenItem::Code { outcome: None, code: Some(Part { signature, .. }) }
-            | OpenItem::Whole { signature } => *signature = Some(token),
-            OpenItem::Message(_) | OpenItem::Code { .. } | OpenItem::None => {}
-        }
+        self.part.signature = Some(token);
     }
 
     /// Completes the part in progress. Its item may continue.
     pub(crate) fn close_part(&mut self, losses: &mut Losses, out: &mut Vec<u8>) {
-        match &mut self.open {
-            OpenItem::Message(_) => self.finish_text(losses, out),
-            OpenItem::Call { call, .. } => {
-                if call.wrapped {
-                    call.wrapped = false;
-                    let text = tool_names::unwrap_input(&std::mem::take(&mut call.arguments));
-                    self.add_text(&text, out);
-                    self.close_part(losses, out);
-                    return;
+        match &self.open {
+            OpenItem::Message(..) => self.finish_text(losses, out),
+            OpenItem::Call(part) => {
+                let PartKind::ToolCall(call) = &part.kind else { return };
+                let name = JsonText(self.names.split_call(&part.extras, call).1);
+                if self.part.text.is_empty() && !call.custom {
+                    self.events.write_delta(&mut self.part, "{}", out);
+                    self.part.text.push_str("{}");
                 }
-                if call.arguments.is_empty() && !call.custom {
-                    // SDKs parse the arguments, and an empty string is not valid JSON.
-                    self.add_text("{}", out);
-                    self.close_part(losses, out);
-                    return;
+                let ([_, done], text) = (self.part.events, JsonText(&self.part.text));
+                match call.custom {
+                    true => self.events.write_item(done, format_args!(",\"input\":{text}"), out),
+                    false => {
+                        let rest = format_args!(",\"name\":{name},\"arguments\":{text}");
+                        self.events.write_item(done, rest, out);
+                    }
                 }
-                let (name, text) = (JsonText(&call.name), JsonText(&call.arguments));
-                let event = call.event(false);
-                if call.custom {
-                    self.events.write_item(event, format_args!(",\"input\":{text}"), out);
-                } else {
-                    let rest = format_args!(",\"name\":{name},\"arguments\":{text}");
-                    self.events.write_item(event, rest, out);
-                }
+                self.settle_part();
             }
             // No later event can extend a thought.
             OpenItem::Thought(_) => self.finish_item(false, out),
-            OpenItem::Whole { signature } => {
-                let signature = signature.take();
+            OpenItem::Code(..) => self.settle_part(),
+            OpenItem::Whole => {
+                let signature = self.part.signature.take();
                 self.open = OpenItem::None;
                 self.write_signature(&SignaturePlace::Previous, signature.as_ref(), out);
             }
-            OpenItem::Code { .. } | OpenItem::None => {}
+            OpenItem::None => self.part = OpenPart::default(),
+        }
+    }
+
+    /// Moves the text and the signature of the part in progress into the item.
+    fn settle_part(&mut self) {
+        let OpenPart { text, signature, .. } = std::mem::take(&mut self.part);
+        if let OpenItem::Thought(part)
+        | OpenItem::Call(part)
+        | OpenItem::Code(_, Some(part))
+        | OpenItem::Code(Some(part), None) = &mut self.open
+        {
+            part.signature = signature.or(part.signature.take());
+            match &mut part.kind {
+                PartKind::Thought(thought) => thought.text.push_str(&text),
+                PartKind::ToolCall(call) => call.arguments.push_str(&text),
+                _ => {}
+            }
         }
     }
 
     /// Completes a message part.
     fn finish_text(&mut self, losses: &mut Losses, out: &mut Vec<u8>) {
-        let OpenItem::Message(OpenMessage { parts, open_text, .. }) = &mut self.open else {
+        let [_, done] = self.part.events;
+        if done.is_empty() {
             return;
-        };
-        let Some(mut open) = open_text.take() else { return };
-        let (at, length) = (parts.len(), open.text.chars().count());
-        for citation in std::mem::take(&mut open.citations) {
+        }
+        let length = self.part.text.chars().count();
+        for citation in std::mem::take(&mut self.part.citations) {
             if let Some(note) = output_items::annotation(&citation, length, losses) {
-                open.annotate(&mut self.events, at, note, out);
+                self.annotate(note, out);
             }
         }
-        let text = JsonText(&open.text);
-        let part = if open.refusal {
-            let rest = format_args!(",\"content_index\":{at},\"refusal\":{text}");
-            self.events.write_item("response.refusal.done", rest, out);
+        let open = std::mem::take(&mut self.part);
+        let (place, text) = (&open.place, JsonText(&open.text));
+        let part = if open.events == REFUSAL_EVENTS {
+            self.events.write_item(done, format_args!("{place},\"refusal\":{text}"), out);
             output_items::refusal_part(&open.text)
         } else {
-            let logprobs = output_items::logprobs(&open.logprobs, true);
-            let rest =
-                format_args!(",\"content_index\":{at},\"text\":{text},\"logprobs\":{logprobs}");
-            self.events.write_item("response.output_text.done", rest, out);
-            let logprobs = output_items::logprobs(&open.logprobs, false);
+            let logprobs = write_logprobs(&open.logprobs, false);
+            let rest = format_args!("{place},\"text\":{text},\"logprobs\":{logprobs}");
+            self.events.write_item(done, rest, out);
+            let logprobs = write_logprobs(&open.logprobs, true);
             output_items::text_part(&open.text, open.annotations, Some(logprobs))
         };
         let part = Value::from(part);
-        let rest = format_args!(",\"content_index\":{at},\"part\":{part}");
-        self.events.write_item("response.content_part.done", rest, out);
-        parts.push(part);
+        self.write_part("response.content_part.done", place, &part, out);
+        if let OpenItem::Message(_, parts) = &mut self.open {
+            parts.push(part);
+        }
         if open.signature.is_some() {
             self.finish_item(false, out);
             self.write_signature(&SignaturePlace::Previous, open.signature.as_ref(), out);
@@ -335,31 +317,35 @@ impl ItemWriter {
     /// Completes the item, with status `incomplete` if it was cut.
     pub(crate) fn finish_item(&mut self, cut: bool, out: &mut Vec<u8>) {
         let status = if cut { "incomplete" } else { "completed" };
+        self.settle_part();
         let id = self.events.item_id.clone();
         match std::mem::replace(&mut self.open, OpenItem::None) {
-            OpenItem::None | OpenItem::Whole { .. } => {}
-            OpenItem::Message(OpenMessage { fields, parts, open_text: _ }) => {
+            OpenItem::None | OpenItem::Whole => {}
+            OpenItem::Message(fields, parts) => {
                 let item = output_items::message_item(&id, parts, status);
                 self.events.end_item(item.with_object(fields.as_ref()).into(), out);
             }
-            OpenItem::Call { call, signature } => {
-                self.events.end_item(call.item(&id, status).into(), out);
-                let place = SignaturePlace::Call(call.call_id);
-                self.write_signature(&place, signature.as_ref(), out);
+            OpenItem::Call(part) => {
+                let item =
+                    output_items::call_item(&part, &self.names, Some(&id), Some(status)).into();
+                self.events.end_item(item, out);
+                let PartKind::ToolCall(call) = part.kind else { return };
+                let place = SignaturePlace::Call(call.id);
+                self.write_signature(&place, part.signature.as_ref(), out);
             }
             OpenItem::Thought(part) => {
                 let PartKind::Thought(thought) = &part.kind else { return };
                 if !thought.text.is_empty() {
-                    let text = JsonText(&thought.text);
-                    let rest = format_args!(",\"summary_index\":0,\"text\":{text}");
-                    self.events.write_item("response.reasoning_summary_text.done", rest, out);
+                    let (place, text) = (",\"summary_index\":0", JsonText(&thought.text));
+                    let [_, done] = THOUGHT_EVENTS;
+                    self.events.write_item(done, format_args!("{place},\"text\":{text}"), out);
                     let summary = signatures::summary_text(&thought.text);
-                    let rest = format_args!(",\"summary_index\":0,\"part\":{summary}");
-                    self.events.write_item("response.reasoning_summary_part.done", rest, out);
+                    let done = "response.reasoning_summary_part.done";
+                    self.write_part(done, place, &summary, out);
                 }
                 self.events.end_item(signatures::write(&part, thought, Some(id)).into(), out);
             }
-            OpenItem::Code { code, outcome } => {
+            OpenItem::Code(code, outcome) => {
                 let container = Some(self.ids.container());
                 let item =
                     output_items::code_item(code.as_ref(), outcome.as_ref(), Some(id), container);
@@ -385,19 +371,9 @@ impl ItemWriter {
     ) {
         let Some(signature) = signature else { return };
         let id = self.ids.next("signature");
-        self.events.start_item(id.clone(), &signatures::empty_item(Some(id.clone())).into(), out);
-        let item = signatures::signature_item(place.write(signature), Some(id));
+        let item = signatures::empty_item(Some(id.clone()));
+        self.events.start_item(id, &item.clone().into(), out);
+        let item = item.set("encrypted_content", place.write(signature));
         self.events.end_item(item.into(), out);
-    }
-}
-
-impl OpenMessageText {
-    fn annotate(&mut self, events: &mut EventWriter, at: usize, note: Value, out: &mut Vec<u8>) {
-        let number = self.annotations.len();
-        let rest = format_args!(
-            ",\"content_index\":{at},\"annotation_index\":{number},\"annotation\":{note}"
-        );
-        events.write_item("response.output_text.annotation.added", rest, out);
-        self.annotations.push(note);
     }
 }

@@ -2,18 +2,14 @@
 //! a provider's own items.
 
 use canon::{
-    Citation, CodeExecution, CodeResult, ExtraFields, Logprob, Losses, Media, MediaKind,
-    MediaSource, Part, PartKind, TokenLogprob, WebSearch,
+    Citation, CodeExecution, CodeResult, ExtraFields, Losses, Media, MediaKind, MediaSource, Part,
+    PartKind, WebSearch,
 };
 use serde_json::Value;
 
-use crate::fields::{ObjectWriter, note_citation, number};
+use super::tool_names::ToolNames;
+use crate::fields::{ObjectWriter, note_citation};
 use crate::responses::names::ORIGIN;
-
-/// Writes code or its output as a Markdown code block.
-pub(crate) fn code_block(language: &str, code: &str) -> String {
-    format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
-}
 
 /// Writes an assistant message.
 pub(super) fn message_item(id: &str, parts: Vec<Value>, status: &str) -> ObjectWriter {
@@ -68,24 +64,31 @@ pub(crate) fn annotation(citation: &Citation, length: usize, losses: &mut Losses
     Some(object.with_extras(extras, ORIGIN).into())
 }
 
-/// Log probabilities of the tokens. Deltas have no `bytes`.
-pub(crate) fn logprobs(list: &[Logprob], delta: bool) -> Value {
-    let chance = |chance: &TokenLogprob| {
-        let TokenLogprob { token, id: _, logprob, bytes } = chance;
-        let object =
-            ObjectWriter::new().set("token", token.as_str()).set("logprob", number(*logprob));
-        if delta {
-            return object;
-        }
-        let bytes = bytes.clone().unwrap_or_else(|| token.clone().into_bytes());
-        object.set("bytes", bytes)
+/// Writes a call as the item of a request, or of a response with an id and a status.
+pub(crate) fn call_item(
+    part: &Part,
+    names: &ToolNames,
+    id: Option<&str>,
+    status: Option<&str>,
+) -> ObjectWriter {
+    let PartKind::ToolCall(call) = &part.kind else { return ObjectWriter::new() };
+    let (kind, field) = match call.custom {
+        true => ("custom_tool_call", "input"),
+        false => ("function_call", "arguments"),
     };
-    let list = list.iter().map(|token| {
-        let Logprob { chosen, top } = token;
-        let top: Vec<Value> = top.iter().map(|other| chance(other).into()).collect();
-        chance(chosen).set("top_logprobs", top).into()
-    });
-    Value::Array(list.collect())
+    let (space, name) = names.split_call(&part.extras, call);
+    // SDKs parse the arguments, and an empty string is not valid JSON.
+    let is_empty = call.arguments.is_empty() && !call.custom && status != Some("in_progress");
+    ObjectWriter::new()
+        .set("type", kind)
+        .set_some("id", id)
+        // `custom_tool_call` has no `status`.
+        .set_some("status", status.filter(|_| !call.custom))
+        .set("call_id", call.id.as_str())
+        .set("name", name)
+        .set_some("namespace", space)
+        .set(field, if is_empty { "{}" } else { call.arguments.as_str() })
+        .with_extras(&part.extras, ORIGIN)
 }
 
 /// Returns true if the id is that of a search by a provider of this format.

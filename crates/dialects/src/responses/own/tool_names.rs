@@ -5,11 +5,11 @@
 //! names again and the group can be rebuilt. A call whose namespace equals its name stays as it is;
 //! the service sends such calls for tools found by tool search.
 
-use canon::{ExtraFields, Tool};
+use canon::{ExtraFields, Tool, ToolCall};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
-use crate::responses::names::{NAMESPACE_EXTRA, ORIGIN};
+use crate::responses::names::{NAMESPACE_EXTRA, NAMESPACE_FIELD, ORIGIN};
 
 /// Returns the canon name of a tool in a namespace.
 pub(crate) fn flat_name(namespace: Option<&str>, name: &str) -> String {
@@ -63,6 +63,19 @@ impl ToolNames {
         }
     }
 
+    /// Returns the namespace and the name of a call. The call keeps a namespace that no tool of the
+    /// request has.
+    pub(crate) fn split_call<'a>(
+        &'a self,
+        extras: &'a ExtraFields,
+        call: &'a ToolCall,
+    ) -> (Option<&'a str>, &'a str) {
+        match extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str) {
+            Some(space) => (Some(space), bare_name(space, &call.name)),
+            None => self.split(&call.name),
+        }
+    }
+
     /// Returns true for a custom tool.
     pub(crate) fn is_custom(&self, flat: &str) -> bool {
         self.custom.contains(flat)
@@ -79,17 +92,6 @@ pub(crate) fn declared_name<'a>(extras: &ExtraFields, flat: &'a str) -> &'a str 
     namespace_of(extras).map_or(flat, |space| bare_name(space, flat))
 }
 
-/// Returns the input of a custom tool that was offered as a function with one string, `input`.
-pub(crate) fn unwrap_input(arguments: &str) -> String {
-    match serde_json::from_str::<Value>(arguments) {
-        Ok(Value::Object(mut object)) if object.len() == 1 => match object.remove("input") {
-            Some(Value::String(text)) => text,
-            _ => arguments.to_owned(),
-        },
-        _ => arguments.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,12 +103,5 @@ mod tests {
         assert_eq!(flat_name(Some("rate"), "rate"), "rate");
         assert_eq!(bare_name("rate", "rate"), "rate");
         assert_eq!(flat_name(None, "a__b"), "a__b");
-    }
-
-    #[test]
-    fn unwraps_only_wrapped_input() {
-        assert_eq!(unwrap_input(r#"{"input":"a\nb"}"#), "a\nb");
-        assert_eq!(unwrap_input(r#"{"input":"a","x":1}"#), r#"{"input":"a","x":1}"#);
-        assert_eq!(unwrap_input("plain"), "plain");
     }
 }

@@ -36,15 +36,17 @@ impl ItemWriter {
             }
             PartKind::ToolCall(call) => {
                 let arguments = std::mem::take(&mut call.arguments);
-                self.start_call(call.clone(), part.extras, out);
-                self.add_text(&arguments, out);
+                self.start_call(part, out);
+                if !arguments.is_empty() {
+                    self.add_text(&arguments, out);
+                }
             }
             PartKind::CodeExecution(_) => self.start_code(Some(part), out),
             PartKind::CodeResult(_) => {
-                if !matches!(self.open, OpenItem::Code { outcome: None, .. }) {
+                if !matches!(self.open, OpenItem::Code(_, None)) {
                     self.start_code(None, out);
                 }
-                if let OpenItem::Code { outcome, .. } = &mut self.open {
+                if let OpenItem::Code(_, outcome) = &mut self.open {
                     *outcome = Some(part);
                 }
             }
@@ -71,17 +73,17 @@ impl ItemWriter {
             PartKind::Foreign { origin: ORIGIN, value } => {
                 let value = std::mem::take(value);
                 if part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() {
-                    let at = self.open_message(fields.as_ref(), out);
-                    self.write_part("response.content_part.added", at, &value, out);
-                    self.write_part("response.content_part.done", at, &value, out);
-                    if let OpenItem::Message(open) = &mut self.open {
-                        open.parts.push(value);
+                    let place = self.open_message(fields.as_ref(), out);
+                    self.write_part("response.content_part.added", &place, &value, out);
+                    self.write_part("response.content_part.done", &place, &value, out);
+                    if let OpenItem::Message(_, parts) = &mut self.open {
+                        parts.push(value);
                     }
                 } else {
                     self.finish_item(false, out);
                     self.events.start_item(String::new(), &value, out);
                     self.events.end_item(value, out);
-                    self.open = OpenItem::Whole { signature: None };
+                    self.open = OpenItem::Whole;
                 }
             }
             PartKind::ToolResult(_) | PartKind::Foreign { .. } => {
@@ -98,7 +100,7 @@ impl ItemWriter {
         losses.add(what, why);
         // A message goes on after the lost part. Other items are closed, so that the signature of
         // the lost part is dropped as well.
-        if !matches!(&self.open, OpenItem::Message(message) if message.open_text.is_none()) {
+        if !matches!(self.open, OpenItem::Message(..)) {
             self.finish_item(false, out);
         }
     }
@@ -128,7 +130,7 @@ impl ItemWriter {
             let name = format!("response.code_interpreter_call{word}");
             self.events.write_item(&name, rest, out);
         }
-        self.open = OpenItem::Code { code, outcome: None };
+        self.open = OpenItem::Code(code, None);
     }
 
     /// Writes a whole item with the events of its type.
@@ -151,6 +153,6 @@ impl ItemWriter {
             self.events.write_item(&name, format_args!(""), out);
         }
         self.events.end_item(item, out);
-        self.open = OpenItem::Whole { signature: None };
+        self.open = OpenItem::Whole;
     }
 }
