@@ -90,7 +90,7 @@ impl RequestUse<'_> {
     pub(crate) fn parse<'b, V: Deserialize<'b>>(
         self,
         body: &'b [u8],
-        check: impl FnOnce(&str, &V) -> Result<RequestFacts, ApiError>,
+        check: impl FnOnce(&'b str, &V) -> Result<RequestFacts, ApiError>,
         read: impl FnOnce(V) -> Result<ChatRequest, ApiError>,
     ) -> Result<ParsedRequest, ApiError> {
         let text = json::checked_text(body)?;

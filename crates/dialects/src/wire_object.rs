@@ -74,6 +74,12 @@ impl<'a> UnknownFields<'a> {
         self.present().map(|(name, value)| (name.to_owned(), raw_value(value))).collect()
     }
 
+    /// Returns the fields without nulls and without those of some names.
+    pub(crate) fn to_map_without(&self, is_left_out: impl Fn(&str) -> bool) -> Map<String, Value> {
+        let fields = self.present().filter(|(name, _)| !is_left_out(name));
+        fields.map(|(name, value)| (name.to_owned(), raw_value(value))).collect()
+    }
+
     /// Returns all fields as an object.
     pub(crate) fn to_value(&self) -> Value {
         let fields = self.0.iter();
@@ -273,6 +279,12 @@ pub(crate) struct KindFields<'de> {
 }
 
 impl<'de> KindFields<'de> {
+    /// Returns the fields together with the one that tells the kind.
+    pub(crate) fn with_tag<A>(self, fields: FieldSource<'de, A>) -> FieldSource<'de, A> {
+        let kept: Vec<_> = self.before.0.into_iter().chain(self.tag).collect();
+        FieldSource { kept: kept.into_iter(), ..fields }
+    }
+
     /// Returns all fields of an object of a kind without a description.
     pub(crate) fn with_rest<A: MapAccess<'de>>(
         self,
@@ -441,13 +453,17 @@ pub(crate) use wire_object;
 
 /// Describes objects whose kind stands in one field. An object of another kind is kept as it was
 /// sent, in `Unknown`. `default` is the kind of an object without that field; without a default,
-/// the field is required.
+/// the field is required. A variant with a prefix takes other kinds that start with it, too; then
+/// the field with the kind is kept.
 macro_rules! wire_union {
     (
         $(#[$about:meta])*
         $vis:vis enum $name:ident<$life:lifetime>($expected:literal)
         by $tag:literal $(default $default:literal)? {
-            $($(#[$note:meta])* $variant:ident($kind:ty) = $($word:literal)|+),* $(,)?
+            $(
+                $(#[$note:meta])*
+                $variant:ident($kind:ty) = $($word:literal)|+ $(starting $prefix:literal)?
+            ),* $(,)?
         }
     ) => {
         $(#[$about])*
@@ -471,6 +487,11 @@ macro_rules! wire_union {
                         <$kind as $crate::wire_object::WireObject<$life>>::read_fields(fields)
                             .map(Self::$variant)
                     })*
+                    $($(Some(kind) if kind.starts_with($prefix) => {
+                        let fields = before.with_tag(fields);
+                        <$kind as $crate::wire_object::WireObject<$life>>::read_fields(fields)
+                            .map(Self::$variant)
+                    })?)*
                     Some(_) => before.with_rest(fields).map(Self::Unknown),
                     None => Err(::serde::de::Error::custom(
                         $crate::wire_rule::FieldProblem::new($tag, "is required"),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::text::BorrowedText;
+use crate::wire_value::{PlacedValue, TextOrList};
 
 /// A rule that a value violates, and the path of the value inside the described object.
 #[derive(Debug)]
@@ -109,6 +110,25 @@ pub(crate) fn max_bytes<'a>(most: usize) -> impl Fn(&BorrowedText<'a>) -> RuleRe
     move |text| match text.0.len() <= most {
         true => Ok(()),
         false => refuse(format!("must be at most {most} bytes")),
+    }
+}
+
+/// Refuses a list with too many items.
+pub(crate) fn max_items<'a, T>(most: usize) -> impl Fn(&TextOrList<'a, T>) -> RuleResult {
+    move |content| match content {
+        TextOrList::List(items) if items.len() > most => {
+            refuse(format!("must have at most {most} items"))
+        }
+        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
+    }
+}
+
+/// Refuses a limit of output tokens that no provider takes.
+pub(crate) fn output_limit<'a>(least: u64) -> impl Fn(&PlacedValue<'a, u64>) -> RuleResult {
+    const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
+    move |limit| match (least..=MAX_OUTPUT_TOKENS).contains(&limit.value) {
+        true => Ok(()),
+        false => refuse(format!("must be a whole number of at least {least}")),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_objects, wire_union};
-use crate::wire_rule::{FieldProblem, RuleResult, one_of, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, max_items, one_of, refuse};
 use crate::wire_value::{AnyValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;
@@ -157,10 +157,7 @@ impl ChatMessage<'_> {
 fn no_empty_list(content: &TextOrList<'_, ChatPart<'_>>) -> RuleResult {
     match content {
         TextOrList::List(parts) if parts.is_empty() => refuse("must not be an empty list"),
-        TextOrList::List(parts) if parts.len() > MAX_PARTS => {
-            refuse(format!("must have at most {MAX_PARTS} items"))
-        }
-        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
+        content => max_items(MAX_PARTS)(content),
     }
 }
 

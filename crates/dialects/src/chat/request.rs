@@ -12,7 +12,8 @@ use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_objects, wire_union};
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, each_one_of, max_bytes, not_empty, one_of, refuse, within,
+    FieldProblem, RuleResult, between, each_one_of, max_bytes, not_empty, one_of, output_limit,
+    refuse, within,
 };
 use crate::wire_value::{
     AnyValue, BoundedList, OpaqueObject, PlacedValue, TextOrList, TextOrObject,
@@ -23,7 +24,6 @@ use super::names::MAX_STOP_SEQUENCES;
 
 const MAX_MESSAGES: usize = 10_000;
 const MAX_LOGIT_BIASES: usize = 2_048;
-const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
 const MAX_STOP_BYTES: usize = 4_096;
 
 wire_objects! {
@@ -33,8 +33,8 @@ wire_objects! {
         messages required: BoundedList<ChatMessage<'a>, MAX_MESSAGES> => Conversation,
         stream: bool = Stream,
         stream_options kept: PlacedValue<'a, ChatStreamOptions<'a>> => StreamOptions,
-        max_completion_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit,
-        max_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit,
+        max_completion_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(1),
+        max_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(1),
         n: i64 => Candidates where within(1, 128),
         temperature: f64 = Temperature where between(0.0, 2.0),
         top_p: f64 = TopP where between(0.0, 1.0),
@@ -165,13 +165,6 @@ impl ChatFormat<'_> {
             }
             _ => Ok(()),
         }
-    }
-}
-
-fn output_limit(limit: &PlacedValue<'_, u64>) -> RuleResult {
-    match (1..=MAX_OUTPUT_TOKENS).contains(&limit.value) {
-        true => Ok(()),
-        false => refuse("must be a whole number of at least 1"),
     }
 }
 

@@ -10,8 +10,8 @@ use super::request::ResponsesTool;
 use crate::media_rules::{self, AcceptedMedia};
 use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
-use crate::wire_object::{UnknownFields, wire_object, wire_union};
-use crate::wire_rule::{FieldProblem, RuleResult, one_of, refuse, refuse_for};
+use crate::wire_object::{wire_object, wire_union};
+use crate::wire_rule::{FieldProblem, RuleResult, max_items, one_of, refuse_for};
 use crate::wire_value::{AnyValue, LooseText, LooseValue, PlacedValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;
@@ -37,7 +37,7 @@ wire_object! {
     pub(super) struct ResponsesMessage<'a>("a message object") {
         role required: BorrowedText<'a>
             where one_of(&["user", "assistant", "system", "developer"]),
-        content: TextOrList<'a, ResponsesPart<'a>> where few_parts,
+        content: TextOrList<'a, ResponsesPart<'a>> where max_items(MAX_PARTS),
     }
 }
 
@@ -70,7 +70,7 @@ wire_object! {
 wire_object! {
     pub(super) struct ResponsesResult<'a>("an item object") {
         call_id required: BorrowedText<'a>,
-        output required: TextOrList<'a, ResponsesPart<'a>> where few_parts,
+        output required: TextOrList<'a, ResponsesPart<'a>> where max_items(MAX_PARTS),
     }
 }
 
@@ -220,46 +220,6 @@ wire_object! {
     }
 }
 
-fn few_parts(content: &TextOrList<'_, ResponsesPart<'_>>) -> RuleResult {
-    match content {
-        TextOrList::List(parts) if parts.len() > MAX_PARTS => {
-            refuse(format!("must have at most {MAX_PARTS} items"))
-        }
-        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
-    }
-}
-
 fn file_url(url: &BorrowedText<'_>) -> RuleResult {
     refuse_for(media_rules::url_error(url, AcceptedMedia::File))
-}
-
-impl<'a> ResponsesItem<'a> {
-    /// Returns the fields without a description.
-    pub(super) const fn rest(&self) -> &UnknownFields<'a> {
-        match self {
-            Self::Message(item) => &item.rest,
-            Self::Reasoning(item) => &item.rest,
-            Self::FunctionCall(item) | Self::CustomCall(item) => &item.rest,
-            Self::FunctionResult(item) | Self::CustomResult(item) => &item.rest,
-            Self::Search(item) => &item.rest,
-            Self::Code(item) => &item.rest,
-            Self::Image(item) => &item.rest,
-            Self::Reference(item) => &item.rest,
-            Self::AddedTools(item) => &item.rest,
-            Self::Unknown(fields) => fields,
-        }
-    }
-
-    /// Returns the parts of a message or a result, and the field they stand in.
-    pub(super) fn parts(&self) -> (&'static str, &[ResponsesPart<'a>]) {
-        let (field, content) = match self {
-            Self::Message(item) => ("content", &item.content),
-            Self::FunctionResult(item) | Self::CustomResult(item) => ("output", &item.output),
-            _ => return ("", &[]),
-        };
-        match content {
-            Some(TextOrList::List(parts)) => (field, parts),
-            Some(TextOrList::Text(_)) | None => (field, &[]),
-        }
-    }
 }

@@ -7,7 +7,8 @@ use canon::{ApiError, ErrorKind};
 use serde_json::Value;
 
 use super::own::event_writer::EventWriter;
-use super::own::response_object::{self, ResponseEcho, ResponseState};
+use super::own::reply_items::ResponseEnd;
+use super::own::response_object::{self, ResponseEcho};
 use crate::Dialect as _;
 use crate::fields::ObjectWriter;
 use crate::prompt_blocks;
@@ -80,13 +81,10 @@ pub(super) fn write_stream_error(
         .set("param", field("param"))
         .set("error", nested.clone());
     events.write_object("error", &event, out);
-    let state = ResponseState {
-        status: "failed",
-        error: Some(response_object::write_error(fault, status)),
-        output: std::mem::take(&mut events.output),
-        ..ResponseState::default()
-    };
-    let event = ObjectWriter::new().set("response", echo.with_state(state));
+    let error = Some(response_object::write_error(fault, status));
+    let end = ResponseEnd { status: "failed", error, ..ResponseEnd::default() };
+    let response = echo.with_state(end, std::mem::take(&mut events.output), None, None);
+    let event = ObjectWriter::new().set("response", response);
     events.write_object("response.failed", &event, out);
 }
 

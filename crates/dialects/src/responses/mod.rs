@@ -84,7 +84,7 @@ impl Dialect for ResponsesDialect {
     }
 
     fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {
-        Box::new(write_stream::ResponsesStreamWriter::new(chat, stamp))
+        Box::new(write_stream::ResponsesStreamWriter::new(chat, stamp, false))
     }
 
     fn read_error(&self, status: u16, body: &[u8]) -> ApiError {

@@ -4,7 +4,7 @@ use canon::{
     Citation, CodeExecution, CodeResult, ExtraFields, Logprob, Media, MediaKind, MediaSource, Part,
     PartKind, Role, Signature, ToolCall, ToolResult, Turn, WebSearch,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::content::{
     ResponsesAnnotation, ResponsesCall, ResponsesCodeItem, ResponsesFilePart, ResponsesImageItem,
@@ -16,6 +16,7 @@ use super::names::{
 };
 use super::own::tool_names;
 use super::signatures::{self, ItemSender, SignaturePlace};
+use crate::fields::ObjectWriter;
 use crate::openai_values::{read_cache_mark, read_detail, read_logprobs, read_url};
 use crate::text::BorrowedText;
 use crate::wire_object::{UnknownFields, raw_value};
@@ -80,11 +81,9 @@ impl ItemReader {
             ResponsesItem::AddedTools(item) => model_item(foreign("additional_tools", &item.rest)),
             ResponsesItem::Unknown(fields) => {
                 let kind = fields.text("type").unwrap_or_default();
-                let part =
-                    Part::new(PartKind::Foreign { origin: ORIGIN, value: fields.to_value() });
                 match is_caller_item(&kind) {
-                    true => ItemContent::CallerItem(part),
-                    false => model_item(part),
+                    true => ItemContent::CallerItem(foreign(&kind, &fields)),
+                    false => model_item(foreign(&kind, &fields)),
                 }
             }
         }
@@ -142,19 +141,16 @@ impl ItemReader {
                 let text = part.refusal.map(BorrowedText::into_owned).unwrap_or_default();
                 (PartKind::Refusal(text), part.rest)
             }
-            ResponsesPart::Image(part) => {
-                let ResponsesImagePart { image_url, file_id, detail, rest } = part;
-                (PartKind::Media(read_picture(image_url, file_id, detail)), rest)
+            ResponsesPart::Image(mut part) => {
+                let rest = std::mem::take(&mut part.rest);
+                (PartKind::Media(read_picture(part)), rest)
             }
             ResponsesPart::File(mut part) => {
                 let rest = std::mem::take(&mut part.rest);
                 (PartKind::Media(read_file(part)), rest)
             }
             ResponsesPart::Audio(part) => return nested(foreign("input_audio", &part.rest)),
-            ResponsesPart::Unknown(fields) => {
-                let kind = PartKind::Foreign { origin: ORIGIN, value: fields.to_value() };
-                return nested(Part::new(kind));
-            }
+            ResponsesPart::Unknown(fields) => return nested(foreign("", &fields)),
         };
         let cache_breakpoint = read_cache_mark(&mut rest);
         let mut extras = rest.to_extras(ORIGIN);
@@ -184,12 +180,15 @@ fn model_item(part: Part) -> ItemContent {
     ItemContent::ModelItem(vec![part])
 }
 
-/// Returns an object of this format as it was sent.
-fn foreign(kind: &str, rest: &UnknownFields<'_>) -> Part {
-    let mut fields = Map::new();
-    fields.insert("type".to_owned(), Value::from(kind));
-    fields.extend(rest.to_map());
-    Part::new(PartKind::Foreign { origin: ORIGIN, value: Value::Object(fields) })
+/// Returns an object of this format as it was sent. The type of a described object is not among its
+/// fields.
+fn foreign(kind: &str, fields: &UnknownFields<'_>) -> Part {
+    let value = ObjectWriter::new().set("type", kind);
+    let value = match fields.get("type") {
+        Some(_) => fields.to_value(),
+        None => value.with_object(Some(&fields.to_value())).into(),
+    };
+    Part::new(PartKind::Foreign { origin: ORIGIN, value })
 }
 
 /// Returns true if an item of an unknown type comes from the caller's side.
@@ -208,16 +207,12 @@ fn item_extras(mut rest: UnknownFields<'_>) -> ExtraFields {
     rest.to_extras(ORIGIN)
 }
 
-fn read_picture(
-    url: Option<BorrowedText<'_>>,
-    file_id: Option<BorrowedText<'_>>,
-    detail: Option<BorrowedText<'_>>,
-) -> Media {
-    let source = match (url, file_id) {
+fn read_picture(part: ResponsesImagePart<'_>) -> Media {
+    let source = match (part.image_url, part.file_id) {
         (None, Some(id)) => MediaSource::File { origin: ORIGIN, id: id.into_owned() },
         (url, _) => read_url(&url.unwrap_or_default()),
     };
-    let detail = detail.as_deref().and_then(read_detail);
+    let detail = part.detail.as_deref().and_then(read_detail);
     Media { detail, ..Media::new(MediaKind::Image, source) }
 }
 

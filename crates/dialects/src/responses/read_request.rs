@@ -14,9 +14,10 @@ use super::names::{
 };
 use super::own::tool_names::ToolNames;
 use super::read_content::{ItemContent, ItemReader};
-use super::read_tools;
+use super::read_tools::{self, ToolPlace};
 use super::request::{ResponsesFormat, ResponsesReasoning, ResponsesRequestView};
 use super::signatures::{ItemSender, SignaturePlace};
+use crate::fields::ObjectWriter;
 use crate::openai_values::read_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::raw_value;
@@ -28,7 +29,7 @@ pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
     view.read_options(&mut chat);
     let mut builder = TurnBuilder::default();
     builder.push_text(Role::System, view.instructions);
-    read_tools::read(view.tools.unwrap_or_default(), None, &mut builder.tools);
+    read_tools::read(view.tools.unwrap_or_default(), &ToolPlace::default(), &mut builder.tools);
     match view.input {
         None => {}
         Some(TextOrList::Text(text)) => builder.push_text(Role::User, Some(text)),
@@ -107,11 +108,8 @@ struct TurnBuilder {
 enum LastItem {
     #[default]
     Break,
-    /// A message of the assistant. `named` is true if it has fields that distinguish it from
-    /// another one.
-    AssistantMessage {
-        named: bool,
-    },
+    /// A message of the assistant, and true if it has fields that distinguish it from another one.
+    AssistantMessage(bool),
     ModelItem,
     CallerItem,
 }
@@ -136,11 +134,9 @@ impl TurnBuilder {
     fn add_tools(&mut self, item: ResponsesAddedTools<'_>) {
         let ResponsesAddedTools { tools, mut rest } = item;
         rest.take("tools");
-        let mut mark = Map::new();
-        mark.insert("turn".to_owned(), Value::from(self.turns.len()));
-        mark.insert("item".to_owned(), Value::Object(rest.to_map()));
-        let mark = Value::Object(mark);
-        read_tools::read(tools.unwrap_or_default(), Some(&mark), &mut self.tools);
+        let mark = ObjectWriter::new().set("turn", self.turns.len()).set("item", rest.to_map());
+        let place = ToolPlace::added(mark.into());
+        read_tools::read(tools.unwrap_or_default(), &place, &mut self.tools);
         self.last = LastItem::Break;
     }
 
@@ -157,12 +153,12 @@ impl TurnBuilder {
                 // back.
                 let fresh = match self.last {
                     LastItem::Break | LastItem::CallerItem => true,
-                    LastItem::AssistantMessage { named: before } => !named && !before,
+                    LastItem::AssistantMessage(before) => !named && !before,
                     LastItem::ModelItem => false,
                 };
                 self.sign_next(parts.first_mut());
                 self.extend(Role::Assistant, fresh, parts);
-                self.last = LastItem::AssistantMessage { named };
+                self.last = LastItem::AssistantMessage(named);
             }
             ItemContent::ModelItem(mut parts) => {
                 if !matches!(parts.first(), Some(Part { kind: PartKind::Thought(_), .. })) {
@@ -197,7 +193,7 @@ impl TurnBuilder {
 
     fn sign_previous(&mut self, signature: Signature, is_it: impl Fn(&PartKind) -> bool) {
         let before = match self.last {
-            LastItem::AssistantMessage { .. } | LastItem::ModelItem => self.turns.last_mut(),
+            LastItem::AssistantMessage(_) | LastItem::ModelItem => self.turns.last_mut(),
             LastItem::Break | LastItem::CallerItem => None,
         };
         let part =

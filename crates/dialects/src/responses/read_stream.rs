@@ -5,7 +5,8 @@
 //! response, and a server that sends no deltas works too.
 
 use canon::{
-    ApiError, ErrorKind, Event, Logprob, Part, PartDelta, PartIndex, PartKind, PartStart, Thought,
+    ApiError, Citation, ErrorKind, Event, ExtraFields, Logprob, Part, PartDelta, PartIndex,
+    PartKind, PartStart,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -20,7 +21,6 @@ use super::reply::{ResponsesEventView, ResponsesReplyView, parse_raw};
 use super::signatures::ItemSender;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
-use crate::service_tier::TIER_FIELD;
 use crate::sse::{not_json, out_of_order};
 use crate::text::BorrowedText;
 use crate::wire_object::raw_value;
@@ -272,25 +272,32 @@ impl ResponsesStreamReader {
         let mut items = ItemReader::new(ItemSender::Provider);
         let parts = items.read(item).into_parts();
         let mut logprobs = items.logprobs;
-        for (at, part) in (0_u32..).zip(parts) {
+        for (at, mut part) in (0_u32..).zip(parts) {
             self.calls |= matches!(part.kind, PartKind::ToolCall(_));
-            let parts = &mut self.entry(index).parts;
-            let known = parts.iter().position(|known| known.at == at);
-            let known = match (known.map(|found| parts.swap_remove(found)), start_of(&part)) {
-                (Some(known), _) => known,
-                (None, Some(opening)) => {
+            let is_text = matches!(part.kind, PartKind::Text { .. });
+            let is_open = self.entry(index).parts.iter().any(|open| open.at == at);
+            let growth = take_growth(&mut part, is_open);
+            let signature = part.signature.take();
+            let place = match growth {
+                None if !is_open => {
                     let place = self.next_place();
-                    out.push(Event::PartStart(place, opening));
-                    StreamedPart { place, ..StreamedPart::default() }
+                    out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
+                    place
                 }
-                (None, None) => {
-                    push_whole(self.next_place(), part, out);
-                    continue;
+                growth => {
+                    let (opening, text, citations) =
+                        growth.unwrap_or((PartStart::Text, String::new(), Vec::new()));
+                    let open = self.part(index, at, opening, out);
+                    open.add_missing(text, citations, &part.extras, out);
+                    if is_text && !open.has_logprobs {
+                        open.add_logprobs(std::mem::take(&mut logprobs), out);
+                    }
+                    open.place
                 }
             };
-            let is_text = matches!(part.kind, PartKind::Text { .. });
-            let missing = (is_text && !known.has_logprobs).then(|| std::mem::take(&mut logprobs));
-            known.finish(part, missing.unwrap_or_default(), out);
+            self.entry(index).parts.retain(|open| open.at != at);
+            out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
+            out.push(Event::PartEnd(place));
         }
         let open = self.entry(index);
         open.done = true;
@@ -318,16 +325,12 @@ impl ResponsesStreamReader {
         }
         let left = self.items.iter_mut().flat_map(|item| item.parts.drain(..));
         out.extend(left.map(|part| Event::PartEnd(part.place)));
-        let tier = response.service_tier.as_ref().map(|tier| &*tier.0);
-        let tier = tier.map(|word| (TIER_FIELD.to_owned(), Value::from(word)));
-        out.extend(
-            response.rest.to_map().into_iter().chain(tier).map(|(name, value)| Event::Extra {
-                candidate: None,
-                origin: ORIGIN,
-                name,
-                value,
-            }),
-        );
+        out.extend(response.extras().into_iter().map(|(name, value)| Event::Extra {
+            candidate: None,
+            origin: ORIGIN,
+            name,
+            value,
+        }));
         out.extend(response.usage().map(Event::Usage));
         let finish = response.finish(self.calls)?;
         out.extend(finish.map(|finish| Event::Finish { candidate: 0, finish }));
@@ -360,68 +363,53 @@ impl StreamedPart {
         }
     }
 
-    /// Adds anything that the deltas did not contain, and ends the part.
-    fn finish(mut self, part: Part, logprobs: Vec<Logprob>, out: &mut Vec<Event>) {
-        let Part { kind, signature, cache_breakpoint: _, extras } = part;
-        let (text, citations) = match kind {
-            PartKind::Text { text, citations } => (text, citations),
-            PartKind::Refusal(text) => (text, Vec::new()),
-            PartKind::Thought(Thought { text, redacted: _ }) => (text, Vec::new()),
-            PartKind::ToolCall(call) => (call.arguments, Vec::new()),
-            PartKind::Media(_)
-            | PartKind::ToolResult(_)
-            | PartKind::CodeExecution(_)
-            | PartKind::CodeResult(_)
-            | PartKind::WebSearch(_)
-            | PartKind::Foreign { .. } => (String::new(), Vec::new()),
-        };
+    /// Adds anything that the deltas did not contain.
+    fn add_missing(
+        &mut self,
+        text: String,
+        citations: Vec<Citation>,
+        extras: &ExtraFields,
+        out: &mut Vec<Event>,
+    ) {
+        let delta = |delta| Event::PartDelta(self.place, delta);
         let extra = |name: &str, value: Value| {
-            let name = name.to_owned();
-            Event::PartDelta(self.place, PartDelta::Extra { origin: ORIGIN, name, value })
+            delta(PartDelta::Extra { origin: ORIGIN, name: name.to_owned(), value })
         };
         match text.strip_prefix(&*self.forwarded) {
             Some("") => {}
-            Some(rest) => {
-                out.push(Event::PartDelta(self.place, PartDelta::Text(rest.to_owned())));
-            }
+            Some(rest) => out.push(delta(PartDelta::Text(rest.to_owned()))),
             // The deltas have been delivered and cannot be taken back. The difference is told.
             None => out.push(extra(FINAL_TEXT_EXTRA, Value::String(text))),
         }
         let citations = citations.into_iter().skip(self.citations);
-        out.extend(citations.map(|c| Event::PartDelta(self.place, PartDelta::Citation(c))));
+        out.extend(citations.map(|citation| delta(PartDelta::Citation(citation))));
         let extras = extras.for_format(ORIGIN).into_iter().flatten();
         out.extend(extras.map(|(name, value)| extra(name, value.clone())));
-        self.add_logprobs(logprobs, out);
-        out.extend(signature.map(|signature| Event::PartSignature(self.place, signature)));
-        out.push(Event::PartEnd(self.place));
     }
 }
 
-/// Returns the start of a part that comes in deltas; `None` for a part that comes at once.
-fn start_of(part: &Part) -> Option<PartStart> {
-    match &part.kind {
-        PartKind::Text { .. } => Some(PartStart::Text),
-        PartKind::Refusal(_) => Some(PartStart::Refusal),
-        PartKind::Thought(Thought { redacted: false, .. }) => Some(PartStart::Thought),
-        PartKind::ToolCall(call) => Some(PartStart::ToolCall {
-            id: call.id.clone(),
-            name: call.name.clone(),
-            custom: call.custom,
-        }),
+/// Takes out what the deltas of a part contain, with its start; `None` for a part that comes at
+/// once. A thought without text comes at once unless it is open.
+fn take_growth(part: &mut Part, is_open: bool) -> Option<(PartStart, String, Vec<Citation>)> {
+    let (start, text) = match &mut part.kind {
+        PartKind::Text { text, citations } => {
+            return Some((PartStart::Text, std::mem::take(text), std::mem::take(citations)));
+        }
+        PartKind::Refusal(text) => (PartStart::Refusal, text),
+        PartKind::Thought(thought) if is_open || !thought.redacted => {
+            (PartStart::Thought, &mut thought.text)
+        }
+        PartKind::ToolCall(call) => {
+            let (id, name) = (std::mem::take(&mut call.id), std::mem::take(&mut call.name));
+            (PartStart::ToolCall { id, name, custom: call.custom }, &mut call.arguments)
+        }
         PartKind::Thought(_)
         | PartKind::Media(_)
         | PartKind::ToolResult(_)
         | PartKind::CodeExecution(_)
         | PartKind::CodeResult(_)
         | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. } => None,
-    }
-}
-
-/// Adds a part that comes at once.
-fn push_whole(place: PartIndex, mut part: Part, out: &mut Vec<Event>) {
-    let signature = part.signature.take();
-    out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
-    out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
-    out.push(Event::PartEnd(place));
+        | PartKind::Foreign { .. } => return None,
+    };
+    Some((start, std::mem::take(text), Vec::new()))
 }

@@ -10,20 +10,22 @@ use canon::{ApiError, Finish, FinishReason, RawReason, ServiceTier, Usage};
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 use super::content::ResponsesItem;
 use super::fault;
 use super::names::ORIGIN;
+use super::request::ResponsesRequestView;
 use super::usage::{ResponsesToolUsage, ResponsesUsage};
-use crate::service_tier;
+use crate::service_tier::{self, TIER_FIELD};
 use crate::text::BorrowedText;
 use crate::wire_object::{raw_value, wire_object};
 use crate::wire_value::{AnyValue, LooseText, LooseValue};
 
 wire_object! {
-    /// A response. The fields without a use repeat the request. Its items are parsed one by one,
-    /// because at the end of a stream they are known.
+    /// A response. Fields of the request and some others are repeated. Its items are parsed one by
+    /// one, because at the end of a stream they are known.
     pub(super) struct ResponsesReplyView<'a>("a response object") {
         id: BorrowedText<'a>,
         object: AnyValue,
@@ -38,33 +40,12 @@ wire_object! {
         usage: LooseValue<ResponsesUsage<'a>>,
         tool_usage: LooseValue<ResponsesToolUsage<'a>>,
         service_tier: LooseText<'a>,
-        background: AnyValue,
         billing: AnyValue,
-        conversation: AnyValue,
         frequency_penalty: AnyValue,
         image: AnyValue,
-        instructions: AnyValue,
-        max_output_tokens: AnyValue,
-        max_tool_calls: AnyValue,
-        metadata: AnyValue,
-        parallel_tool_calls: AnyValue,
         presence_penalty: AnyValue,
-        previous_response_id: AnyValue,
-        prompt: AnyValue,
-        prompt_cache_key: AnyValue,
         prompt_cache_options: AnyValue,
         prompt_cache_retention: AnyValue,
-        reasoning: AnyValue,
-        safety_identifier: AnyValue,
-        store: AnyValue,
-        temperature: AnyValue,
-        text: AnyValue,
-        tool_choice: AnyValue,
-        tools: AnyValue,
-        top_logprobs: AnyValue,
-        top_p: AnyValue,
-        truncation: AnyValue,
-        user: AnyValue,
     }
 }
 
@@ -127,6 +108,16 @@ impl<'a> ResponsesReplyView<'a> {
     #[expect(clippy::cast_possible_truncation, reason = "seconds, at times with a fraction")]
     pub(super) fn created(&self) -> Option<i64> {
         self.created_at.as_ref().and_then(|at| at.0).map(|at| at as i64)
+    }
+
+    /// Returns the fields that neither the request nor another format has.
+    pub(super) fn extras(&self) -> Map<String, Value> {
+        let is_repeated = |name: &str| ResponsesRequestView::FIELDS.iter().any(|f| f.name == name);
+        let mut extras = self.rest.to_map_without(is_repeated);
+        if let Some(LooseText(word)) = &self.service_tier {
+            extras.insert(TIER_FIELD.to_owned(), Value::from(&**word));
+        }
+        extras
     }
 
     /// Returns the service tier.

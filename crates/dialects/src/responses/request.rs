@@ -13,7 +13,8 @@ use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, each_one_of, max_bytes, not_empty, one_of, refuse, within,
+    FieldProblem, RuleResult, between, each_one_of, max_bytes, max_items, not_empty, one_of,
+    output_limit, refuse, within,
 };
 use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList, TextOrObject};
 
@@ -21,7 +22,6 @@ const MAX_ITEMS: usize = 10_000;
 const MAX_INCLUDES: usize = 32;
 const MAX_TOOL_CALLS: i64 = 1_000;
 const MAX_NAME_BYTES: usize = 4_096;
-const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
 
 /// Allowed values of `include`.
 const INCLUDE_VALUES: &[&str] = &[
@@ -45,12 +45,12 @@ wire_object! {
     pub(super) struct ResponsesRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
         instructions: BorrowedText<'a> => Conversation,
-        input: TextOrList<'a, ResponsesItem<'a>> => Conversation where few_items,
+        input: TextOrList<'a, ResponsesItem<'a>> => Conversation where max_items(MAX_ITEMS),
         previous_response_id: BorrowedText<'a> where max_bytes(MAX_NAME_BYTES),
         conversation kept: TextOrObject<'a, ResponsesObjectName<'a>>,
         prompt kept: TextOrObject<'a, ResponsesObjectName<'a>>,
         stream: bool = Stream,
-        max_output_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit,
+        max_output_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(MIN_OUTPUT_TOKENS),
         max_tool_calls kept: i64 where within(1, MAX_TOOL_CALLS),
         temperature: f64 = Temperature where between(0.0, 2.0),
         top_p: f64 = TopP where between(0.0, 1.0),
@@ -111,10 +111,7 @@ wire_union! {
         Custom(ResponsesCustomTool<'a>) = "custom",
         Namespace(ResponsesNamespace<'a>) = "namespace",
         Code(ResponsesCodeTool<'a>) = "code_interpreter",
-        Search(ResponsesSearchTool<'a>) = "web_search",
-        DatedSearch(ResponsesSearchTool<'a>) = "web_search_2025_08_26",
-        PreviewSearch(ResponsesSearchTool<'a>) = "web_search_preview",
-        DatedPreviewSearch(ResponsesSearchTool<'a>) = "web_search_preview_2025_03_11",
+        Search(ResponsesSearchTool<'a>) = "web_search" starting "web_search",
     }
 }
 
@@ -138,11 +135,10 @@ wire_object! {
 }
 
 wire_object! {
-    /// A group of tools. Its tools are kept as they were sent as well, because a group inside of a
-    /// group has no meaning.
+    /// A group of tools.
     pub(super) struct ResponsesNamespace<'a>("a tool object") {
         name required: BorrowedText<'a> where not_empty,
-        tools: Vec<PlacedValue<'a, ResponsesTool<'a>>>,
+        tools: Vec<ResponsesTool<'a>>,
     }
 }
 
@@ -229,22 +225,6 @@ fn tool_choice(choice: &PlacedChoice<'_>) -> RuleResult {
     match is_valid {
         true => Ok(()),
         false => refuse("must be `none`, `auto`, `required` or an object that names a tool"),
-    }
-}
-
-fn few_items(input: &TextOrList<'_, ResponsesItem<'_>>) -> RuleResult {
-    match input {
-        TextOrList::List(items) if items.len() > MAX_ITEMS => {
-            refuse(format!("must have at most {MAX_ITEMS} items"))
-        }
-        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
-    }
-}
-
-fn output_limit(limit: &PlacedValue<'_, u64>) -> RuleResult {
-    match (MIN_OUTPUT_TOKENS..=MAX_OUTPUT_TOKENS).contains(&limit.value) {
-        true => Ok(()),
-        false => refuse(format!("must be a whole number of at least {MIN_OUTPUT_TOKENS}")),
     }
 }
 

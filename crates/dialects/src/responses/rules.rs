@@ -4,12 +4,15 @@
 use bytes::Bytes;
 use canon::{ApiError, Losses};
 use serde_json::value::RawValue;
+use std::cell::LazyCell;
 use std::collections::HashSet;
 
 use super::content::{ResponsesCall, ResponsesItem, ResponsesPart};
 use super::names::ORIGIN;
 use super::own::tool_names::flat_name;
-use super::request::{ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
+use super::request::{
+    ResponsesObjectName, ResponsesRequestView, ResponsesTool, ResponsesToolChoice,
+};
 use super::signatures;
 use crate::RequestFacts;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints, StoredObject};
@@ -18,13 +21,16 @@ use crate::openai_values::read_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_rule::{FieldProblem, RuleResult};
-use crate::wire_value::TextOrObject;
+use crate::wire_value::{TextOrList, TextOrObject};
 
 /// Stored files belong to the account of the provider's API key, not to the caller.
 const NO_STORED_FILES: &str = "names a stored file, which is not supported: send its data or URL";
 
 /// Checks a request and returns its facts.
-pub(super) fn check(text: &str, view: &ResponsesRequestView<'_>) -> Result<RequestFacts, ApiError> {
+pub(super) fn check<'a>(
+    text: &'a str,
+    view: &ResponsesRequestView<'a>,
+) -> Result<RequestFacts, ApiError> {
     check_input(view).map_err(FieldProblem::into_error)?;
     check_tools(view).map_err(FieldProblem::into_error)?;
     let (edits, losses) = remove_envelopes(text, view.items());
@@ -43,7 +49,7 @@ pub(super) fn check(text: &str, view: &ResponsesRequestView<'_>) -> Result<Reque
             limit: limit.map(|limit| json::range_of(text, limit.raw)),
             ..PatchPoints::locate(text)
         },
-        stored_object: stored_object(view),
+        stored_object: stored_object(text, view),
         edits,
         losses,
         ..RequestFacts::default()
@@ -52,7 +58,7 @@ pub(super) fn check(text: &str, view: &ResponsesRequestView<'_>) -> Result<Reque
 
 /// Returns the first object that the request names and does not contain. The gateway has inserted
 /// the responses that it stores itself.
-fn stored_object(view: &ResponsesRequestView<'_>) -> Option<StoredObject> {
+fn stored_object<'a>(text: &'a str, view: &ResponsesRequestView<'a>) -> Option<StoredObject> {
     let object = |path: String, kind: &str, id: &str| {
         let shown: String = id.chars().take(64).collect();
         StoredObject { path, message: format!("{kind} with id '{shown}' not found.") }
@@ -67,41 +73,28 @@ fn stored_object(view: &ResponsesRequestView<'_>) -> Option<StoredObject> {
         };
         return Some(object(name.to_owned(), kind, id.map_or("", |id| id)));
     }
-    let mut references = view.items().iter().enumerate().filter_map(|(at, item)| match item {
-        ResponsesItem::Reference(item) => Some((at, item.id.as_deref()?)),
-        _ => None,
+    let ids = LazyCell::new(|| -> HashSet<_> {
+        let places = item_places(text).into_iter().zip(view.items());
+        let others = places.filter(|(_, item)| !matches!(item, ResponsesItem::Reference(_)));
+        let name = |raw: &'a RawValue| serde_json::from_str::<ResponsesObjectName<'_>>(raw.get());
+        others.filter_map(|(raw, _)| Some(name(raw).ok()?.id?.0)).collect()
     });
-    let first = references.next()?;
-    let others = view.items().iter().filter(|item| !matches!(item, ResponsesItem::Reference(_)));
-    let ids: HashSet<_> = others.filter_map(|item| item.rest().text("id")).collect();
-    let mut references = std::iter::once(first).chain(references);
-    let (at, id) = references.find(|(_, id)| !ids.contains(*id))?;
-    Some(object(format!("input[{at}].id"), "Item", id))
+    view.items().iter().enumerate().find_map(|(at, item)| {
+        let ResponsesItem::Reference(item) = item else { return None };
+        let id = item.id.as_deref().filter(|id| !ids.contains(*id))?;
+        Some(object(format!("input[{at}].id"), "Item", id))
+    })
 }
 
 /// Maximum searches to reserve money for: the allowed tool calls.
 fn max_searches(view: &ResponsesRequestView<'_>) -> u64 {
-    match view.tools.iter().flatten().any(ResponsesTool::is_search) {
+    let is_search = |tool: &ResponsesTool<'_>| matches!(tool, ResponsesTool::Search(_));
+    match view.tools.iter().flatten().any(is_search) {
         true => view
             .max_tool_calls
             .and_then(|most| u64::try_from(most).ok())
             .unwrap_or(DEFAULT_MAX_SEARCHES),
         false => 0,
-    }
-}
-
-impl ResponsesTool<'_> {
-    fn is_search(&self) -> bool {
-        match self {
-            Self::Search(_)
-            | Self::DatedSearch(_)
-            | Self::PreviewSearch(_)
-            | Self::DatedPreviewSearch(_) => true,
-            Self::Unknown(fields) => {
-                fields.text("type").is_some_and(|kind| kind.starts_with("web_search"))
-            }
-            Self::Function(_) | Self::Custom(_) | Self::Namespace(_) | Self::Code(_) => false,
-        }
     }
 }
 
@@ -115,7 +108,7 @@ fn check_input(view: &ResponsesRequestView<'_>) -> RuleResult {
     let is_optional = is_elsewhere || view.prompt.is_some();
     match &view.input {
         None if !is_optional => return refuse("input", "is required"),
-        Some(crate::wire_value::TextOrList::List(items)) if items.is_empty() && !is_optional => {
+        Some(TextOrList::List(items)) if items.is_empty() && !is_optional => {
             return refuse("input", "must not be empty");
         }
         _ => {}
@@ -164,7 +157,14 @@ fn check_item(item: &ResponsesItem<'_>) -> RuleResult {
         ResponsesItem::FunctionCall(call) | ResponsesItem::CustomCall(call) => check_call(call)?,
         _ => {}
     }
-    let (field, parts) = item.parts();
+    let (field, content) = match item {
+        ResponsesItem::Message(item) => ("content", &item.content),
+        ResponsesItem::FunctionResult(item) | ResponsesItem::CustomResult(item) => {
+            ("output", &item.output)
+        }
+        _ => return Ok(()),
+    };
+    let Some(TextOrList::List(parts)) = content else { return Ok(()) };
     let is_stored = |part: &ResponsesPart<'_>| match part {
         ResponsesPart::Image(image) => image.image_url.is_none(),
         ResponsesPart::File(file) => file.file_data.is_none() && file.file_url.is_none(),
@@ -193,14 +193,13 @@ fn check_call(call: &ResponsesCall<'_>) -> RuleResult {
 
 fn check_tools(view: &ResponsesRequestView<'_>) -> RuleResult {
     let (mut names, mut added) = (HashSet::new(), HashSet::new());
-    declare_all(view.tools.iter().flatten(), "tools", &mut names)?;
+    declare(view.tools.as_ref(), "tools", None, &mut names)?;
     let mut has_tools = view.tools.is_some();
     for (at, item) in view.items().iter().enumerate() {
         if let ResponsesItem::AddedTools(item) = item {
             has_tools |= item.tools.as_ref().is_some_and(|tools| !tools.is_empty());
             // A list inside the conversation may repeat the declarations of the request.
-            let tools = item.tools.iter().flatten();
-            declare_all(tools, &format!("input[{at}].tools"), &mut added)?;
+            declare(item.tools.as_ref(), &format!("input[{at}].tools"), None, &mut added)?;
         }
     }
     names.extend(added);
@@ -220,33 +219,26 @@ fn check_tools(view: &ResponsesRequestView<'_>) -> RuleResult {
 }
 
 /// Collects the names of declared tools. Each may be declared once.
-fn declare_all<'t, 'a: 't>(
-    tools: impl Iterator<Item = &'t ResponsesTool<'a>>,
+fn declare(
+    tools: Option<&Vec<ResponsesTool<'_>>>,
     path: &str,
+    space: Option<&str>,
     names: &mut HashSet<String>,
 ) -> RuleResult {
-    for (at, tool) in tools.enumerate() {
-        let mut declare = |space: Option<&str>, tool: &ResponsesTool<'_>, path: String| {
-            let name = match tool {
-                ResponsesTool::Function(tool) => &tool.name,
-                ResponsesTool::Custom(tool) => &tool.name,
-                _ => return Ok(()),
-            };
-            match names.insert(flat_name(space, name.as_deref().unwrap_or_default())) {
-                true => Ok(()),
-                false => Err(FieldProblem::new(
-                    format!("{path}.name"),
-                    "is already the name of another tool",
-                )),
+    for (at, tool) in tools.into_iter().flatten().enumerate() {
+        let name = match tool {
+            ResponsesTool::Function(tool) => &tool.name,
+            ResponsesTool::Custom(tool) => &tool.name,
+            ResponsesTool::Namespace(group) => {
+                let path = format!("{path}[{at}].tools");
+                declare(group.tools.as_ref(), &path, group.name.as_deref(), names)?;
+                continue;
             }
+            _ => continue,
         };
-        if let ResponsesTool::Namespace(group) = tool {
-            for (inner, tool) in group.tools.iter().flatten().enumerate() {
-                let path = format!("{path}[{at}].tools[{inner}]");
-                declare(group.name.as_deref(), &tool.value, path)?;
-            }
-        } else {
-            declare(None, tool, format!("{path}[{at}]"))?;
+        if !names.insert(flat_name(space, name.as_deref().unwrap_or_default())) {
+            let why = "is already the name of another tool";
+            return Err(FieldProblem::new(format!("{path}[{at}].name"), why));
         }
     }
     Ok(())
@@ -257,6 +249,12 @@ wire_object! {
     struct ResponsesItemPlaces<'a>("a JSON object") {
         input: Vec<&'a RawValue>,
     }
+}
+
+/// Returns the items as they stand in the body. Few requests need them.
+fn item_places(text: &str) -> Vec<&RawValue> {
+    let places: ResponsesItemPlaces<'_> = serde_json::from_str(text).unwrap_or_default();
+    places.input.unwrap_or_default()
 }
 
 /// Returns edits that remove items with a signature for this gateway, and the losses. The provider
@@ -277,9 +275,8 @@ fn remove_envelopes(text: &str, items: &[ResponsesItem<'_>]) -> (Vec<BodyEdit>, 
     if !ours.contains(&true) {
         return (Vec::new(), losses);
     }
-    let places: ResponsesItemPlaces<'_> = serde_json::from_str(text).unwrap_or_default();
-    let places: Vec<_> =
-        places.input.iter().flatten().map(|raw| json::range_of(text, raw)).collect();
+    let places = item_places(text).into_iter();
+    let places: Vec<_> = places.map(|raw| json::range_of(text, raw)).collect();
     let mut edits = Vec::new();
     // An item is removed together with the comma before it. Before the first item that stays, it is
     // removed with the comma after it.

@@ -13,7 +13,7 @@
 //! signature. Inside are a keyword and the envelope of the signature:
 //!
 //! - `call <call_id>`: belongs to that call, wherever the items are moved;
-//! - `next`: belongs to the next item;
+//! - `next`: belongs to the next item, in histories of earlier versions;
 //! - `prev`: belongs to the end of the previous item, such as a text that was streamed already;
 //! - `code`: belongs to the code of the previous item, which also holds the output;
 //! - `redacted`: belongs to a thought without readable text.

@@ -140,27 +140,25 @@ impl<'a> ItemListWriter<'a> {
 
     /// Writes a part of a user message or a tool result.
     fn input_part(&mut self, part: &Part) -> Option<Value> {
-        let (what, why) = match &part.kind {
+        let object = match &part.kind {
             PartKind::Foreign { origin: ORIGIN, value } => return Some(value.clone()),
-            PartKind::Text { text, .. } | PartKind::Refusal(text) => {
-                return Some(finish_part(input_text(text), part));
-            }
-            PartKind::CodeExecution(code) => {
-                let text = code_block(&code.language, &code.code);
-                return Some(finish_part(input_text(&text), part));
-            }
-            PartKind::CodeResult(outcome) => {
-                return Some(finish_part(input_text(&code_block("", &outcome.output)), part));
-            }
-            PartKind::Media(media) => {
-                return self.media(media).map(|media| finish_part(media, part));
-            }
-            PartKind::Foreign { .. } => ("part", FOREIGN_PART),
-            PartKind::WebSearch(_) => ("part.search", FOREIGN_SEARCH),
+            PartKind::Text { text, .. } | PartKind::Refusal(text) => input_text(text),
+            PartKind::CodeExecution(code) => input_text(&code_block(&code.language, &code.code)),
+            PartKind::CodeResult(outcome) => input_text(&code_block("", &outcome.output)),
+            PartKind::Media(media) => self.media(media)?,
+            PartKind::Foreign { .. } => return self.lose("part", FOREIGN_PART),
+            PartKind::WebSearch(_) => return self.lose("part.search", FOREIGN_SEARCH),
             PartKind::Thought(_) | PartKind::ToolCall(_) | PartKind::ToolResult(_) => {
-                ("part", "a part that a user message cannot hold here")
+                return self.lose("part", "a part that a user message cannot hold here");
             }
         };
+        let mark = part.cache_breakpoint.as_ref().map(write_cache_breakpoint);
+        let object = object.set_some("prompt_cache_breakpoint", mark);
+        Some(object.with_extras(&part.extras, ORIGIN).into())
+    }
+
+    /// Notes a loss.
+    fn lose<T>(&mut self, what: &str, why: &str) -> Option<T> {
         self.losses.add(what, why);
         None
     }
@@ -168,17 +166,18 @@ impl<'a> ItemListWriter<'a> {
     fn media(&mut self, media: &Media) -> Option<ObjectWriter> {
         let Media { kind, source, name, detail, clip } = media;
         self.losses.add_if(clip.is_some(), "media.clip", "the responses format has no clips");
-        let lost = match (kind, source) {
-            (MediaKind::Audio, _) => ("media.audio", "the responses format takes no audio"),
-            (MediaKind::Video, _) => ("media.video", "the responses format takes no video"),
-            (_, MediaSource::File { origin, .. }) if *origin != ORIGIN => {
-                ("media.file", "a file in another provider's storage cannot be read here")
+        match (kind, source) {
+            (MediaKind::Audio, _) => {
+                return self.lose("media.audio", "the responses format takes no audio");
             }
-            (MediaKind::Image | MediaKind::Document, _) => ("", ""),
-        };
-        if !lost.0.is_empty() {
-            self.losses.add(lost.0, lost.1);
-            return None;
+            (MediaKind::Video, _) => {
+                return self.lose("media.video", "the responses format takes no video");
+            }
+            (_, MediaSource::File { origin, .. }) if *origin != ORIGIN => {
+                let why = "a file in another provider's storage cannot be read here";
+                return self.lose("media.file", why);
+            }
+            (MediaKind::Image | MediaKind::Document, _) => {}
         }
         let is_image = *kind == MediaKind::Image;
         let object =
@@ -312,50 +311,46 @@ impl<'a> ItemListWriter<'a> {
 
     /// Writes an item the model produced.
     fn model_item(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
-        let (what, why) = match &part.kind {
+        match &part.kind {
             PartKind::Thought(thought) => {
                 let is_own = match &part.signature {
                     Some(signature) => signature.for_format(ORIGIN).is_some(),
                     // A thought stored by the service is identified by its id alone.
                     None => part.extras.get(ORIGIN, "id").is_some(),
                 };
-                if is_own {
-                    return Some(signatures::write(part, thought, None).into());
-                }
                 let what = if part.signature.is_some() { "thought.seal" } else { "thought" };
-                (what, FOREIGN_THOUGHT)
+                match is_own {
+                    true => Some(signatures::write(part, thought, None).into()),
+                    false => self.lose(what, FOREIGN_THOUGHT),
+                }
             }
             PartKind::ToolCall(_) => {
-                return Some(output_items::call_item(part, &self.names, None, None).into());
+                Some(output_items::call_item(part, &self.names, None, None).into())
             }
-            PartKind::ToolResult(result) => return Some(self.result(part, result)),
+            PartKind::ToolResult(result) => Some(self.result(part, result)),
             PartKind::CodeExecution(_) => {
-                return Some(output_items::code_item(Some(part), outcome, None, None).into());
+                Some(output_items::code_item(Some(part), outcome, None, None).into())
             }
             PartKind::WebSearch(search) => {
                 match search.id.clone().filter(|id| output_items::is_own_search(id)) {
-                    Some(id) => return Some(output_items::search_item(part, Some(id)).into()),
-                    None => ("part.search", FOREIGN_SEARCH),
+                    Some(id) => Some(output_items::search_item(part, Some(id)).into()),
+                    None => self.lose("part.search", FOREIGN_SEARCH),
                 }
             }
             PartKind::Media(_) if part.extras.get(ORIGIN, "id").is_some() => {
-                return output_items::image_item(part, None).map(Value::from);
+                output_items::image_item(part, None).map(Value::from)
             }
             PartKind::Media(media) => {
                 // Assistant messages cannot hold images, so the image goes into a user message.
                 let content = vec![self.media(media)?];
                 let why = "an image of the model is sent in a user message here";
                 self.losses.add("media.role", why);
-                return Some(
-                    ObjectWriter::new().set("role", "user").set("content", content).into(),
-                );
+                Some(ObjectWriter::new().set("role", "user").set("content", content).into())
             }
-            PartKind::Foreign { origin: ORIGIN, value } => return Some(value.clone()),
-            PartKind::Foreign { .. } => ("part", FOREIGN_PART),
-            PartKind::Text { .. } | PartKind::Refusal(_) | PartKind::CodeResult(_) => return None,
-        };
-        self.losses.add(what, why);
-        None
+            PartKind::Foreign { origin: ORIGIN, value } => Some(value.clone()),
+            PartKind::Foreign { .. } => self.lose("part", FOREIGN_PART),
+            PartKind::Text { .. } | PartKind::Refusal(_) | PartKind::CodeResult(_) => None,
+        }
     }
 
     /// Adds a part to the message of the assistant. Closes the message first if the part belongs to
@@ -394,12 +389,6 @@ impl<'a> ItemListWriter<'a> {
 
 fn input_text(text: &str) -> ObjectWriter {
     ObjectWriter::new().set("type", "input_text").set("text", text)
-}
-
-/// Adds the fields that every input part may have.
-fn finish_part(object: ObjectWriter, part: &Part) -> Value {
-    let mark = part.cache_breakpoint.as_ref().map(write_cache_breakpoint);
-    object.set_some("prompt_cache_breakpoint", mark).with_extras(&part.extras, ORIGIN).into()
 }
 
 /// Returns the text of a part without annotations and log probabilities.

@@ -32,7 +32,7 @@ pub(super) fn write(
     }
     let mut events = canon::into_events(reply);
     events.splice(1..1, parts);
-    let (mut writer, mut out) = (ResponsesStreamWriter::silent(chat, stamp), Vec::new());
+    let (mut writer, mut out) = (ResponsesStreamWriter::new(chat, stamp, true), Vec::new());
     for event in events {
         writer.push(event, &mut out);
     }

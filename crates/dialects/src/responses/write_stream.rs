@@ -12,7 +12,7 @@ use super::fault;
 use super::names::ORIGIN;
 use super::own::item_writer::ItemWriter;
 use super::own::reply_items::ResponseEnd;
-use super::own::response_object::{ResponseEcho, ResponseState};
+use super::own::response_object::ResponseEcho;
 use crate::fields::{ObjectWriter, note_stop_text};
 use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, StreamWriter};
@@ -27,6 +27,8 @@ pub(super) struct ResponsesStreamWriter {
     current: Option<PartIndex>,
     /// Parts that wait, in the order they started, with their events.
     waiting: VecDeque<(PartIndex, Vec<Event>)>,
+    /// Events of a part that has waited.
+    ready: VecDeque<Event>,
     started: bool,
     failed: bool,
     usage: Option<Usage>,
@@ -35,24 +37,16 @@ pub(super) struct ResponsesStreamWriter {
 }
 
 impl ResponsesStreamWriter {
-    pub(super) fn new(chat: &ChatRequest, stamp: &ReplyStamp) -> Self {
-        Self::with_items(chat, stamp, ItemWriter::new(chat, stamp, false))
-    }
-
-    /// Creates a writer of a whole response.
-    pub(super) fn silent(chat: &ChatRequest, stamp: &ReplyStamp) -> Self {
-        let items = ItemWriter::new(chat, stamp, true);
-        Self { started: true, ..Self::with_items(chat, stamp, items) }
-    }
-
-    fn with_items(chat: &ChatRequest, stamp: &ReplyStamp, items: ItemWriter) -> Self {
+    /// Creates a writer of a stream, or of a whole response without events.
+    pub(super) fn new(chat: &ChatRequest, stamp: &ReplyStamp, is_whole: bool) -> Self {
         Self {
             echo: ResponseEcho::from_request(chat, stamp, stamp.created),
             created: stamp.created,
-            items,
+            items: ItemWriter::new(chat, stamp, is_whole),
             current: None,
             waiting: VecDeque::new(),
-            started: false,
+            ready: VecDeque::new(),
+            started: is_whole,
             failed: false,
             usage: None,
             finish: None,
@@ -67,8 +61,9 @@ impl ResponsesStreamWriter {
         }
         self.started = true;
         for name in ["response.created", "response.in_progress"] {
-            let state = ResponseState { status: "in_progress", ..ResponseState::default() };
-            self.write_response(name, self.echo.with_state(state), out);
+            let state = ResponseEnd { status: "in_progress", ..ResponseEnd::default() };
+            let response = self.echo.with_state(state, Vec::new(), None, None);
+            self.write_response(name, response, out);
         }
     }
 
@@ -86,14 +81,10 @@ impl ResponsesStreamWriter {
             "failed" => "response.failed",
             _ => "response.incomplete",
         };
-        let response = self.echo.with_state(ResponseState {
-            status: end.status,
-            reason: end.reason.as_deref(),
-            error: end.error,
-            output: std::mem::take(&mut self.items.events.output),
-            usage: Some(self.usage.unwrap_or_default()),
-            completed: (end.status == "completed").then_some(self.created),
-        });
+        let output = std::mem::take(&mut self.items.events.output);
+        let completed = (end.status == "completed").then_some(self.created);
+        let usage = Some(self.usage.unwrap_or_default());
+        let response = self.echo.with_state(end, output, usage, completed);
         (name, response)
     }
 
@@ -111,43 +102,30 @@ impl ResponsesStreamWriter {
         if place.candidate != 0 {
             return self.note_candidate();
         }
-        match self.current {
-            Some(current) if current != place => {
-                match self.waiting.iter_mut().find(|(waiting, _)| *waiting == place) {
-                    Some((_, events)) => events.push(event),
-                    None => self.waiting.push_back((place, vec![event])),
-                }
+        if self.current.is_some_and(|current| current != place) {
+            match self.waiting.iter_mut().find(|(waiting, _)| *waiting == place) {
+                Some((_, events)) => events.push(event),
+                None => self.waiting.push_back((place, vec![event])),
             }
-            _ => {
-                self.write_part_event(place, event, out);
-                while self.current.is_none()
-                    && let Some((place, events)) = self.waiting.pop_front()
-                {
-                    for event in events {
-                        self.write_part_event(place, event, out);
-                    }
-                }
-            }
+            return;
         }
-    }
-
-    fn write_part_event(&mut self, place: PartIndex, event: Event, out: &mut Vec<u8>) {
-        match event {
-            Event::PartStart(_, opening) => {
-                self.current = Some(place);
-                self.items.open_part(opening, &mut self.losses, out);
+        let mut next = Some(event);
+        while let Some(event) = next {
+            match event {
+                Event::PartStart(place, opening) => {
+                    self.current = Some(place);
+                    self.items.open_part(opening, &mut self.losses, out);
+                }
+                Event::PartDelta(_, growth) => self.items.add_growth(growth, &mut self.losses, out),
+                Event::PartSignature(_, signature) => self.items.set_signature(signature),
+                _ => {
+                    self.items.close_part(&mut self.losses, out);
+                    self.current = None;
+                    let waiting = self.waiting.pop_front();
+                    self.ready.extend(waiting.into_iter().flat_map(|(_, events)| events));
+                }
             }
-            Event::PartDelta(_, growth) => self.items.add_growth(growth, &mut self.losses, out),
-            Event::PartSignature(_, signature) => self.items.set_signature(signature),
-            Event::PartEnd(_) => {
-                self.items.close_part(&mut self.losses, out);
-                self.current = None;
-            }
-            Event::Start { .. }
-            | Event::Usage(_)
-            | Event::Extra { .. }
-            | Event::Finish { .. }
-            | Event::Error(_) => {}
+            next = self.ready.pop_front();
         }
     }
 }

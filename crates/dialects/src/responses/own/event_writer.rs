@@ -47,7 +47,7 @@ impl EventWriter {
     /// Writes one event. `rest` holds its fields after `type` and `sequence_number`.
     fn write(&mut self, name: &str, rest: Arguments<'_>, out: &mut Vec<u8>) {
         if !self.is_silent {
-            self.open(name, out);
+            self.open([name, ""], out);
             // Writing to a `Vec` cannot fail.
             let _ = write!(out, "{rest}}}\n\n");
         }
@@ -56,14 +56,17 @@ impl EventWriter {
     /// Writes one event with the fields of an object.
     pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter, out: &mut Vec<u8>) {
         if !self.is_silent {
-            self.open(name, out);
+            self.open([name, ""], out);
             out.extend_from_slice(fields.to_json().get(1..).unwrap_or_default());
             out.extend_from_slice(b"\n\n");
         }
     }
 
-    fn open(&mut self, name: &str, out: &mut Vec<u8>) {
-        for piece in ["event: ", name, "\ndata: {\"type\":\"", name, "\",\"sequence_number\":"] {
+    /// Begins an event, whose name comes in two pieces.
+    fn open(&mut self, [name, end]: [&str; 2], out: &mut Vec<u8>) {
+        for piece in
+            ["event: ", name, end, "\ndata: {\"type\":\"", name, end, "\",\"sequence_number\":"]
+        {
             out.extend_from_slice(piece.as_bytes());
         }
         json::write_value(&self.sequence, out);
@@ -78,12 +81,17 @@ impl EventWriter {
         self.item_id = id;
     }
 
+    /// Writes the event at the end of a text.
+    pub(super) fn write_done(&mut self, event: &str, rest: Arguments<'_>, out: &mut Vec<u8>) {
+        self.write_item(&format!("{event}.done"), rest, out);
+    }
+
     /// Writes the delta of a text, the most frequent event.
     pub(super) fn write_delta(&mut self, part: &mut OpenPart, text: &str, out: &mut Vec<u8>) {
         if self.is_silent {
             return;
         }
-        let OpenPart { events: [name, _], place, delta_fields, tail, .. } = part;
+        let OpenPart { event, place, delta_fields, tail, .. } = part;
         if delta_fields.is_empty() {
             let (id, index) = (&self.item_id, self.output.len());
             let _ = write!(
@@ -91,7 +99,7 @@ impl EventWriter {
                 "\"item_id\":\"{id}\",\"output_index\":{index}{place},\"delta\":"
             );
         }
-        self.open(name, out);
+        self.open([event, ".delta"], out);
         out.extend_from_slice(delta_fields);
         json::write_string(text, out);
         out.extend_from_slice(tail.as_bytes());

@@ -16,15 +16,12 @@ use crate::openai_values::write_logprobs;
 use crate::responses::names::ORIGIN;
 use crate::responses::signatures::{self, SignaturePlace};
 
-/// Events of the texts of parts: that of a delta, and the one at the end.
-const TEXT_EVENTS: [&str; 2] = ["response.output_text.delta", "response.output_text.done"];
-const REFUSAL_EVENTS: [&str; 2] = ["response.refusal.delta", "response.refusal.done"];
-const THOUGHT_EVENTS: [&str; 2] =
-    ["response.reasoning_summary_text.delta", "response.reasoning_summary_text.done"];
-const CALL_EVENTS: [&str; 2] =
-    ["response.function_call_arguments.delta", "response.function_call_arguments.done"];
-const CUSTOM_CALL_EVENTS: [&str; 2] =
-    ["response.custom_tool_call_input.delta", "response.custom_tool_call_input.done"];
+/// Events of the texts of parts, without `.delta` and `.done`.
+const TEXT_EVENT: &str = "response.output_text";
+const REFUSAL_EVENT: &str = "response.refusal";
+const THOUGHT_EVENT: &str = "response.reasoning_summary_text";
+const CALL_EVENT: &str = "response.function_call_arguments";
+const CUSTOM_CALL_EVENT: &str = "response.custom_tool_call_input";
 
 /// Finished items, and the item and the part in progress.
 pub(crate) struct ItemWriter {
@@ -53,7 +50,7 @@ pub(super) enum OpenItem {
 #[derive(Default)]
 pub(super) struct OpenPart {
     /// Events of its text; empty for a part without text.
-    pub(super) events: [&'static str; 2],
+    pub(super) event: &'static str,
     /// Fields with its place inside of the item.
     pub(super) place: String,
     /// All fields of its deltas before the text.
@@ -107,9 +104,9 @@ impl ItemWriter {
         self.events.start_item(id, &item.into(), out);
     }
 
-    fn start_part(&mut self, events: [&'static str; 2], place: String) {
-        let tail = if events == TEXT_EVENTS { ",\"logprobs\":[]" } else { "" };
-        self.part = OpenPart { events, place, tail, ..OpenPart::default() };
+    fn start_part(&mut self, event: &'static str, place: String) {
+        let tail = if event == TEXT_EVENT { ",\"logprobs\":[]" } else { "" };
+        self.part = OpenPart { event, place, tail, ..OpenPart::default() };
     }
 
     /// Starts a message unless the next part belongs to the open one. Its `fields` are known only
@@ -131,12 +128,12 @@ impl ItemWriter {
     /// Starts a text.
     pub(super) fn start_text(&mut self, refusal: bool, fields: Option<&Value>, out: &mut Vec<u8>) {
         let place = self.open_message(fields, out);
-        let (events, part) = match refusal {
-            true => (REFUSAL_EVENTS, output_items::refusal_part("")),
-            false => (TEXT_EVENTS, output_items::text_part("", Vec::new(), None)),
+        let (event, part) = match refusal {
+            true => (REFUSAL_EVENT, output_items::refusal_part("")),
+            false => (TEXT_EVENT, output_items::text_part("", Vec::new(), None)),
         };
         self.write_part("response.content_part.added", &place, &part.into(), out);
-        self.start_part(events, place);
+        self.start_part(event, place);
     }
 
     /// Writes an event with a part of the message.
@@ -148,7 +145,7 @@ impl ItemWriter {
         let id = signatures::known_id(&part).unwrap_or_else(|| self.ids.next("rs"));
         self.start_item(id.clone(), signatures::empty_item(Some(id)), out);
         self.open = OpenItem::Thought(part);
-        self.start_part(THOUGHT_EVENTS, ",\"summary_index\":0".to_owned());
+        self.start_part(THOUGHT_EVENT, ",\"summary_index\":0".to_owned());
     }
 
     pub(super) fn start_call(&mut self, part: Part, out: &mut Vec<u8>) {
@@ -157,7 +154,7 @@ impl ItemWriter {
         let item = output_items::call_item(&part, &self.names, Some(&id), Some("in_progress"));
         self.start_item(id, item, out);
         self.open = OpenItem::Call(part);
-        self.start_part(if custom { CUSTOM_CALL_EVENTS } else { CALL_EVENTS }, String::new());
+        self.start_part(if custom { CUSTOM_CALL_EVENT } else { CALL_EVENT }, String::new());
     }
 
     /// Adds to the part in progress.
@@ -177,8 +174,7 @@ impl ItemWriter {
     }
 
     pub(super) fn add_text(&mut self, more: &str, out: &mut Vec<u8>) {
-        let [delta, _] = self.part.events;
-        if delta.is_empty() {
+        if self.part.event.is_empty() {
             return;
         }
         if matches!(self.open, OpenItem::Thought(_)) && self.part.text.is_empty() {
@@ -214,7 +210,7 @@ impl ItemWriter {
         if !self.wants_logprobs || !matches!(self.open, OpenItem::Message(..)) {
             return;
         }
-        if self.part.events == REFUSAL_EVENTS {
+        if self.part.event == REFUSAL_EVENT {
             let why = "a refusal of the responses format has no log probabilities";
             return losses.add("reply.logprobs", why);
         }
@@ -240,12 +236,16 @@ impl ItemWriter {
                     self.events.write_delta(&mut self.part, "{}", out);
                     self.part.text.push_str("{}");
                 }
-                let ([_, done], text) = (self.part.events, JsonText(&self.part.text));
+                let text = JsonText(&self.part.text);
                 match call.custom {
-                    true => self.events.write_item(done, format_args!(",\"input\":{text}"), out),
+                    true => self.events.write_done(
+                        self.part.event,
+                        format_args!(",\"input\":{text}"),
+                        out,
+                    ),
                     false => {
                         let rest = format_args!(",\"name\":{name},\"arguments\":{text}");
-                        self.events.write_item(done, rest, out);
+                        self.events.write_done(self.part.event, rest, out);
                     }
                 }
                 self.settle_part();
@@ -281,8 +281,9 @@ impl ItemWriter {
 
     /// Completes a message part.
     fn finish_text(&mut self, losses: &mut Losses, out: &mut Vec<u8>) {
-        let [_, done] = self.part.events;
-        if done.is_empty() {
+        if self.part.event.is_empty() {
+            // The signature of a part that was lost is lost as well.
+            self.part = OpenPart::default();
             return;
         }
         let length = self.part.text.chars().count();
@@ -293,13 +294,13 @@ impl ItemWriter {
         }
         let open = std::mem::take(&mut self.part);
         let (place, text) = (&open.place, JsonText(&open.text));
-        let part = if open.events == REFUSAL_EVENTS {
-            self.events.write_item(done, format_args!("{place},\"refusal\":{text}"), out);
+        let part = if open.event == REFUSAL_EVENT {
+            self.events.write_done(open.event, format_args!("{place},\"refusal\":{text}"), out);
             output_items::refusal_part(&open.text)
         } else {
             let logprobs = write_logprobs(&open.logprobs, false);
             let rest = format_args!("{place},\"text\":{text},\"logprobs\":{logprobs}");
-            self.events.write_item(done, rest, out);
+            self.events.write_done(open.event, rest, out);
             let logprobs = write_logprobs(&open.logprobs, true);
             output_items::text_part(&open.text, open.annotations, Some(logprobs))
         };
@@ -337,8 +338,8 @@ impl ItemWriter {
                 let PartKind::Thought(thought) = &part.kind else { return };
                 if !thought.text.is_empty() {
                     let (place, text) = (",\"summary_index\":0", JsonText(&thought.text));
-                    let [_, done] = THOUGHT_EVENTS;
-                    self.events.write_item(done, format_args!("{place},\"text\":{text}"), out);
+                    let rest = format_args!("{place},\"text\":{text}");
+                    self.events.write_done(THOUGHT_EVENT, rest, out);
                     let summary = signatures::summary_text(&thought.text);
                     let done = "response.reasoning_summary_part.done";
                     self.write_part(done, place, &summary, out);

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use canon::Usage;
 use serde_json::{Map, Value};
 
-use super::event_writer::EventWriter;
+use super::event_writer::{EventWriter, JsonText};
+use super::output_items;
 use crate::fields::ObjectWriter;
 use crate::responses::usage::write_usage;
 
@@ -49,58 +50,38 @@ impl PartialResponse {
     /// Writes the events that end the response. The first one gets the given sequence number.
     pub(crate) fn write_end(&mut self, usage: &Usage, sequence: u64, out: &mut Vec<u8>) {
         let mut events = EventWriter::starting_at(sequence);
-        let mut send = |name: &str, event: ObjectWriter| events.write_object(name, &event, out);
-        let mut output: Vec<Value> =
-            self.done_events.iter().filter_map(|event| item(event)).collect();
-        if let Some((event, text)) = self.open_item.take()
-            && let Some(Value::Object(mut item)) = item(&event)
+        events.output = self.done_events.iter().filter_map(|event| field(event, "item")).collect();
+        let open = self.open_item.take();
+        if let Some((item, text)) =
+            open.and_then(|(event, text)| Some((field(&event, "item")?, text)))
             && item.get("type").and_then(Value::as_str) == Some("message")
         {
-            let index = field(&event, "output_index").unwrap_or_default();
-            let id = item.get("id").cloned().unwrap_or_default();
+            let id = item.get("id").and_then(Value::as_str).unwrap_or_default();
+            events.item_id = id.to_owned();
             let text = [b"\"".as_slice(), &text, b"\""].concat();
             let text: String = serde_json::from_slice(&text).unwrap_or_default();
-            let part = ObjectWriter::new()
-                .set("type", "output_text")
-                .set("annotations", Vec::<Value>::new())
-                .set("logprobs", Vec::<Value>::new())
-                .set("text", text.clone());
-            let part = Value::from(part);
-            let place = || {
-                ObjectWriter::new()
-                    .set("item_id", id.clone())
-                    .set("output_index", index.clone())
-                    .set("content_index", 0)
-            };
-            let done = place().set("text", text).set("logprobs", Vec::<Value>::new());
-            send("response.output_text.done", done);
-            send("response.content_part.done", place().set("part", part.clone()));
-            item.insert("status".to_owned(), "incomplete".into());
-            item.insert("content".to_owned(), vec![part].into());
-            let item = Value::Object(item);
-            let done =
-                ObjectWriter::new().set("output_index", index.clone()).set("item", item.clone());
-            send("response.output_item.done", done);
-            output.push(item);
+            let part = Value::from(output_items::text_part(&text, Vec::new(), None));
+            let (place, text) = (",\"content_index\":0", JsonText(&text));
+            let rest = format_args!("{place},\"text\":{text},\"logprobs\":[]");
+            events.write_item("response.output_text.done", rest, out);
+            let rest = format_args!("{place},\"part\":{part}");
+            events.write_item("response.content_part.done", rest, out);
+            let item = ObjectWriter::new().with_object(Some(&item)).set("status", "incomplete");
+            events.end_item(item.set("content", vec![part]).into(), out);
         }
-        let mut response = match field(&self.created_event, "response") {
-            Some(Value::Object(response)) => response,
-            _ => Map::new(),
-        };
-        let why = ObjectWriter::new().set("reason", "max_output_tokens");
-        response.insert("status".to_owned(), "incomplete".into());
-        response.insert("incomplete_details".to_owned(), why.into());
-        response.insert("output".to_owned(), output.into());
-        response.insert("usage".to_owned(), write_usage(usage).into());
-        send("response.incomplete", ObjectWriter::new().set("response", Value::Object(response)));
+        let response = ObjectWriter::new()
+            .with_object(field(&self.created_event, "response").as_ref())
+            .set("status", "incomplete")
+            .set("incomplete_details", ObjectWriter::new().set("reason", "max_output_tokens"))
+            .set("output", std::mem::take(&mut events.output))
+            .set("usage", write_usage(usage));
+        let event = ObjectWriter::new().set("response", response);
+        events.write_object("response.incomplete", &event, out);
     }
 }
 
+/// Returns a field of an event.
 fn field(event: &[u8], name: &str) -> Option<Value> {
     let mut event: Map<String, Value> = serde_json::from_slice(event).ok()?;
     event.shift_remove(name)
-}
-
-fn item(event: &[u8]) -> Option<Value> {
-    field(event, "item")
 }

@@ -5,6 +5,7 @@
 use canon::{ApiError, ChatRequest, ErrorKind, Losses, Usage};
 use serde_json::Value;
 
+use super::reply_items::ResponseEnd;
 use crate::ReplyStamp;
 use crate::fields::{ObjectWriter, number};
 use crate::openai_values;
@@ -18,39 +19,11 @@ pub(crate) struct ResponseEcho {
     fields: ObjectWriter,
 }
 
-/// Fields of a response object that change during the response.
-#[derive(Debug, Default)]
-pub(crate) struct ResponseState<'a> {
-    pub(crate) status: &'a str,
-    /// Value of `incomplete_details.reason`.
-    pub(crate) reason: Option<&'a str>,
-    pub(crate) error: Option<Value>,
-    /// Items so far.
-    pub(crate) output: Vec<Value>,
-    /// Usage, if known.
-    pub(crate) usage: Option<Usage>,
-    /// Value of `completed_at`.
-    pub(crate) completed: Option<i64>,
-}
-
 impl ResponseEcho {
     /// Creates the echo of a request with the id of its response.
     pub(crate) fn from_request(chat: &ChatRequest, stamp: &ReplyStamp, created: i64) -> Self {
-        let ChatRequest {
-            model,
-            turns,
-            tools,
-            tool_choice: choice,
-            sampling,
-            thinking,
-            response_format: format,
-            modalities: _,
-            image_shape: _,
-            stream: _,
-            state,
-            hints,
-            extras,
-        } = chat;
+        let ChatRequest { turns, tools, tool_choice: choice, sampling, thinking, .. } = chat;
+        let ChatRequest { response_format: format, state, hints, extras, .. } = chat;
         // Losses are ignored: what this format cannot express was not in a request of this format.
         let mut losses = Losses::new();
         let tool_list = write_tools::write(tools, &mut losses).tools.into_iter();
@@ -81,7 +54,7 @@ impl ResponseEcho {
             .set("instructions", text(turns.first().and_then(write_request::instructions_of)))
             .set("max_output_tokens", sampling.max_output_tokens.map_or(Value::Null, Value::from))
             .set("max_tool_calls", kept("max_tool_calls").unwrap_or_default())
-            .set("model", model.as_str())
+            .set("model", chat.model.as_str())
             .set("output", Vec::<Value>::new())
             .set("parallel_tool_calls", choice.parallel.unwrap_or(true))
             .set("previous_response_id", text(state.previous_response.as_deref()))
@@ -116,15 +89,20 @@ impl ResponseEcho {
         self.fields = std::mem::take(&mut self.fields).set(name.to_owned(), value);
     }
 
-    /// Returns the response object in the given state.
-    pub(crate) fn with_state(&self, state: ResponseState<'_>) -> ObjectWriter {
-        let ResponseState { status, reason, error, output, usage, completed } = state;
-        let details = reason.map(|reason| ObjectWriter::new().set("reason", reason));
+    /// Returns the response object at its end, or with the status so far.
+    pub(crate) fn with_state(
+        &self,
+        end: ResponseEnd,
+        output: Vec<Value>,
+        usage: Option<Usage>,
+        completed: Option<i64>,
+    ) -> ObjectWriter {
+        let details = end.reason.map(|reason| ObjectWriter::new().set("reason", reason));
         self.fields
             .clone()
-            .set("status", status)
+            .set("status", end.status)
             .set("completed_at", completed)
-            .set("error", error)
+            .set("error", end.error)
             .set("incomplete_details", details)
             .set("output", output)
             .set("usage", usage.as_ref().map(write_usage))
