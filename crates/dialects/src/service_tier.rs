@@ -18,16 +18,6 @@ pub(crate) const TIER_FIELD: &str = "service_tier";
 /// Key under which the messages format keeps the fields of `usage` that are not counts.
 pub(crate) const USAGE_EXTRA: &str = "portunus.usage";
 
-/// Returns the tier if this reply field reports it.
-pub(crate) fn reply_tier(origin: WireFormat, name: &str, value: &Value) -> Option<ServiceTier> {
-    let word = match (origin, name) {
-        (WireFormat::Chat | WireFormat::Responses, TIER_FIELD) => value.as_str()?,
-        (WireFormat::Messages, USAGE_EXTRA) => value.get(TIER_FIELD)?.as_str()?,
-        _ => return None,
-    };
-    Some(read_tier(origin, word))
-}
-
 /// Reads a format's word for the tier.
 pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
     match word {
@@ -55,14 +45,18 @@ pub(crate) fn extras_tier(extras: &ExtraFields) -> Option<ServiceTier> {
     })
 }
 
+/// Returns the tier if this reply field reports it.
 fn field_tier(origin: WireFormat, name: &str, value: &Value) -> Option<ServiceTier> {
-    match (origin, name) {
+    let word = match (origin, name) {
+        (WireFormat::Chat | WireFormat::Responses, TIER_FIELD) => value.as_str()?,
+        (WireFormat::Messages, USAGE_EXTRA) if is_fast(value) => return Some(ServiceTier::Fast),
+        (WireFormat::Messages, USAGE_EXTRA) => value.get(TIER_FIELD)?.as_str()?,
         (WireFormat::Native, "usageMetadata.serviceTier" | "usageMetadata.trafficType") => {
-            value.as_str().map(|word| read_tier(WireFormat::Native, word))
+            value.as_str()?
         }
-        (WireFormat::Messages, USAGE_EXTRA) if is_fast(value) => Some(ServiceTier::Fast),
-        _ => reply_tier(origin, name, value),
-    }
+        _ => return None,
+    };
+    Some(read_tier(origin, word))
 }
 
 /// Returns true if the `usage` of the messages format reports the fast tier, which has a field of
@@ -123,7 +117,7 @@ pub(crate) fn note_reply_field(
     me: WireFormat,
     losses: &mut Losses,
 ) -> Option<&'static str> {
-    if let Some(tier) = reply_tier(origin, name, value) {
+    if let Some(tier) = field_tier(origin, name, value) {
         return write_tier(&tier, me, losses);
     }
     // Chat keeps the fields of its message under one key.

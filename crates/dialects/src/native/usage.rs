@@ -73,13 +73,9 @@ impl<'a> NativeUsage<'a> {
         })
     }
 
-    /// Returns the fields that canon has no place for. The gateway writes the usual kind of traffic
-    /// into every reply, so it is not one of them.
+    /// Returns the fields that canon has no place for.
     pub(super) fn unread(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        let is_usual = |(name, value): &(&str, &RawValue)| {
-            *name == "trafficType" && value.get() == "\"ON_DEMAND\""
-        };
-        self.rest.present().filter(move |field| !is_usual(field))
+        self.rest.present()
     }
 }
 
