@@ -1,6 +1,6 @@
 //! Description of turns and their blocks.
 //!
-//! Blocks of other types are kept as they were sent; see `own::server_blocks` for those that canon
+//! Blocks of other types are kept as they were sent; see `own::server_tools` for those that canon
 //! knows in part.
 
 use serde_json::value::RawValue;

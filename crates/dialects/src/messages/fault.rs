@@ -1,7 +1,6 @@
 //! Reads and writes errors of the messages format, <https://docs.anthropic.com/en/api/errors>.
 
 use canon::{ApiError, ErrorKind};
-use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -12,21 +11,15 @@ use crate::upstream_error::{UpstreamError, map_upstream_error};
 /// thread.
 pub(super) const THREAD_UNSUPPORTED: &str = "thread_unsupported_request";
 
-#[derive(Debug, Default, Deserialize)]
-struct MessagesErrorBody {
-    #[serde(default)]
-    error: Option<Value>,
-    /// AWS puts the message at the top level, without an `error` object.
-    #[serde(default)]
-    message: Option<Value>,
-}
-
-/// Reads a provider's error response.
+/// Reads a provider's error response. AWS puts the message at the top level, without an `error`
+/// object.
 pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
-    let body = serde_json::from_slice::<MessagesErrorBody>(body).ok();
-    let error = body.and_then(|body| body.error.or(body.message));
-    let Some(error) = error else { return map_upstream_error(status, None) };
-    let words = read_words(&error);
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let field = |name: &&str| body.get(*name).filter(|error| !error.is_null());
+    let Some(error) = ["error", "message"].iter().find_map(field) else {
+        return map_upstream_error(status, None);
+    };
+    let words = read_words(error);
     map_upstream_error(effective_status(status, &words), Some(words))
 }
 

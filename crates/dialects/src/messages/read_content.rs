@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::content::{MessagesBlock, MessagesSource};
 use super::names::{CITATION_EXTRA, ORIGIN};
-use super::own::{server_blocks, tool_names};
+use super::own::server_tools::{self, text_of, texts, with_block};
+use super::own::tool_names;
 use super::signatures::{self, BlockAuthor};
 use crate::fields::ObjectWriter;
 use crate::text::BorrowedText;
@@ -31,7 +32,8 @@ pub(super) fn read_value(block: &Value, author: BlockAuthor) -> Result<Part, ser
 }
 
 fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {
-    let (kind, rest) = match block {
+    let mut signature = None;
+    let (kind, mut rest) = match block {
         MessagesBlock::Text(block) => {
             let (text, cited) = (owned(block.text), block.citations.unwrap_or_default());
             let length = if cited.is_empty() { 0 } else { text.chars().count() };
@@ -57,9 +59,7 @@ fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {
                 Err(source) => {
                     let value = media_block("document", source, &block.rest);
                     return match source_text(&value) {
-                        Some(text) => {
-                            server_blocks::with_block(document(MediaSource::Text(text)), value)
-                        }
+                        Some(text) => with_block(document(MediaSource::Text(text)), value),
                         None => Part::new(PartKind::Foreign { origin: ORIGIN, value }),
                     };
                 }
@@ -67,13 +67,13 @@ fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {
         }
         MessagesBlock::Thinking(block) => {
             let thought = Thought { text: owned(block.thinking), redacted: false };
-            let signature = signatures::read(owned(block.signature), author);
-            return with_rest(PartKind::Thought(thought), block.rest).with_signature(signature);
+            signature = signatures::read(owned(block.signature), author);
+            (PartKind::Thought(thought), block.rest)
         }
         MessagesBlock::Redacted(block) => {
             let thought = Thought { text: String::new(), redacted: true };
-            let signature = signatures::read(owned(block.data), author);
-            return with_rest(PartKind::Thought(thought), block.rest).with_signature(signature);
+            signature = signatures::read(owned(block.data), author);
+            (PartKind::Thought(thought), block.rest)
         }
         MessagesBlock::ToolUse(block) => {
             let input = block.input.map(|input| input.to_value().to_string());
@@ -95,19 +95,14 @@ fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {
             };
             (PartKind::ToolResult(result), block.rest)
         }
-        MessagesBlock::Unknown(fields) => return server_blocks::read(fields.to_value()),
+        MessagesBlock::Unknown(fields) => return server_tools::read(fields.to_value()),
     };
-    with_rest(kind, rest)
+    let cache_breakpoint = take_cache(&mut rest);
+    Part { kind, signature, cache_breakpoint, extras: rest.to_extras(ORIGIN) }
 }
 
 pub(super) fn owned(text: Option<BorrowedText<'_>>) -> String {
     text.map(BorrowedText::into_owned).unwrap_or_default()
-}
-
-/// Builds the part with the remaining fields of its block.
-fn with_rest(kind: PartKind, mut rest: UnknownFields<'_>) -> Part {
-    let cache_breakpoint = take_cache(&mut rest);
-    Part { kind, signature: None, cache_breakpoint, extras: rest.to_extras(ORIGIN) }
 }
 
 /// Takes the prompt-cache breakpoint of a block or a tool,
@@ -160,9 +155,9 @@ fn media_block(kind: &str, source: UnknownFields<'_>, rest: &UnknownFields<'_>) 
 
 /// Returns the text of a document that is made of text blocks.
 fn source_text(block: &Value) -> Option<String> {
-    let source = block.get("source").filter(|s| server_blocks::text_of(s, "type") == "content")?;
+    let source = block.get("source").filter(|s| text_of(s, "type") == "content")?;
     let content = source.get("content");
     let blocks = content.and_then(Value::as_array).into_iter().flatten();
-    let is_text = { blocks }.all(|block| server_blocks::text_of(block, "type") == "text");
-    is_text.then(|| server_blocks::texts(content))
+    let is_text = { blocks }.all(|block| text_of(block, "type") == "text");
+    is_text.then(|| texts(content))
 }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::content::{MessagesBlock, MessagesTurn};
 use super::own::thinking::MIN_BUDGET_TOKENS;
-use super::own::tool_names::MAX_NAME_BYTES;
+use super::own::tool_names::{self, MAX_NAME_BYTES};
 use crate::checks::model_name;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
@@ -117,33 +117,33 @@ impl MessagesTool<'_> {
     }
 
     fn check(&self) -> RuleResult {
-        let refuse = |field, why: String| Err(FieldProblem::new(field, why));
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-        let is_name =
-            |name: &str| (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(is_plain);
-        match (self.name.as_deref(), self.input_schema) {
-            _ if !self.is_function() => Ok(()),
-            (None, _) => refuse("name", "is required".to_owned()),
-            (Some(name), _) if !is_name(name) => refuse(
-                "name",
-                format!("must have 1 to {MAX_NAME_BYTES} letters, digits, underscores or dashes"),
-            ),
-            (Some(_), None) => refuse("input_schema", "must be an object".to_owned()),
-            (Some(_), Some(_)) => Ok(()),
-        }
+        let is_name = |name: &str| {
+            (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(tool_names::is_plain)
+        };
+        let (field, why) = match (self.name.as_deref(), self.input_schema) {
+            _ if !self.is_function() => return Ok(()),
+            (None, _) => ("name", "is required"),
+            (Some(name), _) if !is_name(name) => {
+                ("name", "must have 1 to 128 letters, digits, underscores or dashes")
+            }
+            (Some(_), None) => ("input_schema", "must be an object"),
+            (Some(_), Some(_)) => return Ok(()),
+        };
+        Err(FieldProblem::new(field, why))
     }
 }
 
 impl MessagesThinkingOptions<'_> {
     fn check(&self) -> RuleResult {
-        let refuse = |why: String| Err(FieldProblem::new("budget_tokens", why));
-        match (self.kind.as_deref(), &self.budget_tokens) {
-            (Some("enabled"), None) => refuse("is required".to_owned()),
-            (Some("enabled"), Some(budget)) if budget.value < MIN_BUDGET_TOKENS => {
-                refuse(format!("must be a whole number of at least {MIN_BUDGET_TOKENS}"))
+        let is_enabled = self.kind.as_deref() == Some("enabled");
+        let why = match &self.budget_tokens {
+            None if is_enabled => "is required",
+            Some(budget) if is_enabled && budget.value < MIN_BUDGET_TOKENS => {
+                "must be a whole number of at least 1024"
             }
-            _ => Ok(()),
-        }
+            _ => return Ok(()),
+        };
+        Err(FieldProblem::new("budget_tokens", why))
     }
 }
 

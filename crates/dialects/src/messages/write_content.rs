@@ -9,7 +9,7 @@ use super::names::{
     BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, ORIGIN,
     UNSIGNED_THOUGHT,
 };
-use super::own::server_blocks::text_of;
+use super::own::server_tools::text_of;
 use super::own::tool_names;
 use crate::envelope;
 use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, write_cache_control};

@@ -15,8 +15,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, ORIGIN};
+use super::own::server_tools::ToolRuns;
 use super::own::tool_names;
-use super::own::tool_runs::ToolRuns;
 use super::signatures::{self, OpenText, SignatureTarget};
 use super::{usage, write_content};
 use crate::ReplyStamp;
@@ -236,7 +236,8 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
 
     fn write_text(&mut self, part: &mut PendingPart) {
         let mut waiting = std::mem::take(&mut part.waiting);
-        if !part.started && !(waiting.is_empty() && part.citations.is_empty()) {
+        let has_content = !waiting.is_empty() || !part.citations.is_empty();
+        if has_content && !part.started {
             let signed = part.signature.is_some();
             let before = self.open_text.as_ref().filter(|_| part.extras.is_empty());
             if !before.is_some_and(|before| before.continues_with(signed)) {
@@ -271,7 +272,8 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         if self.is_hidden {
             waiting.clear();
         }
-        if !part.started && !(waiting.is_empty() && part.signature.is_none()) {
+        let has_content = !waiting.is_empty() || part.signature.is_some();
+        if has_content && !part.started {
             let block = ObjectWriter::typed("thinking").set("thinking", "").set("signature", "");
             self.start(block, &mut part.extras);
             part.started = true;

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::names::{EFFORT_EXTRA, ORIGIN, PATH, ROLE_EXTRA};
 use super::own::schema;
-use super::own::server_blocks::text_of;
-use super::own::thinking::{self, ThinkingLimits, ThinkingRequest, ThinkingSupport};
+use super::own::server_tools::text_of;
+use super::own::thinking::{self, ThinkingLimits, ThinkingRequest};
 use super::request::MessagesRequestView;
 use super::{usage, write_content, write_tools};
 use crate::checks::require_turns;
@@ -83,8 +83,8 @@ pub(super) fn write(
         .set_some("system", (!system.is_empty()).then(|| write_content::content(system)))
         .set("messages", messages.into_iter().map(PendingMessage::write).collect::<Vec<_>>());
     let body = write_tools::write(body, tools, tool_choice, asked.on, &mut losses)?;
-    let support = ThinkingSupport::of(&controls);
-    let body = write_sampling(body, sampling, asked.on, support, &mut losses)
+    let refuses = thinking::is_only_adaptive(&controls);
+    let body = write_sampling(body, sampling, asked.on, refuses, &mut losses)
         .set_some("thinking", asked.thinking)
         .set_some("output_config", (!config.is_empty()).then_some(config));
     let body = write_hints(body, hints, state, &mut losses)
@@ -239,7 +239,7 @@ fn write_sampling(
     body: ObjectWriter,
     sampling: &SamplingOptions,
     thinks: bool,
-    support: ThinkingSupport,
+    refuses: bool,
     losses: &mut Losses,
 ) -> ObjectWriter {
     let SamplingOptions { temperature, top_p, top_k, stop_sequences, candidates, logprobs, .. } =
@@ -247,7 +247,6 @@ fn write_sampling(
     const NONE: &str = "the messages format has no such field";
     losses.add_if(logprobs.is_some(), "sampling.logprobs", NONE);
     losses.add_if(candidates.is_some_and(|n| n > 1), "sampling.candidates", NONE);
-    let refuses = support == ThinkingSupport::Adaptive;
     let mut is_taken = |is_refused: bool, name, why| {
         losses.add_if(is_refused, name, why);
         !is_refused

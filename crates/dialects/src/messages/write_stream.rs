@@ -44,8 +44,9 @@ impl MessagesStreamWriter {
     fn begin(&mut self) {
         let usage = usage::write_usage(&self.blocks.usage, None, true);
         let usage = usage.set_some(TIER_FIELD, self.blocks.tier.take());
-        let start = ObjectWriter::new().set("message", message(&self.id, &self.model, usage));
-        self.blocks.output.event("message_start", start);
+        let message = message(&self.id, &self.model, usage);
+        let out = &mut self.blocks.output.out;
+        write_event("message_start", out, |event| event.set("message", message));
     }
 
     fn end(&mut self, finish: &Finish) {
@@ -58,11 +59,11 @@ impl MessagesStreamWriter {
             .set_some("container", extras.shift_remove("container"));
         let other_usage = extras.shift_remove(USAGE_EXTRA);
         let usage = usage::write_usage(usage, other_usage.as_ref(), false);
-        let body = ObjectWriter::new()
-            .set("delta", delta)
-            .set("usage", usage.set_some(TIER_FIELD, tier.take()))
-            .set_some("context_management", extras.shift_remove("context_management"));
-        output.event("message_delta", body);
+        let usage = usage.set_some(TIER_FIELD, tier.take());
+        let context = extras.shift_remove("context_management");
+        write_event("message_delta", &mut output.out, |event| {
+            event.set("delta", delta).set("usage", usage).set_some("context_management", context)
+        });
         write_stop(&mut output.out);
         for name in extras.keys() {
             losses.add(&format!("reply.{name}"), "a stream has no place for this field");
@@ -105,34 +106,31 @@ impl StreamWriter for MessagesStreamWriter {
 }
 
 /// Writes an event, with its name both on a line of its own and in its data, as clients require.
-fn write_event(kind: &'static str, body: ObjectWriter, out: &mut Vec<u8>) {
-    for piece in ["event: ", kind, "\ndata: {\"type\":\"", kind, "\""] {
-        out.extend_from_slice(piece.as_bytes());
+fn write_event(
+    kind: &'static str,
+    out: &mut Vec<u8>,
+    fields: impl FnOnce(ObjectWriter) -> ObjectWriter,
+) {
+    let data = fields(ObjectWriter::typed(kind)).to_json();
+    for piece in [b"event: ", kind.as_bytes(), b"\ndata: ", &data, b"\n\n"] {
+        out.extend_from_slice(piece);
     }
-    let fields = body.to_json();
-    if let Some(fields) = fields.get(1..).filter(|fields| fields.len() > 1) {
-        out.push(b',');
-        out.extend_from_slice(fields);
-    } else {
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"\n\n");
 }
 
 /// Writes `message_stop`.
 pub(super) fn write_stop(out: &mut Vec<u8>) {
-    write_event("message_stop", ObjectWriter::new(), out);
+    write_event("message_stop", out, |event| event);
 }
 
 /// Ends a reply at its output limit and closes the open block.
 pub(super) fn write_truncated(open: Option<u32>, usage: &Usage, out: &mut Vec<u8>) {
     if let Some(index) = open {
-        write_event("content_block_stop", ObjectWriter::new().set("index", index), out);
+        write_event("content_block_stop", out, |event| event.set("index", index));
     }
     let delta =
         ObjectWriter::new().set("stop_reason", "max_tokens").set("stop_sequence", Value::Null);
     let usage = usage::write_usage(usage, None, false);
-    write_event("message_delta", ObjectWriter::new().set("delta", delta).set("usage", usage), out);
+    write_event("message_delta", out, |event| event.set("delta", delta).set("usage", usage));
     write_stop(out);
 }
 
@@ -142,16 +140,11 @@ pub(super) fn write_error(body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\n\n");
 }
 
-impl BlockEvents {
-    fn event(&mut self, kind: &'static str, body: ObjectWriter) {
-        write_event(kind, body, &mut self.out);
-    }
-}
-
 impl BlockOutput for BlockEvents {
     fn start(&mut self, block: Map<String, Value>) {
-        let body = ObjectWriter::new().set("index", self.index).set("content_block", block);
-        self.event("content_block_start", body);
+        write_event("content_block_start", &mut self.out, |event| {
+            event.set("index", self.index).set("content_block", block)
+        });
     }
 
     /// Writes a delta, the most frequent event, without building a tree.
@@ -169,12 +162,13 @@ impl BlockOutput for BlockEvents {
 
     fn cite(&mut self, citation: Value) {
         let delta = ObjectWriter::typed("citations_delta").set("citation", citation);
-        let body = ObjectWriter::new().set("index", self.index).set("delta", delta);
-        self.event("content_block_delta", body);
+        write_event("content_block_delta", &mut self.out, |event| {
+            event.set("index", self.index).set("delta", delta)
+        });
     }
 
     fn stop(&mut self) {
-        self.event("content_block_stop", ObjectWriter::new().set("index", self.index));
+        write_event("content_block_stop", &mut self.out, |event| event.set("index", self.index));
         self.index += 1;
     }
 

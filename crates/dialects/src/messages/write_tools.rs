@@ -88,11 +88,8 @@ fn write_tool(
         Tool::WebSearch(tool) => write_search(tool, losses),
         Tool::CodeExecution(extras) => {
             write_dated(CODE_TOOL_TYPE, "code_execution", extras, losses)
-                .with_extras(extras, ORIGIN)
         }
-        Tool::UrlFetch(extras) => {
-            write_dated(FETCH_TOOL_TYPE, "web_fetch", extras, losses).with_extras(extras, ORIGIN)
-        }
+        Tool::UrlFetch(extras) => write_dated(FETCH_TOOL_TYPE, "web_fetch", extras, losses),
         Tool::Foreign { origin, value: Value::Object(fields) } if *origin == ORIGIN => {
             ObjectWriter::new().with_fields(fields.iter().map(|(name, v)| (name.as_str(), v)))
         }
@@ -160,10 +157,9 @@ fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> ObjectWriter {
         .set_some("allowed_domains", list(allowed_domains))
         .set_some("blocked_domains", list(blocked_domains))
         .set_some("user_location", location)
-        .with_extras(extras, ORIGIN)
 }
 
-/// Begins a tool of the provider. The caller's own version of its type wins.
+/// Writes a tool of the provider. The caller's own version of its type wins.
 fn write_dated(
     kind: &'static str,
     name: &'static str,
@@ -172,5 +168,6 @@ fn write_dated(
 ) -> ObjectWriter {
     note_foreign_fields(extras, ORIGIN, "tools", losses);
     let own = |field, default| extras.get(ORIGIN, field).cloned().unwrap_or(Value::from(default));
-    ObjectWriter::new().set("type", own("type", kind)).set("name", own("name", name))
+    let tool = ObjectWriter::new().set("type", own("type", kind)).set("name", own("name", name));
+    tool.with_extras(extras, ORIGIN)
 }

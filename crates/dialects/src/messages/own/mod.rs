@@ -2,7 +2,6 @@
 
 pub(super) mod gateway_blocks;
 pub(super) mod schema;
-pub(super) mod server_blocks;
+pub(super) mod server_tools;
 pub(super) mod thinking;
 pub(super) mod tool_names;
-pub(super) mod tool_runs;

@@ -14,26 +14,9 @@ use crate::thinking_controls::ThinkingControls;
 /// The smallest budget the format accepts.
 pub(in crate::messages) const MIN_BUDGET_TOKENS: u64 = 1_024;
 
-/// The forms of thinking that a model takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::messages) enum ThinkingSupport {
-    /// Only a budget.
-    Budget,
-    /// Both.
-    Either,
-    /// Only `adaptive`. These models also refuse all sampling parameters.
-    Adaptive,
-}
-
-impl ThinkingSupport {
-    /// Derives the forms from the model's steering.
-    pub(in crate::messages) const fn of(steering: &ThinkingControls) -> Self {
-        match (steering.budget.is_some(), steering.dynamic) {
-            (true, false) => Self::Budget,
-            (false, true) => Self::Adaptive,
-            (true, true) | (false, false) => Self::Either,
-        }
-    }
+/// Returns true if a model takes no budget. Such models also refuse all sampling parameters.
+pub(in crate::messages) const fn is_only_adaptive(controls: &ThinkingControls) -> bool {
+    controls.budget.is_none() && controls.dynamic
 }
 
 /// Reads the thinking of a request. `effort` is the level of `output_config`.
@@ -129,11 +112,8 @@ pub(in crate::messages) fn write(
     if own_effort && budget.is_none() && !dynamic {
         return silent;
     }
-    let wants_budget = match ThinkingSupport::of(controls) {
-        ThinkingSupport::Budget => true,
-        ThinkingSupport::Either => budget.is_some(),
-        ThinkingSupport::Adaptive => false,
-    };
+    let takes_only_budget = controls.budget.is_some() && !controls.dynamic;
+    let wants_budget = takes_only_budget || (budget.is_some() && !is_only_adaptive(controls));
     let (options, level, max_tokens) = if wants_budget {
         let wish = thinking.effective_budget().unwrap_or(EffortLevel::Medium.budget_tokens());
         let tokens = controls.clamp_budget(wish).max(MIN_BUDGET_TOKENS);

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 /// The maximum length of a tool name in bytes, <https://docs.anthropic.com/en/api/messages>.
 pub(in crate::messages) const MAX_NAME_BYTES: usize = 128;
 
-const fn is_plain(c: char) -> bool {
+pub(in crate::messages) const fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
