@@ -147,6 +147,24 @@ pub(crate) fn write_value(value: &(impl serde::Serialize + ?Sized), out: &mut Ve
     let _ = serde_json::to_writer(out, value);
 }
 
+/// Returns valid JSON without the whitespace between its tokens.
+pub(crate) fn compact(value: &RawValue) -> String {
+    let mut out = String::with_capacity(value.get().len());
+    let (mut is_string, mut is_escaped) = (false, false);
+    // Quotes and backslashes end a piece; none of them is part of another character.
+    for piece in value.get().split_inclusive(['"', '\\']) {
+        match is_string {
+            true => out.push_str(piece),
+            false => out.extend(piece.split_ascii_whitespace()),
+        }
+        // An escaped character follows its backslash directly.
+        let is_plain_end = !is_escaped || piece.len() > 1;
+        is_escaped = piece.ends_with('\\') && is_plain_end;
+        is_string ^= piece.ends_with('"') && is_plain_end;
+    }
+    out
+}
+
 /// Parses a body. An error names the path of the invalid value.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError> {
     serde_json::from_str(text).map_err(|_| {
@@ -318,6 +336,25 @@ mod tests {
         assert_eq!(fault.message(), "invalid type: integer `5`, expected an object");
         let message = "unknown variant, expected tuple struct A_b with 2 elements";
         assert_eq!(without_type_names(message), "unknown variant, expected a list with 2 elements");
+    }
+
+    #[test]
+    fn compact_json_keeps_its_strings() {
+        let text =
+            r#" { "a b" : [ 1 , -2.50e3 , "x \" , \\" , "\\\\" , " \u00e9\n\"" ] , "c" : { } } "#;
+        let raw: &RawValue = serde_json::from_str(text).unwrap();
+        let compact = compact(raw);
+        assert_eq!(compact, r#"{"a b":[1,-2.50e3,"x \" , \\","\\\\"," \u00e9\n\""],"c":{}}"#);
+    }
+
+    proptest! {
+        #[test]
+        fn compact_json_is_the_same_value(texts in prop::collection::vec(any::<String>(), 0..5)) {
+            let value = serde_json::json!({"k": texts, "n": [1, null, {"a b": true}]});
+            let pretty = serde_json::to_string_pretty(&value).unwrap();
+            let raw: &RawValue = serde_json::from_str(&pretty).unwrap();
+            prop_assert_eq!(compact(raw), value.to_string());
+        }
     }
 
     #[test]

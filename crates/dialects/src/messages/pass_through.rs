@@ -154,7 +154,8 @@ impl MessagesStreamMeter {
         }
     }
 
-    fn report_usage(&mut self, usage: &MessagesUsage<'_>) {
+    fn count(&mut self, usage: &MessagesUsage<'_>, is_first_event: bool) {
+        self.counts.update(usage, is_first_event);
         self.said.usage = Some(self.counts.to_canon());
         self.said.service_tier = usage.tier().or(self.said.service_tier.take());
     }
@@ -192,8 +193,7 @@ impl StreamMeter for MessagesStreamMeter {
                 self.completer.observe(frame);
                 let usage = event.message.and_then(|message| message.usage);
                 if let Some(usage) = usage.and_then(|usage| usage.0) {
-                    self.counts.begin(&usage);
-                    self.report_usage(&usage);
+                    self.count(&usage, true);
                 }
             }
             Some("message_delta") => {
@@ -203,8 +203,7 @@ impl StreamMeter for MessagesStreamMeter {
                     self.missing = object_end(data).map(|at| (at, guess));
                 }
                 if let Some(usage) = event.usage.and_then(|usage| usage.0) {
-                    self.counts.update(&usage);
-                    self.report_usage(&usage);
+                    self.count(&usage, false);
                 }
                 self.said.is_finished |=
                     event.delta.is_some_and(|delta| delta.stop_reason.is_some());

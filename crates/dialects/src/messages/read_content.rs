@@ -12,6 +12,7 @@ use super::own::server_tools::{self, text_of, texts, with_block};
 use super::own::tool_names;
 use super::signatures::{self, BlockAuthor};
 use crate::fields::ObjectWriter;
+use crate::json;
 use crate::text::BorrowedText;
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::TextOrList;
@@ -76,7 +77,7 @@ fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {
             (PartKind::Thought(thought), block.rest)
         }
         MessagesBlock::ToolUse(block) => {
-            let input = block.input.map(|input| input.to_value().to_string());
+            let input = block.input.map(|input| json::compact(input.0));
             let call = ToolCall {
                 id: tool_names::read(owned(block.id)),
                 name: tool_names::read(owned(block.name)),

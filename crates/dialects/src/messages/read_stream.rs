@@ -19,6 +19,7 @@ use super::reply::{
 use super::signatures::{self, BlockAuthor};
 use super::usage::{MessagesCounts, MessagesUsage};
 use crate::endings;
+use crate::json;
 use crate::repeated_text::TextReader;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::{not_json, out_of_order};
@@ -136,8 +137,7 @@ impl MessagesStreamReader {
         let (id, model) = (present(message.id), present(message.model));
         out.push(Event::Start { id, model, created: None });
         if let Some(usage) = message.usage.and_then(|usage| usage.0) {
-            self.counts.begin(&usage);
-            self.report_usage(&usage, out);
+            self.count(&usage, true, out);
         }
         out.extend(message.rest.to_map().into_iter().map(|(name, value)| Event::Extra {
             candidate: None,
@@ -156,7 +156,8 @@ impl MessagesStreamReader {
         }
     }
 
-    fn report_usage(&mut self, usage: &MessagesUsage<'_>, out: &mut Vec<Event>) {
+    fn count(&mut self, usage: &MessagesUsage<'_>, is_first_event: bool, out: &mut Vec<Event>) {
+        self.counts.update(usage, is_first_event);
         out.push(Event::Usage(self.counts.to_canon()));
         self.other_usage.extend(usage.other_fields());
     }
@@ -195,8 +196,7 @@ impl MessagesStreamReader {
             }
             MessagesReplyBlock::ToolUse(block) => {
                 open.kind = BlockKind::Call;
-                open.pending =
-                    block.input.map_or("{}".to_owned(), |raw| raw_value(raw).to_string());
+                open.pending = block.input.map_or("{}".to_owned(), |raw| json::compact(raw));
                 let id = tool_names::read(owned(block.id));
                 let name = tool_names::read(owned(block.name));
                 (PartStart::ToolCall { id, name, custom: false }, String::new(), block.rest)
@@ -322,8 +322,7 @@ impl MessagesStreamReader {
         self.begin(out);
         let delta = event.delta.unwrap_or_default();
         if let Some(usage) = event.usage.and_then(|usage| usage.0) {
-            self.counts.update(&usage);
-            self.report_usage(&usage, out);
+            self.count(&usage, false, out);
         }
         let extra = |candidate, name: &str, value: Option<&RawValue>| {
             let (name, value) = (name.to_owned(), raw_value(value?));

@@ -75,24 +75,18 @@ pub(super) fn write(seal: &Signature) -> String {
     }
 }
 
-/// The part of a turn that a carried signature belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum SignatureTarget<'a> {
-    Call(&'a str),
-    /// The part after the carrier.
-    Next,
-    /// An empty text in the carrier's place.
-    Text,
-    /// A span of the text before the carrier: start and length in characters.
-    Span(usize, usize),
-}
+/// The target of a signature on the part after the carrier.
+pub(super) const NEXT_PART: &str = "next";
+/// The target of a signature on an empty text in the carrier's place.
+pub(super) const EMPTY_TEXT: &str = "text";
 
 /// A text block that may continue, and the signatures that arrived after it had begun.
 #[derive(Debug, Default)]
 pub(super) struct OpenText {
     /// The number of characters so far.
     chars: usize,
-    seals: Vec<(Signature, SignatureTarget<'static>)>,
+    /// Signatures, each with start and length of its span in characters.
+    seals: Vec<(Signature, usize, usize)>,
 }
 
 impl OpenText {
@@ -105,34 +99,30 @@ impl OpenText {
     pub(super) fn add(&mut self, text: &str, seal: Option<Signature>) {
         let (start, length) = (self.chars, text.chars().count());
         self.chars += length;
-        self.seals.extend(seal.map(|seal| (seal, SignatureTarget::Span(start, length))));
+        self.seals.extend(seal.map(|seal| (seal, start, length)));
     }
 
     /// Returns the carrier to write before the block, if one signature covers all of its text.
     pub(super) fn whole_carrier(&self) -> Option<Value> {
-        match self.seals.as_slice() {
-            [(seal, SignatureTarget::Span(0, length))] if *length == self.chars => {
-                Some(carrier(seal, &SignatureTarget::Next))
-            }
-            _ => None,
-        }
+        let [(seal, 0, length)] = self.seals.as_slice() else { return None };
+        (*length == self.chars).then(|| carrier(seal, NEXT_PART))
     }
 
     /// Returns the carriers to write when something follows.
     pub(super) fn carriers(self) -> impl Iterator<Item = Value> {
-        self.seals.into_iter().map(|(seal, target)| carrier(&seal, &target))
+        let seals = self.seals.into_iter();
+        seals.map(|(seal, start, length)| carrier(&seal, &signed_span::span_name(start, length)))
     }
 }
 
+/// Returns the carrier of a signature on a call.
+pub(super) fn call_carrier(seal: &Signature, id: &str) -> Value {
+    carrier(seal, &format!("call {}", tool_names::write(id)))
+}
+
 /// Returns the carrier of a signature.
-pub(super) fn carrier(seal: &Signature, target: &SignatureTarget<'_>) -> Value {
+pub(super) fn carrier(seal: &Signature, target: &str) -> Value {
     let (origin, token) = seal.origin_and_token();
-    let target = match target {
-        SignatureTarget::Call(id) => format!("call {}", tool_names::write(id)),
-        SignatureTarget::Next => "next".to_owned(),
-        SignatureTarget::Text => "text".to_owned(),
-        SignatureTarget::Span(start, length) => signed_span::span_name(*start, *length),
-    };
     let inside = Signature::new(origin, format!("{SEPARATOR}{target}{SEPARATOR}{token}"));
     ObjectWriter::typed("redacted_thinking").set("data", envelope::wrap(&inside)).into()
 }
@@ -157,8 +147,8 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
                 all.push(part);
             }
             Some((target, seal)) => match target.as_str() {
-                "next" => next = Some(seal),
-                "text" => all.push(Part::text("").with_signature(Some(seal))),
+                NEXT_PART => next = Some(seal),
+                EMPTY_TEXT => all.push(Part::text("").with_signature(Some(seal))),
                 other if signed_span::is_span_name(other) => spans.push((target, seal)),
                 other => {
                     if let Some(id) = other.strip_prefix("call ") {
@@ -199,8 +189,7 @@ fn image_from_markdown(kind: PartKind) -> PartKind {
         return kind;
     };
     let source = MediaSource::Inline { mime: mime.to_owned(), data: data.to_owned() };
-    let kind = MediaKind::Image;
-    PartKind::Media(Media { kind, source, name: None, detail: None, clip: None })
+    PartKind::Media(Media::new(MediaKind::Image, source))
 }
 
 /// Returns target and signature of a carrier; `None` for any other part.
@@ -253,8 +242,7 @@ mod tests {
 
     #[test]
     fn signature_finds_its_call_in_a_reordered_turn() {
-        let carried =
-            carrier(&Signature::new(WireFormat::Native, "s"), &SignatureTarget::Call("two"));
+        let carried = call_carrier(&Signature::new(WireFormat::Native, "s"), "two");
         let part = read_content::read_value(&carried, BlockAuthor::History).unwrap();
         let restored = restore(vec![call("two"), call("one"), part]);
         assert_eq!(restored[0].signature, Some(Signature::new(WireFormat::Native, "s")));

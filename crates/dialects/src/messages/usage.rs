@@ -50,15 +50,9 @@ pub(super) struct MessagesCounts {
 }
 
 impl MessagesCounts {
-    /// Reads the counts of the first event of a stream. Those of the output are a guess.
-    pub(super) fn begin(&mut self, usage: &MessagesUsage<'_>) {
-        self.update(usage);
-        self.reported.output = 0;
-        self.reported.thinking = 0;
-    }
-
-    /// Reads later counts. A stream reports them in parts; the last value of each is valid.
-    pub(super) fn update(&mut self, usage: &MessagesUsage<'_>) {
+    /// Reads counts. A stream reports them in parts; the last value of each is valid. Those of the
+    /// output are a guess in its first event.
+    pub(super) fn update(&mut self, usage: &MessagesUsage<'_>, is_first_event: bool) {
         let own = &mut self.reported;
         let set = |count: &mut u64, reported: Option<u64>| *count = reported.unwrap_or(*count);
         set(&mut own.input, usage.input_tokens);
@@ -69,9 +63,11 @@ impl MessagesCounts {
             own.cache_write = short.saturating_add(own.cache_write_long);
         }
         set(&mut own.cache_write, usage.cache_creation_input_tokens);
-        set(&mut own.output, usage.output_tokens);
-        let details = usage.output_tokens_details.as_ref();
-        set(&mut own.thinking, details.and_then(|details| details.thinking_tokens));
+        if !is_first_event {
+            set(&mut own.output, usage.output_tokens);
+            let details = usage.output_tokens_details.as_ref();
+            set(&mut own.thinking, details.and_then(|details| details.thinking_tokens));
+        }
         let server = usage.server_tool_use.as_ref();
         set(&mut own.searches, server.and_then(|server| server.web_search_requests));
         if let Some(runs) = &usage.iterations {
@@ -98,7 +94,7 @@ impl MessagesUsage<'_> {
     /// Converts to canon.
     pub(super) fn to_canon(&self) -> Usage {
         let mut counts = MessagesCounts::default();
-        counts.update(self);
+        counts.update(self, false);
         counts.to_canon()
     }
 

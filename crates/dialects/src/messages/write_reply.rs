@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, ORIGIN};
 use super::own::server_tools::ToolRuns;
 use super::own::tool_names;
-use super::signatures::{self, OpenText, SignatureTarget};
+use super::signatures::{self, OpenText};
 use super::{usage, write_content};
 use crate::ReplyStamp;
 use crate::endings;
@@ -215,9 +215,15 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         self.output.write(block);
     }
 
-    fn write_carrier(&mut self, signature: Option<Signature>, target: &SignatureTarget<'_>) {
+    fn write_carrier(&mut self, signature: Option<Signature>, target: &str) {
         if let Some(signature) = signature {
             self.write_block(signatures::carrier(&signature, target));
+        }
+    }
+
+    fn write_call_carrier(&mut self, signature: Option<Signature>, id: &str) {
+        if let Some(signature) = signature {
+            self.write_block(signatures::call_carrier(&signature, id));
         }
     }
 
@@ -263,7 +269,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         self.write_late_fields(&mut part.extras);
         match &mut self.open_text {
             Some(open_text) => open_text.add(&part.written_text, part.signature.take()),
-            None => self.write_carrier(part.signature.take(), &SignatureTarget::Text),
+            None => self.write_carrier(part.signature.take(), signatures::EMPTY_TEXT),
         }
     }
 
@@ -293,9 +299,8 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
 
     fn write_call(&mut self, part: &mut PendingPart) {
         let PartStart::ToolCall { id, name, custom } = &part.start else { return };
-        let target = SignatureTarget::Call(id);
         if part.closed && !part.started {
-            self.write_carrier(part.signature.take(), &target);
+            self.write_call_carrier(part.signature.take(), id);
             let arguments = std::mem::take(&mut part.waiting).concat();
             let (id, name, custom) = (id.clone(), name.clone(), *custom);
             let call = ToolCall { id, name, arguments, custom };
@@ -308,7 +313,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             return;
         }
         if !part.started {
-            self.write_carrier(part.signature.take(), &target);
+            self.write_call_carrier(part.signature.take(), id);
             let block = ObjectWriter::typed("tool_use")
                 .set("id", tool_names::write(id).as_ref())
                 .set("name", tool_names::write(name).as_ref());
@@ -321,7 +326,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         if part.closed {
             self.write_late_fields(&mut part.extras);
             self.output.stop();
-            self.write_carrier(part.signature.take(), &target);
+            self.write_call_carrier(part.signature.take(), id);
         }
     }
 
@@ -381,7 +386,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
                 let why = "the part of this signature could not be written";
                 self.losses.add_if(part.signature.is_some(), "part.seal", why);
             }
-            false => self.write_carrier(part.signature.clone(), &SignatureTarget::Next),
+            false => self.write_carrier(part.signature.clone(), signatures::NEXT_PART),
         }
         blocks.into_iter().for_each(|block| self.write_block(block));
     }

@@ -35,7 +35,7 @@ struct HistoryMessageView<'a> {
 }
 
 /// Returns the loss and its reason if the gateway made the block.
-pub(in crate::messages) fn loss(block: &MessagesBlock<'_>) -> Option<(&'static str, &'static str)> {
+pub(crate) fn loss(block: &MessagesBlock<'_>) -> Option<(&'static str, &'static str)> {
     const UNSIGNED_LOSS: (&str, &str) = ("thought", UNSIGNED_THOUGHT);
     match block {
         MessagesBlock::Thinking(block) => {
@@ -69,7 +69,7 @@ pub(in crate::messages) fn loss(block: &MessagesBlock<'_>) -> Option<(&'static s
 }
 
 /// Returns the edits that remove the blocks, and the losses.
-pub(in crate::messages) fn removal_edits(text: &str) -> (Vec<BodyEdit>, Losses) {
+pub(crate) fn removal_edits(text: &str) -> (Vec<BodyEdit>, Losses) {
     let mut losses = Losses::new();
     let Ok(body) = serde_json::from_str::<HistoryView<'_>>(text) else {
         return (Vec::new(), losses);

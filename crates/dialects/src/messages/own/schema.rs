@@ -10,7 +10,7 @@ const STRING_FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
 
 /// Returns the restricted schema.
-pub(in crate::messages) fn restrict(schema: &Value) -> Value {
+pub(crate) fn restrict(schema: &Value) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     // Keywords beside a reference are ignored.
     if let Some(target) = fields.get("$ref") {

@@ -12,7 +12,7 @@ use crate::messages::names::{BLOCK_EXTRA, GATEWAY_ID_PREFIX, HIT_EXTRA, ORIGIN};
 use crate::messages::read_content::read_cache;
 
 /// Reads a block.
-pub(in crate::messages) fn read(block: Value) -> Part {
+pub(crate) fn read(block: Value) -> Part {
     let mut notes = None;
     let kind = match (text_of(&block, "type"), text_of(&block, "name")) {
         ("tool_reference", _) => {
@@ -65,7 +65,7 @@ pub(in crate::messages) fn read(block: Value) -> Part {
 }
 
 /// Returns a part that keeps its whole block in the extras.
-pub(in crate::messages) fn with_block(kind: PartKind, block: Value) -> Part {
+pub(crate) fn with_block(kind: PartKind, block: Value) -> Part {
     let mut part = Part::new(kind);
     part.cache_breakpoint =
         block.get("cache_control").filter(|mark| !mark.is_null()).map(read_cache);
@@ -73,7 +73,7 @@ pub(in crate::messages) fn with_block(kind: PartKind, block: Value) -> Part {
     part
 }
 
-pub(in crate::messages) fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
+pub(crate) fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -86,7 +86,7 @@ fn input_of<'a>(block: &'a Value, name: &str) -> Option<&'a str> {
 }
 
 /// Returns the texts of a list of blocks, or the string in place of the list.
-pub(in crate::messages) fn texts(content: Option<&Value>) -> String {
+pub(crate) fn texts(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(blocks)) => {
@@ -120,7 +120,7 @@ fn read_code_result(block: &Value) -> CodeResult {
 
 /// The ids of the tool runs of one reply. The id of a run is remembered for its result.
 #[derive(Debug, Default)]
-pub(in crate::messages) struct ToolRuns {
+pub(crate) struct ToolRuns {
     /// Makes the ids unique.
     stamp: String,
     count: usize,
@@ -128,7 +128,7 @@ pub(in crate::messages) struct ToolRuns {
 }
 
 impl ToolRuns {
-    pub(in crate::messages) fn new(stamp: &str) -> Self {
+    pub(crate) fn new(stamp: &str) -> Self {
         Self { stamp: plain(stamp), count: 0, last: None }
     }
 
@@ -143,7 +143,7 @@ impl ToolRuns {
         id
     }
 
-    pub(in crate::messages) fn write_code(&mut self, code: &CodeExecution) -> Value {
+    pub(crate) fn write_code(&mut self, code: &CodeExecution) -> Value {
         let CodeExecution { id, language, code } = code;
         let id = self.begin(id.as_deref());
         let (name, field) = match language.to_ascii_lowercase().as_str() {
@@ -153,7 +153,7 @@ impl ToolRuns {
         write_run(id, name, ObjectWriter::new().set(field, code.as_str()))
     }
 
-    pub(in crate::messages) fn write_result(&mut self, result: &CodeResult) -> Value {
+    pub(crate) fn write_result(&mut self, result: &CodeResult) -> Value {
         let CodeResult { id, output, is_error } = result;
         let id = match (id, self.last.take()) {
             (None, Some(last)) => last,
@@ -172,7 +172,7 @@ impl ToolRuns {
 
     /// Writes queries and hits, which are two blocks in this format,
     /// <https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-tool>.
-    pub(in crate::messages) fn write_search(&mut self, search: &WebSearch) -> [Value; 2] {
+    pub(crate) fn write_search(&mut self, search: &WebSearch) -> [Value; 2] {
         let WebSearch { id, queries, results } = search;
         let id = self.begin(id.as_deref());
         let hits = results.iter().map(|(url, title)| {

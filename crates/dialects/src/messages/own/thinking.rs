@@ -12,15 +12,15 @@ use crate::messages::request::MessagesThinkingOptions;
 use crate::thinking_controls::ThinkingControls;
 
 /// The smallest budget the format accepts.
-pub(in crate::messages) const MIN_BUDGET_TOKENS: u64 = 1_024;
+pub(crate) const MIN_BUDGET_TOKENS: u64 = 1_024;
 
 /// Returns true if a model takes no budget. Such models also refuse all sampling parameters.
-pub(in crate::messages) const fn is_only_adaptive(controls: &ThinkingControls) -> bool {
+pub(crate) const fn is_only_adaptive(controls: &ThinkingControls) -> bool {
     controls.budget.is_none() && controls.dynamic
 }
 
 /// Reads the thinking of a request. `effort` is the level of `output_config`.
-pub(in crate::messages) fn read(
+pub(crate) fn read(
     thinking: Option<&MessagesThinkingOptions<'_>>,
     effort: Option<EffortLevel>,
 ) -> ThinkingOptions {
@@ -41,7 +41,7 @@ pub(in crate::messages) fn read(
 }
 
 /// Returns true if canon expresses all fields.
-pub(in crate::messages) fn is_carried(thinking: &MessagesThinkingOptions<'_>) -> bool {
+pub(crate) fn is_carried(thinking: &MessagesThinkingOptions<'_>) -> bool {
     match thinking.kind.as_deref() {
         Some("disabled") => true,
         Some("enabled" | "adaptive") => thinking.rest.is_empty(),
@@ -59,37 +59,37 @@ const EFFORTS: [EffortLevel; 5] = [
 ];
 
 /// Returns the level of a word of `output_config.effort`.
-pub(in crate::messages) fn level(word: &str) -> Option<EffortLevel> {
+pub(crate) fn level(word: &str) -> Option<EffortLevel> {
     EffortLevel::parse(word).filter(|level| EFFORTS.contains(level))
 }
 
 /// The thinking fields of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::messages) struct ThinkingRequest {
-    pub(in crate::messages) thinking: Option<Value>,
+pub(crate) struct ThinkingRequest {
+    pub(crate) thinking: Option<Value>,
     /// The value of `output_config.effort`.
-    pub(in crate::messages) effort: Option<&'static str>,
+    pub(crate) effort: Option<&'static str>,
     /// The output limit, raised if the budget needs room.
-    pub(in crate::messages) max_tokens: u64,
+    pub(crate) max_tokens: u64,
     /// True if the model will think, which excludes some other parameters.
-    pub(in crate::messages) on: bool,
+    pub(crate) on: bool,
 }
 
 /// Limits that the request and its history set.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::messages) struct ThinkingLimits {
-    pub(in crate::messages) max_tokens: u64,
+pub(crate) struct ThinkingLimits {
+    pub(crate) max_tokens: u64,
     /// True if the limit is the gateway's default and may be raised.
-    pub(in crate::messages) free: bool,
+    pub(crate) free: bool,
     /// True if the extras hold the caller's own effort.
-    pub(in crate::messages) own_effort: bool,
+    pub(crate) own_effort: bool,
     /// True if the history continues after calls without their thinking; the provider would refuse
     /// a budget then.
-    pub(in crate::messages) lacks_thinking: bool,
+    pub(crate) lacks_thinking: bool,
 }
 
 /// Writes canon's thinking.
-pub(in crate::messages) fn write(
+pub(crate) fn write(
     thinking: ThinkingOptions,
     limits: ThinkingLimits,
     controls: &ThinkingControls,

@@ -7,9 +7,9 @@
 use std::borrow::Cow;
 
 /// The maximum length of a tool name in bytes, <https://docs.anthropic.com/en/api/messages>.
-pub(in crate::messages) const MAX_NAME_BYTES: usize = 128;
+pub(crate) const MAX_NAME_BYTES: usize = 128;
 
-pub(in crate::messages) const fn is_plain(c: char) -> bool {
+pub(crate) const fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
@@ -23,7 +23,7 @@ const fn is_digit(c: char) -> bool {
 }
 
 /// Escapes a name.
-pub(in crate::messages) fn write(name: &str) -> Cow<'_, str> {
+pub(crate) fn write(name: &str) -> Cow<'_, str> {
     if name.chars().all(is_plain) && !name.contains("_0x") {
         return Cow::Borrowed(name);
     }
@@ -40,7 +40,7 @@ pub(in crate::messages) fn write(name: &str) -> Cow<'_, str> {
 }
 
 /// Reads an escaped name.
-pub(in crate::messages) fn read(name: String) -> String {
+pub(crate) fn read(name: String) -> String {
     if !name.contains("_0x") {
         return name;
     }
