@@ -79,6 +79,16 @@ pub(crate) fn refuse_if(is_wrong: bool, why: impl FnOnce() -> String) -> RuleRes
     if is_wrong { refuse(why()) } else { Ok(()) }
 }
 
+/// Refuses a value unless a condition holds.
+pub(crate) fn ensure(holds: bool, why: &'static str) -> RuleResult {
+    if holds { Ok(()) } else { refuse(why) }
+}
+
+/// Refuses an object without a field.
+pub(crate) fn require(field: &'static str, is_present: bool) -> RuleResult {
+    ensure(is_present, "is required").map_err(|problem| problem.inside(field))
+}
+
 /// Refuses a number outside of a range, bounds included.
 pub(crate) fn between(low: f64, high: f64) -> impl Fn(&f64) -> RuleResult {
     move |value| match (low..=high).contains(value) {

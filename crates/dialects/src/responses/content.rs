@@ -11,7 +11,7 @@ use crate::media_rules::{self, AcceptedMedia};
 use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
-use crate::wire_rule::{FieldProblem, RuleResult, max_items, one_of, refuse_for};
+use crate::wire_rule::{RuleResult, max_items, one_of, refuse_for, require};
 use crate::wire_value::{AnyValue, LooseText, LooseValue, PlacedValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;
@@ -118,10 +118,7 @@ wire_object! {
     pub(super) struct ResponsesReference<'a>("an item object") {
         id kept: BorrowedText<'a>,
     }
-    check |item| match item.id {
-        None => Err(FieldProblem::new("id", "is required")),
-        Some(_) => Ok(()),
-    }
+    check |item| require("id", item.id.is_some())
 }
 
 wire_object! {
@@ -183,10 +180,7 @@ wire_object! {
         file_id: BorrowedText<'a>,
         detail: BorrowedText<'a>,
     }
-    check |part| match (&part.image_url, &part.file_id) {
-        (None, None) => Err(FieldProblem::new("image_url", "is required")),
-        _ => Ok(()),
-    }
+    check |part| require("image_url", part.image_url.is_some() || part.file_id.is_some())
 }
 
 wire_object! {
@@ -197,9 +191,9 @@ wire_object! {
         filename: BorrowedText<'a>,
         detail: BorrowedText<'a>,
     }
-    check |part| match (&part.file_data, &part.file_url, &part.file_id) {
-        (None, None, None) => Err(FieldProblem::new("file_data", "is required")),
-        _ => Ok(()),
+    check |part| {
+        let is_named = part.file_url.is_some() || part.file_id.is_some();
+        require("file_data", is_named || part.file_data.is_some())
     }
 }
 
@@ -207,10 +201,7 @@ wire_object! {
     pub(super) struct ResponsesAudioPart<'a>("a part") {
         input_audio kept: ResponsesAudio<'a>,
     }
-    check |part| match part.input_audio {
-        None => Err(FieldProblem::new("input_audio", "is required")),
-        Some(_) => Ok(()),
-    }
+    check |part| require("input_audio", part.input_audio.is_some())
 }
 
 wire_object! {

@@ -13,8 +13,8 @@ use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, each_one_of, max_bytes, max_items, not_empty, one_of,
-    output_limit, refuse, within,
+    FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, max_items, not_empty,
+    one_of, output_limit, require, within,
 };
 use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList, TextOrObject};
 
@@ -187,11 +187,9 @@ impl<'a> ResponsesRequestView<'a> {
 
 impl ResponsesFormat<'_> {
     fn check(&self) -> RuleResult {
-        match (self.kind.as_deref(), &self.name, &self.schema) {
-            (Some("json_schema"), None, _) => Err(FieldProblem::new("name", "is required")),
-            (Some("json_schema"), _, None) => Err(FieldProblem::new("schema", "is required")),
-            _ => Ok(()),
-        }
+        let is_schema = self.kind.as_deref() == Some("json_schema");
+        require("name", self.name.is_some() || !is_schema)?;
+        require("schema", self.schema.is_some() || !is_schema)
     }
 }
 
@@ -222,15 +220,10 @@ fn tool_choice(choice: &PlacedChoice<'_>) -> RuleResult {
         TextOrObject::Text(word) => matches!(&**word, "none" | "auto" | "required"),
         TextOrObject::Object(choice) => choice.is_valid(),
     };
-    match is_valid {
-        true => Ok(()),
-        false => refuse("must be `none`, `auto`, `required` or an object that names a tool"),
-    }
+    ensure(is_valid, "must be `none`, `auto`, `required` or an object that names a tool")
 }
 
 fn include(words: &Vec<BorrowedText<'_>>) -> RuleResult {
-    match words.len() > MAX_INCLUDES {
-        true => refuse("has too many entries"),
-        false => each_one_of(INCLUDE_VALUES)(words),
-    }
+    ensure(words.len() <= MAX_INCLUDES, "has too many entries")?;
+    each_one_of(INCLUDE_VALUES)(words)
 }

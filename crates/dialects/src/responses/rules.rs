@@ -1,7 +1,6 @@
 //! Rules of a responses request that concern more than one field or only callers, and the facts
 //! that the relay needs.
 
-use bytes::Bytes;
 use canon::{ApiError, Losses};
 use serde_json::value::RawValue;
 use std::cell::LazyCell;
@@ -20,7 +19,7 @@ use crate::json::{self, BodyEdit};
 use crate::openai_values::read_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, require};
 use crate::wire_value::{TextOrList, TextOrObject};
 
 /// Stored files belong to the account of the provider's API key, not to the caller.
@@ -151,9 +150,7 @@ fn check_input(view: &ResponsesRequestView<'_>) -> RuleResult {
 /// Checks the fields that providers may leave out and callers may not.
 fn check_item(item: &ResponsesItem<'_>) -> RuleResult {
     match item {
-        ResponsesItem::Message(message) if message.content.is_none() => {
-            return Err(FieldProblem::new("content", "is required"));
-        }
+        ResponsesItem::Message(message) => require("content", message.content.is_some())?,
         ResponsesItem::FunctionCall(call) | ResponsesItem::CustomCall(call) => check_call(call)?,
         _ => {}
     }
@@ -177,18 +174,12 @@ fn check_item(item: &ResponsesItem<'_>) -> RuleResult {
 }
 
 fn check_call(call: &ResponsesCall<'_>) -> RuleResult {
-    if call.call_id.is_none() {
-        return Err(FieldProblem::new("call_id", "is required"));
-    }
+    require("call_id", call.call_id.is_some())?;
     for (name, value) in [("arguments", &call.arguments), ("input", &call.input)] {
-        if value.as_ref().is_some_and(|value| !value.raw.get().starts_with('"')) {
-            return Err(FieldProblem::new(name, "must be a string"));
-        }
+        let is_text = value.as_ref().is_none_or(|value| value.raw.get().starts_with('"'));
+        ensure(is_text, "must be a string").map_err(|problem| problem.inside(name))?;
     }
-    match call.name.as_deref() {
-        Some("") => Err(FieldProblem::new("name", "is required")),
-        _ => Ok(()),
-    }
+    require("name", call.name.as_deref() != Some(""))
 }
 
 fn check_tools(view: &ResponsesRequestView<'_>) -> RuleResult {
@@ -272,31 +263,20 @@ fn remove_envelopes(text: &str, items: &[ResponsesItem<'_>]) -> (Vec<BodyEdit>, 
         lost.is_some()
     };
     let ours: Vec<bool> = items.iter().map(&mut is_envelope).collect();
-    if !ours.contains(&true) {
+    let Some(first) = ours.iter().position(|is_ours| *is_ours) else {
         return (Vec::new(), losses);
-    }
-    let places = item_places(text).into_iter();
-    let places: Vec<_> = places.map(|raw| json::range_of(text, raw)).collect();
-    let mut edits = Vec::new();
-    // An item is removed together with the comma before it. Before the first item that stays, it is
-    // removed with the comma after it.
-    let mut kept_end = None;
-    for (at, (range, is_ours)) in places.iter().zip(ours).enumerate() {
-        if !is_ours {
-            kept_end = Some(range.end);
-            continue;
-        }
-        let cut = match (kept_end, places.get(at + 1)) {
-            (Some(end), _) => {
-                kept_end = Some(range.end);
-                end..range.end
-            }
-            (None, Some(next)) => range.start..next.start,
-            (None, None) => range.clone(),
-        };
-        edits.push(BodyEdit { range: cut, replacement: Bytes::new() });
-    }
-    (edits, losses)
+    };
+    // One edit from the first of them to the end of the list. Without any other item there, it
+    // begins with the comma before.
+    let places = item_places(text);
+    let rest = places.iter().zip(ours).skip(first);
+    let kept: Vec<&str> =
+        rest.filter(|(_, is_ours)| !is_ours).map(|(place, _)| place.get()).collect();
+    let range = |at: usize| places.get(at).map(|place| json::range_of(text, place));
+    let before = range(first.wrapping_sub(1)).filter(|_| kept.is_empty());
+    let start = before.map_or_else(|| range(first).map_or(0, |r| r.start), |before| before.end);
+    let end = places.last().map_or(start, |place| json::range_of(text, place).end);
+    (vec![BodyEdit { range: start..end, replacement: kept.join(",").into() }], losses)
 }
 
 #[cfg(test)]

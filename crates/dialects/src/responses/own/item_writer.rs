@@ -192,7 +192,9 @@ impl ItemWriter {
         out: &mut Vec<u8>,
     ) {
         if !matches!(self.open, OpenItem::Message(..)) {
-        } else if citation.span.is_none() && citation.url.is_some() {
+            return;
+        }
+        if citation.span.is_none() && citation.url.is_some() {
             self.part.citations.push(citation);
         } else if let Some(note) = output_items::annotation(&citation, 0, losses) {
             self.annotate(note, out);

@@ -1,5 +1,7 @@
 //! Tests of the rules of the responses format.
 
+use bytes::Bytes;
+
 use super::*;
 use crate::json::BodySegments;
 use crate::responses::ResponsesDialect;
