@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::text::BorrowedText;
-use crate::wire_rule::{FieldProblem, RuleResult, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, refuse_if};
 use crate::wire_value::{OpaqueObject, PlacedValue};
 
 /// The maximum length of a model name in bytes.
@@ -55,10 +55,9 @@ pub(crate) fn check_metadata(metadata: Option<&RawValue>) -> Result<(), ApiError
 
 /// The rule of a model name.
 pub(crate) fn model_name(model: &PlacedValue<'_, BorrowedText<'_>>) -> RuleResult {
-    match model.value.is_empty() || model.value.len() > MAX_MODEL_BYTES {
-        true => refuse(format!("must have 1 to {MAX_MODEL_BYTES} bytes")),
-        false => Ok(()),
-    }
+    refuse_if(model.value.is_empty() || model.value.len() > MAX_MODEL_BYTES, || {
+        format!("must have 1 to {MAX_MODEL_BYTES} bytes")
+    })
 }
 
 /// The rule of a caller's metadata.

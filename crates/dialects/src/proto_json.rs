@@ -12,7 +12,7 @@ use std::fmt;
 use crate::envelope;
 use crate::request_option::OptionValue;
 use crate::text::BorrowedText;
-use crate::wire_rule::{RuleResult, refuse};
+use crate::wire_rule::{RuleResult, refuse_if};
 
 /// Converts base64 (RFC 4648) to the standard alphabet with padding.
 pub(crate) fn standard_base64(data: Cow<'_, str>) -> String {
@@ -124,9 +124,10 @@ pub(crate) fn whole_between<const FLOATS: bool>(
     low: i64,
     high: i64,
 ) -> impl Fn(&ProtoInteger<FLOATS>) -> RuleResult {
-    move |number| match (low..=high).contains(&number.0) {
-        true => Ok(()),
-        false => refuse(format!("must be a whole number between {low} and {high}")),
+    move |number| {
+        refuse_if(!((low..=high).contains(&number.0)), || {
+            format!("must be a whole number between {low} and {high}")
+        })
     }
 }
 
@@ -135,9 +136,10 @@ pub(crate) fn word_of<'a>(
     listed: &'static [&'static str],
     others: &'static [&'static str],
 ) -> impl Fn(&BorrowedText<'a>) -> RuleResult {
-    move |word| match listed.iter().chain(others).any(|own| own.eq_ignore_ascii_case(word)) {
-        true => Ok(()),
-        false => refuse(format!("must be one of `{}`", listed.join("`, `"))),
+    move |word| {
+        refuse_if(!(listed.iter().chain(others).any(|own| own.eq_ignore_ascii_case(word))), || {
+            format!("must be one of `{}`", listed.join("`, `"))
+        })
     }
 }
 

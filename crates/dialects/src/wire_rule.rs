@@ -91,17 +91,15 @@ pub(crate) fn require(field: &'static str, is_present: bool) -> RuleResult {
 
 /// Refuses a number outside of a range, bounds included.
 pub(crate) fn between(low: f64, high: f64) -> impl Fn(&f64) -> RuleResult {
-    move |value| match (low..=high).contains(value) {
-        true => Ok(()),
-        false => refuse(format!("must be between {low} and {high}")),
+    move |value| {
+        refuse_if(!((low..=high).contains(value)), || format!("must be between {low} and {high}"))
     }
 }
 
 /// Refuses a whole number outside of a range, bounds included.
 pub(crate) fn within(low: i64, high: i64) -> impl Fn(&i64) -> RuleResult {
-    move |value| match (low..=high).contains(value) {
-        true => Ok(()),
-        false => refuse(format!("must be between {low} and {high}")),
+    move |value| {
+        refuse_if(!((low..=high).contains(value)), || format!("must be between {low} and {high}"))
     }
 }
 
@@ -109,18 +107,16 @@ pub(crate) fn within(low: i64, high: i64) -> impl Fn(&i64) -> RuleResult {
 pub(crate) fn one_of<'a>(
     words: &'static [&'static str],
 ) -> impl Fn(&BorrowedText<'a>) -> RuleResult {
-    move |word| match words.contains(&&*word.0) {
-        true => Ok(()),
-        false => refuse(format!("must be one of `{}`", words.join("`, `"))),
+    move |word| {
+        refuse_if(!(words.contains(&&*word.0)), || {
+            format!("must be one of `{}`", words.join("`, `"))
+        })
     }
 }
 
 /// Refuses a text that is too long.
 pub(crate) fn max_bytes<'a>(most: usize) -> impl Fn(&BorrowedText<'a>) -> RuleResult {
-    move |text| match text.0.len() <= most {
-        true => Ok(()),
-        false => refuse(format!("must be at most {most} bytes")),
-    }
+    move |text| refuse_if((text.0.len() > most), || format!("must be at most {most} bytes"))
 }
 
 /// Refuses a list with too many items.
@@ -136,9 +132,10 @@ pub(crate) fn max_items<'a, T>(most: usize) -> impl Fn(&TextOrList<'a, T>) -> Ru
 /// Refuses a limit of output tokens that no provider takes.
 pub(crate) fn output_limit<'a>(least: u64) -> impl Fn(&PlacedValue<'a, u64>) -> RuleResult {
     const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
-    move |limit| match (least..=MAX_OUTPUT_TOKENS).contains(&limit.value) {
-        true => Ok(()),
-        false => refuse(format!("must be a whole number of at least {least}")),
+    move |limit| {
+        refuse_if(!((least..=MAX_OUTPUT_TOKENS).contains(&limit.value)), || {
+            format!("must be a whole number of at least {least}")
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_objects, wire_union};
-use crate::wire_rule::{FieldProblem, RuleResult, max_items, one_of, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_items, one_of, refuse};
 use crate::wire_value::{AnyValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;
@@ -119,10 +119,10 @@ impl ChatToolCall<'_> {
 
     fn check(&self) -> RuleResult {
         let name = self.called().and_then(|called| called.name.as_deref());
-        match self.id.is_some() && name.is_some_and(|name| !name.is_empty()) {
-            true => Ok(()),
-            false => refuse("needs an `id` and a function `name`"),
-        }
+        ensure(
+            self.id.is_some() && name.is_some_and(|name| !name.is_empty()),
+            "needs an `id` and a function `name`",
+        )
     }
 }
 
@@ -162,8 +162,8 @@ fn no_empty_list(content: &TextOrList<'_, ChatPart<'_>>) -> RuleResult {
 }
 
 fn author_name(name: &BorrowedText<'_>) -> RuleResult {
-    match name.len() > 256 || name.chars().any(char::is_control) {
-        true => refuse("must be at most 256 bytes without control characters"),
-        false => Ok(()),
-    }
+    ensure(
+        !(name.len() > 256 || name.chars().any(char::is_control)),
+        "must be at most 256 bytes without control characters",
+    )
 }

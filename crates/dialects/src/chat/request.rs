@@ -12,8 +12,8 @@ use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_objects, wire_union};
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, each_one_of, max_bytes, not_empty, one_of, output_limit,
-    refuse, within,
+    FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of,
+    output_limit, refuse, refuse_if, within,
 };
 use crate::wire_value::{
     AnyValue, BoundedList, OpaqueObject, PlacedValue, TextOrList, TextOrObject,
@@ -176,10 +176,9 @@ fn stop_sequences(stop: &TextOrList<'_, BorrowedText<'_>>) -> RuleResult {
     if texts.len() > MAX_STOP_SEQUENCES {
         return refuse(format!("must have at most {MAX_STOP_SEQUENCES} items"));
     }
-    match texts.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES) {
-        true => refuse(format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")),
-        false => Ok(()),
-    }
+    refuse_if(texts.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES), || {
+        format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")
+    })
 }
 
 fn tool_choice_word(choice: &TextOrObject<'_, ChatToolChoice<'_>>) -> RuleResult {
@@ -191,10 +190,7 @@ fn tool_choice_word(choice: &TextOrObject<'_, ChatToolChoice<'_>>) -> RuleResult
             Some(_) => true,
         },
     };
-    match is_known {
-        true => Ok(()),
-        false => refuse("must be `none`, `auto`, `required` or an object that names a tool"),
-    }
+    ensure(is_known, "must be `none`, `auto`, `required` or an object that names a tool")
 }
 
 impl ChatToolChoice<'_> {
@@ -214,8 +210,5 @@ fn logit_bias(bias: &&RawValue) -> RuleResult {
     let is_valid = |(id, bias): (&Cow<'_, str>, &f64)| {
         id.parse::<u64>().is_ok() && (-100.0..=100.0).contains(bias)
     };
-    match pairs.iter().all(is_valid) {
-        true => Ok(()),
-        false => refuse("must map token ids to numbers from -100 to 100"),
-    }
+    ensure(pairs.iter().all(is_valid), "must map token ids to numbers from -100 to 100")
 }

@@ -17,7 +17,7 @@ use crate::checks::{invalid_field, model_name};
 use crate::json;
 use crate::text::BorrowedText;
 use crate::wire_object::{raw_value, wire_object};
-use crate::wire_rule::{FieldProblem, RuleResult, max_bytes, one_of, refuse, within};
+use crate::wire_rule::{FieldProblem, RuleResult, max_bytes, one_of, refuse, refuse_if, within};
 use crate::wire_value::PlacedValue;
 
 /// Numeric fields of a form, where all values are text.
@@ -64,10 +64,9 @@ fn prompt_length(prompt: &BorrowedText<'_>) -> RuleResult {
     if prompt.trim().is_empty() {
         return refuse("must not be empty");
     }
-    match prompt.chars().count() > rules::MAX_PROMPT_CHARS {
-        true => refuse(format!("must have at most {} characters", rules::MAX_PROMPT_CHARS)),
-        false => Ok(()),
-    }
+    refuse_if(prompt.chars().count() > rules::MAX_PROMPT_CHARS, || {
+        format!("must have at most {} characters", rules::MAX_PROMPT_CHARS)
+    })
 }
 
 fn size_word(word: &BorrowedText<'_>) -> RuleResult {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::media_rules::{base64_error, mime_error};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
-use crate::wire_rule::{FieldProblem, RuleResult, not_empty, one_of, passes, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, not_empty, one_of, passes};
 use crate::wire_value::{OpaqueObject, TextOrList};
 
 wire_object! {
@@ -155,8 +155,5 @@ impl MessagesImage<'_> {
 }
 
 fn web_address(url: &BorrowedText<'_>) -> RuleResult {
-    match url.starts_with("https://") || url.starts_with("http://") {
-        true => Ok(()),
-        false => refuse("must be an https address"),
-    }
+    ensure(url.starts_with("https://") || url.starts_with("http://"), "must be an https address")
 }

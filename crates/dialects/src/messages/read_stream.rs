@@ -196,7 +196,7 @@ impl MessagesStreamReader {
             }
             MessagesReplyBlock::ToolUse(block) => {
                 open.kind = BlockKind::Call;
-                open.pending = block.input.map_or("{}".to_owned(), |raw| json::compact(raw));
+                open.pending = block.input.map_or("{}".to_owned(), json::compact);
                 let id = tool_names::read(owned(block.id));
                 let name = tool_names::read(owned(block.name));
                 (PartStart::ToolCall { id, name, custom: false }, String::new(), block.rest)

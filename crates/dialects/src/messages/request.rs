@@ -11,7 +11,9 @@ use super::own::tool_names::{self, MAX_NAME_BYTES};
 use crate::checks::model_name;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult, between, max_bytes, one_of, refuse, within};
+use crate::wire_rule::{
+    FieldProblem, RuleResult, between, ensure, max_bytes, one_of, refuse, within,
+};
 use crate::wire_value::{
     BoundedList, LooseText, LooseValue, OpaqueObject, PlacedValue, TextOrList,
 };
@@ -149,10 +151,7 @@ impl MessagesThinkingOptions<'_> {
 
 /// Zero is allowed: it only warms the prompt cache.
 fn output_limit(limit: &PlacedValue<'_, u64>) -> RuleResult {
-    match limit.value <= MAX_OUTPUT_TOKENS {
-        true => Ok(()),
-        false => refuse("must be a whole number of at least 1"),
-    }
+    ensure(limit.value <= MAX_OUTPUT_TOKENS, "must be a whole number of at least 1")
 }
 
 fn only_text(system: &TextOrList<'_, MessagesBlock<'_>>) -> RuleResult {
@@ -167,8 +166,5 @@ fn only_text(system: &TextOrList<'_, MessagesBlock<'_>>) -> RuleResult {
 }
 
 fn no_empty_text(texts: &Vec<BorrowedText<'_>>) -> RuleResult {
-    match texts.iter().any(|text| text.is_empty()) {
-        true => refuse("must not hold an empty string"),
-        false => Ok(()),
-    }
+    ensure(!(texts.iter().any(|text| text.is_empty())), "must not hold an empty string")
 }
