@@ -28,6 +28,8 @@ pub struct StopEnforcer {
     candidates: BTreeMap<u32, EnforcedCandidate>,
     /// Candidates the provider ended itself.
     ended: Vec<u32>,
+    /// True if a candidate was cut.
+    has_cut: bool,
 }
 
 /// Estimates usage if the provider is dropped before it reports any.
@@ -83,6 +85,7 @@ impl StopEnforcer {
             reported: None,
             candidates: BTreeMap::new(),
             ended: Vec::new(),
+            has_cut: false,
         })
     }
 
@@ -97,6 +100,7 @@ impl StopEnforcer {
             reported: None,
             candidates: BTreeMap::new(),
             ended: Vec::new(),
+            has_cut: false,
         }
     }
 
@@ -124,7 +128,7 @@ impl StopEnforcer {
     /// Returns true if the caller has received the whole answer, so that the provider's connection
     /// can be dropped.
     pub fn is_finished(&self) -> bool {
-        self.single_candidate && self.candidates.values().any(|state| state.is_cut)
+        self.single_candidate && self.has_cut
     }
 
     /// Returns true if the last usage event was estimated because the provider was dropped before
@@ -183,7 +187,7 @@ impl StopEnforcer {
     }
 
     fn is_cut(&self, candidate: u32) -> bool {
-        self.candidates.get(&candidate).is_some_and(|state| state.is_cut)
+        self.has_cut && self.candidates.get(&candidate).is_some_and(|state| state.is_cut)
     }
 
     fn grow(&mut self, place: PartIndex, text: String, out: &mut dyn FnMut(Event)) {
@@ -231,6 +235,7 @@ impl StopEnforcer {
         stop: Option<String>,
         out: &mut dyn FnMut(Event),
     ) {
+        self.has_cut = true;
         let state = self.candidates.entry(candidate).or_default();
         state.is_cut = true;
         for (place, held) in std::mem::take(&mut state.open) {

@@ -116,7 +116,7 @@ pub(crate) fn one_of<'a>(
 
 /// Refuses a text that is too long.
 pub(crate) fn max_bytes<'a>(most: usize) -> impl Fn(&BorrowedText<'a>) -> RuleResult {
-    move |text| refuse_if((text.0.len() > most), || format!("must be at most {most} bytes"))
+    move |text| refuse_if(text.0.len() > most, || format!("must be at most {most} bytes"))
 }
 
 /// Refuses a list with too many items.

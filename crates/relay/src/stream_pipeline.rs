@@ -291,11 +291,12 @@ impl TranslatedStream {
         if let Err(error) = self.reader.push(frame, &mut self.events) {
             return StreamProgress::Broken(error);
         }
-        if let Some(error) = self.take_failed_turn(out) {
-            return StreamProgress::Broken(error);
+        if self.events.iter().any(|event| matches!(event, Event::Finish { .. })) {
+            if let Some(error) = self.take_failed_turn(out) {
+                return StreamProgress::Broken(error);
+            }
+            self.meter.is_finished = true;
         }
-        self.meter.is_finished |=
-            self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
         self.write(out);
         if self.was_stopped() {
             self.complete(out)

@@ -20,6 +20,8 @@ pub(super) struct ChatStreamWriter {
     model: String,
     /// Beginning of a chunk up to `choices`. It stays the same for the whole stream.
     chunk_prefix: String,
+    /// Bytes around a text of the candidate that was written last.
+    text_frame: Option<TextFrame>,
     wants_usage: bool,
     wants_logprobs: bool,
     usage: Option<Usage>,
@@ -29,6 +31,13 @@ pub(super) struct ChatStreamWriter {
     candidates: BTreeMap<u32, ChatCandidateOutput>,
     failed: bool,
     losses: Losses,
+}
+
+/// A chunk with a text: the bytes before and after it.
+struct TextFrame {
+    candidate: u32,
+    before: Vec<u8>,
+    after: Vec<u8>,
 }
 
 /// State of the part in a slot.
@@ -87,6 +96,7 @@ impl ChatStreamWriter {
             id: stamp.id.clone(),
             chunk_prefix: chunk_prefix(&stamp.id, stamp.created, &model),
             model,
+            text_frame: None,
             wants_usage,
             wants_logprobs: chat.sampling.logprobs.is_some(),
             usage: None,
@@ -257,18 +267,26 @@ impl ChatStreamWriter {
     }
 
     fn write_text(&mut self, place: PartIndex, text: &str, out: &mut Vec<u8>) {
-        // Hot path, once per token: avoids intermediate values.
         self.begin(place.candidate, out);
         let state = self.candidates.entry(place.candidate).or_default();
         state.chars += text.chars().count();
         if !text.is_empty() {
             state.midline = !text.ends_with('\n');
         }
-        self.open_choice(place.candidate, out);
-        out.extend_from_slice(b"{\"content\":");
-        json::write_string(text, out);
-        out.push(b'}');
-        self.close_choice(None, "null", out);
+        // Hot path, once per token: what surrounds the text is written once.
+        if self.text_frame.as_ref().is_none_or(|frame| frame.candidate != place.candidate) {
+            let (mut before, mut after) = (Vec::new(), b"}".to_vec());
+            self.open_choice(place.candidate, &mut before);
+            before.extend_from_slice(b"{\"content\":");
+            self.close_choice(None, "null", &mut after);
+            self.text_frame = Some(TextFrame { candidate: place.candidate, before, after });
+        }
+        if let Some(TextFrame { before, after, .. }) = &self.text_frame {
+            out.reserve(before.len() + text.len() + 2 + after.len());
+            out.extend_from_slice(before);
+            json::write_string(text, out);
+            out.extend_from_slice(after);
+        }
     }
 
     fn add_growth(&mut self, place: PartIndex, growth: PartDelta, out: &mut Vec<u8>) {
@@ -420,6 +438,7 @@ impl StreamWriter for ChatStreamWriter {
             Event::Start { created, .. } => {
                 if let Some(created) = created {
                     self.chunk_prefix = chunk_prefix(&self.id, created, &self.model);
+                    self.text_frame = None;
                 }
                 self.begin(0, out);
             }
@@ -440,6 +459,7 @@ impl StreamWriter for ChatStreamWriter {
                 let tier =
                     service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses);
                 self.tier = tier.or(self.tier);
+                self.text_frame = None;
             }
             Event::Finish { candidate, finish } => {
                 self.begin(candidate, out);
