@@ -5,8 +5,8 @@
 //! response, and a server that sends no deltas works too.
 
 use canon::{
-    ApiError, Citation, ErrorKind, Event, ExtraFields, Logprob, Part, PartDelta, PartIndex,
-    PartKind, PartStart,
+    ApiError, ErrorKind, Event, Logprob, Part, PartDelta, PartIndex, PartKind, PartStart,
+    into_part_events,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -272,32 +272,24 @@ impl ResponsesStreamReader {
         let mut items = ItemReader::new(ItemSender::Provider);
         let parts = items.read(item).into_parts();
         let mut logprobs = items.logprobs;
-        for (at, mut part) in (0_u32..).zip(parts) {
+        for (at, part) in (0_u32..).zip(parts) {
             self.calls |= matches!(part.kind, PartKind::ToolCall(_));
             let is_text = matches!(part.kind, PartKind::Text { .. });
-            let is_open = self.entry(index).parts.iter().any(|open| open.at == at);
-            let growth = take_growth(&mut part, is_open);
-            let signature = part.signature.take();
-            let place = match growth {
-                None if !is_open => {
+            let missing = if is_text { std::mem::take(&mut logprobs) } else { Vec::new() };
+            let open = &mut self.entry(index).parts;
+            let known = open.iter().position(|open| open.at == at);
+            match known.map(|known| open.swap_remove(known)) {
+                Some(known) => known.finish(part, missing, out),
+                None => {
                     let place = self.next_place();
-                    out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
-                    place
-                }
-                growth => {
-                    let (opening, text, citations) =
-                        growth.unwrap_or((PartStart::Text, String::new(), Vec::new()));
-                    let open = self.part(index, at, opening, out);
-                    open.add_missing(text, citations, &part.extras, out);
-                    if is_text && !open.has_logprobs {
-                        open.add_logprobs(std::mem::take(&mut logprobs), out);
+                    into_part_events(place, part, out);
+                    if !missing.is_empty() {
+                        let end = out.pop();
+                        out.push(Event::PartDelta(place, PartDelta::Logprobs(missing)));
+                        out.extend(end);
                     }
-                    open.place
                 }
-            };
-            self.entry(index).parts.retain(|open| open.at != at);
-            out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
-            out.push(Event::PartEnd(place));
+            }
         }
         let open = self.entry(index);
         open.done = true;
@@ -363,53 +355,29 @@ impl StreamedPart {
         }
     }
 
-    /// Adds anything that the deltas did not contain.
-    fn add_missing(
-        &mut self,
-        text: String,
-        citations: Vec<Citation>,
-        extras: &ExtraFields,
-        out: &mut Vec<Event>,
-    ) {
+    /// Adds anything that the deltas did not contain, and ends the part.
+    fn finish(mut self, mut part: Part, logprobs: Vec<Logprob>, out: &mut Vec<Event>) {
         let delta = |delta| Event::PartDelta(self.place, delta);
         let extra = |name: &str, value: Value| {
             delta(PartDelta::Extra { origin: ORIGIN, name: name.to_owned(), value })
         };
+        let text = part.text_mut().map(std::mem::take).unwrap_or_default();
         match text.strip_prefix(&*self.forwarded) {
             Some("") => {}
             Some(rest) => out.push(delta(PartDelta::Text(rest.to_owned()))),
             // The deltas have been delivered and cannot be taken back. The difference is told.
             None => out.push(extra(FINAL_TEXT_EXTRA, Value::String(text))),
         }
-        let citations = citations.into_iter().skip(self.citations);
-        out.extend(citations.map(|citation| delta(PartDelta::Citation(citation))));
-        let extras = extras.for_format(ORIGIN).into_iter().flatten();
+        if let PartKind::Text { citations, .. } = part.kind {
+            let citations = citations.into_iter().skip(self.citations);
+            out.extend(citations.map(|citation| delta(PartDelta::Citation(citation))));
+        }
+        let extras = part.extras.for_format(ORIGIN).into_iter().flatten();
         out.extend(extras.map(|(name, value)| extra(name, value.clone())));
+        if !self.has_logprobs {
+            self.add_logprobs(logprobs, out);
+        }
+        out.extend(part.signature.map(|signature| Event::PartSignature(self.place, signature)));
+        out.push(Event::PartEnd(self.place));
     }
-}
-
-/// Takes out what the deltas of a part contain, with its start; `None` for a part that comes at
-/// once. A thought without text comes at once unless it is open.
-fn take_growth(part: &mut Part, is_open: bool) -> Option<(PartStart, String, Vec<Citation>)> {
-    let (start, text) = match &mut part.kind {
-        PartKind::Text { text, citations } => {
-            return Some((PartStart::Text, std::mem::take(text), std::mem::take(citations)));
-        }
-        PartKind::Refusal(text) => (PartStart::Refusal, text),
-        PartKind::Thought(thought) if is_open || !thought.redacted => {
-            (PartStart::Thought, &mut thought.text)
-        }
-        PartKind::ToolCall(call) => {
-            let (id, name) = (std::mem::take(&mut call.id), std::mem::take(&mut call.name));
-            (PartStart::ToolCall { id, name, custom: call.custom }, &mut call.arguments)
-        }
-        PartKind::Thought(_)
-        | PartKind::Media(_)
-        | PartKind::ToolResult(_)
-        | PartKind::CodeExecution(_)
-        | PartKind::CodeResult(_)
-        | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. } => return None,
-    };
-    Some((start, std::mem::take(text), Vec::new()))
 }

@@ -2,7 +2,6 @@
 
 use canon::{
     ChatRequest, Citation, Logprob, Losses, Part, PartDelta, PartKind, PartStart, Signature,
-    Thought, ToolCall,
 };
 use serde_json::Value;
 
@@ -84,13 +83,8 @@ impl ItemWriter {
         match opening {
             PartStart::Text => self.start_text(false, None, out),
             PartStart::Refusal => self.start_text(true, None, out),
-            PartStart::Thought => {
-                self.start_thought(Part::new(PartKind::Thought(Thought::default())), out);
-            }
-            PartStart::ToolCall { id, name, custom } => {
-                let call = ToolCall { id, name, arguments: String::new(), custom };
-                self.start_call(Part::new(PartKind::ToolCall(call)), out);
-            }
+            PartStart::Thought => self.start_thought(opening.into_part(), out),
+            PartStart::ToolCall { .. } => self.start_call(opening.into_part(), out),
             PartStart::Complete(part) => {
                 note_foreign_fields(&part.extras, ORIGIN, "part", losses);
                 self.write_whole(*part, losses, out);
@@ -273,11 +267,7 @@ impl ItemWriter {
         | OpenItem::Code(Some(part), None) = &mut self.open
         {
             part.signature = signature.or(part.signature.take());
-            match &mut part.kind {
-                PartKind::Thought(thought) => thought.text.push_str(&text),
-                PartKind::ToolCall(call) => call.arguments.push_str(&text),
-                _ => {}
-            }
+            part.grow(PartDelta::Text(text));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Parts that come at once, written as if they had arrived in deltas. Their ids and the fields only
 //! this format has are known from the start.
 
-use canon::{Losses, Part, PartKind, Thought};
+use canon::{Losses, Part, PartKind};
 use serde_json::Value;
 
 use super::event_writer::JsonText;
@@ -27,18 +27,15 @@ impl ItemWriter {
                 self.start_text(true, fields.as_ref(), out);
                 self.add_text(text, out);
             }
-            PartKind::Thought(Thought { text, .. }) => {
-                let text = std::mem::take(text);
-                self.start_thought(part, out);
+            PartKind::Thought(_) | PartKind::ToolCall(_) => {
+                let is_thought = matches!(part.kind, PartKind::Thought(_));
+                let text = part.text_mut().map(std::mem::take).unwrap_or_default();
+                match is_thought {
+                    true => self.start_thought(part, out),
+                    false => self.start_call(part, out),
+                }
                 if !text.is_empty() {
                     self.add_text(&text, out);
-                }
-            }
-            PartKind::ToolCall(call) => {
-                let arguments = std::mem::take(&mut call.arguments);
-                self.start_call(part, out);
-                if !arguments.is_empty() {
-                    self.add_text(&arguments, out);
                 }
             }
             PartKind::CodeExecution(_) => self.start_code(Some(part), out),
