@@ -10,7 +10,7 @@ use super::request::ResponsesTool;
 use crate::media_rules::{self, AcceptedMedia};
 use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
-use crate::wire_object::{wire_object, wire_union};
+use crate::wire_object::{wire_objects, wire_union};
 use crate::wire_rule::{RuleResult, max_items, one_of, refuse_for, require};
 use crate::wire_value::{AnyValue, LooseText, LooseValue, PlacedValue, TextOrList};
 
@@ -33,15 +33,13 @@ wire_union! {
     }
 }
 
-wire_object! {
+wire_objects! {
     pub(super) struct ResponsesMessage<'a>("a message object") {
         role required: BorrowedText<'a>
             where one_of(&["user", "assistant", "system", "developer"]),
         content: TextOrList<'a, ResponsesPart<'a>> where max_items(MAX_PARTS),
     }
-}
 
-wire_object! {
     /// Thinking, or a signature (see `signatures`).
     pub(super) struct ResponsesReasoningItem<'a>("an item object") {
         summary: Vec<ResponsesThoughtText<'a>>,
@@ -49,15 +47,11 @@ wire_object! {
         encrypted_content: BorrowedText<'a>,
         status: AnyValue,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesThoughtText<'a>("an object with a `text`") {
         text: BorrowedText<'a>,
     }
-}
 
-wire_object! {
     /// A call. Some providers send the arguments as an object.
     pub(super) struct ResponsesCall<'a>("an item object") {
         call_id: BorrowedText<'a>,
@@ -65,63 +59,45 @@ wire_object! {
         arguments: PlacedValue<'a, LooseText<'a>>,
         input: PlacedValue<'a, LooseText<'a>>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesResult<'a>("an item object") {
         call_id required: BorrowedText<'a>,
         output required: TextOrList<'a, ResponsesPart<'a>> where max_items(MAX_PARTS),
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesSearchItem<'a>("an item object") {
         action kept: LooseValue<ResponsesSearchAction<'a>>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesSearchAction<'a>("an object") {
         query: BorrowedText<'a>,
         queries: Vec<BorrowedText<'a>>,
         sources: Vec<ResponsesSource<'a>>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesSource<'a>("an object") {
         url: BorrowedText<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesCodeItem<'a>("an item object") {
         code: BorrowedText<'a>,
         outputs: PlacedValue<'a, Vec<ResponsesCodeOutput<'a>>>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesCodeOutput<'a>("an object") {
         logs: LooseValue<BorrowedText<'a>>,
     }
-}
 
-wire_object! {
     /// A generated image. Its result is base64, or absent while it is not ready.
     pub(super) struct ResponsesImageItem<'a>("an item object") {
         result: &'a RawValue,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesReference<'a>("an item object") {
         id kept: BorrowedText<'a>,
     }
-    check |item| require("id", item.id.is_some())
-}
+    check |item| require("id", item.id.is_some());
 
-wire_object! {
     pub(super) struct ResponsesAddedTools<'a>("an item object") {
         tools kept: Vec<ResponsesTool<'a>>,
     }
@@ -139,13 +115,11 @@ wire_union! {
     }
 }
 
-wire_object! {
+wire_objects! {
     pub(super) struct ResponsesInputText<'a>("a part") {
         text required: BorrowedText<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesOutputText<'a>("a part") {
         text required: BorrowedText<'a>,
         annotations: Vec<ResponsesAnnotation<'a>>,
@@ -159,31 +133,25 @@ wire_union! {
     }
 }
 
-wire_object! {
+wire_objects! {
     pub(super) struct ResponsesUrlCitation<'a>("an annotation") {
         url: BorrowedText<'a>,
         title: BorrowedText<'a>,
         start_index: LooseValue<usize>,
         end_index: LooseValue<usize>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesRefusal<'a>("a part") {
         refusal: BorrowedText<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesImagePart<'a>("a part") {
         image_url: BorrowedText<'a> where picture_url,
         file_id: BorrowedText<'a>,
         detail: BorrowedText<'a>,
     }
-    check |part| require("image_url", part.image_url.is_some() || part.file_id.is_some())
-}
+    check |part| require("image_url", part.image_url.is_some() || part.file_id.is_some());
 
-wire_object! {
     pub(super) struct ResponsesFilePart<'a>("a part") {
         file_data: BorrowedText<'a> where file_data,
         file_url: BorrowedText<'a> where file_url,
@@ -194,17 +162,13 @@ wire_object! {
     check |part| {
         let is_named = part.file_url.is_some() || part.file_id.is_some();
         require("file_data", is_named || part.file_data.is_some())
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct ResponsesAudioPart<'a>("a part") {
         input_audio kept: ResponsesAudio<'a>,
     }
-    check |part| require("input_audio", part.input_audio.is_some())
-}
+    check |part| require("input_audio", part.input_audio.is_some());
 
-wire_object! {
     pub(super) struct ResponsesAudio<'a>("an object with `data` and `format`") {
         data required: BorrowedText<'a> where base64,
         format required: BorrowedText<'a>,

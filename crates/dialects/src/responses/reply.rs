@@ -20,10 +20,10 @@ use super::request::ResponsesRequestView;
 use super::usage::{ResponsesToolUsage, ResponsesUsage};
 use crate::service_tier::{self, TIER_FIELD};
 use crate::text::BorrowedText;
-use crate::wire_object::{raw_value, wire_object};
+use crate::wire_object::{raw_value, wire_objects};
 use crate::wire_value::{AnyValue, LooseText, LooseValue};
 
-wire_object! {
+wire_objects! {
     /// A response. Fields of the request and some others are repeated. Its items are parsed one by
     /// one, because at the end of a stream they are known.
     pub(super) struct ResponsesReplyView<'a>("a response object") {
@@ -47,15 +47,11 @@ wire_object! {
         prompt_cache_options: AnyValue,
         prompt_cache_retention: AnyValue,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesIncomplete<'a>("an object") {
         reason: LooseText<'a>,
     }
-}
 
-wire_object! {
     /// An event of any type. Values of unknown types may be anything, so they are parsed when the
     /// type is known.
     pub(super) struct ResponsesEventView<'a>("an event object") {

@@ -11,7 +11,7 @@ use super::own::tool_names::flat_name;
 use crate::checks::{self, model_name};
 use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
-use crate::wire_object::{wire_object, wire_union};
+use crate::wire_object::{wire_objects, wire_union};
 use crate::wire_rule::{
     FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, max_items, not_empty,
     one_of, output_limit, require, within,
@@ -40,7 +40,7 @@ const SUMMARIES: &[&str] = &["auto", "concise", "detailed"];
 /// A choice as it was sent, because canon cannot express all of them.
 pub(super) type PlacedChoice<'a> = PlacedValue<'a, TextOrObject<'a, ResponsesToolChoice<'a>>>;
 
-wire_object! {
+wire_objects! {
     /// The body.
     pub(super) struct ResponsesRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
@@ -70,31 +70,23 @@ wire_object! {
         prompt_cache_key: BorrowedText<'a> = CacheKey where max_bytes(MAX_NAME_BYTES),
         service_tier: BorrowedText<'a> => ServiceTier,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesObjectName<'a>("an object with an `id`") {
         id required: BorrowedText<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesReasoning<'a>("an object") {
         effort: BorrowedText<'a> => Thinking
             where one_of(&["none", "minimal", "low", "medium", "high", "xhigh", "max"]),
         summary: BorrowedText<'a> where one_of(SUMMARIES),
         generate_summary: BorrowedText<'a> where one_of(SUMMARIES),
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesText<'a>("an object") {
         format: ResponsesFormat<'a> => ResponseFormat(ResponsesFormat),
         verbosity: BorrowedText<'a> = Verbosity where one_of(&["low", "medium", "high"]),
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesFormat<'a>("an object with a `type`") {
         kind "type" required: BorrowedText<'a> where one_of(&["text", "json_object", "json_schema"]),
         name: BorrowedText<'a> => SchemaName,
@@ -102,7 +94,7 @@ wire_object! {
         schema: OpaqueObject<'a> => ResponseSchema,
         strict: bool,
     }
-    check ResponsesFormat::check
+    check ResponsesFormat::check;
 }
 
 wire_union! {
@@ -115,7 +107,7 @@ wire_union! {
     }
 }
 
-wire_object! {
+wire_objects! {
     pub(super) struct ResponsesFunction<'a>("a tool object") {
         name required: BorrowedText<'a> where not_empty,
         description: BorrowedText<'a>,
@@ -124,42 +116,30 @@ wire_object! {
         strict: bool,
         defer_loading: bool,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesCustomTool<'a>("a tool object") {
         name required: BorrowedText<'a> where not_empty,
         description: BorrowedText<'a>,
         format: &'a RawValue,
     }
-}
 
-wire_object! {
     /// A group of tools.
     pub(super) struct ResponsesNamespace<'a>("a tool object") {
         name required: BorrowedText<'a> where not_empty,
         tools: Vec<ResponsesTool<'a>>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesCodeTool<'a>("a tool object") {}
-}
 
-wire_object! {
     pub(super) struct ResponsesSearchTool<'a>("a tool object") {
         filters: ResponsesSearchFilters<'a>,
         user_location: SearchLocation<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesSearchFilters<'a>("an object") {
         allowed_domains: Vec<BorrowedText<'a>>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesToolChoice<'a>("an object that names a tool") {
         kind "type": BorrowedText<'a>,
         name: BorrowedText<'a>,
@@ -172,7 +152,7 @@ wire_object! {
             Err(FieldProblem::new("mode", "must be `auto` or `required`"))
         }
         _ => Ok(()),
-    }
+    };
 }
 
 impl<'a> ResponsesRequestView<'a> {

@@ -3,38 +3,30 @@
 use canon::Usage;
 
 use crate::fields::ObjectWriter;
-use crate::wire_object::wire_object;
+use crate::wire_object::wire_objects;
 
-wire_object! {
+wire_objects! {
     pub(super) struct ResponsesUsage<'a>("an object") {
         input_tokens: u64,
         input_tokens_details: ResponsesInputDetails<'a>,
         output_tokens: u64,
         output_tokens_details: ResponsesOutputDetails<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesInputDetails<'a>("an object") {
         cached_tokens: u64,
         cache_write_tokens: u64,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesOutputDetails<'a>("an object") {
         reasoning_tokens: u64,
     }
-}
 
-wire_object! {
     /// Usage of the provider's own tools.
     pub(super) struct ResponsesToolUsage<'a>("an object") {
         web_search: ResponsesSearchUsage<'a>,
     }
-}
 
-wire_object! {
     pub(super) struct ResponsesSearchUsage<'a>("an object") {
         num_requests: u64,
     }
