@@ -109,36 +109,30 @@ fn retry_delay(error: &Value) -> Option<Duration> {
 /// Writes an error: status and body.
 pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
     let (status, code, reason) = status_and_code(fault.kind());
-    let mut details: Vec<Value> = Vec::new();
+    let mut details = Vec::new();
     let typed =
         |kind: &str| ObjectWriter::new().set("@type", format!("{DETAIL_TYPE_PREFIX}{kind}"));
-    let reason = reason.map(str::to_owned).or_else(|| {
-        let code = fault.code()?;
-        Some(code.to_ascii_uppercase())
-    });
+    let reason = reason.map(str::to_owned).or_else(|| Some(fault.code()?.to_ascii_uppercase()));
     if let Some(reason) = reason {
-        details.push(typed("ErrorInfo").set("reason", reason).set("domain", "portunus").into());
+        details.push(typed("ErrorInfo").set("reason", reason).set("domain", "portunus"));
     }
     if let Some(path) = fault.param() {
         let violation = ObjectWriter::new().set("field", path).set("description", fault.message());
-        let violations = vec![Value::from(violation)];
-        details.push(typed("BadRequest").set("fieldViolations", violations).into());
+        details.push(typed("BadRequest").set("fieldViolations", vec![violation]));
     }
     if matches!(fault.kind(), ErrorKind::RateLimited | ErrorKind::QuotaExceeded) {
         let violation = ObjectWriter::new().set("description", fault.message());
-        let violations = vec![Value::from(violation)];
-        details.push(typed("QuotaFailure").set("violations", violations).into());
+        details.push(typed("QuotaFailure").set("violations", vec![violation]));
     }
     if let Some(wait) = fault.retry_after() {
-        details.push(typed("RetryInfo").set("retryDelay", seconds(wait)).into());
+        details.push(typed("RetryInfo").set("retryDelay", seconds(wait)));
     }
     let error = ObjectWriter::new()
         .set("code", status)
         .set("message", fault.message())
         .set("status", code)
         .set_some("details", (!details.is_empty()).then_some(details));
-    let body: Value = ObjectWriter::new().set("error", error).into();
-    (status, body.to_string().into_bytes())
+    (status, ObjectWriter::new().set("error", error).to_json())
 }
 
 fn seconds(wait: Duration) -> String {

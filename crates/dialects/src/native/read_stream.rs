@@ -166,17 +166,12 @@ impl NativeStreamReader {
         let list = chunk.candidates.map(|list| list.0).unwrap_or_default();
         for (at, candidate) in list.into_iter().enumerate() {
             let index = candidate.index(at);
-            let known = self.candidates.iter().position(|own| own.index == index);
-            let known = known.unwrap_or_else(|| {
-                self.candidates.push(CandidateState {
-                    reply_id: self.id.clone(),
-                    index,
-                    is_whole: self.is_whole,
-                    ..CandidateState::default()
-                });
-                self.candidates.len() - 1
-            });
-            if let Some(own) = self.candidates.get_mut(known) {
+            if !self.candidates.iter().any(|own| own.index == index) {
+                let (reply_id, is_whole) = (self.id.clone(), self.is_whole);
+                let state = CandidateState { reply_id, index, is_whole, ..Default::default() };
+                self.candidates.push(state);
+            }
+            if let Some(own) = self.candidates.iter_mut().find(|own| own.index == index) {
                 own.read(candidate, out)?;
             }
         }
@@ -385,12 +380,10 @@ impl CandidateState {
     fn end(&mut self, out: &mut Vec<Event>) {
         self.flush(out);
         if let Some(OpenPart { is_thought: false, slot, .. }) = &self.open {
-            let front = self.front.map_or(0, |(_, length)| length);
-            let lengths = [front, self.text.chars().count() - front];
-            let slots = self.front.map(|(slot, _)| slot).into_iter().chain([*slot]);
-            let lengths = if self.front.is_some() { &lengths[..] } else { &lengths[1..] };
             let found = grounding::citations(&self.grounding, &self.cited, &self.text);
-            for (slot, list) in slots.zip(grounding::split(found, lengths)) {
+            let (front, length) = self.front.unwrap_or((*slot, 0));
+            let (before, after) = grounding::split(found, length);
+            for (slot, list) in [(front, before), (*slot, after)] {
                 let cited = list.into_iter().map(PartDelta::Citation);
                 out.extend(cited.map(|citation| Event::PartDelta(self.place(slot), citation)));
             }

@@ -35,10 +35,8 @@ wire_object! {
         generation_config "generationConfig" kept: Box<NativeConfig<'a>> => Inside(NativeConfig),
         cached_content "cachedContent" kept: BorrowedText<'a> where cached_content,
         service_tier "serviceTier": BorrowedText<'a> => ServiceTier,
-    }
-}
+    };
 
-wire_object! {
     /// A tool: one of these fields, <https://ai.google.dev/api/caching#Tool>.
     pub(super) struct NativeTool<'a>("a tool object", camel_case) {
         function_declarations "functionDeclarations": OneOrMany<NativeFunction<'a>>,
@@ -49,10 +47,8 @@ wire_object! {
         code_execution "codeExecution": NativeToolSettings<'a>,
         url_context "urlContext": NativeToolSettings<'a>,
     }
-    check NativeTool::check
-}
+    check NativeTool::check;
 
-wire_object! {
     pub(super) struct NativeFunction<'a>("a function object", camel_case) {
         name required: BorrowedText<'a> where function_name,
         description: BorrowedText<'a>,
@@ -60,49 +56,35 @@ wire_object! {
         parameters_json_schema "parametersJsonSchema": OpaqueObject<'a>,
         response: OpaqueObject<'a>,
         response_json_schema "responseJsonSchema": OpaqueObject<'a>,
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct NativeSearch<'a>("an object", camel_case) {
         exclude_domains "excludeDomains": TextOrList<'a, BorrowedText<'a>>,
-    }
-}
+    };
 
-wire_object! {
     /// Settings of a tool, none of which is read.
-    pub(super) struct NativeToolSettings<'a>("an object", camel_case) {}
-}
+    pub(super) struct NativeToolSettings<'a>("an object", camel_case) {};
 
-wire_object! {
     pub(super) struct NativeToolConfig<'a>("an object", camel_case) {
         function_calling_config "functionCallingConfig": NativeCallingConfig<'a> => ToolChoice,
         retrieval_config "retrievalConfig" kept: NativeRetrievalConfig<'a>,
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct NativeCallingConfig<'a>("an object", camel_case) {
         mode: BorrowedText<'a>
             where word_of(&["AUTO", "ANY", "NONE", "VALIDATED"], &["MODE_UNSPECIFIED"]),
         allowed_function_names "allowedFunctionNames": Vec<BorrowedText<'a>> where no_empty_names,
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct NativeRetrievalConfig<'a>("an object", camel_case) {
         lat_lng "latLng": NativePosition<'a>,
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct NativePosition<'a>("an object", camel_case) {
         latitude: f64 where between(-90.0, 90.0),
         longitude: f64 where between(-180.0, 180.0),
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct NativeSafetySetting<'a>("an object", camel_case) {
         category required: BorrowedText<'a> where word_of(
             &[
@@ -131,10 +113,8 @@ wire_object! {
             ],
             &["HARM_BLOCK_THRESHOLD_UNSPECIFIED"],
         ),
-    }
-}
+    };
 
-wire_object! {
     /// <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
     pub(super) struct NativeConfig<'a>("an object", camel_case) {
         temperature: f64 = Temperature where between(0.0, 2.0),
@@ -165,10 +145,8 @@ wire_object! {
             &["MEDIA_RESOLUTION_ULTRA_HIGH", "MEDIA_RESOLUTION_UNSPECIFIED"],
         ),
     }
-    check NativeConfig::check
-}
+    check NativeConfig::check;
 
-wire_object! {
     pub(super) struct NativeThinking<'a>("an object", camel_case) {
         thinking_budget "thinkingBudget": ProtoInteger<false> => Thinking
             where whole_between(-1, MAX_INTEGER),
@@ -179,17 +157,15 @@ wire_object! {
     check |thinking| match (&thinking.thinking_budget, &thinking.thinking_level) {
         (Some(_), Some(_)) => refuse("must not hold both `thinkingBudget` and `thinkingLevel`"),
         _ => Ok(()),
-    }
-}
+    };
 
-wire_object! {
     pub(super) struct NativeImageConfig<'a>("an object", camel_case) {
         aspect_ratio "aspectRatio": BorrowedText<'a> where one_of(&[
             "1:1", "2:3", "3:2", "3:4", "4:3", "4:5", "5:4", "9:16", "16:9", "21:9", "1:4", "4:1",
             "1:8", "8:1",
         ]),
         image_size "imageSize": BorrowedText<'a> where one_of(&["512", "1K", "2K", "4K"]),
-    }
+    };
 }
 
 impl NativeRequestView<'_> {

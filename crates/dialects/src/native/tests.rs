@@ -466,6 +466,16 @@ fn foreign_history_is_adapted_and_losses_are_noted() {
 }
 
 #[test]
+fn a_choice_among_no_tokens_is_left_out_and_told() {
+    let mut chat = ChatRequest::default();
+    chat.turns.push(Turn::new(Role::User, vec![Part::text("x")]));
+    chat.sampling.top_k = Some(0);
+    let (out, losses) = NativeDialect.write_request(&chat, &lane()).unwrap();
+    assert!(!String::from_utf8(out.body.to_vec()).unwrap().contains("topK"));
+    assert_eq!(losses[0].path, "sampling.top_k");
+}
+
+#[test]
 fn a_result_names_the_function_of_the_call_before_it() {
     let call = |name: &str| {
         let (id, name) = ("call_1".to_owned(), name.to_owned());

@@ -207,8 +207,8 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
                 .set("output", output.as_str());
             nested("codeExecutionResult", inner, extras)
         }
-        PartKind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => {
-            ObjectWriter::new().with_fields(map.iter().map(|(name, value)| (name.as_str(), value)))
+        PartKind::Foreign { origin, value } if *origin == ORIGIN => {
+            ObjectWriter::new().with_object(Some(value))
         }
         PartKind::Foreign { .. } => {
             losses.add("part", "a part only another format has");

@@ -71,12 +71,10 @@ fn write_config(
     let config = write_format(config, &chat.response_format, extras, losses);
     let words = names::write_modalities(modalities);
     let config = config.set_some("responseModalities", (!words.is_empty()).then_some(words));
-    let mut shape = ObjectWriter::new()
+    let shape = ObjectWriter::new()
         .set_some("aspectRatio", image_shape.aspect_ratio.as_deref())
-        .set_some("imageSize", image_shape.size.as_deref());
-    if let Some(Value::Object(rest)) = extras.get(ORIGIN, "generationConfig.imageConfig") {
-        shape = shape.with_fields(rest.iter().map(|(name, value)| (name.as_str(), value)));
-    }
+        .set_some("imageSize", image_shape.size.as_deref())
+        .with_object(extras.get(ORIGIN, "generationConfig.imageConfig"));
     let config = config.set_some("imageConfig", shape.into_filled());
     dotted_extras::restore(config, extras, "generationConfig").into_filled()
 }
@@ -90,7 +88,7 @@ fn write_sampling(
     let SamplingOptions {
         temperature: _,
         top_p: _,
-        top_k: _,
+        top_k,
         presence_penalty: _,
         frequency_penalty: _,
         seed,
@@ -100,17 +98,20 @@ fn write_sampling(
         logprobs,
     } = sampling;
     let is_long = seed.is_some_and(|seed| i32::try_from(seed).is_err());
+    let no_top_k = top_k.is_some_and(|count| count < 1);
     let (many_stops, many) =
         (stop.len() > names::MAX_STOP_TEXTS, candidates.is_some_and(|n| n > 8));
     for (is_lost, path, why) in [
         (many_stops, "sampling.stop", "the native format takes at most 5 stop texts"),
         (is_long, "sampling.seed", "a native seed has 32 bits"),
+        (no_top_k, "sampling.top_k", "the native format chooses among one token or more"),
         (many, "sampling.candidates", "the native format returns at most 8 candidates"),
     ] {
         losses.add_if(is_lost, path, why);
     }
     let stop: Vec<&str> = stop.iter().take(names::MAX_STOP_TEXTS).map(String::as_str).collect();
     let config = if is_long { config.without("seed") } else { config };
+    let config = if no_top_k { config.without("topK") } else { config };
     config
         .set_some("stopSequences", (!stop.is_empty()).then_some(stop))
         .set_some("maxOutputTokens", lane.max_payable_output.or(*max_output))

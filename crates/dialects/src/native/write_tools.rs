@@ -3,7 +3,7 @@
 use canon::{
     ExtraFields, FunctionTool, JsonSchema, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::names::{ORIGIN, VALIDATED_EXTRA};
 use super::own::dotted_extras;
@@ -28,9 +28,8 @@ pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<ObjectWrit
             Tool::WebSearch(tool) => others.push(search(tool, losses)),
             Tool::CodeExecution(extras) => others.push(plain("codeExecution", extras, losses)),
             Tool::UrlFetch(extras) => others.push(plain("urlContext", extras, losses)),
-            Tool::Foreign { origin, value: Value::Object(own) } if *origin == ORIGIN => {
-                let own = own.iter().map(|(name, value)| (name.as_str(), value));
-                others.push(ObjectWriter::new().with_fields(own));
+            Tool::Foreign { origin, value } if *origin == ORIGIN => {
+                others.push(ObjectWriter::new().with_object(Some(value)));
             }
             Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
         }

@@ -53,29 +53,19 @@ pub(crate) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
     citations
 }
 
-/// Distributes citations of a text over the parts that it was split into, given by their lengths in
+/// Splits the citations of a text that became two parts, the first of them with that many
 /// characters. A citation belongs to the part in which it starts; one without a position to the
 /// last part.
-pub(crate) fn split(citations: Vec<Citation>, lengths: &[usize]) -> Vec<Vec<Citation>> {
-    let mut all: Vec<Vec<Citation>> = lengths.iter().map(|_| Vec::new()).collect();
-    for mut citation in citations {
-        let (mut at, mut begin) = (lengths.len().saturating_sub(1), 0);
-        if let Some((start, end)) = citation.span {
-            let mut sum = 0;
-            for (index, length) in lengths.iter().enumerate() {
-                (at, begin) = (index, sum);
-                sum += length;
-                if start < sum {
-                    break;
-                }
-            }
-            citation.span = Some((start - begin, end.min(sum) - begin));
-        }
-        if let Some(list) = all.get_mut(at) {
-            list.push(citation);
-        }
+pub(crate) fn split(citations: Vec<Citation>, front: usize) -> (Vec<Citation>, Vec<Citation>) {
+    let is_in_front = |one: &Citation| one.span.is_some_and(|(start, _)| start < front);
+    let (mut before, mut after): (Vec<_>, Vec<_>) = citations.into_iter().partition(is_in_front);
+    for (_, end) in before.iter_mut().filter_map(|one| one.span.as_mut()) {
+        *end = front.min(*end);
     }
-    all
+    for (start, end) in after.iter_mut().filter_map(|one| one.span.as_mut()) {
+        (*start, *end) = (*start - front, *end - front);
+    }
+    (before, after)
 }
 
 /// Returns address and title of a source of any kind.
