@@ -299,7 +299,7 @@ impl<'de> KindFields<'de> {
     }
 }
 
-/// Describes an object of a wire format.
+/// Describes objects of a wire format.
 ///
 /// A line is `name: Type` or `name "json name": Type`, then `= Option` for an option that is
 /// carried as it is, `=> Meaning(Object)` for a field with code of its own and the described object
@@ -400,15 +400,28 @@ macro_rules! wire_object {
             }
         }
     };
-    // Several objects, each with a semicolon behind it.
-    ($(
+    // Several objects. A check ends with a semicolon.
+    (
         $(#[$about:meta])*
-        $vis:vis struct $name:ident<$life:lifetime> $head:tt $fields:tt $(check $check:expr)?;
-    )+) => {
-        $($crate::wire_object::wire_object! {
-            $(#[$about])* $vis struct $name<$life> $head $fields $(check $check)?
-        })+
+        $vis:vis struct $name:ident<$life:lifetime> $head:tt $fields:tt check $check:expr;
+        $($more:tt)*
+    ) => {
+        $crate::wire_object::wire_object! {
+            $(#[$about])* $vis struct $name<$life> $head $fields check $check
+        }
+        $crate::wire_object::wire_object! { $($more)* }
     };
+    (
+        $(#[$about:meta])*
+        $vis:vis struct $name:ident<$life:lifetime> $head:tt $fields:tt
+        $($more:tt)+
+    ) => {
+        $crate::wire_object::wire_object! {
+            $(#[$about])* $vis struct $name<$life> $head $fields
+        }
+        $crate::wire_object::wire_object! { $($more)+ }
+    };
+    () => {};
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $json:literal) => { $json };
     (@next $fields:ident) => { $fields.next_name()? };
@@ -508,33 +521,3 @@ macro_rules! wire_union {
     };
 }
 pub(crate) use wire_union;
-
-/// Describes several objects. A check ends with a semicolon.
-macro_rules! wire_objects {
-    () => {};
-    (
-        $(#[$about:meta])*
-        $vis:vis struct $name:ident<$life:lifetime>($($head:tt)*) { $($fields:tt)* }
-        check $check:expr;
-        $($more:tt)*
-    ) => {
-        $crate::wire_object::wire_object! {
-            $(#[$about])*
-            $vis struct $name<$life>($($head)*) { $($fields)* }
-            check $check
-        }
-        $crate::wire_object::wire_objects! { $($more)* }
-    };
-    (
-        $(#[$about:meta])*
-        $vis:vis struct $name:ident<$life:lifetime>($($head:tt)*) { $($fields:tt)* }
-        $($more:tt)*
-    ) => {
-        $crate::wire_object::wire_object! {
-            $(#[$about])*
-            $vis struct $name<$life>($($head)*) { $($fields)* }
-        }
-        $crate::wire_object::wire_objects! { $($more)* }
-    };
-}
-pub(crate) use wire_objects;

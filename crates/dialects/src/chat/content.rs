@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
-use crate::wire_object::{wire_object, wire_objects, wire_union};
+use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_items, one_of, refuse};
 use crate::wire_value::{AnyValue, TextOrList};
 
@@ -38,7 +38,7 @@ wire_union! {
     }
 }
 
-wire_objects! {
+wire_object! {
     pub(super) struct ChatTextPart<'a>("a part") {
         text required: BorrowedText<'a>,
     }

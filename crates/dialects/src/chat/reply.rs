@@ -17,10 +17,10 @@ use std::fmt;
 use super::own::audio::ChatAudio;
 use super::usage::ChatUsage;
 use crate::text::BorrowedText;
-use crate::wire_object::wire_objects;
+use crate::wire_object::wire_object;
 use crate::wire_value::{AnyValue, LooseText, LooseValue};
 
-wire_objects! {
+wire_object! {
     /// A completion, or a chunk.
     pub(super) struct ChatReplyView<'a>("a chat completion") {
         id: BorrowedText<'a>,

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::checks::{self, model_name};
 use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
-use crate::wire_object::{wire_objects, wire_union};
+use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
     FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of,
     output_limit, refuse, refuse_if, within,
@@ -26,7 +26,7 @@ const MAX_MESSAGES: usize = 10_000;
 const MAX_LOGIT_BIASES: usize = 2_048;
 const MAX_STOP_BYTES: usize = 4_096;
 
-wire_objects! {
+wire_object! {
     /// The body.
     pub(super) struct ChatRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
@@ -80,7 +80,7 @@ wire_union! {
     }
 }
 
-wire_objects! {
+wire_object! {
     pub(super) struct ChatFunctionTool<'a>("a tool object") {
         function required: ChatFunction<'a>,
     }

@@ -5,9 +5,9 @@
 use canon::Usage;
 
 use crate::fields::ObjectWriter;
-use crate::wire_object::wire_objects;
+use crate::wire_object::wire_object;
 
-wire_objects! {
+wire_object! {
     /// Token counts.
     pub(super) struct ChatUsage<'a>("an object") {
         prompt_tokens: u64,

@@ -18,7 +18,7 @@ use crate::checks::model_name;
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
 use crate::text::BorrowedText;
-use crate::wire_object::{wire_object, wire_objects};
+use crate::wire_object::wire_object;
 use crate::wire_rule::{FieldProblem, RuleResult, max_bytes, one_of, refuse};
 use crate::wire_value::{AnyValue, PlacedValue};
 use crate::{PassThrough as _, ProviderRequest};
@@ -214,7 +214,7 @@ pub(super) fn write_request(embed: &EmbeddingRequest, lane: &str) -> Lossy<Vec<P
     (vec![ProviderRequest { path: PATH.to_owned(), body }], losses.into_vec())
 }
 
-wire_objects! {
+wire_object! {
     /// A reply. The labels have no meaning for the vectors.
     struct EmbeddingsReplyView<'a>("an object") {
         data: Vec<EmbeddingItem<'a>>,

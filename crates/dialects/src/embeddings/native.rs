@@ -16,7 +16,7 @@ use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
 use crate::proto_json::ProtoInteger;
 use crate::text::BorrowedText;
-use crate::wire_object::{UnknownFields, wire_objects};
+use crate::wire_object::{UnknownFields, wire_object};
 use crate::wire_rule::{FieldProblem, RuleResult, refuse};
 use crate::wire_value::{AnyValue, EnumWord, OneOrMany, OpaqueObject, PlacedValue};
 use crate::{LaneSettings, PassThrough, ProviderRequest, RequestFacts, RequestTarget};
@@ -29,7 +29,7 @@ const MAX_BATCH_REQUESTS: usize = 100;
 /// Estimated bytes of an image or audio input: the smallest costs 258 tokens.
 const MEDIA_BYTES: u64 = 1_032;
 
-wire_objects! {
+wire_object! {
     struct BatchEmbedView<'a>("a JSON object") {
         requests required: OneOrMany<EmbedContentView<'a>> where batch_size,
     }
@@ -302,7 +302,7 @@ fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<Value>>, A
     Ok((inputs.iter().map(write).collect::<Result<_, _>>()?, losses.into_vec()))
 }
 
-wire_objects! {
+wire_object! {
     struct NativeEmbedReply<'a>("an object") {
         embedding: NativeVector<'a>,
         embeddings: Vec<NativeVector<'a>>,

@@ -36,7 +36,7 @@ wire_object! {
     pub(super) struct MessagesText<'a>("a block") {
         text required: BorrowedText<'a>,
         citations: Vec<&'a RawValue>,
-    };
+    }
 
     pub(super) struct MessagesImage<'a>("a block") {
         source required: Box<MessagesSource<'a>>,
@@ -46,7 +46,7 @@ wire_object! {
     pub(super) struct MessagesDocument<'a>("a block") {
         source required: Box<MessagesSource<'a>>,
         title kept: BorrowedText<'a>,
-    };
+    }
 }
 
 wire_union! {
@@ -63,40 +63,40 @@ wire_object! {
     pub(super) struct MessagesBase64<'a>("a source") {
         media_type required: BorrowedText<'a> where passes(mime_error),
         data required: BorrowedText<'a> where passes(base64_error),
-    };
+    }
 
     pub(super) struct MessagesUrl<'a>("a source") {
         url required: BorrowedText<'a> where web_address,
-    };
+    }
 
     pub(super) struct MessagesFile<'a>("a source") {
         file_id required: BorrowedText<'a>,
-    };
+    }
 
     pub(super) struct MessagesPlainText<'a>("a source") {
         data required: BorrowedText<'a>,
-    };
+    }
 
     pub(super) struct MessagesThinking<'a>("a block") {
         thinking required: BorrowedText<'a>,
         signature: BorrowedText<'a>,
-    };
+    }
 
     pub(super) struct MessagesRedacted<'a>("a block") {
         data required: BorrowedText<'a>,
-    };
+    }
 
     pub(super) struct MessagesToolUse<'a>("a block") {
         id required: BorrowedText<'a> where not_empty,
         name required: BorrowedText<'a> where not_empty,
         input required: OpaqueObject<'a>,
-    };
+    }
 
     pub(super) struct MessagesToolResult<'a>("a block") {
         tool_use_id required: BorrowedText<'a> where not_empty,
         content: TextOrList<'a, MessagesBlock<'a>>,
         is_error: bool,
-    };
+    }
 }
 
 impl<'a> MessagesTurn<'a> {

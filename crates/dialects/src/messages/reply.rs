@@ -25,7 +25,7 @@ wire_object! {
         stop_details: &'a RawValue,
         usage: LooseValue<Box<MessagesUsage<'a>>>,
         error: &'a RawValue,
-    };
+    }
 
     /// One event of a stream.
     pub(super) struct MessagesEvent<'a>("an event object") {
@@ -37,7 +37,7 @@ wire_object! {
         usage: LooseValue<Box<MessagesUsage<'a>>>,
         error: &'a RawValue,
         context_management: &'a RawValue,
-    };
+    }
 }
 
 wire_union! {
@@ -53,18 +53,18 @@ wire_object! {
     pub(super) struct MessagesReplyText<'a>("a block") {
         text: BorrowedText<'a>,
         citations: Vec<&'a RawValue>,
-    };
+    }
 
     pub(super) struct MessagesReplyThinking<'a>("a block") {
         thinking: BorrowedText<'a>,
         signature: BorrowedText<'a>,
-    };
+    }
 
     pub(super) struct MessagesReplyCall<'a>("a block") {
         id: BorrowedText<'a>,
         name: BorrowedText<'a>,
         input: &'a RawValue,
-    };
+    }
 
     /// The addition of an event to a block or to the message.
     pub(super) struct MessagesDelta<'a>("an object") {
@@ -78,7 +78,7 @@ wire_object! {
         stop_sequence: BorrowedText<'a>,
         stop_details: &'a RawValue,
         container: &'a RawValue,
-    };
+    }
 }
 
 impl MessagesDelta<'_> {

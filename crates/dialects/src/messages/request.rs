@@ -45,7 +45,7 @@ wire_object! {
         service_tier: BorrowedText<'a> => ServiceTier,
         speed kept: LooseText<'a> => ServiceTier,
         thread: &'a RawValue,
-    };
+    }
 
     /// A tool: a function, or a tool of the provider with a dated type.
     pub(super) struct MessagesTool<'a>("a tool object") {
@@ -67,7 +67,7 @@ wire_object! {
         region: BorrowedText<'a>,
         city: BorrowedText<'a>,
         timezone: BorrowedText<'a>,
-    };
+    }
 
     pub(super) struct MessagesToolChoice<'a>("an object with a `type`") {
         kind "type" required: BorrowedText<'a> where one_of(&["auto", "any", "tool", "none"]),
@@ -89,7 +89,7 @@ wire_object! {
     pub(super) struct MessagesOutputConfig<'a>("an object") {
         effort: BorrowedText<'a> => Thinking,
         format: MessagesOutputFormat<'a> => ResponseFormat(MessagesOutputFormat),
-    };
+    }
 
     pub(super) struct MessagesOutputFormat<'a>("an object with a `type`") {
         kind "type": BorrowedText<'a>,
@@ -102,7 +102,7 @@ wire_object! {
 
     pub(super) struct MessagesMetadata<'a>("an object") {
         user_id: BorrowedText<'a> => User where max_bytes(4_096),
-    };
+    }
 }
 
 impl MessagesRequestView<'_> {

@@ -24,20 +24,20 @@ wire_object! {
         iterations kept: Vec<Self>,
         service_tier kept: LooseText<'a>,
         speed kept: LooseText<'a>,
-    };
+    }
 
     pub(super) struct MessagesCacheCreation<'a>("an object") {
         ephemeral_5m_input_tokens: u64,
         ephemeral_1h_input_tokens: u64,
-    };
+    }
 
     pub(super) struct MessagesOutputDetails<'a>("an object") {
         thinking_tokens: u64,
-    };
+    }
 
     pub(super) struct MessagesServerCounts<'a>("an object") {
         web_search_requests: u64,
-    };
+    }
 }
 
 /// Counts as the format reports them: the input without cached tokens, and the tokens written to the

@@ -16,13 +16,13 @@ wire_object! {
     pub(super) struct NativeContent<'a>("a content object", camel_case) {
         role: BorrowedText<'a> where one_of(&["user", "model", "function"]),
         parts required: OneOrMany<NativePart<'a>> where turn_parts,
-    };
+    }
 
     /// The system instruction. Its role is ignored.
     pub(super) struct NativeInstruction<'a>("a content object", camel_case) {
         role: BorrowedText<'a>,
         parts required: OneOrMany<NativePart<'a>> where text_parts,
-    };
+    }
 
     /// A part: one payload and its modifiers.
     pub(super) struct NativePart<'a>("a part object", camel_case) {
@@ -43,18 +43,18 @@ wire_object! {
         media_processing "mediaProcessing" kept: AnyValue,
         speech_metadata "speechMetadata" kept: AnyValue,
         part_metadata "partMetadata" kept: AnyValue,
-    };
+    }
 
     pub(super) struct NativeBlob<'a>("an object", camel_case) {
         mime_type "mimeType": BorrowedText<'a>,
         data required: BorrowedText<'a>,
-    };
+    }
 
     pub(super) struct NativeFile<'a>("an object", camel_case) {
         /// Optional, because some addresses (YouTube videos) imply it.
         mime_type "mimeType": BorrowedText<'a>,
         file_uri "fileUri" required: BorrowedText<'a>,
-    };
+    }
 
     pub(super) struct NativeClip<'a>("an object", camel_case) {
         start_offset "startOffset": BorrowedText<'a>,
@@ -62,7 +62,7 @@ wire_object! {
         fps: f64 where |fps: &f64| refuse_for(
             (*fps <= 0.0 || *fps > 24.0).then_some("must be above 0 and at most 24"),
         ),
-    };
+    }
 
     /// A function call. Its arguments may arrive in pieces.
     pub(super) struct NativeCall<'a>("an object", camel_case) {
@@ -71,7 +71,7 @@ wire_object! {
         args: &'a RawValue,
         partial_args "partialArgs" kept: Vec<NativeArgument<'a>>,
         will_continue "willContinue" kept: bool,
-    };
+    }
 
     /// A piece of the arguments of a call, and its JSON path.
     pub(super) struct NativeArgument<'a>("an object", camel_case) {
@@ -80,7 +80,7 @@ wire_object! {
         number_value "numberValue": LooseValue<f64>,
         bool_value "boolValue": bool,
         will_continue "willContinue": bool,
-    };
+    }
 
     /// The result of a function call.
     pub(super) struct NativeResult<'a>("an object", camel_case) {
@@ -88,19 +88,19 @@ wire_object! {
         name: BorrowedText<'a>,
         response: OpaqueObject<'a>,
         parts: OneOrMany<NativePart<'a>>,
-    };
+    }
 
     pub(super) struct NativeCode<'a>("an object", camel_case) {
         id: BorrowedText<'a>,
         language: BorrowedText<'a>,
         code: BorrowedText<'a>,
-    };
+    }
 
     pub(super) struct NativeCodeResult<'a>("an object", camel_case) {
         id: BorrowedText<'a>,
         outcome: BorrowedText<'a>,
         output: BorrowedText<'a>,
-    };
+    }
 }
 
 impl<'a> NativeContent<'a> {

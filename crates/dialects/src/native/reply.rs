@@ -21,7 +21,7 @@ wire_object! {
         prompt_feedback "promptFeedback": PlacedValue<'a, NativeFeedback<'a>>,
         usage_metadata "usageMetadata": &'a RawValue,
         error: &'a RawValue,
-    };
+    }
 
     /// One candidate. The meter needs no part of its content, and the sources come last, so they are
     /// parsed by those who need them.
@@ -35,31 +35,31 @@ wire_object! {
         logprobs_result "logprobsResult": LooseValue<NativeLogprobs<'a>>,
         /// The usage has the same count.
         token_count "tokenCount": AnyValue,
-    };
+    }
 
     pub(super) struct NativeReplyContent<'a>("a content object", camel_case) {
         role: AnyValue,
         parts: OneOrMany<NativePart<'a>>,
-    };
+    }
 
     pub(super) struct NativeFeedback<'a>("an object", camel_case) {
         block_reason "blockReason": LooseText<'a>,
-    };
+    }
 
     pub(super) struct NativeLogprobs<'a>("an object", camel_case) {
         chosen_candidates "chosenCandidates": Vec<NativeLogprob<'a>>,
         top_candidates "topCandidates": Vec<NativeTopLogprobs<'a>>,
-    };
+    }
 
     pub(super) struct NativeTopLogprobs<'a>("an object", camel_case) {
         candidates: Vec<NativeLogprob<'a>>,
-    };
+    }
 
     pub(super) struct NativeLogprob<'a>("an object", camel_case) {
         token: BorrowedText<'a>,
         token_id "tokenId": ProtoInteger<true>,
         log_probability "logProbability": f64,
-    };
+    }
 }
 
 impl<'a> NativeReplyView<'a> {

@@ -35,7 +35,7 @@ wire_object! {
         generation_config "generationConfig" kept: Box<NativeConfig<'a>> => Inside(NativeConfig),
         cached_content "cachedContent" kept: BorrowedText<'a> where cached_content,
         service_tier "serviceTier": BorrowedText<'a> => ServiceTier,
-    };
+    }
 
     /// A tool: one of these fields, <https://ai.google.dev/api/caching#Tool>.
     pub(super) struct NativeTool<'a>("a tool object", camel_case) {
@@ -56,34 +56,34 @@ wire_object! {
         parameters_json_schema "parametersJsonSchema": OpaqueObject<'a>,
         response: OpaqueObject<'a>,
         response_json_schema "responseJsonSchema": OpaqueObject<'a>,
-    };
+    }
 
     pub(super) struct NativeSearch<'a>("an object", camel_case) {
         exclude_domains "excludeDomains": TextOrList<'a, BorrowedText<'a>>,
-    };
+    }
 
     /// Settings of a tool, none of which is read.
-    pub(super) struct NativeToolSettings<'a>("an object", camel_case) {};
+    pub(super) struct NativeToolSettings<'a>("an object", camel_case) {}
 
     pub(super) struct NativeToolConfig<'a>("an object", camel_case) {
         function_calling_config "functionCallingConfig": NativeCallingConfig<'a> => ToolChoice,
         retrieval_config "retrievalConfig" kept: NativeRetrievalConfig<'a>,
-    };
+    }
 
     pub(super) struct NativeCallingConfig<'a>("an object", camel_case) {
         mode: BorrowedText<'a>
             where word_of(&["AUTO", "ANY", "NONE", "VALIDATED"], &["MODE_UNSPECIFIED"]),
         allowed_function_names "allowedFunctionNames": Vec<BorrowedText<'a>> where no_empty_names,
-    };
+    }
 
     pub(super) struct NativeRetrievalConfig<'a>("an object", camel_case) {
         lat_lng "latLng": NativePosition<'a>,
-    };
+    }
 
     pub(super) struct NativePosition<'a>("an object", camel_case) {
         latitude: f64 where between(-90.0, 90.0),
         longitude: f64 where between(-180.0, 180.0),
-    };
+    }
 
     pub(super) struct NativeSafetySetting<'a>("an object", camel_case) {
         category required: BorrowedText<'a> where word_of(
@@ -113,7 +113,7 @@ wire_object! {
             ],
             &["HARM_BLOCK_THRESHOLD_UNSPECIFIED"],
         ),
-    };
+    }
 
     /// <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
     pub(super) struct NativeConfig<'a>("an object", camel_case) {
@@ -165,7 +165,7 @@ wire_object! {
             "1:8", "8:1",
         ]),
         image_size "imageSize": BorrowedText<'a> where one_of(&["512", "1K", "2K", "4K"]),
-    };
+    }
 }
 
 impl NativeRequestView<'_> {

@@ -26,12 +26,12 @@ wire_object! {
         candidates_tokens_details "candidatesTokensDetails": Vec<NativeModalityCount<'a>>,
         service_tier "serviceTier" kept: LooseText<'a>,
         traffic_type "trafficType" kept: LooseText<'a>,
-    };
+    }
 
     pub(super) struct NativeModalityCount<'a>("an object", camel_case) {
         modality: BorrowedText<'a>,
         token_count "tokenCount": ProtoCount,
-    };
+    }
 }
 
 impl<'a> NativeUsage<'a> {

@@ -10,7 +10,7 @@ use super::request::ResponsesTool;
 use crate::media_rules::{self, AcceptedMedia};
 use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
-use crate::wire_object::{wire_objects, wire_union};
+use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{RuleResult, max_items, one_of, refuse_for, require};
 use crate::wire_value::{AnyValue, LooseText, LooseValue, PlacedValue, TextOrList};
 
@@ -33,7 +33,7 @@ wire_union! {
     }
 }
 
-wire_objects! {
+wire_object! {
     pub(super) struct ResponsesMessage<'a>("a message object") {
         role required: BorrowedText<'a>
             where one_of(&["user", "assistant", "system", "developer"]),
@@ -115,7 +115,7 @@ wire_union! {
     }
 }
 
-wire_objects! {
+wire_object! {
     pub(super) struct ResponsesInputText<'a>("a part") {
         text required: BorrowedText<'a>,
     }
@@ -133,7 +133,7 @@ wire_union! {
     }
 }
 
-wire_objects! {
+wire_object! {
     pub(super) struct ResponsesUrlCitation<'a>("an annotation") {
         url: BorrowedText<'a>,
         title: BorrowedText<'a>,

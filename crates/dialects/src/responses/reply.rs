@@ -20,10 +20,10 @@ use super::request::ResponsesRequestView;
 use super::usage::{ResponsesToolUsage, ResponsesUsage};
 use crate::service_tier::{self, TIER_FIELD};
 use crate::text::BorrowedText;
-use crate::wire_object::{raw_value, wire_objects};
+use crate::wire_object::{raw_value, wire_object};
 use crate::wire_value::{AnyValue, LooseText, LooseValue};
 
-wire_objects! {
+wire_object! {
     /// A response. Fields of the request and some others are repeated. Its items are parsed one by
     /// one, because at the end of a stream they are known.
     pub(super) struct ResponsesReplyView<'a>("a response object") {

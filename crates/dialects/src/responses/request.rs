@@ -11,7 +11,7 @@ use super::own::tool_names::flat_name;
 use crate::checks::{self, model_name};
 use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
-use crate::wire_object::{wire_objects, wire_union};
+use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
     FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, max_items, not_empty,
     one_of, output_limit, require, within,
@@ -40,7 +40,7 @@ const SUMMARIES: &[&str] = &["auto", "concise", "detailed"];
 /// A choice as it was sent, because canon cannot express all of them.
 pub(super) type PlacedChoice<'a> = PlacedValue<'a, TextOrObject<'a, ResponsesToolChoice<'a>>>;
 
-wire_objects! {
+wire_object! {
     /// The body.
     pub(super) struct ResponsesRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
@@ -107,7 +107,7 @@ wire_union! {
     }
 }
 
-wire_objects! {
+wire_object! {
     pub(super) struct ResponsesFunction<'a>("a tool object") {
         name required: BorrowedText<'a> where not_empty,
         description: BorrowedText<'a>,

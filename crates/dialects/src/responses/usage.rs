@@ -3,9 +3,9 @@
 use canon::Usage;
 
 use crate::fields::ObjectWriter;
-use crate::wire_object::wire_objects;
+use crate::wire_object::wire_object;
 
-wire_objects! {
+wire_object! {
     pub(super) struct ResponsesUsage<'a>("an object") {
         input_tokens: u64,
         input_tokens_details: ResponsesInputDetails<'a>,
