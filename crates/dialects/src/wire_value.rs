@@ -22,6 +22,16 @@ pub(crate) enum TextOrList<'a, T> {
     List(Vec<T>),
 }
 
+impl<'a> TextOrList<'a, BorrowedText<'a>> {
+    /// Returns the texts. One text is a list of one.
+    pub(crate) fn into_texts(self) -> Vec<String> {
+        match self {
+            Self::Text(text) => vec![text.into_owned()],
+            Self::List(texts) => texts.into_iter().map(BorrowedText::into_owned).collect(),
+        }
+    }
+}
+
 impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct TextOrListVisitor<T>(PhantomData<T>);

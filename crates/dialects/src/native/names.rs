@@ -132,8 +132,9 @@ const MODALITIES: [(Modality, &str); 3] =
 
 /// Reads a response modality.
 pub(super) fn read_modality(word: &str) -> Option<Modality> {
-    let own = MODALITIES.into_iter().find(|(_, own)| own.eq_ignore_ascii_case(word));
-    own.map(|(modality, _)| modality)
+    MODALITIES
+        .iter()
+        .find_map(|(modality, own)| own.eq_ignore_ascii_case(word).then_some(*modality))
 }
 
 /// Returns the response modalities to write.

@@ -43,20 +43,22 @@ pub(super) fn read_part(mut part: NativePart<'_>, id: Option<String>) -> ReadPar
         }
         dotted_extras::keep(&mut extras, "", &part.rest);
     }
-    let Some(found) = found else {
-        return ReadPart { part: Some(Part::new(kind).with_extras(extras)), hidden: None };
+    let (seal, hidden) = match found {
+        None => (None, None),
+        Some(found) if found.hidden => {
+            (None, Some(signatures::bare_thought(found.seal, found.redacted)))
+        }
+        Some(found) => {
+            if let PartKind::Thought(thought) = &mut kind {
+                thought.redacted = found.redacted;
+            }
+            (Some(found.seal), None)
+        }
     };
-    if found.hidden {
-        let hidden = Some(signatures::bare_thought(found.seal, found.redacted));
-        let carrier = matches!(&kind, PartKind::Text { text, .. } if text.is_empty());
-        let part = (!carrier).then(|| Part::new(kind).with_extras(extras));
-        return ReadPart { part, hidden };
-    }
-    if let PartKind::Thought(thought) = &mut kind {
-        thought.redacted = found.redacted;
-    }
-    let part = Part::new(kind).with_signature(Some(found.seal)).with_extras(extras);
-    ReadPart { part: Some(part), hidden: None }
+    let is_empty = matches!(&kind, PartKind::Text { text, .. } if text.is_empty());
+    let is_carrier = is_empty && hidden.is_some();
+    let part = (!is_carrier).then(|| Part::new(kind).with_signature(seal).with_extras(extras));
+    ReadPart { part, hidden }
 }
 
 fn read_text(text: String, is_thought: bool) -> PartKind {
@@ -149,8 +151,9 @@ fn read_media_options(part: &mut NativePart<'_>, media: Media) -> Media {
     });
     let detail = part.rest.get("mediaResolution").map(raw_value).and_then(|value| {
         let level = value.get("level").unwrap_or(&value).as_str()?;
-        let own = RESOLUTIONS.iter().find(|(_, own)| own.eq_ignore_ascii_case(level));
-        own.map(|(detail, _)| *detail)
+        RESOLUTIONS
+            .iter()
+            .find_map(|(detail, own)| own.eq_ignore_ascii_case(level).then_some(*detail))
     });
     if detail.is_some() {
         part.rest.take("mediaResolution");

@@ -46,13 +46,7 @@ pub(super) fn read_schema(
 }
 
 fn read_search(search: NativeSearch<'_>) -> Tool {
-    let blocked_domains = match search.exclude_domains {
-        None => Vec::new(),
-        Some(TextOrList::Text(domain)) => vec![domain.into_owned()],
-        Some(TextOrList::List(domains)) => {
-            domains.into_iter().map(BorrowedText::into_owned).collect()
-        }
-    };
+    let blocked_domains = search.exclude_domains.map(TextOrList::into_texts).unwrap_or_default();
     let extras = search.rest.to_extras(ORIGIN);
     Tool::WebSearch(WebSearchTool { blocked_domains, extras, ..WebSearchTool::default() })
 }

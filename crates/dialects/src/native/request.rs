@@ -5,6 +5,7 @@
 //! on the system instruction are accepted.
 
 use serde_json::value::RawValue;
+use std::collections::HashSet;
 
 use super::content::{NativeContent, NativeInstruction};
 use super::names::{MAX_STOP_TEXTS, read_modality};
@@ -236,15 +237,14 @@ fn safety_settings(settings: &OneOrMany<NativeSafetySetting<'_>>) -> RuleResult 
     if settings.0.len() > MAX_SAFETY_SETTINGS {
         return refuse(format!("must have at most {MAX_SAFETY_SETTINGS} items"));
     }
-    let mut seen: Vec<String> = Vec::new();
-    for (at, setting) in settings.0.iter().enumerate() {
-        let category = setting.category.as_deref().unwrap_or_default().to_ascii_uppercase();
-        if seen.contains(&category) {
-            return Err(FieldProblem::new(format!("[{at}].category"), "is set twice"));
-        }
-        seen.push(category);
+    let category = |setting: &NativeSafetySetting<'_>| {
+        setting.category.as_deref().unwrap_or_default().to_ascii_uppercase()
+    };
+    let mut seen = HashSet::new();
+    match settings.0.iter().position(|setting| !seen.insert(category(setting))) {
+        Some(at) => Err(FieldProblem::new(format!("[{at}].category"), "is set twice")),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks a name of cached content, <https://ai.google.dev/api/caching>.
@@ -274,17 +274,14 @@ fn modalities(words: &Vec<BorrowedText<'_>>) -> RuleResult {
     if words.is_empty() {
         return refuse("must not be empty");
     }
-    let mut seen = Vec::new();
-    for (at, word) in words.iter().enumerate() {
-        let why = match read_modality(word) {
-            None => "must be one of `TEXT`, `IMAGE`, `AUDIO`",
-            Some(modality) if seen.contains(&modality) => "is there twice",
-            Some(modality) => {
-                seen.push(modality);
-                continue;
-            }
+    let read: Vec<_> = words.iter().map(|word| read_modality(word)).collect();
+    for (at, modality) in read.iter().enumerate() {
+        let is_there = read.iter().take(at).any(|before| before == modality);
+        let why = match modality {
+            None => Some("must be one of `TEXT`, `IMAGE`, `AUDIO`"),
+            Some(_) => is_there.then_some("is there twice"),
         };
-        return Err(FieldProblem::new(format!("[{at}]"), why));
+        refuse_for(why).map_err(|e| e.inside(&format!("[{at}]")))?;
     }
     Ok(())
 }

@@ -40,11 +40,8 @@ pub(super) fn write_turns(
         let (model, parts) = match role {
             Role::System | Role::Developer => {
                 let texts: Vec<&str> = parts.iter().filter_map(Part::as_text).collect();
-                losses.add_if(
-                    texts.len() < parts.len(),
-                    "system.parts",
-                    "native instructions hold only text",
-                );
+                let why = "native instructions hold only text";
+                losses.add_if(texts.len() < parts.len(), "system.parts", why);
                 // Instructions before the first model turn move into the system instruction.
                 if !groups.iter().any(|group| group.model) {
                     let texts = texts.into_iter().filter(|text| !text.is_empty());
@@ -142,11 +139,8 @@ fn write_part(
         return Some(write_result(result, calls, extras, close, losses));
     }
     if let PartKind::Text { text, citations } = kind {
-        losses.add_if(
-            !citations.is_empty(),
-            "text.citations",
-            "a native history has no place for citations",
-        );
+        let why = "a native history has no place for citations";
+        losses.add_if(!citations.is_empty(), "text.citations", why);
         if text.is_empty() && own.is_none() {
             return None;
         }
@@ -186,11 +180,8 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
         PartKind::ToolCall(call) => nested("functionCall", write_call(call), extras),
         PartKind::CodeExecution(CodeExecution { id, language, code }) => {
             let python = language.eq_ignore_ascii_case("python");
-            losses.add_if(
-                !python && !language.is_empty(),
-                "code.language",
-                "the native format knows only Python",
-            );
+            let why = "the native format knows only Python";
+            losses.add_if(!python && !language.is_empty(), "code.language", why);
             let language = if python { "PYTHON" } else { "LANGUAGE_UNSPECIFIED" };
             let inner = ObjectWriter::new()
                 .set_some("id", id.as_deref())
@@ -264,11 +255,8 @@ fn write_media(
             .set_some("endOffset", end.as_deref())
             .set_some("fps", fps.map(number))
     });
-    losses.add_if(
-        detail.is_some() && !close,
-        "media.detail",
-        "this model takes no resolution for single media",
-    );
+    let why = "this model takes no resolution for single media";
+    losses.add_if(detail.is_some() && !close, "media.detail", why);
     let own = RESOLUTIONS.iter().find(|(own, _)| close && *detail == Some(*own));
     let detail = own.map(|(_, level)| ObjectWriter::new().set("level", *level));
     Some(object.set_some("videoMetadata", clip).set_some("mediaResolution", detail))

@@ -4,7 +4,7 @@
 use canon::{Citation, ExtraFields, Losses, Part, PartKind, WebSearch};
 use serde_json::Value;
 
-use crate::fields::ObjectWriter;
+use crate::fields::{ObjectWriter, note_citation};
 use crate::native::names::ORIGIN;
 use crate::proto_json::whole_number;
 
@@ -138,20 +138,16 @@ struct SourceList(Vec<(String, String)>);
 
 impl SourceList {
     fn index(&mut self, url: &str, title: Option<&str>) -> usize {
-        let title = title.unwrap_or_default();
-        match self.0.iter().position(|(own, _)| own == url) {
-            Some(at) => {
-                // A search may name only the address of a source, and a citation its title.
-                if let Some((_, known)) = self.0.get_mut(at).filter(|(_, known)| known.is_empty()) {
-                    title.clone_into(known);
-                }
-                at
-            }
-            None => {
-                self.0.push((url.to_owned(), title.to_owned()));
-                self.0.len() - 1
-            }
+        let known = self.0.iter().position(|(own, _)| own == url);
+        let at = known.unwrap_or_else(|| {
+            self.0.push((url.to_owned(), String::new()));
+            self.0.len() - 1
+        });
+        // A search may name only the address of a source, and a citation its title.
+        if let Some((_, known)) = self.0.get_mut(at).filter(|(_, known)| known.is_empty()) {
+            title.unwrap_or_default().clone_into(known);
         }
+        at
     }
 
     fn cite(
@@ -163,11 +159,8 @@ impl SourceList {
     ) -> Option<ObjectWriter> {
         let Citation { url, title, quote, span, extras: _ } = citation;
         losses.add_if(quote.is_some(), "citation.quote", "native citations have no quote");
-        let Some(url) = url else {
-            losses.add("citation", "the native format cites only sources with a URL");
-            return None;
-        };
-        let chunk = self.index(url, title.as_deref());
+        note_citation(citation, ORIGIN, losses);
+        let chunk = self.index(url.as_deref()?, title.as_deref());
         let (start, end) = (*span)?;
         let bytes = |chars: usize| text.chars().take(chars).map(char::len_utf8).sum::<usize>();
         let (start, end) = (bytes(start), bytes(end));

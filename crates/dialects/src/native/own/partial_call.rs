@@ -62,10 +62,7 @@ impl PartialCall {
 
     /// Returns the arguments as JSON text.
     pub(crate) fn arguments(&self) -> String {
-        match &self.args {
-            Value::Object(_) => self.args.to_string(),
-            _ => "{}".to_owned(),
-        }
+        if self.args.is_object() { self.args.to_string() } else { "{}".to_owned() }
     }
 }
 
