@@ -216,7 +216,7 @@ impl NativeStreamReader {
                 _ => usage,
             });
         }
-        for (name, value) in usage.unread() {
+        for (name, value) in usage.rest.present() {
             self.asides.report(None, &format!("usageMetadata.{name}"), value, out);
         }
         self.report_usage(out);

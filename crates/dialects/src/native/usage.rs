@@ -2,7 +2,6 @@
 
 use canon::{ExtraFields, Losses, ServiceTier, Usage};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::names::ORIGIN;
 use super::own::dotted_extras;
@@ -69,11 +68,6 @@ impl<'a> NativeUsage<'a> {
             output_image: sum(&output, "IMAGE"),
             ..Usage::default()
         })
-    }
-
-    /// Returns the fields that canon has no place for.
-    pub(super) fn unread(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.rest.present()
     }
 }
 
