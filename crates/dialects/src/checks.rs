@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::text::BorrowedText;
-use crate::wire_rule::{FieldProblem, RuleResult, refuse_if};
-use crate::wire_value::{OpaqueObject, PlacedValue};
+use crate::wire_rule::{FieldProblem, RuleResult, refuse, refuse_if};
+use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList};
 
 /// The maximum length of a model name in bytes.
 pub(crate) const MAX_MODEL_BYTES: usize = 256;
@@ -66,4 +66,24 @@ pub(crate) fn metadata(pairs: &OpaqueObject<'_>) -> RuleResult {
         let why = error.message().trim_start_matches("`metadata` ").to_owned();
         FieldProblem::new("", why)
     })
+}
+
+/// Refuses a list with too many items.
+pub(crate) fn max_items<'a, T>(most: usize) -> impl Fn(&TextOrList<'a, T>) -> RuleResult {
+    move |content| match content {
+        TextOrList::List(items) if items.len() > most => {
+            refuse(format!("must have at most {most} items"))
+        }
+        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
+    }
+}
+
+/// Refuses a limit of output tokens that no provider takes.
+pub(crate) fn output_limit<'a>(least: u64) -> impl Fn(&PlacedValue<'a, u64>) -> RuleResult {
+    const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
+    move |limit| {
+        refuse_if(!(least..=MAX_OUTPUT_TOKENS).contains(&limit.value), || {
+            format!("must be a whole number of at least {least}")
+        })
+    }
 }

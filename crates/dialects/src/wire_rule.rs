@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::text::BorrowedText;
-use crate::wire_value::{PlacedValue, TextOrList};
 
 /// A rule that a value violates, and the path of the value inside the described object.
 #[derive(Debug)]
@@ -117,26 +116,6 @@ pub(crate) fn one_of<'a>(
 /// Refuses a text that is too long.
 pub(crate) fn max_bytes<'a>(most: usize) -> impl Fn(&BorrowedText<'a>) -> RuleResult {
     move |text| refuse_if(text.0.len() > most, || format!("must be at most {most} bytes"))
-}
-
-/// Refuses a list with too many items.
-pub(crate) fn max_items<'a, T>(most: usize) -> impl Fn(&TextOrList<'a, T>) -> RuleResult {
-    move |content| match content {
-        TextOrList::List(items) if items.len() > most => {
-            refuse(format!("must have at most {most} items"))
-        }
-        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
-    }
-}
-
-/// Refuses a limit of output tokens that no provider takes.
-pub(crate) fn output_limit<'a>(least: u64) -> impl Fn(&PlacedValue<'a, u64>) -> RuleResult {
-    const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
-    move |limit| {
-        refuse_if(!((least..=MAX_OUTPUT_TOKENS).contains(&limit.value)), || {
-            format!("must be a whole number of at least {least}")
-        })
-    }
 }
 
 /// Refuses a list with a word that is not in the other list.

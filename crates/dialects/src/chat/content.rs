@@ -4,10 +4,11 @@
 
 use serde_json::value::RawValue;
 
+use crate::checks::max_items;
 use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
-use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_items, one_of, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, one_of, refuse};
 use crate::wire_value::{AnyValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;

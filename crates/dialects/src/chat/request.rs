@@ -7,13 +7,13 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::checks::{self, model_name};
+use crate::checks::{self, model_name, output_limit};
 use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of,
-    output_limit, refuse, refuse_if, within,
+    FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of, refuse,
+    refuse_if, within,
 };
 use crate::wire_value::{
     AnyValue, BoundedList, OpaqueObject, PlacedValue, TextOrList, TextOrObject,

@@ -7,11 +7,12 @@
 use serde_json::value::RawValue;
 
 use super::request::ResponsesTool;
+use crate::checks::max_items;
 use crate::media_rules::{self, AcceptedMedia};
 use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
-use crate::wire_rule::{RuleResult, max_items, one_of, refuse_for, require};
+use crate::wire_rule::{RuleResult, one_of, refuse_for, require};
 use crate::wire_value::{AnyValue, LooseText, LooseValue, PlacedValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;

@@ -8,13 +8,13 @@ use serde_json::value::RawValue;
 use super::content::ResponsesItem;
 use super::names::MIN_OUTPUT_TOKENS;
 use super::own::tool_names::flat_name;
-use crate::checks::{self, model_name};
+use crate::checks::{self, max_items, model_name, output_limit};
 use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, max_items, not_empty,
-    one_of, output_limit, require, within,
+    FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of, require,
+    within,
 };
 use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList, TextOrObject};
 
