@@ -101,7 +101,7 @@ fn translate_request(sample: &TranslationSample) -> Result<usize, Box<dyn Error>
 
 fn reply(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let reply = sample.lane.read_reply(&sample.reply)?;
-    let meter = ReplyMeter::of_reply(&reply, sample.reply.len());
+    let meter = ReplyMeter::of_reply(&reply);
     let (written, _) = sample.caller.write_reply(reply, &sample.chat, &sample.stamp);
     Ok(written.len() + usize::from(meter.is_finished))
 }

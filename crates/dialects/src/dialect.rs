@@ -5,7 +5,6 @@ use canon::{
     ApiError, CacheField, ChatReply, ChatRequest, ErrorKind, Event, Loss, Losses, Lossy, PartDelta,
     ServiceTier, Usage, WireFormat,
 };
-use memchr::memmem::Finder;
 use serde::Deserialize;
 use std::ops::Range;
 
@@ -311,35 +310,15 @@ impl ReplyMeter {
         }
     }
 
-    /// Meters a whole reply that was read, of a body with that many bytes.
-    pub fn of_reply(reply: &ChatReply, body_bytes: usize) -> Self {
-        let parts = || reply.candidates.iter().flat_map(|candidate| &candidate.parts);
-        let most = body_bytes as u64;
-        let output_bytes = match reply.usage {
-            Some(usage) if (1..=most).contains(&usage.output) => most,
-            Some(_) | None => parts().map(|part| part.output_bytes() as u64).sum(),
-        };
+    /// Meters a whole reply that was read.
+    pub fn of_reply(reply: &ChatReply) -> Self {
+        let parts = reply.candidates.iter().flat_map(|candidate| &candidate.parts);
         Self {
             usage: reply.usage,
             is_finished: reply.candidates.iter().all(|candidate| candidate.finish.is_some()),
-            output_bytes,
+            output_bytes: parts.map(|part| part.output_bytes() as u64).sum(),
             is_estimated: false,
             service_tier: extras_tier(&reply.extras),
-        }
-    }
-
-    /// Returns the output bytes of a whole reply. They are counted only if the provider reports no
-    /// usage, or more tokens than the reply has bytes. Otherwise the length of the reply is enough.
-    pub(crate) fn reply_output_bytes(
-        usage: Option<Usage>,
-        answer: impl AsRef<[u8]>,
-        keys: &[Finder<'_>],
-    ) -> u64 {
-        let answer = answer.as_ref();
-        let most = answer.len() as u64;
-        match usage {
-            Some(usage) if (1..=most).contains(&usage.output) => most,
-            Some(_) | None => json::total_text_bytes(answer, keys),
         }
     }
 }

@@ -74,7 +74,7 @@ async fn ask(
     let body = reply::read_body(answer, &candidate.lane, call).await?;
     super::run_sized(body.len(), || {
         let mut reply = expected.dialect.read_reply(&body)?;
-        let meter = ReplyMeter::of_reply(&reply, body.len());
+        let meter = ReplyMeter::of_reply(&reply);
         complete_endings(&mut reply, expected.dialect.origin());
         check_ending(&reply, call)?;
         Ok((reply, meter))

@@ -90,7 +90,7 @@ fn convert_piece(
     };
     let chat = &translation.request;
     let mut reply = expected.dialect.read_reply(&body)?;
-    let meter = ReplyMeter::of_reply(&reply, body.len());
+    let meter = ReplyMeter::of_reply(&reply);
     complete_endings(&mut reply, expected.dialect.origin());
     check_ending(&reply, call)?;
     CustomToolCalls::for_request(chat).convert_reply(&mut reply);

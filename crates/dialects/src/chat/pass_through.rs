@@ -49,7 +49,7 @@ impl PassThrough for ChatDialect {
         let choices = whole.choices.ok_or_else(|| unreadable("there is no `choices`"))?;
         Ok(ReplyMeter {
             is_finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
-            output_bytes: ReplyMeter::reply_output_bytes(usage, body, &*TEXT_KEYS),
+            output_bytes: json::total_text_bytes(body, &*TEXT_KEYS),
             usage,
             is_estimated: false,
             service_tier: read_tier(whole.service_tier),

@@ -52,7 +52,7 @@ impl PassThrough for MessagesDialect {
         Ok(ReplyMeter {
             service_tier: reported.and_then(|reported| reported.tier()),
             is_finished: whole.stop_reason.is_some(),
-            output_bytes: ReplyMeter::reply_output_bytes(usage, body, &*TEXT_KEYS),
+            output_bytes: json::total_text_bytes(body, &*TEXT_KEYS),
             usage,
             is_estimated: false,
         })

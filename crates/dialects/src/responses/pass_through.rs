@@ -49,7 +49,7 @@ impl PassThrough for ResponsesDialect {
         let usage = whole.usage();
         Ok(ReplyMeter {
             is_finished: whole.is_finished(),
-            output_bytes: ReplyMeter::reply_output_bytes(usage, output.get(), &*TEXT_FIELDS),
+            output_bytes: json::total_text_bytes(output.get().as_bytes(), &*TEXT_FIELDS),
             usage,
             is_estimated: false,
             service_tier: whole.tier(),

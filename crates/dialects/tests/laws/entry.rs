@@ -123,7 +123,10 @@ pub(crate) fn cross(from: &dyn Dialect, body: &[u8]) {
     for to in dialects::all() {
         let Ok((out, _)) = to.write_request(&chat, &lane()) else { continue };
         let written = out.body.to_vec();
+        // A rule may refuse what a misshapen request became, in words that name the field. A type
+        // is never wrong.
         let again = to.read_request(&target(), &written);
-        assert!(again.is_ok(), "{again:?}\n{}", String::from_utf8_lossy(&written));
+        let is_fine = again.as_ref().err().is_none_or(|error| error.message().starts_with('`'));
+        assert!(is_fine, "{again:?}\n{}", String::from_utf8_lossy(&written));
     }
 }

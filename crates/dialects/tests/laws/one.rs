@@ -60,7 +60,7 @@ fn a_reply_that_was_read_is_metered_like_its_bytes() {
         for answer in answers(dialect) {
             let (case, body) = (format!("{}/{}", dialect.origin(), answer.name), answer.whole);
             let bytes = dialect.meter_reply(&body).expect(&case);
-            let read = ReplyMeter::of_reply(&dialect.read_reply(&body).expect(&case), body.len());
+            let read = ReplyMeter::of_reply(&dialect.read_reply(&body).expect(&case));
             assert_eq!(read.usage, bytes.usage, "{case}");
             assert_eq!(read.is_finished, bytes.is_finished, "{case}");
             assert_eq!(read.service_tier, bytes.service_tier, "{case}");
