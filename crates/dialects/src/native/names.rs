@@ -151,25 +151,6 @@ pub(super) const RESOLUTIONS: [(ImageDetail, &str); 4] = [
     (ImageDetail::Original, "MEDIA_RESOLUTION_ULTRA_HIGH"),
 ];
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn model_id_cannot_leave_the_path() {
-        for (model, expected) in [
-            ("gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro:generateContent"),
-            ("models/x", "/v1beta/models/x:generateContent"),
-            ("acme/x:free", "/v1beta/models/acme/x:free:generateContent"),
-            ("../x?y#z", "/v1beta/models/_/x%3Fy%23z:generateContent"),
-            ("é %2e", "/v1beta/models/%C3%A9%20%252e:generateContent"),
-        ] {
-            assert_eq!(path(model, false), expected);
-        }
-        assert!(path("m", true).ends_with("/m:streamGenerateContent?alt=sse"));
-    }
-}
-
 /// <https://ai.google.dev/api/tokens>. Vertex AI takes the fields of a request themselves,
 /// <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/count-tokens>.
 static COUNT: CountEndpoint = CountEndpoint {
@@ -189,3 +170,22 @@ static COUNT: CountEndpoint = CountEndpoint {
     }),
     total: "totalTokens",
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn model_id_cannot_leave_the_path() {
+        for (model, expected) in [
+            ("gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro:generateContent"),
+            ("models/x", "/v1beta/models/x:generateContent"),
+            ("acme/x:free", "/v1beta/models/acme/x:free:generateContent"),
+            ("../x?y#z", "/v1beta/models/_/x%3Fy%23z:generateContent"),
+            ("é %2e", "/v1beta/models/%C3%A9%20%252e:generateContent"),
+        ] {
+            assert_eq!(path(model, false), expected);
+        }
+        assert!(path("m", true).ends_with("/m:streamGenerateContent?alt=sse"));
+    }
+}

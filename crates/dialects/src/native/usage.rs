@@ -93,11 +93,8 @@ pub(super) fn write_usage(
         images: _,
         seconds: _,
     } = *usage;
-    losses.add_if(
-        cache_write.saturating_add(cache_write_long) > 0,
-        "usage.cache_write",
-        "the native format does not count cache writes",
-    );
+    let why = "the native format does not count cache writes";
+    losses.add_if(cache_write.saturating_add(cache_write_long) > 0, "usage.cache_write", why);
     let visible = output.saturating_sub(thinking);
     let counts = ObjectWriter::new()
         .set("promptTokenCount", input)

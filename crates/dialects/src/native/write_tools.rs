@@ -17,11 +17,8 @@ pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<ObjectWrit
         match tool {
             Tool::Function(tool) => functions.push(function(tool, losses)),
             Tool::Custom { name, description, grammar, extras } => {
-                losses.add_if(
-                    grammar.is_some(),
-                    "tools.custom.grammar",
-                    "the native format takes arguments as objects, not by a grammar",
-                );
+                let why = "the native format takes arguments as objects, not by a grammar";
+                losses.add_if(grammar.is_some(), "tools.custom.grammar", why);
                 note_foreign_fields(extras, ORIGIN, "tools", losses);
                 functions.push(custom(name, description.as_deref()));
             }
@@ -102,11 +99,8 @@ fn search(tool: &WebSearchTool, losses: &mut Losses) -> ObjectWriter {
 pub(super) fn write_choice(chat: &canon::ChatRequest, losses: &mut Losses) -> Option<ObjectWriter> {
     let canon::ChatRequest { tools, extras, tool_choice, .. } = chat;
     let ToolChoice { mode: choice, parallel } = tool_choice;
-    losses.add_if(
-        *parallel == Some(false),
-        "choice.parallel",
-        "the native format cannot forbid several calls at once",
-    );
+    let why = "the native format cannot forbid several calls at once";
+    losses.add_if(*parallel == Some(false), "choice.parallel", why);
     let strict = tools
         .iter()
         .any(|tool| matches!(tool, Tool::Function(FunctionTool { strict: Some(true), .. })));
