@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use canon::{ApiError, Usage};
 use memchr::memmem::Finder;
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
@@ -49,10 +50,11 @@ impl PassThrough for MessagesDialect {
         let whole = read_reply::parse(body)?;
         let reported = whole.usage.as_ref().and_then(|usage| usage.0.as_ref());
         let usage = reported.map(|reported| reported.to_canon());
+        let content = whole.content.map(RawValue::get).unwrap_or_default();
         Ok(ReplyMeter {
             service_tier: reported.and_then(|reported| reported.tier()),
             is_finished: whole.stop_reason.is_some(),
-            output_bytes: json::total_text_bytes(body, &*TEXT_KEYS),
+            output_bytes: json::total_text_bytes(content.as_bytes(), &*TEXT_KEYS),
             usage,
             is_estimated: false,
         })

@@ -1,10 +1,11 @@
 //! Reads a provider's whole reply into canon, as the events of a stream.
 
 use canon::{ApiError, ChatReply, ErrorKind, ReplyBuilder};
+use serde_json::value::RawValue;
 
 use super::fault;
 use super::read_stream::MessagesStreamReader;
-use super::reply::{MessagesDelta, MessagesEvent, MessagesReplyView};
+use super::reply::{MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyView};
 use crate::wire_object::raw_value;
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
@@ -19,7 +20,9 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     };
     let usage = view.usage.take();
     let end = MessagesEvent { delta: Some(delta), usage, ..MessagesEvent::default() };
-    let blocks = view.content.take().unwrap_or_default();
+    let content = view.content.take().map(RawValue::get).unwrap_or_default();
+    let blocks: Vec<MessagesReplyBlock<'_>> =
+        serde_json::from_str(content).map_err(|e| unreadable(&e.to_string()))?;
     reader.start(view, &mut events)?;
     for (index, block) in (0..).zip(blocks) {
         reader.start_block(index, block, &mut events)?;
@@ -35,7 +38,7 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
 pub(super) fn parse(body: &[u8]) -> Result<MessagesReplyView<'_>, ApiError> {
     let view: MessagesReplyView<'_> =
         serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    match (view.error, &view.content) {
+    match (view.error, view.content) {
         (Some(error), _) => Err(fault::read_object(&raw_value(error))),
         (None, None) => Err(unreadable("there is no `content`")),
         (None, Some(_)) => Ok(view),

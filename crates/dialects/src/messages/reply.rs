@@ -19,7 +19,8 @@ wire_object! {
         kind "type": AnyValue,
         role: AnyValue,
         model: BorrowedText<'a>,
-        content: Vec<MessagesReplyBlock<'a>>,
+        /// List of blocks. The meter needs only its length.
+        content: &'a RawValue,
         stop_reason: BorrowedText<'a>,
         stop_sequence: BorrowedText<'a>,
         stop_details: &'a RawValue,
