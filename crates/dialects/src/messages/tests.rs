@@ -220,6 +220,14 @@ fn meter_counts_like_the_reader() {
 }
 
 #[test]
+fn only_the_content_of_a_reply_is_output() {
+    let content = r#"[{"type":"text","text":"Hi"}]"#;
+    let body = format!(r#"{{"id":"long","content":{content},"usage":{{"output_tokens":5}}}}"#);
+    let said = MessagesDialect.meter_reply(body.as_bytes()).unwrap();
+    assert_eq!(said.output_bytes, content.len() as u64);
+}
+
+#[test]
 fn broken_streams_are_errors() {
     let (_, hello) = fixtures(".sse").into_iter().find(|(name, _)| name == "hello").unwrap();
     let all = frames(&[&hello]);
