@@ -248,12 +248,11 @@ pub(crate) fn read_object<'de, T: WireObject<'de>, D: Deserializer<'de>>(
     from.deserialize_map(ObjectVisitor(PhantomData))
 }
 
-/// Finds the field that tells the kind of an object, and sets the fields before it aside. Returns
-/// the kind, and the field as it was sent.
+/// Finds the field that tells the kind of an object, and sets the fields before it aside.
 pub(crate) fn find_kind<'de, A: MapAccess<'de>>(
     mut fields: FieldSource<'de, A>,
     tag: &'static str,
-) -> Result<(Option<Cow<'de, str>>, KindFields<'de>, FieldSource<'de, A>), A::Error> {
+) -> Result<(KindFields<'de>, FieldSource<'de, A>), A::Error> {
     let mut before = UnknownFields::default();
     while let Some(name) = fields.next_name()? {
         let value: &'de RawValue = fields.value()?;
@@ -266,14 +265,16 @@ pub(crate) fn find_kind<'de, A: MapAccess<'de>>(
             return Err(A::Error::custom(FieldProblem::new(tag, "must be a string")));
         };
         let fields = FieldSource { kept: before.0.clone().into_iter(), ..fields };
-        return Ok((Some(kind), KindFields { before, tag: Some((name, value)) }, fields));
+        return Ok((KindFields { kind: Some(kind), before, tag: Some((name, value)) }, fields));
     }
     let fields = FieldSource { kept: before.0.clone().into_iter(), ..fields };
-    Ok((None, KindFields { before, tag: None }, fields))
+    Ok((KindFields { kind: None, before, tag: None }, fields))
 }
 
 /// Fields up to the one that tells the kind.
 pub(crate) struct KindFields<'de> {
+    /// The kind; `None` if no field tells it.
+    pub(crate) kind: Option<Cow<'de, str>>,
     before: UnknownFields<'de>,
     tag: Option<(Cow<'de, str>, &'de RawValue)>,
 }
@@ -493,7 +494,8 @@ macro_rules! wire_union {
             fn read_fields<A: ::serde::de::MapAccess<$life>>(
                 fields: $crate::wire_object::FieldSource<$life, A>,
             ) -> Result<Self, A::Error> {
-                let (kind, before, fields) = $crate::wire_object::find_kind(fields, $tag)?;
+                let (mut before, fields) = $crate::wire_object::find_kind(fields, $tag)?;
+                let kind = before.kind.take();
                 $(let kind = kind.or(Some(::std::borrow::Cow::Borrowed($default)));)?
                 match kind.as_deref() {
                     $($(Some($word))|+ => {

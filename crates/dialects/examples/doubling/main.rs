@@ -5,6 +5,8 @@
 //!
 //! Prints a line per pair: first the half, then the whole of it is measured.
 
+#![expect(clippy::print_stdout, reason = "the pairs are read from the standard output")]
+
 mod shapes;
 
 use canon::{ChatRequest, WireFormat};

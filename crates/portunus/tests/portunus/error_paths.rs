@@ -142,7 +142,10 @@ async fn an_empty_request_is_refused_by_its_missing_field() {
     assert_eq!(got.status, 400, "{}", got.text());
     let field = "generateContentRequest.contents[0].role";
     assert!(got.text().contains(&format!("\"field\":\"{field}\"")), "{}", got.text());
-    assert_eq!(error_of(&got)["message"], format!("`{field}` must be one of `user`, `model`, `function`"));
+    assert_eq!(
+        error_of(&got)["message"],
+        format!("`{field}` must be one of `user`, `model`, `function`")
+    );
 }
 
 #[tokio::test]
