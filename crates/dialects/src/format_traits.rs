@@ -6,6 +6,7 @@
 use canon::{MediaKind, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
+use crate::media_urls::MediaUrlFields;
 
 /// Facts about a wire format.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ pub struct FormatTraits {
     pub model_list_path: &'static str,
     /// Ending of the path of a call, before which the path of other endpoints begins.
     pub path_ending: Option<&'static str>,
+    /// Fields that hold media URLs.
+    pub media_urls: MediaUrlFields,
     /// Name of a call in telemetry,
     /// <https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/>.
     pub operation: &'static str,

@@ -53,7 +53,7 @@ pub use dialect::{
 pub use endings::failed_turn;
 pub use error_paths::{RefusedRequest, with_caller_paths};
 pub use format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
-pub use media_urls::{MediaUrl, media_urls};
+pub use media_urls::{MediaUrl, MediaUrlFields, media_urls};
 pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
 pub use stop_enforcer::{StopEnforcer, UsageEstimator};

@@ -24,51 +24,25 @@ pub struct MediaUrl {
 /// Object keys from the root to a URL field. List indexes are not part of the path.
 type KeyPath = &'static [&'static str];
 
-const CHAT_PATHS: [KeyPath; 5] = [
-    &["messages", "content", "image_url"],
-    &["messages", "content", "image_url", "url"],
-    &["messages", "content", "video_url"],
-    &["messages", "content", "video_url", "url"],
-    &["messages", "content", "file", FILE_DATA],
-];
-const RESPONSES_PATHS: [KeyPath; 8] = [
-    &["input", "content", "image_url"],
-    &["input", "content", "image_url", "url"],
-    &["input", "content", "file_url"],
-    &["input", "content", FILE_DATA],
-    &["input", "output", "image_url"],
-    &["input", "output", "image_url", "url"],
-    &["input", "output", "file_url"],
-    &["input", "output", FILE_DATA],
-];
-const MESSAGES_PATHS: [KeyPath; 4] = [
-    &["messages", "content", "source", "url"],
-    &["messages", "content", "source", "content", "source", "url"],
-    &["messages", "content", "content", "source", "url"],
-    &["messages", "content", "content", "source", "content", "source", "url"],
-];
-/// Covers conversations (`contents`) and embeddings (`content`, `requests`).
-const NATIVE_PATHS: [KeyPath; 5] = [
-    &["contents", "parts", "fileData", "fileUri"],
-    &["contents", "parts", "functionResponse", "parts", "fileData", "fileUri"],
-    &["systemInstruction", "parts", "fileData", "fileUri"],
-    &["content", "parts", "fileData", "fileUri"],
-    &["requests", "content", "parts", "fileData", "fileUri"],
-];
+/// The fields of a format that hold media URLs.
+#[derive(Debug)]
+pub struct MediaUrlFields {
+    /// The paths of the fields.
+    pub(crate) paths: &'static [KeyPath],
+    /// Parts of the keys. A body without any of them has no media URL.
+    pub(crate) needles: &'static [&'static str],
+    /// True if keys may be in snake_case as well.
+    pub(crate) allows_snake_case: bool,
+}
 
 /// A field for base64 data in which some callers send a URL.
-const FILE_DATA: &str = "file_data";
+pub(crate) const FILE_DATA: &str = "file_data";
 
 /// Returns every media URL in the request. Most requests have none; a byte search detects that
 /// without parsing the body.
 pub fn media_urls(origin: WireFormat, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
-    let (key_paths, needles): (&'static [KeyPath], &[&str]) = match origin {
-        WireFormat::Chat => (&CHAT_PATHS, &["_url", FILE_DATA]),
-        WireFormat::Responses => (&RESPONSES_PATHS, &["_url", FILE_DATA]),
-        WireFormat::Messages => (&MESSAGES_PATHS, &["\"url\""]),
-        WireFormat::Native => (&NATIVE_PATHS, &["Uri\"", "_uri\""]),
-        WireFormat::Images => return Ok(Vec::new()),
-    };
+    let Some(dialect) = crate::get(origin) else { return Ok(Vec::new()) };
+    let MediaUrlFields { paths, needles, allows_snake_case } = &dialect.traits().media_urls;
     // A key may be written with JSON escapes.
     let is_present = needles
         .iter()
@@ -77,12 +51,9 @@ pub fn media_urls(origin: WireFormat, body: &[u8]) -> Result<Vec<MediaUrl>, ApiE
     if !is_present {
         return Ok(Vec::new());
     }
-    let mut scan = UrlScan {
-        allows_snake_case: origin == WireFormat::Native,
-        path: String::new(),
-        urls: Vec::new(),
-    };
-    let visitor = PathVisitor { scan: &mut scan, key_paths: key_paths.to_vec(), depth: 0 };
+    let mut scan =
+        UrlScan { allows_snake_case: *allows_snake_case, path: String::new(), urls: Vec::new() };
+    let visitor = PathVisitor { scan: &mut scan, key_paths: paths.to_vec(), depth: 0 };
     let mut from = serde_json::Deserializer::from_slice(body);
     match visitor.deserialize(&mut from) {
         Ok(()) => Ok(scan.urls),

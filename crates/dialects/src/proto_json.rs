@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::envelope;
-use crate::request_option::OptionValue;
+use crate::request_option::PlainField;
 use crate::text::BorrowedText;
 use crate::wire_rule::{RuleResult, refuse_if};
 
@@ -34,9 +34,9 @@ impl<const FLOATS: bool> ProtoInteger<FLOATS> {
     }
 }
 
-impl<const FLOATS: bool> From<&ProtoInteger<FLOATS>> for OptionValue<'_> {
-    fn from(number: &ProtoInteger<FLOATS>) -> Self {
-        Self::Integer(number.0)
+impl<const FLOATS: bool> PlainField for ProtoInteger<FLOATS> {
+    fn to_value(&self) -> Value {
+        Value::from(self.0)
     }
 }
 

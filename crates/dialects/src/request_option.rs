@@ -43,66 +43,26 @@ pub(crate) enum RequestOption {
     Store,
 }
 
-/// The value of an option that is carried as it is.
-#[derive(Debug)]
-pub(crate) enum OptionValue<'a> {
-    Number(f64),
-    Integer(i64),
-    Flag(bool),
-    Text(&'a str),
+/// A field whose value is carried as it is.
+pub(crate) trait PlainField {
+    fn to_value(&self) -> Value;
 }
 
-impl From<&f64> for OptionValue<'_> {
-    fn from(value: &f64) -> Self {
-        Self::Number(*value)
-    }
+macro_rules! plain_fields {
+    ($($kind:ty),*) => {
+        $(impl PlainField for $kind {
+            fn to_value(&self) -> Value {
+                Value::from(*self)
+            }
+        })*
+    };
 }
 
-impl From<&i64> for OptionValue<'_> {
-    fn from(value: &i64) -> Self {
-        Self::Integer(*value)
-    }
-}
+plain_fields!(f64, i64, bool);
 
-impl From<&bool> for OptionValue<'_> {
-    fn from(value: &bool) -> Self {
-        Self::Flag(*value)
-    }
-}
-
-impl<'a> From<&'a BorrowedText<'_>> for OptionValue<'a> {
-    fn from(value: &'a BorrowedText<'_>) -> Self {
-        Self::Text(&value.0)
-    }
-}
-
-impl OptionValue<'_> {
-    const fn number(&self) -> Option<f64> {
-        match self {
-            Self::Number(value) => Some(*value),
-            Self::Integer(_) | Self::Flag(_) | Self::Text(_) => None,
-        }
-    }
-
-    const fn integer(&self) -> Option<i64> {
-        match self {
-            Self::Integer(value) => Some(*value),
-            Self::Number(_) | Self::Flag(_) | Self::Text(_) => None,
-        }
-    }
-
-    const fn flag(&self) -> Option<bool> {
-        match self {
-            Self::Flag(value) => Some(*value),
-            Self::Number(_) | Self::Integer(_) | Self::Text(_) => None,
-        }
-    }
-
-    fn text(&self) -> Option<String> {
-        match self {
-            Self::Text(value) => Some((*value).to_owned()),
-            Self::Number(_) | Self::Integer(_) | Self::Flag(_) => None,
-        }
+impl PlainField for BorrowedText<'_> {
+    fn to_value(&self) -> Value {
+        Value::from(&**self)
     }
 }
 
@@ -121,21 +81,22 @@ impl RequestOption {
     ];
 
     /// Sets the option of a request.
-    pub(crate) fn read(self, value: OptionValue<'_>, chat: &mut ChatRequest) {
+    pub(crate) fn read(self, value: &Value, chat: &mut ChatRequest) {
+        let text = || value.as_str().map(str::to_owned);
         let sampling = &mut chat.sampling;
         match self {
-            Self::Temperature => sampling.temperature = value.number(),
-            Self::TopP => sampling.top_p = value.number(),
-            Self::TopK => sampling.top_k = value.integer(),
-            Self::PresencePenalty => sampling.presence_penalty = value.number(),
-            Self::FrequencyPenalty => sampling.frequency_penalty = value.number(),
-            Self::Seed => sampling.seed = value.integer(),
-            Self::ParallelToolCalls => chat.tool_choice.parallel = value.flag(),
-            Self::CacheKey => chat.hints.cache_key = value.text(),
-            Self::Verbosity => chat.hints.verbosity = value.text(),
-            Self::Store => chat.state.store = value.flag(),
-            Self::Stream => chat.stream = value.flag().unwrap_or_default(),
-            Self::User => chat.hints.user = value.text(),
+            Self::Temperature => sampling.temperature = value.as_f64(),
+            Self::TopP => sampling.top_p = value.as_f64(),
+            Self::TopK => sampling.top_k = value.as_i64(),
+            Self::PresencePenalty => sampling.presence_penalty = value.as_f64(),
+            Self::FrequencyPenalty => sampling.frequency_penalty = value.as_f64(),
+            Self::Seed => sampling.seed = value.as_i64(),
+            Self::ParallelToolCalls => chat.tool_choice.parallel = value.as_bool(),
+            Self::CacheKey => chat.hints.cache_key = text(),
+            Self::Verbosity => chat.hints.verbosity = text(),
+            Self::Store => chat.state.store = value.as_bool(),
+            Self::Stream => chat.stream = value.as_bool().unwrap_or_default(),
+            Self::User => chat.hints.user = text(),
             Self::Model
             | Self::StreamOptions
             | Self::MaxOutputTokens

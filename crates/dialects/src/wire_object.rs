@@ -349,7 +349,8 @@ macro_rules! wire_object {
             $vis fn read_options(&self, chat: &mut ::canon::ChatRequest) {
                 $($(
                     if let Some(value) = &self.$field {
-                        $crate::request_option::RequestOption::$option.read(value.into(), chat);
+                        let value = $crate::request_option::PlainField::to_value(value);
+                        $crate::request_option::RequestOption::$option.read(&value, chat);
                     }
                 )?)*
             }

@@ -3,6 +3,7 @@
 use canon::{MediaKind, WireFormat};
 
 use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle, StopSupport};
+use crate::media_urls::{FILE_DATA, MediaUrlFields};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Chat;
@@ -32,6 +33,17 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     limit_headers: Some(LimitHeaderStyle::OpenAi),
     model_list_path: "/v1/models",
     path_ending: Some("/chat/completions"),
+    media_urls: MediaUrlFields {
+        paths: &[
+            &["messages", "content", "image_url"],
+            &["messages", "content", "image_url", "url"],
+            &["messages", "content", "video_url"],
+            &["messages", "content", "video_url", "url"],
+            &["messages", "content", "file", FILE_DATA],
+        ],
+        needles: &["_url", FILE_DATA],
+        allows_snake_case: false,
+    },
     operation: "chat",
 };
 

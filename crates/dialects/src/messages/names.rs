@@ -4,6 +4,7 @@ use canon::{MediaKind, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
 use crate::format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
+use crate::media_urls::MediaUrlFields;
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Messages;
@@ -32,6 +33,16 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     limit_headers: Some(LimitHeaderStyle::Anthropic),
     model_list_path: "/v1/models",
     path_ending: Some("/messages"),
+    media_urls: MediaUrlFields {
+        paths: &[
+            &["messages", "content", "source", "url"],
+            &["messages", "content", "source", "content", "source", "url"],
+            &["messages", "content", "content", "source", "url"],
+            &["messages", "content", "content", "source", "content", "source", "url"],
+        ],
+        needles: &["\"url\""],
+        allows_snake_case: false,
+    },
     operation: "chat",
 };
 

@@ -4,6 +4,7 @@ use canon::{EffortLevel, ImageDetail, Modality, ServiceTier, WireFormat};
 
 use crate::count_endpoint::{CountEndpoint, WholeRequest};
 use crate::format_traits::{ALL_MEDIA, FormatTraits, StopSupport};
+use crate::media_urls::MediaUrlFields;
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Native;
@@ -32,6 +33,18 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     limit_headers: None,
     model_list_path: "/v1beta/models",
     path_ending: None,
+    media_urls: MediaUrlFields {
+        paths: &[
+            // Conversations, and the `content` and `requests` of embeddings.
+            &["contents", "parts", "fileData", "fileUri"],
+            &["contents", "parts", "functionResponse", "parts", "fileData", "fileUri"],
+            &["systemInstruction", "parts", "fileData", "fileUri"],
+            &["content", "parts", "fileData", "fileUri"],
+            &["requests", "content", "parts", "fileData", "fileUri"],
+        ],
+        needles: &["Uri\"", "_uri\""],
+        allows_snake_case: true,
+    },
     operation: "generate_content",
 };
 

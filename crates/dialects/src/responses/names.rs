@@ -4,6 +4,7 @@ use canon::{MediaKind, ThinkingDisplay, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
 use crate::format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
+use crate::media_urls::{FILE_DATA, MediaUrlFields};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Responses;
@@ -32,6 +33,20 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     limit_headers: Some(LimitHeaderStyle::OpenAi),
     model_list_path: "/v1/models",
     path_ending: Some("/responses"),
+    media_urls: MediaUrlFields {
+        paths: &[
+            &["input", "content", "image_url"],
+            &["input", "content", "image_url", "url"],
+            &["input", "content", "file_url"],
+            &["input", "content", FILE_DATA],
+            &["input", "output", "image_url"],
+            &["input", "output", "image_url", "url"],
+            &["input", "output", "file_url"],
+            &["input", "output", FILE_DATA],
+        ],
+        needles: &["_url", FILE_DATA],
+        allows_snake_case: false,
+    },
     operation: "chat",
 };
 
