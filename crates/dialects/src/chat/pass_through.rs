@@ -255,6 +255,8 @@ impl StreamMeter for ChatStreamMeter {
             }
         }
         if let Some(counts) = usage {
+            // The first chunk has no counts, so that their details may be missing only here.
+            self.completer.observe_late(frame);
             self.totals.usage = Some(self.totals.usage.unwrap_or_default().merged(counts));
             if choices.is_empty() && !self.wants_usage {
                 return FrameAction::Drop;

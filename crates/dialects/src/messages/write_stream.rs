@@ -59,7 +59,8 @@ impl MessagesStreamWriter {
             .set_some("container", extras.shift_remove("container"));
         let other_usage = extras.shift_remove(USAGE_EXTRA);
         let usage = usage::write_usage(usage, other_usage.as_ref(), false);
-        let usage = usage.set_some(TIER_FIELD, tier.take());
+        // Only `message_start` documents the tier, so that the usual one is not said again.
+        let usage = usage.set_some(TIER_FIELD, tier.take().filter(|tier| *tier != "standard"));
         let context = extras.shift_remove("context_management");
         write_event("message_delta", &mut output.out, |event| {
             event.set("delta", delta).set("usage", usage).set_some("context_management", context)

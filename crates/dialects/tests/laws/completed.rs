@@ -138,3 +138,27 @@ fn stream_names_the_selected_model_in_every_event() {
         }
     }
 }
+
+#[test]
+fn counts_at_the_end_of_a_chat_stream_get_their_details() {
+    let stream = br#"data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"theirs","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}
+
+data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"theirs","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}
+
+data: [DONE]
+
+"#;
+    let dialect = dialects::get(WireFormat::Chat).unwrap();
+    let mut meter =
+        dialect.stream_meter(&RequestFacts { stream: true, wants_usage: true, ..facts() });
+    let mut out = Vec::new();
+    for frame in frames(&[stream]) {
+        meter.observe(&frame);
+        meter.write(&frame, &mut out);
+    }
+    let text = String::from_utf8(out).unwrap();
+    let last = text.lines().find(|line| line.contains("\"usage\"")).expect("counts");
+    let last: Value = serde_json::from_str(last.trim_start_matches("data: ")).unwrap();
+    assert_eq!(last["usage"]["completion_tokens_details"]["reasoning_tokens"], 0, "{text}");
+    assert_eq!(last["model"], "selected", "{text}");
+}
