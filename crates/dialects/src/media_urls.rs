@@ -3,7 +3,7 @@
 //! The rules of a format do not check these URLs. The component that fetches them decides which
 //! hosts are allowed.
 
-use canon::{ApiError, WireFormat};
+use canon::ApiError;
 use memchr::memmem;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -40,9 +40,8 @@ pub(crate) const FILE_DATA: &str = "file_data";
 
 /// Returns every media URL in the request. Most requests have none; a byte search detects that
 /// without parsing the body.
-pub fn media_urls(origin: WireFormat, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
-    let Some(dialect) = crate::get(origin) else { return Ok(Vec::new()) };
-    let MediaUrlFields { paths, needles, allows_snake_case } = &dialect.traits().media_urls;
+pub fn media_urls(fields: &MediaUrlFields, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
+    let MediaUrlFields { paths, needles, allows_snake_case } = fields;
     // A key may be written with JSON escapes.
     let is_present = needles
         .iter()
@@ -172,6 +171,11 @@ impl<'de> Visitor<'de> for PathVisitor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use canon::WireFormat;
+
+    fn media_urls(origin: WireFormat, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
+        super::media_urls(&crate::get(origin).unwrap().traits().media_urls, body)
+    }
 
     fn found(origin: WireFormat, body: &str) -> Vec<(String, String)> {
         let found = media_urls(origin, body.as_bytes()).unwrap();

@@ -81,7 +81,7 @@ impl MediaRefs {
             return Ok(refs);
         }
         let guard = call.config.media.fetcher.guard();
-        for media_url in dialects::media_urls(call.dialect.origin(), &call.body)? {
+        for media_url in dialects::media_urls(&call.dialect.traits().media_urls, &call.body)? {
             if let Some(item) = refs.item(&media_url.url) {
                 item.paths.push(media_url.path);
                 continue;
