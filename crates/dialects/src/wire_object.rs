@@ -102,10 +102,11 @@ impl<'a> UnknownFields<'a> {
         }
     }
 
-    /// Takes a field out.
+    /// Takes a field out. Of fields with one name, the last counts.
     pub(crate) fn take(&mut self, name: &str) -> Option<&'a RawValue> {
-        let at = self.0.iter().position(|(own, _)| own == name)?;
-        Some(self.0.remove(at).1).filter(|value| value.get() != "null")
+        let value = self.get(name)?;
+        self.0.retain(|(own, _)| own != name);
+        Some(value).filter(|value| value.get() != "null")
     }
 
     /// Returns the text of a field.
@@ -524,3 +525,71 @@ macro_rules! wire_union {
     };
 }
 pub(crate) use wire_union;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire_rule::{between, one_of};
+
+    wire_object! {
+        struct SampleObject<'a>("a sample object", camel_case) {
+            /// A required word.
+            word required: BorrowedText<'a> where one_of(&["a", "b"]),
+            number "theNumber": f64 where between(0.0, 1.0),
+            own kept: bool,
+            inner: Box<SampleUnion<'a>>,
+        }
+    }
+
+    wire_union! {
+        enum SampleUnion<'a>("an object with a `kind`") by "kind" default "one" {
+            One(SampleObject<'a>) = "one",
+        }
+    }
+
+    fn refused(text: &str) -> (String, String) {
+        let error = crate::json::parse::<SampleObject<'_>>(text).unwrap_err();
+        (error.param().unwrap_or_default().to_owned(), error.message().to_owned())
+    }
+
+    #[test]
+    fn a_violated_rule_names_its_path() {
+        for (body, path) in [
+            ("{}", "word"),
+            (r#"{"word":"c"}"#, "word"),
+            (r#"{"word":5}"#, "word"),
+            (r#"{"word":"a","word":"b"}"#, "word"),
+            (r#"{"word":"a","theNumber":2}"#, "theNumber"),
+            (r#"{"word":"a","the_number":2}"#, "the_number"),
+            (r#"{"word":"a","own":1}"#, "own"),
+            (r#"{"word":"a","inner":{"kind":"one","word":"c"}}"#, "inner.word"),
+            (r#"{"word":"a","inner":{"word":"c","kind":"one"}}"#, "inner.word"),
+            (r#"{"word":"a","inner":{"inner":{"word":5},"kind":"one"}}"#, "inner.inner.word"),
+            (r#"{"word":"a","inner":{"word":"c"}}"#, "inner.word"),
+            (r#"{"word":"a","inner":{"kind":5}}"#, "inner.kind"),
+            ("[]", ""),
+        ] {
+            let (found, message) = refused(body);
+            assert_eq!(found, path, "{body}: {message}");
+            assert!(!message.contains('\u{1}') && !message.contains("Sample"), "{message}");
+        }
+    }
+
+    #[test]
+    fn other_fields_are_kept_as_they_were_sent() {
+        let text = r#"{"z":1.0,"word":"a","own":true,"nothing":null,"z":{ "y":[] }}"#;
+        let view: SampleObject<'_> = crate::json::parse(text).unwrap();
+        assert_eq!(view.own, Some(true));
+        let rest = Value::Object(view.rest.to_map()).to_string();
+        assert_eq!(rest, r#"{"z":{"y":[]},"own":true}"#, "of two fields, the last counts");
+        let mut rest = view.rest;
+        assert_eq!(rest.take("z").map(RawValue::get), Some(r#"{ "y":[] }"#));
+        assert!(rest.get("z").is_none());
+        let unknown: SampleUnion<'_> =
+            crate::json::parse(r#"{"b":1,"kind":"other","a":[2]}"#).unwrap();
+        let usual: SampleUnion<'_> = crate::json::parse(r#"{"word":"b"}"#).unwrap();
+        assert!(matches!(&usual, SampleUnion::One(own) if own.word.as_deref() == Some("b")));
+        let SampleUnion::Unknown(fields) = unknown else { panic!("{unknown:?}") };
+        assert_eq!(fields.to_value().to_string(), r#"{"b":1,"kind":"other","a":[2]}"#);
+    }
+}
