@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use canon::{
     ApiError, CacheField, ChatReply, ChatRequest, ErrorKind, Event, Loss, Losses, Lossy, PartDelta,
-    ServiceTier, Usage, WireFormat,
+    PartStart, ServiceTier, Usage, WireFormat,
 };
 use serde::Deserialize;
 use std::ops::Range;
@@ -297,16 +297,39 @@ impl ReplyMeter {
         match event {
             Event::Usage(usage) => self.usage = Some(*usage),
             Event::PartDelta(_, PartDelta::Text(text)) => self.output_bytes += text.len() as u64,
-            Event::PartStart(..) => self.output_bytes += 1,
+            Event::PartStart(_, PartStart::Complete(part)) => {
+                self.output_bytes += part.output_bytes() as u64;
+            }
+            Event::PartStart(_, PartStart::ToolCall { name, .. }) => {
+                self.output_bytes += name.len() as u64;
+            }
             Event::Extra { .. } => {
                 self.service_tier = event_tier(event).or(self.service_tier.take());
             }
             Event::Start { .. }
+            | Event::PartStart(..)
             | Event::PartDelta(..)
             | Event::PartSignature(..)
             | Event::PartEnd(_)
             | Event::Finish { .. }
             | Event::Error(_) => {}
+        }
+    }
+
+    /// Returns the output bytes of a whole reply: the number of `texts`, which is quick to find, or,
+    /// if they decide what is paid, what a reader of the reply finds.
+    pub(crate) fn reply_output_bytes(
+        dialect: &dyn Dialect,
+        body: &[u8],
+        usage: Option<Usage>,
+        texts: u64,
+    ) -> u64 {
+        match usage {
+            Some(usage) if usage.output > 0 => texts,
+            Some(_) | None => match dialect.read_reply(body) {
+                Ok(reply) => Self::of_reply(&reply).output_bytes,
+                Err(_) => texts,
+            },
         }
     }
 

@@ -141,6 +141,42 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// Replaces escapes of half a character (a surrogate without its other half), which UTF-8 cannot
+/// express. Clients that cut a text by its UTF-16 length send them.
+pub(crate) fn without_half_characters(text: &str) -> String {
+    let unit = |text: &str| {
+        let hex = text.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(hex, 16).ok()
+    };
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        out.push_str(before);
+        let length = match unit(escape) {
+            Some(0xd800..=0xdbff) => {
+                let low = escape.get(6..).and_then(unit);
+                if low.is_some_and(|low| (0xdc00..=0xdfff).contains(&low)) { 12 } else { 0 }
+            }
+            Some(0xdc00..=0xdfff) => 0,
+            Some(_) => 6,
+            None => escape.char_indices().nth(2).map_or(escape.len(), |(at, _)| at),
+        };
+        match length {
+            0 => {
+                out.push_str("\\ufffd");
+                rest = escape.get(6..).unwrap_or_default();
+            }
+            length => {
+                out.push_str(escape.get(..length).unwrap_or(escape));
+                rest = escape.get(length..).unwrap_or_default();
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
 /// Writes a value as JSON.
 pub(crate) fn write_value(value: &(impl serde::Serialize + ?Sized), out: &mut Vec<u8>) {
     // Writing to a `Vec` cannot fail, and every value here is serializable.
@@ -322,6 +358,19 @@ mod tests {
         assert_eq!(text_bytes(br#"{"text":"cut \"#, &keys[0]), Some(5));
         assert_eq!(total_text_bytes(&[b' '; 80], &keys), 10, "a guess");
         assert_eq!(total_text_bytes(br#"{"text":""}"#, &keys), 0);
+    }
+
+    #[test]
+    fn half_characters_are_replaced_and_nothing_else() {
+        for (text, expected) in [
+            (r#"{"a":"cut \ud83d"}"#, r#"{"a":"cut \ufffd"}"#),
+            (r#""\udE00 \uD83D\ude00 \\ud83d \n""#, r#""\ufffd \uD83D\ude00 \\ud83d \n""#),
+            (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
+            ("[1,true]", "[1,true]"),
+        ] {
+            assert_eq!(without_half_characters(text), expected);
+            serde_json::from_str::<serde_json::Value>(expected).unwrap();
+        }
     }
 
     #[test]

@@ -158,16 +158,19 @@ impl<'de> Visitor<'de> for ShapeSeed<'_, '_> {
             };
             present |= 1 << at;
             let value: &'de RawValue = map.next_value()?;
-            pass.place_of(value.get());
+            let start = pass.place_of(value.get());
             let lacks = value.get() == "null";
             if lacks || matches!(default, DefaultValue::SelectedModel) {
                 if let Some(json) = default_json(*default, pass.values, position) {
                     pass.replace(value, json);
                 }
             } else if let Some(shape) = inner {
+                // The objects inside of the value are still to come.
+                pass.seen = start;
                 let seed = ShapeSeed { shape, position: 0, pass };
                 let mut from = serde_json::Deserializer::from_str(value.get());
                 seed.deserialize(&mut from).map_err(A::Error::custom)?;
+                pass.place_of(value.get());
             }
         }
         let mut added = String::new();
@@ -362,6 +365,26 @@ mod tests {
         ],
         inside: &[("list", &ITEM), ("one", &ITEM)],
     };
+
+    /// A field that is written if it is missing, and completed if it is there.
+    static NESTED: ObjectShape =
+        ObjectShape { fields: &[("list", DefaultValue::Json("[]"))], inside: &[("list", &ITEM)] };
+
+    #[test]
+    fn an_empty_object_in_a_required_list_is_completed_in_its_place() {
+        let stamp = ReplyStamp { id: "s".to_owned(), created: 0 };
+        for (body, expected) in [
+            (r#"{"list":[{}],"x":{"a":1}}"#, r#"{"list":[{"index":0}],"x":{"a":1}}"#),
+            (
+                r#"{"list":[{},{"b":{}},{}],"y":"{}"}"#,
+                r#"{"list":[{"index":0},{"index":1,"b":{}},{"index":2}],"y":"{}"}"#,
+            ),
+            (r#"{"y":"{}"}"#, r#"{"list":[],"y":"{}"}"#),
+        ] {
+            let out = complete(&Bytes::from(body), &NESTED, "mine", &stamp);
+            assert_eq!(String::from_utf8(out.to_vec()).unwrap(), expected);
+        }
+    }
 
     fn completed(body: &'static str) -> String {
         let stamp = ReplyStamp { id: "s".to_owned(), created: 0 };

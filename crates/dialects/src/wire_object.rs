@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::json;
 use crate::request_option::RequestOption;
 use crate::text::BorrowedText;
 use crate::wire_rule::{FieldProblem, RuleResult};
@@ -120,16 +121,19 @@ impl<'a> UnknownFields<'a> {
     }
 }
 
-/// Returns the parsed value. The body was parsed before, so it cannot fail.
+/// Returns the parsed value. A text that was cut within a character has the replacement character in
+/// its place; a number that is too large for any reader stays a text.
 pub(crate) fn raw_value(raw: &RawValue) -> Value {
-    serde_json::from_str(raw.get()).unwrap_or_default()
+    serde_json::from_str(raw.get())
+        .or_else(|_| serde_json::from_str(&json::without_half_characters(raw.get())))
+        .unwrap_or_else(|_| Value::from(raw.get()))
 }
 
 /// Parses a value that was set aside. An error names the path inside of the value.
 pub(crate) fn read_raw<'de, T: Deserialize<'de>>(raw: &'de RawValue) -> Result<T, FieldProblem> {
     serde_json::from_str(raw.get()).map_err(|_| {
         let mut from = serde_json::Deserializer::from_str(raw.get());
-        let error = crate::json::parse_error(serde_path_to_error::deserialize::<_, T>(&mut from));
+        let error = json::parse_error(serde_path_to_error::deserialize::<_, T>(&mut from));
         let path = error.param().unwrap_or_default().to_owned();
         let why = error.message();
         let why = why.strip_prefix(&format!("`{path}` ")).unwrap_or(why).to_owned();
@@ -151,12 +155,14 @@ pub(crate) struct FieldSource<'de, A> {
     kept: std::vec::IntoIter<(Cow<'de, str>, &'de RawValue)>,
     /// A field that was set aside and is to be read now.
     current: Option<(Cow<'de, str>, &'de RawValue)>,
+    /// The field that told the kind of the object. It must not come again.
+    tag: Option<&'static str>,
     map: A,
 }
 
 impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
     pub(crate) fn new(map: A) -> Self {
-        Self { kept: Vec::new().into_iter(), current: None, map }
+        Self { kept: Vec::new().into_iter(), current: None, tag: None, map }
     }
 
     /// Returns the name of the next field.
@@ -165,7 +171,13 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
             self.current = Some((name.clone(), value));
             return Ok(Some(name));
         }
-        Ok(self.map.next_key::<BorrowedText<'de>>()?.map(|BorrowedText(name)| name))
+        let name = self.map.next_key::<BorrowedText<'de>>()?.map(|BorrowedText(name)| name);
+        if let (Some(name), Some(tag)) = (&name, self.tag)
+            && name == tag
+        {
+            return Err(A::Error::custom(FieldProblem::new(tag, "is there twice")));
+        }
+        Ok(name)
     }
 
     /// Returns the name of the next field in camelCase.
@@ -265,7 +277,8 @@ pub(crate) fn find_kind<'de, A: MapAccess<'de>>(
         let Ok(BorrowedText(kind)) = serde_json::from_str::<BorrowedText<'de>>(value.get()) else {
             return Err(A::Error::custom(FieldProblem::new(tag, "must be a string")));
         };
-        let fields = FieldSource { kept: before.0.clone().into_iter(), ..fields };
+        let kept = before.0.clone().into_iter();
+        let fields = FieldSource { kept, tag: Some(tag), ..fields };
         return Ok((KindFields { kind: Some(kind), before, tag: Some((name, value)) }, fields));
     }
     let fields = FieldSource { kept: before.0.clone().into_iter(), ..fields };
@@ -294,7 +307,8 @@ impl<'de> KindFields<'de> {
     ) -> Result<UnknownFields<'de>, A::Error> {
         let mut all = self.before;
         all.0.extend(self.tag);
-        while let Some(BorrowedText(name)) = fields.map.next_key::<BorrowedText<'de>>()? {
+        fields.kept = Vec::new().into_iter();
+        while let Some(name) = fields.next_name()? {
             all.push(name, fields.map.next_value()?);
         }
         Ok(all)
@@ -527,69 +541,5 @@ macro_rules! wire_union {
 pub(crate) use wire_union;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire_rule::{between, one_of};
-
-    wire_object! {
-        struct SampleObject<'a>("a sample object", camel_case) {
-            /// A required word.
-            word required: BorrowedText<'a> where one_of(&["a", "b"]),
-            number "theNumber": f64 where between(0.0, 1.0),
-            own kept: bool,
-            inner: Box<SampleUnion<'a>>,
-        }
-    }
-
-    wire_union! {
-        enum SampleUnion<'a>("an object with a `kind`") by "kind" default "one" {
-            One(SampleObject<'a>) = "one",
-        }
-    }
-
-    fn refused(text: &str) -> (String, String) {
-        let error = crate::json::parse::<SampleObject<'_>>(text).unwrap_err();
-        (error.param().unwrap_or_default().to_owned(), error.message().to_owned())
-    }
-
-    #[test]
-    fn a_violated_rule_names_its_path() {
-        for (body, path) in [
-            ("{}", "word"),
-            (r#"{"word":"c"}"#, "word"),
-            (r#"{"word":5}"#, "word"),
-            (r#"{"word":"a","word":"b"}"#, "word"),
-            (r#"{"word":"a","theNumber":2}"#, "theNumber"),
-            (r#"{"word":"a","the_number":2}"#, "the_number"),
-            (r#"{"word":"a","own":1}"#, "own"),
-            (r#"{"word":"a","inner":{"kind":"one","word":"c"}}"#, "inner.word"),
-            (r#"{"word":"a","inner":{"word":"c","kind":"one"}}"#, "inner.word"),
-            (r#"{"word":"a","inner":{"inner":{"word":5},"kind":"one"}}"#, "inner.inner.word"),
-            (r#"{"word":"a","inner":{"word":"c"}}"#, "inner.word"),
-            (r#"{"word":"a","inner":{"kind":5}}"#, "inner.kind"),
-            ("[]", ""),
-        ] {
-            let (found, message) = refused(body);
-            assert_eq!(found, path, "{body}: {message}");
-            assert!(!message.contains('\u{1}') && !message.contains("Sample"), "{message}");
-        }
-    }
-
-    #[test]
-    fn other_fields_are_kept_as_they_were_sent() {
-        let text = r#"{"z":1.0,"word":"a","own":true,"nothing":null,"z":{ "y":[] }}"#;
-        let view: SampleObject<'_> = crate::json::parse(text).unwrap();
-        assert_eq!(view.own, Some(true));
-        let rest = Value::Object(view.rest.to_map()).to_string();
-        assert_eq!(rest, r#"{"z":{"y":[]},"own":true}"#, "of two fields, the last counts");
-        let mut rest = view.rest;
-        assert_eq!(rest.take("z").map(RawValue::get), Some(r#"{ "y":[] }"#));
-        assert!(rest.get("z").is_none());
-        let unknown: SampleUnion<'_> =
-            crate::json::parse(r#"{"b":1,"kind":"other","a":[2]}"#).unwrap();
-        let usual: SampleUnion<'_> = crate::json::parse(r#"{"word":"b"}"#).unwrap();
-        assert!(matches!(&usual, SampleUnion::One(own) if own.word.as_deref() == Some("b")));
-        let SampleUnion::Unknown(fields) = unknown else { panic!("{unknown:?}") };
-        assert_eq!(fields.to_value().to_string(), r#"{"b":1,"kind":"other","a":[2]}"#);
-    }
-}
+#[path = "wire_object_tests.rs"]
+mod tests;

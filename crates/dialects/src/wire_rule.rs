@@ -55,8 +55,10 @@ pub(crate) fn join_path(outer: &str, inner: &str) -> String {
 
 impl fmt::Display for FieldProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A caller's own key may hold the mark.
+        let plain = |text: &str| text.replace(PROBLEM_MARK, "\u{fffd}");
         let Self { path, why } = self;
-        write!(f, "{PROBLEM_MARK}{path}{PROBLEM_MARK}{why}")
+        write!(f, "{PROBLEM_MARK}{}{PROBLEM_MARK}{}", plain(path), plain(why))
     }
 }
 

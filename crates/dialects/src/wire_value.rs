@@ -58,11 +58,18 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
     }
 }
 
+/// Maximum length of a list without a limit of its own. The view of an item is larger than its text.
+pub(crate) const MAX_LIST_ITEMS: usize = 100_000;
+
 fn read_items<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
     mut items: A,
 ) -> Result<Vec<T>, A::Error> {
     let mut list = Vec::new();
     while let Some(item) = items.next_element()? {
+        if list.len() == MAX_LIST_ITEMS {
+            let why = format!("must have at most {MAX_LIST_ITEMS} items");
+            return Err(A::Error::custom(FieldProblem::new("", why)));
+        }
         list.push(item);
     }
     Ok(list)
@@ -130,6 +137,32 @@ impl<'de, T: WireObject<'de> + Deserialize<'de>> Deserialize<'de> for OneOrMany<
 /// A list whose length is limited while it is parsed.
 #[derive(Debug)]
 pub(crate) struct BoundedList<T, const MAX: usize>(pub(crate) Vec<T>);
+
+impl<T, const MAX: usize> std::ops::Deref for BoundedList<T, MAX> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T, const MAX: usize> IntoIterator for BoundedList<T, MAX> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a, T, const MAX: usize> IntoIterator for &'a BoundedList<T, MAX> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
 
 impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedList<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use super::names::{DONE_MARKER, ORIGIN, PATH};
 use super::read_reply::unreadable;
-use super::reply::ChatReplyView;
+use super::reply::ChatMeterView;
 use super::{ChatDialect, fault, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
@@ -40,16 +40,19 @@ impl PassThrough for ChatDialect {
     }
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
-        let whole: ChatReplyView<'_> =
+        let whole: ChatMeterView<'_> =
             serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
         if let Some(error) = whole.error {
             return Err(fault::read_object(error.get()));
         }
         let usage = whole.usage();
         let choices = whole.choices.ok_or_else(|| unreadable("there is no `choices`"))?;
+        let messages = choices.iter().filter_map(|choice| choice.message);
+        let texts =
+            messages.map(|one| json::total_text_bytes(one.get().as_bytes(), &*TEXT_KEYS)).sum();
         Ok(ReplyMeter {
             is_finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
-            output_bytes: json::total_text_bytes(body, &*TEXT_KEYS),
+            output_bytes: ReplyMeter::reply_output_bytes(self, body, usage, texts),
             usage,
             is_estimated: false,
             service_tier: read_tier(whole.service_tier),
@@ -190,19 +193,17 @@ fn write_chunk(chunk: ObjectWriter, out: &mut Vec<u8>) {
 
 /// The keys under which texts stand. They are compiled once because building a finder costs more
 /// than searching a chunk.
-static TEXT_KEYS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
-    ["\"content\":", "\"reasoning_content\":", "\"arguments\":", "\"name\":"].map(Finder::new)
+static TEXT_KEYS: LazyLock<[Finder<'static>; 7]> = LazyLock::new(|| {
+    let keys =
+        ["content", "reasoning_content", "reasoning", "refusal", "arguments", "input", "name"];
+    keys.map(|key| Finder::new(&format!("\"{key}\":")).into_owned())
 });
 
 /// Estimates the output bytes of a chunk. Most of a chunk is framing; the output is in one of the
 /// text fields.
 fn output_bytes(data: &[u8]) -> u64 {
     let mut texts = TEXT_KEYS.iter().filter_map(|key| json::text_bytes(data, key));
-    match texts.find(|bytes| *bytes > 0) {
-        Some(bytes) => bytes,
-        None if TEXT_KEYS.iter().any(|key| json::text_bytes(data, key).is_some()) => 0,
-        None => data.len() as u64 / 8,
-    }
+    texts.find(|bytes| *bytes > 0).unwrap_or_default()
 }
 
 impl TextMeter for ChatStreamMeter {
@@ -230,7 +231,7 @@ impl StreamMeter for ChatStreamMeter {
         if let Err(error) = frame.check_object() {
             return FrameAction::Error(error);
         }
-        let chunk: ChatReplyView<'_> = match serde_json::from_slice(data) {
+        let chunk: ChatMeterView<'_> = match serde_json::from_slice(data) {
             Ok(chunk) => chunk,
             Err(e) => return FrameAction::Error(not_json(&e)),
         };
@@ -246,8 +247,8 @@ impl StreamMeter for ChatStreamMeter {
             read_tier(chunk.service_tier).or(self.totals.service_tier.take());
         let choices = chunk.choices.unwrap_or_default();
         for choice in &choices {
-            if choice.finish_reason.as_deref().is_some_and(|word| !word.is_empty()) {
-                let index = choice.index.unwrap_or(0);
+            if choice.finish_reason.as_ref().is_some_and(|word| !word.0.is_empty()) {
+                let index = choice.index.as_ref().and_then(|index| index.0).unwrap_or(0);
                 if !self.ended.contains(&index) {
                     self.ended.push(index);
                 }

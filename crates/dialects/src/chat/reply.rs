@@ -34,6 +34,20 @@ wire_object! {
         obfuscation: AnyValue,
     }
 
+    /// The part of a completion or chunk that is metered. Everything else is the provider's business.
+    pub(super) struct ChatMeterView<'a>("a chat completion") {
+        choices: Vec<ChatMeterChoice<'a>>,
+        usage: LooseValue<ChatUsage<'a>>,
+        service_tier: LooseText<'a>,
+        error: &'a RawValue,
+    }
+
+    pub(super) struct ChatMeterChoice<'a>("a choice object") {
+        index: LooseValue<u32>,
+        message: &'a RawValue,
+        finish_reason: LooseText<'a>,
+    }
+
     /// One candidate.
     pub(super) struct ChatChoice<'a>("a choice object") {
         index: u32,
@@ -133,5 +147,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for ChatReplyContent<'a> {
             }
         }
         from.deserialize_any(ContentVisitor)
+    }
+}
+
+impl ChatMeterView<'_> {
+    /// Returns the token counts.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        Some(self.usage.as_ref()?.0.as_ref()?.to_canon())
     }
 }

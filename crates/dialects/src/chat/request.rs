@@ -16,7 +16,7 @@ use crate::wire_rule::{
     refuse_if, within,
 };
 use crate::wire_value::{
-    AnyValue, BoundedList, OpaqueObject, PlacedValue, TextOrList, TextOrObject,
+    AnyValue, BoundedList, MAX_LIST_ITEMS, OpaqueObject, PlacedValue, TextOrList, TextOrObject,
 };
 
 use super::content::ChatMessage;
@@ -45,8 +45,8 @@ wire_object! {
         top_logprobs: i64 => Logprobs where within(0, 20),
         logprobs: bool => Logprobs,
         stop: TextOrList<'a, BorrowedText<'a>> => StopSequences where stop_sequences,
-        tools: Vec<ChatTool<'a>> => Tools,
-        functions: Vec<ChatFunction<'a>> => Tools,
+        tools: BoundedList<ChatTool<'a>, MAX_LIST_ITEMS> => Tools,
+        functions: BoundedList<ChatFunction<'a>, MAX_LIST_ITEMS> => Tools,
         tool_choice: TextOrObject<'a, ChatToolChoice<'a>> => ToolChoice where tool_choice_word,
         function_call: TextOrObject<'a, ChatToolName<'a>> => ToolChoice,
         parallel_tool_calls: bool = ParallelToolCalls,

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use super::names::PATH;
 use super::own::thinking::MIN_BUDGET_TOKENS;
-use super::reply::MessagesEvent;
+use super::reply::MessagesMeterEvent;
 use super::request::MessagesRequestView;
 use super::usage::{MessagesCounts, MessagesUsage};
 use super::{MessagesDialect, fault, read_reply, read_stream, write_stream};
@@ -51,10 +51,11 @@ impl PassThrough for MessagesDialect {
         let reported = whole.usage.as_ref().and_then(|usage| usage.0.as_ref());
         let usage = reported.map(|reported| reported.to_canon());
         let content = whole.content.map(RawValue::get).unwrap_or_default();
+        let texts = json::total_text_bytes(content.as_bytes(), &*TEXT_KEYS);
         Ok(ReplyMeter {
             service_tier: reported.and_then(|reported| reported.tier()),
             is_finished: whole.stop_reason.is_some(),
-            output_bytes: json::total_text_bytes(content.as_bytes(), &*TEXT_KEYS),
+            output_bytes: ReplyMeter::reply_output_bytes(self, body, usage, texts),
             usage,
             is_estimated: false,
         })
@@ -181,7 +182,7 @@ impl StreamMeter for MessagesStreamMeter {
         if let Err(error) = frame.check_object() {
             return FrameAction::Error(error);
         }
-        let event: MessagesEvent<'_> = match serde_json::from_slice(data) {
+        let event: MessagesMeterEvent<'_> = match serde_json::from_slice(data) {
             Ok(event) => event,
             Err(e) => return FrameAction::Error(not_json(&e)),
         };
@@ -193,7 +194,7 @@ impl StreamMeter for MessagesStreamMeter {
             Some("message_start") => {
                 self.begun = true;
                 self.completer.observe(frame);
-                let usage = event.message.and_then(|message| message.usage);
+                let usage = event.message.and_then(|message| message.0?.usage);
                 if let Some(usage) = usage.and_then(|usage| usage.0) {
                     self.count(&usage, true);
                 }
@@ -208,7 +209,7 @@ impl StreamMeter for MessagesStreamMeter {
                     self.count(&usage, false);
                 }
                 self.said.is_finished |=
-                    event.delta.is_some_and(|delta| delta.stop_reason.is_some());
+                    event.delta.and_then(|delta| delta.0?.stop_reason).is_some();
             }
             Some("message_stop") => return FrameAction::Last,
             Some("error") => {
@@ -217,7 +218,7 @@ impl StreamMeter for MessagesStreamMeter {
             }
             Some("content_block_stop") => self.open = None,
             Some("content_block_start" | "content_block_delta") => {
-                self.open = event.index.or(self.open);
+                self.open = event.index.and_then(|index| index.0).or(self.open);
                 self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
             }
             _ => {}
@@ -262,7 +263,7 @@ impl StreamMeter for MessagesStreamMeter {
 
 /// Returns the type in the data, if it fits on one line.
 fn event_type(data: &[u8]) -> Option<String> {
-    let kind = serde_json::from_slice::<MessagesEvent<'_>>(data).ok()?.kind?.into_owned();
+    let kind = serde_json::from_slice::<MessagesMeterEvent<'_>>(data).ok()?.kind?.into_owned();
     kind.chars().all(|c| c.is_ascii_graphic()).then_some(kind)
 }
 

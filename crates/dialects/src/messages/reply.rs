@@ -28,6 +28,24 @@ wire_object! {
         error: &'a RawValue,
     }
 
+    /// The part of an event that is metered. Everything else is the provider's business.
+    pub(super) struct MessagesMeterEvent<'a>("an event object") {
+        kind "type": BorrowedText<'a>,
+        index: LooseValue<u32>,
+        message: LooseValue<MessagesMeterStart<'a>>,
+        delta: LooseValue<MessagesMeterDelta<'a>>,
+        usage: LooseValue<Box<MessagesUsage<'a>>>,
+        error: &'a RawValue,
+    }
+
+    pub(super) struct MessagesMeterStart<'a>("a message") {
+        usage: LooseValue<Box<MessagesUsage<'a>>>,
+    }
+
+    pub(super) struct MessagesMeterDelta<'a>("an object") {
+        stop_reason: AnyValue,
+    }
+
     /// One event of a stream.
     pub(super) struct MessagesEvent<'a>("an event object") {
         kind "type": BorrowedText<'a>,

@@ -52,6 +52,8 @@ impl PassThrough for NativeDialect {
         let reply = read_reply::parse(body)?;
         let mut state = NativeMeterState::default();
         state.observe(&reply);
+        let ReplyMeter { usage, output_bytes: texts, .. } = state.said;
+        state.said.output_bytes = ReplyMeter::reply_output_bytes(self, body, usage, texts);
         Ok(state.said)
     }
 

@@ -13,7 +13,9 @@ use crate::openai_values::{base64, file_data, picture_url};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{RuleResult, one_of, refuse_for, require};
-use crate::wire_value::{AnyValue, LooseText, LooseValue, PlacedValue, TextOrList};
+use crate::wire_value::{
+    AnyValue, BoundedList, LooseText, LooseValue, MAX_LIST_ITEMS, PlacedValue, TextOrList,
+};
 
 const MAX_PARTS: usize = 10_000;
 
@@ -100,7 +102,7 @@ wire_object! {
     check |item| require("id", item.id.is_some());
 
     pub(super) struct ResponsesAddedTools<'a>("an item object") {
-        tools kept: Vec<ResponsesTool<'a>>,
+        tools kept: BoundedList<ResponsesTool<'a>, MAX_LIST_ITEMS>,
     }
 }
 

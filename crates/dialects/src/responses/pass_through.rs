@@ -47,9 +47,10 @@ impl PassThrough for ResponsesDialect {
         }
         let output = whole.output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
         let usage = whole.usage();
+        let texts = json::total_text_bytes(output.get().as_bytes(), &*TEXT_FIELDS);
         Ok(ReplyMeter {
             is_finished: whole.is_finished(),
-            output_bytes: json::total_text_bytes(output.get().as_bytes(), &*TEXT_FIELDS),
+            output_bytes: ReplyMeter::reply_output_bytes(self, body, usage, texts),
             usage,
             is_estimated: false,
             service_tier: whole.tier(),

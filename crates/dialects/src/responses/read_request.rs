@@ -29,7 +29,11 @@ pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
     view.read_options(&mut chat);
     let mut builder = TurnBuilder::default();
     builder.push_text(Role::System, view.instructions);
-    read_tools::read(view.tools.unwrap_or_default(), &ToolPlace::default(), &mut builder.tools);
+    read_tools::read(
+        view.tools.map(|list| list.0).unwrap_or_default(),
+        &ToolPlace::default(),
+        &mut builder.tools,
+    );
     match view.input {
         None => {}
         Some(TextOrList::Text(text)) => builder.push_text(Role::User, Some(text)),
@@ -136,7 +140,7 @@ impl TurnBuilder {
         rest.take("tools");
         let mark = ObjectWriter::new().set("turn", self.turns.len()).set("item", rest.to_map());
         let place = ToolPlace::added(mark.into());
-        read_tools::read(tools.unwrap_or_default(), &place, &mut self.tools);
+        read_tools::read(tools.map(|list| list.0).unwrap_or_default(), &place, &mut self.tools);
         self.last = LastItem::Break;
     }
 

@@ -48,7 +48,7 @@ pub(super) fn read(list: Vec<ResponsesTool<'_>>, place: &ToolPlace, tools: &mut 
             group.insert("name".to_owned(), Value::from(name.as_str()));
             let mut place = ToolPlace { namespace: Some(name), ..place.clone() };
             place.notes.insert(NAMESPACE_EXTRA.to_owned(), Value::Object(group));
-            read(members.unwrap_or_default(), &place, tools);
+            read(members.map(|list| list.0).unwrap_or_default(), &place, tools);
         } else {
             tools.extend(read_tool(tool, place));
         }

@@ -16,7 +16,9 @@ use crate::wire_rule::{
     FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of, require,
     within,
 };
-use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList, TextOrObject};
+use crate::wire_value::{
+    BoundedList, MAX_LIST_ITEMS, OpaqueObject, PlacedValue, TextOrList, TextOrObject,
+};
 
 const MAX_ITEMS: usize = 10_000;
 const MAX_INCLUDES: usize = 32;
@@ -55,7 +57,7 @@ wire_object! {
         temperature: f64 = Temperature where between(0.0, 2.0),
         top_p: f64 = TopP where between(0.0, 1.0),
         top_logprobs: i64 => Logprobs where within(0, 20),
-        tools: Vec<ResponsesTool<'a>> => Tools,
+        tools: BoundedList<ResponsesTool<'a>, MAX_LIST_ITEMS> => Tools,
         tool_choice: PlacedChoice<'a> => ToolChoice where tool_choice,
         parallel_tool_calls: bool = ParallelToolCalls,
         reasoning: ResponsesReasoning<'a> => Inside(ResponsesReasoning),
@@ -126,7 +128,7 @@ wire_object! {
     /// A group of tools.
     pub(super) struct ResponsesNamespace<'a>("a tool object") {
         name required: BorrowedText<'a> where not_empty,
-        tools: Vec<ResponsesTool<'a>>,
+        tools: BoundedList<ResponsesTool<'a>, MAX_LIST_ITEMS>,
     }
 
     pub(super) struct ResponsesCodeTool<'a>("a tool object") {}

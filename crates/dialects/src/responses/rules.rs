@@ -87,13 +87,25 @@ fn stored_object<'a>(text: &'a str, view: &ResponsesRequestView<'a>) -> Option<S
 
 /// Maximum searches to reserve money for: the allowed tool calls.
 fn max_searches(view: &ResponsesRequestView<'_>) -> u64 {
-    let is_search = |tool: &ResponsesTool<'_>| matches!(tool, ResponsesTool::Search(_));
-    match view.tools.iter().flatten().any(is_search) {
+    let adds_search = |item: &ResponsesItem<'_>| match item {
+        ResponsesItem::AddedTools(added) => added.tools.iter().flatten().any(may_search),
+        _ => false,
+    };
+    match view.tools.iter().flatten().any(may_search) || view.items().iter().any(adds_search) {
         true => view
             .max_tool_calls
             .and_then(|most| u64::try_from(most).ok())
             .unwrap_or(DEFAULT_MAX_SEARCHES),
         false => 0,
+    }
+}
+
+/// Returns true if a tool searches, or holds one that does.
+fn may_search(tool: &ResponsesTool<'_>) -> bool {
+    match tool {
+        ResponsesTool::Search(_) => true,
+        ResponsesTool::Namespace(space) => space.tools.iter().flatten().any(may_search),
+        _ => false,
     }
 }
 
@@ -184,13 +196,13 @@ fn check_call(call: &ResponsesCall<'_>) -> RuleResult {
 
 fn check_tools(view: &ResponsesRequestView<'_>) -> RuleResult {
     let (mut names, mut added) = (HashSet::new(), HashSet::new());
-    declare(view.tools.as_ref(), "tools", None, &mut names)?;
+    declare(view.tools.as_deref(), "tools", None, &mut names)?;
     let mut has_tools = view.tools.is_some();
     for (at, item) in view.items().iter().enumerate() {
         if let ResponsesItem::AddedTools(item) = item {
             has_tools |= item.tools.as_ref().is_some_and(|tools| !tools.is_empty());
             // A list inside the conversation may repeat the declarations of the request.
-            declare(item.tools.as_ref(), &format!("input[{at}].tools"), None, &mut added)?;
+            declare(item.tools.as_deref(), &format!("input[{at}].tools"), None, &mut added)?;
         }
     }
     names.extend(added);
@@ -211,7 +223,7 @@ fn check_tools(view: &ResponsesRequestView<'_>) -> RuleResult {
 
 /// Collects the names of declared tools. Each may be declared once.
 fn declare(
-    tools: Option<&Vec<ResponsesTool<'_>>>,
+    tools: Option<&[ResponsesTool<'_>]>,
     path: &str,
     space: Option<&str>,
     names: &mut HashSet<String>,
@@ -222,7 +234,7 @@ fn declare(
             ResponsesTool::Custom(tool) => &tool.name,
             ResponsesTool::Namespace(group) => {
                 let path = format!("{path}[{at}].tools");
-                declare(group.tools.as_ref(), &path, group.name.as_deref(), names)?;
+                declare(group.tools.as_deref(), &path, group.name.as_deref(), names)?;
                 continue;
             }
             _ => continue,

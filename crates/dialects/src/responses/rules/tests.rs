@@ -300,3 +300,19 @@ fn removes_items_with_gateway_envelopes() {
         assert_eq!(String::from_utf8(patched).unwrap(), with_items(&left), "{items}");
     }
 }
+
+#[test]
+fn searches_inside_of_groups_and_of_the_conversation_are_counted() {
+    for body in [
+        r#"{"model":"m","input":"x","tools":[{"type":"namespace","name":"n","description":"d","tools":[{"type":"web_search"}]}]}"#,
+        r#"{"model":"m","input":[{"role":"user","content":"x"},{"type":"additional_tools","tools":[{"type":"web_search"}]}]}"#,
+        r#"{"model":"m","input":"x","tools":[{"type":"web_search"}]}"#,
+    ] {
+        let facts = ResponsesDialect.read_facts(&RequestTarget::default(), body.as_bytes());
+        assert!(facts.unwrap().max_searches > 0, "{body}");
+    }
+    let twice =
+        r#"{"model":"m","input":"x","tools":[{"type":"function","name":"f","type":"web_search"}]}"#;
+    let error = ResponsesDialect.read_facts(&RequestTarget::default(), twice.as_bytes());
+    assert_eq!(error.unwrap_err().param(), Some("tools[0].type"));
+}

@@ -1,0 +1,76 @@
+//! Tests of descriptions on a small example.
+
+use super::*;
+use crate::wire_rule::{between, one_of};
+
+wire_object! {
+    struct SampleObject<'a>("a sample object", camel_case) {
+        /// A required word.
+        word required: BorrowedText<'a> where one_of(&["a", "b"]),
+        number "theNumber": f64 where between(0.0, 1.0),
+        own kept: bool,
+        inner: Box<SampleUnion<'a>>,
+    }
+}
+
+wire_union! {
+    enum SampleUnion<'a>("an object with a `kind`") by "kind" default "one" {
+        One(SampleObject<'a>) = "one",
+    }
+}
+
+fn refused(text: &str) -> (String, String) {
+    let error = json::parse::<SampleObject<'_>>(text).unwrap_err();
+    (error.param().unwrap_or_default().to_owned(), error.message().to_owned())
+}
+
+#[test]
+fn a_violated_rule_names_its_path() {
+    for (body, path) in [
+        ("{}", "word"),
+        (r#"{"word":"c"}"#, "word"),
+        (r#"{"word":5}"#, "word"),
+        (r#"{"word":"a","word":"b"}"#, "word"),
+        (r#"{"word":"a","theNumber":2}"#, "theNumber"),
+        (r#"{"word":"a","the_number":2}"#, "the_number"),
+        (r#"{"word":"a","own":1}"#, "own"),
+        (r#"{"word":"a","inner":{"kind":"one","word":"c"}}"#, "inner.word"),
+        (r#"{"word":"a","inner":{"word":"c","kind":"one"}}"#, "inner.word"),
+        (r#"{"word":"a","inner":{"inner":{"word":5},"kind":"one"}}"#, "inner.inner.word"),
+        (r#"{"word":"a","inner":{"word":"c"}}"#, "inner.word"),
+        (r#"{"word":"a","inner":{"kind":5}}"#, "inner.kind"),
+        // The provider may take the last one.
+        (r#"{"word":"a","inner":{"kind":"one","word":"a","kind":"two"}}"#, "inner.kind"),
+        (r#"{"word":"a","inner":{"kind":"two","\u006bind":"one"}}"#, "inner.kind"),
+        ("[]", ""),
+    ] {
+        let (found, message) = refused(body);
+        assert_eq!(found, path, "{body}: {message}");
+        assert!(!message.contains('\u{1}') && !message.contains("Sample"), "{message}");
+    }
+}
+
+#[test]
+fn other_fields_are_kept_as_they_were_sent() {
+    let text = r#"{"z":1.0,"word":"a","own":true,"nothing":null,"z":{ "y":[] }}"#;
+    let view: SampleObject<'_> = json::parse(text).unwrap();
+    assert_eq!(view.own, Some(true));
+    let rest = Value::Object(view.rest.to_map()).to_string();
+    assert_eq!(rest, r#"{"z":{"y":[]},"own":true}"#, "of two fields, the last counts");
+    let mut rest = view.rest;
+    assert_eq!(rest.take("z").map(RawValue::get), Some(r#"{ "y":[] }"#));
+    assert!(rest.get("z").is_none());
+    let unknown: SampleUnion<'_> = json::parse(r#"{"b":1,"kind":"other","a":[2]}"#).unwrap();
+    let usual: SampleUnion<'_> = json::parse(r#"{"word":"b"}"#).unwrap();
+    assert!(matches!(&usual, SampleUnion::One(own) if own.word.as_deref() == Some("b")));
+    let SampleUnion::Unknown(fields) = unknown else { panic!("{unknown:?}") };
+    assert_eq!(fields.to_value().to_string(), r#"{"b":1,"kind":"other","a":[2]}"#);
+}
+
+#[test]
+fn a_text_cut_within_a_character_is_carried() {
+    let text = r#"{"word":"a","z":{"page":"cut \ud83d"},"y":1e400}"#;
+    let view: SampleObject<'_> = json::parse(text).unwrap();
+    let rest = Value::Object(view.rest.to_map()).to_string();
+    assert_eq!(rest, "{\"z\":{\"page\":\"cut \u{fffd}\"},\"y\":\"1e400\"}");
+}
