@@ -1,10 +1,11 @@
 //! Wire formats. One folder per format reads it into `canon` and writes it from `canon`, whole and
 //! streamed.
 //!
-//! Every conversation format has the same files: `wire` (JSON shapes), `rules` (checks that answer
-//! 400), `read_request`, `write_request`, `read_reply`, `write_reply`, `read_stream`,
-//! `write_stream`, `pass_through` (patches the caller's own bytes) and `upstream_error` (errors). This crate
-//! knows nothing of sockets, keys, prices or async.
+//! Every conversation format has the same files: `request`, `content` and `reply` (descriptions),
+//! `rules` (checks over several fields that answer 400), `read_*` and `write_*` (to and from canon),
+//! `usage`, `pass_through` (patches the caller's own bytes), `fault` (errors), `signatures` and
+//! `names`. What only one format has is in its folder `own`. This crate knows nothing of sockets,
+//! keys, prices or async.
 
 pub mod chat;
 mod checks;

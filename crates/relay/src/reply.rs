@@ -72,8 +72,8 @@ pub(super) async fn relay_reply(
 
 /// Converts a body that arrived as one piece. Returns the caller's bytes as well.
 ///
-/// A whole reply is passed on unparsed apart from its meter, or translated without events, because
-/// they would only be joined again.
+/// A whole reply of the caller's format is metered and completed by edits of its bytes. Any other is
+/// read, metered by what was read, and written.
 fn convert_piece(
     call: &Call,
     facts: &RequestFacts,
