@@ -51,11 +51,13 @@ impl Part {
             PartKind::Thought(thought) => thought.text.len(),
             PartKind::ToolCall(call) => call.name.len() + call.arguments.len(),
             PartKind::CodeExecution(code) => code.code.len(),
-            PartKind::Media(_)
-            | PartKind::ToolResult(_)
-            | PartKind::CodeResult(_)
-            | PartKind::WebSearch(_) => 1,
-            PartKind::Foreign { .. } => 0,
+            PartKind::CodeResult(result) => result.output.len(),
+            // Most of such output is encoding or syntax.
+            PartKind::Media(Media { source: MediaSource::Inline { data, .. }, .. }) => {
+                data.len().div_ceil(8)
+            }
+            PartKind::Foreign { value, .. } => value.to_string().len().div_ceil(8),
+            PartKind::Media(_) | PartKind::ToolResult(_) | PartKind::WebSearch(_) => 1,
         }
     }
 

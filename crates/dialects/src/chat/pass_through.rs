@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use super::names::{DONE_MARKER, ORIGIN, PATH};
 use super::read_reply::unreadable;
-use super::reply::ChatMeterView;
+use super::reply::{ChatMeterChoice, ChatMeterView};
 use super::{ChatDialect, fault, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
@@ -200,10 +200,14 @@ static TEXT_KEYS: LazyLock<[Finder<'static>; 7]> = LazyLock::new(|| {
 });
 
 /// Estimates the output bytes of a chunk. Most of a chunk is framing; the output is in one of the
-/// text fields.
-fn output_bytes(data: &[u8]) -> u64 {
+/// text fields, or in a field of the provider's own.
+fn output_bytes(data: &[u8], choices: &[ChatMeterChoice<'_>]) -> u64 {
     let mut texts = TEXT_KEYS.iter().filter_map(|key| json::text_bytes(data, key));
-    texts.find(|bytes| *bytes > 0).unwrap_or_default()
+    match texts.find(|bytes| *bytes > 0) {
+        Some(bytes) => bytes,
+        None if choices.iter().any(ChatMeterChoice::has_output) => data.len() as u64 / 8,
+        None => 0,
+    }
 }
 
 impl TextMeter for ChatStreamMeter {
@@ -264,7 +268,7 @@ impl StreamMeter for ChatStreamMeter {
             }
         }
         if !choices.is_empty() {
-            self.totals.output_bytes += output_bytes(data);
+            self.totals.output_bytes += output_bytes(data, &choices);
         }
         FrameAction::Forward
     }
@@ -293,5 +297,27 @@ impl StreamMeter for ChatStreamMeter {
 
     fn totals(&self) -> &ReplyMeter {
         &self.totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_under_an_unknown_name_is_counted_and_an_empty_delta_is_not() {
+        for (delta, is_output) in [
+            ("{}", false),
+            (r#"{"role":"assistant","content":""}"#, false),
+            (r#"{"content":null,"refusal":null}"#, false),
+            (r#"{"content":"x"}"#, true),
+            (r#"{"audio":{"data":"AAAA"}}"#, true),
+            (r#"{"content":"","vendor_words":"x"}"#, true),
+        ] {
+            let data = format!(r#"{{"choices":[{{"index":0,"delta":{delta}}}]}}"#);
+            let mut meter = ChatDialect.stream_meter(&RequestFacts::default());
+            meter.observe(&StreamFrame::data(data.clone().into_bytes()));
+            assert_eq!(meter.totals().output_bytes > 0, is_output, "{data}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 
 use super::own::audio::ChatAudio;
@@ -45,6 +46,7 @@ wire_object! {
     pub(super) struct ChatMeterChoice<'a>("a choice object") {
         index: LooseValue<u32>,
         message: &'a RawValue,
+        delta: &'a RawValue,
         finish_reason: LooseText<'a>,
     }
 
@@ -154,5 +156,18 @@ impl ChatMeterView<'_> {
     /// Returns the token counts.
     pub(super) fn usage(&self) -> Option<Usage> {
         Some(self.usage.as_ref()?.0.as_ref()?.to_canon())
+    }
+}
+
+impl ChatMeterChoice<'_> {
+    /// Returns true if the delta holds anything but a role.
+    pub(super) fn has_output(&self) -> bool {
+        let fields = self.delta.and_then(|delta| {
+            serde_json::from_str::<HashMap<Cow<'_, str>, &RawValue>>(delta.get()).ok()
+        });
+        fields.is_some_and(|fields| {
+            let is_empty = |value: &RawValue| matches!(value.get(), "null" | "\"\"" | "[]" | "{}");
+            fields.iter().any(|(name, value)| name != "role" && !is_empty(value))
+        })
     }
 }
