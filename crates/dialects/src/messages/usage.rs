@@ -152,9 +152,7 @@ pub(super) fn write_usage(
         .set("input_tokens", input.saturating_sub(cache_read).saturating_sub(written))
         .set("cache_creation_input_tokens", written)
         .set("cache_read_input_tokens", cache_read);
-    let split = ObjectWriter::new()
-        .set("ephemeral_5m_input_tokens", cache_write)
-        .set("ephemeral_1h_input_tokens", cache_write_long);
+    let split = write_cache_split(cache_write, cache_write_long);
     let details = ObjectWriter::new().set("thinking_tokens", thinking);
     object = object
         .set_some("cache_creation", whole.then_some(split))
@@ -172,6 +170,13 @@ pub(super) fn write_usage(
     let others = other_fields.and_then(Value::as_object).into_iter().flatten();
     let others = others.filter(|(name, _)| whole || *name == "iterations");
     object.with_fields(others.map(|(name, value)| (name.as_str(), value)))
+}
+
+/// Writes how the tokens that were written to the cache divide by lifetime.
+pub(super) fn write_cache_split(short: u64, long: u64) -> ObjectWriter {
+    ObjectWriter::new()
+        .set("ephemeral_5m_input_tokens", short)
+        .set("ephemeral_1h_input_tokens", long)
 }
 
 /// Reads a service tier, <https://docs.anthropic.com/en/api/service-tiers>.

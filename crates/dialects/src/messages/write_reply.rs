@@ -91,6 +91,9 @@ struct PendingPart {
     closed: bool,
 }
 
+/// The service tier of a reply that reports none.
+pub(super) const STANDARD_TIER: &str = "standard";
+
 /// Writes the events of one reply.
 #[derive(Default)]
 pub(super) struct ReplyBlocks<O> {
@@ -423,7 +426,9 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
     let (reason, stop) = blocks.finish_words(finish.as_ref());
     let other_usage = blocks.extras.shift_remove(USAGE_EXTRA);
     let usage = usage::write_usage(&blocks.usage, other_usage.as_ref(), true);
-    let body = message(&stamp.id, &chat.model, usage.set_some(TIER_FIELD, blocks.tier))
+    let has_tier = other_usage.is_some_and(|usage| usage.get(TIER_FIELD).is_some());
+    let tier = blocks.tier.or((!has_tier).then_some(STANDARD_TIER));
+    let body = message(&stamp.id, &chat.model, usage.set_some(TIER_FIELD, tier))
         .set("content", blocks.output.0)
         .set("stop_reason", reason)
         .set("stop_sequence", stop)

@@ -6,7 +6,7 @@
 use canon::{ChatRequest, Event, Finish, Loss, Usage};
 use serde_json::{Map, Value};
 
-use super::write_reply::{BlockOutput, ReplyBlocks, message};
+use super::write_reply::{BlockOutput, ReplyBlocks, STANDARD_TIER, message};
 use super::{fault, usage};
 use crate::fields::ObjectWriter;
 use crate::service_tier::{TIER_FIELD, USAGE_EXTRA};
@@ -16,7 +16,8 @@ use crate::{ReplyStamp, StreamWriter, json};
 pub(super) struct MessagesStreamWriter {
     id: String,
     model: String,
-    begun: bool,
+    /// The counts in `message_start`, once it is written.
+    begun: Option<Usage>,
     broken: bool,
     blocks: ReplyBlocks<BlockEvents>,
 }
@@ -34,7 +35,7 @@ impl MessagesStreamWriter {
         Self {
             id: stamp.id.clone(),
             model: chat.model.clone(),
-            begun: false,
+            begun: None,
             broken: false,
             blocks: ReplyBlocks::new(chat, stamp),
         }
@@ -43,7 +44,7 @@ impl MessagesStreamWriter {
     /// Writes `message_start` with the counts known so far.
     fn begin(&mut self) {
         let usage = usage::write_usage(&self.blocks.usage, None, true);
-        let usage = usage.set_some(TIER_FIELD, self.blocks.tier.take());
+        let usage = usage.set(TIER_FIELD, self.blocks.tier.take().unwrap_or(STANDARD_TIER));
         let message = message(&self.id, &self.model, usage);
         let out = &mut self.blocks.output.out;
         write_event("message_start", out, |event| event.set("message", message));
@@ -58,9 +59,14 @@ impl MessagesStreamWriter {
             .set_some("stop_details", extras.shift_remove("stop_details"))
             .set_some("container", extras.shift_remove("container"));
         let other_usage = extras.shift_remove(USAGE_EXTRA);
-        let usage = usage::write_usage(usage, other_usage.as_ref(), false);
-        // Only `message_start` documents the tier, so that the usual one is not said again.
-        let usage = usage.set_some(TIER_FIELD, tier.take().filter(|tier| *tier != "standard"));
+        // `message_start` has said the usual tier, and the cache counts known then.
+        let split = |usage: &Usage| (usage.cache_write, usage.cache_write_long);
+        let told = self.begun.as_ref().map(split).unwrap_or_default();
+        let (short, long) = split(usage);
+        let split = (told != (short, long)).then(|| usage::write_cache_split(short, long));
+        let usage = usage::write_usage(usage, other_usage.as_ref(), false)
+            .set_some("cache_creation", split)
+            .set_some(TIER_FIELD, tier.take().filter(|tier| *tier != STANDARD_TIER));
         let context = extras.shift_remove("context_management");
         write_event("message_delta", &mut output.out, |event| {
             event.set("delta", delta).set("usage", usage).set_some("context_management", context)
@@ -82,8 +88,8 @@ impl StreamWriter for MessagesStreamWriter {
             Event::Finish { candidate, .. } => *candidate == 0,
             _ => false,
         };
-        if begins && !self.begun {
-            self.begun = true;
+        if begins && self.begun.is_none() {
+            self.begun = Some(self.blocks.usage);
             self.begin();
         }
         if let Event::Error(fault) = &event {

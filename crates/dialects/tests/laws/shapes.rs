@@ -98,3 +98,31 @@ fn a_chunk_before_the_answer_does_not_start_it() {
         assert_eq!(events(chat, &late, &answer.name), expected, "{}", answer.name);
     }
 }
+
+/// Merges the counts of the events as clients do: later ones replace earlier ones.
+fn merged_usage(stream: &[u8]) -> Value {
+    let mut merged = json!({});
+    for event in json_events(stream) {
+        let usage = [&event["message"]["usage"], &event["usage"]];
+        for (name, value) in usage.into_iter().filter_map(Value::as_object).flatten() {
+            merged[name] = value.clone();
+        }
+    }
+    merged
+}
+
+#[test]
+fn a_messages_stream_ends_with_the_usage_of_the_whole_message() {
+    let from = dialects::get(WireFormat::Messages).unwrap();
+    for to in dialects::all().filter(|to| to.origin() != WireFormat::Messages) {
+        for answer in answers(to) {
+            let case = format!("{}/{}", to.origin(), answer.name);
+            let reply = to.read_reply(&answer.whole).expect(&case);
+            let (whole, _) = from.write_reply(reply, &full_request(), &stamp());
+            let whole: Value = serde_json::from_slice(&whole).expect(&case);
+            let read = events(to, &answer.stream, &case);
+            let (out, _) = stream(from, &full_request(), read);
+            assert_eq!(merged_usage(&out), whole["usage"], "{case}");
+        }
+    }
+}
