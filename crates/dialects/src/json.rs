@@ -227,18 +227,30 @@ pub fn parse_error<T>(
             }
             let path = if path == "." { String::new() } else { path };
             let message = without_position(&cause.to_string());
-            if let Some((inner, why)) = FieldProblem::split_text(&message) {
-                let path = join_path(&path, inner);
-                // The parser's own reasons name no field.
-                let why = match why.starts_with("invalid ") {
-                    true => why.to_owned(),
-                    false => format!("`{path}` {why}"),
-                };
-                return ApiError::invalid(path, shorten(&why));
-            }
-            ApiError::invalid(path, shorten(&without_type_names(&message)))
+            let (path, why) = match FieldProblem::split_text(&message) {
+                Some((inner, why)) => (join_path(&path, inner), plain_reason(why)),
+                None => (path, plain_reason(&message)),
+            };
+            let field = if path.is_empty() { "the body".to_owned() } else { format!("`{path}`") };
+            ApiError::invalid(path, shorten(&format!("{field} {why}")))
         }
     }
+}
+
+/// Returns a parser's reason in the words of the rules: what the value must be, and what it is.
+fn plain_reason(reason: &str) -> String {
+    const KINDS: [(&str, &str); 4] =
+        [("map", "an object"), ("sequence", "a list"), ("unit value", "null"), ("null", "null")];
+    let reason = without_type_names(reason);
+    let wrong = reason.strip_prefix("invalid type: ").or(reason.strip_prefix("invalid value: "));
+    let Some((found, expected)) = wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) else {
+        return reason;
+    };
+    let kind = KINDS.iter().find(|(kind, _)| *kind == found).map(|(_, plain)| *plain);
+    // A value is named by its kind and itself: integer `5`, string "five".
+    let value = found.find(['`', '"']).and_then(|at| found.get(at..));
+    let found = kind.or(value).unwrap_or(found).trim_matches('`');
+    format!("must be {expected}, not {found}")
 }
 
 /// Removes the position from a parser message, because the error names the path.
@@ -382,7 +394,14 @@ mod tests {
         }
         let fault = parse::<SecretView>(r#"{"inner":5}"#).unwrap_err();
         assert_eq!(fault.param(), Some("inner"));
-        assert_eq!(fault.message(), "invalid type: integer `5`, expected an object");
+        assert_eq!(fault.message(), "`inner` must be an object, not 5");
+        for (body, expected) in [
+            (r#"{"inner":["x"]}"#, "`inner[0]` must be an object, not \"x\""),
+            (r#"{"inner":{"inner":"a `b`"}}"#, "`inner.inner` must be an object, not \"a `b`\""),
+            ("true", "the body must be an object, not true"),
+        ] {
+            assert_eq!(parse::<SecretView>(body).unwrap_err().message(), expected);
+        }
         let message = "unknown variant, expected tuple struct A_b with 2 elements";
         assert_eq!(without_type_names(message), "unknown variant, expected a list with 2 elements");
     }

@@ -80,9 +80,9 @@ pub(crate) fn whole_number(value: &Value) -> Option<i64> {
     ProtoInteger::<true>::deserialize(value).ok().map(|number| number.0)
 }
 
-/// A count. Anything that is no count is zero, because the reply around it is still useful.
+/// A count; `None` if the value is no count. The reply around it is still useful.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ProtoCount(pub(crate) u64);
+pub(crate) struct ProtoCount(pub(crate) Option<u64>);
 
 impl<'de> Deserialize<'de> for ProtoCount {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -95,11 +95,11 @@ impl<'de> Deserialize<'de> for ProtoCount {
             }
 
             fn visit_u64<E>(self, count: u64) -> Result<ProtoCount, E> {
-                Ok(ProtoCount(count))
+                Ok(ProtoCount(Some(count)))
             }
 
             fn visit_i64<E>(self, _below_zero: i64) -> Result<ProtoCount, E> {
-                Ok(ProtoCount(0))
+                Ok(ProtoCount(None))
             }
 
             fn visit_f64<E>(self, count: f64) -> Result<ProtoCount, E> {
@@ -108,11 +108,11 @@ impl<'de> Deserialize<'de> for ProtoCount {
                     clippy::cast_sign_loss,
                     reason = "casts of floats saturate"
                 )]
-                Ok(ProtoCount(count as u64))
+                Ok(ProtoCount((count >= 0.0).then_some(count as u64)))
             }
 
             fn visit_str<E>(self, count: &str) -> Result<ProtoCount, E> {
-                Ok(ProtoCount(count.parse().unwrap_or(0)))
+                Ok(ProtoCount(count.parse().ok()))
             }
         }
         from.deserialize_any(CountVisitor)

@@ -41,12 +41,16 @@ impl<'a> NativeUsage<'a> {
     }
 
     /// Converts to canon's convention: output includes thinking, input includes what tools read.
-    /// Returns `None` if no token was counted: early chunks may report only the kind of traffic.
+    /// Returns `None` if no token was counted (early chunks may report only the kind of traffic), or
+    /// if a total is no count: the other ones are then not to be trusted either.
     pub(super) fn to_canon(&self) -> Option<Usage> {
-        if self.prompt_token_count.is_none() && self.candidates_token_count.is_none() {
+        let totals = [self.prompt_token_count, self.candidates_token_count];
+        let added = [self.thoughts_token_count, self.tool_use_prompt_token_count];
+        let mut all = totals.into_iter().chain(added).flatten();
+        if totals.iter().all(Option::is_none) || all.any(|count| count.0.is_none()) {
             return None;
         }
-        let of = |count: Option<ProtoCount>| count.unwrap_or_default().0;
+        let of = |count: Option<ProtoCount>| count.and_then(|count| count.0).unwrap_or(0);
         let sum = |lists: &[&Option<Vec<NativeModalityCount<'a>>>], word: &str| {
             let all = lists.iter().flat_map(|list| list.iter().flatten());
             let own = all.filter(|detail| {
@@ -130,5 +134,21 @@ mod tests {
         let usage = serde_json::from_str::<NativeUsage<'_>>(counts).unwrap().to_canon().unwrap();
         assert_eq!((usage.input, usage.output, usage.thinking), (50, 60, 9));
         assert_eq!((usage.cache_read, usage.input_audio, usage.total()), (6, 6, 110));
+    }
+
+    #[test]
+    fn totals_that_are_no_counts_are_not_believed() {
+        for (counts, is_believed) in [
+            (r#"{"promptTokenCount":4,"candidatesTokenCount":5}"#, true),
+            (r#"{"promptTokenCount":"4"}"#, true),
+            (r#"{"promptTokenCount":-4,"candidatesTokenCount":5}"#, false),
+            (r#"{"promptTokenCount":4,"candidatesTokenCount":"many"}"#, false),
+            (r#"{"promptTokenCount":4,"thoughtsTokenCount":-0.5}"#, false),
+            (r#"{"promptTokenCount":4,"cachedContentTokenCount":-1}"#, true),
+            (r#"{"trafficType":"ON_DEMAND"}"#, false),
+        ] {
+            let usage: NativeUsage<'_> = serde_json::from_str(counts).unwrap();
+            assert_eq!(usage.to_canon().is_some(), is_believed, "{counts}");
+        }
     }
 }

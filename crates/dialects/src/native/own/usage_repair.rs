@@ -48,7 +48,7 @@ fn replace_counts(value: &mut Value) -> bool {
                 return found;
             }
             let count = ProtoCount::deserialize(&*value).unwrap_or_default();
-            *value = Value::from(count.0);
+            *value = Value::from(count.0.unwrap_or(0));
             true
         }),
         Value::Array(items) => {
