@@ -1,7 +1,12 @@
 //! Tests of descriptions on a small example.
 
+use canon::WireFormat;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use super::*;
-use crate::wire_rule::{between, one_of};
+use crate::wire_rule::{between, join_path, one_of};
 
 wire_object! {
     struct SampleObject<'a>("a sample object", camel_case) {
@@ -73,4 +78,59 @@ fn a_text_cut_within_a_character_is_carried() {
     let view: SampleObject<'_> = json::parse(text).unwrap();
     let rest = Value::Object(view.rest.to_map()).to_string();
     assert_eq!(rest, "{\"z\":{\"page\":\"cut \u{fffd}\"},\"y\":\"1e400\"}");
+}
+
+/// Adds the paths of all fields below a value, without the positions in lists.
+fn add_paths(value: &Value, here: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = join_path(here, name);
+                add_paths(value, &path, found);
+                found.insert(path);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_paths(item, here, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Lists the described fields that no sample has.
+fn unused_fields(fields: &[FieldSpec], here: &str, samples: &BTreeSet<String>) -> Vec<String> {
+    let of_field = |field: &FieldSpec| {
+        let path = join_path(here, field.name);
+        let inside = unused_fields(field.inside, &path, samples);
+        let own = (!samples.contains(&path)).then_some(path);
+        own.into_iter().chain(inside).collect::<Vec<_>>()
+    };
+    fields.iter().flat_map(of_field).collect()
+}
+
+/// Fields that no sample can have: objects at a provider, which another provider cannot know, and
+/// names that are never written.
+fn other_fields(format: WireFormat) -> &'static [&'static str] {
+    match format {
+        WireFormat::Responses => &["conversation", "prompt"],
+        WireFormat::Messages => &["output_format", "thread"],
+        WireFormat::Native => &["model"],
+        WireFormat::Chat => &["top_k"],
+        WireFormat::Images => &[],
+    }
+}
+
+#[test]
+fn the_sample_requests_have_every_described_field() {
+    for format in WireFormat::ALL {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let mut samples = BTreeSet::new();
+        for entry in std::fs::read_dir(folder.join(format.to_string())).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.to_string_lossy().ends_with(".request.json") {
+                let body = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+                add_paths(&body, "", &mut samples);
+            }
+        }
+        let unused = unused_fields(crate::request_fields(format), "", &samples);
+        assert_eq!(unused, other_fields(format), "{format}");
+    }
 }
