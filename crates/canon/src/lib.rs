@@ -19,6 +19,7 @@ mod extra_fields;
 mod image;
 mod loss;
 mod micros;
+mod model_kind;
 mod money;
 mod part;
 mod reply;
@@ -36,6 +37,7 @@ pub use extra_fields::ExtraFields;
 pub use image::{GeneratedImage, ImageDelivery, ImageFamily, ImageReply, ImageRequest, ImageSize};
 pub use loss::{Loss, Losses, Lossy, MAX_LOSS_NAME_CHARS, MAX_NAMED_LOSSES};
 pub use micros::{AtomicMicros, Micros};
+pub use model_kind::ModelKind;
 pub use money::{AmountError, Money, Price};
 pub use part::{
     CacheBreakpoint, CacheField, Citation, CodeExecution, CodeResult, Media, MediaKind,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::ModelKind;
+
 /// A wire format, either as the origin of a value or as the format of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WireFormat {
@@ -30,6 +32,17 @@ impl WireFormat {
             Self::Messages => "messages",
             Self::Native => "native",
             Self::Images => "images",
+        }
+    }
+
+    /// Returns true if the format can carry that kind of model. The native format carries all kinds,
+    /// embeddings belong to the chat format, and images have a format of their own.
+    pub const fn carries(self, kind: ModelKind) -> bool {
+        match self {
+            Self::Native => true,
+            Self::Chat => matches!(kind, ModelKind::Chat | ModelKind::Embedding),
+            Self::Responses | Self::Messages => matches!(kind, ModelKind::Chat),
+            Self::Images => matches!(kind, ModelKind::Image),
         }
     }
 

@@ -192,20 +192,6 @@ impl ModelDirectory {
         let kind = offered.map_or(ModelKind::Chat, |(entry, _)| entry.kind);
         let own = offered.map(|(_, offer)| offer.formats.as_slice()).filter(|own| !own.is_empty());
         let all = own.or_else(|| Some(self.provider(provider)?.formats.as_slice())).unwrap_or(&[]);
-        all.iter().copied().filter(|origin| carries(*origin, kind)).collect()
-    }
-}
-
-/// Returns true if a format can carry that kind of model. The native format carries all kinds,
-/// embeddings belong to the chat format, and images have a format of their own.
-const fn carries(origin: WireFormat, kind: ModelKind) -> bool {
-    match (origin, kind) {
-        (WireFormat::Native, ModelKind::Chat | ModelKind::Image | ModelKind::Embedding)
-        | (WireFormat::Chat, ModelKind::Chat | ModelKind::Embedding)
-        | (WireFormat::Responses | WireFormat::Messages, ModelKind::Chat)
-        | (WireFormat::Images, ModelKind::Image) => true,
-        (WireFormat::Chat | WireFormat::Responses | WireFormat::Messages, ModelKind::Image)
-        | (WireFormat::Responses | WireFormat::Messages, ModelKind::Embedding)
-        | (WireFormat::Images, ModelKind::Chat | ModelKind::Embedding) => false,
+        all.iter().copied().filter(|origin| origin.carries(kind)).collect()
     }
 }

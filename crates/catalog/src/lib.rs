@@ -28,12 +28,12 @@ mod image_prices;
 mod lane;
 mod listing;
 mod model;
-mod model_kind;
 mod price_list;
 mod price_version;
 mod prices;
 mod provider;
 
+pub use canon::ModelKind;
 pub use catalog::{Catalog, CatalogPage};
 pub use directory::{DirectoryError, ModelDirectory, ModelEntry, ModelOffer};
 pub use endpoints::{EndpointPath, Endpoints, FieldQuirks};
@@ -44,7 +44,6 @@ pub use image_prices::{ImagePrice, ImageRate, ImageSpec};
 pub use lane::{Lane, LaneError};
 pub use listing::{ListedPricing, ModelListing};
 pub use model::{Model, ThinkingRange};
-pub use model_kind::ModelKind;
 pub use price_list::{
     ImagePriceRow, LongPromptList, PriceList, PriceListError, RateList, TierPriceList,
 };

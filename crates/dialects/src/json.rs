@@ -213,28 +213,30 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError
 pub fn parse_error<T>(
     outcome: Result<T, serde_path_to_error::Error<serde_json::Error>>,
 ) -> ApiError {
-    match outcome {
-        // The value is valid, so the first parse failed on bytes after it.
-        Ok(_) => ApiError::invalid("", "something follows the JSON value in the body"),
-        Err(error) => {
-            let path = error.path().to_string();
-            let cause = error.into_inner();
-            if cause.is_syntax() || cause.is_eof() {
-                return ApiError::invalid(
-                    "",
-                    format!("the body is not valid JSON: {}", shorten(&cause.to_string())),
-                );
-            }
-            let path = if path == "." { String::new() } else { path };
-            let message = without_position(&cause.to_string());
-            let (path, why) = match FieldProblem::split_text(&message) {
-                Some((inner, why)) => (join_path(&path, inner), plain_reason(why)),
-                None => (path, plain_reason(&message)),
-            };
-            let field = if path.is_empty() { "the body".to_owned() } else { format!("`{path}`") };
-            ApiError::invalid(path, shorten(&format!("{field} {why}")))
-        }
+    parse_problem(outcome).into_error()
+}
+
+/// Returns the problem that a second parse found.
+pub(crate) fn parse_problem<T>(
+    outcome: Result<T, serde_path_to_error::Error<serde_json::Error>>,
+) -> FieldProblem {
+    // If the value is valid, the first parse failed on bytes after it.
+    let Err(error) = outcome else {
+        return FieldProblem::new("", "has more bytes after its JSON value");
+    };
+    let path = error.path().to_string();
+    let cause = error.into_inner();
+    if cause.is_syntax() || cause.is_eof() {
+        let why = format!("is not valid JSON: {}", shorten(&cause.to_string()));
+        return FieldProblem::new("", why);
     }
+    let path = if path == "." { String::new() } else { path };
+    let message = without_position(&cause.to_string());
+    let (path, why) = match FieldProblem::split_text(&message) {
+        Some((inner, why)) => (join_path(&path, inner), why),
+        None => (path, &*message),
+    };
+    FieldProblem::new(path, shorten(&plain_reason(why)))
 }
 
 /// Returns a parser's reason in the words of the rules: what the value must be, and what it is.

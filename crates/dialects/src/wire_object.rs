@@ -133,11 +133,7 @@ pub(crate) fn raw_value(raw: &RawValue) -> Value {
 pub(crate) fn read_raw<'de, T: Deserialize<'de>>(raw: &'de RawValue) -> Result<T, FieldProblem> {
     serde_json::from_str(raw.get()).map_err(|_| {
         let mut from = serde_json::Deserializer::from_str(raw.get());
-        let error = json::parse_error(serde_path_to_error::deserialize::<_, T>(&mut from));
-        let path = error.param().unwrap_or_default().to_owned();
-        let why = error.message();
-        let why = why.strip_prefix(&format!("`{path}` ")).unwrap_or(why).to_owned();
-        FieldProblem::new(path, why)
+        json::parse_problem(serde_path_to_error::deserialize::<_, T>(&mut from))
     })
 }
 

@@ -39,7 +39,8 @@ impl FieldProblem {
     /// Returns the error of a request whose root this problem was found in.
     pub(crate) fn into_error(self) -> canon::ApiError {
         let Self { path, why } = self;
-        canon::ApiError::invalid(path.clone(), format!("`{path}` {why}"))
+        let field = if path.is_empty() { "the body".to_owned() } else { format!("`{path}`") };
+        canon::ApiError::invalid(path, format!("{field} {why}"))
     }
 }
 

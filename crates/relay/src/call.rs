@@ -103,8 +103,13 @@ impl Call {
         };
         let wanted = RequestUse::Both(&is_translated);
         let ParsedRequest { facts, chat } = self.dialect.parse(&self.target, &self.body, wanted)?;
-        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = chat.map(Box::new);
+        chat.into_iter().for_each(|chat| self.keep_chat(chat));
         Ok(facts.unwrap_or_default())
+    }
+
+    /// Keeps the parsed request for the next one who reads it.
+    pub(super) fn keep_chat(&self, chat: ChatRequest) {
+        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(chat));
     }
 
     /// Returns the parsed request. Only the first lane saves the parsing.

@@ -94,9 +94,10 @@ impl MediaRefs {
             refs.items.push(MediaRef { url, paths, target, hint: None, inlined: OnceCell::new() });
         }
         if !refs.items.is_empty()
-            && let Ok(mut chat) = call.dialect.read_request(&call.target, &call.body)
+            && let Ok(mut chat) = call.read_chat()
         {
             for_each_media(&mut chat, &mut |media| refs.note_kind(media));
+            call.keep_chat(chat);
         }
         Ok(refs)
     }
