@@ -35,8 +35,6 @@ const CLAIM_TIME: Micros = Micros::from_secs(15);
 const CLAIM_RENEWAL_INTERVAL: Duration = Duration::from_secs(4);
 /// Larger replies are not stored. A retry of that call fails instead of running twice.
 const MAX_STORED_BYTES: usize = 4 << 20;
-/// Time limit for reading the body of a request.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Idempotency keys of all accounts on all nodes.
 pub struct IdempotencyKeys {
@@ -118,23 +116,7 @@ async fn read_and_hash(
     limit: usize,
 ) -> Result<(Request<Body>, Vec<u8>), ApiError> {
     let (head, body) = request.into_parts();
-    let reading = axum::body::to_bytes(body, limit);
-    let body = match tokio::time::timeout(BODY_TIMEOUT, reading).await {
-        Err(_) => {
-            return Err(ApiError::new(
-                ErrorKind::RequestTimeout,
-                "the body did not arrive in time",
-            ));
-        }
-        Ok(Err(e)) => {
-            let message =
-                format!("the body broke off or is larger than {limit} bytes, the limit here");
-            return Err(
-                ApiError::new(ErrorKind::BodyTooLarge, message).with_log_note(e.to_string())
-            );
-        }
-        Ok(Ok(body)) => body,
-    };
+    let body = transport::read_whole(body, limit).await?;
     let mut hash = digest::Context::new(&digest::SHA256);
     hash.update(head.uri.path().as_bytes());
     // `key=` is skipped: it carries the API key, which changes with a rotation.

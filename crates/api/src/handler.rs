@@ -12,7 +12,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use transport::RequestHandler;
 
-use crate::health::metrics_text;
+use crate::health::{alive, metrics_text, ready};
 use crate::serve::ApiService;
 use crate::state::ApiState;
 
@@ -73,7 +73,7 @@ impl RequestHandler for ApiHandler {
     }
 }
 
-/// Answers every request with the metrics.
+/// Answers with the metrics, and with the state of the process.
 pub struct MetricsHandler(pub Arc<ApiState>);
 
 impl RequestHandler for MetricsHandler {
@@ -83,8 +83,19 @@ impl RequestHandler for MetricsHandler {
         RequestContext::new(&self.0, path, headers)
     }
 
-    async fn answer(&self, _request: Request<Body>, _context: RequestContext) -> Response {
-        metrics_text(&self.0)
+    async fn answer(&self, request: Request<Body>, context: RequestContext) -> Response {
+        let state = Arc::clone(&self.0);
+        let outcome = match request.uri().path() {
+            "/metrics" => Ok(metrics_text(&state)),
+            "/healthz" => alive(state, request).await,
+            "/readyz" => ready(state, request).await,
+            _ => {
+                let message = "there is nothing here but /metrics, /healthz and /readyz";
+                Err(ApiError::new(ErrorKind::UnknownPath, message))
+            }
+        };
+        let RequestContext { id, format } = context;
+        outcome.unwrap_or_else(|error| format.to_response(&error, &id))
     }
 
     fn refuse(&self, error: &ApiError, path: &str) -> Response {

@@ -1,7 +1,7 @@
 //! Request of an authenticated caller, as handlers receive it.
 
 use access::keys::ApiKey;
-use access::limits::RatePermit;
+use access::limits::Admission;
 use axum::body::Body;
 use axum::response::Response;
 use canon::ApiError;
@@ -17,8 +17,8 @@ pub(crate) struct ApiRequest {
     pub(crate) state: Arc<ApiState>,
     pub(crate) key: Arc<ApiKey>,
     pub(crate) id: RequestId,
-    /// Permit within the rate limits of the key and its account; `None` without limits.
-    pub(crate) permit: Option<Arc<RatePermit>>,
+    /// What the request holds until it ends.
+    pub(crate) admission: Admission,
     pub(crate) request: Request<Body>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) type HandlerFuture = BoxFuture<'static, Result<Response, ApiError>>;
 impl ApiRequest {
     /// Converts the request for the relay.
     pub(crate) fn into_call(self) -> CallRequest {
-        let Self { state, key, id, permit, request } = self;
-        CallRequest { engine: Arc::clone(&state.engine), key, id, rate_permit: permit, request }
+        let Self { state, key, id, admission, request } = self;
+        CallRequest { engine: Arc::clone(&state.engine), key, id, admission, request }
     }
 }

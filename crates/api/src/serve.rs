@@ -2,6 +2,7 @@
 
 use access::idempotency;
 use access::keys::ApiKey;
+use access::limits::Admission;
 use access::{authentication, limits};
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -9,7 +10,7 @@ use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::Request;
-use http::header::HeaderValue;
+use http::header::{CACHE_CONTROL, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS};
 use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -51,10 +52,15 @@ impl ApiService {
                 // Only pages read these extensions; inserting them allocates.
                 request.extensions_mut().insert(id);
                 request.extensions_mut().insert(ConnectInfo(peer));
-                match Box::pin(self.fallback.clone().oneshot(request)).await {
+                let mut response = match Box::pin(self.fallback.clone().oneshot(request)).await {
                     Ok(response) => response,
                     Err(never) => match never {},
+                };
+                if self.state.config().public_url.starts_with("https://") {
+                    let lasting = HeaderValue::from_static("max-age=31536000");
+                    response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, lasting);
                 }
+                response
             }
             Some(route) => match route.handler(request.method()) {
                 Some(handler) => {
@@ -134,6 +140,12 @@ async fn serve_keyed(
         .and_then(|()| check_scope(key, route));
     let answered = run_keyed((state, key, id), allowed, route, request).await;
     let mut response = answered.unwrap_or_else(|error| format.to_response(&error, &id.0));
+    if !route.paid {
+        // It may hold a secret, and belongs to this key alone.
+        let headers = response.headers_mut();
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
     let left = state.limiter.remaining(key);
     if let Some(style) = format.limit_headers() {
         limits::add_limit_headers(&left, style, state.clock().now(), response.headers_mut());
@@ -165,21 +177,15 @@ async fn run_keyed(
     (state, key, id): (&Arc<ApiState>, &Arc<ApiKey>, &RequestId),
     allowed: Result<(), ApiError>,
     route: KeyedHandler,
-    request: Request<Body>,
+    mut request: Request<Body>,
 ) -> Result<Response, ApiError> {
-    let KeyedHandler { handler, paid, scope } = route;
+    let KeyedHandler { handler, paid: _, scope } = route;
     let entered = match allowed {
-        Ok(()) if paid => {
-            // Checked before the rate limits: a shed call must not count, and must not query other
-            // nodes.
-            state.engine.in_flight.check_room(state.config().max_running_calls)?;
-            state.limiter.admit(key).await
-        }
-        Ok(()) => Ok(None),
+        Ok(()) => admit((state, key), route, &mut request).await,
         Err(error) => Err(error),
     };
-    let permit = match entered {
-        Ok(permit) => permit,
+    let admission = match entered {
+        Ok(admission) => admission,
         Err(error) => {
             drain_body(request).await;
             return Err(error);
@@ -189,17 +195,37 @@ async fn run_keyed(
         state: Arc::clone(state),
         key: Arc::clone(key),
         id: id.clone(),
-        permit,
+        admission,
         request,
     };
     if scope == Some(KeyScope::Admin) {
         return run_admin(incoming, handler).await;
     }
-    if paid && incoming.request.headers().contains_key(idempotency::HEADER) {
+    if route.paid && incoming.request.headers().contains_key(idempotency::HEADER) {
         // Boxed, so that other calls do not carry the size of this future.
         return Box::pin(run_once(incoming, handler)).await;
     }
     handler(incoming).await
+}
+
+/// Admits a request with a valid key before its body is read.
+async fn admit(
+    (state, key): (&Arc<ApiState>, &Arc<ApiKey>),
+    route: KeyedHandler,
+    request: &mut Request<Body>,
+) -> Result<Admission, ApiError> {
+    let (config, caller) = (state.config(), &key.record.id);
+    let mut admission = Admission::default();
+    if route.paid {
+        // Checked before the rate limits: a shed call must not count, and must not query other
+        // nodes.
+        state.engine.in_flight.check_room(config.max_running_calls)?;
+        admission.rate = state.limiter.admit(key).await?;
+    } else {
+        admission.free = Some(state.limiter.admit_free(caller, &config.gate)?);
+    }
+    admission.buffer = state.limiter.admit_body(caller, &config.gate, request)?;
+    Ok(admission)
 }
 
 /// Runs a request of administration.
@@ -211,13 +237,13 @@ async fn run_admin(
     incoming: ApiRequest,
     handler: fn(ApiRequest) -> HandlerFuture,
 ) -> Result<Response, ApiError> {
-    let ApiRequest { state, key, id, permit, request } = incoming;
+    let ApiRequest { state, key, id, admission, request } = incoming;
     let (parts, body) = request.into_parts();
     let body = crate::admin::read_bytes(body).await?;
     let key = state.engine.keys.read_again(&key.record.id).await?;
     let request = Request::from_parts(parts, Body::from(body));
     let tasks = state.engine.tasks.clone();
-    let work = handler(ApiRequest { state, key, id, permit, request });
+    let work = handler(ApiRequest { state, key, id, admission, request });
     tasks.spawn(work).await.map_err(|error| ApiError::internal(error.to_string()))?
 }
 
@@ -226,10 +252,10 @@ async fn run_once(
     incoming: ApiRequest,
     handler: fn(ApiRequest) -> HandlerFuture,
 ) -> Result<Response, ApiError> {
-    let ApiRequest { state, key, id, permit, request } = incoming;
+    let ApiRequest { state, key, id, admission, request } = incoming;
     let (idempotency, limit) = (Arc::clone(&state.idempotency), state.config().max_body_bytes);
     let (account, owner) = (key.record.account_id.clone(), Arc::clone(&id.0));
-    let run = move |request| handler(ApiRequest { state, key, id, permit, request });
+    let run = move |request| handler(ApiRequest { state, key, id, admission, request });
     idempotency.run_once(&account, &owner, limit, request, run).await
 }
 

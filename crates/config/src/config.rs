@@ -74,6 +74,8 @@ pub struct Config {
     pub telemetry: Option<OtlpTarget>,
     /// Calls that may run at once on this node.
     pub max_running_calls: usize,
+    /// Limits of memory and of requests that cost nothing.
+    pub gate: listener::GateLimits,
     /// True if a call is sent again when it is unknown whether the provider processed it.
     pub resend_uncertain_calls: bool,
     /// Time that running calls get to finish after the shutdown signal.
@@ -268,6 +270,7 @@ fn check(
     let max_body_bytes = limits.body.as_deref().map_or(Ok(32 << 20), units::parse_size);
     let max_body_bytes = max_body_bytes.map_err(|why| FieldError::new("limits.body", why))?;
     let http_limits = listener::http_limits(&limits)?;
+    let gate = listener::gate_limits(&limits, max_body_bytes)?;
     let tls = server.tls.as_ref().map(listener::server_tls).transpose()?;
     let answer_retention =
         limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), parse_duration);
@@ -325,6 +328,7 @@ fn check(
         outbound,
         telemetry,
         max_running_calls,
+        gate,
         resend_uncertain_calls: limits.resend.unwrap_or(true),
         drain_timeout,
         providers,

@@ -37,6 +37,7 @@ pub use error::{ConfigError, FieldError};
 pub use files::{BlobStore, FileStorage};
 pub use identity::IdentityProvider;
 pub use ip_range::{IpRange, IpRangeError};
+pub use listener::GateLimits;
 pub use mail::{MailError, MailMessage, Mailer};
 pub use outbound::MediaSettings;
 pub use overlay::{CheckMode, ConfigIssues, EntryName, MergedConfig};

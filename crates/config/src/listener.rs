@@ -41,6 +41,8 @@ pub(super) fn http_limits(raw: &RawLimits) -> Result<HttpLimits, FieldError> {
     if !((1 << 10)..=(1 << 20)).contains(&header_bytes) {
         return Err(FieldError::new("limits.header_bytes", "must be between 1KiB and 1MiB"));
     }
+    let body_rate = raw.body_rate.as_deref().map_or(Ok(4 << 10), parse_size);
+    let body_rate = body_rate.map_err(|why| FieldError::new("limits.body_rate", why))?;
     Ok(HttpLimits {
         connections: count("connections", raw.connections, 16_384)? as usize,
         connections_per_address: count(
@@ -52,10 +54,56 @@ pub(super) fn http_limits(raw: &RawLimits) -> Result<HttpLimits, FieldError> {
         header_bytes,
         header_time: time("header_time", &raw.header_time, 15)?,
         body_time: time("body_time", &raw.body_time, 30)?,
+        body_rate: body_rate as u64,
         idle: time("idle", &raw.idle, 75)?,
         stall: time("stall", &raw.stall, 60)?,
         streams: count("streams", raw.streams, 256)?,
         resets: count("resets", raw.resets, 100)?,
+    })
+}
+
+/// Limits of memory and of requests that cost nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GateLimits {
+    /// Bytes of one request body.
+    pub body: u64,
+    /// Bytes of request bodies in memory.
+    pub buffered: u64,
+    /// Bytes of request bodies of one key in memory.
+    pub buffered_per_key: u64,
+    /// Requests per minute and caller that cost nothing.
+    pub free_rpm: u32,
+    /// Requests of a caller at once that cost nothing.
+    pub free_running: u32,
+}
+
+/// Checks the limits of memory and of requests that cost nothing.
+pub(super) fn gate_limits(raw: &RawLimits, body: usize) -> Result<GateLimits, FieldError> {
+    let size = |name: &str, configured: &Option<String>, default: usize| {
+        let size = configured.as_deref().map_or(Ok(default), parse_size);
+        let size = size.map(|size| size as u64);
+        size.map_err(|why| FieldError::new(format_args!("limits.{name}"), why))
+    };
+    let count = |name: &str, configured: Option<u32>, default: u32| match configured {
+        Some(0) => Err(FieldError::new(format_args!("limits.{name}"), "must be at least one")),
+        configured => Ok(configured.unwrap_or(default)),
+    };
+    // Where only the size of bodies is configured, memory follows it.
+    let per_key = size("buffered_per_key", &raw.buffered_per_key, body.max(256 << 20))?;
+    if per_key < body as u64 {
+        return Err(FieldError::new("limits.buffered_per_key", "is less than `limits.body`"));
+    }
+    let all = usize::try_from(per_key).unwrap_or(usize::MAX).max(1 << 30);
+    let buffered = size("buffered", &raw.buffered, all)?;
+    if buffered < per_key {
+        return Err(FieldError::new("limits.buffered", "is less than `limits.buffered_per_key`"));
+    }
+    Ok(GateLimits {
+        body: body as u64,
+        buffered,
+        buffered_per_key: per_key,
+        free_rpm: count("free_rpm", raw.free_rpm, 600)?,
+        free_running: count("free_running", raw.free_running, 32)?,
     })
 }
 

@@ -22,9 +22,12 @@ pub(super) fn apply(
     text("PORTUNUS_STORE_AWAY", &mut raw.store.away);
     text("PORTUNUS_LIMITS_BODY", &mut raw.limits.body);
     text("PORTUNUS_LIMITS_KEEP_ANSWERS", &mut raw.limits.keep_answers);
+    text("PORTUNUS_LIMITS_BUFFERED", &mut raw.limits.buffered);
+    text("PORTUNUS_LIMITS_BUFFERED_PER_KEY", &mut raw.limits.buffered_per_key);
     text("PORTUNUS_LIMITS_HEADER_BYTES", &mut raw.limits.header_bytes);
     text("PORTUNUS_LIMITS_HEADER_TIME", &mut raw.limits.header_time);
     text("PORTUNUS_LIMITS_BODY_TIME", &mut raw.limits.body_time);
+    text("PORTUNUS_LIMITS_BODY_RATE", &mut raw.limits.body_rate);
     text("PORTUNUS_LIMITS_IDLE", &mut raw.limits.idle);
     text("PORTUNUS_LIMITS_STALL", &mut raw.limits.stall);
     text("PORTUNUS_TIMEOUTS_CONNECT", &mut raw.timeouts.connect);
@@ -54,6 +57,8 @@ pub(super) fn apply(
     let counts = [
         ("PORTUNUS_LIMITS_CONNECTIONS", &mut raw.limits.connections),
         ("PORTUNUS_LIMITS_CONNECTIONS_PER_ADDRESS", &mut raw.limits.connections_per_address),
+        ("PORTUNUS_LIMITS_FREE_RPM", &mut raw.limits.free_rpm),
+        ("PORTUNUS_LIMITS_FREE_RUNNING", &mut raw.limits.free_running),
         ("PORTUNUS_LIMITS_HEADERS", &mut raw.limits.headers),
         ("PORTUNUS_LIMITS_STREAMS", &mut raw.limits.streams),
         ("PORTUNUS_LIMITS_RESETS", &mut raw.limits.resets),

@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transport::ShutdownPhase;
 
+use crate::process_limits;
+
 /// Setting that holds the key pepper.
 const PEPPER_SETTING: &str = "key_pepper";
 /// File in the data folder with the gateway's own vault key.
@@ -244,6 +246,9 @@ fn create_data_folder(data: &Path) -> anyhow::Result<()> {
             "the data folder {} cannot be created: {e}; choose another with --data",
             data.display()
         )
+    })?;
+    process_limits::hide_folder(data).map_err(|e| {
+        anyhow::anyhow!("the data folder {} cannot be closed to others: {e}", data.display())
     })
 }
 

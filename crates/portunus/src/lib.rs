@@ -7,6 +7,7 @@ pub mod app;
 mod background;
 pub mod cli;
 mod host;
+mod process_limits;
 mod serve;
 
 use std::sync::Arc;

@@ -13,6 +13,7 @@ use transport::ShutdownPhase;
 use transport::server::{ListenerSettings, accept};
 
 use crate::app::App;
+use crate::process_limits;
 
 /// Time ended calls may take to send their last error to the caller.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
@@ -45,10 +46,21 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
         console::router(app.store.clone(), Arc::clone(&app) as Arc<dyn console::ConsoleHost>);
     let api = Arc::new(ApiService::new(Arc::clone(&app.api), pages.fallback(page_not_found)));
     let stop = app.stop.clone();
+    let most = process_limits::raise_open_files();
+    let configured = app.config().http_limits.connections;
+    if most < configured {
+        tracing::warn!(
+            most,
+            configured,
+            "only {most} connections at a time: the limit of open files is too low for {configured}"
+        );
+    }
     let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
     let settings = || {
         let config = app.config();
-        ListenerSettings { limits: config.http_limits, tls: config.tls.clone() }
+        let mut limits = config.http_limits;
+        limits.connections = limits.connections.min(most);
+        ListenerSettings { limits, tls: config.tls.clone() }
     };
     let handler = |peer| ApiHandler::new(Arc::clone(&api), peer);
     tokio::select! {

@@ -175,7 +175,7 @@ fn over_budget(over: OverBudget, owner: &str) -> ApiError {
 /// Counts an estimate of the call's tokens against the rate limits: the body as text, plus the
 /// caller's output limit or a default.
 pub(super) async fn check_token_rate(call: &Call, facts: &RequestFacts) -> Result<(), ApiError> {
-    let Some(permit) = &call.rate_permit else { return Ok(()) };
+    let Some(permit) = &call.admission.rate else { return Ok(()) };
     let input = (call.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
     let output = facts
         .max_output_tokens

@@ -1,7 +1,7 @@
 //! One client call with everything it needs.
 
 use access::keys::ApiKey;
-use access::limits::RatePermit;
+use access::limits::Admission;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use canon::{ApiError, ChatRequest, ErrorKind};
@@ -29,8 +29,6 @@ const STRICT_HEADER: HeaderName = HeaderName::from_static("x-portunus-strict");
 /// Returns the provider request instead of sending it.
 const DRY_RUN_HEADER: HeaderName = HeaderName::from_static("x-portunus-dry-run");
 const TRACEPARENT_HEADER: HeaderName = HeaderName::from_static("traceparent");
-/// Minimum rate of a request body after its time limit.
-const MIN_BODY_BYTES_PER_SECOND: u64 = 1 << 10;
 
 /// A request whose key is known and whose body has not been read.
 pub struct CallRequest {
@@ -40,8 +38,8 @@ pub struct CallRequest {
     pub key: Arc<ApiKey>,
     /// Id of the request.
     pub id: RequestId,
-    /// Permit of the rate limits, if any limit applies.
-    pub rate_permit: Option<Arc<RatePermit>>,
+    /// What the request holds until it ends.
+    pub admission: Admission,
     /// HTTP request.
     pub request: Request<Body>,
 }
@@ -56,8 +54,8 @@ pub struct Call {
     pub key: Arc<ApiKey>,
     /// Id of the request.
     pub id: Arc<str>,
-    /// Permit of the rate limits, if any limit applies.
-    pub rate_permit: Option<Arc<RatePermit>>,
+    /// What the call holds until it ends.
+    pub admission: Admission,
     /// Format of the caller.
     pub dialect: &'static dyn Dialect,
     /// Facts of the request from its path and headers.
@@ -136,7 +134,7 @@ impl Call {
         target: RequestTarget,
         body_kind: BodyKind,
     ) -> Result<Self, ApiError> {
-        let CallRequest { engine, key, id, rate_permit, request } = call_request;
+        let CallRequest { engine, key, id, admission, request } = call_request;
         let arrived = Instant::now();
         let config = engine.config();
         let slot = engine.in_flight.admit(config.max_running_calls)?;
@@ -147,9 +145,7 @@ impl Call {
         let trace = start_trace(&engine, request.headers());
         let trace_state =
             trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
-        let body =
-            read_body(request, body_kind, config.max_body_bytes, config.http_limits.body_time)
-                .await?;
+        let body = read_body(request, body_kind, config.max_body_bytes, &admission).await?;
         // A body can take long. The key may have been revoked since the head was read.
         let key = engine.keys.still_live(&key)?;
         Ok(Self {
@@ -157,7 +153,7 @@ impl Call {
             config,
             key,
             id: id.0,
-            rate_permit,
+            admission,
             dialect,
             target,
             body,
@@ -224,20 +220,19 @@ fn is_true(headers: &HeaderMap, name: &HeaderName) -> bool {
     headers.get(name).is_some_and(|value| value == "true")
 }
 
-/// Reads a body. The deadline is `timeout` after the start, extended by one second for every
-/// `MIN_BODY_BYTES_PER_SECOND` bytes received.
+/// Reads a body within its limit and decodes it.
 async fn read_body(
     request: Request<Body>,
     body_kind: BodyKind,
     limit: usize,
-    timeout: Duration,
+    admission: &Admission,
 ) -> Result<Bytes, ApiError> {
     let (head, mut body) = request.into_parts();
     let wrong = check_content_type(&head.headers, body_kind).err();
     let declared =
         head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length: usize| length > limit) {
-        return Err(too_large_error(limit));
+        return Err(transport::too_large(limit));
     }
     let mut decoder = match ContentCoding::from_headers(&head.headers) {
         Ok(coding) => coding.map(|coding| BodyDecoder::new(coding, limit)).transpose(),
@@ -245,35 +240,24 @@ async fn read_body(
         Err(_) => Ok(None),
     }
     .map_err(|why| undecodable_error(why, limit))?;
-    let begun = tokio::time::Instant::now();
     let mut received = 0;
     let mut all = BodyBuffer::new(declared);
     while !body.is_end_stream() {
-        let until = begun + timeout + Duration::from_secs(received / MIN_BODY_BYTES_PER_SECOND);
-        let frame = match tokio::time::timeout_at(until, body.frame()).await {
-            Err(_) => {
-                return Err(ApiError::new(
-                    ErrorKind::RequestTimeout,
-                    "the body did not arrive in time",
-                ));
-            }
-            Ok(None) => break,
-            Ok(Some(Err(e))) => {
-                return Err(
-                    ApiError::invalid("", "the body broke off").with_log_note(e.to_string())
-                );
-            }
-            Ok(Some(Ok(frame))) => frame,
-        };
+        let Some(frame) = body.frame().await else { break };
+        let frame = frame.map_err(|error| transport::body_error(&error, limit))?;
         let Ok(data) = frame.into_data() else { continue };
         received += data.len() as u64;
         if received > limit as u64 {
-            return Err(too_large_error(limit));
+            return Err(transport::too_large(limit));
         }
         match &mut decoder {
             None => all.push(data),
             Some(decoder) => {
-                all.push(decoder.push(&data).map_err(|why| undecodable_error(why, limit))?);
+                let decoded = decoder.push(&data).map_err(|why| undecodable_error(why, limit))?;
+                if let Some(permit) = &admission.buffer {
+                    permit.grow(decoded.len() as u64)?;
+                }
+                all.push(decoded);
             }
         }
     }
@@ -364,11 +348,4 @@ fn undecodable_error(why: DecodeError, limit: usize) -> ApiError {
             ApiError::invalid("content-encoding", message).with_log_note(why)
         }
     }
-}
-
-fn too_large_error(limit: usize) -> ApiError {
-    ApiError::new(
-        ErrorKind::BodyTooLarge,
-        format!("the body is larger than {limit} bytes, the limit here"),
-    )
 }

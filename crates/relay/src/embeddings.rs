@@ -27,7 +27,7 @@ pub async fn serve_embeddings(
     let embedding_call = EmbeddingCall { endpoint, facts };
     let model = embedding_call.facts.model.as_str();
     let route = route::find_kind(&call, model, ModelKind::Embedding)?;
-    let media = MediaRefs::find_in(&call, false)?;
+    let media = call.run_blocking(|| MediaRefs::find_in(&call, false))?;
     if call.dry_run {
         return dry_run(&call, &embedding_call, &route);
     }

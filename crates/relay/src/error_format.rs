@@ -74,7 +74,7 @@ pub fn with_allow_header(mut response: Response, methods: &HeaderValue) -> Respo
 fn retry_headers(error: &ApiError, status: u16, headers: &mut HeaderMap) {
     const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
     const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-    if error.is_retryable() && matches!(status, 409 | 429 | 503) {
+    if error.is_retryable() && matches!(status, 408 | 409 | 429 | 503) {
         let wait = error.retry_after().map_or(1_000, |wait| wait.as_millis().clamp(1, 60_000));
         let seconds = wait.div_ceil(1_000).to_string();
         for (name, value) in [(RETRY_AFTER, seconds), (RETRY_AFTER_MS, wait.to_string())] {

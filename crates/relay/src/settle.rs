@@ -107,7 +107,7 @@ impl CallAccount {
             losses: Losses::new(),
             hold: None,
             attempt: None,
-            rate_permit: call.rate_permit.clone(),
+            rate_permit: call.admission.rate.clone(),
             in_flight_slot: Arc::clone(&call.in_flight_slot),
             entry: LedgerEntry {
                 request_id: call.id.to_string(),

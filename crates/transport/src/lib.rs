@@ -21,4 +21,6 @@ pub use content_coding::{
     BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS, UnknownCoding,
 };
 pub use framing::{ChunkState, Framing, FramingError, FramingStep};
-pub use server::{Connections, HttpLimits, RequestHandler, ShutdownPhase};
+pub use server::{
+    Connections, HttpLimits, RequestHandler, ShutdownPhase, body_error, read_whole, too_large,
+};

@@ -4,14 +4,16 @@
 //! A call is admitted before its body is read ([`RateLimiter::admit`]). Its tokens are estimated
 //! when its size is known ([`RatePermit::estimate_tokens`]) and corrected when it is settled
 //! ([`RatePermit::close`]). Nodes share their counts through Valkey (`shared_limits`) while it is
-//! reachable.
+//! reachable. Memory and requests that cost nothing are limited by `admission`.
 
+mod admission;
 mod allowed_networks;
 mod headers;
 mod minute_window;
 mod rate_window;
 mod shared_limits;
 
+pub use admission::{Admission, BufferPermit, FreePermit};
 pub use allowed_networks::check as check_address;
 pub use headers::add_limit_headers;
 pub use rate_window::{RateWindow, RemainingLimit, RemainingLimits};
@@ -21,10 +23,12 @@ use canon::{ApiError, ErrorKind};
 use ledger::Clock;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use store::{RateLimits, Store, StoreError};
 
 use crate::keys::ApiKey;
+use admission::CallerUse;
 use rate_window::LimitExceeded;
 use shared_limits::{SharedTake, TakeOutcome};
 
@@ -35,6 +39,10 @@ const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 pub struct RateLimiter {
     clock: Arc<dyn Clock>,
     accounts: papaya::HashMap<String, Arc<RateWindow>>,
+    /// Use of this node's own resources by each caller.
+    callers: papaya::HashMap<String, Arc<CallerUse>>,
+    /// Bytes of request bodies in memory.
+    buffered: Arc<AtomicU64>,
     shared: Option<Arc<SharedLimits>>,
 }
 
@@ -59,7 +67,8 @@ struct RateAdmission {
 impl RateLimiter {
     /// Creates a limiter; without `shared` every node counts alone.
     pub fn new(clock: Arc<dyn Clock>, shared: Option<Arc<SharedLimits>>) -> Self {
-        Self { clock, accounts: papaya::HashMap::new(), shared }
+        let (accounts, callers) = (papaya::HashMap::new(), papaya::HashMap::new());
+        Self { clock, accounts, callers, buffered: Arc::default(), shared }
     }
 
     /// Fetches the limits of all accounts.

@@ -153,6 +153,12 @@ impl RateWindow {
         state.running = state.running.saturating_sub(1);
     }
 
+    /// Returns true if a call runs or was counted in the last minute.
+    pub fn is_used(&self, now: Micros) -> bool {
+        let mut state = self.state.lock();
+        state.running > 0 || state.requests.used(now) > 0
+    }
+
     /// Takes back an admission that another window or the shared count refused.
     pub fn cancel(&self, now: Micros, step: Option<i64>) {
         self.state.lock().cancel(now, step);

@@ -39,7 +39,7 @@ pub(super) use users::{list as list_users, reset as reset_user, sign_out as sign
 pub(super) use vault::{get as get_vault, rekey as rekey_vault};
 
 use ::admin::{Actor, AdminError, ReadVersion, version_of};
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::response::Response;
 use http::header::{ETAG, HeaderValue, IF_MATCH};
 use http::{Request, StatusCode};
@@ -102,10 +102,7 @@ fn store_error(error: StoreError) -> ApiError {
 
 /// Reads a body up to the size limit.
 pub(super) async fn read_bytes(body: Body) -> Result<Bytes, ApiError> {
-    to_bytes(body, MAX_BODY_BYTES).await.map_err(|_| {
-        let message = format!("the body is larger than {MAX_BODY_BYTES} bytes");
-        ApiError::new(ErrorKind::BodyTooLarge, message)
-    })
+    transport::read_whole(body, MAX_BODY_BYTES).await
 }
 
 /// Reads the JSON body of a change. Unknown fields are refused, so that a misspelt field has no

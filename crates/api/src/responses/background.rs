@@ -29,10 +29,12 @@ pub(super) async fn start(
     relay::find_route(&call, &facts)?;
     let streamed = facts.stream;
     // The lane receives a plain streaming call. The gateway runs it in the background itself.
-    let mut body = parse_object(&call.body);
-    body.shift_remove("background");
-    set_fields(&mut body, [("stream", Value::Bool(true))]);
-    call.body = Bytes::from(Value::from(body).to_string());
+    call.body = call.run_blocking(|| {
+        let mut body = parse_object(&call.body);
+        body.shift_remove("background");
+        set_fields(&mut body, [("stream", Value::Bool(true))]);
+        Bytes::from(Value::from(body).to_string())
+    });
     call.edits.clear();
     call.rewrite_reply = true;
     let queued = call.run_blocking(|| queued_response(&call))?;

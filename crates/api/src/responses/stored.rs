@@ -29,7 +29,7 @@ struct ResponseLookup {
 
 impl ResponseLookup {
     fn from_request(incoming: ApiRequest) -> Self {
-        let ApiRequest { state, key, id: _, permit: _, request } = incoming;
+        let ApiRequest { state, key, id: _, admission: _, request } = incoming;
         let rest = request.uri().path().strip_prefix("/v1/responses/").unwrap_or_default();
         Self {
             state,

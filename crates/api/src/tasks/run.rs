@@ -1,5 +1,6 @@
 //! Runs of tasks: a task is claimed, sent again as an ordinary call, and its result is stored.
 
+use access::limits::Admission;
 use axum::body::Body;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind, Micros};
@@ -256,7 +257,13 @@ impl ApiState {
         let request =
             request.body(Body::from(body)).map_err(|e| ApiError::internal(e.to_string()))?;
         let id = RequestId(task.request_id.clone().unwrap_or_default().into());
-        Ok(ApiRequest { state: Arc::clone(self), key, id, permit: None, request })
+        Ok(ApiRequest {
+            state: Arc::clone(self),
+            key,
+            id,
+            admission: Admission::default(),
+            request,
+        })
     }
 
     fn task_end(

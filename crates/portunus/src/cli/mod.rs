@@ -22,6 +22,8 @@ use std::time::Duration;
 use common::{CommonArgs, print_line};
 use config::parse_duration;
 
+use crate::process_limits;
+
 /// A model gateway: one key, four request formats, every model, exact money.
 #[derive(Debug, Parser)]
 #[command(name = "portunus", version, max_term_width = 100)]
@@ -92,6 +94,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::from(e.use_stderr()) * 2);
         }
     };
+    process_limits::hide_new_files();
     let _logs = logs::start();
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return exit_with_error("TLS cannot be set up");

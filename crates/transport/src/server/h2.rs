@@ -30,6 +30,7 @@ use super::connections::{Connection, Connections, ShutdownPhase};
 use super::h1::{self, ByteStream, DeadlineTimer};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
+use super::request_body::PacedBody;
 
 /// Interval of pings on an idle connection.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -116,7 +117,7 @@ async fn answer<H: RequestHandler>(
     running: StreamGuard,
     limits: &HttpLimits,
 ) -> Response<TrackedBody> {
-    let request = request.map(Body::new);
+    let request = request.map(|body| Body::new(PacedBody::new(body, limits)));
     let context = handler.context(request.uri().path(), request.headers());
     let response = match check_headers(request.headers(), limits) {
         Err(error) => handler.refuse(&error, request.uri().path()),

@@ -18,8 +18,10 @@ pub struct HttpLimits {
     pub header_bytes: usize,
     /// Time the head of a request may take to arrive.
     pub header_time: Duration,
-    /// Time a body may pause beyond the time that its bytes have earned.
+    /// Time a body may pause, and time in which the bytes of that time must arrive.
     pub body_time: Duration,
+    /// Bytes of a body that must arrive per second.
+    pub body_rate: u64,
     /// Time a connection may stay open without a request.
     pub idle: Duration,
     /// Time a caller may leave an available response unread.

@@ -8,10 +8,12 @@ pub(crate) mod h1;
 mod h2;
 mod handler;
 mod limits;
+mod request_body;
 
 pub use connections::{Connection, Connections, ShutdownPhase};
 pub use handler::RequestHandler;
 pub use limits::{HttpLimits, MAX_HEADERS};
+pub use request_body::{body_error, read_whole, too_large};
 
 use bytes::BytesMut;
 use std::net::SocketAddr;

@@ -1,6 +1,7 @@
 //! The program: its output and its exit codes.
 
 mod full_disk;
+mod process_limits;
 
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -1,5 +1,6 @@
 //! HTTP over real sockets: accepted and refused requests, streams, shutdown.
 
+mod admission;
 mod bodies;
 mod busy;
 mod drain;

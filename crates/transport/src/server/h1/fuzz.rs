@@ -16,6 +16,7 @@ const LIMITS: HttpLimits = HttpLimits {
     header_bytes: 64 << 10,
     header_time: Duration::MAX,
     body_time: Duration::MAX,
+    body_rate: 1,
     idle: Duration::MAX,
     stall: Duration::MAX,
     streams: 1,

@@ -298,6 +298,7 @@ mod tests {
         header_bytes: 16 << 10,
         header_time: Duration::from_secs(1),
         body_time: Duration::from_secs(1),
+        body_rate: 1,
         idle: Duration::from_secs(1),
         stall: Duration::from_secs(1),
         streams: 1,

@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use super::connections::{Connection as ConnectionGuard, ShutdownPhase};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
+use super::request_body::PacedBody;
 use body::IncomingBody;
 use head::{HeadScan, RequestHead};
 use reply::{ReplyFraming, ReplyOptions};
@@ -242,12 +243,9 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             }
             _ => {
                 let last_frame_at = std::time::Instant::now();
-                Body::new(IncomingBody {
-                    wire: Arc::clone(&self.wire),
-                    request_number,
-                    length,
-                    last_frame_at,
-                })
+                let wire = Arc::clone(&self.wire);
+                let body = IncomingBody { wire, request_number, length, last_frame_at };
+                Body::new(PacedBody::new(body, &self.limits))
             }
         };
         drop(wire);
