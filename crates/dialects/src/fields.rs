@@ -193,6 +193,12 @@ impl ObjectWriter {
         }
     }
 
+    /// Sets a field unless there is one of that name.
+    #[must_use]
+    pub(crate) fn with_default(self, name: &'static str, value: impl IntoTree) -> Self {
+        if self.0.iter().any(|(own, _)| own == name) { self } else { self.set(name, value) }
+    }
+
     /// Adds the extras of a format without overwriting existing fields.
     #[must_use]
     pub(crate) fn with_extras(self, extras: &ExtraFields, origin: WireFormat) -> Self {
@@ -224,6 +230,14 @@ impl ObjectWriter {
         self
     }
 
+    /// Returns the text of a field; empty if there is none.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        match self.0.iter().find(|(own, _)| own == name) {
+            Some((_, JsonTree::Value(Value::String(text)))) => text,
+            Some(_) | None => "",
+        }
+    }
+
     /// Returns the object; `None` if it has no fields.
     pub(crate) fn into_filled(self) -> Option<Self> {
         (!self.0.is_empty()).then_some(self)
@@ -241,6 +255,11 @@ impl ObjectWriter {
         let mut out = Vec::with_capacity(1 << 10);
         json_tree::write_object(&self.0, &mut out);
         out
+    }
+
+    /// Writes the fields and the end of the object.
+    pub(crate) fn write_fields(&self, out: &mut Vec<u8>) {
+        json_tree::write_fields(&self.0, out);
     }
 
     pub(crate) fn into_map(self) -> Map<String, Value> {

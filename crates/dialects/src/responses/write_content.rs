@@ -286,9 +286,9 @@ impl<'a> ItemListWriter<'a> {
                 let notes = citations.iter();
                 let notes = notes.filter_map(|c| output_items::annotation(c, length, self.losses));
                 let logprobs = part.extras.get(ORIGIN, "logprobs").cloned();
-                Some(output_items::text_part(text, notes.collect(), logprobs))
+                Some(output_items::text_part(text.as_str(), notes.collect(), logprobs))
             }
-            PartKind::Refusal(text) => Some(output_items::refusal_part(text)),
+            PartKind::Refusal(text) => Some(output_items::refusal_part(text.as_str())),
             // A container of another provider cannot be named here, so its code is written as text.
             PartKind::CodeExecution(code) if part.extras.get(ORIGIN, "container_id").is_none() => {
                 Some(block(&code_block(&code.language, &code.code)))

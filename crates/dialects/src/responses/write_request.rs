@@ -9,7 +9,7 @@ use canon::{
     ApiError, ChatRequest, ConversationState, EffortLevel, ExtraFields, Losses, Lossy, Modality,
     RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingDisplay, Turn,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::names::{
     INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH, write_show,
@@ -90,10 +90,9 @@ pub(super) fn write(
     let level = thinking
         .effective_level()
         .and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, &mut losses));
-    let present = |fields: Map<String, Value>| (!fields.is_empty()).then_some(fields);
     let body = body
-        .set_some("reasoning", present(write_thinking(level, thinking.display, extras)))
-        .set_some("text", present(write_text(format, hints, extras)));
+        .set_some("reasoning", write_thinking(level, thinking.display, extras).into_filled())
+        .set_some("text", write_text(format, hints, extras).into_filled());
     let body = write_hints(body, hints, state, &mut losses);
     losses.add_if(
         *canvas != canon::ImageShape::default(),
@@ -166,12 +165,11 @@ pub(super) fn write_thinking(
     level: Option<EffortLevel>,
     show: Option<ThinkingDisplay>,
     extras: &ExtraFields,
-) -> Map<String, Value> {
+) -> ObjectWriter {
     ObjectWriter::new()
         .set_some("effort", level.map(EffortLevel::as_str))
         .set_some("summary", show.and_then(write_show))
         .with_object(extras.get(ORIGIN, "reasoning"))
-        .into_map()
 }
 
 /// Writes `text`: format, verbosity and the kept fields of this format.
@@ -179,13 +177,12 @@ pub(super) fn write_text(
     format: &ResponseFormat,
     hints: &RequestHints,
     extras: &ExtraFields,
-) -> Map<String, Value> {
+) -> ObjectWriter {
     let format = match format {
         ResponseFormat::Text => None,
-        ResponseFormat::Json => Some(ObjectWriter::new().set("type", "json_object")),
+        ResponseFormat::Json => Some(ObjectWriter::typed("json_object")),
         ResponseFormat::Schema { name, description, schema, strict } => Some(
-            ObjectWriter::new()
-                .set("type", "json_schema")
+            ObjectWriter::typed("json_schema")
                 .set("name", name.as_deref().unwrap_or("answer"))
                 .set_some("description", description.as_deref())
                 .set("schema", schema.json.clone())
@@ -196,7 +193,6 @@ pub(super) fn write_text(
         .set_some("format", format)
         .set_some("verbosity", hints.verbosity.as_deref())
         .with_object(extras.get(ORIGIN, "text"))
-        .into_map()
 }
 
 /// Writes `include`: always the encrypted thinking, because only that can be sent back, and the

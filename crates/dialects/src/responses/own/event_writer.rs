@@ -2,13 +2,12 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
-use serde_json::Value;
-use std::fmt::{self, Arguments};
 use std::io::Write as _;
 
 use super::item_writer::OpenPart;
 use crate::fields::ObjectWriter;
 use crate::json;
+use crate::json_tree::{IntoTree, JsonTree};
 
 /// Writes events with increasing sequence numbers, and keeps the finished items, which the last
 /// event repeats.
@@ -21,17 +20,11 @@ pub(crate) struct EventWriter {
     /// Id of the item in progress.
     pub(super) item_id: String,
     /// Finished items.
-    pub(crate) output: Vec<Value>,
+    pub(crate) output: Vec<JsonTree>,
 }
 
-/// A text as JSON.
-pub(super) struct JsonText<'a>(pub(super) &'a str);
-
-impl fmt::Display for JsonText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&serde_json::to_string(self.0).unwrap_or_default())
-    }
-}
+/// Place of a part inside its item: the field and the index.
+pub(super) type PartPlace = Option<(&'static str, usize)>;
 
 impl EventWriter {
     /// Creates a writer whose first event has that number.
@@ -44,20 +37,11 @@ impl EventWriter {
         Self { is_silent: true, ..Self::default() }
     }
 
-    /// Writes one event. `rest` holds its fields after `type` and `sequence_number`.
-    fn write(&mut self, name: &str, rest: Arguments<'_>, out: &mut Vec<u8>) {
-        if !self.is_silent {
-            self.open([name, ""], out);
-            // Writing to a `Vec` cannot fail.
-            let _ = write!(out, "{rest}}}\n\n");
-        }
-    }
-
     /// Writes one event with the fields of an object.
     pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter, out: &mut Vec<u8>) {
         if !self.is_silent {
             self.open([name, ""], out);
-            out.extend_from_slice(fields.to_json().get(1..).unwrap_or_default());
+            fields.write_fields(out);
             out.extend_from_slice(b"\n\n");
         }
     }
@@ -74,16 +58,28 @@ impl EventWriter {
         self.sequence += 1;
     }
 
-    /// Writes an event of the item in progress. `rest` holds its fields after the item's place.
-    pub(super) fn write_item(&mut self, name: &str, rest: Arguments<'_>, out: &mut Vec<u8>) {
-        let (id, index) = (std::mem::take(&mut self.item_id), self.output.len());
-        self.write(name, format_args!("\"item_id\":\"{id}\",\"output_index\":{index}{rest}"), out);
-        self.item_id = id;
+    /// Writes an event of the item in progress. `add` adds its fields after the place.
+    pub(super) fn write_item(
+        &mut self,
+        name: &str,
+        place: PartPlace,
+        add: impl FnOnce(ObjectWriter) -> ObjectWriter,
+        out: &mut Vec<u8>,
+    ) {
+        if !self.is_silent {
+            let event = add(self.place_fields(place));
+            self.write_object(name, &event, out);
+        }
     }
 
-    /// Writes the event at the end of a text.
-    pub(super) fn write_done(&mut self, event: &str, rest: Arguments<'_>, out: &mut Vec<u8>) {
-        self.write_item(&format!("{event}.done"), rest, out);
+    fn place_fields(&self, place: PartPlace) -> ObjectWriter {
+        let fields = ObjectWriter::new()
+            .set("item_id", self.item_id.as_str())
+            .set("output_index", self.output.len());
+        match place {
+            Some((name, index)) => fields.set(name, index),
+            None => fields,
+        }
     }
 
     /// Writes the delta of a text, the most frequent event.
@@ -91,35 +87,46 @@ impl EventWriter {
         if self.is_silent {
             return;
         }
-        let OpenPart { event, place, delta_fields, tail, .. } = part;
-        if delta_fields.is_empty() {
-            let (id, index) = (&self.item_id, self.output.len());
-            let _ = write!(
-                delta_fields,
-                "\"item_id\":\"{id}\",\"output_index\":{index}{place},\"delta\":"
-            );
+        if part.delta_fields.is_empty() {
+            self.place_fields(part.place).write_fields(&mut part.delta_fields);
+            part.delta_fields.pop();
+            part.delta_fields.extend_from_slice(b",\"delta\":");
         }
-        self.open([event, ".delta"], out);
-        out.extend_from_slice(delta_fields);
+        self.open([part.event, ".delta"], out);
+        out.extend_from_slice(&part.delta_fields);
         json::write_string(text, out);
-        out.extend_from_slice(tail.as_bytes());
+        out.extend_from_slice(part.tail.as_bytes());
         out.extend_from_slice(b"}\n\n");
     }
 
     /// Starts an item.
-    pub(super) fn start_item(&mut self, id: String, item: &Value, out: &mut Vec<u8>) {
+    pub(super) fn start_item(
+        &mut self,
+        id: String,
+        item: impl FnOnce(&str) -> JsonTree,
+        out: &mut Vec<u8>,
+    ) {
         self.item_id = id;
-        self.write_whole_item("response.output_item.added", item, out);
+        if !self.is_silent {
+            let item = item(&self.item_id);
+            self.write_whole_item("response.output_item.added", &item, out);
+        }
     }
 
     /// Ends an item.
-    pub(super) fn end_item(&mut self, item: Value, out: &mut Vec<u8>) {
-        self.write_whole_item("response.output_item.done", &item, out);
+    pub(super) fn end_item(&mut self, item: impl IntoTree, out: &mut Vec<u8>) {
+        let item = item.into_tree();
+        if !self.is_silent {
+            self.write_whole_item("response.output_item.done", &item, out);
+        }
         self.output.push(item);
     }
 
-    fn write_whole_item(&mut self, name: &str, item: &Value, out: &mut Vec<u8>) {
-        let index = self.output.len();
-        self.write(name, format_args!("\"output_index\":{index},\"item\":{item}"), out);
+    fn write_whole_item(&mut self, name: &str, item: &JsonTree, out: &mut Vec<u8>) {
+        self.open([name, ""], out);
+        // Writing to a `Vec` cannot fail.
+        let _ = write!(out, "\"output_index\":{},\"item\":", self.output.len());
+        item.write(out);
+        out.extend_from_slice(b"}\n\n");
     }
 }
