@@ -38,6 +38,7 @@ mod write_tools;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use names::operator_path;
 pub(crate) use signatures::BYPASS_SIGNATURE;
 
 use crate::repeated_text::RepeatingReader;

@@ -77,7 +77,7 @@ pub(super) fn path(model: &str, stream: bool) -> String {
 }
 
 /// Returns the path of an operator on a model.
-pub(super) fn operator_path(model: &str, operator: &str) -> String {
+pub(crate) fn operator_path(model: &str, operator: &str) -> String {
     let model = model.strip_prefix("models/").unwrap_or(model);
     let mut path = String::from("/v1beta/models");
     for segment in model.split('/') {
