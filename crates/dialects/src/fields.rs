@@ -46,6 +46,15 @@ impl fmt::Display for JsonPath<'_> {
     }
 }
 
+/// Loss text for a file that only its own provider can read.
+pub(crate) const FOREIGN_FILE: &str = "a file in another provider's storage cannot be read here";
+
+/// Notes a loss in place of a value.
+pub(crate) fn lose<T>(what: &str, why: &str, losses: &mut Losses) -> Option<T> {
+    losses.add(what, why);
+    None
+}
+
 /// Notes the fields of a turn, part or tool that format `me` cannot carry.
 pub(crate) fn note_foreign_fields(
     extras: &ExtraFields,
@@ -162,6 +171,11 @@ pub(crate) struct ObjectWriter(Vec<(Cow<'static, str>, JsonTree)>);
 impl ObjectWriter {
     pub(crate) fn new() -> Self {
         Self::default()
+    }
+
+    /// Starts an object of about that many fields.
+    pub(crate) fn with_capacity(fields: usize) -> Self {
+        Self(Vec::with_capacity(fields))
     }
 
     /// Starts an object that tells its kind in `type`.

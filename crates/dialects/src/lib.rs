@@ -111,11 +111,5 @@ pub fn get(origin: WireFormat) -> Option<&'static dyn Dialect> {
 
 /// Returns the described fields of a format's request.
 pub(crate) fn request_fields(format: WireFormat) -> &'static [wire_object::FieldSpec] {
-    match format {
-        WireFormat::Chat => chat::REQUEST_FIELDS,
-        WireFormat::Messages => messages::REQUEST_FIELDS,
-        WireFormat::Native => native::REQUEST_FIELDS,
-        WireFormat::Responses => responses::REQUEST_FIELDS,
-        WireFormat::Images => &[],
-    }
+    get(format).map_or(&[], |dialect| dialect.traits().request_fields)
 }

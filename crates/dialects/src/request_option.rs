@@ -66,18 +66,25 @@ impl PlainField for BorrowedText<'_> {
     }
 }
 
+/// Returns the value of an option, if it is set.
+type OptionValue = fn(&ChatRequest) -> Option<Value>;
+
 impl RequestOption {
-    /// Options that are carried as they are, with the name of their loss.
-    const PLAIN: [(Self, &'static str); 9] = [
-        (Self::Temperature, "sampling.temperature"),
-        (Self::TopP, "sampling.top_p"),
-        (Self::TopK, "sampling.top_k"),
-        (Self::PresencePenalty, "sampling.presence_penalty"),
-        (Self::FrequencyPenalty, "sampling.frequency_penalty"),
-        (Self::Seed, "sampling.seed"),
-        (Self::CacheKey, "hints.cache_key"),
-        (Self::Verbosity, "hints.verbosity"),
-        (Self::Store, "state.store"),
+    /// Options that are carried as they are, with the name of their loss and their value.
+    const PLAIN: [(Self, &'static str, OptionValue); 9] = [
+        (Self::Temperature, "sampling.temperature", |c| c.sampling.temperature.map(number)),
+        (Self::TopP, "sampling.top_p", |c| c.sampling.top_p.map(number)),
+        (Self::TopK, "sampling.top_k", |c| c.sampling.top_k.map(Value::from)),
+        (Self::PresencePenalty, "sampling.presence_penalty", |c| {
+            c.sampling.presence_penalty.map(number)
+        }),
+        (Self::FrequencyPenalty, "sampling.frequency_penalty", |c| {
+            c.sampling.frequency_penalty.map(number)
+        }),
+        (Self::Seed, "sampling.seed", |c| c.sampling.seed.map(Value::from)),
+        (Self::CacheKey, "hints.cache_key", |c| c.hints.cache_key.as_deref().map(Value::from)),
+        (Self::Verbosity, "hints.verbosity", |c| c.hints.verbosity.as_deref().map(Value::from)),
+        (Self::Store, "state.store", |c| c.state.store.map(Value::from)),
     ];
 
     /// Sets the option of a request.
@@ -114,40 +121,6 @@ impl RequestOption {
             | Self::Metadata => {}
         }
     }
-
-    /// Returns the value of an option that is carried as it is.
-    fn value(self, chat: &ChatRequest) -> Option<Value> {
-        let sampling = &chat.sampling;
-        match self {
-            Self::Temperature => sampling.temperature.map(number),
-            Self::TopP => sampling.top_p.map(number),
-            Self::TopK => sampling.top_k.map(Value::from),
-            Self::PresencePenalty => sampling.presence_penalty.map(number),
-            Self::FrequencyPenalty => sampling.frequency_penalty.map(number),
-            Self::Seed => sampling.seed.map(Value::from),
-            Self::CacheKey => chat.hints.cache_key.as_deref().map(Value::from),
-            Self::Verbosity => chat.hints.verbosity.as_deref().map(Value::from),
-            Self::Store => chat.state.store.map(Value::from),
-            Self::Model
-            | Self::Stream
-            | Self::StreamOptions
-            | Self::MaxOutputTokens
-            | Self::StopSequences
-            | Self::Candidates
-            | Self::Logprobs
-            | Self::ToolChoice
-            | Self::ParallelToolCalls
-            | Self::ResponseSchema
-            | Self::SchemaName
-            | Self::ResponseFormat
-            | Self::Thinking
-            | Self::Modalities
-            | Self::ImageConfig
-            | Self::ServiceTier
-            | Self::User
-            | Self::Metadata => None,
-        }
-    }
 }
 
 /// Writes the options that are carried as they are and that stand directly in an object.
@@ -157,9 +130,8 @@ pub(crate) fn write_options(
     chat: &ChatRequest,
 ) -> ObjectWriter {
     for field in fields {
-        if let FieldMeaning::Option(option) = field.meaning {
-            body = body.set_some(field.name, option.value(chat));
-        }
+        let plain = RequestOption::PLAIN.iter().find(|(option, ..)| field.is_option(*option));
+        body = body.set_some(field.name, plain.and_then(|(.., value)| value(chat)));
     }
     body
 }
@@ -171,9 +143,9 @@ pub(crate) fn note_lost_options(
     me: WireFormat,
     losses: &mut Losses,
 ) {
-    for (option, name) in RequestOption::PLAIN {
+    for (option, name, value) in RequestOption::PLAIN {
         // An answer that is not to be stored is not stored anywhere else.
-        let is_set = option.value(chat).is_some_and(|value| value != Value::Bool(false));
+        let is_set = value(chat).is_some_and(|value| value != Value::Bool(false));
         if is_set && !has_option(fields, option) {
             losses.add(name, &format!("the {me} format has no such field"));
         }
@@ -181,10 +153,13 @@ pub(crate) fn note_lost_options(
 }
 
 fn has_option(fields: &[FieldSpec], option: RequestOption) -> bool {
-    fields.iter().any(|field| {
-        matches!(field.meaning, FieldMeaning::Option(own) if own == option)
-            || has_option(field.inside, option)
-    })
+    fields.iter().any(|field| field.is_option(option) || has_option(field.inside, option))
+}
+
+impl FieldSpec {
+    fn is_option(&self, option: RequestOption) -> bool {
+        matches!(self.meaning, FieldMeaning::Option(own) if own == option)
+    }
 }
 
 /// Returns the paths of the fields with a wanted meaning, in the order of the description. Of

@@ -33,10 +33,6 @@ use crate::{
 };
 use canon::{ApiError, ChatReply, Lossy};
 
-/// The described fields of a request.
-pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
-    request::ChatRequestView::FIELDS;
-
 /// The chat completions format.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatDialect;

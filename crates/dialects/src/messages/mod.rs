@@ -37,10 +37,6 @@ use crate::{
 };
 use canon::{ApiError, ChatReply, ChatRequest, Lossy};
 
-/// The described fields of a request.
-pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
-    request::MessagesRequestView::FIELDS;
-
 /// The messages format.
 #[derive(Clone, Copy, Debug)]
 pub struct MessagesDialect;

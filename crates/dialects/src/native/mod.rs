@@ -48,10 +48,6 @@ use crate::{
 };
 use canon::{ApiError, ChatReply, Lossy};
 
-/// The described fields of a request.
-pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
-    request::NativeRequestView::FIELDS;
-
 /// The native (Gemini) format.
 #[derive(Clone, Copy, Debug)]
 pub struct NativeDialect;

@@ -12,6 +12,7 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Native;
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
+    request_fields: super::request::NativeRequestView::FIELDS,
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_TEXTS,
         reports_stop_text: false,

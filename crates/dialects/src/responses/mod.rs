@@ -36,10 +36,6 @@ use crate::{
 };
 use canon::{ApiError, ChatReply, ChatRequest, Lossy};
 
-/// The described fields of a request.
-pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
-    request::ResponsesRequestView::FIELDS;
-
 /// The responses format.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponsesDialect;

@@ -12,6 +12,7 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Responses;
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
+    request_fields: super::request::ResponsesRequestView::FIELDS,
     stop_support: StopSupport {
         max_stop_texts: 0,
         reports_stop_text: false,

@@ -40,7 +40,7 @@ impl ResponseEcho {
             .with_default("format", ObjectWriter::typed("text"));
         let tier = hints.service_tier.as_ref().and_then(openai_values::write_tier);
         let tier = tier.filter(|word| *word != "auto");
-        let fields = ObjectWriter::new()
+        let fields = ObjectWriter::with_capacity(40)
             .set("id", format!("resp_{}", stamp.id))
             .set("object", "response")
             .set("created_at", created)
