@@ -72,19 +72,13 @@ pub(super) fn read(body: &[u8]) -> Result<ImageReply, ApiError> {
         for part in candidate.parts {
             // Images inside thoughts are drafts. The last other image is the answer.
             let thought = part.extras.get(canon::WireFormat::Native, "thought").is_some();
-            match part.kind {
-                PartKind::Media(media) if media.kind == MediaKind::Image && !thought => {
-                    picture = Some(media.source);
-                }
-                PartKind::Text { text: more, .. } | PartKind::Refusal(more) => text.push_str(&more),
-                PartKind::Media(_)
-                | PartKind::Thought(_)
-                | PartKind::ToolCall(_)
-                | PartKind::ToolResult(_)
-                | PartKind::CodeExecution(_)
-                | PartKind::CodeResult(_)
-                | PartKind::WebSearch(_)
-                | PartKind::Foreign { .. } => {}
+            if let PartKind::Text { text: more, .. } | PartKind::Refusal(more) = &part.kind {
+                text.push_str(more);
+            } else if let PartKind::Media(media) = part.kind
+                && media.kind == MediaKind::Image
+                && !thought
+            {
+                picture = Some(media.source);
             }
         }
         let finish = candidate.finish;

@@ -41,8 +41,7 @@ fn write_completed(
     let name = format!("{}.completed", event_prefix(edit));
     match made {
         GeneratedImage::Image { source: MediaSource::Inline { data, .. }, .. } => {
-            let body: Value = ObjectWriter::new()
-                .set("type", name.as_str())
+            let body: Value = ObjectWriter::typed(&name)
                 .set("b64_json", data.as_str())
                 .set("created_at", now)
                 .set("size", properties.size.as_deref().unwrap_or("auto"))
@@ -207,10 +206,8 @@ struct SeedreamStreamMeter {
 impl SeedreamStreamMeter {
     fn write_held(&mut self, usage: Option<&Usage>) {
         if let Some(made) = self.held.take() {
-            let properties = ImageProperties::of(
-                &ImageReply { images: vec![made.clone()], ..ImageReply::default() },
-                &self.picture,
-            );
+            let reply = ImageReply { images: vec![made.clone()], ..ImageReply::default() };
+            let properties = ImageProperties::of(&reply, &self.picture);
             write_completed(&made, &properties, usage, self.picture.edit, self.now, &mut self.out);
         }
     }
@@ -250,12 +247,11 @@ impl SeedreamStreamMeter {
                 self.done = true;
                 match &self.failed {
                     Some(GeneratedImage::Failed { code, say }) if self.made == 0 => {
-                        let trouble = if tasks::is_policy(code) {
-                            ErrorKind::ContentPolicy
-                        } else {
-                            ErrorKind::InvalidRequest
+                        let kind = match tasks::is_policy(code) {
+                            true => ErrorKind::ContentPolicy,
+                            false => ErrorKind::InvalidRequest,
                         };
-                        return Err(ApiError::new(trouble, say.clone()));
+                        return Err(ApiError::new(kind, say.clone()));
                     }
                     Some(_) | None => self.totals.is_finished = true,
                 }

@@ -58,11 +58,11 @@ pub(super) struct NativeReplyOptions {
 impl NativeReplyOptions {
     pub(super) fn of(chat: &canon::ChatRequest) -> Self {
         Self {
-            shows_thinking: matches!(
-                chat.thinking.display,
-                Some(ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed)
-            ),
-            is_bare: enum_text::is_requested(chat),
+            shows_thinking: chat
+                .thinking
+                .display
+                .is_some_and(|shown| shown != ThinkingDisplay::Hidden),
+            is_bare: enum_text::is_requested(&chat.extras),
             wants_logprobs: chat.sampling.logprobs.is_some(),
         }
     }
@@ -128,11 +128,8 @@ impl NativeReplyFields {
             is_grounded |= sources.is_some();
             list.push(writer.write_object(parts, sources, tokens, losses));
         }
-        losses.add_if(
-            usage.searches > 0 && !is_grounded,
-            "usage.searches",
-            "the native format counts searches by their queries only",
-        );
+        let why = "the native format counts searches by their queries only";
+        losses.add_if(usage.searches > 0 && !is_grounded, "usage.searches", why);
         let body = ObjectWriter::new()
             .set("candidates", list)
             .set_some("promptFeedback", feedback)
@@ -314,10 +311,12 @@ impl NativeCandidateWriter {
             object = write_logprobs(object, &self.logprobs);
         }
         // Documented fields that no other format has.
-        let (ratings, tokens) = (Value::Array(Vec::new()), tokens.map(Value::from));
-        let defaults = [("safetyRatings", Some(&ratings)), ("tokenCount", tokens.as_ref())];
-        dotted_extras::restore(object, &self.extras, "")
-            .with_fields(defaults.into_iter().filter_map(|(name, value)| Some((name, value?))))
+        let object = dotted_extras::restore(object, &self.extras, "")
+            .with_default("safetyRatings", Value::Array(Vec::new()));
+        match tokens {
+            Some(tokens) => object.with_default("tokenCount", tokens),
+            None => object,
+        }
     }
 
     /// Returns the finish reason to write. A reason that came from this format stays unchanged.

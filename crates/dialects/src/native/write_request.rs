@@ -160,7 +160,7 @@ fn write_format(
     extras: &ExtraFields,
     losses: &mut Losses,
 ) -> ObjectWriter {
-    let bare = enum_text::is_noted(extras);
+    let bare = enum_text::is_requested(extras);
     let mime = if bare { enum_text::MIME } else { "application/json" };
     match format {
         ResponseFormat::Text => config,

@@ -27,8 +27,6 @@ pub(super) struct ResponsesStreamWriter {
     current: Option<PartIndex>,
     /// Parts that wait, in the order they started, with their events.
     waiting: VecDeque<(PartIndex, Vec<Event>)>,
-    /// Events of a part that has waited.
-    ready: VecDeque<Event>,
     started: bool,
     failed: bool,
     usage: Option<Usage>,
@@ -44,7 +42,6 @@ impl ResponsesStreamWriter {
             items: ItemWriter::new(chat, stamp, is_whole),
             current: None,
             waiting: VecDeque::new(),
-            ready: VecDeque::new(),
             started: is_whole,
             failed: false,
             usage: None,
@@ -103,7 +100,7 @@ impl ResponsesStreamWriter {
             }
             return;
         }
-        let mut next = Some(event);
+        let (mut next, mut ready) = (Some(event), Vec::new().into_iter());
         while let Some(event) = next {
             match event {
                 Event::PartStart(place, opening) => {
@@ -116,10 +113,10 @@ impl ResponsesStreamWriter {
                     self.items.close_part();
                     self.current = None;
                     let waiting = self.waiting.pop_front();
-                    self.ready.extend(waiting.into_iter().flat_map(|(_, events)| events));
+                    ready = waiting.map(|(_, events)| events).unwrap_or_default().into_iter();
                 }
             }
-            next = self.ready.pop_front();
+            next = ready.next();
         }
     }
 

@@ -46,11 +46,8 @@ pub(crate) fn annotation(
     losses: &mut Losses,
 ) -> Option<ObjectWriter> {
     let Citation { url, title, quote, span, extras } = citation;
-    losses.add_if(
-        quote.is_some(),
-        "citation.quote",
-        "the responses format has no quotes in citations",
-    );
+    let why = "the responses format has no quotes in citations";
+    losses.add_if(quote.is_some(), "citation.quote", why);
     if url.is_none() && extras.get(ORIGIN, "type").is_some() {
         return Some(ObjectWriter::new().with_extras(extras, ORIGIN));
     }
