@@ -194,6 +194,13 @@ impl ObjectWriter {
         self
     }
 
+    /// Adds a field of a name that the object does not have yet.
+    #[must_use]
+    pub(crate) fn add(mut self, name: &'static str, value: impl IntoTree) -> Self {
+        self.0.push((Cow::Borrowed(name), value.into_tree()));
+        self
+    }
+
     /// Sets a field if the value is present.
     #[must_use]
     pub(crate) fn set_some<T: IntoTree>(

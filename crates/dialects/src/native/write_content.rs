@@ -152,10 +152,8 @@ fn write_part(
     let is_first_call = matches!(kind, PartKind::ToolCall(_)) && !std::mem::replace(called, true);
     if is_first_call && is_unsigned {
         token = Some(signatures::BYPASS_SIGNATURE.to_owned());
-        losses.add(
-            "tool_call.seal",
-            "another provider made the call, so the signature check is skipped",
-        );
+        let why = "another provider made the call, so the signature check is skipped";
+        losses.add("tool_call.seal", why);
     }
     losses.add_if(seal.is_some() && own.is_none(), "part.seal", FOREIGN_SIGNATURE);
     let object = payload(part, close, losses)?;
@@ -226,19 +224,18 @@ fn write_media(
 ) -> Option<ObjectWriter> {
     let Media { kind: _, source, name, detail, clip } = media;
     losses.add_if(name.is_some(), "media.name", "the native format has no media names");
-    let blob = |mime: &str, data: &str| ObjectWriter::new().set("mimeType", mime).set("data", data);
+    let blob = |mime: &str, data: &str| {
+        nested("inlineData", ObjectWriter::new().set("mimeType", mime).set("data", data), extras)
+    };
     let file = |mime: Option<&str>, uri: &str| {
-        ObjectWriter::new().set_some("mimeType", mime).set("fileUri", uri)
+        let inner = ObjectWriter::new().set_some("mimeType", mime).set("fileUri", uri);
+        nested("fileData", inner, extras)
     };
     let object = match source {
-        MediaSource::Inline { mime, data } => nested("inlineData", blob(mime, data), extras),
-        MediaSource::Text(text) => {
-            nested("inlineData", blob("text/plain", &STANDARD.encode(text)), extras)
-        }
-        MediaSource::Url { url, mime } => nested("fileData", file(mime.as_deref(), url), extras),
-        MediaSource::File { origin, id } if *origin == ORIGIN => {
-            nested("fileData", file(None, id), extras)
-        }
+        MediaSource::Inline { mime, data } => blob(mime, data),
+        MediaSource::Text(text) => blob("text/plain", &STANDARD.encode(text)),
+        MediaSource::Url { url, mime } => file(mime.as_deref(), url),
+        MediaSource::File { origin, id } if *origin == ORIGIN => file(None, id),
         MediaSource::File { .. } => return lose("media.file", FOREIGN_FILE, losses),
     };
     let clip = clip.as_ref().map(|VideoClip { start, end, fps }| {
