@@ -10,7 +10,7 @@ use canon::{ApiError, ChatRequest, MediaSource, Part, PartKind, Tool, WireFormat
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-use crate::request_option::{field_paths, option_paths};
+use crate::request_option::{RequestOption, described_paths};
 use crate::text::to_camel_case;
 use crate::wire_object::FieldMeaning;
 
@@ -54,10 +54,12 @@ enum RequestList {
 impl RequestList {
     /// Returns the fields that hold the list in a format.
     fn fields(self, format: WireFormat) -> Vec<String> {
-        field_paths(crate::request_fields(format), &|meaning| match self {
+        let mut paths = described_paths(crate::request_fields(format));
+        paths.retain(|(_, meaning)| match self {
             Self::Conversation => matches!(meaning, FieldMeaning::Conversation),
             Self::Tools => matches!(meaning, FieldMeaning::Tools),
-        })
+        });
+        paths.into_iter().map(|(path, _)| path).collect()
     }
 
     /// Returns the name of the list in errors about the parsed request.
@@ -335,12 +337,10 @@ impl PathMap<'_> {
             }
         }
         let (lane, _) = self.lane.body?;
-        let fields = option_paths(crate::request_fields(lane)).into_iter();
-        let fields = fields.filter(|(name, _)| begins(&steps, name, lane));
+        let fields = options(lane).filter(|(name, _)| begins(&steps, name, lane));
         let (name, option) = fields.max_by_key(|(name, _)| name.len())?;
-        let own = option_paths(crate::request_fields(caller)).into_iter();
-        let own: Vec<String> =
-            own.filter(|(_, other)| *other == option).map(|(name, _)| name).collect();
+        let own = options(caller).filter(|(_, other)| *other == option);
+        let own: Vec<String> = own.map(|(name, _)| name).collect();
         let own = self.present_field(own.iter())?;
         // A schema is the same tree in all formats.
         let rest = steps.get(parse_path(&name).len()..).unwrap_or_default();
@@ -359,6 +359,15 @@ impl PathMap<'_> {
         };
         names.clone().find(is_present).or_else(|| names.clone().next()).cloned()
     }
+}
+
+/// Returns the options of a format, each with the path of its field.
+fn options(format: WireFormat) -> impl Iterator<Item = (String, RequestOption)> {
+    let paths = described_paths(crate::request_fields(format)).into_iter();
+    paths.filter_map(|(path, meaning)| match meaning {
+        FieldMeaning::Option(option) | FieldMeaning::ReadOnly(option) => Some((path, *option)),
+        FieldMeaning::Own | FieldMeaning::Conversation | FieldMeaning::Tools => None,
+    })
 }
 
 /// Returns true if a path begins with a field.

@@ -162,36 +162,16 @@ impl FieldSpec {
     }
 }
 
-/// Returns the paths of the fields with a wanted meaning, in the order of the description. Of
-/// several fields, the first one is the one to recommend.
-pub(crate) fn field_paths(
-    fields: &[FieldSpec],
-    is_wanted: &dyn Fn(&FieldMeaning) -> bool,
-) -> Vec<String> {
+/// Returns the fields of a description with their paths. The fields of an object come before the
+/// object. Of several fields with one meaning, the first one is the one to recommend.
+pub(crate) fn described_paths(
+    fields: &'static [FieldSpec],
+) -> Vec<(String, &'static FieldMeaning)> {
     let mut paths = Vec::new();
     for field in fields {
-        if is_wanted(&field.meaning) {
-            paths.push(field.name.to_owned());
-        }
-        let inside = field_paths(field.inside, is_wanted);
-        paths.extend(inside.into_iter().map(|path| format!("{}.{path}", field.name)));
-    }
-    paths
-}
-
-/// Returns the options that a format has, each with the path of its field. The fields of an object
-/// come before the object. Of several fields, the first one is the one to recommend.
-pub(crate) fn option_paths(fields: &[FieldSpec]) -> Vec<(String, RequestOption)> {
-    let mut paths = Vec::new();
-    for field in fields {
-        let inside = option_paths(field.inside).into_iter();
-        paths.extend(inside.map(|(path, option)| (format!("{}.{path}", field.name), option)));
-        match field.meaning {
-            FieldMeaning::Option(option) | FieldMeaning::ReadOnly(option) => {
-                paths.push((field.name.to_owned(), option));
-            }
-            FieldMeaning::Own | FieldMeaning::Conversation | FieldMeaning::Tools => {}
-        }
+        let inside = described_paths(field.inside).into_iter();
+        paths.extend(inside.map(|(path, meaning)| (format!("{}.{path}", field.name), meaning)));
+        paths.push((field.name.to_owned(), &field.meaning));
     }
     paths
 }

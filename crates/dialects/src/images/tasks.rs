@@ -57,22 +57,15 @@ const DASHSCOPE: ReplyPointers = ReplyPointers {
 };
 /// Black Forest Labs, <https://docs.bfl.ai>.
 const FLUX: ReplyPointers = ReplyPointers {
-    state: &["/status"],
-    id: "/id",
     poll: &["/polling_url"],
     path: "/v1/get_result?id=",
     data: &["/result/sample"],
     error: &["/details", ""],
+    ..GATEWAY
 };
 /// Replicate, <https://replicate.com/docs/reference/http#predictions.get>.
-const PREDICTIONS: ReplyPointers = ReplyPointers {
-    state: &["/status"],
-    id: "/id",
-    poll: &["/urls/get"],
-    path: "/v1/predictions/",
-    data: &["/output"],
-    error: &["/error"],
-};
+const PREDICTIONS: ReplyPointers =
+    ReplyPointers { poll: &["/urls/get"], path: "/v1/predictions/", data: &["/output"], ..GATEWAY };
 
 const fn pointers_of(family: ImageFamily) -> &'static ReplyPointers {
     match family {
