@@ -22,13 +22,8 @@ pub struct CustomToolCalls {
 impl CustomToolCalls {
     /// Creates a converter for the tools of the request.
     pub fn for_request(chat: &ChatRequest) -> Self {
-        let names = chat.tools.iter().filter_map(|tool| match tool {
-            Tool::Custom { name, .. } => Some(name.clone()),
-            Tool::Function(_)
-            | Tool::WebSearch(_)
-            | Tool::CodeExecution(_)
-            | Tool::UrlFetch(_)
-            | Tool::Foreign { .. } => None,
+        let names = chat.tools.iter().filter_map(|tool| {
+            if let Tool::Custom { name, .. } = tool { Some(name.clone()) } else { None }
         });
         Self { names: names.collect(), open: BTreeMap::new() }
     }

@@ -6,7 +6,7 @@
 //! value is found again as the same occurrence of the same text. Options are found by the table of
 //! fields. This runs only for an error, in one pass over both requests.
 
-use canon::{ApiError, ChatRequest, MediaSource, Part, PartKind, Tool, WireFormat};
+use canon::{ApiError, ChatRequest, FunctionTool, MediaSource, Part, PartKind, Tool, WireFormat};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -126,16 +126,12 @@ impl<'a> RequestTexts<'a> {
             collect_parts(&turn.parts, &mut path, &mut conversation);
         }
         let names = chat.tools.iter().enumerate().filter_map(|(at, tool)| {
-            let text = match tool {
-                Tool::Function(tool) => tool.name.as_str(),
-                Tool::Custom { name, .. } => name.as_str(),
-                Tool::WebSearch(_)
-                | Tool::CodeExecution(_)
-                | Tool::UrlFetch(_)
-                | Tool::Foreign { .. } => return None,
+            let (Tool::Function(FunctionTool { name, .. }) | Tool::Custom { name, .. }) = tool
+            else {
+                return None;
             };
             let path = vec![step(RequestList::Tools), PathStep::Item(at), PathStep::Key("name")];
-            Some(TextLeaf { path, text })
+            Some(TextLeaf { path, text: name })
         });
         Self { body: None, conversation, tools: names.collect() }
     }

@@ -68,6 +68,8 @@ impl PlainField for BorrowedText<'_> {
 
 /// Returns the value of an option, if it is set.
 type OptionValue = fn(&ChatRequest) -> Option<Value>;
+/// Sets an option.
+type OptionReader = fn(&Value, &mut ChatRequest);
 
 impl RequestOption {
     /// Options that are carried as they are, with the name of their loss and their value.
@@ -87,40 +89,32 @@ impl RequestOption {
         (Self::Store, "state.store", |c| c.state.store.map(Value::from)),
     ];
 
+    /// The places of the options that are read as they are.
+    const READERS: [(Self, OptionReader); 12] = [
+        (Self::Temperature, |value, chat| chat.sampling.temperature = value.as_f64()),
+        (Self::TopP, |value, chat| chat.sampling.top_p = value.as_f64()),
+        (Self::TopK, |value, chat| chat.sampling.top_k = value.as_i64()),
+        (Self::PresencePenalty, |value, chat| chat.sampling.presence_penalty = value.as_f64()),
+        (Self::FrequencyPenalty, |value, chat| chat.sampling.frequency_penalty = value.as_f64()),
+        (Self::Seed, |value, chat| chat.sampling.seed = value.as_i64()),
+        (Self::ParallelToolCalls, |value, chat| chat.tool_choice.parallel = value.as_bool()),
+        (Self::CacheKey, |value, chat| chat.hints.cache_key = text(value)),
+        (Self::Verbosity, |value, chat| chat.hints.verbosity = text(value)),
+        (Self::Store, |value, chat| chat.state.store = value.as_bool()),
+        (Self::Stream, |value, chat| chat.stream = value.as_bool().unwrap_or_default()),
+        (Self::User, |value, chat| chat.hints.user = text(value)),
+    ];
+
     /// Sets the option of a request.
     pub(crate) fn read(self, value: &Value, chat: &mut ChatRequest) {
-        let text = || value.as_str().map(str::to_owned);
-        let sampling = &mut chat.sampling;
-        match self {
-            Self::Temperature => sampling.temperature = value.as_f64(),
-            Self::TopP => sampling.top_p = value.as_f64(),
-            Self::TopK => sampling.top_k = value.as_i64(),
-            Self::PresencePenalty => sampling.presence_penalty = value.as_f64(),
-            Self::FrequencyPenalty => sampling.frequency_penalty = value.as_f64(),
-            Self::Seed => sampling.seed = value.as_i64(),
-            Self::ParallelToolCalls => chat.tool_choice.parallel = value.as_bool(),
-            Self::CacheKey => chat.hints.cache_key = text(),
-            Self::Verbosity => chat.hints.verbosity = text(),
-            Self::Store => chat.state.store = value.as_bool(),
-            Self::Stream => chat.stream = value.as_bool().unwrap_or_default(),
-            Self::User => chat.hints.user = text(),
-            Self::Model
-            | Self::StreamOptions
-            | Self::MaxOutputTokens
-            | Self::StopSequences
-            | Self::Candidates
-            | Self::Logprobs
-            | Self::ToolChoice
-            | Self::ResponseSchema
-            | Self::SchemaName
-            | Self::ResponseFormat
-            | Self::Thinking
-            | Self::Modalities
-            | Self::ImageConfig
-            | Self::ServiceTier
-            | Self::Metadata => {}
+        if let Some((_, read)) = Self::READERS.iter().find(|(option, _)| *option == self) {
+            read(value, chat);
         }
     }
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
 }
 
 /// Writes the options that are carried as they are and that stand directly in an object.

@@ -87,27 +87,20 @@ pub fn write_stream_error(fault: &ApiError) -> Vec<u8> {
 
 /// Returns the meter for a stream of that family.
 pub fn stream_meter(family: ImageFamily, picture: &ImageRequest, now: i64) -> Box<dyn StreamMeter> {
-    match family {
-        ImageFamily::Seedream => Box::new(SeedreamStreamMeter {
-            picture: picture.clone(),
-            now,
-            held: None,
-            made: 0,
-            out: Vec::new(),
-            done: false,
-            totals: ReplyMeter::default(),
-            failed: None,
-        }),
-        ImageFamily::Gpt
-        | ImageFamily::Xai
-        | ImageFamily::Dashscope
-        | ImageFamily::Flux
-        | ImageFamily::Predictions => Box::new(GptImageStreamMeter {
-            expected: picture.count.into(),
-            made: 0,
-            totals: ReplyMeter::default(),
-        }),
+    if family != ImageFamily::Seedream {
+        let (expected, totals) = (picture.count.into(), ReplyMeter::default());
+        return Box::new(GptImageStreamMeter { expected, made: 0, totals });
     }
+    Box::new(SeedreamStreamMeter {
+        picture: picture.clone(),
+        now,
+        held: None,
+        made: 0,
+        out: Vec::new(),
+        done: false,
+        totals: ReplyMeter::default(),
+        failed: None,
+    })
 }
 
 /// Meters a stream of the GPT family.

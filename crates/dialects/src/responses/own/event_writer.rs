@@ -26,6 +26,11 @@ pub(crate) struct EventWriter {
 /// Place of a part inside its item: the field and the index.
 pub(super) type PartPlace = Option<(&'static str, usize)>;
 
+/// Returns the bytes of an event before its sequence number.
+fn event_start(name: &str) -> String {
+    format!("event: {name}\ndata: {{\"type\":\"{name}\",\"sequence_number\":")
+}
+
 impl EventWriter {
     /// Creates a writer whose first event has that number.
     pub(crate) fn starting_at(sequence: u64) -> Self {
@@ -40,19 +45,15 @@ impl EventWriter {
     /// Writes one event with the fields of an object.
     pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter, out: &mut Vec<u8>) {
         if !self.is_silent {
-            self.open([name, ""], out);
+            self.open(&event_start(name), out);
             fields.write_fields(out);
             out.extend_from_slice(b"\n\n");
         }
     }
 
-    /// Begins an event, whose name comes in two pieces.
-    fn open(&mut self, [name, end]: [&str; 2], out: &mut Vec<u8>) {
-        for piece in
-            ["event: ", name, end, "\ndata: {\"type\":\"", name, end, "\",\"sequence_number\":"]
-        {
-            out.extend_from_slice(piece.as_bytes());
-        }
+    /// Begins an event.
+    fn open(&mut self, start: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(start.as_bytes());
         json::write_value(&self.sequence, out);
         out.push(b',');
         self.sequence += 1;
@@ -88,11 +89,12 @@ impl EventWriter {
             return;
         }
         if part.delta_fields.is_empty() {
+            part.delta_start = event_start(&format!("{}.delta", part.event));
             self.place_fields(part.place).write_fields(&mut part.delta_fields);
             part.delta_fields.pop();
             part.delta_fields.extend_from_slice(b",\"delta\":");
         }
-        self.open([part.event, ".delta"], out);
+        self.open(&part.delta_start, out);
         out.extend_from_slice(&part.delta_fields);
         json::write_string(text, out);
         out.extend_from_slice(part.tail.as_bytes());
@@ -123,7 +125,7 @@ impl EventWriter {
     }
 
     fn write_whole_item(&mut self, name: &str, item: &JsonTree, out: &mut Vec<u8>) {
-        self.open([name, ""], out);
+        self.open(&event_start(name), out);
         // Writing to a `Vec` cannot fail.
         let _ = write!(out, "\"output_index\":{},\"item\":", self.output.len());
         item.write(out);

@@ -56,7 +56,8 @@ pub(super) struct OpenPart {
     /// Events of its text; empty for a part without text.
     pub(super) event: &'static str,
     pub(super) place: PartPlace,
-    /// All fields of its deltas before the text.
+    /// The start of its deltas, and their fields before the text.
+    pub(super) delta_start: String,
     pub(super) delta_fields: Vec<u8>,
     /// Fields of its deltas after the text.
     pub(super) tail: &'static str,
