@@ -91,16 +91,8 @@ pub fn stream_meter(family: ImageFamily, picture: &ImageRequest, now: i64) -> Bo
         let (expected, totals) = (picture.count.into(), ReplyMeter::default());
         return Box::new(GptImageStreamMeter { expected, made: 0, totals });
     }
-    Box::new(SeedreamStreamMeter {
-        picture: picture.clone(),
-        now,
-        held: None,
-        made: 0,
-        out: Vec::new(),
-        done: false,
-        totals: ReplyMeter::default(),
-        failed: None,
-    })
+    let picture = picture.clone();
+    Box::new(SeedreamStreamMeter { picture, now, ..SeedreamStreamMeter::default() })
 }
 
 /// Meters a stream of the GPT family.
@@ -185,6 +177,7 @@ impl StreamMeter for GptImageStreamMeter {
 
 /// Rewrites a Seedream stream. Each event holds a whole image; the final event has the usage and no
 /// image. The last image is held back until then.
+#[derive(Default)]
 struct SeedreamStreamMeter {
     picture: ImageRequest,
     now: i64,

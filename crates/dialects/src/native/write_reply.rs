@@ -46,7 +46,7 @@ pub(super) fn write(
 }
 
 /// The parts of a request that affect its reply.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NativeReplyOptions {
     /// True if the caller asked to see the thinking.
     pub(super) shows_thinking: bool,
@@ -69,6 +69,7 @@ impl NativeReplyOptions {
 }
 
 /// Fields of a reply besides its candidates.
+#[derive(Default)]
 pub(super) struct NativeReplyFields {
     id: String,
     created: i64,
@@ -83,8 +84,7 @@ impl NativeReplyFields {
             id: stamp.id.clone(),
             created: stamp.created,
             model: chat.model.clone(),
-            usage: None,
-            extras: ExtraFields::new(),
+            ..Self::default()
         }
     }
 
@@ -157,6 +157,7 @@ fn is_broken(call: &ToolCall) -> bool {
 }
 
 /// Writes one candidate.
+#[derive(Default)]
 pub(super) struct NativeCandidateWriter {
     index: u32,
     pub(super) options: NativeReplyOptions,
@@ -177,17 +178,8 @@ struct PendingSignature {
 }
 
 impl NativeCandidateWriter {
-    pub(super) const fn new(index: u32, options: NativeReplyOptions) -> Self {
-        Self {
-            index,
-            options,
-            pending: Vec::new(),
-            shown: Vec::new(),
-            is_malformed: false,
-            finish: None,
-            logprobs: Vec::new(),
-            extras: ExtraFields::new(),
-        }
+    pub(super) fn new(index: u32, options: NativeReplyOptions) -> Self {
+        Self { index, options, ..Self::default() }
     }
 
     fn is_blocked(&self) -> bool {

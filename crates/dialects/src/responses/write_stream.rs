@@ -18,6 +18,7 @@ use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, StreamWriter};
 
 /// Stream writer.
+#[derive(Default)]
 pub(super) struct ResponsesStreamWriter {
     echo: ResponseEcho,
     /// Time of the reply, and of its creation if the provider reports it.
@@ -40,12 +41,8 @@ impl ResponsesStreamWriter {
             echo: ResponseEcho::from_request(chat, stamp, stamp.created),
             created: stamp.created,
             items: ItemWriter::new(chat, stamp, is_whole),
-            current: None,
-            waiting: VecDeque::new(),
             started: is_whole,
-            failed: false,
-            usage: None,
-            finish: None,
+            ..Self::default()
         }
     }
 

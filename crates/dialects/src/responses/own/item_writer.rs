@@ -25,6 +25,7 @@ const CUSTOM_CALL_EVENT: &str = "response.custom_tool_call_input";
 const SUMMARY_PLACE: PartPlace = Some(("summary_index", 0));
 
 /// Finished items, and the item and the part in progress.
+#[derive(Default)]
 pub(crate) struct ItemWriter {
     pub(crate) events: EventWriter,
     /// The written events.
@@ -38,7 +39,9 @@ pub(crate) struct ItemWriter {
 }
 
 /// The item in progress.
+#[derive(Default)]
 pub(super) enum OpenItem {
+    #[default]
     None,
     /// A message: its fields only this format has, and its finished parts.
     Message(Option<Value>, Vec<JsonTree>),
@@ -75,13 +78,10 @@ impl ItemWriter {
     pub(crate) fn new(chat: &ChatRequest, stamp: &ReplyStamp, is_silent: bool) -> Self {
         Self {
             events: if is_silent { EventWriter::silent() } else { EventWriter::default() },
-            out: Vec::new(),
-            losses: Losses::new(),
             names: ToolNames::new(&chat.tools),
             ids: ItemIds::new(stamp),
             wants_logprobs: chat.sampling.logprobs.is_some(),
-            open: OpenItem::None,
-            part: OpenPart::default(),
+            ..Self::default()
         }
     }
 

@@ -46,7 +46,7 @@ impl ResponseEnd {
 }
 
 /// Generates item ids, numbered per type.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ItemIds {
     stamp: String,
     used: BTreeMap<&'static str, usize>,
