@@ -173,11 +173,6 @@ impl ObjectWriter {
         Self::default()
     }
 
-    /// Starts an object of about that many fields.
-    pub(crate) fn with_capacity(fields: usize) -> Self {
-        Self(Vec::with_capacity(fields))
-    }
-
     /// Starts an object that tells its kind in `type`.
     pub(crate) fn typed(kind: &str) -> Self {
         Self::new().set("type", kind)
@@ -191,13 +186,6 @@ impl ObjectWriter {
             Some((_, own)) => *own = value,
             None => self.0.push((name, value)),
         }
-        self
-    }
-
-    /// Adds a field of a name that the object does not have yet.
-    #[must_use]
-    pub(crate) fn add(mut self, name: &'static str, value: impl IntoTree) -> Self {
-        self.0.push((Cow::Borrowed(name), value.into_tree()));
         self
     }
 
@@ -216,8 +204,8 @@ impl ObjectWriter {
 
     /// Sets a field unless there is one of that name.
     #[must_use]
-    pub(crate) fn with_default(self, name: &'static str, value: impl IntoTree) -> Self {
-        if self.0.iter().any(|(own, _)| own == name) { self } else { self.set(name, value) }
+    pub(crate) fn with_default(self, name: &str, value: impl Into<Value>) -> Self {
+        self.with_fields(std::iter::once((name, &value.into())))
     }
 
     /// Adds the extras of a format without overwriting existing fields.
@@ -251,14 +239,6 @@ impl ObjectWriter {
         self
     }
 
-    /// Returns the text of a field; empty if there is none.
-    pub(crate) fn text(&self, name: &str) -> &str {
-        match self.0.iter().find(|(own, _)| own == name) {
-            Some((_, JsonTree::Value(Value::String(text)))) => text,
-            Some(_) | None => "",
-        }
-    }
-
     /// Returns the object; `None` if it has no fields.
     pub(crate) fn into_filled(self) -> Option<Self> {
         (!self.0.is_empty()).then_some(self)
@@ -276,11 +256,6 @@ impl ObjectWriter {
         let mut out = Vec::with_capacity(1 << 10);
         json_tree::write_object(&self.0, &mut out);
         out
-    }
-
-    /// Writes the fields and the end of the object.
-    pub(crate) fn write_fields(&self, out: &mut Vec<u8>) {
-        json_tree::write_fields(&self.0, out);
     }
 
     pub(crate) fn into_map(self) -> Map<String, Value> {

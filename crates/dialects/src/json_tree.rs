@@ -27,7 +27,7 @@ impl JsonTree {
         }
     }
 
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+    fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Value(Value::Null) => out.extend_from_slice(b"null"),
             Self::Value(Value::String(text)) => json::write_string(text, out),
@@ -58,11 +58,6 @@ pub(crate) fn into_map(
 /// Writes the fields as an object.
 pub(crate) fn write_object(fields: &[(Cow<'static, str>, JsonTree)], out: &mut Vec<u8>) {
     out.push(b'{');
-    write_fields(fields, out);
-}
-
-/// Writes the fields and the end of an object.
-pub(crate) fn write_fields(fields: &[(Cow<'static, str>, JsonTree)], out: &mut Vec<u8>) {
     for (at, (name, value)) in fields.iter().enumerate() {
         if at > 0 {
             out.push(b',');
@@ -99,12 +94,6 @@ macro_rules! trees_of_values {
 
 #[rustfmt::skip]
 trees_of_values!(Value, Map<String, Value>, &str, String, bool, u8, u16, u32, u64, usize, i32, i64, f64);
-
-impl IntoTree for JsonTree {
-    fn into_tree(self) -> JsonTree {
-        self
-    }
-}
 
 impl<T: IntoTree> IntoTree for Option<T> {
     fn into_tree(self) -> JsonTree {

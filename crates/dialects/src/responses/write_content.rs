@@ -257,11 +257,11 @@ impl<'a> ItemListWriter<'a> {
                 let notes = citations.iter();
                 let notes = notes.filter_map(|c| output_items::annotation(c, length, self.losses));
                 let logprobs = part.extras.get(ORIGIN, "logprobs").cloned();
-                let output = output_items::text_part(text.as_str(), notes.collect(), logprobs);
+                let output = output_items::text_part(text, notes.collect(), logprobs);
                 return self.add_to_message(output, part);
             }
             PartKind::Refusal(text) => {
-                return self.add_to_message(output_items::refusal_part(text.as_str()), part);
+                return self.add_to_message(output_items::refusal_part(text), part);
             }
             // A container of another provider cannot be named here, so its code is written as text.
             PartKind::CodeExecution(code) if !has_extra("container_id") => {

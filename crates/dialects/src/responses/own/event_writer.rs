@@ -7,7 +7,6 @@ use std::io::Write as _;
 use super::item_writer::OpenPart;
 use crate::fields::ObjectWriter;
 use crate::json;
-use crate::json_tree::{IntoTree, JsonTree};
 
 /// Writes events with increasing sequence numbers, and keeps the finished items, which the last
 /// event repeats.
@@ -20,7 +19,7 @@ pub(crate) struct EventWriter {
     /// Id of the item in progress.
     pub(super) item_id: String,
     /// Finished items.
-    pub(crate) output: Vec<JsonTree>,
+    pub(crate) output: Vec<ObjectWriter>,
 }
 
 /// Place of a part inside its item: the field and the index.
@@ -46,7 +45,7 @@ impl EventWriter {
     pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter, out: &mut Vec<u8>) {
         if !self.is_silent {
             self.open(&event_start(name), out);
-            fields.write_fields(out);
+            out.extend_from_slice(fields.to_json().get(1..).unwrap_or_default());
             out.extend_from_slice(b"\n\n");
         }
     }
@@ -90,9 +89,9 @@ impl EventWriter {
         }
         if part.delta_fields.is_empty() {
             part.delta_start = event_start(&format!("{}.delta", part.event));
-            self.place_fields(part.place).write_fields(&mut part.delta_fields);
-            part.delta_fields.pop();
-            part.delta_fields.extend_from_slice(b",\"delta\":");
+            let fields = self.place_fields(part.place).to_json();
+            let fields = fields.get(1..fields.len() - 1).unwrap_or_default();
+            part.delta_fields = [fields, b",\"delta\":"].concat();
         }
         self.open(&part.delta_start, out);
         out.extend_from_slice(&part.delta_fields);
@@ -105,7 +104,7 @@ impl EventWriter {
     pub(super) fn start_item(
         &mut self,
         id: String,
-        item: impl FnOnce(&str) -> JsonTree,
+        item: impl FnOnce(&str) -> ObjectWriter,
         out: &mut Vec<u8>,
     ) {
         self.item_id = id;
@@ -116,19 +115,18 @@ impl EventWriter {
     }
 
     /// Ends an item.
-    pub(super) fn end_item(&mut self, item: impl IntoTree, out: &mut Vec<u8>) {
-        let item = item.into_tree();
+    pub(super) fn end_item(&mut self, item: ObjectWriter, out: &mut Vec<u8>) {
         if !self.is_silent {
             self.write_whole_item("response.output_item.done", &item, out);
         }
         self.output.push(item);
     }
 
-    fn write_whole_item(&mut self, name: &str, item: &JsonTree, out: &mut Vec<u8>) {
+    fn write_whole_item(&mut self, name: &str, item: &ObjectWriter, out: &mut Vec<u8>) {
         self.open(&event_start(name), out);
         // Writing to a `Vec` cannot fail.
         let _ = write!(out, "\"output_index\":{},\"item\":", self.output.len());
-        item.write(out);
+        out.extend_from_slice(&item.to_json());
         out.extend_from_slice(b"}\n\n");
     }
 }

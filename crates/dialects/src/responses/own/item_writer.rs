@@ -9,7 +9,6 @@ use super::reply_items::ItemIds;
 use super::tool_names::ToolNames;
 use crate::ReplyStamp;
 use crate::fields::{ObjectWriter, note_foreign_field};
-use crate::json_tree::{IntoTree, JsonTree};
 use crate::openai_values::write_logprobs;
 use crate::responses::names::ORIGIN;
 use crate::responses::signatures::{self, SignaturePlace};
@@ -44,7 +43,7 @@ pub(super) enum OpenItem {
     #[default]
     None,
     /// A message: its fields only this format has, and its finished parts.
-    Message(Option<Value>, Vec<JsonTree>),
+    Message(Option<Value>, Vec<ObjectWriter>),
     Thought(Part),
     Call(Part),
     /// Code and its output.
@@ -86,7 +85,7 @@ impl ItemWriter {
     }
 
     /// Starts an item.
-    pub(super) fn start_item(&mut self, id: String, item: impl FnOnce(&str) -> JsonTree) {
+    pub(super) fn start_item(&mut self, id: String, item: impl FnOnce(&str) -> ObjectWriter) {
         self.finish_item(false);
         self.events.start_item(id, item, &mut self.out);
     }
@@ -102,7 +101,7 @@ impl ItemWriter {
     }
 
     /// Writes an event with a part of the message or with a summary.
-    pub(super) fn write_part(&mut self, name: &str, place: PartPlace, part: &JsonTree) {
+    pub(super) fn write_part(&mut self, name: &str, place: PartPlace, part: &ObjectWriter) {
         self.write(name, place, |event| event.set("part", part.clone()));
     }
 
@@ -119,7 +118,7 @@ impl ItemWriter {
             _ => {
                 let id = self.ids.next("msg");
                 let item = |id: &str| output_items::message_item(id, Vec::new(), "in_progress");
-                self.start_item(id, |id| item(id).into_tree());
+                self.start_item(id, item);
                 self.open = OpenItem::Message(fields, Vec::new());
                 0
             }
@@ -128,7 +127,7 @@ impl ItemWriter {
     }
 
     /// Adds a finished part to the message.
-    pub(super) fn push_part(&mut self, part: JsonTree) {
+    pub(super) fn push_part(&mut self, part: ObjectWriter) {
         if let OpenItem::Message(_, parts) = &mut self.open {
             parts.push(part);
         }
@@ -149,7 +148,7 @@ impl ItemWriter {
 
     pub(super) fn start_thought(&mut self, part: Part) {
         let id = signatures::known_id(&part).unwrap_or_else(|| self.ids.next("rs"));
-        self.start_item(id, |id| signatures::empty_item(Some(id)).into_tree());
+        self.start_item(id, |id| signatures::empty_item(Some(id)));
         self.open = OpenItem::Thought(part);
         self.start_part(THOUGHT_EVENT, SUMMARY_PLACE);
     }
@@ -160,7 +159,7 @@ impl ItemWriter {
         self.finish_item(false);
         let names = &self.names;
         let item = |id: &str| output_items::call_item(&part, names, Some(id), Some("in_progress"));
-        self.events.start_item(id, |id| item(id).into_tree(), &mut self.out);
+        self.events.start_item(id, item, &mut self.out);
         self.open = OpenItem::Call(part);
         self.start_part(if custom { CUSTOM_CALL_EVENT } else { CALL_EVENT }, None);
     }
@@ -304,13 +303,12 @@ impl ItemWriter {
             }
         });
         let part = match is_refusal {
-            true => output_items::refusal_part(text),
+            true => output_items::refusal_part(&text),
             false => {
                 let logprobs = write_logprobs(&logprobs, true);
-                output_items::text_part(text, annotations, Some(logprobs))
+                output_items::text_part(&text, annotations, Some(logprobs))
             }
         };
-        let part = part.into_tree();
         self.write_part("response.content_part.done", place, &part);
         self.push_part(part);
         if signature.is_some() {
@@ -368,7 +366,7 @@ impl ItemWriter {
         let Some(signature) = signature else { return };
         let id = self.ids.next("signature");
         let item = signatures::empty_item(Some(&id));
-        self.events.start_item(id, |_| item.clone().into_tree(), &mut self.out);
+        self.events.start_item(id, |_| item.clone(), &mut self.out);
         let item = item.set("encrypted_content", place.write(&signature));
         self.events.end_item(item, &mut self.out);
     }

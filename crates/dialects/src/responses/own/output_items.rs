@@ -9,11 +9,10 @@ use serde_json::Value;
 
 use super::tool_names::ToolNames;
 use crate::fields::{ObjectWriter, note_citation};
-use crate::json_tree::{IntoTree, JsonTree};
 use crate::responses::names::ORIGIN;
 
 /// Writes an assistant message.
-pub(super) fn message_item(id: &str, parts: Vec<JsonTree>, status: &str) -> ObjectWriter {
+pub(super) fn message_item(id: &str, parts: Vec<ObjectWriter>, status: &str) -> ObjectWriter {
     ObjectWriter::typed("message")
         .set("id", id)
         .set("status", status)
@@ -23,7 +22,7 @@ pub(super) fn message_item(id: &str, parts: Vec<JsonTree>, status: &str) -> Obje
 
 /// Writes an `output_text` part. SDKs expect its lists even if they are empty.
 pub(crate) fn text_part(
-    text: impl IntoTree,
+    text: &str,
     annotations: Vec<ObjectWriter>,
     logprobs: Option<Value>,
 ) -> ObjectWriter {
@@ -34,7 +33,7 @@ pub(crate) fn text_part(
 }
 
 /// Writes a `refusal` part.
-pub(crate) fn refusal_part(text: impl IntoTree) -> ObjectWriter {
+pub(crate) fn refusal_part(text: &str) -> ObjectWriter {
     ObjectWriter::typed("refusal").set("refusal", text)
 }
 

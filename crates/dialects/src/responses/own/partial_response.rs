@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 use super::event_writer::EventWriter;
 use super::output_items;
 use crate::fields::ObjectWriter;
-use crate::json_tree::JsonTree;
 use crate::responses::usage::write_usage;
 
 /// Copy of the response so far.
@@ -52,7 +51,8 @@ impl PartialResponse {
     pub(crate) fn write_end(&mut self, usage: &Usage, sequence: u64, out: &mut Vec<u8>) {
         let mut events = EventWriter::starting_at(sequence);
         let items = self.done_events.iter().filter_map(|event| field(event, "item"));
-        events.output = items.map(JsonTree::Value).collect();
+        let items = items.map(|item| ObjectWriter::new().with_object(Some(&item)));
+        events.output = items.collect();
         let open = self.open_item.take();
         if let Some((item, text)) =
             open.and_then(|(event, text)| Some((field(&event, "item")?, text)))
@@ -67,7 +67,7 @@ impl PartialResponse {
                 event.set("text", text.as_str()).set("logprobs", Value::Array(Vec::new()))
             };
             events.write_item("response.output_text.done", place, done, out);
-            let part = output_items::text_part(text.as_str(), Vec::new(), None);
+            let part = output_items::text_part(&text, Vec::new(), None);
             let done = |event: ObjectWriter| event.set("part", part.clone());
             events.write_item("response.content_part.done", place, done, out);
             let item = ObjectWriter::new().with_object(Some(&item)).set("status", "incomplete");

@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::reply_items::ResponseEnd;
 use crate::ReplyStamp;
 use crate::fields::{ObjectWriter, number};
-use crate::json_tree::JsonTree;
 use crate::openai_values;
 use crate::responses::names::ORIGIN;
 use crate::responses::usage::write_usage;
@@ -40,34 +39,34 @@ impl ResponseEcho {
             .with_default("format", ObjectWriter::typed("text"));
         let tier = hints.service_tier.as_ref().and_then(openai_values::write_tier);
         let tier = tier.filter(|word| *word != "auto");
-        let fields = ObjectWriter::with_capacity(40)
-            .add("id", format!("resp_{}", stamp.id))
-            .add("object", "response")
-            .add("created_at", created)
-            .add("background", state.background.unwrap_or(false))
+        let fields = ObjectWriter::new()
+            .set("id", format!("resp_{}", stamp.id))
+            .set("object", "response")
+            .set("created_at", created)
+            .set("background", state.background.unwrap_or(false))
             .set_some("conversation", kept("conversation").map(conversation))
-            .add("instructions", text(turns.first().and_then(write_request::instructions_of)))
-            .add("max_output_tokens", sampling.max_output_tokens.map_or(Value::Null, Value::from))
-            .add("max_tool_calls", kept("max_tool_calls").unwrap_or_default())
-            .add("model", chat.model.as_str())
-            .add("parallel_tool_calls", choice.parallel.unwrap_or(true))
-            .add("previous_response_id", text(state.previous_response.as_deref()))
+            .set("instructions", text(turns.first().and_then(write_request::instructions_of)))
+            .set("max_output_tokens", sampling.max_output_tokens.map_or(Value::Null, Value::from))
+            .set("max_tool_calls", kept("max_tool_calls").unwrap_or_default())
+            .set("model", chat.model.as_str())
+            .set("parallel_tool_calls", choice.parallel.unwrap_or(true))
+            .set("previous_response_id", text(state.previous_response.as_deref()))
             .set_some("prompt", kept("prompt"))
-            .add("prompt_cache_key", text(hints.cache_key.as_deref()))
-            .add("prompt_cache_retention", kept("prompt_cache_retention").unwrap_or_default())
-            .add("reasoning", reasoning)
-            .add("safety_identifier", text(hints.user.as_deref()))
-            .add("service_tier", tier.unwrap_or("default"))
-            .add("store", state.store.unwrap_or(true))
-            .add("temperature", number(sampling.temperature.unwrap_or(1.0)))
-            .add("text", text_config)
-            .add("tool_choice", tool_choice.unwrap_or_else(|| "auto".into()))
-            .add("tools", tool_list)
-            .add("top_logprobs", sampling.logprobs.unwrap_or(0))
-            .add("top_p", number(sampling.top_p.unwrap_or(1.0)))
-            .add("truncation", kept("truncation").unwrap_or_else(|| "disabled".into()))
-            .add("user", text(hints.user.as_deref()))
-            .add("metadata", hints.metadata.clone());
+            .set("prompt_cache_key", text(hints.cache_key.as_deref()))
+            .set("prompt_cache_retention", kept("prompt_cache_retention").unwrap_or_default())
+            .set("reasoning", reasoning)
+            .set("safety_identifier", text(hints.user.as_deref()))
+            .set("service_tier", tier.unwrap_or("default"))
+            .set("store", state.store.unwrap_or(true))
+            .set("temperature", number(sampling.temperature.unwrap_or(1.0)))
+            .set("text", text_config)
+            .set("tool_choice", tool_choice.unwrap_or_else(|| "auto".into()))
+            .set("tools", tool_list)
+            .set("top_logprobs", sampling.logprobs.unwrap_or(0))
+            .set("top_p", number(sampling.top_p.unwrap_or(1.0)))
+            .set("truncation", kept("truncation").unwrap_or_else(|| "disabled".into()))
+            .set("user", text(hints.user.as_deref()))
+            .set("metadata", hints.metadata.clone());
         Self { fields }
     }
 
@@ -86,7 +85,7 @@ impl ResponseEcho {
     pub(crate) fn with_state(
         &self,
         end: ResponseEnd,
-        output: Vec<JsonTree>,
+        output: Vec<ObjectWriter>,
         usage: Option<Usage>,
         completed: Option<i64>,
     ) -> ObjectWriter {
@@ -97,7 +96,7 @@ impl ResponseEcho {
     pub(crate) fn into_state(
         self,
         end: ResponseEnd,
-        output: Vec<JsonTree>,
+        output: Vec<ObjectWriter>,
         usage: Option<Usage>,
         completed: Option<i64>,
     ) -> ObjectWriter {

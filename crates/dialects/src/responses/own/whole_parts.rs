@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::item_writer::{ItemWriter, OpenItem, REFUSAL_EVENT, TEXT_EVENT};
 use super::output_items;
 use crate::fields::{ObjectWriter, note_foreign_fields};
-use crate::json_tree::{IntoTree, JsonTree};
 use crate::responses::names::{MESSAGE_EXTRA, NESTED_PART_EXTRA, ORIGIN};
 
 impl ItemWriter {
@@ -41,13 +40,17 @@ impl ItemWriter {
                 let id = own.unwrap_or_else(|| self.ids.next("ws"));
                 // `action` is required in a response.
                 let action = ObjectWriter::typed("search").set("query", "");
-                let item = output_items::search_item(&part, Some(id));
-                self.write_whole_item(item.with_default("action", action), "searching");
+                let item = output_items::search_item(&part, Some(id.clone()));
+                let item = item.with_default("action", action);
+                self.write_whole_item(id, "web_search_call", item, "searching");
             }
             PartKind::Media(_) => {
-                let id = self.ids.next("ig");
-                match output_items::image_item(&part, Some(id)) {
-                    Some(item) => self.write_whole_item(item, "generating"),
+                let (own, new) = (part.extras.get(ORIGIN, "id"), self.ids.next("ig"));
+                let id = own.and_then(Value::as_str).map_or(new, str::to_owned);
+                match output_items::image_item(&part, Some(id.clone())) {
+                    Some(item) => {
+                        self.write_whole_item(id, "image_generation_call", item, "generating");
+                    }
                     None => {
                         let why = "the responses format has no field for this media";
                         return self.drop_part("reply.media", why);
@@ -55,7 +58,7 @@ impl ItemWriter {
                 }
             }
             PartKind::Foreign { origin: ORIGIN, value } => {
-                let value = JsonTree::Value(std::mem::take(value));
+                let value = ObjectWriter::new().with_object(Some(value));
                 if part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() {
                     let place = self.open_message(fields);
                     self.write_part("response.content_part.added", place, &value);
@@ -94,13 +97,12 @@ impl ItemWriter {
         let id = own.unwrap_or_else(|| self.ids.next("ci"));
         let container = self.ids.container();
         self.start_item(id, |id| {
-            let item = ObjectWriter::typed("code_interpreter_call")
+            ObjectWriter::typed("code_interpreter_call")
                 .set("id", id)
                 .set("status", "in_progress")
                 .set("code", "")
                 .set("container_id", container)
-                .set("outputs", Value::Null);
-            item.into_tree()
+                .set("outputs", Value::Null)
         });
         let source = match code.as_ref().map(|code| &code.kind) {
             Some(PartKind::CodeExecution(code)) => code.code.as_str(),
@@ -125,14 +127,13 @@ impl ItemWriter {
     }
 
     /// Writes a whole item with the events of its type.
-    fn write_whole_item(&mut self, item: ObjectWriter, busy: &str) {
-        let (id, kind) = (item.text("id").to_owned(), item.text("type").to_owned());
+    fn write_whole_item(&mut self, id: String, kind: &str, item: ObjectWriter, busy: &str) {
         self.start_item(id, |_| {
             let started = item.clone().without("action").without("result").without("status");
             let started = started.set("status", "in_progress");
-            match kind.as_str() {
-                "image_generation_call" => started.set("result", Value::Null).into_tree(),
-                _ => started.into_tree(),
+            match kind {
+                "image_generation_call" => started.set("result", Value::Null),
+                _ => started,
             }
         });
         for word in ["in_progress", busy, "completed"] {
