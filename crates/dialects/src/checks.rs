@@ -1,10 +1,10 @@
 //! Checks that all formats share, and their error texts.
 
 use canon::{ApiError, Turn};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::RequestTarget;
 use crate::text::BorrowedText;
 use crate::wire_rule::{FieldProblem, RuleResult, refuse, refuse_if};
 use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList};
@@ -27,30 +27,14 @@ pub(crate) fn require_turns<T>(turns: &[Turn], written: &[T]) -> Result<(), ApiE
     Ok(())
 }
 
-/// Checks the metadata of a caller, <https://platform.openai.com/docs/api-reference/metadata>.
-pub(crate) fn check_metadata(metadata: Option<&RawValue>) -> Result<(), ApiError> {
-    const MAX_ENTRIES: usize = 16;
-    const MAX_KEY_CHARS: usize = 64;
-    const MAX_VALUE_CHARS: usize = 512;
-    let Some(metadata) = metadata else { return Ok(()) };
-    let pairs: HashMap<Cow<'_, str>, Cow<'_, str>> = serde_json::from_str(metadata.get())
-        .map_err(|_| invalid_field("metadata", "must map strings to strings"))?;
-    if pairs.len() > MAX_ENTRIES {
-        let why = format!("must have at most {MAX_ENTRIES} entries");
-        return Err(invalid_field("metadata", &why));
+/// Returns the model that a path names.
+pub(crate) fn path_model(target: &RequestTarget) -> Result<String, ApiError> {
+    let model = target.model.clone().unwrap_or_default();
+    if model.is_empty() || model.len() > MAX_MODEL_BYTES || model.chars().any(char::is_control) {
+        let why = format!("must have 1 to {MAX_MODEL_BYTES} plain characters");
+        return Err(invalid_field("model", &why));
     }
-    let is_long = |text: &str, most: usize| text.len() > most && text.chars().count() > most;
-    if pairs
-        .iter()
-        .any(|(key, value)| is_long(key, MAX_KEY_CHARS) || is_long(value, MAX_VALUE_CHARS))
-    {
-        let why = format!(
-            "must have keys of at most {MAX_KEY_CHARS} and values of at most {MAX_VALUE_CHARS} \
-             characters"
-        );
-        return Err(invalid_field("metadata", &why));
-    }
-    Ok(())
+    Ok(model)
 }
 
 /// The rule of a model name.
@@ -60,11 +44,21 @@ pub(crate) fn model_name(model: &PlacedValue<'_, BorrowedText<'_>>) -> RuleResul
     })
 }
 
-/// The rule of a caller's metadata.
+/// The rule of a caller's metadata, <https://platform.openai.com/docs/api-reference/metadata>.
 pub(crate) fn metadata(pairs: &OpaqueObject<'_>) -> RuleResult {
-    check_metadata(Some(pairs.0)).map_err(|error| {
-        let why = error.message().trim_start_matches("`metadata` ").to_owned();
-        FieldProblem::new("", why)
+    const MAX_ENTRIES: usize = 16;
+    const MAX_KEY_CHARS: usize = 64;
+    const MAX_VALUE_CHARS: usize = 512;
+    let pairs: HashMap<Cow<'_, str>, Cow<'_, str>> = serde_json::from_str(pairs.0.get())
+        .map_err(|_| FieldProblem::new("", "must map strings to strings"))?;
+    refuse_if(pairs.len() > MAX_ENTRIES, || format!("must have at most {MAX_ENTRIES} entries"))?;
+    let is_long = |text: &str, most: usize| text.len() > most && text.chars().count() > most;
+    let mut pairs = pairs.iter();
+    let has_long = pairs.any(|(k, v)| is_long(k, MAX_KEY_CHARS) || is_long(v, MAX_VALUE_CHARS));
+    refuse_if(has_long, || {
+        format!(
+            "must have keys of at most {MAX_KEY_CHARS} and values of at most {MAX_VALUE_CHARS} characters"
+        )
     })
 }
 

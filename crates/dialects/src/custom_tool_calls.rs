@@ -8,7 +8,7 @@
 use canon::{
     ChatReply, ChatRequest, Event, PartDelta, PartIndex, PartKind, PartStart, Tool, ToolCall,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Converts function calls back into the custom tool calls the caller declared.
@@ -22,13 +22,8 @@ pub struct CustomToolCalls {
 impl CustomToolCalls {
     /// Creates a converter for the tools of the request.
     pub fn for_request(chat: &ChatRequest) -> Self {
-        let names = chat.tools.iter().filter_map(|tool| match tool {
-            Tool::Custom { name, .. } => Some(name.clone()),
-            Tool::Function(_)
-            | Tool::WebSearch(_)
-            | Tool::CodeExecution(_)
-            | Tool::UrlFetch(_)
-            | Tool::Foreign { .. } => None,
+        let names = chat.tools.iter().filter_map(|tool| {
+            if let Tool::Custom { name, .. } = tool { Some(name.clone()) } else { None }
         });
         Self { names: names.collect(), open: BTreeMap::new() }
     }
@@ -77,11 +72,9 @@ impl CustomToolCalls {
 
 /// Returns the text inside the wrapper object. Arguments of any other shape are returned unchanged.
 fn free_text(arguments: &str) -> String {
-    match serde_json::from_str::<Value>(arguments) {
-        Ok(Value::Object(mut object)) if object.len() == 1 => match object.remove("input") {
-            Some(Value::String(text)) => text,
-            _ => arguments.to_owned(),
-        },
+    let object = serde_json::from_str::<Map<String, Value>>(arguments).unwrap_or_default();
+    match object.get("input") {
+        Some(Value::String(text)) if object.len() == 1 => text.clone(),
         _ => arguments.to_owned(),
     }
 }

@@ -106,58 +106,45 @@ pub(crate) enum WrittenEnding {
 
 /// Returns a reason in the words of a format.
 pub(crate) const fn write(format: WireFormat, reason: FinishReason) -> WrittenEnding {
-    use WrittenEnding::{Failed, Truncated, Word};
-    let [stop, stop_sequence, length, tool_calls, filtered, paused, failed, other] = match format {
-        WireFormat::Chat => [
-            Word("stop"),
-            Word("stop"),
-            Word("length"),
-            Word("tool_calls"),
-            Word("content_filter"),
-            Truncated("length"),
-            Failed,
-            Truncated("length"),
-        ],
-        WireFormat::Responses | WireFormat::Images => [
-            Word("completed"),
-            Word("completed"),
-            Word("max_output_tokens"),
-            Word("completed"),
-            Word("content_filter"),
-            Truncated("max_output_tokens"),
-            Failed,
-            Truncated("max_output_tokens"),
-        ],
-        WireFormat::Messages => [
-            Word("end_turn"),
-            Word("stop_sequence"),
-            Word("max_tokens"),
-            Word("tool_use"),
-            Word("refusal"),
-            Word("pause_turn"),
-            Failed,
-            Truncated("max_tokens"),
-        ],
-        WireFormat::Native => [
-            Word("STOP"),
-            Word("STOP"),
-            Word("MAX_TOKENS"),
-            Word("STOP"),
-            Word("SAFETY"),
-            Truncated("MAX_TOKENS"),
-            Word("OTHER"),
-            Truncated("OTHER"),
-        ],
+    use FinishReason::{
+        ContentFilter, Length, Malformed, Other, Paused, PromptBlocked, Stop, StopSequence,
+        ToolCalls,
     };
-    match reason {
-        FinishReason::Stop => stop,
-        FinishReason::StopSequence => stop_sequence,
-        FinishReason::Length => length,
-        FinishReason::ToolCalls => tool_calls,
-        FinishReason::ContentFilter | FinishReason::PromptBlocked => filtered,
-        FinishReason::Paused => paused,
-        FinishReason::Malformed => failed,
-        FinishReason::Other => other,
+    use WrittenEnding::{Failed, Truncated, Word};
+    match format {
+        WireFormat::Chat => match reason {
+            Stop | StopSequence => Word("stop"),
+            Length => Word("length"),
+            ToolCalls => Word("tool_calls"),
+            ContentFilter | PromptBlocked => Word("content_filter"),
+            Malformed => Failed,
+            Paused | Other => Truncated("length"),
+        },
+        WireFormat::Responses | WireFormat::Images => match reason {
+            Stop | StopSequence | ToolCalls => Word("completed"),
+            Length => Word("max_output_tokens"),
+            ContentFilter | PromptBlocked => Word("content_filter"),
+            Malformed => Failed,
+            Paused | Other => Truncated("max_output_tokens"),
+        },
+        WireFormat::Messages => match reason {
+            Stop => Word("end_turn"),
+            StopSequence => Word("stop_sequence"),
+            Length => Word("max_tokens"),
+            ToolCalls => Word("tool_use"),
+            ContentFilter | PromptBlocked => Word("refusal"),
+            Paused => Word("pause_turn"),
+            Malformed => Failed,
+            Other => Truncated("max_tokens"),
+        },
+        WireFormat::Native => match reason {
+            Stop | StopSequence | ToolCalls => Word("STOP"),
+            Length => Word("MAX_TOKENS"),
+            ContentFilter | PromptBlocked => Word("SAFETY"),
+            Malformed => Word("OTHER"),
+            Paused => Truncated("MAX_TOKENS"),
+            Other => Truncated("OTHER"),
+        },
     }
 }
 

@@ -11,7 +11,8 @@ use canon::{Signature, WireFormat};
 
 const MAGIC: &[u8] = b"\xa6\xdbPT1";
 
-const OPTIONAL_PADDING: GeneralPurposeConfig =
+/// Base64 with or without padding.
+pub(crate) const OPTIONAL_PADDING: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
 /// Wraps a signature for the token field of another format.

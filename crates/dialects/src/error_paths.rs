@@ -6,11 +6,11 @@
 //! value is found again as the same occurrence of the same text. Options are found by the table of
 //! fields. This runs only for an error, in one pass over both requests.
 
-use canon::{ApiError, ChatRequest, MediaSource, Part, PartKind, Tool, WireFormat};
+use canon::{ApiError, ChatRequest, FunctionTool, MediaSource, Part, PartKind, Tool, WireFormat};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-use crate::request_option::{field_paths, option_paths};
+use crate::request_option::{RequestOption, described_paths};
 use crate::text::to_camel_case;
 use crate::wire_object::FieldMeaning;
 
@@ -32,17 +32,14 @@ pub fn with_caller_paths(
     body: &[u8],
 ) -> ApiError {
     let Ok(body) = serde_json::from_slice::<Value>(body) else { return error.without_param() };
-    let own = RequestTexts::of_body(caller, &body);
+    let caller = RequestTexts::of_body(caller, &body);
     match refused {
         RefusedRequest::Body(format, sent) => {
             let sent = serde_json::from_slice::<Value>(sent).unwrap_or_default();
-            let lane = RequestTexts::of_body(format, &sent);
-            PathMap { lane: &lane, caller: &own, lane_root: &sent, caller_root: &body }.apply(error)
+            PathMap { lane: RequestTexts::of_body(format, &sent), caller }.apply(error)
         }
         RefusedRequest::Parsed(chat) => {
-            let lane = RequestTexts::of_chat(chat);
-            let root = Value::Null;
-            PathMap { lane: &lane, caller: &own, lane_root: &root, caller_root: &body }.apply(error)
+            PathMap { lane: RequestTexts::of_chat(chat), caller }.apply(error)
         }
     }
 }
@@ -57,10 +54,20 @@ enum RequestList {
 impl RequestList {
     /// Returns the fields that hold the list in a format.
     fn fields(self, format: WireFormat) -> Vec<String> {
-        field_paths(crate::request_fields(format), &|meaning| match self {
+        let mut paths = described_paths(crate::request_fields(format));
+        paths.retain(|(_, meaning)| match self {
             Self::Conversation => matches!(meaning, FieldMeaning::Conversation),
             Self::Tools => matches!(meaning, FieldMeaning::Tools),
-        })
+        });
+        paths.into_iter().map(|(path, _)| path).collect()
+    }
+
+    /// Returns the name of the list in errors about the parsed request.
+    const fn parsed_name(self) -> &'static str {
+        match self {
+            Self::Conversation => "turns",
+            Self::Tools => "tools",
+        }
     }
 }
 
@@ -90,15 +97,11 @@ impl TextLeaf<'_> {
 
 /// The texts of a request, by the two lists that errors point into.
 struct RequestTexts<'a> {
-    /// `None` for the parsed request.
-    format: Option<WireFormat>,
+    /// The format and the body; `None` for the parsed request.
+    body: Option<(WireFormat, &'a Value)>,
     conversation: Vec<TextLeaf<'a>>,
     tools: Vec<TextLeaf<'a>>,
 }
-
-/// The list of turns and the list of tools of the parsed request, as its errors name them.
-const PARSED_TURNS: &str = "turns";
-const PARSED_TOOLS: &str = "tools";
 
 impl<'a> RequestTexts<'a> {
     fn of_body(format: WireFormat, body: &'a Value) -> Self {
@@ -112,28 +115,40 @@ impl<'a> RequestTexts<'a> {
             found
         };
         let (conversation, tools) = (texts(RequestList::Conversation), texts(RequestList::Tools));
-        Self { format: Some(format), conversation, tools }
+        Self { body: Some((format, body)), conversation, tools }
     }
 
     fn of_chat(chat: &'a ChatRequest) -> Self {
+        let step = |list: RequestList| PathStep::Key(list.parsed_name());
         let mut conversation = Vec::new();
         for (at, turn) in chat.turns.iter().enumerate() {
-            let mut path = vec![PathStep::Key(PARSED_TURNS), PathStep::Item(at)];
+            let mut path = vec![step(RequestList::Conversation), PathStep::Item(at)];
             collect_parts(&turn.parts, &mut path, &mut conversation);
         }
         let names = chat.tools.iter().enumerate().filter_map(|(at, tool)| {
-            let name = match tool {
-                Tool::Function(tool) => tool.name.as_str(),
-                Tool::Custom { name, .. } => name.as_str(),
-                Tool::WebSearch(_)
-                | Tool::CodeExecution(_)
-                | Tool::UrlFetch(_)
-                | Tool::Foreign { .. } => return None,
+            let (Tool::Function(FunctionTool { name, .. }) | Tool::Custom { name, .. }) = tool
+            else {
+                return None;
             };
-            let path = vec![PathStep::Key(PARSED_TOOLS), PathStep::Item(at), PathStep::Key("name")];
+            let path = vec![step(RequestList::Tools), PathStep::Item(at), PathStep::Key("name")];
             Some(TextLeaf { path, text: name })
         });
-        Self { format: None, conversation, tools: names.collect() }
+        Self { body: None, conversation, tools: names.collect() }
+    }
+
+    fn list(&self, list: RequestList) -> &[TextLeaf<'a>] {
+        match list {
+            RequestList::Conversation => &self.conversation,
+            RequestList::Tools => &self.tools,
+        }
+    }
+
+    /// Returns true if a path leads into a list.
+    fn leads_into(&self, steps: &[PathStep<'_>], list: RequestList) -> bool {
+        match self.body {
+            Some((format, _)) => list.fields(format).iter().any(|name| begins(steps, name, format)),
+            None => steps.first() == Some(&PathStep::Key(list.parsed_name())),
+        }
     }
 }
 
@@ -280,10 +295,8 @@ fn resolve<'a>(
 
 /// The paths of two requests that mean the same.
 struct PathMap<'a> {
-    lane: &'a RequestTexts<'a>,
-    caller: &'a RequestTexts<'a>,
-    lane_root: &'a Value,
-    caller_root: &'a Value,
+    lane: RequestTexts<'a>,
+    caller: RequestTexts<'a>,
 }
 
 impl PathMap<'_> {
@@ -308,54 +321,49 @@ impl PathMap<'_> {
     /// Returns the caller's path; `None` if the caller's format has no such field.
     fn translate(&self, path: &str) -> Option<String> {
         let steps = parse_path(path);
-        let caller = self.caller.format?;
-        let in_list = |list: RequestList, parsed: &str| match self.lane.format {
-            Some(format) => list.fields(format).iter().any(|name| begins(&steps, name, format)),
-            None => steps.first() == Some(&PathStep::Key(parsed)),
-        };
-        for (list, parsed, from, to) in [
-            (
-                RequestList::Conversation,
-                PARSED_TURNS,
-                &self.lane.conversation,
-                &self.caller.conversation,
-            ),
-            (RequestList::Tools, PARSED_TOOLS, &self.lane.tools, &self.caller.tools),
-        ] {
-            if in_list(list, parsed) {
-                let found = match self.lane.format {
-                    Some(format) => find_again(&resolve(self.lane_root, &steps, format), from, to),
-                    None => find_again(&steps, from, to),
+        let (caller, caller_body) = self.caller.body?;
+        for list in [RequestList::Conversation, RequestList::Tools] {
+            if self.lane.leads_into(&steps, list) {
+                let path = match self.lane.body {
+                    Some((format, sent)) => resolve(sent, &steps, format),
+                    None => steps,
                 };
+                let found = find_again(&path, self.lane.list(list), self.caller.list(list));
                 return found.or_else(|| self.present_field(list.fields(caller).iter().rev()));
             }
         }
-        let lane = self.lane.format?;
-        let fields = option_paths(crate::request_fields(lane)).into_iter();
-        let fields = fields.filter(|(name, _)| begins(&steps, name, lane));
+        let (lane, _) = self.lane.body?;
+        let fields = options(lane).filter(|(name, _)| begins(&steps, name, lane));
         let (name, option) = fields.max_by_key(|(name, _)| name.len())?;
-        let own = option_paths(crate::request_fields(caller)).into_iter();
-        let own: Vec<String> =
-            own.filter(|(_, other)| *other == option).map(|(name, _)| name).collect();
+        let own = options(caller).filter(|(_, other)| *other == option);
+        let own: Vec<String> = own.map(|(name, _)| name).collect();
         let own = self.present_field(own.iter())?;
         // A schema is the same tree in all formats.
         let rest = steps.get(parse_path(&name).len()..).unwrap_or_default();
         let mut whole = parse_path(&own);
         whole.extend(rest);
-        let found = resolve(self.caller_root, &whole, caller);
+        let found = resolve(caller_body, &whole, caller);
         Some(if found.len() > parse_path(&own).len() { write_path(&found) } else { own })
     }
 
     /// Returns the first field that the caller's request has, else the first one.
     fn present_field<'n>(&self, names: impl Iterator<Item = &'n String> + Clone) -> Option<String> {
-        let caller = self.caller.format?;
+        let (caller, body) = self.caller.body?;
         let is_present = |name: &&String| {
             let steps = parse_path(name);
-            resolve(self.caller_root, &steps, caller).len() == steps.len()
+            resolve(body, &steps, caller).len() == steps.len()
         };
-        let found = names.clone().find(is_present).or_else(|| names.clone().next())?;
-        Some((*found).to_owned())
+        names.clone().find(is_present).or_else(|| names.clone().next()).cloned()
     }
+}
+
+/// Returns the options of a format, each with the path of its field.
+fn options(format: WireFormat) -> impl Iterator<Item = (String, RequestOption)> {
+    let paths = described_paths(crate::request_fields(format)).into_iter();
+    paths.filter_map(|(path, meaning)| match meaning {
+        FieldMeaning::Option(option) | FieldMeaning::ReadOnly(option) => Some((path, *option)),
+        FieldMeaning::Own | FieldMeaning::Conversation | FieldMeaning::Tools => None,
+    })
 }
 
 /// Returns true if a path begins with a field.

@@ -46,6 +46,15 @@ impl fmt::Display for JsonPath<'_> {
     }
 }
 
+/// Loss text for a file that only its own provider can read.
+pub(crate) const FOREIGN_FILE: &str = "a file in another provider's storage cannot be read here";
+
+/// Notes a loss in place of a value.
+pub(crate) fn lose<T>(what: &str, why: &str, losses: &mut Losses) -> Option<T> {
+    losses.add(what, why);
+    None
+}
+
 /// Notes the fields of a turn, part or tool that format `me` cannot carry.
 pub(crate) fn note_foreign_fields(
     extras: &ExtraFields,
@@ -191,6 +200,12 @@ impl ObjectWriter {
             Some(value) => self.set(name, value),
             None => self,
         }
+    }
+
+    /// Sets a field unless there is one of that name.
+    #[must_use]
+    pub(crate) fn with_default(self, name: &str, value: impl Into<Value>) -> Self {
+        self.with_fields(std::iter::once((name, &value.into())))
     }
 
     /// Adds the extras of a format without overwriting existing fields.

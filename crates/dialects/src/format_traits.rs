@@ -7,12 +7,15 @@ use canon::{MediaKind, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
 use crate::media_urls::MediaUrlFields;
+use crate::wire_object::FieldSpec;
 
 /// Facts about a wire format.
 #[derive(Debug)]
 pub struct FormatTraits {
     /// The format, as other formats name it.
     pub origin: WireFormat,
+    /// The described fields of a request.
+    pub(crate) request_fields: &'static [FieldSpec],
     /// Means to end a reply early.
     pub stop_support: StopSupport,
     /// True if a request can ask for several candidates.

@@ -29,6 +29,7 @@ impl JsonTree {
 
     fn write(&self, out: &mut Vec<u8>) {
         match self {
+            Self::Value(Value::Null) => out.extend_from_slice(b"null"),
             Self::Value(Value::String(text)) => json::write_string(text, out),
             Self::Value(value) => json::write_value(value, out),
             Self::Object(fields) => write_object(fields, out),
@@ -61,7 +62,15 @@ pub(crate) fn write_object(fields: &[(Cow<'static, str>, JsonTree)], out: &mut V
         if at > 0 {
             out.push(b',');
         }
-        json::write_string(name, out);
+        match name {
+            // Names in the code have no character that needs an escape.
+            Cow::Borrowed(name) => {
+                out.push(b'"');
+                out.extend_from_slice(name.as_bytes());
+                out.push(b'"');
+            }
+            Cow::Owned(name) => json::write_string(name, out),
+        }
         out.push(b':');
         value.write(out);
     }

@@ -17,6 +17,7 @@ mod endings;
 mod envelope;
 mod error_paths;
 mod fields;
+mod format_functions;
 mod format_traits;
 pub mod images;
 pub mod json;
@@ -53,6 +54,7 @@ pub use dialect::{
 };
 pub use endings::failed_turn;
 pub use error_paths::{RefusedRequest, with_caller_paths};
+pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
 pub use media_urls::{MediaUrl, MediaUrlFields, media_urls};
 pub use prompt_blocks::blocked_finish;
@@ -111,11 +113,5 @@ pub fn get(origin: WireFormat) -> Option<&'static dyn Dialect> {
 
 /// Returns the described fields of a format's request.
 pub(crate) fn request_fields(format: WireFormat) -> &'static [wire_object::FieldSpec] {
-    match format {
-        WireFormat::Chat => chat::REQUEST_FIELDS,
-        WireFormat::Messages => messages::REQUEST_FIELDS,
-        WireFormat::Native => native::REQUEST_FIELDS,
-        WireFormat::Responses => responses::REQUEST_FIELDS,
-        WireFormat::Images => &[],
-    }
+    get(format).map_or(&[], |dialect| dialect.traits().request_fields)
 }

@@ -42,29 +42,24 @@ pub(crate) fn base64_error(data: &str) -> Option<&'static str> {
     (!fits || !known).then_some("must be valid base64")
 }
 
-/// Media that a field takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AcceptedMedia {
-    /// Pictures. Some clients send documents and videos in the same field.
-    Picture,
-    /// Any file.
-    File,
-}
-
-impl AcceptedMedia {
-    fn takes(self, mime: &str) -> bool {
-        match self {
-            Self::Picture => {
-                let kind = mime.split('/').next().unwrap_or_default();
-                matches!(kind, "image" | "video" | "audio") || mime.starts_with("application/pdf")
-            }
-            Self::File => true,
-        }
+/// Returns the reason why the URL or data URI of a picture is refused. Some clients send documents
+/// and videos in the same field.
+pub(crate) fn picture_url_error(url: &str) -> Option<&'static str> {
+    let mime = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
+    let is_picture = mime.is_none_or(|(mime, _)| {
+        let kind = mime.split('/').next().unwrap_or_default();
+        mime_error(mime).is_some()
+            || matches!(kind, "image" | "video" | "audio")
+            || mime.starts_with("application/pdf")
+    });
+    match is_picture {
+        true => file_url_error(url),
+        false => Some("is a data URI that does not hold a picture"),
     }
 }
 
-/// Returns the reason why a URL or data URI (RFC 2397) is refused.
-pub(crate) fn url_error(url: &str, accepted: AcceptedMedia) -> Option<&'static str> {
+/// Returns the reason why the URL or data URI (RFC 2397) of a file is refused.
+pub(crate) fn file_url_error(url: &str) -> Option<&'static str> {
     let Some(rest) = url.strip_prefix("data:") else {
         let is_web = url.starts_with("https://") || url.starts_with("http://");
         return (!is_web).then_some("is neither an https URL nor a data URI");
@@ -74,7 +69,6 @@ pub(crate) fn url_error(url: &str, accepted: AcceptedMedia) -> Option<&'static s
     };
     match (mime_error(mime), base64_error(data)) {
         (Some(_), _) => Some("is a data URI of a media type that is not accepted"),
-        (None, _) if !accepted.takes(mime) => Some("is a data URI that does not hold a picture"),
         (None, Some(_)) => Some("is a data URI whose data is not valid base64"),
         (None, None) => None,
     }
@@ -83,7 +77,7 @@ pub(crate) fn url_error(url: &str, accepted: AcceptedMedia) -> Option<&'static s
 /// Returns the reason why the data of a file is refused: a URL, a data URI or bare base64.
 pub(crate) fn file_data_error(data: &str) -> Option<&'static str> {
     if data.starts_with("data:") || data.contains("://") {
-        url_error(data, AcceptedMedia::File)
+        file_url_error(data)
     } else {
         base64_error(data).map(|_| "is neither valid base64 nor a data URI")
     }
@@ -95,7 +89,7 @@ mod tests {
 
     #[test]
     fn data_uris_hold_media_in_base64() {
-        let picture = |url| url_error(url, AcceptedMedia::Picture);
+        let picture = picture_url_error;
         for url in ["https://a/b", "data:image/png;base64,AAAA", "data:application/pdf;base64,AA"] {
             assert_eq!(picture(url), None, "{url}");
         }
@@ -113,7 +107,7 @@ mod tests {
         ] {
             assert!(picture(url).is_some(), "{url}");
         }
-        assert_eq!(url_error("data:text/plain;base64,AAAA", AcceptedMedia::File), None);
+        assert_eq!(file_url_error("data:text/plain;base64,AAAA"), None);
         assert_eq!(file_data_error("AAAA"), None);
         assert!(file_data_error("not base64").is_some());
     }

@@ -7,10 +7,8 @@ use canon::{
 use serde_json::Value;
 
 use crate::fields::{ObjectWriter, number};
-use crate::media_rules::{self, AcceptedMedia};
 use crate::text::BorrowedText;
 use crate::wire_object::{UnknownFields, raw_value, wire_object};
-use crate::wire_rule::{RuleResult, refuse_for};
 use crate::wire_value::AnyValue;
 
 wire_object! {
@@ -46,21 +44,6 @@ pub(crate) fn write_location(object: ObjectWriter, place: &UserLocation) -> Obje
         .set_some("region", region.as_deref())
         .set_some("city", city.as_deref())
         .set_some("timezone", timezone.as_deref())
-}
-
-/// The rule of a picture: a URL or a data URI.
-pub(crate) fn picture_url(url: &BorrowedText<'_>) -> RuleResult {
-    refuse_for(media_rules::url_error(url, AcceptedMedia::Picture))
-}
-
-/// The rule of the data of a file.
-pub(crate) fn file_data(data: &BorrowedText<'_>) -> RuleResult {
-    refuse_for(media_rules::file_data_error(data))
-}
-
-/// The rule of base64 data.
-pub(crate) fn base64(data: &BorrowedText<'_>) -> RuleResult {
-    refuse_for(media_rules::base64_error(data))
 }
 
 /// Reads a URL or a data URI (RFC 2397).

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::json::{BodyEdit, BodySegments};
+use crate::media_urls::ignore_scalars;
 use crate::text::BorrowedText;
 use crate::{ReplyStamp, StreamFrame};
 
@@ -210,25 +211,7 @@ impl<'de> Visitor<'de> for ShapeSeed<'_, '_> {
         Err(E::custom("a text with escapes in place of an object"))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
+    ignore_scalars!();
 }
 
 /// Returns the JSON of a value. `None` if it is not known: events of a stream have no stamp.

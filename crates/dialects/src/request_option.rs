@@ -66,88 +66,55 @@ impl PlainField for BorrowedText<'_> {
     }
 }
 
+/// Returns the value of an option, if it is set.
+type OptionValue = fn(&ChatRequest) -> Option<Value>;
+/// Sets an option.
+type OptionReader = fn(&Value, &mut ChatRequest);
+
 impl RequestOption {
-    /// Options that are carried as they are, with the name of their loss.
-    const PLAIN: [(Self, &'static str); 9] = [
-        (Self::Temperature, "sampling.temperature"),
-        (Self::TopP, "sampling.top_p"),
-        (Self::TopK, "sampling.top_k"),
-        (Self::PresencePenalty, "sampling.presence_penalty"),
-        (Self::FrequencyPenalty, "sampling.frequency_penalty"),
-        (Self::Seed, "sampling.seed"),
-        (Self::CacheKey, "hints.cache_key"),
-        (Self::Verbosity, "hints.verbosity"),
-        (Self::Store, "state.store"),
+    /// Options that are carried as they are, with the name of their loss and their value.
+    const PLAIN: [(Self, &'static str, OptionValue); 9] = [
+        (Self::Temperature, "sampling.temperature", |c| c.sampling.temperature.map(number)),
+        (Self::TopP, "sampling.top_p", |c| c.sampling.top_p.map(number)),
+        (Self::TopK, "sampling.top_k", |c| c.sampling.top_k.map(Value::from)),
+        (Self::PresencePenalty, "sampling.presence_penalty", |c| {
+            c.sampling.presence_penalty.map(number)
+        }),
+        (Self::FrequencyPenalty, "sampling.frequency_penalty", |c| {
+            c.sampling.frequency_penalty.map(number)
+        }),
+        (Self::Seed, "sampling.seed", |c| c.sampling.seed.map(Value::from)),
+        (Self::CacheKey, "hints.cache_key", |c| c.hints.cache_key.as_deref().map(Value::from)),
+        (Self::Verbosity, "hints.verbosity", |c| c.hints.verbosity.as_deref().map(Value::from)),
+        (Self::Store, "state.store", |c| c.state.store.map(Value::from)),
+    ];
+
+    /// The places of the options that are read as they are.
+    const READERS: [(Self, OptionReader); 12] = [
+        (Self::Temperature, |value, chat| chat.sampling.temperature = value.as_f64()),
+        (Self::TopP, |value, chat| chat.sampling.top_p = value.as_f64()),
+        (Self::TopK, |value, chat| chat.sampling.top_k = value.as_i64()),
+        (Self::PresencePenalty, |value, chat| chat.sampling.presence_penalty = value.as_f64()),
+        (Self::FrequencyPenalty, |value, chat| chat.sampling.frequency_penalty = value.as_f64()),
+        (Self::Seed, |value, chat| chat.sampling.seed = value.as_i64()),
+        (Self::ParallelToolCalls, |value, chat| chat.tool_choice.parallel = value.as_bool()),
+        (Self::CacheKey, |value, chat| chat.hints.cache_key = text(value)),
+        (Self::Verbosity, |value, chat| chat.hints.verbosity = text(value)),
+        (Self::Store, |value, chat| chat.state.store = value.as_bool()),
+        (Self::Stream, |value, chat| chat.stream = value.as_bool().unwrap_or_default()),
+        (Self::User, |value, chat| chat.hints.user = text(value)),
     ];
 
     /// Sets the option of a request.
     pub(crate) fn read(self, value: &Value, chat: &mut ChatRequest) {
-        let text = || value.as_str().map(str::to_owned);
-        let sampling = &mut chat.sampling;
-        match self {
-            Self::Temperature => sampling.temperature = value.as_f64(),
-            Self::TopP => sampling.top_p = value.as_f64(),
-            Self::TopK => sampling.top_k = value.as_i64(),
-            Self::PresencePenalty => sampling.presence_penalty = value.as_f64(),
-            Self::FrequencyPenalty => sampling.frequency_penalty = value.as_f64(),
-            Self::Seed => sampling.seed = value.as_i64(),
-            Self::ParallelToolCalls => chat.tool_choice.parallel = value.as_bool(),
-            Self::CacheKey => chat.hints.cache_key = text(),
-            Self::Verbosity => chat.hints.verbosity = text(),
-            Self::Store => chat.state.store = value.as_bool(),
-            Self::Stream => chat.stream = value.as_bool().unwrap_or_default(),
-            Self::User => chat.hints.user = text(),
-            Self::Model
-            | Self::StreamOptions
-            | Self::MaxOutputTokens
-            | Self::StopSequences
-            | Self::Candidates
-            | Self::Logprobs
-            | Self::ToolChoice
-            | Self::ResponseSchema
-            | Self::SchemaName
-            | Self::ResponseFormat
-            | Self::Thinking
-            | Self::Modalities
-            | Self::ImageConfig
-            | Self::ServiceTier
-            | Self::Metadata => {}
+        if let Some((_, read)) = Self::READERS.iter().find(|(option, _)| *option == self) {
+            read(value, chat);
         }
     }
+}
 
-    /// Returns the value of an option that is carried as it is.
-    fn value(self, chat: &ChatRequest) -> Option<Value> {
-        let sampling = &chat.sampling;
-        match self {
-            Self::Temperature => sampling.temperature.map(number),
-            Self::TopP => sampling.top_p.map(number),
-            Self::TopK => sampling.top_k.map(Value::from),
-            Self::PresencePenalty => sampling.presence_penalty.map(number),
-            Self::FrequencyPenalty => sampling.frequency_penalty.map(number),
-            Self::Seed => sampling.seed.map(Value::from),
-            Self::CacheKey => chat.hints.cache_key.as_deref().map(Value::from),
-            Self::Verbosity => chat.hints.verbosity.as_deref().map(Value::from),
-            Self::Store => chat.state.store.map(Value::from),
-            Self::Model
-            | Self::Stream
-            | Self::StreamOptions
-            | Self::MaxOutputTokens
-            | Self::StopSequences
-            | Self::Candidates
-            | Self::Logprobs
-            | Self::ToolChoice
-            | Self::ParallelToolCalls
-            | Self::ResponseSchema
-            | Self::SchemaName
-            | Self::ResponseFormat
-            | Self::Thinking
-            | Self::Modalities
-            | Self::ImageConfig
-            | Self::ServiceTier
-            | Self::User
-            | Self::Metadata => None,
-        }
-    }
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
 }
 
 /// Writes the options that are carried as they are and that stand directly in an object.
@@ -157,9 +124,8 @@ pub(crate) fn write_options(
     chat: &ChatRequest,
 ) -> ObjectWriter {
     for field in fields {
-        if let FieldMeaning::Option(option) = field.meaning {
-            body = body.set_some(field.name, option.value(chat));
-        }
+        let plain = RequestOption::PLAIN.iter().find(|(option, ..)| field.is_option(*option));
+        body = body.set_some(field.name, plain.and_then(|(.., value)| value(chat)));
     }
     body
 }
@@ -171,9 +137,9 @@ pub(crate) fn note_lost_options(
     me: WireFormat,
     losses: &mut Losses,
 ) {
-    for (option, name) in RequestOption::PLAIN {
+    for (option, name, value) in RequestOption::PLAIN {
         // An answer that is not to be stored is not stored anywhere else.
-        let is_set = option.value(chat).is_some_and(|value| value != Value::Bool(false));
+        let is_set = value(chat).is_some_and(|value| value != Value::Bool(false));
         if is_set && !has_option(fields, option) {
             losses.add(name, &format!("the {me} format has no such field"));
         }
@@ -181,42 +147,25 @@ pub(crate) fn note_lost_options(
 }
 
 fn has_option(fields: &[FieldSpec], option: RequestOption) -> bool {
-    fields.iter().any(|field| {
-        matches!(field.meaning, FieldMeaning::Option(own) if own == option)
-            || has_option(field.inside, option)
-    })
+    fields.iter().any(|field| field.is_option(option) || has_option(field.inside, option))
 }
 
-/// Returns the paths of the fields with a wanted meaning, in the order of the description. Of
-/// several fields, the first one is the one to recommend.
-pub(crate) fn field_paths(
-    fields: &[FieldSpec],
-    is_wanted: &dyn Fn(&FieldMeaning) -> bool,
-) -> Vec<String> {
-    let mut paths = Vec::new();
-    for field in fields {
-        if is_wanted(&field.meaning) {
-            paths.push(field.name.to_owned());
-        }
-        let inside = field_paths(field.inside, is_wanted);
-        paths.extend(inside.into_iter().map(|path| format!("{}.{path}", field.name)));
+impl FieldSpec {
+    fn is_option(&self, option: RequestOption) -> bool {
+        matches!(self.meaning, FieldMeaning::Option(own) if own == option)
     }
-    paths
 }
 
-/// Returns the options that a format has, each with the path of its field. The fields of an object
-/// come before the object. Of several fields, the first one is the one to recommend.
-pub(crate) fn option_paths(fields: &[FieldSpec]) -> Vec<(String, RequestOption)> {
+/// Returns the fields of a description with their paths. The fields of an object come before the
+/// object. Of several fields with one meaning, the first one is the one to recommend.
+pub(crate) fn described_paths(
+    fields: &'static [FieldSpec],
+) -> Vec<(String, &'static FieldMeaning)> {
     let mut paths = Vec::new();
     for field in fields {
-        let inside = option_paths(field.inside).into_iter();
-        paths.extend(inside.map(|(path, option)| (format!("{}.{path}", field.name), option)));
-        match field.meaning {
-            FieldMeaning::Option(option) | FieldMeaning::ReadOnly(option) => {
-                paths.push((field.name.to_owned(), option));
-            }
-            FieldMeaning::Own | FieldMeaning::Conversation | FieldMeaning::Tools => {}
-        }
+        let inside = described_paths(field.inside).into_iter();
+        paths.extend(inside.map(|(path, meaning)| (format!("{}.{path}", field.name), meaning)));
+        paths.push((field.name.to_owned(), &field.meaning));
     }
     paths
 }

@@ -34,22 +34,15 @@ impl ThinkingControls {
 
     /// Guesses by the model name. An unknown model is assumed to support everything.
     fn by_name(model: &str) -> Self {
-        let (budget, adaptive) = match (claude_version(model), gemini_generation(model)) {
-            (Some((0..=3, _) | (4, 0..=5)), _) => (ANY_BUDGET_TOKENS, false),
-            (Some((4, 6)) | None, None | Some(3..)) => (ANY_BUDGET_TOKENS, true),
-            (Some(_), _) => (None, true),
-            (None, Some(_)) => {
-                return Self {
-                    budget: ANY_BUDGET_TOKENS,
-                    dynamic: true,
-                    can_disable: true,
-                    levels: vec![],
-                };
-            }
+        let (budget, dynamic, has_levels) = match (claude_version(model), gemini_generation(model))
+        {
+            (Some((0..=3, _) | (4, 0..=5)), _) => (ANY_BUDGET_TOKENS, false, false),
+            (Some((4, 6)) | None, None | Some(3..)) => (ANY_BUDGET_TOKENS, true, true),
+            (Some(_), _) => (None, true, true),
+            (None, Some(_)) => (ANY_BUDGET_TOKENS, true, false),
         };
-        let levels =
-            if adaptive { EffortLevel::ALL.into_iter().skip(1).collect() } else { Vec::new() };
-        Self { budget, dynamic: adaptive, can_disable: true, levels }
+        let levels = EffortLevel::ALL.into_iter().skip(1).filter(|_| has_levels).collect();
+        Self { budget, dynamic, can_disable: true, levels }
     }
 
     /// Returns the nearest level that both the model and the format support: the next lower one, or
@@ -63,11 +56,10 @@ impl ThinkingControls {
         let known = |level: &&EffortLevel| words.contains(level);
         let below = self.levels.iter().filter(known).rfind(|level| **level <= requested);
         let found = below.or_else(|| self.levels.iter().find(known)).copied();
-        losses.add_if(
-            found.is_some_and(|found| found != requested && requested > EffortLevel::Low),
-            "thinking.level",
-            "the model has no such level, so the nearest one is sent",
-        );
+        let is_other =
+            found.is_some_and(|found| found != requested && requested > EffortLevel::Low);
+        let why = "the model has no such level, so the nearest one is sent";
+        losses.add_if(is_other, "thinking.level", why);
         found
     }
 
@@ -93,11 +85,8 @@ impl ThinkingControls {
 
     /// Records a loss and returns true if the model thinks although thinking was switched off.
     pub(crate) fn note_unavoidable_thinking(&self, losses: &mut Losses) -> bool {
-        losses.add_if(
-            !self.can_disable,
-            "thinking",
-            "the thinking of this model cannot be switched off",
-        );
+        let why = "the thinking of this model cannot be switched off";
+        losses.add_if(!self.can_disable, "thinking", why);
         !self.can_disable
     }
 }

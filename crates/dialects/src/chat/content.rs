@@ -5,10 +5,10 @@
 use serde_json::value::RawValue;
 
 use crate::checks::max_items;
-use crate::openai_values::{base64, file_data, picture_url};
+use crate::media_rules::{base64_error, file_data_error, picture_url_error};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
-use crate::wire_rule::{FieldProblem, RuleResult, ensure, one_of, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, one_of, passes, refuse};
 use crate::wire_value::{AnyValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;
@@ -53,7 +53,7 @@ wire_object! {
     }
 
     pub(super) struct ChatImageUrl<'a>("an object with a `url`") {
-        url required: BorrowedText<'a> where picture_url,
+        url required: BorrowedText<'a> where passes(picture_url_error),
         detail: BorrowedText<'a>,
     }
 
@@ -73,7 +73,7 @@ wire_object! {
     }
 
     pub(super) struct ChatAudioInput<'a>("an object with `data` and `format`") {
-        data required: BorrowedText<'a> where base64,
+        data required: BorrowedText<'a> where passes(base64_error),
         format required: BorrowedText<'a>,
     }
 
@@ -82,7 +82,7 @@ wire_object! {
     }
 
     pub(super) struct ChatFile<'a>("an object with a `file_data` or a `file_id`") {
-        file_data: BorrowedText<'a> where file_data,
+        file_data: BorrowedText<'a> where passes(file_data_error),
         file_id: BorrowedText<'a>,
         filename: BorrowedText<'a>,
     }

@@ -27,15 +27,7 @@ mod write_stream;
 mod write_tools;
 
 use crate::repeated_text::RepeatingReader;
-use crate::{
-    Dialect, FormatTraits, LaneSettings, ParsedRequest, ProviderRequest, ReplyStamp, RequestTarget,
-    RequestUse, StreamReader, StreamWriter,
-};
-use canon::{ApiError, ChatReply, Lossy};
-
-/// The described fields of a request.
-pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
-    request::ChatRequestView::FIELDS;
+use crate::{Dialect, FormatFunctions, FormatTraits};
 
 /// The chat completions format.
 #[derive(Clone, Copy, Debug)]
@@ -46,53 +38,18 @@ impl Dialect for ChatDialect {
         &names::TRAITS
     }
 
-    fn parse(
-        &self,
-        _target: &RequestTarget,
-        body: &[u8],
-        wanted: RequestUse<'_>,
-    ) -> Result<ParsedRequest, ApiError> {
-        wanted.parse(body, rules::check, |view| Ok(read_request::read(view)))
-    }
-
-    fn write_request(
-        &self,
-        chat: &canon::ChatRequest,
-        lane: &LaneSettings<'_>,
-    ) -> Result<Lossy<ProviderRequest>, ApiError> {
-        write_request::write(chat, lane)
-    }
-
-    fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError> {
-        read_reply::read(body)
-    }
-
-    fn write_reply(
-        &self,
-        reply: ChatReply,
-        chat: &canon::ChatRequest,
-        stamp: &ReplyStamp,
-    ) -> Lossy<Vec<u8>> {
-        write_reply::write(reply, chat, stamp)
-    }
-
-    fn stream_reader(&self) -> Box<dyn StreamReader> {
-        Box::<RepeatingReader<read_stream::ChatStreamReader>>::default()
-    }
-
-    fn stream_writer(
-        &self,
-        chat: &canon::ChatRequest,
-        stamp: &ReplyStamp,
-    ) -> Box<dyn StreamWriter> {
-        Box::new(write_stream::ChatStreamWriter::new(chat, stamp))
-    }
-
-    fn read_error(&self, status: u16, body: &[u8]) -> ApiError {
-        fault::read(status, body)
-    }
-
-    fn write_error(&self, fault: &ApiError, _request_id: &str) -> (u16, Vec<u8>) {
-        fault::write(fault)
+    fn functions(&self) -> &'static FormatFunctions {
+        &FUNCTIONS
     }
 }
+
+static FUNCTIONS: FormatFunctions = FormatFunctions {
+    parse: |_, body, wanted| wanted.parse(body, rules::check, |view| Ok(read_request::read(view))),
+    write_request: write_request::write,
+    read_reply: read_reply::read,
+    write_reply: write_reply::write,
+    stream_reader: || Box::<RepeatingReader<read_stream::ChatStreamReader>>::default(),
+    stream_writer: |chat, stamp| Box::new(write_stream::ChatStreamWriter::new(chat, stamp)),
+    read_error: fault::read,
+    write_error: |fault, _| fault::write(fault),
+};

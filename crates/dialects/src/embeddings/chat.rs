@@ -279,14 +279,11 @@ pub(super) fn read_reply(body: &[u8]) -> Result<EmbeddingReply, ApiError> {
 
 pub(super) fn write_reply(embedded: &EmbeddingReply, embed: &EmbeddingRequest) -> Lossy<Vec<u8>> {
     let EmbeddingReply { vectors, usage, extras: _ } = embedded;
-    let data: Vec<String> = vectors
-        .iter()
-        .enumerate()
-        .map(|(index, vector)| {
-            let vector = written(vector, embed.encoding);
-            format!("{{\"object\":\"embedding\",\"index\":{index},\"embedding\":{vector}}}")
-        })
-        .collect();
+    let item = |(index, vector): (usize, &Vec<f32>)| {
+        let vector = written(vector, embed.encoding);
+        format!("{{\"object\":\"embedding\",\"index\":{index},\"embedding\":{vector}}}")
+    };
+    let data: Vec<String> = vectors.iter().enumerate().map(item).collect();
     let tokens = usage.unwrap_or_default().input;
     let body = format!(
         "{{\"object\":\"list\",\"data\":[{}],\"model\":{},\"usage\":{{\"prompt_tokens\":{tokens},\

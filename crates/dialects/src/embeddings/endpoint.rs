@@ -45,8 +45,8 @@ impl EmbeddingEndpoint {
     ) -> Result<EmbeddingFacts, ApiError> {
         match self {
             Self::OpenAi => chat::read_facts(body),
-            Self::EmbedContent => native::read_facts_one(target, body),
-            Self::BatchEmbedContents => native::read_facts_batch(target, body),
+            Self::EmbedContent => native::read_facts(target, body, false),
+            Self::BatchEmbedContents => native::read_facts(target, body, true),
         }
     }
 
@@ -54,8 +54,8 @@ impl EmbeddingEndpoint {
     pub fn patch(self, body: &Bytes, glimpse: &EmbeddingFacts, model: &str) -> ProviderRequest {
         match self {
             Self::OpenAi => chat::patch(body, glimpse, model),
-            Self::EmbedContent => native::patch(body, glimpse, model, native::EMBED_METHOD),
-            Self::BatchEmbedContents => native::patch(body, glimpse, model, native::BATCH_METHOD),
+            Self::EmbedContent => native::patch(body, glimpse, model, false),
+            Self::BatchEmbedContents => native::patch(body, glimpse, model, true),
         }
     }
 
@@ -67,8 +67,8 @@ impl EmbeddingEndpoint {
     ) -> Result<EmbeddingRequest, ApiError> {
         match self {
             Self::OpenAi => chat::read_request(body),
-            Self::EmbedContent => native::read_one(target, body),
-            Self::BatchEmbedContents => native::read_batch(target, body),
+            Self::EmbedContent => native::read_request(target, body, false),
+            Self::BatchEmbedContents => native::read_request(target, body, true),
         }
     }
 
@@ -81,8 +81,8 @@ impl EmbeddingEndpoint {
     ) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
         match self {
             Self::OpenAi => Ok(chat::write_request(embed, model)),
-            Self::EmbedContent => native::write_ones(embed, model),
-            Self::BatchEmbedContents => native::write_batches(embed, model),
+            Self::EmbedContent => native::write_requests(embed, model, false),
+            Self::BatchEmbedContents => native::write_requests(embed, model, true),
         }
     }
 
@@ -90,8 +90,8 @@ impl EmbeddingEndpoint {
     pub fn read_usage(self, body: &[u8]) -> Result<Option<Usage>, ApiError> {
         match self {
             Self::OpenAi => chat::read_usage(body),
-            Self::EmbedContent => native::read_usage_one(body),
-            Self::BatchEmbedContents => native::read_usage_batch(body),
+            Self::EmbedContent => native::read_usage(body, false),
+            Self::BatchEmbedContents => native::read_usage(body, true),
         }
     }
 
@@ -99,8 +99,8 @@ impl EmbeddingEndpoint {
     pub fn read_reply(self, body: &[u8]) -> Result<EmbeddingReply, ApiError> {
         match self {
             Self::OpenAi => chat::read_reply(body),
-            Self::EmbedContent => native::read_reply_one(body),
-            Self::BatchEmbedContents => native::read_reply_batch(body),
+            Self::EmbedContent => native::read_reply(body, false),
+            Self::BatchEmbedContents => native::read_reply(body, true),
         }
     }
 
@@ -112,8 +112,8 @@ impl EmbeddingEndpoint {
     ) -> Lossy<Vec<u8>> {
         match self {
             Self::OpenAi => chat::write_reply(embedded, embed),
-            Self::EmbedContent => native::write_reply_one(embedded),
-            Self::BatchEmbedContents => native::write_reply_batch(embedded),
+            Self::EmbedContent => native::write_reply(embedded, false),
+            Self::BatchEmbedContents => native::write_reply(embedded, true),
         }
     }
 }

@@ -6,24 +6,22 @@
 
 use bytes::Bytes;
 use canon::{ApiError, ExtraFields, Losses, Lossy, Usage, WireFormat};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::reply::{EmbeddingReply, error_of, finite, numbers, unreadable};
-use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEncoding};
-use crate::checks::{MAX_MODEL_BYTES, invalid_field};
+use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest};
+use crate::checks::{invalid_field, path_model};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
+use crate::native::operator_path;
 use crate::proto_json::ProtoInteger;
 use crate::text::BorrowedText;
 use crate::wire_object::{UnknownFields, wire_object};
 use crate::wire_rule::{FieldProblem, RuleResult, refuse};
 use crate::wire_value::{AnyValue, EnumWord, OneOrMany, OpaqueObject, PlacedValue};
-use crate::{LaneSettings, PassThrough, ProviderRequest, RequestFacts, RequestTarget};
+use crate::{PassThrough as _, ProviderRequest, RequestTarget};
 
 const ORIGIN: WireFormat = WireFormat::Native;
-pub(super) const EMBED_METHOD: &str = "embedContent";
-pub(super) const BATCH_METHOD: &str = "batchEmbedContents";
 /// Maximum requests per batch.
 const MAX_BATCH_REQUESTS: usize = 100;
 /// Estimated bytes of an image or audio input: the smallest costs 258 tokens.
@@ -86,36 +84,31 @@ fn input_bytes(parts: &[EmbedPart<'_>]) -> u64 {
     parts.iter().map(bytes).sum()
 }
 
-pub(super) fn read_facts_one(
-    target: &RequestTarget,
-    body: &[u8],
-) -> Result<EmbeddingFacts, ApiError> {
-    let text = json::checked_text(body)?;
-    let mut facts = empty_facts(target)?;
-    add_facts(text, &json::parse(text)?, "", &mut facts)?;
-    Ok(facts)
-}
+/// The requests of a body with their paths, and the fields beside them.
+type EmbedRequests<'a> = (Vec<(String, EmbedContentView<'a>)>, UnknownFields<'a>);
 
-pub(super) fn read_facts_batch(
-    target: &RequestTarget,
-    body: &[u8],
-) -> Result<EmbeddingFacts, ApiError> {
-    let text = json::checked_text(body)?;
-    let mut facts = empty_facts(target)?;
+/// Parses a body: one request, or a batch of them.
+fn parse(text: &str, is_batch: bool) -> Result<EmbedRequests<'_>, ApiError> {
+    if !is_batch {
+        return Ok((vec![(String::new(), json::parse(text)?)], UnknownFields::default()));
+    }
     let view: BatchEmbedView<'_> = json::parse(text)?;
-    for (at, request) in view.requests.iter().flat_map(|list| &list.0).enumerate() {
-        add_facts(text, request, &format!("requests[{at}]."), &mut facts)?;
-    }
-    Ok(facts)
+    let requests = view.requests.into_iter().flat_map(|list| list.0).enumerate();
+    let placed = requests.map(|(at, request)| (format!("requests[{at}]."), request));
+    Ok((placed.collect(), view.rest))
 }
 
-fn empty_facts(target: &RequestTarget) -> Result<EmbeddingFacts, ApiError> {
-    let model = target.model.clone().unwrap_or_default();
-    if model.is_empty() || model.len() > MAX_MODEL_BYTES || model.chars().any(char::is_control) {
-        let why = format!("must have 1 to {MAX_MODEL_BYTES} plain characters");
-        return Err(invalid_field("model", &why));
+pub(super) fn read_facts(
+    target: &RequestTarget,
+    body: &[u8],
+    is_batch: bool,
+) -> Result<EmbeddingFacts, ApiError> {
+    let text = json::checked_text(body)?;
+    let mut facts = EmbeddingFacts { model: path_model(target)?, ..EmbeddingFacts::default() };
+    for (at, request) in parse(text, is_batch)?.0 {
+        add_facts(text, &request, &at, &mut facts)?;
     }
-    Ok(EmbeddingFacts { model, ..EmbeddingFacts::default() })
+    Ok(facts)
 }
 
 /// Checks the model of one request and adds to the facts.
@@ -143,10 +136,10 @@ pub(super) fn patch(
     body: &Bytes,
     facts: &EmbeddingFacts,
     model: &str,
-    method: &str,
+    is_batch: bool,
 ) -> ProviderRequest {
     let body = facts.with_model(body, model, &full_name(model));
-    ProviderRequest { path: path(model, method), body }
+    ProviderRequest { path: path(model, is_batch), body }
 }
 
 /// Returns the model name as used in bodies.
@@ -154,51 +147,23 @@ fn full_name(model: &str) -> String {
     format!("models/{}", model.strip_prefix("models/").unwrap_or(model))
 }
 
-/// Returns the path of the model's conversations with another method name.
-fn path(model: &str, method: &str) -> String {
-    let lane = LaneSettings {
-        model,
-        max_payable_output: None,
-        model_max_output: None,
-        thinking_controls: None,
-        cache_field: None,
-    };
-    let content =
-        crate::native::NativeDialect.patch(&Bytes::new(), &RequestFacts::default(), &lane).path;
-    let front = content.rsplit_once(':').map_or(content.as_str(), |(front, _)| front);
-    format!("{front}:{method}")
+fn path(model: &str, is_batch: bool) -> String {
+    operator_path(model, if is_batch { "batchEmbedContents" } else { "embedContent" })
 }
 
-pub(super) fn read_one(target: &RequestTarget, body: &[u8]) -> Result<EmbeddingRequest, ApiError> {
-    let mut embed = empty_request(target);
-    read(json::parse(json::checked_text(body)?)?, "", &mut embed)?;
-    Ok(embed)
-}
-
-pub(super) fn read_batch(
+pub(super) fn read_request(
     target: &RequestTarget,
     body: &[u8],
+    is_batch: bool,
 ) -> Result<EmbeddingRequest, ApiError> {
-    let mut embed = empty_request(target);
-    let view: BatchEmbedView<'_> = json::parse(json::checked_text(body)?)?;
-    keep(&view.rest, "", &mut embed.extras);
-    for (at, request) in view.requests.into_iter().flat_map(|list| list.0).enumerate() {
-        read(request, &format!("requests[{at}]."), &mut embed)?;
+    let model = target.model.clone().unwrap_or_default();
+    let mut embed = EmbeddingRequest { model, ..EmbeddingRequest::default() };
+    let (requests, rest) = parse(json::checked_text(body)?, is_batch)?;
+    keep(&rest, "", &mut embed.extras);
+    for (at, request) in requests {
+        read(request, &at, &mut embed)?;
     }
     Ok(embed)
-}
-
-fn empty_request(target: &RequestTarget) -> EmbeddingRequest {
-    EmbeddingRequest {
-        model: target.model.clone().unwrap_or_default(),
-        inputs: Vec::new(),
-        dimensions: None,
-        task: None,
-        title: None,
-        encoding: VectorEncoding::Float,
-        user: None,
-        extras: ExtraFields::new(),
-    }
 }
 
 fn keep(fields: &UnknownFields<'_>, scope: &str, extras: &mut ExtraFields) {
@@ -242,34 +207,24 @@ fn read(
     Ok(())
 }
 
-pub(super) fn write_ones(
+pub(super) fn write_requests(
     embed: &EmbeddingRequest,
     lane: &str,
+    is_batch: bool,
 ) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
-    let (requests, losses) = requests(embed, lane)?;
-    let write = |request: Value| ProviderRequest {
-        path: path(lane, EMBED_METHOD),
-        body: BodySegments::single(request.to_string()),
+    let (mut requests, losses) = requests(embed, lane)?;
+    if is_batch {
+        let batch = |some: &[ObjectWriter]| ObjectWriter::new().set("requests", some.to_vec());
+        requests = requests.chunks(MAX_BATCH_REQUESTS).map(batch).collect();
+    }
+    let write = |request: &ObjectWriter| ProviderRequest {
+        path: path(lane, is_batch),
+        body: BodySegments::single(request.to_json()),
     };
-    Ok((requests.into_iter().map(write).collect(), losses))
+    Ok((requests.iter().map(write).collect(), losses))
 }
 
-pub(super) fn write_batches(
-    embed: &EmbeddingRequest,
-    lane: &str,
-) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
-    let (requests, losses) = requests(embed, lane)?;
-    let write = |requests: &[Value]| {
-        let body: Value = ObjectWriter::new().set("requests", requests.to_vec()).into();
-        ProviderRequest {
-            path: path(lane, BATCH_METHOD),
-            body: BodySegments::single(body.to_string()),
-        }
-    };
-    Ok((requests.chunks(MAX_BATCH_REQUESTS).map(write).collect(), losses))
-}
-
-fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<Value>>, ApiError> {
+fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<ObjectWriter>>, ApiError> {
     // The encoding is applied when the reply is written.
     let EmbeddingRequest { model: _, inputs, dimensions, task, title, encoding: _, user, extras } =
         embed;
@@ -285,7 +240,7 @@ fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<Value>>, A
     }
     let write = |input: &EmbeddingInput| match input {
         EmbeddingInput::Text(text) => {
-            let part: Value = ObjectWriter::new().set("text", text.as_str()).into();
+            let part = ObjectWriter::new().set("text", text.as_str());
             let request = ObjectWriter::new()
                 .set("model", full_name(lane))
                 .set("content", ObjectWriter::new().set("parts", vec![part]))
@@ -293,7 +248,7 @@ fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<Value>>, A
                 .set_some("title", title.as_deref())
                 .set_some("outputDimensionality", *dimensions);
             let kept = kept.iter().map(|(name, value)| (name.as_str(), *value));
-            Ok(request.with_fields(kept).into())
+            Ok(request.with_fields(kept))
         }
         EmbeddingInput::Tokens(_) => {
             Err(invalid_field("input", "must be text: this model takes no token lists"))
@@ -322,47 +277,28 @@ wire_object! {
 }
 
 /// Parses a reply. Returns its vectors and its usage.
-fn reply<'a>(
-    body: &'a [u8],
-    vectors: fn(&mut NativeEmbedReply<'a>) -> Option<Vec<NativeVector<'a>>>,
-) -> Result<(Vec<NativeVector<'a>>, Option<Usage>, UnknownFields<'a>), ApiError> {
-    let mut view: NativeEmbedReply<'_> =
+fn parse_reply(
+    body: &[u8],
+    is_batch: bool,
+) -> Result<(Vec<NativeVector<'_>>, Option<Usage>, UnknownFields<'_>), ApiError> {
+    let view: NativeEmbedReply<'_> =
         serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     if view.error.is_some() {
         return Err(error_of(crate::native::NativeDialect.meter_reply(body)));
     }
-    let vectors = vectors(&mut view).ok_or_else(|| unreadable("there are no vectors"))?;
+    let one = view.embedding.map(|vector| vec![vector]);
+    let vectors = if is_batch { view.embeddings } else { one };
+    let vectors = vectors.ok_or_else(|| unreadable("there are no vectors"))?;
     let input = view.usage.and_then(|usage| usage.prompt.or(usage.total));
     Ok((vectors, input.map(|input| Usage { input, ..Usage::default() }), view.rest))
 }
 
-fn one<'a>(view: &mut NativeEmbedReply<'a>) -> Option<Vec<NativeVector<'a>>> {
-    view.embedding.take().map(|vector| vec![vector])
+pub(super) fn read_usage(body: &[u8], is_batch: bool) -> Result<Option<Usage>, ApiError> {
+    parse_reply(body, is_batch).map(|(_, usage, _)| usage)
 }
 
-fn batch<'a>(view: &mut NativeEmbedReply<'a>) -> Option<Vec<NativeVector<'a>>> {
-    view.embeddings.take()
-}
-
-pub(super) fn read_usage_one(body: &[u8]) -> Result<Option<Usage>, ApiError> {
-    reply(body, one).map(|(_, usage, _)| usage)
-}
-
-pub(super) fn read_usage_batch(body: &[u8]) -> Result<Option<Usage>, ApiError> {
-    reply(body, batch).map(|(_, usage, _)| usage)
-}
-
-pub(super) fn read_reply_one(body: &[u8]) -> Result<EmbeddingReply, ApiError> {
-    read_vectors(reply(body, one)?)
-}
-
-pub(super) fn read_reply_batch(body: &[u8]) -> Result<EmbeddingReply, ApiError> {
-    read_vectors(reply(body, batch)?)
-}
-
-fn read_vectors(
-    (vectors, usage, rest): (Vec<NativeVector<'_>>, Option<Usage>, UnknownFields<'_>),
-) -> Result<EmbeddingReply, ApiError> {
+pub(super) fn read_reply(body: &[u8], is_batch: bool) -> Result<EmbeddingReply, ApiError> {
+    let (vectors, usage, rest) = parse_reply(body, is_batch)?;
     let mut extras = ExtraFields::new();
     keep(&rest, "", &mut extras);
     let mut read = Vec::with_capacity(vectors.len());
@@ -374,18 +310,18 @@ fn read_vectors(
     Ok(EmbeddingReply { vectors: read, usage, extras })
 }
 
-pub(super) fn write_reply_one(embedded: &EmbeddingReply) -> Lossy<Vec<u8>> {
-    let vector = embedded.vectors.first().map(Vec::as_slice).unwrap_or_default();
-    write_reply(embedded, &format!("\"embedding\":{{\"values\":{}}}", numbers(vector)))
-}
-
-pub(super) fn write_reply_batch(embedded: &EmbeddingReply) -> Lossy<Vec<u8>> {
+pub(super) fn write_reply(embedded: &EmbeddingReply, is_batch: bool) -> Lossy<Vec<u8>> {
     let values = |vector: &Vec<f32>| format!("{{\"values\":{}}}", numbers(vector));
-    let all: Vec<String> = embedded.vectors.iter().map(values).collect();
-    write_reply(embedded, &format!("\"embeddings\":[{}]", all.join(",")))
-}
-
-fn write_reply(embedded: &EmbeddingReply, vectors: &str) -> Lossy<Vec<u8>> {
+    let vectors = match is_batch {
+        true => {
+            let all: Vec<String> = embedded.vectors.iter().map(values).collect();
+            format!("\"embeddings\":[{}]", all.join(","))
+        }
+        false => {
+            let first = embedded.vectors.first().cloned().unwrap_or_default();
+            format!("\"embedding\":{}", values(&first))
+        }
+    };
     let usage = embedded.usage.map_or_else(String::new, |Usage { input, .. }| {
         format!(",\"usageMetadata\":{{\"promptTokenCount\":{input},\"totalTokenCount\":{input}}}")
     });

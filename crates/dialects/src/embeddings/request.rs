@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::json::{self, BodyEdit, BodySegments};
 
 /// An embeddings request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EmbeddingRequest {
     /// Requested model.
     pub model: String,

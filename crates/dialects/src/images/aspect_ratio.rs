@@ -1,6 +1,8 @@
 //! Conversion of sizes for families that use an aspect ratio and a size class.
 
-use canon::{ImageRequest, ImageSize};
+use canon::{ApiError, ImageRequest, ImageSize};
+
+use crate::checks::invalid_field;
 
 /// Aspect ratios of the native format.
 pub(super) const NATIVE_RATIOS: [&str; 10] =
@@ -30,7 +32,7 @@ pub(super) fn is_near(one: f64, other: f64) -> bool {
 pub(super) fn ratio_of<'a>(
     picture: &'a ImageRequest,
     known: &[&'a str],
-) -> Result<Option<&'a str>, ()> {
+) -> Result<Option<&'a str>, ApiError> {
     if let Some(word) = &picture.aspect_ratio {
         return Ok(Some(word));
     }
@@ -38,7 +40,10 @@ pub(super) fn ratio_of<'a>(
     let requested = f64::from(width) / f64::from(height);
     let fits =
         |word: &&&str| read_ratio(word).flatten().is_some_and(|ratio| is_near(ratio, requested));
-    known.iter().find(fits).map(|word| Some(*word)).ok_or(())
+    known.iter().find(fits).map(|word| Some(*word)).ok_or_else(|| {
+        let why = "has an aspect ratio this model does not support; supported:";
+        invalid_field("size", &format!("{why} {}", known.join(", ")))
+    })
 }
 
 /// Returns the smallest size class that covers the request. `None` if no size was requested.

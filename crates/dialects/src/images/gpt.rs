@@ -4,29 +4,24 @@
 //! are in a field of another family. See
 //! <https://platform.openai.com/docs/api-reference/images/createEdit>.
 
-use canon::{ApiError, ImageDelivery, ImageRequest, ImageSize, Lossy, MediaSource};
+use canon::{ApiError, ImageRequest, ImageSize, MediaSource};
 use serde_json::Value;
 
 use super::image_info;
 use super::multipart::FormWriter;
 use super::names::{EDITS_PATH, GENERATIONS_PATH, ORIGIN};
-use super::provider::ImageProviderRequest;
+use super::provider::{ImageProviderRequest, WrittenImages};
 use crate::ProviderRequest;
 use crate::fields::ObjectWriter;
 use crate::json::BodySegments;
 
-pub(super) fn write(
-    picture: &ImageRequest,
-    model: &str,
-    word: &str,
-) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
-    let fields = fields(picture, model);
+pub(super) fn write(picture: &ImageRequest, model: &str, word: &str) -> WrittenImages {
+    let fields = fields(picture, model).with_extras(&picture.extras, ORIGIN);
     if picture.inputs.is_empty() {
-        let body: Value = fields.with_extras(&picture.extras, ORIGIN).into();
-        return Ok((vec![ImageProviderRequest::at(GENERATIONS_PATH, &body)], Vec::new()));
+        return Ok((vec![ImageProviderRequest::at(GENERATIONS_PATH, &fields)], Vec::new()));
     }
     let mut form = FormWriter::new(word);
-    for (name, value) in fields.with_extras(&picture.extras, ORIGIN).into_map() {
+    for (name, value) in fields.into_map() {
         match value {
             Value::String(text) => form.text(&name, &text),
             other => form.text(&name, &other.to_string()),
@@ -51,7 +46,7 @@ fn add_file(
     title: &str,
     source: &MediaSource,
 ) -> Result<(), ApiError> {
-    let (MediaSource::Inline { mime, data }, title) = (source, title) else {
+    let MediaSource::Inline { mime, data } = source else {
         return Err(ApiError::internal("an input image was not fetched before its upload"));
     };
     let bytes = image_info::decode(data)
@@ -62,53 +57,26 @@ fn add_file(
 }
 
 fn fields(picture: &ImageRequest, model: &str) -> ObjectWriter {
-    let ImageRequest {
-        model: _,
-        prompt,
-        inputs: _,
-        mask: _,
-        edit: _,
-        count,
-        size: extent,
-        aspect_ratio: ratio,
-        quality,
-        format,
-        compression,
-        background,
-        moderation,
-        fidelity,
-        style,
-        negative_prompt: negative,
-        seed,
-        guidance,
-        watermark,
-        delivery: None | Some(ImageDelivery::Base64 | ImageDelivery::Url),
-        stream,
-        partial_images: partials,
-        user,
-        safety_identifier,
-        extras: _,
-    } = picture;
-    let size = (*extent != ImageSize::Auto).then(|| extent.to_string());
+    let size = (picture.size != ImageSize::Auto).then(|| picture.size.to_string());
     ObjectWriter::new()
         .set("model", model)
-        .set("prompt", prompt.as_str())
-        .set_some("n", (*count > 1).then_some(*count))
+        .set("prompt", picture.prompt.as_str())
+        .set_some("n", (picture.count > 1).then_some(picture.count))
         .set_some("size", size)
-        .set_some("aspect_ratio", ratio.as_deref())
-        .set_some("quality", quality.as_deref())
-        .set_some("output_format", format.as_deref())
-        .set_some("output_compression", *compression)
-        .set_some("background", background.as_deref())
-        .set_some("moderation", moderation.as_deref())
-        .set_some("input_fidelity", fidelity.as_deref())
-        .set_some("style", style.as_deref())
-        .set_some("negative_prompt", negative.as_deref())
-        .set_some("seed", *seed)
-        .set_some("guidance_scale", *guidance)
-        .set_some("watermark", *watermark)
-        .set_some("stream", stream.then_some(true))
-        .set_some("partial_images", *partials)
-        .set_some("user", user.as_deref())
-        .set_some("safety_identifier", safety_identifier.as_deref())
+        .set_some("aspect_ratio", picture.aspect_ratio.as_deref())
+        .set_some("quality", picture.quality.as_deref())
+        .set_some("output_format", picture.format.as_deref())
+        .set_some("output_compression", picture.compression)
+        .set_some("background", picture.background.as_deref())
+        .set_some("moderation", picture.moderation.as_deref())
+        .set_some("input_fidelity", picture.fidelity.as_deref())
+        .set_some("style", picture.style.as_deref())
+        .set_some("negative_prompt", picture.negative_prompt.as_deref())
+        .set_some("seed", picture.seed)
+        .set_some("guidance_scale", picture.guidance)
+        .set_some("watermark", picture.watermark)
+        .set_some("stream", picture.stream.then_some(true))
+        .set_some("partial_images", picture.partial_images)
+        .set_some("user", picture.user.as_deref())
+        .set_some("safety_identifier", picture.safety_identifier.as_deref())
 }

@@ -1,9 +1,10 @@
 //! Detects the type and size of an image from its first bytes. Pixels are never decoded.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
-use base64::engine::{DecodePaddingMode, DecodePaddingMode::Indifferent};
+use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
 use canon::{GeneratedImage, MediaSource};
+
+use crate::envelope::OPTIONAL_PADDING;
 
 /// Properties found in the header of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +57,7 @@ pub fn base64_image_info(data: &str) -> Option<ImageInfo> {
 
 /// Standard alphabet, with optional padding.
 const LENIENT_BASE64: GeneralPurpose =
-    GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT_CONFIG);
-const LENIENT_CONFIG: GeneralPurposeConfig =
-    GeneralPurposeConfig::new().with_decode_padding_mode(OPTIONAL_PADDING);
-const OPTIONAL_PADDING: DecodePaddingMode = Indifferent;
+    GeneralPurpose::new(&base64::alphabet::STANDARD, OPTIONAL_PADDING);
 
 /// Decodes base64. `None` if it is invalid.
 pub fn decode(data: &str) -> Option<Vec<u8>> {

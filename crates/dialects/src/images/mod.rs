@@ -10,6 +10,7 @@ mod aspect_ratio;
 mod form;
 mod gpt;
 mod image_info;
+mod missing_fields;
 mod multipart;
 mod names;
 mod native;

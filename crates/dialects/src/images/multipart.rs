@@ -76,30 +76,24 @@ pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, ApiErr
         };
         at += 2;
         let window = rest.get(..MAX_PART_HEADER_BYTES.min(rest.len())).unwrap_or_default();
-        let head = match window.starts_with(b"\r\n") {
-            true => return Err(malformed("a part has no name")),
-            false => head_end
-                .find(window)
-                .ok_or_else(|| malformed("the header of a part is too long"))?,
-        };
+        if window.starts_with(b"\r\n") {
+            return Err(malformed("a part has no name"));
+        }
+        let head =
+            head_end.find(window).ok_or_else(|| malformed("the header of a part is too long"))?;
         let (name, file) = read_part_header(window.get(..head).unwrap_or_default())?;
         let from = at + head + 4;
         let remainder = body.get(from..).unwrap_or_default();
         let length =
             finder.find(remainder).ok_or_else(|| malformed("its last boundary is missing"))?;
-        let value = from..from + length;
-        at = value.end + 2;
+        let value_range = from..from + length;
+        at = value_range.end + 2;
         if parts.len() == MAX_PARTS {
             return Err(malformed(&format!("it has more than {MAX_PARTS} parts")));
         }
         let part_range = part_start..at;
-        parts.push(FormPart {
-            name,
-            file,
-            value: body.slice(value.clone()),
-            value_range: value,
-            part_range,
-        });
+        let value = body.slice(value_range.clone());
+        parts.push(FormPart { name, file, value, value_range, part_range });
     }
 }
 
@@ -112,19 +106,14 @@ fn read_part_header(head: &[u8]) -> Result<(String, bool), ApiError> {
         let Some((header, value)) = line.split_once(':') else {
             return Err(malformed("the header of a part has an invalid line"));
         };
-        if header.trim().eq_ignore_ascii_case("content-type") {
-            let value = value.trim().to_ascii_lowercase();
-            if value.starts_with("multipart/") {
+        let value = value.trim();
+        match header.trim().to_ascii_lowercase().as_str() {
+            "content-type" if value.to_ascii_lowercase().starts_with("multipart/") => {
                 return Err(malformed("nested multipart bodies are not supported"));
             }
-            continue;
+            "content-disposition" => (name, file) = read_disposition(value),
+            _ => {}
         }
-        if !header.trim().eq_ignore_ascii_case("content-disposition") {
-            continue;
-        }
-        let disposition = ContentDisposition::read(value);
-        name = disposition.name;
-        file = disposition.file;
     }
     match name {
         Some(name) if !name.is_empty() && name.len() <= 256 => Ok((name, file)),
@@ -132,32 +121,24 @@ fn read_part_header(head: &[u8]) -> Result<(String, bool), ApiError> {
     }
 }
 
-#[derive(Default)]
-struct ContentDisposition {
-    name: Option<String>,
-    file: bool,
-}
-
-impl ContentDisposition {
-    fn read(value: &str) -> Self {
-        let mut disposition = Self::default();
-        let mut rest = value;
-        while let Some((_, more)) = rest.split_once(';') {
-            let Some((key, value)) = more.split_once('=') else { break };
-            let (word, remainder) = match value.trim_start().strip_prefix('"') {
-                Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
-                None => (value.split(';').next().unwrap_or_default(), value),
-            };
-            match key.trim().to_ascii_lowercase().as_str() {
-                "name" => disposition.name = Some(word.trim().to_owned()),
-                // The file name is ignored: it is never used as a path.
-                "filename" | "filename*" => disposition.file = true,
-                _ => {}
-            }
-            rest = remainder;
+/// Returns the name in a content disposition, and true if there is a file name.
+fn read_disposition(value: &str) -> (Option<String>, bool) {
+    let (mut name, mut file, mut rest) = (None, false, value);
+    while let Some((_, more)) = rest.split_once(';') {
+        let Some((key, value)) = more.split_once('=') else { break };
+        let (word, remainder) = match value.trim_start().strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+            None => (value.split(';').next().unwrap_or_default(), value),
+        };
+        match key.trim().to_ascii_lowercase().as_str() {
+            "name" => name = Some(word.trim().to_owned()),
+            // The file name is ignored: it is never used as a path.
+            "filename" | "filename*" => file = true,
+            _ => {}
         }
-        disposition
+        rest = remainder;
     }
+    (name, file)
 }
 
 /// Writes a form.

@@ -1,8 +1,9 @@
 //! Requests to image providers, and their answers.
 
-use canon::{ApiError, ErrorKind, ImageReply};
+use canon::{ApiError, ErrorKind, GeneratedImage, ImageReply, Lossy};
 
 use crate::ProviderRequest;
+use crate::fields::ObjectWriter;
 use crate::json::BodySegments;
 
 /// A request to a provider.
@@ -21,11 +22,14 @@ impl ImageProviderRequest {
         Self { outgoing, content_type: None, headers: &[] }
     }
 
-    pub(super) fn at(path: impl Into<String>, body: &serde_json::Value) -> Self {
-        let body = BodySegments::single(body.to_string());
+    pub(super) fn at(path: impl Into<String>, body: &ObjectWriter) -> Self {
+        let body = BodySegments::single(body.to_json());
         Self::json(ProviderRequest { path: path.into(), body })
     }
 }
+
+/// The requests for one call, with the losses of the translation.
+pub(super) type WrittenImages = Result<Lossy<Vec<ImageProviderRequest>>, ApiError>;
 
 /// A provider's answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +38,16 @@ pub enum ImageAnswer {
     Finished(ImageReply),
     /// A pending task, with the path or URL to poll.
     Pending(String),
+}
+
+/// Returns an image that was not made.
+pub(super) fn failed(code: &str, say: &str) -> GeneratedImage {
+    GeneratedImage::Failed { code: code.to_owned(), say: say.to_owned() }
+}
+
+/// Returns an image that a content policy blocked.
+pub(super) fn blocked() -> GeneratedImage {
+    failed("content_policy_violation", "the provider's content policy blocked the image")
 }
 
 /// Error for a body that is not an answer.

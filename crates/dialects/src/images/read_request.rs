@@ -109,18 +109,20 @@ impl<'de> Deserialize<'de> for ImageSources {
             }
 
             fn visit_str<E: Error>(self, url: &str) -> Result<Self::Value, E> {
-                let source = source(Value::from(url)).map_err(E::custom)?;
-                Ok(ImageSources(vec![ImageSource(source)]))
+                one_source(Value::from(url))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let value = Value::deserialize(MapAccessDeserializer::new(map))?;
-                let source = source(value).map_err(A::Error::custom)?;
-                Ok(ImageSources(vec![ImageSource(source)]))
+                one_source(Value::deserialize(MapAccessDeserializer::new(map))?)
             }
         }
         from.deserialize_any(SourcesVisitor)
     }
+}
+
+fn one_source<E: Error>(value: Value) -> Result<ImageSources, E> {
+    let source = source(value).map_err(E::custom)?;
+    Ok(ImageSources(vec![ImageSource(source)]))
 }
 
 /// Reads a JSON body.
@@ -136,19 +138,12 @@ pub(super) fn json(body: &Bytes, edit: bool) -> Result<ParsedImageRequest, ApiEr
         inputs.extend(list.into_iter().map(|source| source.0));
     }
     let mask = view.mask.take().map(|mask| mask.0);
-    let (picture, delivery) = read(view, inputs, mask, edit);
+    let order = read(view, inputs, mask, edit);
     // Images given by URL may have to be fetched first.
     let inline = |source: &MediaSource| matches!(source, MediaSource::Inline { .. });
-    let is_gpt_body = is_gpt_body && picture.inputs.iter().chain(&picture.mask).all(inline);
-    let gateway_parts = Vec::new();
-    Ok(ParsedImageRequest {
-        picture,
-        input_paths,
-        delivery,
-        model_range,
-        gateway_parts,
-        is_gpt_body,
-    })
+    let mut sources = order.picture.inputs.iter().chain(&order.picture.mask);
+    let is_gpt_body = is_gpt_body && sources.all(inline);
+    Ok(ParsedImageRequest { input_paths, model_range, is_gpt_body, ..order })
 }
 
 /// Reads a form body.
@@ -184,16 +179,8 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
         }
     }
     let text = Value::Object(map).to_string();
-    let (picture, delivery) = read(json::parse(&text)?, inputs, mask, true);
-    let is_gpt_body = true;
-    Ok(ParsedImageRequest {
-        picture,
-        input_paths,
-        delivery,
-        model_range,
-        gateway_parts,
-        is_gpt_body,
-    })
+    let order = read(json::parse(&text)?, inputs, mask, true);
+    Ok(ParsedImageRequest { input_paths, model_range, gateway_parts, ..order })
 }
 
 /// Converts a form field to its type. A malformed value stays text, and its type check rejects it.
@@ -216,7 +203,7 @@ fn read(
     inputs: Vec<MediaSource>,
     mask: Option<MediaSource>,
     edit: bool,
-) -> (ImageRequest, AsyncDelivery) {
+) -> ParsedImageRequest {
     let text = |text: Option<BorrowedText<'_>>| text.map(BorrowedText::into_owned);
     let count = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
     let delivery = AsyncDelivery {
@@ -253,7 +240,14 @@ fn read(
         safety_identifier: text(view.safety_identifier),
         extras: view.rest.to_extras(ORIGIN),
     };
-    (picture, delivery)
+    ParsedImageRequest {
+        picture,
+        delivery,
+        input_paths: Vec::new(),
+        model_range: None,
+        gateway_parts: Vec::new(),
+        is_gpt_body: true,
+    }
 }
 
 fn source(value: Value) -> Result<MediaSource, FieldProblem> {

@@ -1,11 +1,12 @@
 //! ByteDance Seedream. Input images are part of the generation request, sizes may be classes such
 //! as `2K`, and several images form a series.
 
-use canon::{ApiError, ImageRequest, ImageSize, Losses, Lossy, MediaSource};
+use canon::{ApiError, ImageRequest, ImageSize, Losses, MediaSource};
 use serde_json::{Value, json};
 
+use super::missing_fields::{self, GPT_FIELDS};
 use super::names::{GENERATIONS_PATH, NO_SUCH_FIELD, ORIGIN};
-use super::provider::ImageProviderRequest;
+use super::provider::{ImageProviderRequest, WrittenImages};
 use crate::fields::ObjectWriter;
 
 /// Returns an input image as a URL or a data URI.
@@ -19,37 +20,18 @@ pub(super) fn uri(source: &MediaSource) -> Result<String, ApiError> {
     }
 }
 
-/// Records losses for fields only the GPT family has.
-pub(super) fn note_gpt_fields(picture: &ImageRequest, losses: &mut Losses) {
-    let set = |word: &Option<String>| word.as_deref().is_some_and(|word| word != "auto");
-    losses.add_if(picture.mask.is_some(), "mask", NO_SUCH_FIELD);
-    losses.add_if(set(&picture.quality), "quality", NO_SUCH_FIELD);
-    losses.add_if(picture.compression.is_some(), "output_compression", NO_SUCH_FIELD);
-    losses.add_if(set(&picture.background), "background", NO_SUCH_FIELD);
-    losses.add_if(picture.moderation.as_deref() == Some("low"), "moderation", NO_SUCH_FIELD);
-    losses.add_if(picture.fidelity.is_some(), "input_fidelity", NO_SUCH_FIELD);
-    losses.add_if(picture.style.is_some(), "style", NO_SUCH_FIELD);
-    losses.add_if(picture.user.is_some(), "user", NO_SUCH_FIELD);
-    losses.add_if(picture.safety_identifier.is_some(), "safety_identifier", NO_SUCH_FIELD);
-}
-
-pub(super) fn write(
-    picture: &ImageRequest,
-    model: &str,
-) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
+pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
     let mut losses = Losses::new();
-    note_gpt_fields(picture, &mut losses);
-    losses.add_if(picture.negative_prompt.is_some(), "negative_prompt", NO_SUCH_FIELD);
-    losses.add_if(picture.aspect_ratio.is_some(), "aspect_ratio", NO_SUCH_FIELD);
-    let mut inputs: Vec<Value> = Vec::new();
-    for source in &picture.inputs {
-        inputs.push(Value::from(uri(source)?));
+    for fields in [GPT_FIELDS, &["negative_prompt", "aspect_ratio"]] {
+        missing_fields::note(picture, fields, NO_SUCH_FIELD, &mut losses);
     }
+    let inputs = picture.inputs.iter().map(|source| uri(source).map(Value::from));
+    let mut inputs = inputs.collect::<Result<Vec<Value>, ApiError>>()?;
     let image = if inputs.len() > 1 { Some(Value::Array(inputs)) } else { inputs.pop() };
     let size = (picture.size != ImageSize::Auto).then(|| picture.size.to_string());
     let series = picture.count > 1;
     let most = series.then(|| json!({ "max_images": picture.count }));
-    let body: Value = ObjectWriter::new()
+    let body = ObjectWriter::new()
         .set("model", model)
         .set("prompt", picture.prompt.as_str())
         .set_some("image", image)
@@ -63,7 +45,6 @@ pub(super) fn write(
         // Links expire, and inline data needs no fetch.
         .set("response_format", "b64_json")
         .set_some("stream", picture.stream.then_some(true))
-        .with_extras(&picture.extras, ORIGIN)
-        .into();
+        .with_extras(&picture.extras, ORIGIN);
     Ok((vec![ImageProviderRequest::at(GENERATIONS_PATH, &body)], losses.into_vec()))
 }

@@ -41,8 +41,7 @@ fn write_completed(
     let name = format!("{}.completed", event_prefix(edit));
     match made {
         GeneratedImage::Image { source: MediaSource::Inline { data, .. }, .. } => {
-            let body: Value = ObjectWriter::new()
-                .set("type", name.as_str())
+            let body: Value = ObjectWriter::typed(&name)
                 .set("b64_json", data.as_str())
                 .set("created_at", now)
                 .set("size", properties.size.as_deref().unwrap_or("auto"))
@@ -88,27 +87,12 @@ pub fn write_stream_error(fault: &ApiError) -> Vec<u8> {
 
 /// Returns the meter for a stream of that family.
 pub fn stream_meter(family: ImageFamily, picture: &ImageRequest, now: i64) -> Box<dyn StreamMeter> {
-    match family {
-        ImageFamily::Seedream => Box::new(SeedreamStreamMeter {
-            picture: picture.clone(),
-            now,
-            held: None,
-            made: 0,
-            out: Vec::new(),
-            done: false,
-            totals: ReplyMeter::default(),
-            failed: None,
-        }),
-        ImageFamily::Gpt
-        | ImageFamily::Xai
-        | ImageFamily::Dashscope
-        | ImageFamily::Flux
-        | ImageFamily::Predictions => Box::new(GptImageStreamMeter {
-            expected: picture.count.into(),
-            made: 0,
-            totals: ReplyMeter::default(),
-        }),
+    if family != ImageFamily::Seedream {
+        let (expected, totals) = (picture.count.into(), ReplyMeter::default());
+        return Box::new(GptImageStreamMeter { expected, made: 0, totals });
     }
+    let picture = picture.clone();
+    Box::new(SeedreamStreamMeter { picture, now, ..SeedreamStreamMeter::default() })
 }
 
 /// Meters a stream of the GPT family.
@@ -193,6 +177,7 @@ impl StreamMeter for GptImageStreamMeter {
 
 /// Rewrites a Seedream stream. Each event holds a whole image; the final event has the usage and no
 /// image. The last image is held back until then.
+#[derive(Default)]
 struct SeedreamStreamMeter {
     picture: ImageRequest,
     now: i64,
@@ -207,10 +192,8 @@ struct SeedreamStreamMeter {
 impl SeedreamStreamMeter {
     fn write_held(&mut self, usage: Option<&Usage>) {
         if let Some(made) = self.held.take() {
-            let properties = ImageProperties::of(
-                &ImageReply { images: vec![made.clone()], ..ImageReply::default() },
-                &self.picture,
-            );
+            let reply = ImageReply { images: vec![made.clone()], ..ImageReply::default() };
+            let properties = ImageProperties::of(&reply, &self.picture);
             write_completed(&made, &properties, usage, self.picture.edit, self.now, &mut self.out);
         }
     }
@@ -250,12 +233,11 @@ impl SeedreamStreamMeter {
                 self.done = true;
                 match &self.failed {
                     Some(GeneratedImage::Failed { code, say }) if self.made == 0 => {
-                        let trouble = if tasks::is_policy(code) {
-                            ErrorKind::ContentPolicy
-                        } else {
-                            ErrorKind::InvalidRequest
+                        let kind = match tasks::is_policy(code) {
+                            true => ErrorKind::ContentPolicy,
+                            false => ErrorKind::InvalidRequest,
                         };
-                        return Err(ApiError::new(trouble, say.clone()));
+                        return Err(ApiError::new(kind, say.clone()));
                     }
                     Some(_) | None => self.totals.is_finished = true,
                 }

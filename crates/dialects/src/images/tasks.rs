@@ -5,15 +5,18 @@
 
 use canon::{
     ApiError, ErrorKind, GeneratedImage, ImageFamily, ImageReply, ImageRequest, ImageSize, Losses,
-    Lossy, MediaSource, Usage,
+    MediaSource, Usage,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::aspect_ratio::{self, NATIVE_RATIOS};
 use super::image_info;
-use super::names::{NO_SUCH_FIELD, ORIGIN};
-use super::provider::{ImageAnswer, ImageProviderRequest, unreadable};
-use super::seedream::{note_gpt_fields, uri};
+use super::missing_fields::{self, GPT_FIELDS};
+use super::names::NO_SUCH_FIELD;
+use super::provider::{
+    ImageAnswer, ImageProviderRequest, WrittenImages, blocked, failed, unreadable,
+};
+use super::seedream::uri;
 use crate::PassThrough as _;
 use crate::checks::invalid_field;
 use crate::fields::ObjectWriter;
@@ -54,22 +57,15 @@ const DASHSCOPE: ReplyPointers = ReplyPointers {
 };
 /// Black Forest Labs, <https://docs.bfl.ai>.
 const FLUX: ReplyPointers = ReplyPointers {
-    state: &["/status"],
-    id: "/id",
     poll: &["/polling_url"],
     path: "/v1/get_result?id=",
     data: &["/result/sample"],
     error: &["/details", ""],
+    ..GATEWAY
 };
 /// Replicate, <https://replicate.com/docs/reference/http#predictions.get>.
-const PREDICTIONS: ReplyPointers = ReplyPointers {
-    state: &["/status"],
-    id: "/id",
-    poll: &["/urls/get"],
-    path: "/v1/predictions/",
-    data: &["/output"],
-    error: &["/error"],
-};
+const PREDICTIONS: ReplyPointers =
+    ReplyPointers { poll: &["/urls/get"], path: "/v1/predictions/", data: &["/output"], ..GATEWAY };
 
 const fn pointers_of(family: ImageFamily) -> &'static ReplyPointers {
     match family {
@@ -193,16 +189,13 @@ fn read_image(item: &Value) -> Result<GeneratedImage, ApiError> {
     let text = |name: &str| item.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let failure = |error: &Value| {
         let word = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        GeneratedImage::Failed { code: word("code").to_owned(), say: word("message").to_owned() }
+        failed(word("code"), word("message"))
     };
     if let Some(error) = item.get("error").filter(|error| !error.is_null()) {
         return Ok(failure(error));
     }
     if item.get("respect_moderation") == Some(&Value::Bool(false)) {
-        return Ok(GeneratedImage::Failed {
-            code: "content_policy_violation".to_owned(),
-            say: "the provider's content policy blocked the image".to_owned(),
-        });
+        return Ok(blocked());
     }
     let url = item.as_str().or_else(|| text("url"));
     let source = if let Some(data) = text("b64_json") {
@@ -249,32 +242,28 @@ pub(super) fn usage(value: &Value) -> Option<Usage> {
     })
 }
 
-/// Losses of all task providers.
-fn common_losses(picture: &ImageRequest) -> Losses {
+/// Losses of a task provider: fields that none of them has, and those that one lacks.
+fn task_losses(picture: &ImageRequest, lacks: &[&str]) -> Losses {
     let mut losses = Losses::new();
-    note_gpt_fields(picture, &mut losses);
-    losses.add_if(picture.guidance.is_some(), "guidance_scale", NO_SUCH_FIELD);
-    for name in picture.extras.for_format(ORIGIN).into_iter().flat_map(serde_json::Map::keys) {
-        losses.add(name, NO_SUCH_FIELD);
-    }
+    missing_fields::note(picture, GPT_FIELDS, NO_SUCH_FIELD, &mut losses);
+    missing_fields::note(picture, &["guidance_scale"], NO_SUCH_FIELD, &mut losses);
+    missing_fields::note_unknown(picture, NO_SUCH_FIELD, &mut losses);
+    missing_fields::note(picture, lacks, NO_SUCH_FIELD, &mut losses);
     losses
 }
 
-pub(super) fn write_dashscope(
-    picture: &ImageRequest,
-    model: &str,
-) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
-    let mut losses = common_losses(picture);
-    losses.add_if(!picture.inputs.is_empty(), "image", NO_SUCH_FIELD);
-    losses.add_if(picture.format.is_some(), "output_format", NO_SUCH_FIELD);
-    losses.add_if(picture.aspect_ratio.is_some(), "aspect_ratio", NO_SUCH_FIELD);
-    let size = match &picture.size {
-        ImageSize::Auto => None,
-        ImageSize::Pixels(width, height) => Some(format!("{width}*{height}")),
-        ImageSize::Class(_) => {
-            return Err(invalid_field("size", "must be WIDTHxHEIGHT for this model"));
-        }
-    };
+/// Returns the requested size in pixels, if there is one.
+fn pixels(picture: &ImageRequest) -> Result<Option<(u32, u32)>, ApiError> {
+    match picture.size {
+        ImageSize::Auto => Ok(None),
+        ImageSize::Pixels(width, height) => Ok(Some((width, height))),
+        ImageSize::Class(_) => Err(invalid_field("size", "must be WIDTHxHEIGHT for this model")),
+    }
+}
+
+pub(super) fn write_dashscope(picture: &ImageRequest, model: &str) -> WrittenImages {
+    let losses = task_losses(picture, &["image", "output_format", "aspect_ratio"]);
+    let size = pixels(picture)?.map(|(width, height)| format!("{width}*{height}"));
     let input = ObjectWriter::new()
         .set("prompt", picture.prompt.as_str())
         .set_some("negative_prompt", picture.negative_prompt.as_deref());
@@ -283,34 +272,17 @@ pub(super) fn write_dashscope(
         .set("n", picture.count)
         .set_some("seed", picture.seed)
         .set_some("watermark", picture.watermark);
-    let body: Value = ObjectWriter::new()
-        .set("model", model)
-        .set("input", input)
-        .set("parameters", parameters)
-        .into();
+    let body =
+        ObjectWriter::new().set("model", model).set("input", input).set("parameters", parameters);
     let path = "/api/v1/services/aigc/text2image/image-synthesis";
     let headers = &[("x-dashscope-async", "enable")];
-    Ok((
-        vec![ImageProviderRequest { headers, ..ImageProviderRequest::at(path, &body) }],
-        losses.into_vec(),
-    ))
+    let request = ImageProviderRequest { headers, ..ImageProviderRequest::at(path, &body) };
+    Ok((vec![request], losses.into_vec()))
 }
 
-pub(super) fn write_flux(
-    picture: &ImageRequest,
-    model: &str,
-) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
-    let mut losses = common_losses(picture);
-    losses.add_if(picture.negative_prompt.is_some(), "negative_prompt", NO_SUCH_FIELD);
-    losses.add_if(picture.watermark.is_some(), "watermark", NO_SUCH_FIELD);
-    let (mut width, mut height) = (None, None);
-    match &picture.size {
-        ImageSize::Auto => {}
-        ImageSize::Pixels(w, h) => (width, height) = (Some(*w), Some(*h)),
-        ImageSize::Class(_) => {
-            return Err(invalid_field("size", "must be WIDTHxHEIGHT for this model"));
-        }
-    }
+pub(super) fn write_flux(picture: &ImageRequest, model: &str) -> WrittenImages {
+    let losses = task_losses(picture, &["negative_prompt", "watermark"]);
+    let (width, height) = pixels(picture)?.unzip();
     let mut body = ObjectWriter::new()
         .set("prompt", picture.prompt.as_str())
         .set_some("width", width)
@@ -329,29 +301,19 @@ pub(super) fn write_flux(
         };
         body = body.set(name, value);
     }
-    let one = ImageProviderRequest::at(format!("/v1/{model}"), &body.into());
+    let one = ImageProviderRequest::at(format!("/v1/{model}"), &body);
     Ok(((0..picture.count).map(|_| one.clone()).collect(), losses.into_vec()))
 }
 
-pub(super) fn write_predictions(
-    picture: &ImageRequest,
-    model: &str,
-) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
-    let mut losses = common_losses(picture);
-    losses.add_if(picture.watermark.is_some(), "watermark", NO_SUCH_FIELD);
-    losses.add_if(
-        matches!(picture.size, ImageSize::Pixels(..)),
-        "size",
-        "this family of models takes an aspect ratio, not pixels",
-    );
+pub(super) fn write_predictions(picture: &ImageRequest, model: &str) -> WrittenImages {
+    let mut losses = task_losses(picture, &["watermark"]);
+    let why = "this family of models takes an aspect ratio, not pixels";
+    losses.add_if(matches!(picture.size, ImageSize::Pixels(..)), "size", why);
     let ratio = aspect_ratio::ratio_of(picture, &NATIVE_RATIOS).unwrap_or_default();
     let format = picture.format.as_deref().map(|word| if word == "jpeg" { "jpg" } else { word });
     let image = picture.inputs.first().map(uri).transpose()?;
-    losses.add_if(
-        picture.inputs.len() > 1,
-        "image",
-        "this family of models takes a single input image",
-    );
+    let why = "this family of models takes a single input image";
+    losses.add_if(picture.inputs.len() > 1, "image", why);
     let input = ObjectWriter::new()
         .set("prompt", picture.prompt.as_str())
         .set_some("negative_prompt", picture.negative_prompt.as_deref())
@@ -360,7 +322,7 @@ pub(super) fn write_predictions(
         .set_some("seed", picture.seed)
         .set_some("output_format", format)
         .set_some("image", image);
-    let body = json!({ "input": Value::from(input) });
+    let body = ObjectWriter::new().set("input", input);
     let path = format!("/v1/models/{model}/predictions");
     Ok((vec![ImageProviderRequest::at(path, &body)], losses.into_vec()))
 }

@@ -11,16 +11,15 @@ pub fn write(pictures: &ImageReply, picture: &ImageRequest, now: i64) -> Vec<u8>
     let data: Vec<Value> = pictures.images.iter().map(entry).collect();
     let ImageProperties { background, format, quality, size } =
         ImageProperties::of(pictures, picture);
-    let body: Value = ObjectWriter::new()
+    let body = ObjectWriter::new()
         .set("created", pictures.created.unwrap_or(now))
         .set_some("background", background)
         .set("data", data)
         .set_some("output_format", format)
         .set_some("quality", quality)
         .set_some("size", size)
-        .set_some("usage", pictures.usage.as_ref().map(usage))
-        .into();
-    body.to_string().into_bytes()
+        .set_some("usage", pictures.usage.as_ref().map(usage));
+    body.to_json()
 }
 
 /// Properties of all images in a reply.
@@ -60,12 +59,11 @@ impl ImageProperties {
 fn entry(made: &GeneratedImage) -> Value {
     match made {
         GeneratedImage::Image { source, revised, size } => {
+            let object = ObjectWriter::new();
             let object = match source {
-                MediaSource::Inline { data, .. } => {
-                    ObjectWriter::new().set("b64_json", data.as_str())
-                }
-                MediaSource::Url { url, .. } => ObjectWriter::new().set("url", url.as_str()),
-                MediaSource::File { .. } | MediaSource::Text(_) => ObjectWriter::new(),
+                MediaSource::Inline { data, .. } => object.set("b64_json", data.as_str()),
+                MediaSource::Url { url, .. } => object.set("url", url.as_str()),
+                MediaSource::File { .. } | MediaSource::Text(_) => object,
             };
             object
                 .set_some("revised_prompt", revised.as_deref())

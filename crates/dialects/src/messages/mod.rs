@@ -31,15 +31,7 @@ mod write_tools;
 pub use names::BETA_HEADER;
 
 use crate::repeated_text::RepeatingReader;
-use crate::{
-    Dialect, FormatTraits, LaneSettings, ParsedRequest, ProviderRequest, ReplyStamp, RequestTarget,
-    RequestUse, StreamReader, StreamWriter,
-};
-use canon::{ApiError, ChatReply, ChatRequest, Lossy};
-
-/// The described fields of a request.
-pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
-    request::MessagesRequestView::FIELDS;
+use crate::{Dialect, FormatFunctions, FormatTraits};
 
 /// The messages format.
 #[derive(Clone, Copy, Debug)]
@@ -56,50 +48,21 @@ impl Dialect for MessagesDialect {
         &names::TRAITS
     }
 
-    fn parse(
-        &self,
-        target: &RequestTarget,
-        body: &[u8],
-        wanted: RequestUse<'_>,
-    ) -> Result<ParsedRequest, ApiError> {
-        let limit = rules::LimitRule::of(target, wanted);
-        wanted.parse(body, |text, view| rules::check(text, view, limit), read_request::read)
-    }
-
-    fn write_request(
-        &self,
-        chat: &ChatRequest,
-        lane: &LaneSettings<'_>,
-    ) -> Result<Lossy<ProviderRequest>, ApiError> {
-        write_request::write(chat, lane)
-    }
-
-    fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError> {
-        read_reply::read(body)
-    }
-
-    fn write_reply(
-        &self,
-        reply: ChatReply,
-        chat: &ChatRequest,
-        stamp: &ReplyStamp,
-    ) -> Lossy<Vec<u8>> {
-        write_reply::write(reply, chat, stamp)
-    }
-
-    fn stream_reader(&self) -> Box<dyn StreamReader> {
-        Box::<RepeatingReader<read_stream::MessagesStreamReader>>::default()
-    }
-
-    fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {
-        Box::new(write_stream::MessagesStreamWriter::new(chat, stamp))
-    }
-
-    fn read_error(&self, status: u16, body: &[u8]) -> ApiError {
-        fault::read(status, body)
-    }
-
-    fn write_error(&self, fault: &ApiError, request_id: &str) -> (u16, Vec<u8>) {
-        fault::write(fault, Some(request_id))
+    fn functions(&self) -> &'static FormatFunctions {
+        &FUNCTIONS
     }
 }
+
+static FUNCTIONS: FormatFunctions = FormatFunctions {
+    parse: |target, body, wanted| {
+        let limit = rules::LimitRule::of(target, wanted);
+        wanted.parse(body, |text, view| rules::check(text, view, limit), read_request::read)
+    },
+    write_request: write_request::write,
+    read_reply: read_reply::read,
+    write_reply: write_reply::write,
+    stream_reader: || Box::<RepeatingReader<read_stream::MessagesStreamReader>>::default(),
+    stream_writer: |chat, stamp| Box::new(write_stream::MessagesStreamWriter::new(chat, stamp)),
+    read_error: fault::read,
+    write_error: |fault, request_id| fault::write(fault, Some(request_id)),
+};

@@ -1,8 +1,7 @@
 //! Writes tools and the tool choice.
 
 use canon::{
-    ApiError, ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, UserLocation,
-    WebSearchTool,
+    ApiError, ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool,
 };
 use serde_json::Value;
 use std::collections::HashSet;
@@ -10,6 +9,7 @@ use std::collections::HashSet;
 use super::names::ORIGIN;
 use super::own::{schema, tool_names};
 use crate::fields::{ObjectWriter, note_foreign_fields, note_lost_choice, write_cache_control};
+use crate::openai_values::write_location;
 
 const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
 const CODE_TOOL_TYPE: &str = "code_execution_20250825";
@@ -144,14 +144,8 @@ fn write_function(
 
 fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> ObjectWriter {
     let WebSearchTool { allowed_domains, blocked_domains, location, extras } = tool;
-    let location = location.as_ref().map(|location| {
-        let UserLocation { country, region, city, timezone } = location;
-        ObjectWriter::typed("approximate")
-            .set_some("country", country.as_deref())
-            .set_some("region", region.as_deref())
-            .set_some("city", city.as_deref())
-            .set_some("timezone", timezone.as_deref())
-    });
+    let near = ObjectWriter::typed("approximate");
+    let location = location.as_ref().map(|place| write_location(near, place));
     let list = |domains: &[String]| (!domains.is_empty()).then(|| domains.to_vec());
     write_dated(SEARCH_TOOL_TYPE, "web_search", extras, losses)
         .set_some("allowed_domains", list(allowed_domains))

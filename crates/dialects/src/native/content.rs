@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::media_rules::{base64_error, mime_error};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult, not_empty, one_of, refuse, refuse_for};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, one_of, refuse, refuse_for, require};
 use crate::wire_value::{AnyValue, LooseValue, OneOrMany, OpaqueObject, PlacedValue};
 
 wire_object! {
@@ -169,52 +169,34 @@ impl NativePart<'_> {
             }
             _ => return refuse("must hold only one kind of payload"),
         }
-        self.inline_data.as_ref().map_or(Ok(()), |blob| blob.check())?;
-        self.file_data.as_ref().map_or(Ok(()), |file| file.check())?;
-        self.function_call.as_ref().map_or(Ok(()), |call| call.check())?;
-        self.function_response.as_ref().map_or(Ok(()), |result| result.check())
+        self.check_media()?;
+        if let Some(call) = &self.function_call {
+            check_name(call.name.as_ref(), "functionCall.name")?;
+            let is_object = call.args.is_none_or(|args| args.get().starts_with('{'));
+            ensure(is_object, "must be an object").map_err(|e| e.inside("functionCall.args"))?;
+        }
+        let Some(result) = &self.function_response else { return Ok(()) };
+        check_name(result.name.as_ref(), "functionResponse.name")?;
+        match &result.parts {
+            Some(parts) => check_parts(parts).map_err(|e| e.inside("functionResponse.parts")),
+            None => require("functionResponse.response", result.response.is_some()),
+        }
     }
-}
 
-impl NativeBlob<'_> {
-    fn check(&self) -> RuleResult {
-        let why = self.mime_type.as_deref().map_or(Some("is required"), mime_error);
-        refuse_for(why).map_err(|e| e.inside("inlineData.mimeType"))?;
-        let data = self.data.as_deref().unwrap_or_default();
-        refuse_for(base64_error(data)).map_err(|e| e.inside("inlineData.data"))
-    }
-}
-
-impl NativeFile<'_> {
-    fn check(&self) -> RuleResult {
-        let mime = self.mime_type.as_deref().filter(|mime| !mime.is_empty());
-        refuse_for(mime.and_then(mime_error)).map_err(|e| e.inside("fileData.mimeType"))
+    fn check_media(&self) -> RuleResult {
+        if let Some(blob) = &self.inline_data {
+            let why = blob.mime_type.as_deref().map_or(Some("is required"), mime_error);
+            refuse_for(why).map_err(|e| e.inside("inlineData.mimeType"))?;
+            let data = blob.data.as_deref().unwrap_or_default();
+            refuse_for(base64_error(data)).map_err(|e| e.inside("inlineData.data"))?;
+        }
+        let mime = self.file_data.as_ref().and_then(|file| file.mime_type.as_deref());
+        let why = mime.filter(|mime| !mime.is_empty()).and_then(mime_error);
+        refuse_for(why).map_err(|e| e.inside("fileData.mimeType"))
     }
 }
 
 /// Checks the name of a call or a result.
 fn check_name(name: Option<&BorrowedText<'_>>, path: &'static str) -> RuleResult {
-    not_empty(name.unwrap_or(&BorrowedText::default())).map_err(|e| e.inside(path))
-}
-
-impl NativeCall<'_> {
-    fn check(&self) -> RuleResult {
-        check_name(self.name.as_ref(), "functionCall.name")?;
-        let is_other = self.args.is_some_and(|args| !args.get().starts_with('{'));
-        refuse_for(is_other.then_some("must be an object"))
-            .map_err(|e| e.inside("functionCall.args"))
-    }
-}
-
-impl NativeResult<'_> {
-    fn check(&self) -> RuleResult {
-        check_name(self.name.as_ref(), "functionResponse.name")?;
-        match &self.parts {
-            Some(parts) => check_parts(parts).map_err(|e| e.inside("functionResponse.parts")),
-            None if self.response.is_none() => {
-                Err(FieldProblem::new("functionResponse.response", "is required"))
-            }
-            None => Ok(()),
-        }
-    }
+    require(path, name.is_some_and(|name| !name.is_empty()))
 }

@@ -38,18 +38,11 @@ mod write_tools;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use names::operator_path;
 pub(crate) use signatures::BYPASS_SIGNATURE;
 
 use crate::repeated_text::RepeatingReader;
-use crate::{
-    Dialect, FormatTraits, LaneSettings, ParsedRequest, ProviderRequest, ReplyStamp, RequestTarget,
-    RequestUse, StreamReader, StreamWriter,
-};
-use canon::{ApiError, ChatReply, Lossy};
-
-/// The described fields of a request.
-pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
-    request::NativeRequestView::FIELDS;
+use crate::{Dialect, FormatFunctions, FormatTraits};
 
 /// The native (Gemini) format.
 #[derive(Clone, Copy, Debug)]
@@ -60,57 +53,24 @@ impl Dialect for NativeDialect {
         &names::TRAITS
     }
 
-    fn parse(
-        &self,
-        target: &RequestTarget,
-        body: &[u8],
-        wanted: RequestUse<'_>,
-    ) -> Result<ParsedRequest, ApiError> {
+    fn functions(&self) -> &'static FormatFunctions {
+        &FUNCTIONS
+    }
+}
+
+static FUNCTIONS: FormatFunctions = FormatFunctions {
+    parse: |target, body, wanted| {
         wanted.parse(
             body,
             |text, view| rules::check(target, text, view),
             |view| Ok(read_request::read(target, view)),
         )
-    }
-
-    fn write_request(
-        &self,
-        chat: &canon::ChatRequest,
-        lane: &LaneSettings<'_>,
-    ) -> Result<Lossy<ProviderRequest>, ApiError> {
-        write_request::write(chat, lane)
-    }
-
-    fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError> {
-        read_reply::read(body)
-    }
-
-    fn write_reply(
-        &self,
-        reply: ChatReply,
-        chat: &canon::ChatRequest,
-        stamp: &ReplyStamp,
-    ) -> Lossy<Vec<u8>> {
-        write_reply::write(reply, chat, stamp)
-    }
-
-    fn stream_reader(&self) -> Box<dyn StreamReader> {
-        Box::<RepeatingReader<read_stream::NativeStreamReader>>::default()
-    }
-
-    fn stream_writer(
-        &self,
-        chat: &canon::ChatRequest,
-        stamp: &ReplyStamp,
-    ) -> Box<dyn StreamWriter> {
-        Box::new(write_stream::NativeStreamWriter::new(chat, stamp))
-    }
-
-    fn read_error(&self, status: u16, body: &[u8]) -> ApiError {
-        fault::read(status, body)
-    }
-
-    fn write_error(&self, fault: &ApiError, _request_id: &str) -> (u16, Vec<u8>) {
-        fault::write(fault)
-    }
-}
+    },
+    write_request: write_request::write,
+    read_reply: read_reply::read,
+    write_reply: write_reply::write,
+    stream_reader: || Box::<RepeatingReader<read_stream::NativeStreamReader>>::default(),
+    stream_writer: |chat, stamp| Box::new(write_stream::NativeStreamWriter::new(chat, stamp)),
+    read_error: fault::read,
+    write_error: |fault, _| fault::write(fault),
+};

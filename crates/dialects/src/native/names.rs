@@ -12,6 +12,7 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Native;
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
+    request_fields: super::request::NativeRequestView::FIELDS,
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_TEXTS,
         reports_stop_text: false,
@@ -77,7 +78,7 @@ pub(super) fn path(model: &str, stream: bool) -> String {
 }
 
 /// Returns the path of an operator on a model.
-pub(super) fn operator_path(model: &str, operator: &str) -> String {
+pub(crate) fn operator_path(model: &str, operator: &str) -> String {
     let model = model.strip_prefix("models/").unwrap_or(model);
     let mut path = String::from("/v1beta/models");
     for segment in model.split('/') {

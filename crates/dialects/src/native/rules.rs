@@ -9,7 +9,7 @@ use super::names::{CACHE_NOT_FOUND, FOREIGN_SIGNATURE, read_tier};
 use super::own::calls;
 use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
-use crate::checks::{MAX_MODEL_BYTES, invalid_field};
+use crate::checks::{invalid_field, path_model};
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints, StoredObject};
 use crate::json::{self, BodyEdit};
 use crate::wire_rule::{FieldProblem, RuleResult};
@@ -21,7 +21,7 @@ pub(super) fn check(
     text: &str,
     view: &NativeRequestView<'_>,
 ) -> Result<RequestFacts, ApiError> {
-    let model = model(target)?;
+    let model = path_model(target)?;
     if view.contents.is_none() {
         return Err(invalid_field("contents", "is required"));
     }
@@ -58,15 +58,6 @@ pub(super) fn check(
             message: CACHE_NOT_FOUND.to_owned(),
         }),
     })
-}
-
-fn model(target: &RequestTarget) -> Result<String, ApiError> {
-    let model = target.model.as_deref().unwrap_or_default();
-    if model.is_empty() || model.len() > MAX_MODEL_BYTES || model.chars().any(char::is_control) {
-        let why = format!("must have 1 to {MAX_MODEL_BYTES} plain characters");
-        return Err(invalid_field("model", &why));
-    }
-    Ok(model.to_owned())
 }
 
 fn tools<'v, 'a>(view: &'v NativeRequestView<'a>) -> impl Iterator<Item = &'v NativeTool<'a>> {

@@ -1,7 +1,6 @@
 //! Token counts of the native format, <https://ai.google.dev/api/generate-content#UsageMetadata>.
 
 use canon::{ExtraFields, Losses, ServiceTier, Usage};
-use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::own::dotted_extras;
@@ -81,36 +80,23 @@ pub(super) fn write_usage(
     extras: &ExtraFields,
     losses: &mut Losses,
 ) -> ObjectWriter {
-    let Usage {
-        input,
-        cache_read,
-        cache_write,
-        cache_write_long,
-        input_audio,
-        input_image,
-        input_video,
-        output,
-        thinking,
-        output_audio,
-        output_image,
-        searches: _,
-        images: _,
-        seconds: _,
-    } = *usage;
     let why = "the native format does not count cache writes";
-    losses.add_if(cache_write.saturating_add(cache_write_long) > 0, "usage.cache_write", why);
-    let visible = output.saturating_sub(thinking);
+    let cache_writes = usage.cache_write.saturating_add(usage.cache_write_long);
+    losses.add_if(cache_writes > 0, "usage.cache_write", why);
+    let visible = usage.output.saturating_sub(usage.thinking);
+    let input = details(usage.input, usage.input_audio, usage.input_image, usage.input_video);
     let counts = ObjectWriter::new()
-        .set("promptTokenCount", input)
+        .set("promptTokenCount", usage.input)
         .set("candidatesTokenCount", visible)
         .set("totalTokenCount", usage.total())
-        .set("thoughtsTokenCount", thinking)
-        .set_some("cachedContentTokenCount", (cache_read > 0).then_some(cache_read))
-        .set("promptTokensDetails", details(input, input_audio, input_image, input_video))
-        .set("candidatesTokensDetails", details(visible, output_audio, output_image, 0));
-    let traffic = Value::from("ON_DEMAND");
-    dotted_extras::restore(counts, extras, "usageMetadata")
-        .with_fields(std::iter::once(("trafficType", &traffic)))
+        .set("thoughtsTokenCount", usage.thinking)
+        .set_some("cachedContentTokenCount", (usage.cache_read > 0).then_some(usage.cache_read))
+        .set("promptTokensDetails", input)
+        .set(
+            "candidatesTokensDetails",
+            details(visible, usage.output_audio, usage.output_image, 0),
+        );
+    dotted_extras::restore(counts, extras, "usageMetadata").with_default("trafficType", "ON_DEMAND")
 }
 
 fn details(all: u64, audio: u64, image: u64, video: u64) -> Vec<ObjectWriter> {

@@ -15,7 +15,7 @@ use super::own::calls::provider_id;
 use super::own::dotted_extras;
 use super::signatures;
 use crate::LaneSettings;
-use crate::fields::{ObjectWriter, note_foreign_fields, number};
+use crate::fields::{FOREIGN_FILE, ObjectWriter, lose, note_foreign_fields, number};
 use crate::thinking_controls::ThinkingControls;
 
 /// Adjacent turns of one role, which the format requires as one turn.
@@ -147,16 +147,13 @@ fn write_part(
     }
     let is_unsigned = own.is_none() && !from_here;
     if matches!(kind, PartKind::Thought(_)) && is_unsigned {
-        losses.add("thought", "the provider ignores thinking that it did not sign");
-        return None;
+        return lose("thought", "the provider ignores thinking that it did not sign", losses);
     }
     let is_first_call = matches!(kind, PartKind::ToolCall(_)) && !std::mem::replace(called, true);
     if is_first_call && is_unsigned {
         token = Some(signatures::BYPASS_SIGNATURE.to_owned());
-        losses.add(
-            "tool_call.seal",
-            "another provider made the call, so the signature check is skipped",
-        );
+        let why = "another provider made the call, so the signature check is skipped";
+        losses.add("tool_call.seal", why);
     }
     losses.add_if(seal.is_some() && own.is_none(), "part.seal", FOREIGN_SIGNATURE);
     let object = payload(part, close, losses)?;
@@ -201,17 +198,13 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
         PartKind::Foreign { origin, value } if *origin == ORIGIN => {
             ObjectWriter::new().with_object(Some(value))
         }
-        PartKind::Foreign { .. } => {
-            losses.add("part", "a part only another format has");
-            return None;
-        }
+        PartKind::Foreign { .. } => return lose("part", "a part only another format has", losses),
         PartKind::WebSearch(_) => {
-            losses.add("part.search", "the native format has no place for a past search");
-            return None;
+            let why = "the native format has no place for a past search";
+            return lose("part.search", why, losses);
         }
         PartKind::ToolResult(_) => {
-            losses.add("part.tool_result", "a tool result has no place in a reply");
-            return None;
+            return lose("part.tool_result", "a tool result has no place in a reply", losses);
         }
     };
     note_foreign_fields(extras, ORIGIN, "part", losses);
@@ -231,23 +224,19 @@ fn write_media(
 ) -> Option<ObjectWriter> {
     let Media { kind: _, source, name, detail, clip } = media;
     losses.add_if(name.is_some(), "media.name", "the native format has no media names");
-    let blob = |mime: &str, data: &str| ObjectWriter::new().set("mimeType", mime).set("data", data);
+    let blob = |mime: &str, data: &str| {
+        nested("inlineData", ObjectWriter::new().set("mimeType", mime).set("data", data), extras)
+    };
     let file = |mime: Option<&str>, uri: &str| {
-        ObjectWriter::new().set_some("mimeType", mime).set("fileUri", uri)
+        let inner = ObjectWriter::new().set_some("mimeType", mime).set("fileUri", uri);
+        nested("fileData", inner, extras)
     };
     let object = match source {
-        MediaSource::Inline { mime, data } => nested("inlineData", blob(mime, data), extras),
-        MediaSource::Text(text) => {
-            nested("inlineData", blob("text/plain", &STANDARD.encode(text)), extras)
-        }
-        MediaSource::Url { url, mime } => nested("fileData", file(mime.as_deref(), url), extras),
-        MediaSource::File { origin, id } if *origin == ORIGIN => {
-            nested("fileData", file(None, id), extras)
-        }
-        MediaSource::File { .. } => {
-            losses.add("media.file", "a file in another provider's storage cannot be read here");
-            return None;
-        }
+        MediaSource::Inline { mime, data } => blob(mime, data),
+        MediaSource::Text(text) => blob("text/plain", &STANDARD.encode(text)),
+        MediaSource::Url { url, mime } => file(mime.as_deref(), url),
+        MediaSource::File { origin, id } if *origin == ORIGIN => file(None, id),
+        MediaSource::File { .. } => return lose("media.file", FOREIGN_FILE, losses),
     };
     let clip = clip.as_ref().map(|VideoClip { start, end, fps }| {
         ObjectWriter::new()

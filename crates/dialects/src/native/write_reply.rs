@@ -46,7 +46,7 @@ pub(super) fn write(
 }
 
 /// The parts of a request that affect its reply.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NativeReplyOptions {
     /// True if the caller asked to see the thinking.
     pub(super) shows_thinking: bool,
@@ -58,17 +58,18 @@ pub(super) struct NativeReplyOptions {
 impl NativeReplyOptions {
     pub(super) fn of(chat: &canon::ChatRequest) -> Self {
         Self {
-            shows_thinking: matches!(
-                chat.thinking.display,
-                Some(ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed)
-            ),
-            is_bare: enum_text::is_requested(chat),
+            shows_thinking: chat
+                .thinking
+                .display
+                .is_some_and(|shown| shown != ThinkingDisplay::Hidden),
+            is_bare: enum_text::is_requested(&chat.extras),
             wants_logprobs: chat.sampling.logprobs.is_some(),
         }
     }
 }
 
 /// Fields of a reply besides its candidates.
+#[derive(Default)]
 pub(super) struct NativeReplyFields {
     id: String,
     created: i64,
@@ -83,8 +84,7 @@ impl NativeReplyFields {
             id: stamp.id.clone(),
             created: stamp.created,
             model: chat.model.clone(),
-            usage: None,
-            extras: ExtraFields::new(),
+            ..Self::default()
         }
     }
 
@@ -128,11 +128,8 @@ impl NativeReplyFields {
             is_grounded |= sources.is_some();
             list.push(writer.write_object(parts, sources, tokens, losses));
         }
-        losses.add_if(
-            usage.searches > 0 && !is_grounded,
-            "usage.searches",
-            "the native format counts searches by their queries only",
-        );
+        let why = "the native format counts searches by their queries only";
+        losses.add_if(usage.searches > 0 && !is_grounded, "usage.searches", why);
         let body = ObjectWriter::new()
             .set("candidates", list)
             .set_some("promptFeedback", feedback)
@@ -160,6 +157,7 @@ fn is_broken(call: &ToolCall) -> bool {
 }
 
 /// Writes one candidate.
+#[derive(Default)]
 pub(super) struct NativeCandidateWriter {
     index: u32,
     pub(super) options: NativeReplyOptions,
@@ -180,17 +178,8 @@ struct PendingSignature {
 }
 
 impl NativeCandidateWriter {
-    pub(super) const fn new(index: u32, options: NativeReplyOptions) -> Self {
-        Self {
-            index,
-            options,
-            pending: Vec::new(),
-            shown: Vec::new(),
-            is_malformed: false,
-            finish: None,
-            logprobs: Vec::new(),
-            extras: ExtraFields::new(),
-        }
+    pub(super) fn new(index: u32, options: NativeReplyOptions) -> Self {
+        Self { index, options, ..Self::default() }
     }
 
     fn is_blocked(&self) -> bool {
@@ -314,10 +303,12 @@ impl NativeCandidateWriter {
             object = write_logprobs(object, &self.logprobs);
         }
         // Documented fields that no other format has.
-        let (ratings, tokens) = (Value::Array(Vec::new()), tokens.map(Value::from));
-        let defaults = [("safetyRatings", Some(&ratings)), ("tokenCount", tokens.as_ref())];
-        dotted_extras::restore(object, &self.extras, "")
-            .with_fields(defaults.into_iter().filter_map(|(name, value)| Some((name, value?))))
+        let object = dotted_extras::restore(object, &self.extras, "")
+            .with_default("safetyRatings", Value::Array(Vec::new()));
+        match tokens {
+            Some(tokens) => object.with_default("tokenCount", tokens),
+            None => object,
+        }
     }
 
     /// Returns the finish reason to write. A reason that came from this format stays unchanged.

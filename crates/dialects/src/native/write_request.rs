@@ -22,21 +22,7 @@ pub(super) fn write(
     chat: &canon::ChatRequest,
     lane: &LaneSettings<'_>,
 ) -> Result<Lossy<ProviderRequest>, ApiError> {
-    let canon::ChatRequest {
-        model: _,
-        turns,
-        tools,
-        tool_choice: _,
-        sampling: _,
-        thinking: _,
-        response_format: _,
-        modalities: _,
-        image_shape: _,
-        stream,
-        state: _,
-        hints: _,
-        extras,
-    } = chat;
+    let canon::ChatRequest { turns, tools, stream, extras, .. } = chat;
     let mut losses = Losses::new();
     note_foreign_options(extras, ORIGIN, &mut losses);
     note_lost_options(NativeRequestView::FIELDS, chat, ORIGIN, &mut losses);
@@ -85,18 +71,7 @@ fn write_sampling(
     lane: &LaneSettings<'_>,
     losses: &mut Losses,
 ) -> ObjectWriter {
-    let SamplingOptions {
-        temperature: _,
-        top_p: _,
-        top_k,
-        presence_penalty: _,
-        frequency_penalty: _,
-        seed,
-        stop_sequences: stop,
-        max_output_tokens: max_output,
-        candidates,
-        logprobs,
-    } = sampling;
+    let SamplingOptions { top_k, seed, stop_sequences: stop, candidates, logprobs, .. } = sampling;
     let is_long = seed.is_some_and(|seed| i32::try_from(seed).is_err());
     let no_top_k = top_k.is_some_and(|count| count < 1);
     let (many_stops, many) =
@@ -114,7 +89,7 @@ fn write_sampling(
     let config = if no_top_k { config.without("topK") } else { config };
     config
         .set_some("stopSequences", (!stop.is_empty()).then_some(stop))
-        .set_some("maxOutputTokens", lane.max_payable_output.or(*max_output))
+        .set_some("maxOutputTokens", lane.max_payable_output.or(sampling.max_output_tokens))
         .set_some("candidateCount", candidates.map(|n| n.min(8)))
         .set_some("responseLogprobs", logprobs.map(|_| true))
         .set_some("logprobs", logprobs.filter(|n| *n > 0))
@@ -161,11 +136,8 @@ fn write_effort(
         }
         (Some(budget), _) if takes_budget => {
             let clamped = steering.clamp_budget(budget);
-            losses.add_if(
-                clamped != budget,
-                "thinking.budget",
-                "the budget is outside the model's range",
-            );
+            let why = "the budget is outside the model's range";
+            losses.add_if(clamped != budget, "thinking.budget", why);
             config.set("thinkingBudget", clamped)
         }
         (Some(budget), _) => {
@@ -188,17 +160,14 @@ fn write_format(
     extras: &ExtraFields,
     losses: &mut Losses,
 ) -> ObjectWriter {
-    let bare = enum_text::is_noted(extras);
+    let bare = enum_text::is_requested(extras);
     let mime = if bare { enum_text::MIME } else { "application/json" };
     match format {
         ResponseFormat::Text => config,
         ResponseFormat::Json => config.set("responseMimeType", mime),
         ResponseFormat::Schema { name, description, schema, strict } => {
-            losses.add_if(
-                *strict == Some(false),
-                "format.strict",
-                "the native format always enforces the schema",
-            );
+            let why = "the native format always enforces the schema";
+            losses.add_if(*strict == Some(false), "format.strict", why);
             let config = config.set("responseMimeType", mime);
             match &schema.verbatim {
                 Some((origin, own)) if *origin == ORIGIN => {
@@ -243,10 +212,8 @@ fn write_hints<'a>(chat: &'a canon::ChatRequest, losses: &mut Losses) -> Option<
         losses.add_if(is_lost, path, why);
     }
     let written = tier.as_ref().and_then(names::write_tier);
-    losses.add_if(
-        written.is_none() && tier.as_ref().is_some_and(|tier| *tier != canon::ServiceTier::Auto),
-        "hints.tier",
-        "the native format lacks this tier",
-    );
+    let is_lost = tier.as_ref().is_some_and(|tier| *tier != canon::ServiceTier::Auto);
+    let why = "the native format lacks this tier";
+    losses.add_if(written.is_none() && is_lost, "hints.tier", why);
     written
 }

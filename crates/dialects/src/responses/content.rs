@@ -8,11 +8,10 @@ use serde_json::value::RawValue;
 
 use super::request::ResponsesTool;
 use crate::checks::max_items;
-use crate::media_rules::{self, AcceptedMedia};
-use crate::openai_values::{base64, file_data, picture_url};
+use crate::media_rules::{base64_error, file_data_error, file_url_error, picture_url_error};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
-use crate::wire_rule::{RuleResult, one_of, refuse_for, require};
+use crate::wire_rule::{one_of, passes, require};
 use crate::wire_value::{
     AnyValue, BoundedList, LooseText, LooseValue, MAX_LIST_ITEMS, PlacedValue, TextOrList,
 };
@@ -149,15 +148,15 @@ wire_object! {
     }
 
     pub(super) struct ResponsesImagePart<'a>("a part") {
-        image_url: BorrowedText<'a> where picture_url,
+        image_url: BorrowedText<'a> where passes(picture_url_error),
         file_id: BorrowedText<'a>,
         detail: BorrowedText<'a>,
     }
     check |part| require("image_url", part.image_url.is_some() || part.file_id.is_some());
 
     pub(super) struct ResponsesFilePart<'a>("a part") {
-        file_data: BorrowedText<'a> where file_data,
-        file_url: BorrowedText<'a> where file_url,
+        file_data: BorrowedText<'a> where passes(file_data_error),
+        file_url: BorrowedText<'a> where passes(file_url_error),
         file_id: BorrowedText<'a>,
         filename: BorrowedText<'a>,
         detail: BorrowedText<'a>,
@@ -173,11 +172,7 @@ wire_object! {
     check |part| require("input_audio", part.input_audio.is_some());
 
     pub(super) struct ResponsesAudio<'a>("an object with `data` and `format`") {
-        data required: BorrowedText<'a> where base64,
+        data required: BorrowedText<'a> where passes(base64_error),
         format required: BorrowedText<'a>,
     }
-}
-
-fn file_url(url: &BorrowedText<'_>) -> RuleResult {
-    refuse_for(media_rules::url_error(url, AcceptedMedia::File))
 }

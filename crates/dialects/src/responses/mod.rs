@@ -29,16 +29,9 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
+use crate::chat::ChatDialect;
 use crate::repeated_text::RepeatingReader;
-use crate::{
-    Dialect, FormatTraits, LaneSettings, ParsedRequest, ProviderRequest, ReplyStamp, RequestTarget,
-    RequestUse, StreamReader, StreamWriter,
-};
-use canon::{ApiError, ChatReply, ChatRequest, Lossy};
-
-/// The described fields of a request.
-pub(crate) const REQUEST_FIELDS: &[crate::wire_object::FieldSpec] =
-    request::ResponsesRequestView::FIELDS;
+use crate::{Dialect, FormatFunctions, FormatTraits};
 
 /// The responses format.
 #[derive(Clone, Copy, Debug)]
@@ -49,50 +42,21 @@ impl Dialect for ResponsesDialect {
         &names::TRAITS
     }
 
-    fn parse(
-        &self,
-        _target: &RequestTarget,
-        body: &[u8],
-        wanted: RequestUse<'_>,
-    ) -> Result<ParsedRequest, ApiError> {
-        wanted.parse(body, rules::check, |view| Ok(read_request::read(view)))
-    }
-
-    fn write_request(
-        &self,
-        chat: &ChatRequest,
-        lane: &LaneSettings<'_>,
-    ) -> Result<Lossy<ProviderRequest>, ApiError> {
-        write_request::write(chat, lane)
-    }
-
-    fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError> {
-        read_reply::read(body)
-    }
-
-    fn write_reply(
-        &self,
-        reply: ChatReply,
-        chat: &ChatRequest,
-        stamp: &ReplyStamp,
-    ) -> Lossy<Vec<u8>> {
-        write_reply::write(reply, chat, stamp)
-    }
-
-    fn stream_reader(&self) -> Box<dyn StreamReader> {
-        Box::<RepeatingReader<read_stream::ResponsesStreamReader>>::default()
-    }
-
-    fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {
-        Box::new(write_stream::ResponsesStreamWriter::new(chat, stamp, false))
-    }
-
-    fn read_error(&self, status: u16, body: &[u8]) -> ApiError {
-        // OpenAI uses one error shape for both formats.
-        crate::chat::ChatDialect.read_error(status, body)
-    }
-
-    fn write_error(&self, fault: &ApiError, request_id: &str) -> (u16, Vec<u8>) {
-        crate::chat::ChatDialect.write_error(fault, request_id)
+    fn functions(&self) -> &'static FormatFunctions {
+        &FUNCTIONS
     }
 }
+
+static FUNCTIONS: FormatFunctions = FormatFunctions {
+    parse: |_, body, wanted| wanted.parse(body, rules::check, |view| Ok(read_request::read(view))),
+    write_request: write_request::write,
+    read_reply: read_reply::read,
+    write_reply: write_reply::write,
+    stream_reader: || Box::<RepeatingReader<read_stream::ResponsesStreamReader>>::default(),
+    stream_writer: |chat, stamp| {
+        Box::new(write_stream::ResponsesStreamWriter::new(chat, stamp, false))
+    },
+    // OpenAI uses one error shape for both formats.
+    read_error: |status, body| ChatDialect.read_error(status, body),
+    write_error: |fault, request_id| ChatDialect.write_error(fault, request_id),
+};

@@ -12,6 +12,7 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Responses;
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
+    request_fields: super::request::ResponsesRequestView::FIELDS,
     stop_support: StopSupport {
         max_stop_texts: 0,
         reports_stop_text: false,
@@ -89,24 +90,21 @@ pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is n
 /// Loss text for a thought with a foreign signature.
 pub(super) const FOREIGN_THOUGHT: &str = "the provider accepts only thinking that it signed itself";
 
+/// The words of `reasoning.summary`. Hidden is the default and has no word.
+const SUMMARIES: [(ThinkingDisplay, &str); 3] = [
+    (ThinkingDisplay::Auto, "auto"),
+    (ThinkingDisplay::Concise, "concise"),
+    (ThinkingDisplay::Detailed, "detailed"),
+];
+
 /// Reads `reasoning.summary`. `None` for an unknown word.
 pub(super) fn read_show(word: &str) -> Option<ThinkingDisplay> {
-    match word {
-        "auto" => Some(ThinkingDisplay::Auto),
-        "concise" => Some(ThinkingDisplay::Concise),
-        "detailed" => Some(ThinkingDisplay::Detailed),
-        _ => None,
-    }
+    SUMMARIES.iter().find(|(_, own)| *own == word).map(|(show, _)| *show)
 }
 
-/// Returns `reasoning.summary`. Hidden is the default and has no word.
-pub(super) const fn write_show(show: ThinkingDisplay) -> Option<&'static str> {
-    match show {
-        ThinkingDisplay::Hidden => None,
-        ThinkingDisplay::Auto => Some("auto"),
-        ThinkingDisplay::Concise => Some("concise"),
-        ThinkingDisplay::Detailed => Some("detailed"),
-    }
+/// Returns `reasoning.summary`.
+pub(super) fn write_show(show: ThinkingDisplay) -> Option<&'static str> {
+    SUMMARIES.iter().find(|(own, _)| *own == show).map(|(_, word)| *word)
 }
 
 /// <https://platform.openai.com/docs/api-reference/responses/input-tokens>.

@@ -195,8 +195,7 @@ pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> Objec
         }
     });
     let (summary, content) = split_summary(part, text);
-    ObjectWriter::new()
-        .set("type", "reasoning")
+    ObjectWriter::typed("reasoning")
         .set_some("id", id.or(own_id))
         .set("summary", summary)
         .set_some("content", content)
@@ -206,7 +205,7 @@ pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> Objec
 
 /// Returns the summary and the raw content. The text is one summary, except for raw content, which
 /// keeps its structure.
-fn split_summary(part: &Part, text: &str) -> (Value, Option<Value>) {
+fn split_summary(part: &Part, text: &str) -> (Vec<ObjectWriter>, Option<Value>) {
     let raw = part.extras.get(ORIGIN, RAW_CONTENT_EXTRA);
     let raw_text = texts(raw).join(PARAGRAPH_BREAK);
     let summary = match text.strip_suffix(&raw_text) {
@@ -214,12 +213,12 @@ fn split_summary(part: &Part, text: &str) -> (Value, Option<Value>) {
         _ => text,
     };
     let list = if summary.is_empty() { Vec::new() } else { vec![summary_text(summary)] };
-    (Value::Array(list), raw.cloned())
+    (list, raw.cloned())
 }
 
 /// Writes one `summary_text`.
-pub(super) fn summary_text(text: &str) -> Value {
-    ObjectWriter::new().set("type", "summary_text").set("text", text).into()
+pub(super) fn summary_text(text: &str) -> ObjectWriter {
+    ObjectWriter::typed("summary_text").set("text", text)
 }
 
 fn write_note(word: &str, object: &str, signature: &Signature) -> String {
@@ -229,21 +228,16 @@ fn write_note(word: &str, object: &str, signature: &Signature) -> String {
 }
 
 /// Writes a reasoning item without content.
-pub(super) fn empty_item(id: Option<String>) -> ObjectWriter {
-    let item = ObjectWriter::new().set("type", "reasoning").set_some("id", id);
+pub(super) fn empty_item(id: Option<&str>) -> ObjectWriter {
+    let item = ObjectWriter::typed("reasoning").set_some("id", id);
     item.set("summary", Value::Array(Vec::new()))
-}
-
-/// Writes a reasoning item that only carries a signature.
-pub(super) fn signature_item(encrypted: String, id: Option<String>) -> ObjectWriter {
-    empty_item(id).set("encrypted_content", encrypted)
 }
 
 /// Writes an own signature of a part that is not a thought, as the reasoning item the provider
 /// issued.
 pub(super) fn own_signature_item(signature: &Signature) -> Option<ObjectWriter> {
     let (id, encrypted) = split_token(signature.for_format(ORIGIN)?);
-    Some(signature_item(encrypted.to_owned(), id.map(str::to_owned)))
+    Some(empty_item(id).set("encrypted_content", encrypted))
 }
 
 #[cfg(test)]
@@ -313,7 +307,8 @@ mod tests {
         ] {
             let encrypted = place.write(&signature);
             assert!(is_envelope(&encrypted), "{encrypted}");
-            let read = read_json(signature_item(encrypted, None), ItemSender::Caller);
+            let read =
+                read_json(empty_item(None).set("encrypted_content", encrypted), ItemSender::Caller);
             assert_eq!(read, ItemContent::Signature(place, signature.clone()));
         }
     }
@@ -322,7 +317,7 @@ mod tests {
     fn does_not_open_envelopes_of_a_provider() {
         let signature = Signature::new(WireFormat::Native, "c2ln");
         let token = SignaturePlace::Call("call_1".to_owned()).write(&signature);
-        let json = signature_item(token.clone(), Some("rs_9".to_owned()));
+        let json = empty_item(Some("rs_9")).set("encrypted_content", token.as_str());
         let part = thought_of(read_json(json, ItemSender::Provider));
         assert_eq!(part.signature, Some(Signature::new(ORIGIN, format!("rs_9:{token}"))));
     }

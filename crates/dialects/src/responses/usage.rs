@@ -57,22 +57,7 @@ impl ResponsesUsage<'_> {
 
 /// Writes token counts. This format has no fields for audio, images and searches.
 pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
-    let Usage {
-        input,
-        cache_read,
-        cache_write,
-        cache_write_long,
-        input_audio: _,
-        input_image: _,
-        input_video: _,
-        output,
-        thinking,
-        output_audio: _,
-        output_image: _,
-        searches: _,
-        images: _,
-        seconds: _,
-    } = *usage;
+    let Usage { input, cache_read, cache_write, cache_write_long, output, thinking, .. } = *usage;
     let details = ObjectWriter::new()
         .set("cached_tokens", cache_read)
         .set("cache_write_tokens", cache_write.saturating_add(cache_write_long));

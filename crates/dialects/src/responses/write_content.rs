@@ -6,6 +6,8 @@ use canon::{
 };
 use serde_json::Value;
 use std::collections::HashSet;
+use std::iter::Peekable;
+use std::slice::Iter;
 
 use super::names::{
     CUSTOM_RESULT_EXTRA, FOREIGN_SIGNATURE, FOREIGN_THOUGHT, MESSAGE_EXTRA, NESTED_PART_EXTRA,
@@ -14,7 +16,9 @@ use super::names::{
 use super::own::output_items;
 use super::own::tool_names::ToolNames;
 use super::signatures;
-use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
+use crate::fields::{
+    FOREIGN_FILE, ObjectWriter, lose, note_foreign_fields, write_cache_breakpoint,
+};
 use crate::openai_values::{code_block, write_detail};
 
 const FOREIGN_PART: &str = "a part only the caller's format has";
@@ -53,11 +57,8 @@ impl<'a> ItemListWriter<'a> {
     /// Adds a turn.
     pub(super) fn turn(&mut self, turn: &'a Turn) {
         let Turn { role, parts, name, extras } = turn;
-        self.losses.add_if(
-            name.is_some(),
-            "turn.name",
-            "the responses format has no participant names",
-        );
+        let why = "the responses format has no participant names";
+        self.losses.add_if(name.is_some(), "turn.name", why);
         note_foreign_fields(extras, ORIGIN, "turn", self.losses);
         for part in parts {
             note_foreign_fields(&part.extras, ORIGIN, "part", self.losses);
@@ -146,10 +147,10 @@ impl<'a> ItemListWriter<'a> {
             PartKind::CodeExecution(code) => input_text(&code_block(&code.language, &code.code)),
             PartKind::CodeResult(outcome) => input_text(&code_block("", &outcome.output)),
             PartKind::Media(media) => self.media(media)?,
-            PartKind::Foreign { .. } => return self.lose("part", FOREIGN_PART),
-            PartKind::WebSearch(_) => return self.lose("part.search", FOREIGN_SEARCH),
+            PartKind::Foreign { .. } => return lose("part", FOREIGN_PART, self.losses),
+            PartKind::WebSearch(_) => return lose("part.search", FOREIGN_SEARCH, self.losses),
             PartKind::Thought(_) | PartKind::ToolCall(_) | PartKind::ToolResult(_) => {
-                return self.lose("part", "a part that a user message cannot hold here");
+                return lose("part", "a part that a user message cannot hold here", self.losses);
             }
         };
         let mark = part.cache_breakpoint.as_ref().map(write_cache_breakpoint);
@@ -157,31 +158,23 @@ impl<'a> ItemListWriter<'a> {
         Some(object.with_extras(&part.extras, ORIGIN).into())
     }
 
-    /// Notes a loss.
-    fn lose<T>(&mut self, what: &str, why: &str) -> Option<T> {
-        self.losses.add(what, why);
-        None
-    }
-
     fn media(&mut self, media: &Media) -> Option<ObjectWriter> {
         let Media { kind, source, name, detail, clip } = media;
         self.losses.add_if(clip.is_some(), "media.clip", "the responses format has no clips");
         match (kind, source) {
             (MediaKind::Audio, _) => {
-                return self.lose("media.audio", "the responses format takes no audio");
+                return lose("media.audio", "the responses format takes no audio", self.losses);
             }
             (MediaKind::Video, _) => {
-                return self.lose("media.video", "the responses format takes no video");
+                return lose("media.video", "the responses format takes no video", self.losses);
             }
             (_, MediaSource::File { origin, .. }) if *origin != ORIGIN => {
-                let why = "a file in another provider's storage cannot be read here";
-                return self.lose("media.file", why);
+                return lose("media.file", FOREIGN_FILE, self.losses);
             }
             (MediaKind::Image | MediaKind::Document, _) => {}
         }
         let is_image = *kind == MediaKind::Image;
-        let object =
-            ObjectWriter::new().set("type", if is_image { "input_image" } else { "input_file" });
+        let object = ObjectWriter::typed(if is_image { "input_image" } else { "input_file" });
         let file = || object.clone().set_some("filename", name.as_deref());
         let object = match source {
             MediaSource::Inline { mime, data } => {
@@ -211,27 +204,18 @@ impl<'a> ItemListWriter<'a> {
 
     fn result(&mut self, part: &Part, result: &ToolResult) -> Value {
         let ToolResult { call_id, name: _, parts, object, is_error } = result;
-        self.losses.add_if(
-            *is_error,
-            "tool_result.failed",
-            "the responses format cannot mark a result as failed",
-        );
-        self.losses.add_if(
-            part.cache_breakpoint.is_some(),
-            "part.cache",
-            "a tool result cannot have a cache breakpoint here",
-        );
+        let why = "the responses format cannot mark a result as failed";
+        self.losses.add_if(*is_error, "tool_result.failed", why);
+        let why = "a tool result cannot have a cache breakpoint here";
+        self.losses.add_if(part.cache_breakpoint.is_some(), "part.cache", why);
         // Media of the result follow its text.
         let text = object.as_ref().map(|_| Part::text(result.as_text()));
         let content: Vec<&Part> = text.iter().chain(parts).collect();
-        let content = match content.is_empty() {
-            true => Value::from(""),
-            false => self.content(content),
-        };
+        let content = if content.is_empty() { Value::from("") } else { self.content(content) };
         let custom = part.extras.get(ORIGIN, CUSTOM_RESULT_EXTRA).is_some()
             || self.custom.contains(call_id.as_str());
-        ObjectWriter::new()
-            .set("type", if custom { "custom_tool_call_output" } else { "function_call_output" })
+        let kind = if custom { "custom_tool_call_output" } else { "function_call_output" };
+        ObjectWriter::typed(kind)
             .set("call_id", call_id.as_str())
             .set("output", content)
             .with_extras(&part.extras, ORIGIN)
@@ -244,112 +228,94 @@ impl<'a> ItemListWriter<'a> {
         }
         let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
-            if !matches!(part.kind, PartKind::Thought(_)) {
-                match part.signature.as_ref().and_then(signatures::own_signature_item) {
+            if let Some(signature) = &part.signature
+                && !matches!(part.kind, PartKind::Thought(_))
+            {
+                match signatures::own_signature_item(signature) {
                     Some(thinking) => {
                         self.close_message();
                         self.push(thinking);
                     }
-                    None => {
-                        let is_lost = part.signature.is_some();
-                        self.losses.add_if(is_lost, "part.seal", FOREIGN_SIGNATURE);
-                    }
+                    None => self.losses.add("part.seal", FOREIGN_SIGNATURE),
                 }
             }
-            self.losses.add_if(
-                part.cache_breakpoint.is_some(),
-                "part.cache",
-                "only input parts can have a cache breakpoint here",
-            );
-            if let Some(output) = self.output_part(part) {
-                self.add_to_message(output, part);
-                continue;
-            }
-            let outcome = parts.next_if(|next| {
-                matches!((&part.kind, &next.kind), (PartKind::CodeExecution(code), PartKind::CodeResult(outcome))
-                    if outcome.id == code.id)
-            });
-            if let Some(item) = self.model_item(part, outcome) {
-                self.close_message();
-                self.push(item);
-            }
+            let why = "only input parts can have a cache breakpoint here";
+            self.losses.add_if(part.cache_breakpoint.is_some(), "part.cache", why);
+            self.assistant_part(part, &mut parts);
         }
         self.close_message();
     }
 
-    /// Writes a message part of the assistant. `None` for parts that are items of their own.
-    fn output_part(&mut self, part: &Part) -> Option<ObjectWriter> {
+    /// Writes a part of the assistant into its message, or as an item of its own. Code takes its
+    /// output from the parts that follow.
+    fn assistant_part(&mut self, part: &'a Part, rest: &mut Peekable<Iter<'a, Part>>) {
         let block = |text: &str| output_items::text_part(text, Vec::new(), None);
-        match &part.kind {
+        let has_extra = |name: &str| part.extras.get(ORIGIN, name).is_some();
+        let item = match &part.kind {
             PartKind::Text { text, citations } => {
                 let length = text.chars().count();
                 let notes = citations.iter();
                 let notes = notes.filter_map(|c| output_items::annotation(c, length, self.losses));
                 let logprobs = part.extras.get(ORIGIN, "logprobs").cloned();
-                Some(output_items::text_part(text, notes.collect(), logprobs))
+                let output = output_items::text_part(text, notes.collect(), logprobs);
+                return self.add_to_message(output, part);
             }
-            PartKind::Refusal(text) => Some(output_items::refusal_part(text)),
+            PartKind::Refusal(text) => {
+                return self.add_to_message(output_items::refusal_part(text), part);
+            }
             // A container of another provider cannot be named here, so its code is written as text.
-            PartKind::CodeExecution(code) if part.extras.get(ORIGIN, "container_id").is_none() => {
-                Some(block(&code_block(&code.language, &code.code)))
+            PartKind::CodeExecution(code) if !has_extra("container_id") => {
+                return self.add_to_message(block(&code_block(&code.language, &code.code)), part);
             }
-            PartKind::CodeResult(outcome) => Some(block(&code_block("", &outcome.output))),
-            PartKind::Foreign { origin: ORIGIN, value }
-                if part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() =>
-            {
-                Some(ObjectWriter::new().with_object(Some(value)))
+            PartKind::CodeResult(outcome) => {
+                return self.add_to_message(block(&code_block("", &outcome.output)), part);
             }
-            PartKind::CodeExecution(_)
-            | PartKind::Media(_)
-            | PartKind::Thought(_)
-            | PartKind::ToolCall(_)
-            | PartKind::ToolResult(_)
-            | PartKind::WebSearch(_)
-            | PartKind::Foreign { .. } => None,
-        }
-    }
-
-    /// Writes an item the model produced.
-    fn model_item(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
-        match &part.kind {
+            PartKind::Foreign { origin: ORIGIN, value } if has_extra(NESTED_PART_EXTRA) => {
+                return self.add_to_message(ObjectWriter::new().with_object(Some(value)), part);
+            }
+            PartKind::CodeExecution(code) => {
+                let outcome = rest.next_if(|next| {
+                    matches!(&next.kind, PartKind::CodeResult(outcome) if outcome.id == code.id)
+                });
+                Some(output_items::code_item(Some(part), outcome, None, None).into())
+            }
             PartKind::Thought(thought) => {
                 let is_own = match &part.signature {
                     Some(signature) => signature.for_format(ORIGIN).is_some(),
                     // A thought stored by the service is identified by its id alone.
-                    None => part.extras.get(ORIGIN, "id").is_some(),
+                    None => has_extra("id"),
                 };
                 let what = if part.signature.is_some() { "thought.seal" } else { "thought" };
                 match is_own {
                     true => Some(signatures::write(part, thought, None).into()),
-                    false => self.lose(what, FOREIGN_THOUGHT),
+                    false => lose(what, FOREIGN_THOUGHT, self.losses),
                 }
             }
             PartKind::ToolCall(_) => {
                 Some(output_items::call_item(part, &self.names, None, None).into())
             }
             PartKind::ToolResult(result) => Some(self.result(part, result)),
-            PartKind::CodeExecution(_) => {
-                Some(output_items::code_item(Some(part), outcome, None, None).into())
-            }
             PartKind::WebSearch(search) => {
                 match search.id.clone().filter(|id| output_items::is_own_search(id)) {
                     Some(id) => Some(output_items::search_item(part, Some(id)).into()),
-                    None => self.lose("part.search", FOREIGN_SEARCH),
+                    None => lose("part.search", FOREIGN_SEARCH, self.losses),
                 }
             }
-            PartKind::Media(_) if part.extras.get(ORIGIN, "id").is_some() => {
+            PartKind::Media(_) if has_extra("id") => {
                 output_items::image_item(part, None).map(Value::from)
             }
-            PartKind::Media(media) => {
+            PartKind::Media(media) => self.media(media).map(|image| {
                 // Assistant messages cannot hold images, so the image goes into a user message.
-                let content = vec![self.media(media)?];
                 let why = "an image of the model is sent in a user message here";
                 self.losses.add("media.role", why);
-                Some(ObjectWriter::new().set("role", "user").set("content", content).into())
-            }
+                ObjectWriter::new().set("role", "user").set("content", vec![image]).into()
+            }),
             PartKind::Foreign { origin: ORIGIN, value } => Some(value.clone()),
-            PartKind::Foreign { .. } => self.lose("part", FOREIGN_PART),
-            PartKind::Text { .. } | PartKind::Refusal(_) | PartKind::CodeResult(_) => None,
+            PartKind::Foreign { .. } => lose("part", FOREIGN_PART, self.losses),
+        };
+        if let Some(item) = item {
+            self.close_message();
+            self.push(item);
         }
     }
 
@@ -388,7 +354,7 @@ impl<'a> ItemListWriter<'a> {
 }
 
 fn input_text(text: &str) -> ObjectWriter {
-    ObjectWriter::new().set("type", "input_text").set("text", text)
+    ObjectWriter::typed("input_text").set("text", text)
 }
 
 /// Returns the text of a part without annotations and log probabilities.

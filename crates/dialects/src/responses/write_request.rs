@@ -9,7 +9,7 @@ use canon::{
     ApiError, ChatRequest, ConversationState, EffortLevel, ExtraFields, Losses, Lossy, Modality,
     RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingDisplay, Turn,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::names::{
     INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH, write_show,
@@ -32,21 +32,8 @@ pub(super) fn write(
     chat: &ChatRequest,
     lane: &LaneSettings<'_>,
 ) -> Result<Lossy<ProviderRequest>, ApiError> {
-    let ChatRequest {
-        model: _,
-        turns,
-        tools,
-        tool_choice: choice,
-        sampling,
-        thinking,
-        response_format: format,
-        modalities,
-        image_shape: canvas,
-        stream,
-        state,
-        hints,
-        extras,
-    } = chat;
+    let ChatRequest { turns, tools, tool_choice: choice, sampling, thinking, .. } = chat;
+    let ChatRequest { response_format: format, hints, extras, .. } = chat;
     let mut losses = Losses::new();
     note_foreign_options(extras, ORIGIN, &mut losses);
     let declared = write_tools::write(tools, &mut losses);
@@ -90,23 +77,17 @@ pub(super) fn write(
     let level = thinking
         .effective_level()
         .and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, &mut losses));
-    let present = |fields: Map<String, Value>| (!fields.is_empty()).then_some(fields);
     let body = body
-        .set_some("reasoning", present(write_thinking(level, thinking.display, extras)))
-        .set_some("text", present(write_text(format, hints, extras)));
-    let body = write_hints(body, hints, state, &mut losses);
-    losses.add_if(
-        *canvas != canon::ImageShape::default(),
-        "canvas",
-        "the responses format has no image shape",
-    );
-    losses.add_if(
-        modalities.iter().any(|kind| *kind != Modality::Text),
-        "modalities",
-        "the responses format replies in text, and in images only through a tool",
-    );
+        .set_some("reasoning", write_thinking(level, thinking.display, extras).into_filled())
+        .set_some("text", write_text(format, hints, extras).into_filled());
+    let body = write_hints(body, hints, &chat.state, &mut losses);
+    let is_shaped = chat.image_shape != canon::ImageShape::default();
+    losses.add_if(is_shaped, "canvas", "the responses format has no image shape");
+    let has_others = chat.modalities.iter().any(|kind| *kind != Modality::Text);
+    let why = "the responses format replies in text, and in images only through a tool";
+    losses.add_if(has_others, "modalities", why);
     let mut body = body.set("include", write_include(sampling, extras)).with_extras(extras, ORIGIN);
-    if *stream {
+    if chat.stream {
         body = body.set("stream", true);
     }
     let body = body.to_json();
@@ -137,25 +118,13 @@ fn write_sampling(
     losses: &mut Losses,
 ) -> ObjectWriter {
     let limit = sampling.max_output_tokens;
-    for (is_lost, what, why) in [
-        (
-            !sampling.stop_sequences.is_empty(),
-            "sampling.stop",
-            "the responses format has no such field",
-        ),
-        (
-            sampling.candidates.is_some_and(|n| n > 1),
-            "sampling.candidates",
-            "the responses format has a single candidate",
-        ),
-        (
-            lane.max_payable_output.is_none() && limit.is_some_and(|n| n < MIN_OUTPUT_TOKENS),
-            "sampling.max_output",
-            "the responses format takes no limit below 16 tokens, so 16 is sent",
-        ),
-    ] {
-        losses.add_if(is_lost, what, why);
-    }
+    let why = "the responses format has no such field";
+    losses.add_if(!sampling.stop_sequences.is_empty(), "sampling.stop", why);
+    let why = "the responses format has a single candidate";
+    losses.add_if(sampling.candidates.is_some_and(|n| n > 1), "sampling.candidates", why);
+    let why = "the responses format takes no limit below 16 tokens, so 16 is sent";
+    let is_low = lane.max_payable_output.is_none() && limit.is_some_and(|n| n < MIN_OUTPUT_TOKENS);
+    losses.add_if(is_low, "sampling.max_output", why);
     let limit = lane.max_payable_output.or(limit).map(|limit| limit.max(MIN_OUTPUT_TOKENS));
     body.set_some("max_output_tokens", limit)
         .set_some("top_logprobs", sampling.logprobs.filter(|n| *n > 0))
@@ -166,12 +135,11 @@ pub(super) fn write_thinking(
     level: Option<EffortLevel>,
     show: Option<ThinkingDisplay>,
     extras: &ExtraFields,
-) -> Map<String, Value> {
+) -> ObjectWriter {
     ObjectWriter::new()
         .set_some("effort", level.map(EffortLevel::as_str))
         .set_some("summary", show.and_then(write_show))
         .with_object(extras.get(ORIGIN, "reasoning"))
-        .into_map()
 }
 
 /// Writes `text`: format, verbosity and the kept fields of this format.
@@ -179,13 +147,12 @@ pub(super) fn write_text(
     format: &ResponseFormat,
     hints: &RequestHints,
     extras: &ExtraFields,
-) -> Map<String, Value> {
+) -> ObjectWriter {
     let format = match format {
         ResponseFormat::Text => None,
-        ResponseFormat::Json => Some(ObjectWriter::new().set("type", "json_object")),
+        ResponseFormat::Json => Some(ObjectWriter::typed("json_object")),
         ResponseFormat::Schema { name, description, schema, strict } => Some(
-            ObjectWriter::new()
-                .set("type", "json_schema")
+            ObjectWriter::typed("json_schema")
                 .set("name", name.as_deref().unwrap_or("answer"))
                 .set_some("description", description.as_deref())
                 .set("schema", schema.json.clone())
@@ -196,7 +163,6 @@ pub(super) fn write_text(
         .set_some("format", format)
         .set_some("verbosity", hints.verbosity.as_deref())
         .with_object(extras.get(ORIGIN, "text"))
-        .into_map()
 }
 
 /// Writes `include`: always the encrypted thinking, because only that can be sent back, and the
@@ -217,11 +183,8 @@ fn write_hints(
     let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } = hints;
     let ConversationState { store, previous_response: previous, background } = state;
     let written = tier.as_ref().and_then(openai_values::write_tier);
-    losses.add_if(
-        tier.is_some() && written.is_none(),
-        "hints.tier",
-        "the responses format lacks this tier",
-    );
+    let why = "the responses format lacks this tier";
+    losses.add_if(tier.is_some() && written.is_none(), "hints.tier", why);
     let is_long = user.as_ref().is_some_and(|user| user.len() > MAX_SAFETY_ID_BYTES);
     body.set_some(if is_long { "user" } else { "safety_identifier" }, user.as_deref())
         .set_some("metadata", (!metadata.is_empty()).then(|| metadata.clone()))

@@ -4,7 +4,7 @@
 //! start meanwhile wait for their turn. An item is done only when the next one starts or the
 //! response ends, because only then it is known if it was cut.
 
-use canon::{ChatRequest, Event, Finish, Loss, Losses, PartIndex, Usage};
+use canon::{ChatRequest, Event, Finish, Loss, PartIndex, Usage};
 use serde_json::Value;
 use std::collections::VecDeque;
 
@@ -18,22 +18,20 @@ use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, StreamWriter};
 
 /// Stream writer.
+#[derive(Default)]
 pub(super) struct ResponsesStreamWriter {
     echo: ResponseEcho,
     /// Time of the reply, and of its creation if the provider reports it.
     created: i64,
-    items: ItemWriter,
+    pub(super) items: ItemWriter,
     /// The part in progress.
     current: Option<PartIndex>,
     /// Parts that wait, in the order they started, with their events.
     waiting: VecDeque<(PartIndex, Vec<Event>)>,
-    /// Events of a part that has waited.
-    ready: VecDeque<Event>,
     started: bool,
     failed: bool,
     usage: Option<Usage>,
     finish: Option<Finish>,
-    losses: Losses,
 }
 
 impl ResponsesStreamWriter {
@@ -43,39 +41,29 @@ impl ResponsesStreamWriter {
             echo: ResponseEcho::from_request(chat, stamp, stamp.created),
             created: stamp.created,
             items: ItemWriter::new(chat, stamp, is_whole),
-            current: None,
-            waiting: VecDeque::new(),
-            ready: VecDeque::new(),
             started: is_whole,
-            failed: false,
-            usage: None,
-            finish: None,
-            losses: Losses::new(),
+            ..Self::default()
         }
     }
 
     /// Writes the two events at the start of each stream.
-    fn begin(&mut self, out: &mut Vec<u8>) {
+    fn begin(&mut self) {
         if self.started {
             return;
         }
         self.started = true;
+        let state = ResponseEnd { status: "in_progress", ..ResponseEnd::default() };
+        let response = self.echo.with_state(state, Vec::new(), None, None);
+        let event = ObjectWriter::new().set("response", response);
         for name in ["response.created", "response.in_progress"] {
-            let state = ResponseEnd { status: "in_progress", ..ResponseEnd::default() };
-            let response = self.echo.with_state(state, Vec::new(), None, None);
-            self.write_response(name, response, out);
+            self.items.events.write_object(name, &event, &mut self.items.out);
         }
     }
 
-    fn write_response(&mut self, name: &str, response: ObjectWriter, out: &mut Vec<u8>) {
-        let event = ObjectWriter::new().set("response", response);
-        self.items.events.write_object(name, &event, out);
-    }
-
     /// Ends the response. Returns it with the name of its event.
-    pub(super) fn end(&mut self, out: &mut Vec<u8>) -> (&'static str, ObjectWriter) {
-        let end = ResponseEnd::new(self.finish.as_ref(), &mut self.losses);
-        self.items.finish_item(end.cut, out);
+    pub(super) fn end(&mut self) -> (&'static str, ObjectWriter) {
+        let end = ResponseEnd::new(self.finish.as_ref(), &mut self.items.losses);
+        self.items.finish_item(end.cut);
         let name = match end.status {
             "completed" => "response.completed",
             "failed" => "response.failed",
@@ -84,21 +72,21 @@ impl ResponsesStreamWriter {
         let output = std::mem::take(&mut self.items.events.output);
         let completed = (end.status == "completed").then_some(self.created);
         let usage = Some(self.usage.unwrap_or_default());
-        let response = self.echo.with_state(end, output, usage, completed);
-        (name, response)
+        let echo = std::mem::take(&mut self.echo);
+        (name, echo.into_state(end, output, usage, completed))
     }
 
     pub(super) fn take_losses(&mut self) -> Vec<Loss> {
-        std::mem::take(&mut self.losses).into_vec()
+        std::mem::take(&mut self.items.losses).into_vec()
     }
 
-    fn note_candidate(&mut self) {
-        self.losses.add("reply.candidates", "the responses format has a single candidate");
+    pub(super) fn note_candidate(&mut self) {
+        self.items.losses.add("reply.candidates", "the responses format has a single candidate");
     }
 
     /// Handles an event of one part: writes it if it is that part's turn, and keeps it otherwise.
-    fn part_event(&mut self, place: PartIndex, event: Event, out: &mut Vec<u8>) {
-        self.begin(out);
+    fn part_event(&mut self, place: PartIndex, event: Event) {
+        self.begin();
         if place.candidate != 0 {
             return self.note_candidate();
         }
@@ -109,75 +97,87 @@ impl ResponsesStreamWriter {
             }
             return;
         }
-        let mut next = Some(event);
+        let (mut next, mut ready) = (Some(event), Vec::new().into_iter());
         while let Some(event) = next {
             match event {
                 Event::PartStart(place, opening) => {
                     self.current = Some(place);
-                    self.items.open_part(opening, &mut self.losses, out);
+                    self.items.open_part(opening);
                 }
-                Event::PartDelta(_, growth) => self.items.add_growth(growth, &mut self.losses, out),
+                Event::PartDelta(_, growth) => self.items.add_growth(growth),
                 Event::PartSignature(_, signature) => self.items.set_signature(signature),
                 _ => {
-                    self.items.close_part(&mut self.losses, out);
+                    self.items.close_part();
                     self.current = None;
                     let waiting = self.waiting.pop_front();
-                    self.ready.extend(waiting.into_iter().flat_map(|(_, events)| events));
+                    ready = waiting.map(|(_, events)| events).unwrap_or_default().into_iter();
                 }
             }
-            next = self.ready.pop_front();
+            next = ready.next();
         }
     }
-}
 
-impl StreamWriter for ResponsesStreamWriter {
-    fn push(&mut self, event: Event, out: &mut Vec<u8>) {
-        if self.failed {
-            return;
-        }
+    fn write(&mut self, event: Event) {
         match event {
             Event::Start { id: _, model: _, created } => {
                 if let Some(created) = created {
                     self.created = self.created.max(created);
                     self.echo.set("created_at", Value::from(created));
                 }
-                self.begin(out);
+                self.begin();
             }
             Event::PartStart(place, _)
             | Event::PartDelta(place, _)
             | Event::PartSignature(place, _)
-            | Event::PartEnd(place) => self.part_event(place, event, out),
+            | Event::PartEnd(place) => self.part_event(place, event),
             Event::Usage(usage) => self.usage = Some(usage),
             Event::Extra { candidate: _, origin, name, value } => {
                 if origin == ORIGIN {
                     self.echo.set(&name, value);
-                } else if let Some(tier) =
-                    service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses)
-                {
+                } else if let Some(tier) = service_tier::note_reply_field(
+                    origin,
+                    &name,
+                    &value,
+                    ORIGIN,
+                    &mut self.items.losses,
+                ) {
                     self.echo.set(TIER_FIELD, Value::from(tier));
                 }
             }
             Event::Finish { candidate: 0, finish } => {
-                self.begin(out);
-                note_stop_text(Some(&finish), ORIGIN, &mut self.losses);
-                let end = ResponseEnd::new(Some(&finish), &mut self.losses);
-                self.items.finish_item(end.cut, out);
+                self.begin();
+                note_stop_text(Some(&finish), ORIGIN, &mut self.items.losses);
+                let end = ResponseEnd::new(Some(&finish), &mut self.items.losses);
+                self.items.finish_item(end.cut);
                 self.finish = Some(finish);
             }
             Event::Finish { .. } => self.note_candidate(),
             Event::Error(fault) => {
-                self.begin(out);
+                self.begin();
                 self.failed = true;
-                fault::write_stream_error(&fault, &self.echo, &mut self.items.events, out);
+                let ItemWriter { events, out, .. } = &mut self.items;
+                fault::write_stream_error(&fault, &self.echo, events, out);
             }
+        }
+    }
+}
+
+impl StreamWriter for ResponsesStreamWriter {
+    fn push(&mut self, event: Event, out: &mut Vec<u8>) {
+        if !self.failed {
+            std::mem::swap(&mut self.items.out, out);
+            self.write(event);
+            std::mem::swap(&mut self.items.out, out);
         }
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
         if !self.failed {
-            self.begin(out);
-            let (name, response) = self.end(out);
-            self.write_response(name, response, out);
+            self.begin();
+            let (name, response) = self.end();
+            let event = ObjectWriter::new().set("response", response);
+            self.items.events.write_object(name, &event, &mut self.items.out);
+            out.append(&mut self.items.out);
         }
         self.take_losses()
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
 use super::own::tool_names::{self, ToolNames};
-use crate::fields::{ObjectWriter, note_foreign_fields, write_cache_breakpoint};
+use crate::fields::{ObjectWriter, lose, note_foreign_fields, write_cache_breakpoint};
 use crate::openai_values::write_location;
 
 /// Written tool declarations, grouped by namespace.
@@ -75,17 +75,15 @@ fn note_of<'a>(tool: &'a Tool, name: &str) -> Option<&'a Value> {
 fn write_tool(tool: &Tool, losses: &mut Losses) -> Option<Value> {
     let written = match tool {
         Tool::Function(tool) => write_function(tool, losses),
-        Tool::Custom { name, description, grammar, extras } => ObjectWriter::new()
-            .set("type", "custom")
+        Tool::Custom { name, description, grammar, extras } => ObjectWriter::typed("custom")
             .set("name", tool_names::declared_name(extras, name))
             .set_some("description", description.as_deref())
             .set_some("format", grammar.clone().map(flattened)),
         Tool::WebSearch(tool) => write_search(tool, losses),
         Tool::CodeExecution(extras) => {
-            let container = ObjectWriter::new().set("type", "auto");
             let is_new = extras.get(ORIGIN, "container").is_none();
-            let tool = ObjectWriter::new().set("type", "code_interpreter");
-            tool.set_some("container", is_new.then_some(container))
+            let container = is_new.then(|| ObjectWriter::typed("auto"));
+            ObjectWriter::typed("code_interpreter").set_some("container", container)
         }
         Tool::Foreign { origin: ORIGIN, value } => {
             let mut value = value.clone();
@@ -95,12 +93,10 @@ fn write_tool(tool: &Tool, losses: &mut Losses) -> Option<Value> {
             return Some(value);
         }
         Tool::UrlFetch(_) => {
-            losses.add("tools.fetch", "the responses format cannot fetch URLs");
-            return None;
+            return lose("tools.fetch", "the responses format cannot fetch URLs", losses);
         }
         Tool::Foreign { .. } => {
-            losses.add("tools", "a tool only the caller's format has");
-            return None;
+            return lose("tools", "a tool only the caller's format has", losses);
         }
     };
     let extras = extras_of(tool)?;
@@ -123,14 +119,10 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> ObjectWriter {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
     let is_own = extras.for_format(ORIGIN).is_some();
-    losses.add_if(
-        cache.is_some() && !is_own,
-        "tools.cache",
-        "a tool cannot have a cache breakpoint here",
-    );
+    let why = "a tool cannot have a cache breakpoint here";
+    losses.add_if(cache.is_some() && !is_own, "tools.cache", why);
     let mark = cache.as_ref().filter(|_| is_own).map(write_cache_breakpoint);
-    ObjectWriter::new()
-        .set("type", "function")
+    ObjectWriter::typed("function")
         .set("name", tool_names::declared_name(extras, name))
         .set_some("description", description.as_deref())
         .set("parameters", parameters.as_ref().map(|schema| schema.json.clone()))
@@ -144,21 +136,16 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> ObjectWriter {
 fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> ObjectWriter {
     let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
         tool;
-    losses.add_if(
-        !blocked.is_empty(),
-        "tools.search.blocked",
-        "a search here can be limited to domains, but cannot exclude any",
-    );
+    let why = "a search here can be limited to domains, but cannot exclude any";
+    losses.add_if(!blocked.is_empty(), "tools.search.blocked", why);
     let filters = ObjectWriter::new()
         .set_some("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()))
-        .with_object(extras.get(ORIGIN, "filters"))
-        .into_map();
-    let near = ObjectWriter::new().set("type", "approximate");
+        .with_object(extras.get(ORIGIN, "filters"));
+    let near = ObjectWriter::typed("approximate");
     let location = location.as_ref().map(|place| write_location(near, place));
     let kind = extras.get(ORIGIN, "type").and_then(Value::as_str).unwrap_or("web_search");
-    ObjectWriter::new()
-        .set("type", kind)
-        .set_some("filters", (!filters.is_empty()).then_some(filters))
+    ObjectWriter::typed(kind)
+        .set_some("filters", filters.into_filled())
         .set_some("user_location", location)
 }
 

@@ -3,7 +3,7 @@
 //! Other formats have only JSON, and their schemas begin with an object. So the schema is wrapped
 //! in an object with one field, and the value of that field is the reply.
 
-use canon::{ChatRequest, ExtraFields, JsonSchema};
+use canon::{ExtraFields, JsonSchema};
 use serde_json::{Value, json};
 
 use crate::native::names::{ENUM_EXTRA, ORIGIN};
@@ -31,13 +31,8 @@ pub(crate) fn unwrap(schema: &Value) -> &Value {
     schema.get("properties").and_then(|fields| fields.get(FIELD)).unwrap_or(schema)
 }
 
-/// Returns true if the caller asked for a bare value.
-pub(crate) fn is_requested(chat: &ChatRequest) -> bool {
-    is_noted(&chat.extras)
-}
-
-/// Returns true if the options of a request note a bare value.
-pub(crate) fn is_noted(extras: &ExtraFields) -> bool {
+/// Returns true if the options of a request ask for a bare value.
+pub(crate) fn is_requested(extras: &ExtraFields) -> bool {
     extras.get(ORIGIN, ENUM_EXTRA).is_some()
 }
 

@@ -2,8 +2,6 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
-use serde_json::Value;
-use std::fmt::{self, Arguments};
 use std::io::Write as _;
 
 use super::item_writer::OpenPart;
@@ -21,16 +19,15 @@ pub(crate) struct EventWriter {
     /// Id of the item in progress.
     pub(super) item_id: String,
     /// Finished items.
-    pub(crate) output: Vec<Value>,
+    pub(crate) output: Vec<ObjectWriter>,
 }
 
-/// A text as JSON.
-pub(super) struct JsonText<'a>(pub(super) &'a str);
+/// Place of a part inside its item: the field and the index.
+pub(super) type PartPlace = Option<(&'static str, usize)>;
 
-impl fmt::Display for JsonText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&serde_json::to_string(self.0).unwrap_or_default())
-    }
+/// Returns the bytes of an event before its sequence number.
+fn event_start(name: &str) -> String {
+    format!("event: {name}\ndata: {{\"type\":\"{name}\",\"sequence_number\":")
 }
 
 impl EventWriter {
@@ -44,46 +41,45 @@ impl EventWriter {
         Self { is_silent: true, ..Self::default() }
     }
 
-    /// Writes one event. `rest` holds its fields after `type` and `sequence_number`.
-    fn write(&mut self, name: &str, rest: Arguments<'_>, out: &mut Vec<u8>) {
-        if !self.is_silent {
-            self.open([name, ""], out);
-            // Writing to a `Vec` cannot fail.
-            let _ = write!(out, "{rest}}}\n\n");
-        }
-    }
-
     /// Writes one event with the fields of an object.
     pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter, out: &mut Vec<u8>) {
         if !self.is_silent {
-            self.open([name, ""], out);
+            self.open(&event_start(name), out);
             out.extend_from_slice(fields.to_json().get(1..).unwrap_or_default());
             out.extend_from_slice(b"\n\n");
         }
     }
 
-    /// Begins an event, whose name comes in two pieces.
-    fn open(&mut self, [name, end]: [&str; 2], out: &mut Vec<u8>) {
-        for piece in
-            ["event: ", name, end, "\ndata: {\"type\":\"", name, end, "\",\"sequence_number\":"]
-        {
-            out.extend_from_slice(piece.as_bytes());
-        }
+    /// Begins an event.
+    fn open(&mut self, start: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(start.as_bytes());
         json::write_value(&self.sequence, out);
         out.push(b',');
         self.sequence += 1;
     }
 
-    /// Writes an event of the item in progress. `rest` holds its fields after the item's place.
-    pub(super) fn write_item(&mut self, name: &str, rest: Arguments<'_>, out: &mut Vec<u8>) {
-        let (id, index) = (std::mem::take(&mut self.item_id), self.output.len());
-        self.write(name, format_args!("\"item_id\":\"{id}\",\"output_index\":{index}{rest}"), out);
-        self.item_id = id;
+    /// Writes an event of the item in progress. `add` adds its fields after the place.
+    pub(super) fn write_item(
+        &mut self,
+        name: &str,
+        place: PartPlace,
+        add: impl FnOnce(ObjectWriter) -> ObjectWriter,
+        out: &mut Vec<u8>,
+    ) {
+        if !self.is_silent {
+            let event = add(self.place_fields(place));
+            self.write_object(name, &event, out);
+        }
     }
 
-    /// Writes the event at the end of a text.
-    pub(super) fn write_done(&mut self, event: &str, rest: Arguments<'_>, out: &mut Vec<u8>) {
-        self.write_item(&format!("{event}.done"), rest, out);
+    fn place_fields(&self, place: PartPlace) -> ObjectWriter {
+        let fields = ObjectWriter::new()
+            .set("item_id", self.item_id.as_str())
+            .set("output_index", self.output.len());
+        match place {
+            Some((name, index)) => fields.set(name, index),
+            None => fields,
+        }
     }
 
     /// Writes the delta of a text, the most frequent event.
@@ -91,35 +87,46 @@ impl EventWriter {
         if self.is_silent {
             return;
         }
-        let OpenPart { event, place, delta_fields, tail, .. } = part;
-        if delta_fields.is_empty() {
-            let (id, index) = (&self.item_id, self.output.len());
-            let _ = write!(
-                delta_fields,
-                "\"item_id\":\"{id}\",\"output_index\":{index}{place},\"delta\":"
-            );
+        if part.delta_fields.is_empty() {
+            part.delta_start = event_start(&format!("{}.delta", part.event));
+            let fields = self.place_fields(part.place).to_json();
+            let fields = fields.get(1..fields.len() - 1).unwrap_or_default();
+            part.delta_fields = [fields, b",\"delta\":"].concat();
         }
-        self.open([event, ".delta"], out);
-        out.extend_from_slice(delta_fields);
+        self.open(&part.delta_start, out);
+        out.extend_from_slice(&part.delta_fields);
         json::write_string(text, out);
-        out.extend_from_slice(tail.as_bytes());
+        out.extend_from_slice(part.tail.as_bytes());
         out.extend_from_slice(b"}\n\n");
     }
 
     /// Starts an item.
-    pub(super) fn start_item(&mut self, id: String, item: &Value, out: &mut Vec<u8>) {
+    pub(super) fn start_item(
+        &mut self,
+        id: String,
+        item: impl FnOnce(&str) -> ObjectWriter,
+        out: &mut Vec<u8>,
+    ) {
         self.item_id = id;
-        self.write_whole_item("response.output_item.added", item, out);
+        if !self.is_silent {
+            let item = item(&self.item_id);
+            self.write_whole_item("response.output_item.added", &item, out);
+        }
     }
 
     /// Ends an item.
-    pub(super) fn end_item(&mut self, item: Value, out: &mut Vec<u8>) {
-        self.write_whole_item("response.output_item.done", &item, out);
+    pub(super) fn end_item(&mut self, item: ObjectWriter, out: &mut Vec<u8>) {
+        if !self.is_silent {
+            self.write_whole_item("response.output_item.done", &item, out);
+        }
         self.output.push(item);
     }
 
-    fn write_whole_item(&mut self, name: &str, item: &Value, out: &mut Vec<u8>) {
-        let index = self.output.len();
-        self.write(name, format_args!("\"output_index\":{index},\"item\":{item}"), out);
+    fn write_whole_item(&mut self, name: &str, item: &ObjectWriter, out: &mut Vec<u8>) {
+        self.open(&event_start(name), out);
+        // Writing to a `Vec` cannot fail.
+        let _ = write!(out, "\"output_index\":{},\"item\":", self.output.len());
+        out.extend_from_slice(&item.to_json());
+        out.extend_from_slice(b"}\n\n");
     }
 }

@@ -1,42 +1,49 @@
 //! The item being written, from `output_item.added` through its deltas to `output_item.done`.
 
-use canon::{
-    ChatRequest, Citation, Logprob, Losses, Part, PartDelta, PartKind, PartStart, Signature,
-};
+use canon::{ChatRequest, Citation, Logprob, Losses, Part, PartDelta, PartKind, Signature};
 use serde_json::Value;
 
-use super::event_writer::{EventWriter, JsonText};
+use super::event_writer::{EventWriter, PartPlace};
 use super::output_items;
 use super::reply_items::ItemIds;
 use super::tool_names::ToolNames;
 use crate::ReplyStamp;
-use crate::fields::{note_foreign_field, note_foreign_fields};
+use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::openai_values::write_logprobs;
 use crate::responses::names::ORIGIN;
 use crate::responses::signatures::{self, SignaturePlace};
 
 /// Events of the texts of parts, without `.delta` and `.done`.
-const TEXT_EVENT: &str = "response.output_text";
-const REFUSAL_EVENT: &str = "response.refusal";
+pub(super) const TEXT_EVENT: &str = "response.output_text";
+pub(super) const REFUSAL_EVENT: &str = "response.refusal";
 const THOUGHT_EVENT: &str = "response.reasoning_summary_text";
 const CALL_EVENT: &str = "response.function_call_arguments";
 const CUSTOM_CALL_EVENT: &str = "response.custom_tool_call_input";
 
+/// Thinking has one summary.
+const SUMMARY_PLACE: PartPlace = Some(("summary_index", 0));
+
 /// Finished items, and the item and the part in progress.
+#[derive(Default)]
 pub(crate) struct ItemWriter {
     pub(crate) events: EventWriter,
+    /// The written events.
+    pub(crate) out: Vec<u8>,
+    pub(crate) losses: Losses,
     pub(super) ids: ItemIds,
     pub(super) open: OpenItem,
-    pub(super) part: OpenPart,
+    part: OpenPart,
     names: ToolNames,
     wants_logprobs: bool,
 }
 
 /// The item in progress.
+#[derive(Default)]
 pub(super) enum OpenItem {
+    #[default]
     None,
     /// A message: its fields only this format has, and its finished parts.
-    Message(Option<Value>, Vec<Value>),
+    Message(Option<Value>, Vec<ObjectWriter>),
     Thought(Part),
     Call(Part),
     /// Code and its output.
@@ -50,9 +57,9 @@ pub(super) enum OpenItem {
 pub(super) struct OpenPart {
     /// Events of its text; empty for a part without text.
     pub(super) event: &'static str,
-    /// Fields with its place inside of the item.
-    pub(super) place: String,
-    /// All fields of its deltas before the text.
+    pub(super) place: PartPlace,
+    /// The start of its deltas, and their fields before the text.
+    pub(super) delta_start: String,
     pub(super) delta_fields: Vec<u8>,
     /// Fields of its deltas after the text.
     pub(super) tail: &'static str,
@@ -60,7 +67,7 @@ pub(super) struct OpenPart {
     /// Citations without a span. They cover the whole text, so they are written when its length is
     /// known.
     citations: Vec<Citation>,
-    annotations: Vec<Value>,
+    annotations: Vec<ObjectWriter>,
     logprobs: Vec<Logprob>,
     signature: Option<Signature>,
 }
@@ -73,146 +80,155 @@ impl ItemWriter {
             names: ToolNames::new(&chat.tools),
             ids: ItemIds::new(stamp),
             wants_logprobs: chat.sampling.logprobs.is_some(),
-            open: OpenItem::None,
-            part: OpenPart::default(),
-        }
-    }
-
-    /// Starts a part.
-    pub(crate) fn open_part(&mut self, opening: PartStart, losses: &mut Losses, out: &mut Vec<u8>) {
-        match opening {
-            PartStart::Text => self.start_text(false, None, out),
-            PartStart::Refusal => self.start_text(true, None, out),
-            PartStart::Thought => self.start_thought(opening.into_part(), out),
-            PartStart::ToolCall { .. } => self.start_call(opening.into_part(), out),
-            PartStart::Complete(part) => {
-                note_foreign_fields(&part.extras, ORIGIN, "part", losses);
-                self.write_whole(*part, losses, out);
-            }
+            ..Self::default()
         }
     }
 
     /// Starts an item.
-    pub(super) fn start_item(&mut self, id: String, item: impl Into<Value>, out: &mut Vec<u8>) {
-        self.finish_item(false, out);
-        self.events.start_item(id, &item.into(), out);
+    pub(super) fn start_item(&mut self, id: String, item: impl FnOnce(&str) -> ObjectWriter) {
+        self.finish_item(false);
+        self.events.start_item(id, item, &mut self.out);
     }
 
-    fn start_part(&mut self, event: &'static str, place: String) {
+    /// Writes an event of the item in progress.
+    pub(super) fn write(
+        &mut self,
+        name: &str,
+        place: PartPlace,
+        add: impl FnOnce(ObjectWriter) -> ObjectWriter,
+    ) {
+        self.events.write_item(name, place, add, &mut self.out);
+    }
+
+    /// Writes an event with a part of the message or with a summary.
+    pub(super) fn write_part(&mut self, name: &str, place: PartPlace, part: &ObjectWriter) {
+        self.write(name, place, |event| event.set("part", part.clone()));
+    }
+
+    fn start_part(&mut self, event: &'static str, place: PartPlace) {
         let tail = if event == TEXT_EVENT { ",\"logprobs\":[]" } else { "" };
         self.part = OpenPart { event, place, tail, ..OpenPart::default() };
     }
 
     /// Starts a message unless the next part belongs to the open one. Its `fields` are known only
     /// of a part that comes at once. Returns the place of that part.
-    pub(super) fn open_message(&mut self, fields: Option<&Value>, out: &mut Vec<u8>) -> String {
+    pub(super) fn open_message(&mut self, fields: Option<Value>) -> PartPlace {
         let at = match &self.open {
-            OpenItem::Message(open, parts) if open.as_ref() == fields => parts.len(),
+            OpenItem::Message(open, parts) if *open == fields => parts.len(),
             _ => {
                 let id = self.ids.next("msg");
-                let item = output_items::message_item(&id, Vec::new(), "in_progress");
-                self.start_item(id, item, out);
-                self.open = OpenItem::Message(fields.cloned(), Vec::new());
+                let item = |id: &str| output_items::message_item(id, Vec::new(), "in_progress");
+                self.start_item(id, item);
+                self.open = OpenItem::Message(fields, Vec::new());
                 0
             }
         };
-        format!(",\"content_index\":{at}")
+        Some(("content_index", at))
     }
 
-    /// Starts a text.
-    pub(super) fn start_text(&mut self, refusal: bool, fields: Option<&Value>, out: &mut Vec<u8>) {
-        let place = self.open_message(fields, out);
-        let (event, part) = match refusal {
-            true => (REFUSAL_EVENT, output_items::refusal_part("")),
-            false => (TEXT_EVENT, output_items::text_part("", Vec::new(), None)),
-        };
-        self.write_part("response.content_part.added", &place, &part.into(), out);
+    /// Adds a finished part to the message.
+    pub(super) fn push_part(&mut self, part: ObjectWriter) {
+        if let OpenItem::Message(_, parts) = &mut self.open {
+            parts.push(part);
+        }
+    }
+
+    /// Starts a text or a refusal.
+    pub(super) fn start_text(&mut self, event: &'static str, fields: Option<Value>) {
+        let place = self.open_message(fields);
+        self.write("response.content_part.added", place, |added| {
+            let part = match event {
+                REFUSAL_EVENT => output_items::refusal_part(""),
+                _ => output_items::text_part("", Vec::new(), None),
+            };
+            added.set("part", part)
+        });
         self.start_part(event, place);
     }
 
-    /// Writes an event with a part of the message.
-    pub(super) fn write_part(&mut self, name: &str, place: &str, part: &Value, out: &mut Vec<u8>) {
-        self.events.write_item(name, format_args!("{place},\"part\":{part}"), out);
-    }
-
-    pub(super) fn start_thought(&mut self, part: Part, out: &mut Vec<u8>) {
+    pub(super) fn start_thought(&mut self, part: Part) {
         let id = signatures::known_id(&part).unwrap_or_else(|| self.ids.next("rs"));
-        self.start_item(id.clone(), signatures::empty_item(Some(id)), out);
+        self.start_item(id, |id| signatures::empty_item(Some(id)));
         self.open = OpenItem::Thought(part);
-        self.start_part(THOUGHT_EVENT, ",\"summary_index\":0".to_owned());
+        self.start_part(THOUGHT_EVENT, SUMMARY_PLACE);
     }
 
-    pub(super) fn start_call(&mut self, part: Part, out: &mut Vec<u8>) {
+    pub(super) fn start_call(&mut self, part: Part) {
         let custom = matches!(&part.kind, PartKind::ToolCall(call) if call.custom);
         let id = self.ids.next(if custom { "ctc" } else { "fc" });
-        let item = output_items::call_item(&part, &self.names, Some(&id), Some("in_progress"));
-        self.start_item(id, item, out);
+        self.finish_item(false);
+        let names = &self.names;
+        let item = |id: &str| output_items::call_item(&part, names, Some(id), Some("in_progress"));
+        self.events.start_item(id, item, &mut self.out);
         self.open = OpenItem::Call(part);
-        self.start_part(if custom { CUSTOM_CALL_EVENT } else { CALL_EVENT }, String::new());
+        self.start_part(if custom { CUSTOM_CALL_EVENT } else { CALL_EVENT }, None);
     }
 
     /// Adds to the part in progress.
-    pub(crate) fn add_growth(&mut self, growth: PartDelta, losses: &mut Losses, out: &mut Vec<u8>) {
+    pub(crate) fn add_growth(&mut self, growth: PartDelta) {
         match growth {
-            PartDelta::Text(text) => self.add_text(&text, out),
-            PartDelta::Citation(citation) => self.add_citation(citation, losses, out),
-            PartDelta::Logprobs(list) => self.add_logprobs(list, losses, out),
+            PartDelta::Text(text) => self.add_text(text),
+            PartDelta::Citation(citation) => self.add_citation(citation),
+            PartDelta::Logprobs(list) => self.add_logprobs(list),
             // Item ids of the provider arrive after the gateway has sent its own, so they are
             // dropped.
             PartDelta::Extra { origin, name, value } => {
                 if origin != ORIGIN {
-                    note_foreign_field(&name, &value, "part", losses);
+                    note_foreign_field(&name, &value, "part", &mut self.losses);
                 }
             }
         }
     }
 
-    pub(super) fn add_text(&mut self, more: &str, out: &mut Vec<u8>) {
+    pub(super) fn add_text(&mut self, more: String) {
         if self.part.event.is_empty() {
             return;
         }
         if matches!(self.open, OpenItem::Thought(_)) && self.part.text.is_empty() {
-            let (place, part) = (self.part.place.clone(), signatures::summary_text(""));
-            self.write_part("response.reasoning_summary_part.added", &place, &part, out);
+            let name = "response.reasoning_summary_part.added";
+            self.write(name, SUMMARY_PLACE, |event| {
+                event.set("part", signatures::summary_text(""))
+            });
         }
-        self.events.write_delta(&mut self.part, more, out);
-        self.part.text.push_str(more);
+        self.events.write_delta(&mut self.part, &more, &mut self.out);
+        match self.part.text.is_empty() {
+            true => self.part.text = more,
+            false => self.part.text.push_str(&more),
+        }
     }
 
-    pub(super) fn add_citation(
-        &mut self,
-        citation: Citation,
-        losses: &mut Losses,
-        out: &mut Vec<u8>,
-    ) {
+    pub(super) fn add_citation(&mut self, citation: Citation) {
         if !matches!(self.open, OpenItem::Message(..)) {
             return;
         }
-        if citation.span.is_none() && citation.url.is_some() {
-            self.part.citations.push(citation);
-        } else if let Some(note) = output_items::annotation(&citation, 0, losses) {
-            self.annotate(note, out);
+        match citation.span.is_none() && citation.url.is_some() {
+            true => self.part.citations.push(citation),
+            false => self.annotate(&citation, 0),
         }
     }
 
-    fn annotate(&mut self, note: Value, out: &mut Vec<u8>) {
-        let (place, number) = (&self.part.place, self.part.annotations.len());
-        let rest = format_args!("{place},\"annotation_index\":{number},\"annotation\":{note}");
-        self.events.write_item("response.output_text.annotation.added", rest, out);
+    fn annotate(&mut self, citation: &Citation, length: usize) {
+        let Some(note) = output_items::annotation(citation, length, &mut self.losses) else {
+            return;
+        };
+        let number = self.part.annotations.len();
+        self.write("response.output_text.annotation.added", self.part.place, |event| {
+            event.set("annotation_index", number).set("annotation", note.clone())
+        });
         self.part.annotations.push(note);
     }
 
-    fn add_logprobs(&mut self, list: Vec<Logprob>, losses: &mut Losses, out: &mut Vec<u8>) {
+    fn add_logprobs(&mut self, list: Vec<Logprob>) {
         if !self.wants_logprobs || !matches!(self.open, OpenItem::Message(..)) {
             return;
         }
         if self.part.event == REFUSAL_EVENT {
             let why = "a refusal of the responses format has no log probabilities";
-            return losses.add("reply.logprobs", why);
+            return self.losses.add("reply.logprobs", why);
         }
-        let (place, logprobs) = (&self.part.place, write_logprobs(&list, false));
-        let rest = format_args!("{place},\"delta\":\"\",\"logprobs\":{logprobs}");
-        self.events.write_item("response.output_text.delta", rest, out);
+        self.write("response.output_text.delta", self.part.place, |event| {
+            event.set("delta", "").set("logprobs", write_logprobs(&list, false))
+        });
         self.part.logprobs.extend(list);
     }
 
@@ -222,37 +238,31 @@ impl ItemWriter {
     }
 
     /// Completes the part in progress. Its item may continue.
-    pub(crate) fn close_part(&mut self, losses: &mut Losses, out: &mut Vec<u8>) {
+    pub(crate) fn close_part(&mut self) {
         match &self.open {
-            OpenItem::Message(..) => self.finish_text(losses, out),
+            OpenItem::Message(..) => self.finish_text(),
             OpenItem::Call(part) => {
                 let PartKind::ToolCall(call) = &part.kind else { return };
-                let name = JsonText(self.names.split_call(&part.extras, call).1);
                 if self.part.text.is_empty() && !call.custom {
-                    self.events.write_delta(&mut self.part, "{}", out);
+                    self.events.write_delta(&mut self.part, "{}", &mut self.out);
                     self.part.text.push_str("{}");
                 }
-                let text = JsonText(&self.part.text);
-                match call.custom {
-                    true => self.events.write_done(
-                        self.part.event,
-                        format_args!(",\"input\":{text}"),
-                        out,
-                    ),
-                    false => {
-                        let rest = format_args!(",\"name\":{name},\"arguments\":{text}");
-                        self.events.write_done(self.part.event, rest, out);
-                    }
-                }
+                let (name, text) = (self.names.split_call(&part.extras, call).1, &*self.part.text);
+                let done = |event: ObjectWriter| match call.custom {
+                    true => event.set("input", text),
+                    false => event.set("name", name).set("arguments", text),
+                };
+                let event = format!("{}.done", self.part.event);
+                self.events.write_item(&event, None, done, &mut self.out);
                 self.settle_part();
             }
             // No later event can extend a thought.
-            OpenItem::Thought(_) => self.finish_item(false, out),
+            OpenItem::Thought(_) => self.finish_item(false),
             OpenItem::Code(..) => self.settle_part(),
             OpenItem::Whole => {
                 let signature = self.part.signature.take();
                 self.open = OpenItem::None;
-                self.write_signature(&SignaturePlace::Previous, signature.as_ref(), out);
+                self.write_signature(&SignaturePlace::Previous, signature);
             }
             OpenItem::None => self.part = OpenPart::default(),
         }
@@ -272,7 +282,7 @@ impl ItemWriter {
     }
 
     /// Completes a message part.
-    fn finish_text(&mut self, losses: &mut Losses, out: &mut Vec<u8>) {
+    fn finish_text(&mut self) {
         if self.part.event.is_empty() {
             // The signature of a part that was lost is lost as well.
             self.part = OpenPart::default();
@@ -280,35 +290,35 @@ impl ItemWriter {
         }
         let length = self.part.text.chars().count();
         for citation in std::mem::take(&mut self.part.citations) {
-            if let Some(note) = output_items::annotation(&citation, length, losses) {
-                self.annotate(note, out);
+            self.annotate(&citation, length);
+        }
+        let OpenPart { event, place, text, annotations, logprobs, signature, .. } =
+            std::mem::take(&mut self.part);
+        let is_refusal = event == REFUSAL_EVENT;
+        self.write(&format!("{event}.done"), place, |done| match is_refusal {
+            true => done.set("refusal", text.as_str()),
+            false => {
+                let logprobs = write_logprobs(&logprobs, false);
+                done.set("text", text.as_str()).set("logprobs", logprobs)
             }
-        }
-        let open = std::mem::take(&mut self.part);
-        let (place, text) = (&open.place, JsonText(&open.text));
-        let part = if open.event == REFUSAL_EVENT {
-            self.events.write_done(open.event, format_args!("{place},\"refusal\":{text}"), out);
-            output_items::refusal_part(&open.text)
-        } else {
-            let logprobs = write_logprobs(&open.logprobs, false);
-            let rest = format_args!("{place},\"text\":{text},\"logprobs\":{logprobs}");
-            self.events.write_done(open.event, rest, out);
-            let logprobs = write_logprobs(&open.logprobs, true);
-            output_items::text_part(&open.text, open.annotations, Some(logprobs))
+        });
+        let part = match is_refusal {
+            true => output_items::refusal_part(&text),
+            false => {
+                let logprobs = write_logprobs(&logprobs, true);
+                output_items::text_part(&text, annotations, Some(logprobs))
+            }
         };
-        let part = Value::from(part);
-        self.write_part("response.content_part.done", place, &part, out);
-        if let OpenItem::Message(_, parts) = &mut self.open {
-            parts.push(part);
-        }
-        if open.signature.is_some() {
-            self.finish_item(false, out);
-            self.write_signature(&SignaturePlace::Previous, open.signature.as_ref(), out);
+        self.write_part("response.content_part.done", place, &part);
+        self.push_part(part);
+        if signature.is_some() {
+            self.finish_item(false);
+            self.write_signature(&SignaturePlace::Previous, signature);
         }
     }
 
     /// Completes the item, with status `incomplete` if it was cut.
-    pub(crate) fn finish_item(&mut self, cut: bool, out: &mut Vec<u8>) {
+    pub(crate) fn finish_item(&mut self, cut: bool) {
         let status = if cut { "incomplete" } else { "completed" };
         self.settle_part();
         let id = self.events.item_id.clone();
@@ -316,57 +326,48 @@ impl ItemWriter {
             OpenItem::None | OpenItem::Whole => {}
             OpenItem::Message(fields, parts) => {
                 let item = output_items::message_item(&id, parts, status);
-                self.events.end_item(item.with_object(fields.as_ref()).into(), out);
+                self.events.end_item(item.with_object(fields.as_ref()), &mut self.out);
             }
             OpenItem::Call(part) => {
-                let item =
-                    output_items::call_item(&part, &self.names, Some(&id), Some(status)).into();
-                self.events.end_item(item, out);
+                let item = output_items::call_item(&part, &self.names, Some(&id), Some(status));
+                self.events.end_item(item, &mut self.out);
                 let PartKind::ToolCall(call) = part.kind else { return };
-                let place = SignaturePlace::Call(call.id);
-                self.write_signature(&place, part.signature.as_ref(), out);
+                self.write_signature(&SignaturePlace::Call(call.id), part.signature);
             }
             OpenItem::Thought(part) => {
                 let PartKind::Thought(thought) = &part.kind else { return };
                 if !thought.text.is_empty() {
-                    let (place, text) = (",\"summary_index\":0", JsonText(&thought.text));
-                    let rest = format_args!("{place},\"text\":{text}");
-                    self.events.write_done(THOUGHT_EVENT, rest, out);
-                    let summary = signatures::summary_text(&thought.text);
-                    let done = "response.reasoning_summary_part.done";
-                    self.write_part(done, place, &summary, out);
+                    let name = "response.reasoning_summary_text.done";
+                    self.write(name, SUMMARY_PLACE, |done| done.set("text", thought.text.as_str()));
+                    let name = "response.reasoning_summary_part.done";
+                    let summary = || signatures::summary_text(&thought.text);
+                    self.write(name, SUMMARY_PLACE, |done| done.set("part", summary()));
                 }
-                self.events.end_item(signatures::write(&part, thought, Some(id)).into(), out);
+                let item = signatures::write(&part, thought, Some(id));
+                self.events.end_item(item, &mut self.out);
             }
             OpenItem::Code(code, outcome) => {
+                self.write("response.code_interpreter_call.completed", None, |event| event);
                 let container = Some(self.ids.container());
                 let item =
                     output_items::code_item(code.as_ref(), outcome.as_ref(), Some(id), container);
-                let done = "response.code_interpreter_call.completed";
-                self.events.write_item(done, format_args!(""), out);
-                self.events.end_item(item.into(), out);
+                self.events.end_item(item, &mut self.out);
                 for (place, part) in
                     [(SignaturePlace::Code, code), (SignaturePlace::Previous, outcome)]
                 {
-                    let signature = part.and_then(|part| part.signature);
-                    self.write_signature(&place, signature.as_ref(), out);
+                    self.write_signature(&place, part.and_then(|part| part.signature));
                 }
             }
         }
     }
 
     /// Writes an item that only carries a signature.
-    fn write_signature(
-        &mut self,
-        place: &SignaturePlace,
-        signature: Option<&Signature>,
-        out: &mut Vec<u8>,
-    ) {
+    fn write_signature(&mut self, place: &SignaturePlace, signature: Option<Signature>) {
         let Some(signature) = signature else { return };
         let id = self.ids.next("signature");
-        let item = signatures::empty_item(Some(id.clone()));
-        self.events.start_item(id, &item.clone().into(), out);
-        let item = item.set("encrypted_content", place.write(signature));
-        self.events.end_item(item.into(), out);
+        let item = signatures::empty_item(Some(&id));
+        self.events.start_item(id, |_| item.clone(), &mut self.out);
+        let item = item.set("encrypted_content", place.write(&signature));
+        self.events.end_item(item, &mut self.out);
     }
 }

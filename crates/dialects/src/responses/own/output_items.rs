@@ -12,9 +12,8 @@ use crate::fields::{ObjectWriter, note_citation};
 use crate::responses::names::ORIGIN;
 
 /// Writes an assistant message.
-pub(super) fn message_item(id: &str, parts: Vec<Value>, status: &str) -> ObjectWriter {
-    ObjectWriter::new()
-        .set("type", "message")
+pub(super) fn message_item(id: &str, parts: Vec<ObjectWriter>, status: &str) -> ObjectWriter {
+    ObjectWriter::typed("message")
         .set("id", id)
         .set("status", status)
         .set("role", "assistant")
@@ -24,11 +23,10 @@ pub(super) fn message_item(id: &str, parts: Vec<Value>, status: &str) -> ObjectW
 /// Writes an `output_text` part. SDKs expect its lists even if they are empty.
 pub(crate) fn text_part(
     text: &str,
-    annotations: Vec<Value>,
+    annotations: Vec<ObjectWriter>,
     logprobs: Option<Value>,
 ) -> ObjectWriter {
-    ObjectWriter::new()
-        .set("type", "output_text")
+    ObjectWriter::typed("output_text")
         .set("text", text)
         .set("annotations", annotations)
         .set("logprobs", logprobs.unwrap_or_else(|| Value::Array(Vec::new())))
@@ -36,32 +34,32 @@ pub(crate) fn text_part(
 
 /// Writes a `refusal` part.
 pub(crate) fn refusal_part(text: &str) -> ObjectWriter {
-    ObjectWriter::new().set("type", "refusal").set("refusal", text)
+    ObjectWriter::typed("refusal").set("refusal", text)
 }
 
 /// Writes an annotation for a text of `length` characters. A citation without a span covers all of
 /// it.
-pub(crate) fn annotation(citation: &Citation, length: usize, losses: &mut Losses) -> Option<Value> {
+pub(crate) fn annotation(
+    citation: &Citation,
+    length: usize,
+    losses: &mut Losses,
+) -> Option<ObjectWriter> {
     let Citation { url, title, quote, span, extras } = citation;
-    losses.add_if(
-        quote.is_some(),
-        "citation.quote",
-        "the responses format has no quotes in citations",
-    );
+    let why = "the responses format has no quotes in citations";
+    losses.add_if(quote.is_some(), "citation.quote", why);
     if url.is_none() && extras.get(ORIGIN, "type").is_some() {
-        return Some(ObjectWriter::new().with_extras(extras, ORIGIN).into());
+        return Some(ObjectWriter::new().with_extras(extras, ORIGIN));
     }
     if note_citation(citation, ORIGIN, losses) {
         return None;
     }
     let (start, end) = span.unwrap_or((0, length));
-    let object = ObjectWriter::new()
-        .set("type", "url_citation")
+    let object = ObjectWriter::typed("url_citation")
         .set("url", url.as_deref().unwrap_or_default())
         .set("title", title.as_deref().unwrap_or_default())
         .set("start_index", start)
         .set("end_index", end);
-    Some(object.with_extras(extras, ORIGIN).into())
+    Some(object.with_extras(extras, ORIGIN))
 }
 
 /// Writes a call as the item of a request, or of a response with an id and a status.
@@ -79,8 +77,7 @@ pub(crate) fn call_item(
     let (space, name) = names.split_call(&part.extras, call);
     // SDKs parse the arguments, and an empty string is not valid JSON.
     let is_empty = call.arguments.is_empty() && !call.custom && status != Some("in_progress");
-    ObjectWriter::new()
-        .set("type", kind)
+    ObjectWriter::typed(kind)
         .set_some("id", id)
         // `custom_tool_call` has no `status`.
         .set_some("status", status.filter(|_| !call.custom))
@@ -105,16 +102,14 @@ pub(crate) fn search_item(part: &Part, id: Option<String>) -> ObjectWriter {
     let is_ours = part.extras.for_format(ORIGIN).is_some();
     let is_known = !queries.is_empty() || !found.is_empty();
     let action = (is_known && !is_ours).then(|| {
-        let source = |url: &str| ObjectWriter::new().set("type", "url").set("url", url);
+        let source = |url: &str| ObjectWriter::typed("url").set("url", url);
         let sources: Vec<_> = found.iter().map(|(url, _)| source(url)).collect();
-        ObjectWriter::new()
-            .set("type", "search")
+        ObjectWriter::typed("search")
             .set("query", queries.first().map_or("", String::as_str))
             .set("queries", queries.clone())
             .set_some("sources", (!sources.is_empty()).then_some(sources))
     });
-    ObjectWriter::new()
-        .set("type", "web_search_call")
+    ObjectWriter::typed("web_search_call")
         .set_some("id", id)
         .set("status", status.unwrap_or_else(|| "completed".into()))
         .set_some("action", action)
@@ -146,8 +141,7 @@ pub(crate) fn code_item(
     let extras = code.map_or(&none, |part| &part.extras);
     let kept = |name: &str| extras.get(ORIGIN, name).cloned();
     let status = Value::from(if failed { "failed" } else { "completed" });
-    ObjectWriter::new()
-        .set("type", "code_interpreter_call")
+    ObjectWriter::typed("code_interpreter_call")
         .set_some("id", id.or(own_id))
         .set("status", kept("status").unwrap_or(status))
         .set("code", source)
@@ -161,7 +155,7 @@ fn outputs(part: &Part) -> (Value, bool) {
         return (Value::Null, false);
     };
     let outputs = part.extras.get(ORIGIN, "outputs").cloned().unwrap_or_else(|| {
-        let logs = ObjectWriter::new().set("type", "logs").set("logs", output.as_str());
+        let logs = ObjectWriter::typed("logs").set("logs", output.as_str());
         Value::Array(vec![logs.into()])
     });
     (outputs, *failed)
@@ -180,8 +174,7 @@ pub(crate) fn image_item(part: &Part, id: Option<String>) -> Option<ObjectWriter
         format => format,
     };
     let kept = |name: &str| part.extras.get(ORIGIN, name).cloned();
-    let item = ObjectWriter::new()
-        .set("type", "image_generation_call")
+    let item = ObjectWriter::typed("image_generation_call")
         .set_some("id", kept("id").or(id.map(Value::from)))
         .set("status", kept("status").unwrap_or_else(|| "completed".into()))
         .set("result", data.as_str())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use canon::Usage;
 use serde_json::{Map, Value};
 
-use super::event_writer::{EventWriter, JsonText};
+use super::event_writer::EventWriter;
 use super::output_items;
 use crate::fields::ObjectWriter;
 use crate::responses::usage::write_usage;
@@ -50,7 +50,9 @@ impl PartialResponse {
     /// Writes the events that end the response. The first one gets the given sequence number.
     pub(crate) fn write_end(&mut self, usage: &Usage, sequence: u64, out: &mut Vec<u8>) {
         let mut events = EventWriter::starting_at(sequence);
-        events.output = self.done_events.iter().filter_map(|event| field(event, "item")).collect();
+        let items = self.done_events.iter().filter_map(|event| field(event, "item"));
+        let items = items.map(|item| ObjectWriter::new().with_object(Some(&item)));
+        events.output = items.collect();
         let open = self.open_item.take();
         if let Some((item, text)) =
             open.and_then(|(event, text)| Some((field(&event, "item")?, text)))
@@ -60,14 +62,16 @@ impl PartialResponse {
             events.item_id = id.to_owned();
             let text = [b"\"".as_slice(), &text, b"\""].concat();
             let text: String = serde_json::from_slice(&text).unwrap_or_default();
-            let part = Value::from(output_items::text_part(&text, Vec::new(), None));
-            let (place, text) = (",\"content_index\":0", JsonText(&text));
-            let rest = format_args!("{place},\"text\":{text},\"logprobs\":[]");
-            events.write_item("response.output_text.done", rest, out);
-            let rest = format_args!("{place},\"part\":{part}");
-            events.write_item("response.content_part.done", rest, out);
+            let place = Some(("content_index", 0));
+            let done = |event: ObjectWriter| {
+                event.set("text", text.as_str()).set("logprobs", Value::Array(Vec::new()))
+            };
+            events.write_item("response.output_text.done", place, done, out);
+            let part = output_items::text_part(&text, Vec::new(), None);
+            let done = |event: ObjectWriter| event.set("part", part.clone());
+            events.write_item("response.content_part.done", place, done, out);
             let item = ObjectWriter::new().with_object(Some(&item)).set("status", "incomplete");
-            events.end_item(item.set("content", vec![part]).into(), out);
+            events.end_item(item.set("content", vec![part]), out);
         }
         let response = ObjectWriter::new()
             .with_object(field(&self.created_event, "response").as_ref())

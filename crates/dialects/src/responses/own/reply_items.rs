@@ -21,34 +21,32 @@ pub(crate) struct ResponseEnd {
 
 impl ResponseEnd {
     pub(crate) fn new(finish: Option<&Finish>, losses: &mut Losses) -> Self {
+        let ended = |status, cut| Self { status, cut, ..Self::default() };
         let incomplete =
-            |reason: Option<&str>| (("incomplete", true), reason.map(str::to_owned), None);
-        let ((status, cut), reason, error) = match finish {
-            None => incomplete(None),
-            Some(Finish { reason: why, raw, stop_sequence: _ }) => {
-                // A blocked prompt is reported as filtered: clients retry a response that "failed".
-                match (raw.for_format(ORIGIN), endings::write(ORIGIN, *why)) {
-                    (Some("cancelled"), _) => (("cancelled", false), None, None),
-                    (_, WrittenEnding::Failed) => {
-                        let message = "the model's turn failed, please retry";
-                        let error = ObjectWriter::new().set("code", "server_error");
-                        (("failed", false), None, Some(error.set("message", message).into()))
-                    }
-                    (_, WrittenEnding::Word("completed")) => (("completed", false), None, None),
-                    (Some("incomplete"), _) => incomplete(None),
-                    (Some(own), _) if !own.starts_with("status:") => incomplete(Some(own)),
-                    (None | Some(_), WrittenEnding::Word(_) | WrittenEnding::Truncated(_)) => {
-                        incomplete(Some(endings::write_or_truncated(ORIGIN, *why, losses)))
-                    }
-                }
-            }
+            |reason: &str| Self { reason: Some(reason.to_owned()), ..ended("incomplete", true) };
+        let Some(Finish { reason: why, raw, stop_sequence: _ }) = finish else {
+            return ended("incomplete", true);
         };
-        Self { status, reason, error, cut }
+        // A blocked prompt is reported as filtered: clients retry a response that "failed".
+        match (raw.for_format(ORIGIN), endings::write(ORIGIN, *why)) {
+            (Some("cancelled"), _) => ended("cancelled", false),
+            (_, WrittenEnding::Failed) => {
+                let message = "the model's turn failed, please retry";
+                let error = ObjectWriter::new().set("code", "server_error").set("message", message);
+                Self { error: Some(error.into()), ..ended("failed", false) }
+            }
+            (_, WrittenEnding::Word("completed")) => ended("completed", false),
+            (Some("incomplete"), _) => ended("incomplete", true),
+            (Some(own), _) if !own.starts_with("status:") => incomplete(own),
+            (None | Some(_), WrittenEnding::Word(_) | WrittenEnding::Truncated(_)) => {
+                incomplete(endings::write_or_truncated(ORIGIN, *why, losses))
+            }
+        }
     }
 }
 
 /// Generates item ids, numbered per type.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ItemIds {
     stamp: String,
     used: BTreeMap<&'static str, usize>,

@@ -14,7 +14,7 @@ use crate::responses::usage::write_usage;
 use crate::responses::{write_request, write_tools};
 
 /// Fields of a response object that do not change during the response.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ResponseEcho {
     fields: ObjectWriter,
 }
@@ -31,14 +31,12 @@ impl ResponseEcho {
         let kept = |name: &str| extras.get(ORIGIN, name).cloned();
         let text = |text: Option<&str>| text.map_or(Value::Null, Value::from);
         let tool_choice = kept("tool_choice").or_else(|| write_tools::write_choice(choice, tools));
-        let mut reasoning =
-            write_request::write_thinking(thinking.effective_level(), thinking.display, extras);
-        for name in ["effort", "summary"] {
-            reasoning.entry(name).or_insert(Value::Null);
-        }
-        let mut text_config = write_request::write_text(format, hints, extras);
-        let plain = || ObjectWriter::new().set("type", "text").into();
-        text_config.entry("format").or_insert_with(plain);
+        let reasoning =
+            write_request::write_thinking(thinking.effective_level(), thinking.display, extras)
+                .with_default("effort", Value::Null)
+                .with_default("summary", Value::Null);
+        let text_config = write_request::write_text(format, hints, extras)
+            .with_default("format", ObjectWriter::typed("text"));
         let tier = hints.service_tier.as_ref().and_then(openai_values::write_tier);
         let tier = tier.filter(|word| *word != "auto");
         let fields = ObjectWriter::new()
@@ -83,17 +81,27 @@ impl ResponseEcho {
         self.fields = std::mem::take(&mut self.fields).set(name.to_owned(), value);
     }
 
-    /// Returns the response object at its end, or with the status so far.
+    /// Returns the response object with the status so far.
     pub(crate) fn with_state(
         &self,
         end: ResponseEnd,
-        output: Vec<Value>,
+        output: Vec<ObjectWriter>,
+        usage: Option<Usage>,
+        completed: Option<i64>,
+    ) -> ObjectWriter {
+        self.clone().into_state(end, output, usage, completed)
+    }
+
+    /// Returns the response object at its end.
+    pub(crate) fn into_state(
+        self,
+        end: ResponseEnd,
+        output: Vec<ObjectWriter>,
         usage: Option<Usage>,
         completed: Option<i64>,
     ) -> ObjectWriter {
         let details = end.reason.map(|reason| ObjectWriter::new().set("reason", reason));
         self.fields
-            .clone()
             .set("status", end.status)
             .set("completed_at", completed)
             .set("error", end.error)

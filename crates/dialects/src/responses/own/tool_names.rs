@@ -5,7 +5,7 @@
 //! names again and the group can be rebuilt. A call whose namespace equals its name stays as it is;
 //! the service sends such calls for tools found by tool search.
 
-use canon::{ExtraFields, Tool, ToolCall};
+use canon::{ExtraFields, FunctionTool, Tool, ToolCall};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
@@ -37,17 +37,14 @@ impl ToolNames {
     pub(crate) fn new(tools: &[Tool]) -> Self {
         let mut names = Self::default();
         for tool in tools {
-            let (name, extras) = match tool {
-                Tool::Function(tool) => (&tool.name, &tool.extras),
-                Tool::Custom { name, extras, .. } => {
-                    names.custom.insert(name.clone());
-                    (name, extras)
-                }
-                Tool::WebSearch(_)
-                | Tool::CodeExecution(_)
-                | Tool::UrlFetch(_)
-                | Tool::Foreign { .. } => continue,
+            let (Tool::Function(FunctionTool { name, extras, .. })
+            | Tool::Custom { name, extras, .. }) = tool
+            else {
+                continue;
             };
+            if matches!(tool, Tool::Custom { .. }) {
+                names.custom.insert(name.clone());
+            }
             if let Some(space) = namespace_of(extras) {
                 names.namespaced.entry(name.clone()).or_insert_with(|| space.to_owned());
             }

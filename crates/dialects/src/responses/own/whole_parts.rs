@@ -1,47 +1,35 @@
-//! Parts that come at once, written as if they had arrived in deltas. Their ids and the fields only
-//! this format has are known from the start.
+//! The start of a part. One that comes at once is written as if it had arrived in deltas; its id and
+//! the fields only this format has are known from the start.
 
-use canon::{Losses, Part, PartKind};
+use canon::{Part, PartKind, PartStart};
 use serde_json::Value;
 
-use super::event_writer::JsonText;
-use super::item_writer::{ItemWriter, OpenItem};
+use super::item_writer::{ItemWriter, OpenItem, REFUSAL_EVENT, TEXT_EVENT};
 use super::output_items;
-use crate::fields::ObjectWriter;
+use crate::fields::{ObjectWriter, note_foreign_fields};
 use crate::responses::names::{MESSAGE_EXTRA, NESTED_PART_EXTRA, ORIGIN};
 
 impl ItemWriter {
-    /// Writes a part that arrives in one event.
-    pub(super) fn write_whole(&mut self, mut part: Part, losses: &mut Losses, out: &mut Vec<u8>) {
+    /// Starts a part, with the content it comes with.
+    pub(crate) fn open_part(&mut self, opening: PartStart) {
+        let mut part = opening.into_part();
+        note_foreign_fields(&part.extras, ORIGIN, "part", &mut self.losses);
         let fields = part.extras.get(ORIGIN, MESSAGE_EXTRA).cloned();
         let signature = part.signature.clone();
+        let text = part.text_mut().map(std::mem::take).unwrap_or_default();
+        let mut cited = Vec::new();
         match &mut part.kind {
-            PartKind::Text { text, citations } => {
-                self.start_text(false, fields.as_ref(), out);
-                self.add_text(text, out);
-                for citation in std::mem::take(citations) {
-                    self.add_citation(citation, losses, out);
-                }
+            PartKind::Text { citations, .. } => {
+                self.start_text(TEXT_EVENT, fields);
+                cited = std::mem::take(citations);
             }
-            PartKind::Refusal(text) => {
-                self.start_text(true, fields.as_ref(), out);
-                self.add_text(text, out);
-            }
-            PartKind::Thought(_) | PartKind::ToolCall(_) => {
-                let is_thought = matches!(part.kind, PartKind::Thought(_));
-                let text = part.text_mut().map(std::mem::take).unwrap_or_default();
-                match is_thought {
-                    true => self.start_thought(part, out),
-                    false => self.start_call(part, out),
-                }
-                if !text.is_empty() {
-                    self.add_text(&text, out);
-                }
-            }
-            PartKind::CodeExecution(_) => self.start_code(Some(part), out),
+            PartKind::Refusal(_) => self.start_text(REFUSAL_EVENT, fields),
+            PartKind::Thought(_) => self.start_thought(part),
+            PartKind::ToolCall(_) => self.start_call(part),
+            PartKind::CodeExecution(_) => self.start_code(Some(part)),
             PartKind::CodeResult(_) => {
                 if !matches!(self.open, OpenItem::Code(_, None)) {
-                    self.start_code(None, out);
+                    self.start_code(None);
                 }
                 if let OpenItem::Code(_, outcome) = &mut self.open {
                     *outcome = Some(part);
@@ -50,106 +38,108 @@ impl ItemWriter {
             PartKind::WebSearch(search) => {
                 let own = search.id.clone().filter(|id| output_items::is_own_search(id));
                 let id = own.unwrap_or_else(|| self.ids.next("ws"));
-                let mut item = output_items::search_item(&part, Some(id)).into_map();
                 // `action` is required in a response.
-                item.entry("action").or_insert_with(|| {
-                    ObjectWriter::new().set("type", "search").set("query", "").into()
-                });
-                self.write_whole_item(Value::Object(item), "searching", out);
+                let action = ObjectWriter::typed("search").set("query", "");
+                let item = output_items::search_item(&part, Some(id.clone()));
+                let item = item.with_default("action", action);
+                self.write_whole_item(id, "web_search_call", item, "searching");
             }
             PartKind::Media(_) => {
-                let id = self.ids.next("ig");
-                match output_items::image_item(&part, Some(id)) {
-                    Some(item) => self.write_whole_item(item.into(), "generating", out),
+                let (own, new) = (part.extras.get(ORIGIN, "id"), self.ids.next("ig"));
+                let id = own.and_then(Value::as_str).map_or(new, str::to_owned);
+                match output_items::image_item(&part, Some(id.clone())) {
+                    Some(item) => {
+                        self.write_whole_item(id, "image_generation_call", item, "generating");
+                    }
                     None => {
                         let why = "the responses format has no field for this media";
-                        return self.drop_part("reply.media", why, losses, out);
+                        return self.drop_part("reply.media", why);
                     }
                 }
             }
             PartKind::Foreign { origin: ORIGIN, value } => {
-                let value = std::mem::take(value);
+                let value = ObjectWriter::new().with_object(Some(value));
                 if part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() {
-                    let place = self.open_message(fields.as_ref(), out);
-                    self.write_part("response.content_part.added", &place, &value, out);
-                    self.write_part("response.content_part.done", &place, &value, out);
-                    if let OpenItem::Message(_, parts) = &mut self.open {
-                        parts.push(value);
-                    }
+                    let place = self.open_message(fields);
+                    self.write_part("response.content_part.added", place, &value);
+                    self.write_part("response.content_part.done", place, &value);
+                    self.push_part(value);
                 } else {
-                    self.finish_item(false, out);
-                    self.events.start_item(String::new(), &value, out);
-                    self.events.end_item(value, out);
+                    self.start_item(String::new(), |_| value.clone());
+                    self.events.end_item(value, &mut self.out);
                     self.open = OpenItem::Whole;
                 }
             }
             PartKind::ToolResult(_) | PartKind::Foreign { .. } => {
-                let why = "a part only the provider's format has";
-                return self.drop_part("reply.part", why, losses, out);
+                return self.drop_part("reply.part", "a part only the provider's format has");
             }
         }
+        if !text.is_empty() {
+            self.add_text(text);
+        }
+        cited.into_iter().for_each(|citation| self.add_citation(citation));
         if let Some(signature) = signature {
             self.set_signature(signature);
         }
     }
 
-    fn drop_part(&mut self, what: &str, why: &str, losses: &mut Losses, out: &mut Vec<u8>) {
-        losses.add(what, why);
+    fn drop_part(&mut self, what: &str, why: &str) {
+        self.losses.add(what, why);
         // A message goes on after the lost part. Other items are closed, so that the signature of
         // the lost part is dropped as well.
         if !matches!(self.open, OpenItem::Message(..)) {
-            self.finish_item(false, out);
+            self.finish_item(false);
         }
     }
 
-    fn start_code(&mut self, code: Option<Part>, out: &mut Vec<u8>) {
+    fn start_code(&mut self, code: Option<Part>) {
         let own = code.as_ref().and_then(output_items::own_code_id);
         let id = own.unwrap_or_else(|| self.ids.next("ci"));
-        let item = ObjectWriter::new()
-            .set("type", "code_interpreter_call")
-            .set("id", id.as_str())
-            .set("status", "in_progress")
-            .set("code", "")
-            .set("container_id", self.ids.container())
-            .set("outputs", Value::Null);
-        self.start_item(id, item, out);
+        let container = self.ids.container();
+        self.start_item(id, |id| {
+            ObjectWriter::typed("code_interpreter_call")
+                .set("id", id)
+                .set("status", "in_progress")
+                .set("code", "")
+                .set("container_id", container)
+                .set("outputs", Value::Null)
+        });
         let source = match code.as_ref().map(|code| &code.kind) {
             Some(PartKind::CodeExecution(code)) => code.code.as_str(),
             _ => "",
         };
-        let text = JsonText(source);
-        for (word, rest) in [
-            (".in_progress", format_args!("")),
-            ("_code.delta", format_args!(",\"delta\":{text}")),
-            ("_code.done", format_args!(",\"code\":{text}")),
-            (".interpreting", format_args!("")),
+        for (word, field) in [
+            (".in_progress", None),
+            ("_code.delta", Some("delta")),
+            ("_code.done", Some("code")),
+            (".interpreting", None),
         ] {
-            let name = format!("response.code_interpreter_call{word}");
-            self.events.write_item(&name, rest, out);
+            self.write(
+                &format!("response.code_interpreter_call{word}"),
+                None,
+                |event| match field {
+                    Some(field) => event.set(field, source),
+                    None => event,
+                },
+            );
         }
         self.open = OpenItem::Code(code, None);
     }
 
     /// Writes a whole item with the events of its type.
-    fn write_whole_item(&mut self, item: Value, busy: &str, out: &mut Vec<u8>) {
-        let text = |name: &str| item.get(name).and_then(Value::as_str).unwrap_or_default();
-        let (id, kind) = (text("id").to_owned(), text("type").to_owned());
-        let late = |name: &str| matches!(name, "status" | "action" | "result");
-        let fields = item.as_object().into_iter().flatten();
-        let fields = fields.filter(|(name, _)| !late(name));
-        let started = ObjectWriter::new()
-            .with_fields(fields.map(|(name, value)| (name.as_str(), value)))
-            .set("status", "in_progress");
-        let started = match kind.as_str() {
-            "image_generation_call" => started.set("result", Value::Null),
-            _ => started,
-        };
-        self.start_item(id, started, out);
+    fn write_whole_item(&mut self, id: String, kind: &str, item: ObjectWriter, busy: &str) {
+        self.start_item(id, |_| {
+            let started = item.clone().without("action").without("result").without("status");
+            let started = started.set("status", "in_progress");
+            match kind {
+                "image_generation_call" => started.set("result", Value::Null),
+                _ => started,
+            }
+        });
         for word in ["in_progress", busy, "completed"] {
-            let name = format!("response.{kind}.{word}");
-            self.events.write_item(&name, format_args!(""), out);
+            self.write(&format!("response.{kind}.{word}"), None, |event| event);
         }
-        self.events.end_item(item, out);
+        self.events.end_item(item, &mut self.out);
         self.open = OpenItem::Whole;
     }
 }

@@ -281,9 +281,9 @@ fn accepts_unknown_items_and_tools() {
 #[test]
 fn removes_items_with_gateway_envelopes() {
     let signature = canon::Signature::new(canon::WireFormat::Native, "c2ln");
-    let ours = serde_json::Value::from(signatures::signature_item(
+    let ours = serde_json::Value::from(signatures::empty_item(None).set(
+        "encrypted_content",
         signatures::SignaturePlace::Call("c".to_owned()).write(&signature),
-        None,
     ));
     let ours = ours.to_string();
     let user = r#"{"role":"user","content":"x"}"#;
