@@ -5,10 +5,10 @@ use canon::{
     ApiError, CacheBreakpoint, Citation, ExtraFields, Finish, Losses, ToolChoiceMode, WireFormat,
 };
 use serde_json::{Map, Number, Value};
-use std::borrow::Cow;
 use std::fmt;
 
-use crate::json_tree::{self, IntoTree, JsonTree};
+use crate::json;
+use crate::write_json::WriteJson;
 
 /// A path in a body. It is formatted only when an error needs it.
 #[derive(Clone, Copy, Debug)]
@@ -156,12 +156,19 @@ fn minutes(ttl: &str) -> Option<u64> {
 }
 
 /// Writes a JSON object; absent values are left out.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ObjectWriter(Vec<(Cow<'static, str>, JsonTree)>);
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectWriter {
+    /// The object without its last brace. A comma follows each field.
+    json: Vec<u8>,
+    /// Positions of the fields.
+    fields: Vec<usize>,
+}
 
 impl ObjectWriter {
     pub(crate) fn new() -> Self {
-        Self::default()
+        let mut json = Vec::with_capacity(1 << 8);
+        json.push(b'{');
+        Self { json, fields: Vec::with_capacity(8) }
     }
 
     /// Starts an object that tells its kind in `type`.
@@ -169,24 +176,49 @@ impl ObjectWriter {
         Self::new().set("type", kind)
     }
 
+    /// Writes the name of a field. Returns the field of that name, if there is one.
+    fn write_name(&mut self, name: &str) -> Option<usize> {
+        let start = self.json.len();
+        json::write_string(name, &mut self.json);
+        self.json.push(b':');
+        let (before, name) = self.json.split_at_checked(start)?;
+        let is_same = |at: &usize| before.get(*at..*at + name.len()) == Some(name);
+        self.fields.iter().position(is_same)
+    }
+
+    /// Removes a field.
+    fn remove(&mut self, index: usize) {
+        let start = self.fields.remove(index);
+        let end = self.fields.get(index).copied().unwrap_or(self.json.len());
+        self.json.drain(start..end);
+        self.fields.iter_mut().skip(index).for_each(|at| *at -= end - start);
+    }
+
     /// Sets a field. A field of that name is replaced.
     #[must_use]
-    pub(crate) fn set(mut self, name: impl Into<Cow<'static, str>>, value: impl IntoTree) -> Self {
-        let (name, value) = (name.into(), value.into_tree());
-        match self.0.iter_mut().find(|(own, _)| *own == name) {
-            Some((_, own)) => *own = value,
-            None => self.0.push((name, value)),
-        }
+    pub(crate) fn set(mut self, name: impl AsRef<str>, value: impl WriteJson) -> Self {
+        let start = self.json.len();
+        let same = self.write_name(name.as_ref());
+        value.write_json(&mut self.json);
+        self.json.push(b',');
+        let Some(index) = same else {
+            self.fields.push(start);
+            return self;
+        };
+        let field = self.json.split_off(start);
+        let at = self.fields.get(index).copied().unwrap_or(start);
+        self.remove(index);
+        let rest = self.json.split_off(at);
+        self.json.extend_from_slice(&field);
+        self.json.extend_from_slice(&rest);
+        self.fields.iter_mut().skip(index).for_each(|later| *later += field.len());
+        self.fields.insert(index, at);
         self
     }
 
     /// Sets a field if the value is present.
     #[must_use]
-    pub(crate) fn set_some<T: IntoTree>(
-        self,
-        name: impl Into<Cow<'static, str>>,
-        value: Option<T>,
-    ) -> Self {
+    pub(crate) fn set_some(self, name: impl AsRef<str>, value: Option<impl WriteJson>) -> Self {
         match value {
             Some(value) => self.set(name, value),
             None => self,
@@ -202,17 +234,21 @@ impl ObjectWriter {
         self.with_fields(fields.map(|(name, value)| (name.as_str(), value)))
     }
 
-    /// Adds fields, each with another name, without overwriting existing ones.
+    /// Adds fields without overwriting existing ones.
     #[must_use]
     pub(crate) fn with_fields<'a>(
         mut self,
         fields: impl Iterator<Item = (&'a str, &'a Value)>,
     ) -> Self {
-        let own = self.0.len();
         for (name, value) in fields {
-            if !self.0.iter().take(own).any(|(own, _)| own == name) {
-                self.0.push((Cow::Owned(name.to_owned()), JsonTree::Value(value.clone())));
+            let start = self.json.len();
+            if self.write_name(name).is_some() {
+                self.json.truncate(start);
+                continue;
             }
+            value.write_json(&mut self.json);
+            self.json.push(b',');
+            self.fields.push(start);
         }
         self
     }
@@ -220,13 +256,18 @@ impl ObjectWriter {
     /// Removes a field.
     #[must_use]
     pub(crate) fn without(mut self, name: &str) -> Self {
-        self.0.retain(|(own, _)| own != name);
+        let start = self.json.len();
+        let same = self.write_name(name);
+        self.json.truncate(start);
+        if let Some(index) = same {
+            self.remove(index);
+        }
         self
     }
 
     /// Returns the object; `None` if it has no fields.
     pub(crate) fn into_filled(self) -> Option<Self> {
-        (!self.0.is_empty()).then_some(self)
+        (!self.fields.is_empty()).then_some(self)
     }
 
     /// Adds the fields of an object without overwriting existing ones.
@@ -236,21 +277,37 @@ impl ObjectWriter {
         self.with_fields(fields.map(|(name, value)| (name.as_str(), value)))
     }
 
+    /// Writes the fields behind those of an object that was begun elsewhere, and ends it.
+    pub(crate) fn write_after(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.write_json(out);
+        if let (Some(brace), false) = (out.get_mut(start), self.fields.is_empty()) {
+            *brace = b',';
+        }
+    }
+
     /// Returns the object as JSON text.
     pub(crate) fn to_json(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1 << 10);
-        json_tree::write_object(&self.0, &mut out);
+        let mut out = Vec::with_capacity(self.json.len() + 1);
+        self.write_json(&mut out);
         out
     }
 
     pub(crate) fn into_map(self) -> Map<String, Value> {
-        json_tree::into_map(self.0)
+        json::read_bytes(&self.to_json()).unwrap_or_default()
     }
 }
 
-impl IntoTree for ObjectWriter {
-    fn into_tree(self) -> JsonTree {
-        JsonTree::Object(self.0)
+impl Default for ObjectWriter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl WriteJson for ObjectWriter {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.json.strip_suffix(b",").unwrap_or(&self.json));
+        out.push(b'}');
     }
 }
 

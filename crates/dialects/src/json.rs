@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use canon::ApiError;
-use memchr::memchr2;
 use memchr::memmem::Finder;
+use memchr::{memchr_iter, memchr2};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::ops::Range;
 
+use crate::json_reader;
 use crate::wire_rule::{FieldProblem, join_path};
 
 /// The maximum nesting depth of a request.
@@ -76,7 +77,9 @@ pub fn checked_text(body: &[u8]) -> Result<&str, ApiError> {
     let text = std::str::from_utf8(body).map_err(|e| {
         ApiError::invalid("", format!("the body is not valid UTF-8 (byte {})", e.valid_up_to()))
     })?;
-    if depth(body) > MAX_DEPTH {
+    // A text with few brackets cannot be nested deeply.
+    let brackets = |open| memchr_iter(open, body).count();
+    if brackets(b'{') + brackets(b'[') > MAX_DEPTH && depth(body) > MAX_DEPTH {
         return Err(ApiError::invalid(
             "",
             format!("the body is nested more than {MAX_DEPTH} levels deep"),
@@ -122,17 +125,38 @@ pub fn to_json_string(text: &str) -> Bytes {
     Bytes::from(serde_json::Value::from(text).to_string())
 }
 
-/// Returns true if the bytes can stand in a JSON string as they are.
-pub(crate) fn is_plain_text(text: &[u8]) -> bool {
-    // Without an early end, so that the compiler can use vector instructions.
-    let escaped =
-        |byte: u8| u8::from(byte < b' ') | u8::from(byte == b'"') | u8::from(byte == b'\\');
-    text.iter().fold(0, |found, byte| found | escaped(*byte)) == 0
+/// Returns the number of leading bytes that can stand in a JSON string as they are.
+pub(crate) fn plain_length(text: &[u8]) -> usize {
+    /// A byte with the value one in each place.
+    const ONES: u64 = u64::MAX / 255;
+    let mut at = 0;
+    // Eight bytes at once: a subtraction sets the highest bit of the found one. The exclusive or
+    // turns the quote into the byte behind the control characters.
+    while let Some((block, _)) = text.get(at..).and_then(<[u8]>::split_first_chunk) {
+        let bytes = u64::from_le_bytes(*block);
+        let low = (bytes ^ (ONES * 2)).wrapping_sub(ONES * 33);
+        let escape = (bytes ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
+        let found = (low | escape) & !bytes & (ONES * 128);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+        // Long texts without an early end, so that the compiler can use vector instructions.
+        let is_escaped = |found: bool, byte: &u8| found | (byte ^ 2 < 33) | (*byte == b'\\');
+        while at >= 16
+            && let Some(block) = text.get(at..at + 32)
+            && !block.iter().fold(false, is_escaped)
+        {
+            at += 32;
+        }
+    }
+    let rest = text.get(at..).unwrap_or_default();
+    at + rest.iter().position(|byte| byte ^ 2 < 33 || *byte == b'\\').unwrap_or(rest.len())
 }
 
 /// Writes a string as JSON.
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
-    if !is_plain_text(text.as_bytes()) {
+    if plain_length(text.as_bytes()) < text.len() {
         return write_value(text, out);
     }
     out.reserve(text.len() + 2);
@@ -203,10 +227,30 @@ pub(crate) fn compact(value: &RawValue) -> String {
 
 /// Parses a body. An error names the path of the invalid value.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError> {
-    serde_json::from_str(text).map_err(|_| {
+    json_reader::read(text).or_else(|_| {
         let mut from = serde_json::Deserializer::from_str(text);
-        parse_error(serde_path_to_error::deserialize::<_, T>(&mut from))
+        match serde_path_to_error::deserialize(&mut from) {
+            Ok(value) if from.end().is_ok() => Ok(value),
+            outcome => Err(parse_error::<T>(outcome)),
+        }
     })
+}
+
+/// Parses JSON text. An error names the position of the invalid value.
+pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
+    json_reader::read(text).or_else(|_| {
+        let mut from = serde_json::Deserializer::from_str(text);
+        let value = serde_path_to_error::deserialize(&mut from).map_err(|e| e.into_inner())?;
+        from.end().map(|()| value)
+    })
+}
+
+/// Parses JSON as received. Text in fields that are not read need not be UTF-8.
+pub(crate) fn read_bytes<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
+    match std::str::from_utf8(body) {
+        Ok(text) => read(text),
+        Err(_) => serde_json::from_slice(body),
+    }
 }
 
 /// Returns the error of a second parse that tracks the path.

@@ -20,7 +20,7 @@ mod fields;
 mod format_traits;
 pub mod images;
 pub mod json;
-mod json_tree;
+mod json_reader;
 mod media_rules;
 mod media_urls;
 pub mod messages;
@@ -43,6 +43,7 @@ mod upstream_error;
 mod wire_object;
 mod wire_rule;
 mod wire_value;
+mod write_json;
 
 pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;

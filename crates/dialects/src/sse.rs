@@ -3,6 +3,7 @@
 //! Format:
 //! <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
 
+use crate::json;
 use bytes::{Buf, Bytes, BytesMut};
 use canon::{ApiError, ErrorKind};
 use memchr::{memchr, memchr2};
@@ -42,7 +43,7 @@ impl StreamFrame {
     /// about the cause.
     pub(crate) fn check_json(&self) -> Result<(), ApiError> {
         self.check_object()?;
-        match serde_json::from_slice::<serde::de::IgnoredAny>(&self.data) {
+        match json::read_bytes::<serde::de::IgnoredAny>(&self.data) {
             Ok(_) => Ok(()),
             Err(e) => Err(not_json(&e)),
         }

@@ -13,6 +13,7 @@ use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView};
 use super::signatures::{self, DetailsAuthor};
 use super::{fault, read_reply};
 use crate::endings;
+use crate::json;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
 use crate::sse::{not_json, out_of_order};
@@ -76,7 +77,7 @@ impl StreamReader for ChatStreamReader {
         }
         frame.check_object()?;
         let text = frame.text();
-        let chunk: ChatReplyView<'_> = serde_json::from_str(&text).map_err(|e| not_json(&e))?;
+        let chunk: ChatReplyView<'_> = json::read(&text).map_err(|e| not_json(&e))?;
         self.read_chunk(chunk, out)
     }
 
@@ -444,5 +445,5 @@ impl ChatCandidate {
 }
 
 fn parse_list(raw: Option<&RawValue>) -> Vec<Value> {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+    raw.and_then(|raw| json::read(raw.get()).ok()).unwrap_or_default()
 }

@@ -17,6 +17,7 @@ use std::fmt;
 
 use super::own::audio::ChatAudio;
 use super::usage::ChatUsage;
+use crate::json;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_value::{AnyValue, LooseText, LooseValue};
@@ -162,9 +163,9 @@ impl ChatMeterView<'_> {
 impl ChatMeterChoice<'_> {
     /// Returns true if the delta holds anything but a role.
     pub(super) fn has_output(&self) -> bool {
-        let fields = self.delta.and_then(|delta| {
-            serde_json::from_str::<HashMap<Cow<'_, str>, &RawValue>>(delta.get()).ok()
-        });
+        let fields = self
+            .delta
+            .and_then(|delta| json::read::<HashMap<Cow<'_, str>, &RawValue>>(delta.get()).ok());
         fields.is_some_and(|fields| {
             let is_empty = |value: &RawValue| matches!(value.get(), "null" | "\"\"" | "[]" | "{}");
             fields.iter().any(|(name, value)| name != "role" && !is_empty(value))

@@ -87,7 +87,7 @@ struct ChatMessageBuilder {
     refusal: Option<String>,
     thoughts: String,
     details: Vec<Value>,
-    calls: Vec<Value>,
+    calls: Vec<ObjectWriter>,
     annotations: Vec<Value>,
     images: Vec<Value>,
     audio: Option<Value>,

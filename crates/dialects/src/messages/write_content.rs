@@ -4,6 +4,7 @@ use canon::{
     ApiError, Citation, Losses, Media, MediaKind, MediaSource, Part, PartKind, ToolCall, ToolResult,
 };
 use serde_json::Value;
+use std::borrow::Cow;
 
 use super::names::{
     BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, ORIGIN,
@@ -13,13 +14,91 @@ use super::own::server_tools::text_of;
 use super::own::tool_names;
 use crate::envelope;
 use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, write_cache_control};
+use crate::json;
+use crate::write_json::WriteJson;
+
+/// A block of a request.
+pub(super) enum RequestBlock<'a> {
+    /// A text and its other fields.
+    Text(Cow<'a, str>, Option<ObjectWriter>),
+    /// A block of another kind.
+    Other(&'static str, ObjectWriter),
+    /// A block as it came.
+    Own(Cow<'a, Value>),
+}
+
+impl RequestBlock<'_> {
+    pub(super) fn kind(&self) -> &str {
+        match self {
+            Self::Text(..) => "text",
+            Self::Other(kind, _) => kind,
+            Self::Own(block) => text_of(block, "type"),
+        }
+    }
+
+    /// Returns the text of a block that has only a text.
+    fn plain_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text, None) => Some(text),
+            Self::Own(block) if self.kind() == "text" => {
+                block.as_object().filter(|fields| fields.len() == 2)?;
+                Some(text_of(block, "text"))
+            }
+            Self::Text(_, Some(_)) | Self::Other(..) | Self::Own(_) => None,
+        }
+    }
+
+    /// Marks a text as an instruction.
+    pub(super) fn add_system_tags(&mut self) {
+        let tagged = |text: &str| format!("<system>\n{text}\n</system>");
+        match self {
+            Self::Text(text, _) => *text = Cow::Owned(tagged(text)),
+            Self::Own(block) => {
+                let text = tagged(text_of(block, "text"));
+                if let Some(written) = block.to_mut().get_mut("text") {
+                    *written = Value::from(text);
+                }
+            }
+            Self::Other(..) => {}
+        }
+    }
+}
+
+impl WriteJson for RequestBlock<'_> {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text, rest) => {
+                out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
+                json::write_string(text, out);
+                match rest {
+                    Some(rest) => rest.write_after(out),
+                    None => out.push(b'}'),
+                }
+            }
+            Self::Other(_, block) => block.write_json(out),
+            Self::Own(block) => block.write_json(out),
+        }
+    }
+}
+
+/// The content of a message: a string for a single plain text, else a list of blocks.
+pub(super) struct MessageContent<'a>(pub(super) Vec<RequestBlock<'a>>);
+
+impl WriteJson for MessageContent<'_> {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        match (self.0.as_slice(), self.0.first().and_then(RequestBlock::plain_text)) {
+            ([_], Some(text)) => text.write_json(out),
+            _ => self.0.write_json(out),
+        }
+    }
+}
 
 /// Writes one part. `None` if the part is empty, or left out and recorded as a loss.
-pub(super) fn write(
-    part: &Part,
+pub(super) fn write<'a>(
+    part: &'a Part,
     path: &JsonPath<'_>,
     losses: &mut Losses,
-) -> Result<Option<Value>, ApiError> {
+) -> Result<Option<RequestBlock<'a>>, ApiError> {
     let Part { kind, signature, cache_breakpoint, extras } = part;
     note_foreign_fields(extras, ORIGIN, "part", losses);
     let is_thought = matches!(kind, PartKind::Thought(_));
@@ -27,21 +106,36 @@ pub(super) fn write(
     if let Some(block) = extras.get(ORIGIN, BLOCK_EXTRA)
         && !is_our_own(block)
     {
-        return Ok(Some(block.clone()));
+        return Ok(Some(RequestBlock::Own(Cow::Borrowed(block))));
     }
-    let object = match kind {
-        PartKind::Text { text, citations } if !text.is_empty() => {
-            text_block(text).set_some("citations", write_citations(citations, losses))
+    let with_rest = |object: ObjectWriter| {
+        let mark = cache_breakpoint.as_ref().map(write_cache_control);
+        object.set_some("cache_control", mark).with_extras(extras, ORIGIN)
+    };
+    let text_block = |text: Cow<'a, str>, citations: Option<Vec<Value>>| {
+        let is_bare = cache_breakpoint.is_none()
+            && citations.is_none()
+            && extras.for_format(ORIGIN).is_none();
+        let rest = || with_rest(ObjectWriter::new().set_some("citations", citations)).into_filled();
+        let rest = if is_bare { None } else { rest() };
+        Ok(Some(text).filter(|text| !text.is_empty()).map(|text| RequestBlock::Text(text, rest)))
+    };
+    let (kind, object) = match kind {
+        PartKind::Text { text, citations } => {
+            return text_block(Cow::Borrowed(text), write_citations(citations, losses));
         }
-        PartKind::Refusal(text) if !text.is_empty() => text_block(text),
-        PartKind::CodeExecution(code) => text_block(&fenced(&code.language, &code.code)),
-        PartKind::CodeResult(result) if !result.output.is_empty() => {
-            text_block(&fenced("", &result.output))
+        PartKind::Refusal(text) => return text_block(Cow::Borrowed(text), None),
+        PartKind::CodeExecution(code) => {
+            return text_block(Cow::Owned(fenced(&code.language, &code.code)), None);
         }
-        PartKind::Text { .. } | PartKind::Refusal(_) | PartKind::CodeResult(_) => return Ok(None),
+        PartKind::CodeResult(result) if result.output.is_empty() => return Ok(None),
+        PartKind::CodeResult(result) => {
+            return text_block(Cow::Owned(fenced("", &result.output)), None);
+        }
         PartKind::Thought(thought) => {
             // The provider refuses thinking of any other.
-            match (signature.as_ref().and_then(|own| own.for_format(ORIGIN)), thought.redacted) {
+            let token = signature.as_ref().and_then(|own| own.for_format(ORIGIN));
+            let block = match (token, thought.redacted) {
                 (Some(token), true) => ObjectWriter::typed("redacted_thinking").set("data", token),
                 (Some(token), false) => ObjectWriter::typed("thinking")
                     .set("thinking", thought.text.as_str())
@@ -50,32 +144,30 @@ pub(super) fn write(
                     losses.add("thought", UNSIGNED_THOUGHT);
                     return Ok(None);
                 }
-            }
+            };
+            ("thinking", block)
         }
-        PartKind::Media(media) => write_media(media, path, losses)?,
-        PartKind::ToolCall(call) => write_call(call),
-        PartKind::ToolResult(result) => write_result(result, path, losses)?,
+        PartKind::Media(media) => ("media", write_media(media, path, losses)?),
+        PartKind::ToolCall(call) => ("tool_use", write_call(call)),
+        PartKind::ToolResult(result) => ("tool_result", write_result(result, path, losses)?),
         PartKind::WebSearch(_) => {
             losses.add("part.search", FOREIGN_SEARCH);
             return Ok(None);
         }
-        PartKind::Foreign { origin, value } if *origin == ORIGIN => return Ok(Some(value.clone())),
+        PartKind::Foreign { origin, value } if *origin == ORIGIN => {
+            return Ok(Some(RequestBlock::Own(Cow::Borrowed(value))));
+        }
         PartKind::Foreign { .. } => {
             losses.add("part", "a part only the caller's format has");
             return Ok(None);
         }
     };
-    let mark = cache_breakpoint.as_ref().map(write_cache_control);
-    Ok(Some(object.set_some("cache_control", mark).with_extras(extras, ORIGIN).into()))
+    Ok(Some(RequestBlock::Other(kind, with_rest(object))))
 }
 
 /// Returns true if the gateway made the block to show what another provider ran.
 fn is_our_own(block: &Value) -> bool {
     ["id", "tool_use_id"].iter().any(|name| text_of(block, name).starts_with(GATEWAY_ID_PREFIX))
-}
-
-fn text_block(text: &str) -> ObjectWriter {
-    ObjectWriter::typed("text").set("text", text)
 }
 
 fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Value>> {
@@ -119,7 +211,7 @@ fn write_result(
         return Err(path.fault("a tool result must say which call it answers"));
     }
     let mut blocks = Vec::with_capacity(parts.len());
-    blocks.extend(object.as_ref().map(|_| text_block(&result.as_text()).into()));
+    blocks.extend(object.as_ref().map(|_| RequestBlock::Text(Cow::Owned(result.as_text()), None)));
     // The object has the texts already.
     let parts = parts.iter().enumerate();
     for (at, part) in parts.filter(|(_, part)| object.is_none() || part.as_text().is_none()) {
@@ -127,18 +219,8 @@ fn write_result(
     }
     Ok(ObjectWriter::typed("tool_result")
         .set("tool_use_id", tool_names::write(call_id).as_ref())
-        .set_some("content", (!blocks.is_empty()).then(|| content(blocks)))
+        .set_some("content", (!blocks.is_empty()).then_some(MessageContent(blocks)))
         .set_some("is_error", is_error.then_some(true)))
-}
-
-/// Returns a string for a single plain text, else a list of blocks.
-pub(super) fn content(blocks: Vec<Value>) -> Value {
-    match blocks.as_slice() {
-        [only @ Value::Object(fields)] if fields.len() == 2 && text_of(only, "type") == "text" => {
-            Value::from(text_of(only, "text"))
-        }
-        _ => Value::Array(blocks),
-    }
 }
 
 fn write_media(

@@ -28,7 +28,7 @@ use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
 pub(super) trait BlockOutput {
     fn start(&mut self, block: Map<String, Value>);
     /// Adds a text to a field of the open block.
-    fn grow(&mut self, delta: &str, field: &str, text: &str);
+    fn grow(&mut self, delta: &'static str, field: &str, text: &str);
     fn cite(&mut self, citation: Value);
     fn stop(&mut self);
     /// Writes a complete block.
@@ -53,7 +53,7 @@ impl BlockOutput for BlockList {
         self.0.push(Value::Object(block));
     }
 
-    fn grow(&mut self, _delta: &str, field: &str, text: &str) {
+    fn grow(&mut self, _delta: &'static str, field: &str, text: &str) {
         if let Some(Value::String(written)) = self.field(field, Value::from("")) {
             written.push_str(text);
         }
@@ -423,24 +423,28 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
     let (reason, stop) = blocks.finish_words(finish.as_ref());
     let other_usage = blocks.extras.shift_remove(USAGE_EXTRA);
     let usage = usage::write_usage(&blocks.usage, other_usage.as_ref(), true);
-    let body = message(&stamp.id, &chat.model, usage.set_some(TIER_FIELD, blocks.tier))
-        .set("content", blocks.output.0)
-        .set("stop_reason", reason)
-        .set("stop_sequence", stop)
+    let usage = usage.set_some(TIER_FIELD, blocks.tier);
+    let body = message(&stamp.id, &chat.model, blocks.output.0, (reason, stop), usage)
         .with_fields(blocks.extras.iter().map(|(name, value)| (name.as_str(), value)));
     (body.to_json(), blocks.losses.into_vec())
 }
 
-/// Returns a message without content and end.
-pub(super) fn message(id: &str, model: &str, usage: ObjectWriter) -> ObjectWriter {
+/// Returns a message. Its end is the stop reason and the stop sequence.
+pub(super) fn message(
+    id: &str,
+    model: &str,
+    content: Vec<Value>,
+    end: (Value, Value),
+    usage: ObjectWriter,
+) -> ObjectWriter {
     ObjectWriter::new()
         .set("id", format!("msg_{id}"))
         .set("type", "message")
         .set("role", "assistant")
         .set("model", model)
-        .set("content", Vec::<Value>::new())
-        .set("stop_reason", Value::Null)
-        .set("stop_sequence", Value::Null)
+        .set("content", content)
+        .set("stop_reason", end.0)
+        .set("stop_sequence", end.1)
         .set("usage", usage)
 }
 

@@ -5,12 +5,13 @@ use canon::{
     PartKind, RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, Turn,
 };
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 use super::names::{EFFORT_EXTRA, ORIGIN, PATH, ROLE_EXTRA};
 use super::own::schema;
-use super::own::server_tools::text_of;
 use super::own::thinking::{self, ThinkingLimits, ThinkingRequest};
 use super::request::MessagesRequestView;
+use super::write_content::{MessageContent, RequestBlock};
 use super::{usage, write_content, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, note_foreign_options, number};
@@ -80,7 +81,7 @@ pub(super) fn write(
     let body = ObjectWriter::new()
         .set("model", lane.model)
         .set("max_tokens", asked.max_tokens)
-        .set_some("system", (!system.is_empty()).then(|| write_content::content(system)))
+        .set_some("system", (!system.is_empty()).then_some(MessageContent(system)))
         .set("messages", messages.into_iter().map(PendingMessage::write).collect::<Vec<_>>());
     let body = write_tools::write(body, tools, tool_choice, asked.on, &mut losses)?;
     let refuses = thinking::is_only_adaptive(&controls);
@@ -96,40 +97,40 @@ pub(super) fn write(
 
 /// A message under construction.
 #[derive(Default)]
-struct PendingMessage {
+struct PendingMessage<'a> {
     role: &'static str,
-    blocks: Vec<Value>,
+    blocks: Vec<RequestBlock<'a>>,
     extras: Map<String, Value>,
 }
 
-impl PendingMessage {
+impl PendingMessage<'_> {
     fn write(self) -> ObjectWriter {
         ObjectWriter::new()
             .set("role", self.role)
-            .set("content", write_content::content(self.blocks))
+            .set("content", MessageContent(self.blocks))
             .with_fields(self.extras.iter().map(|(name, value)| (name.as_str(), value)))
     }
 
     fn first_kind(&self) -> &str {
-        self.blocks.first().map_or("", |block| text_of(block, "type"))
+        self.blocks.first().map_or("", RequestBlock::kind)
     }
 }
 
 /// Returns true if the conversation continues after calls whose turn does not begin with thinking.
-fn lacks_thinking(messages: &[PendingMessage]) -> bool {
+fn lacks_thinking(messages: &[PendingMessage<'_>]) -> bool {
     let [.., before, last] = messages else { return false };
     last.first_kind() == "tool_result"
         && !matches!(before.first_kind(), "thinking" | "redacted_thinking")
 }
 
 /// Writes the instructions and the messages.
-fn write_conversation(
-    turns: &[Turn],
+fn write_conversation<'a>(
+    turns: &'a [Turn],
     losses: &mut Losses,
-) -> Result<(Vec<Value>, Vec<PendingMessage>), ApiError> {
+) -> Result<(Vec<RequestBlock<'a>>, Vec<PendingMessage<'a>>), ApiError> {
     let root = JsonPath::Root.key("turns");
     let mut system = Vec::new();
-    let mut messages: Vec<PendingMessage> = Vec::new();
+    let mut messages: Vec<PendingMessage<'a>> = Vec::new();
     for (at, turn) in turns.iter().enumerate() {
         let Turn { role, parts: _, name, extras } = turn;
         note_foreign_fields(extras, ORIGIN, "turn", losses);
@@ -145,7 +146,7 @@ fn write_conversation(
             }
             Role::System | Role::Developer => {
                 losses.add("turn.system", "later instructions are sent as user text");
-                blocks.iter_mut().for_each(add_system_tags);
+                blocks.iter_mut().for_each(RequestBlock::add_system_tags);
                 "user"
             }
         };
@@ -165,7 +166,7 @@ fn write_conversation(
     }
     for message in &mut messages {
         // Results come first, as the format requires.
-        message.blocks.sort_by_key(|block| text_of(block, "type") != "tool_result");
+        message.blocks.sort_by_key(|block| block.kind() != "tool_result");
     }
     if messages.is_empty() && !system.is_empty() {
         losses.add("turn.system", "a conversation of instructions alone is sent as user text");
@@ -181,11 +182,11 @@ fn is_own_instruction(turn: &Turn) -> bool {
     turn.extras.get(ORIGIN, ROLE_EXTRA).is_some()
 }
 
-fn write_turn(
-    turn: &Turn,
+fn write_turn<'a>(
+    turn: &'a Turn,
     path: &JsonPath<'_>,
     losses: &mut Losses,
-) -> Result<Vec<Value>, ApiError> {
+) -> Result<Vec<RequestBlock<'a>>, ApiError> {
     let takes_only_text =
         matches!(turn.role, Role::System | Role::Developer) && !is_own_instruction(turn);
     let mut blocks = Vec::with_capacity(turn.parts.len());
@@ -201,17 +202,10 @@ fn write_turn(
     Ok(blocks)
 }
 
-fn add_system_tags(block: &mut Value) {
-    let text = format!("<system>\n{}\n</system>", text_of(block, "text"));
-    if let Some(written) = block.get_mut("text") {
-        *written = Value::from(text);
-    }
-}
-
 fn write_format(
     format: &ResponseFormat,
     config: &mut Map<String, Value>,
-    system: &mut Vec<Value>,
+    system: &mut Vec<RequestBlock<'_>>,
     losses: &mut Losses,
 ) {
     match format {
@@ -220,7 +214,7 @@ fn write_format(
             let why = "the messages format has no JSON mode, so the prompt asks for JSON";
             losses.add("format.json", why);
             let words = "Answer with a single JSON object and nothing else.";
-            system.push(ObjectWriter::typed("text").set("text", words).into());
+            system.push(RequestBlock::Text(Cow::Borrowed(words), None));
         }
         ResponseFormat::Schema { name: _, description, schema, strict } => {
             let why = "the messages format always enforces the schema";
