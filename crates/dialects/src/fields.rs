@@ -162,13 +162,15 @@ pub(crate) struct ObjectWriter {
     json: Vec<u8>,
     /// Positions of the fields.
     fields: Vec<usize>,
+    /// A bit for each length and first letter of a name.
+    names: u64,
 }
 
 impl ObjectWriter {
     pub(crate) fn new() -> Self {
         let mut json = Vec::with_capacity(1 << 8);
         json.push(b'{');
-        Self { json, fields: Vec::with_capacity(8) }
+        Self { json, fields: Vec::with_capacity(8), names: 0 }
     }
 
     /// Starts an object that tells its kind in `type`.
@@ -176,43 +178,50 @@ impl ObjectWriter {
         Self::new().set("type", kind)
     }
 
-    /// Writes the name of a field. Returns the field of that name, if there is one.
-    fn write_name(&mut self, name: &str) -> Option<usize> {
+    /// Returns the position of a field in the list, by its name in JSON at the end of the text.
+    fn find(&mut self, start: usize) -> Option<usize> {
+        let (fields, name) = self.json.split_at_checked(start)?;
+        let first = name.get(1).copied().unwrap_or_default();
+        let bit = 1_u64 << ((name.len() * 7 + usize::from(first)) % 64);
+        let is_new = self.names & bit == 0;
+        self.names |= bit;
+        let is_same = |at: &usize| fields.get(*at..*at + name.len()) == Some(name);
+        if is_new { None } else { self.fields.iter().position(is_same) }
+    }
+
+    /// Puts a field in the place of the one of that name, if it may be replaced, or else at the end.
+    fn put(&mut self, name: &str, value: Option<&impl WriteJson>, replaces: bool) {
         let start = self.json.len();
         json::write_string(name, &mut self.json);
         self.json.push(b':');
-        let (before, name) = self.json.split_at_checked(start)?;
-        let is_same = |at: &usize| before.get(*at..*at + name.len()) == Some(name);
-        self.fields.iter().position(is_same)
-    }
-
-    /// Removes a field.
-    fn remove(&mut self, index: usize) {
-        let start = self.fields.remove(index);
-        let end = self.fields.get(index).copied().unwrap_or(self.json.len());
-        self.json.drain(start..end);
-        self.fields.iter_mut().skip(index).for_each(|at| *at -= end - start);
+        let same = self.find(start);
+        match (value, same) {
+            (None, _) => self.json.truncate(start),
+            (Some(_), Some(_)) if !replaces => return self.json.truncate(start),
+            (Some(value), _) => {
+                value.write_json(&mut self.json);
+                self.json.push(b',');
+            }
+        }
+        let length = self.json.len() - start;
+        let Some((index, place)) = same.and_then(|at| Some((at, *self.fields.get(at)?))) else {
+            return self.fields.extend(value.map(|_| start));
+        };
+        let old = self.fields.get(index + 1).copied().unwrap_or(start) - place;
+        self.json.drain(place..place + old);
+        if let Some(rest) = self.json.get_mut(place..) {
+            rest.rotate_right(length);
+        }
+        self.fields.iter_mut().skip(index + 1).for_each(|at| *at = *at + length - old);
+        if value.is_none() {
+            self.fields.remove(index);
+        }
     }
 
     /// Sets a field. A field of that name is replaced.
     #[must_use]
     pub(crate) fn set(mut self, name: impl AsRef<str>, value: impl WriteJson) -> Self {
-        let start = self.json.len();
-        let same = self.write_name(name.as_ref());
-        value.write_json(&mut self.json);
-        self.json.push(b',');
-        let Some(index) = same else {
-            self.fields.push(start);
-            return self;
-        };
-        let field = self.json.split_off(start);
-        let at = self.fields.get(index).copied().unwrap_or(start);
-        self.remove(index);
-        let rest = self.json.split_off(at);
-        self.json.extend_from_slice(&field);
-        self.json.extend_from_slice(&rest);
-        self.fields.iter_mut().skip(index).for_each(|later| *later += field.len());
-        self.fields.insert(index, at);
+        self.put(name.as_ref(), Some(&value), true);
         self
     }
 
@@ -240,28 +249,14 @@ impl ObjectWriter {
         mut self,
         fields: impl Iterator<Item = (&'a str, &'a Value)>,
     ) -> Self {
-        for (name, value) in fields {
-            let start = self.json.len();
-            if self.write_name(name).is_some() {
-                self.json.truncate(start);
-                continue;
-            }
-            value.write_json(&mut self.json);
-            self.json.push(b',');
-            self.fields.push(start);
-        }
+        fields.for_each(|(name, value)| self.put(name, Some(value), false));
         self
     }
 
     /// Removes a field.
     #[must_use]
     pub(crate) fn without(mut self, name: &str) -> Self {
-        let start = self.json.len();
-        let same = self.write_name(name);
-        self.json.truncate(start);
-        if let Some(index) = same {
-            self.remove(index);
-        }
+        self.put(name, None::<&Value>, true);
         self
     }
 
@@ -275,15 +270,6 @@ impl ObjectWriter {
     pub(crate) fn with_object(self, object: Option<&Value>) -> Self {
         let fields = object.and_then(Value::as_object).into_iter().flatten();
         self.with_fields(fields.map(|(name, value)| (name.as_str(), value)))
-    }
-
-    /// Writes the fields behind those of an object that was begun elsewhere, and ends it.
-    pub(crate) fn write_after(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        self.write_json(out);
-        if let (Some(brace), false) = (out.get_mut(start), self.fields.is_empty()) {
-            *brace = b',';
-        }
     }
 
     /// Returns the object as JSON text.
@@ -330,6 +316,27 @@ pub(crate) fn number(value: f64) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_are_replaced_in_their_place() {
+        let object = ObjectWriter::new().set("a", 1).set("b", "two").set("c", true);
+        let written = |object: ObjectWriter| String::from_utf8(object.to_json()).unwrap();
+        for (object, expected) in [
+            (object.clone(), r#"{"a":1,"b":"two","c":true}"#),
+            (object.clone().set("a", "longer").set("c", 0), r#"{"a":"longer","b":"two","c":0}"#),
+            (object.clone().set("b", 2).set("d", 3), r#"{"a":1,"b":2,"c":true,"d":3}"#),
+            (object.clone().without("b").set("c", 3), r#"{"a":1,"c":3}"#),
+            (object.clone().without("x").without("a").set("a", 1), r#"{"b":"two","c":true,"a":1}"#),
+            (ObjectWriter::new().set("a", 1).without("a"), "{}"),
+        ] {
+            assert_eq!(written(object), expected);
+        }
+        let more = serde_json::json!({"a": 9, "\"": [null, {"x": {}}]});
+        assert_eq!(
+            written(object.with_object(Some(&more))),
+            r#"{"a":1,"b":"two","c":true,"\"":[null,{"x":{}}]}"#
+        );
+    }
 
     #[test]
     fn cache_lifetime_is_rounded_up() {

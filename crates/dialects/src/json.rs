@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use canon::ApiError;
+use memchr::memchr2;
 use memchr::memmem::Finder;
-use memchr::{memchr_iter, memchr2};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::ops::Range;
@@ -77,9 +77,7 @@ pub fn checked_text(body: &[u8]) -> Result<&str, ApiError> {
     let text = std::str::from_utf8(body).map_err(|e| {
         ApiError::invalid("", format!("the body is not valid UTF-8 (byte {})", e.valid_up_to()))
     })?;
-    // A text with few brackets cannot be nested deeply.
-    let brackets = |open| memchr_iter(open, body).count();
-    if brackets(b'{') + brackets(b'[') > MAX_DEPTH && depth(body) > MAX_DEPTH {
+    if depth(body) > MAX_DEPTH {
         return Err(ApiError::invalid(
             "",
             format!("the body is nested more than {MAX_DEPTH} levels deep"),
@@ -156,12 +154,23 @@ pub(crate) fn plain_length(text: &[u8]) -> usize {
 
 /// Writes a string as JSON.
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
-    if plain_length(text.as_bytes()) < text.len() {
-        return write_value(text, out);
-    }
-    out.reserve(text.len() + 2);
+    out.reserve(text.len() + 3);
     out.push(b'"');
-    out.extend_from_slice(text.as_bytes());
+    let mut rest = text.as_bytes();
+    while let Some((plain, escaped)) = rest.split_at_checked(plain_length(rest)) {
+        out.extend_from_slice(plain);
+        let Some((byte, more)) = escaped.split_first() else { break };
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            8 => out.extend_from_slice(b"\\b"),
+            12 => out.extend_from_slice(b"\\f"),
+            _ => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+        }
+        rest = more;
+    }
     out.push(b'"');
 }
 
@@ -234,6 +243,20 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError
             outcome => Err(parse_error::<T>(outcome)),
         }
     })
+}
+
+/// Parses a request of limited depth, and returns it with its text.
+pub(crate) fn parse_request<'a, T: Deserialize<'a>>(
+    body: &'a [u8],
+) -> Result<(&'a str, T), ApiError> {
+    // The parser does not read a text that is nested too deeply.
+    if let Ok(text) = std::str::from_utf8(body)
+        && let Ok(view) = json_reader::read(text)
+    {
+        return Ok((text, view));
+    }
+    let text = checked_text(body)?;
+    Ok((text, parse(text)?))
 }
 
 /// Parses JSON text. An error names the position of the invalid value.
@@ -441,6 +464,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn strings_are_written_as_by_the_library(text in "[ -~\\x00-\\x1f\"\\\\é港]{0,80}") {
+            let mut out = Vec::new();
+            write_string(&text, &mut out);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(&text).unwrap());
+        }
+
         #[test]
         fn compact_json_is_the_same_value(texts in prop::collection::vec(any::<String>(), 0..5)) {
             let value = serde_json::json!({"k": texts, "n": [1, null, {"a b": true}]});

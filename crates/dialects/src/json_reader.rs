@@ -1,15 +1,15 @@
 //! Parser of JSON text into descriptions.
 //!
 //! It visits the bytes of a string once, many at a time, and borrows strings without escapes. It
-//! takes only what `serde_json` takes and reads the same from it. Its error says nothing: the caller
-//! parses invalid text again with `serde_json`, which names the place. So it may refuse what is rare.
+//! takes only what `serde_json` takes and reads the same from it; long fractions it reads exactly. Its
+//! error says nothing: the caller parses invalid text again with `serde_json`, which names the place.
+//! So it may refuse what is rare.
 
-use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
+use serde::de::value::{BorrowedStrDeserializer, Error as ReadError, MapDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::Number;
 use std::borrow::Cow;
-use std::fmt;
 use std::marker::PhantomData;
 
 use crate::json::plain_length;
@@ -22,7 +22,7 @@ const MAX_NESTING: usize = 127;
 pub(crate) const LOOSE_VALUE: &str = "loose value";
 
 /// Parses a text that holds one JSON value.
-pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, UnreadableText> {
+pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadError> {
     read_seed(text, PhantomData)
 }
 
@@ -30,29 +30,17 @@ pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Unread
 pub(crate) fn read_seed<'de, S: DeserializeSeed<'de>>(
     text: &'de str,
     seed: S,
-) -> Result<S::Value, UnreadableText> {
+) -> Result<S::Value, ReadError> {
     let mut reader = JsonReader { text, at: 0, depth: 0 };
     let value = seed.deserialize(&mut reader)?;
     reader.peek();
-    if reader.at == text.len() { Ok(value) } else { Err(UnreadableText) }
+    if reader.at == text.len() { Ok(value) } else { Err(unreadable()) }
 }
 
-/// The text is not a value of the expected type, or this parser does not read it.
-#[derive(Debug)]
-pub(crate) struct UnreadableText;
-
-impl fmt::Display for UnreadableText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unreadable JSON")
-    }
-}
-
-impl std::error::Error for UnreadableText {}
-
-impl Error for UnreadableText {
-    fn custom<T: fmt::Display>(_: T) -> Self {
-        Self
-    }
+/// Returns the error of a text that is not a value of the expected type, or that this parser does
+/// not read.
+fn unreadable() -> ReadError {
+    ReadError::custom("unreadable JSON")
 }
 
 struct JsonReader<'de> {
@@ -79,16 +67,16 @@ impl<'de> JsonReader<'de> {
     }
 
     #[inline]
-    fn expect(&mut self, token: u8) -> Result<(), UnreadableText> {
+    fn expect(&mut self, token: u8) -> Result<(), ReadError> {
         let is_there = self.peek() == token;
         self.at += 1;
-        if is_there { Ok(()) } else { Err(UnreadableText) }
+        if is_there { Ok(()) } else { Err(unreadable()) }
     }
 
-    fn expect_word(&mut self, word: &str) -> Result<(), UnreadableText> {
+    fn expect_word(&mut self, word: &str) -> Result<(), ReadError> {
         let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
         self.at += word.len();
-        if rest.starts_with(word.as_bytes()) { Ok(()) } else { Err(UnreadableText) }
+        if rest.starts_with(word.as_bytes()) { Ok(()) } else { Err(unreadable()) }
     }
 
     /// Finds the end of the plain bytes of a string. Returns the byte that follows them.
@@ -100,11 +88,11 @@ impl<'de> JsonReader<'de> {
 
     /// Reads a string, from its opening quote.
     #[inline]
-    fn string(&mut self) -> Result<Cow<'de, str>, UnreadableText> {
+    fn string(&mut self) -> Result<Cow<'de, str>, ReadError> {
         self.at += 1;
         let start = self.at;
         let end = self.skip_plain();
-        let plain = self.text.get(start..self.at).ok_or(UnreadableText)?;
+        let plain = self.text.get(start..self.at).ok_or_else(unreadable)?;
         match end {
             b'"' => self.at += 1,
             _ => return self.escaped_string(plain).map(Cow::Owned),
@@ -113,22 +101,23 @@ impl<'de> JsonReader<'de> {
     }
 
     /// Reads the rest of a string, from its first escape.
-    fn escaped_string(&mut self, plain: &str) -> Result<String, UnreadableText> {
+    fn escaped_string(&mut self, plain: &str) -> Result<String, ReadError> {
         let mut read = plain.to_owned();
         while self.byte(self.at) == b'\\' {
-            read.push(self.escape()?);
+            read.push(self.escape()?.ok_or_else(unreadable)?);
             let start = self.at;
             self.skip_plain();
-            read.push_str(self.text.get(start..self.at).ok_or(UnreadableText)?);
+            read.push_str(self.text.get(start..self.at).ok_or_else(unreadable)?);
         }
         let is_ended = self.byte(self.at) == b'"';
         self.at += 1;
-        if is_ended { Ok(read) } else { Err(UnreadableText) }
+        if is_ended { Ok(read) } else { Err(unreadable()) }
     }
 
-    fn escape(&mut self) -> Result<char, UnreadableText> {
+    /// Reads an escape; `None` for half a character.
+    fn escape(&mut self) -> Result<Option<char>, ReadError> {
         self.at += 2;
-        Ok(match self.byte(self.at - 1) {
+        Ok(Some(match self.byte(self.at - 1) {
             byte @ (b'"' | b'\\' | b'/') => char::from(byte),
             b'b' => '\u{8}',
             b'f' => '\u{c}',
@@ -137,37 +126,24 @@ impl<'de> JsonReader<'de> {
             b't' => '\t',
             b'u' => {
                 let first = self.code_unit()?;
-                let second = match first {
-                    0xd800..=0xdbff if self.byte(self.at) == b'\\' => {
-                        self.at += 2;
-                        (self.byte(self.at - 1) == b'u').then(|| self.code_unit()).transpose()?
-                    }
-                    _ => None,
-                };
-                let mut read = char::decode_utf16([first].into_iter().chain(second));
-                read.next().and_then(Result::ok).ok_or(UnreadableText)?
+                let is_pair = matches!(first, 0xd800..=0xdbff)
+                    && self.text.get(self.at..).is_some_and(|rest| rest.starts_with("\\u"));
+                self.at += if is_pair { 2 } else { 0 };
+                let second = is_pair.then(|| self.code_unit()).transpose()?;
+                let units = [first].into_iter().chain(second);
+                return Ok(char::decode_utf16(units).next().and_then(Result::ok));
             }
-            _ => return Err(UnreadableText),
-        })
+            _ => return Err(unreadable()),
+        }))
     }
 
-    /// Skips an escape. It may stand for half a character.
-    fn skip_escape(&mut self) -> Result<(), UnreadableText> {
-        self.at += 2;
-        match self.byte(self.at - 1) {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(()),
-            b'u' => self.code_unit().map(drop),
-            _ => Err(UnreadableText),
-        }
-    }
-
-    fn code_unit(&mut self) -> Result<u16, UnreadableText> {
+    fn code_unit(&mut self) -> Result<u16, ReadError> {
         let digits = self.text.get(self.at..self.at + 4).filter(|hex| !hex.starts_with('+'));
         self.at += 4;
-        digits.and_then(|hex| u16::from_str_radix(hex, 16).ok()).ok_or(UnreadableText)
+        digits.and_then(|hex| u16::from_str_radix(hex, 16).ok()).ok_or_else(unreadable)
     }
 
-    fn number<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, UnreadableText> {
+    fn number<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, ReadError> {
         let (start, is_negative) = (self.at, self.byte(self.at) == b'-');
         let first = start + usize::from(is_negative);
         let (mut value, mut end) = (0_i64, first);
@@ -189,14 +165,14 @@ impl<'de> JsonReader<'de> {
         while matches!(self.byte(end), b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-') {
             end += 1;
         }
-        let digits = self.text.get(start..end).ok_or(UnreadableText)?;
-        let number: Number = serde_json::from_str(digits).map_err(|_| UnreadableText)?;
+        let digits = self.text.get(start..end).ok_or_else(unreadable)?;
+        let number: Number = serde_json::from_str(digits).map_err(|_| unreadable())?;
         self.at = end;
         match (number.as_u64(), number.as_i64()) {
             (Some(number), _) => visitor.visit_u64(number),
             (None, Some(number)) => visitor.visit_i64(number),
             // Exact, so that a number is the same after it was written and read again.
-            (None, None) => visitor.visit_f64(digits.parse().map_err(|_| UnreadableText)?),
+            (None, None) => visitor.visit_f64(digits.parse().map_err(|_| unreadable())?),
         }
     }
 
@@ -205,10 +181,10 @@ impl<'de> JsonReader<'de> {
     fn nested<T>(
         &mut self,
         end: u8,
-        visit: impl FnOnce(JsonItems<'_, 'de>) -> Result<T, UnreadableText>,
-    ) -> Result<T, UnreadableText> {
+        visit: impl FnOnce(JsonItems<'_, 'de>) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
         if self.depth == MAX_NESTING {
-            return Err(UnreadableText);
+            return Err(unreadable());
         }
         self.depth += 1;
         self.at += 1;
@@ -220,10 +196,10 @@ impl<'de> JsonReader<'de> {
 }
 
 impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
-    type Error = UnreadableText;
+    type Error = ReadError;
 
     #[inline]
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, UnreadableText> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.peek() {
             b'"' => match self.string()? {
                 Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
@@ -239,17 +215,14 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
     }
 
     #[inline]
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, UnreadableText> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.peek() {
             b'n' => self.expect_word("null").and_then(|()| visitor.visit_none()),
             _ => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(
-        self,
-        visitor: V,
-    ) -> Result<V::Value, UnreadableText> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         if self.peek() != b'"' {
             return self.deserialize_any(visitor);
         }
@@ -257,8 +230,8 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
         loop {
             match self.skip_plain() {
                 b'"' => break,
-                b'\\' => self.skip_escape()?,
-                _ => return Err(UnreadableText),
+                b'\\' => drop(self.escape()?),
+                _ => return Err(unreadable()),
             }
         }
         self.at += 1;
@@ -271,7 +244,7 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
         self,
         name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, UnreadableText> {
+    ) -> Result<V::Value, ReadError> {
         match name {
             LOOSE_VALUE => return visitor.visit_some(self),
             _ if !name.starts_with('$') => return visitor.visit_newtype_struct(self),
@@ -280,8 +253,9 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
         self.peek();
         let start = self.at;
         IgnoredAny::deserialize(&mut *self)?;
-        let text = self.text.get(start..self.at).ok_or(UnreadableText)?;
-        visitor.visit_map(RawText { name, text })
+        let text = self.text.get(start..self.at).ok_or_else(unreadable)?;
+        let text = BorrowedStrDeserializer::new(text);
+        visitor.visit_map(MapDeserializer::new(std::iter::once((name, text))))
     }
 
     forward_to_deserialize_any! {
@@ -299,7 +273,7 @@ struct JsonItems<'r, 'de> {
 impl JsonItems<'_, '_> {
     /// Returns the first byte of the next item; `None` at the end.
     #[inline]
-    fn next(&mut self, end: u8) -> Result<Option<u8>, UnreadableText> {
+    fn next(&mut self, end: u8) -> Result<Option<u8>, ReadError> {
         let next = self.reader.peek();
         if next == end {
             return Ok(None);
@@ -313,68 +287,39 @@ impl JsonItems<'_, '_> {
 }
 
 impl<'de> MapAccess<'de> for JsonItems<'_, 'de> {
-    type Error = UnreadableText;
+    type Error = ReadError;
 
     #[inline]
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, UnreadableText> {
+    ) -> Result<Option<K::Value>, ReadError> {
         match self.next(b'}')? {
             None => Ok(None),
             Some(b'"') => seed.deserialize(&mut *self.reader).map(Some),
-            Some(_) => Err(UnreadableText),
+            Some(_) => Err(unreadable()),
         }
     }
 
     #[inline]
-    fn next_value_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<T::Value, UnreadableText> {
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, ReadError> {
         self.reader.expect(b':')?;
         seed.deserialize(&mut *self.reader)
     }
 }
 
 impl<'de> SeqAccess<'de> for JsonItems<'_, 'de> {
-    type Error = UnreadableText;
+    type Error = ReadError;
 
     #[inline]
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, UnreadableText> {
+    ) -> Result<Option<T::Value>, ReadError> {
         match self.next(b']')? {
             None => Ok(None),
             Some(_) => seed.deserialize(&mut *self.reader).map(Some),
         }
-    }
-}
-
-/// The text of a value, as the only field of an object.
-struct RawText<'de> {
-    name: &'static str,
-    text: &'de str,
-}
-
-impl<'de> MapAccess<'de> for RawText<'de> {
-    type Error = UnreadableText;
-
-    #[inline]
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, UnreadableText> {
-        seed.deserialize(StrDeserializer::new(self.name)).map(Some)
-    }
-
-    #[inline]
-    fn next_value_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<T::Value, UnreadableText> {
-        seed.deserialize(BorrowedStrDeserializer::new(self.text))
     }
 }
 

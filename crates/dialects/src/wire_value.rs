@@ -53,7 +53,7 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                read_items(items).map(TextOrList::List)
+                read_items(items, MAX_LIST_ITEMS).map(TextOrList::List)
             }
         }
         from.deserialize_any(TextOrListVisitor(PhantomData))
@@ -65,11 +65,12 @@ pub(crate) const MAX_LIST_ITEMS: usize = 100_000;
 
 fn read_items<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
     mut items: A,
+    max: usize,
 ) -> Result<Vec<T>, A::Error> {
     let mut list = Vec::new();
     while let Some(item) = items.next_element()? {
-        if list.len() == MAX_LIST_ITEMS {
-            let why = format!("must have at most {MAX_LIST_ITEMS} items");
+        if list.len() == max {
+            let why = format!("must have at most {max} items");
             return Err(A::Error::custom(FieldProblem::new("", why)));
         }
         list.push(item);
@@ -125,7 +126,7 @@ impl<'de, T: WireObject<'de> + Deserialize<'de>> Deserialize<'de> for OneOrMany<
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                read_items(items).map(OneOrMany)
+                read_items(items, MAX_LIST_ITEMS).map(OneOrMany)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
@@ -176,16 +177,8 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedLis
                 f.write_str("a list")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut list = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    if list.len() == MAX {
-                        let why = format!("must have at most {MAX} items");
-                        return Err(A::Error::custom(FieldProblem::new("", why)));
-                    }
-                    list.push(item);
-                }
-                Ok(BoundedList(list))
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                read_items(items, MAX).map(BoundedList)
             }
         }
         from.deserialize_seq(ListVisitor(PhantomData))

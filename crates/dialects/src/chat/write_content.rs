@@ -15,7 +15,7 @@ use crate::fields::{
 };
 use crate::native::BYPASS_SIGNATURE;
 use crate::openai_values::{code_block, write_detail};
-use crate::write_json::WriteJson;
+use crate::write_json::TextOrParts;
 
 pub(super) fn write_turn(
     turn: &Turn,
@@ -64,32 +64,11 @@ pub(super) fn write_turn(
     }
 }
 
-/// The content of a message: a string for a single plain text, else a list of parts.
-enum ContentOutput<'a> {
-    Text(&'a str),
-    Parts(Vec<ObjectWriter>),
-}
-
-impl ContentOutput<'_> {
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Parts(parts) if parts.is_empty())
-    }
-}
-
-impl WriteJson for ContentOutput<'_> {
-    fn write_json(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Text(text) => text.write_json(out),
-            Self::Parts(parts) => parts.write_json(out),
-        }
-    }
-}
-
 fn content<'a>(
     parts: &[&'a Part],
     lane: &LaneSettings<'_>,
     losses: &mut Losses,
-) -> ContentOutput<'a> {
+) -> TextOrParts<'a> {
     let cited = |part: &&Part| matches!(&part.kind, PartKind::Text { citations, .. } if !citations.is_empty());
     let cited = parts.iter().any(cited);
     losses.add_if(cited, "text.citations", "a chat history has no field for citations");
@@ -98,9 +77,9 @@ fn content<'a>(
         && cache_mark(cache.as_ref(), lane, losses).is_none()
     {
         note_foreign_fields(extras, ORIGIN, "part", losses);
-        return ContentOutput::Text(text);
+        return TextOrParts::Text(text.into());
     }
-    ContentOutput::Parts(parts.iter().filter_map(|part| write_part(part, lane, losses)).collect())
+    TextOrParts::Parts(parts.iter().filter_map(|part| write_part(part, lane, losses)).collect())
 }
 
 fn write_part(part: &Part, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<ObjectWriter> {
@@ -241,10 +220,10 @@ fn tool_result(
         "The result is in the attachment that follows.".clone_into(&mut text);
     }
     let content = match cache {
-        None => ContentOutput::Text(&text),
+        None => TextOrParts::Text(text.into()),
         Some((field, mark)) => {
-            let part = ObjectWriter::typed("text").set("text", text.as_str());
-            ContentOutput::Parts(vec![part.set(field, mark)])
+            let part = ObjectWriter::typed("text").set("text", text);
+            TextOrParts::Parts(vec![part.set(field, mark)])
         }
     };
     ObjectWriter::new()
@@ -300,12 +279,12 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Optio
     }
     let is_left_out = content_parts.is_empty() && !calls.is_empty();
     let content = (!is_left_out).then(|| content(&content_parts, lane, losses));
-    let is_empty = content.as_ref().is_some_and(ContentOutput::is_empty);
+    let is_empty = content.as_ref().is_some_and(TextOrParts::is_empty);
     let has_others = !(calls.is_empty() && thoughts.is_empty() && details.is_empty());
     if is_empty && !has_others && !turn.parts.is_empty() {
         return None;
     }
-    let content = if is_empty { Some(ContentOutput::Text("")) } else { content };
+    let content = if is_empty { Some(TextOrParts::Text("".into())) } else { content };
     let message = ObjectWriter::new()
         .set("role", "assistant")
         .set_some("name", turn.name.as_deref())

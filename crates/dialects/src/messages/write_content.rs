@@ -14,88 +14,49 @@ use super::own::server_tools::text_of;
 use super::own::tool_names;
 use crate::envelope;
 use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, write_cache_control};
-use crate::json;
-use crate::write_json::WriteJson;
+use crate::write_json::TextOrParts;
 
 /// A block of a request.
 pub(super) enum RequestBlock<'a> {
-    /// A text and its other fields.
-    Text(Cow<'a, str>, Option<ObjectWriter>),
-    /// A block of another kind.
-    Other(&'static str, ObjectWriter),
-    /// A block as it came.
-    Own(Cow<'a, Value>),
+    /// A text without other fields.
+    Text(Cow<'a, str>),
+    /// Another block and its kind.
+    Other(&'a str, ObjectWriter),
 }
 
-impl RequestBlock<'_> {
+impl<'a> RequestBlock<'a> {
+    fn own(block: &'a Value) -> Self {
+        Self::Other(text_of(block, "type"), ObjectWriter::new().with_object(Some(block)))
+    }
+
     pub(super) fn kind(&self) -> &str {
         match self {
-            Self::Text(..) => "text",
+            Self::Text(_) => "text",
             Self::Other(kind, _) => kind,
-            Self::Own(block) => text_of(block, "type"),
         }
     }
 
-    /// Returns the text of a block that has only a text.
-    fn plain_text(&self) -> Option<&str> {
+    fn into_object(self) -> ObjectWriter {
         match self {
-            Self::Text(text, None) => Some(text),
-            Self::Own(block) if self.kind() == "text" => {
-                block.as_object().filter(|fields| fields.len() == 2)?;
-                Some(text_of(block, "text"))
-            }
-            Self::Text(_, Some(_)) | Self::Other(..) | Self::Own(_) => None,
-        }
-    }
-
-    /// Marks a text as an instruction.
-    pub(super) fn add_system_tags(&mut self) {
-        let tagged = |text: &str| format!("<system>\n{text}\n</system>");
-        match self {
-            Self::Text(text, _) => *text = Cow::Owned(tagged(text)),
-            Self::Own(block) => {
-                let text = tagged(text_of(block, "text"));
-                if let Some(written) = block.to_mut().get_mut("text") {
-                    *written = Value::from(text);
-                }
-            }
-            Self::Other(..) => {}
+            Self::Text(text) => ObjectWriter::typed("text").set("text", text.as_ref()),
+            Self::Other(_, block) => block,
         }
     }
 }
 
-impl WriteJson for RequestBlock<'_> {
-    fn write_json(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Text(text, rest) => {
-                out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
-                json::write_string(text, out);
-                match rest {
-                    Some(rest) => rest.write_after(out),
-                    None => out.push(b'}'),
-                }
-            }
-            Self::Other(_, block) => block.write_json(out),
-            Self::Own(block) => block.write_json(out),
-        }
+/// Returns a string for a single plain text, else a list of blocks.
+pub(super) fn content(mut blocks: Vec<RequestBlock<'_>>) -> TextOrParts<'_> {
+    match blocks.as_mut_slice() {
+        [RequestBlock::Text(text)] => TextOrParts::Text(std::mem::take(text)),
+        _ => TextOrParts::Parts(blocks.into_iter().map(RequestBlock::into_object).collect()),
     }
 }
 
-/// The content of a message: a string for a single plain text, else a list of blocks.
-pub(super) struct MessageContent<'a>(pub(super) Vec<RequestBlock<'a>>);
-
-impl WriteJson for MessageContent<'_> {
-    fn write_json(&self, out: &mut Vec<u8>) {
-        match (self.0.as_slice(), self.0.first().and_then(RequestBlock::plain_text)) {
-            ([_], Some(text)) => text.write_json(out),
-            _ => self.0.write_json(out),
-        }
-    }
-}
-
-/// Writes one part. `None` if the part is empty, or left out and recorded as a loss.
+/// Writes one part, and tags its text if it is an instruction in mid-conversation. `None` if the part
+/// is empty, or left out and recorded as a loss.
 pub(super) fn write<'a>(
     part: &'a Part,
+    is_instruction: bool,
     path: &JsonPath<'_>,
     losses: &mut Losses,
 ) -> Result<Option<RequestBlock<'a>>, ApiError> {
@@ -106,19 +67,25 @@ pub(super) fn write<'a>(
     if let Some(block) = extras.get(ORIGIN, BLOCK_EXTRA)
         && !is_our_own(block)
     {
-        return Ok(Some(RequestBlock::Own(Cow::Borrowed(block))));
+        return Ok(Some(RequestBlock::own(block)));
     }
     let with_rest = |object: ObjectWriter| {
         let mark = cache_breakpoint.as_ref().map(write_cache_control);
         object.set_some("cache_control", mark).with_extras(extras, ORIGIN)
     };
-    let text_block = |text: Cow<'a, str>, citations: Option<Vec<Value>>| {
-        let is_bare = cache_breakpoint.is_none()
-            && citations.is_none()
-            && extras.for_format(ORIGIN).is_none();
-        let rest = || with_rest(ObjectWriter::new().set_some("citations", citations)).into_filled();
-        let rest = if is_bare { None } else { rest() };
-        Ok(Some(text).filter(|text| !text.is_empty()).map(|text| RequestBlock::Text(text, rest)))
+    let text_block = |mut text: Cow<'a, str>, citations: Option<Vec<Value>>| {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        if is_instruction {
+            text = format!("<system>\n{text}\n</system>").into();
+        }
+        let is_plain = cache_breakpoint.is_none() && extras.for_format(ORIGIN).is_none();
+        if is_plain && citations.is_none() {
+            return Ok(Some(RequestBlock::Text(text)));
+        }
+        let block = RequestBlock::Text(text).into_object().set_some("citations", citations);
+        Ok(Some(RequestBlock::Other("text", with_rest(block))))
     };
     let (kind, object) = match kind {
         PartKind::Text { text, citations } => {
@@ -155,7 +122,7 @@ pub(super) fn write<'a>(
             return Ok(None);
         }
         PartKind::Foreign { origin, value } if *origin == ORIGIN => {
-            return Ok(Some(RequestBlock::Own(Cow::Borrowed(value))));
+            return Ok(Some(RequestBlock::own(value)));
         }
         PartKind::Foreign { .. } => {
             losses.add("part", "a part only the caller's format has");
@@ -211,15 +178,15 @@ fn write_result(
         return Err(path.fault("a tool result must say which call it answers"));
     }
     let mut blocks = Vec::with_capacity(parts.len());
-    blocks.extend(object.as_ref().map(|_| RequestBlock::Text(Cow::Owned(result.as_text()), None)));
+    blocks.extend(object.as_ref().map(|_| RequestBlock::Text(result.as_text().into())));
     // The object has the texts already.
     let parts = parts.iter().enumerate();
     for (at, part) in parts.filter(|(_, part)| object.is_none() || part.as_text().is_none()) {
-        blocks.extend(write(part, &path.key("parts").item(at), losses)?);
+        blocks.extend(write(part, false, &path.key("parts").item(at), losses)?);
     }
     Ok(ObjectWriter::typed("tool_result")
         .set("tool_use_id", tool_names::write(call_id).as_ref())
-        .set_some("content", (!blocks.is_empty()).then_some(MessageContent(blocks)))
+        .set_some("content", (!blocks.is_empty()).then(|| content(blocks)))
         .set_some("is_error", is_error.then_some(true)))
 }
 

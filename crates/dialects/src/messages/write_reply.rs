@@ -203,11 +203,10 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         self.parts = parts;
     }
 
-    fn start(&mut self, block: ObjectWriter, extras: &mut Map<String, Value>) {
+    fn start(&mut self, fields: &[(&str, &str)], extras: &mut Map<String, Value>) {
         self.close_text(false);
-        let mut block = block.into_map();
-        block.extend(std::mem::take(extras));
-        self.output.start(block);
+        let fields = fields.iter().map(|(name, text)| ((*name).to_owned(), Value::from(*text)));
+        self.output.start(fields.chain(std::mem::take(extras)).collect());
     }
 
     fn write_block(&mut self, block: Value) {
@@ -247,8 +246,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             let signed = part.signature.is_some();
             let before = self.open_text.as_ref().filter(|_| part.extras.is_empty());
             if !before.is_some_and(|before| before.continues_with(signed)) {
-                let block = ObjectWriter::typed("text").set("text", "");
-                self.start(block, &mut part.extras);
+                self.start(&[("type", "text"), ("text", "")], &mut part.extras);
                 self.open_text = Some(OpenText::default());
             }
             part.started = true;
@@ -280,8 +278,8 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         }
         let has_content = !waiting.is_empty() || part.signature.is_some();
         if has_content && !part.started {
-            let block = ObjectWriter::typed("thinking").set("thinking", "").set("signature", "");
-            self.start(block, &mut part.extras);
+            let block = [("type", "thinking"), ("thinking", ""), ("signature", "")];
+            self.start(&block, &mut part.extras);
             part.started = true;
         }
         for text in &waiting {
@@ -314,10 +312,9 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         }
         if !part.started {
             self.write_call_carrier(part.signature.take(), id);
-            let block = ObjectWriter::typed("tool_use")
-                .set("id", tool_names::write(id).as_ref())
-                .set("name", tool_names::write(name).as_ref());
-            self.start(block.set("input", Map::new()), &mut part.extras);
+            let (id, name) = (tool_names::write(id), tool_names::write(name));
+            part.extras.shift_insert(0, "input".to_owned(), Value::Object(Map::new()));
+            self.start(&[("type", "tool_use"), ("id", &id), ("name", &name)], &mut part.extras);
             part.started = true;
         }
         for text in std::mem::take(&mut part.waiting) {
@@ -438,7 +435,7 @@ pub(super) fn message(
     usage: ObjectWriter,
 ) -> ObjectWriter {
     ObjectWriter::new()
-        .set("id", format!("msg_{id}"))
+        .set("id", ["msg_", id].concat())
         .set("type", "message")
         .set("role", "assistant")
         .set("model", model)

@@ -5,13 +5,12 @@ use canon::{
     PartKind, RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, Turn,
 };
 use serde_json::{Map, Value};
-use std::borrow::Cow;
 
 use super::names::{EFFORT_EXTRA, ORIGIN, PATH, ROLE_EXTRA};
 use super::own::schema;
 use super::own::thinking::{self, ThinkingLimits, ThinkingRequest};
 use super::request::MessagesRequestView;
-use super::write_content::{MessageContent, RequestBlock};
+use super::write_content::RequestBlock;
 use super::{usage, write_content, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, note_foreign_options, number};
@@ -81,7 +80,7 @@ pub(super) fn write(
     let body = ObjectWriter::new()
         .set("model", lane.model)
         .set("max_tokens", asked.max_tokens)
-        .set_some("system", (!system.is_empty()).then_some(MessageContent(system)))
+        .set_some("system", (!system.is_empty()).then(|| write_content::content(system)))
         .set("messages", messages.into_iter().map(PendingMessage::write).collect::<Vec<_>>());
     let body = write_tools::write(body, tools, tool_choice, asked.on, &mut losses)?;
     let refuses = thinking::is_only_adaptive(&controls);
@@ -107,7 +106,7 @@ impl PendingMessage<'_> {
     fn write(self) -> ObjectWriter {
         ObjectWriter::new()
             .set("role", self.role)
-            .set("content", MessageContent(self.blocks))
+            .set("content", write_content::content(self.blocks))
             .with_fields(self.extras.iter().map(|(name, value)| (name.as_str(), value)))
     }
 
@@ -135,18 +134,19 @@ fn write_conversation<'a>(
         let Turn { role, parts: _, name, extras } = turn;
         note_foreign_fields(extras, ORIGIN, "turn", losses);
         losses.add_if(name.is_some(), "turn.name", "the messages format has no participant names");
-        let mut blocks = write_turn(turn, &root.item(at).key("parts"), losses)?;
+        let is_system = matches!(role, Role::System | Role::Developer) && !is_own_instruction(turn);
+        let is_late = is_system && !messages.is_empty();
+        let mut blocks = write_turn(turn, is_late, &root.item(at).key("parts"), losses)?;
         let role = match role {
             Role::User => "user",
             Role::Assistant => "assistant",
-            Role::System | Role::Developer if is_own_instruction(turn) => "system",
-            Role::System | Role::Developer if messages.is_empty() => {
+            Role::System | Role::Developer if !is_system => "system",
+            Role::System | Role::Developer if !is_late => {
                 system.append(&mut blocks);
                 continue;
             }
             Role::System | Role::Developer => {
                 losses.add("turn.system", "later instructions are sent as user text");
-                blocks.iter_mut().for_each(RequestBlock::add_system_tags);
                 "user"
             }
         };
@@ -184,6 +184,7 @@ fn is_own_instruction(turn: &Turn) -> bool {
 
 fn write_turn<'a>(
     turn: &'a Turn,
+    is_late: bool,
     path: &JsonPath<'_>,
     losses: &mut Losses,
 ) -> Result<Vec<RequestBlock<'a>>, ApiError> {
@@ -196,7 +197,7 @@ fn write_turn<'a>(
         } else if turn.role == Role::Assistant && matches!(part.kind, PartKind::Media(_)) {
             losses.add("turn.media", "assistant turns hold no media in this format");
         } else {
-            blocks.extend(write_content::write(part, &path.item(at), losses)?);
+            blocks.extend(write_content::write(part, is_late, &path.item(at), losses)?);
         }
     }
     Ok(blocks)
@@ -214,7 +215,7 @@ fn write_format(
             let why = "the messages format has no JSON mode, so the prompt asks for JSON";
             losses.add("format.json", why);
             let words = "Answer with a single JSON object and nothing else.";
-            system.push(RequestBlock::Text(Cow::Borrowed(words), None));
+            system.push(RequestBlock::Text(words.into()));
         }
         ResponseFormat::Schema { name: _, description, schema, strict } => {
             let why = "the messages format always enforces the schema";
