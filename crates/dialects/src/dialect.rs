@@ -93,8 +93,7 @@ impl RequestUse<'_> {
         check: impl FnOnce(&'b str, &V) -> Result<RequestFacts, ApiError>,
         read: impl FnOnce(V) -> Result<ChatRequest, ApiError>,
     ) -> Result<ParsedRequest, ApiError> {
-        let text = json::checked_text(body)?;
-        let view = json::parse(text)?;
+        let (text, view) = json::parse_request(body)?;
         let facts = match self {
             Self::Request => None,
             Self::Facts | Self::Count | Self::Both(_) => Some(check(text, &view)?),

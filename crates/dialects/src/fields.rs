@@ -5,10 +5,10 @@ use canon::{
     ApiError, CacheBreakpoint, Citation, ExtraFields, Finish, Losses, ToolChoiceMode, WireFormat,
 };
 use serde_json::{Map, Number, Value};
-use std::borrow::Cow;
 use std::fmt;
 
-use crate::json_tree::{self, IntoTree, JsonTree};
+use crate::json;
+use crate::write_json::WriteJson;
 
 /// A path in a body. It is formatted only when an error needs it.
 #[derive(Clone, Copy, Debug)]
@@ -165,12 +165,21 @@ fn minutes(ttl: &str) -> Option<u64> {
 }
 
 /// Writes a JSON object; absent values are left out.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ObjectWriter(Vec<(Cow<'static, str>, JsonTree)>);
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectWriter {
+    /// The object without its last brace. A comma follows each field.
+    json: Vec<u8>,
+    /// Positions of the fields.
+    fields: Vec<usize>,
+    /// A bit for each length and first letter of a name.
+    names: u64,
+}
 
 impl ObjectWriter {
     pub(crate) fn new() -> Self {
-        Self::default()
+        let mut json = Vec::with_capacity(1 << 8);
+        json.push(b'{');
+        Self { json, fields: Vec::with_capacity(8), names: 0 }
     }
 
     /// Starts an object that tells its kind in `type`.
@@ -178,24 +187,56 @@ impl ObjectWriter {
         Self::new().set("type", kind)
     }
 
+    /// Returns the position of a field in the list, by its name in JSON at the end of the text.
+    fn find(&mut self, start: usize) -> Option<usize> {
+        let (fields, name) = self.json.split_at_checked(start)?;
+        let first = name.get(1).copied().unwrap_or_default();
+        let bit = 1_u64 << ((name.len() * 7 + usize::from(first)) % 64);
+        let is_new = self.names & bit == 0;
+        self.names |= bit;
+        let is_same = |at: &usize| fields.get(*at..*at + name.len()) == Some(name);
+        if is_new { None } else { self.fields.iter().position(is_same) }
+    }
+
+    /// Puts a field in the place of the one of that name, if it may be replaced, or else at the end.
+    fn put(&mut self, name: &str, value: Option<&impl WriteJson>, replaces: bool) {
+        let start = self.json.len();
+        json::write_string(name, &mut self.json);
+        self.json.push(b':');
+        let same = self.find(start);
+        match (value, same) {
+            (None, _) => self.json.truncate(start),
+            (Some(_), Some(_)) if !replaces => return self.json.truncate(start),
+            (Some(value), _) => {
+                value.write_json(&mut self.json);
+                self.json.push(b',');
+            }
+        }
+        let length = self.json.len() - start;
+        let Some((index, place)) = same.and_then(|at| Some((at, *self.fields.get(at)?))) else {
+            return self.fields.extend(value.map(|_| start));
+        };
+        let old = self.fields.get(index + 1).copied().unwrap_or(start) - place;
+        self.json.drain(place..place + old);
+        if let Some(rest) = self.json.get_mut(place..) {
+            rest.rotate_right(length);
+        }
+        self.fields.iter_mut().skip(index + 1).for_each(|at| *at = *at + length - old);
+        if value.is_none() {
+            self.fields.remove(index);
+        }
+    }
+
     /// Sets a field. A field of that name is replaced.
     #[must_use]
-    pub(crate) fn set(mut self, name: impl Into<Cow<'static, str>>, value: impl IntoTree) -> Self {
-        let (name, value) = (name.into(), value.into_tree());
-        match self.0.iter_mut().find(|(own, _)| *own == name) {
-            Some((_, own)) => *own = value,
-            None => self.0.push((name, value)),
-        }
+    pub(crate) fn set(mut self, name: impl AsRef<str>, value: impl WriteJson) -> Self {
+        self.put(name.as_ref(), Some(&value), true);
         self
     }
 
     /// Sets a field if the value is present.
     #[must_use]
-    pub(crate) fn set_some<T: IntoTree>(
-        self,
-        name: impl Into<Cow<'static, str>>,
-        value: Option<T>,
-    ) -> Self {
+    pub(crate) fn set_some(self, name: impl AsRef<str>, value: Option<impl WriteJson>) -> Self {
         match value {
             Some(value) => self.set(name, value),
             None => self,
@@ -217,31 +258,26 @@ impl ObjectWriter {
         self.with_fields(fields.map(|(name, value)| (name.as_str(), value)))
     }
 
-    /// Adds fields, each with another name, without overwriting existing ones.
+    /// Adds fields without overwriting existing ones.
     #[must_use]
     pub(crate) fn with_fields<'a>(
         mut self,
         fields: impl Iterator<Item = (&'a str, &'a Value)>,
     ) -> Self {
-        let own = self.0.len();
-        for (name, value) in fields {
-            if !self.0.iter().take(own).any(|(own, _)| own == name) {
-                self.0.push((Cow::Owned(name.to_owned()), JsonTree::Value(value.clone())));
-            }
-        }
+        fields.for_each(|(name, value)| self.put(name, Some(value), false));
         self
     }
 
     /// Removes a field.
     #[must_use]
     pub(crate) fn without(mut self, name: &str) -> Self {
-        self.0.retain(|(own, _)| own != name);
+        self.put(name, None::<&Value>, true);
         self
     }
 
     /// Returns the object; `None` if it has no fields.
     pub(crate) fn into_filled(self) -> Option<Self> {
-        (!self.0.is_empty()).then_some(self)
+        (!self.fields.is_empty()).then_some(self)
     }
 
     /// Adds the fields of an object without overwriting existing ones.
@@ -253,19 +289,26 @@ impl ObjectWriter {
 
     /// Returns the object as JSON text.
     pub(crate) fn to_json(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1 << 10);
-        json_tree::write_object(&self.0, &mut out);
+        let mut out = Vec::with_capacity(self.json.len() + 1);
+        self.write_json(&mut out);
         out
     }
 
     pub(crate) fn into_map(self) -> Map<String, Value> {
-        json_tree::into_map(self.0)
+        json::read_bytes(&self.to_json()).unwrap_or_default()
     }
 }
 
-impl IntoTree for ObjectWriter {
-    fn into_tree(self) -> JsonTree {
-        JsonTree::Object(self.0)
+impl Default for ObjectWriter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl WriteJson for ObjectWriter {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.json.strip_suffix(b",").unwrap_or(&self.json));
+        out.push(b'}');
     }
 }
 
@@ -288,6 +331,27 @@ pub(crate) fn number(value: f64) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_are_replaced_in_their_place() {
+        let object = ObjectWriter::new().set("a", 1).set("b", "two").set("c", true);
+        let written = |object: ObjectWriter| String::from_utf8(object.to_json()).unwrap();
+        for (object, expected) in [
+            (object.clone(), r#"{"a":1,"b":"two","c":true}"#),
+            (object.clone().set("a", "longer").set("c", 0), r#"{"a":"longer","b":"two","c":0}"#),
+            (object.clone().set("b", 2).set("d", 3), r#"{"a":1,"b":2,"c":true,"d":3}"#),
+            (object.clone().without("b").set("c", 3), r#"{"a":1,"c":3}"#),
+            (object.clone().without("x").without("a").set("a", 1), r#"{"b":"two","c":true,"a":1}"#),
+            (ObjectWriter::new().set("a", 1).without("a"), "{}"),
+        ] {
+            assert_eq!(written(object), expected);
+        }
+        let more = serde_json::json!({"a": 9, "\"": [null, {"x": {}}]});
+        assert_eq!(
+            written(object.with_object(Some(&more))),
+            r#"{"a":1,"b":"two","c":true,"\"":[null,{"x":{}}]}"#
+        );
+    }
 
     #[test]
     fn cache_lifetime_is_rounded_up() {

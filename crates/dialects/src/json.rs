@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::ops::Range;
 
+use crate::json_reader;
 use crate::wire_rule::{FieldProblem, join_path};
 
 /// The maximum nesting depth of a request.
@@ -122,22 +123,54 @@ pub fn to_json_string(text: &str) -> Bytes {
     Bytes::from(serde_json::Value::from(text).to_string())
 }
 
-/// Returns true if the bytes can stand in a JSON string as they are.
-pub(crate) fn is_plain_text(text: &[u8]) -> bool {
-    // Without an early end, so that the compiler can use vector instructions.
-    let escaped =
-        |byte: u8| u8::from(byte < b' ') | u8::from(byte == b'"') | u8::from(byte == b'\\');
-    text.iter().fold(0, |found, byte| found | escaped(*byte)) == 0
+/// Returns the number of leading bytes that can stand in a JSON string as they are.
+pub(crate) fn plain_length(text: &[u8]) -> usize {
+    /// A byte with the value one in each place.
+    const ONES: u64 = u64::MAX / 255;
+    let mut at = 0;
+    // Eight bytes at once: a subtraction sets the highest bit of the found one. The exclusive or
+    // turns the quote into the byte behind the control characters.
+    while let Some((block, _)) = text.get(at..).and_then(<[u8]>::split_first_chunk) {
+        let bytes = u64::from_le_bytes(*block);
+        let low = (bytes ^ (ONES * 2)).wrapping_sub(ONES * 33);
+        let escape = (bytes ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
+        let found = (low | escape) & !bytes & (ONES * 128);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+        // Long texts without an early end, so that the compiler can use vector instructions.
+        let is_escaped = |found: bool, byte: &u8| found | (byte ^ 2 < 33) | (*byte == b'\\');
+        while at >= 16
+            && let Some(block) = text.get(at..at + 32)
+            && !block.iter().fold(false, is_escaped)
+        {
+            at += 32;
+        }
+    }
+    let rest = text.get(at..).unwrap_or_default();
+    at + rest.iter().position(|byte| byte ^ 2 < 33 || *byte == b'\\').unwrap_or(rest.len())
 }
 
 /// Writes a string as JSON.
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
-    if !is_plain_text(text.as_bytes()) {
-        return write_value(text, out);
-    }
-    out.reserve(text.len() + 2);
+    out.reserve(text.len() + 3);
     out.push(b'"');
-    out.extend_from_slice(text.as_bytes());
+    let mut rest = text.as_bytes();
+    while let Some((plain, escaped)) = rest.split_at_checked(plain_length(rest)) {
+        out.extend_from_slice(plain);
+        let Some((byte, more)) = escaped.split_first() else { break };
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            8 => out.extend_from_slice(b"\\b"),
+            12 => out.extend_from_slice(b"\\f"),
+            _ => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+        }
+        rest = more;
+    }
     out.push(b'"');
 }
 
@@ -203,10 +236,49 @@ pub(crate) fn compact(value: &RawValue) -> String {
 
 /// Parses a body. An error names the path of the invalid value.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError> {
-    serde_json::from_str(text).map_err(|_| {
+    parse_described(text).map_err(FieldProblem::into_error)
+}
+
+/// Parses a value of a body. An error names the path inside of the value.
+pub(crate) fn parse_described<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, FieldProblem> {
+    json_reader::read(text).or_else(|_| {
         let mut from = serde_json::Deserializer::from_str(text);
-        parse_error(serde_path_to_error::deserialize::<_, T>(&mut from))
+        match serde_path_to_error::deserialize(&mut from) {
+            Ok(value) if from.end().is_ok() => Ok(value),
+            outcome => Err(parse_problem::<T>(outcome)),
+        }
     })
+}
+
+/// Parses a request of limited depth, and returns it with its text.
+pub(crate) fn parse_request<'a, T: Deserialize<'a>>(
+    body: &'a [u8],
+) -> Result<(&'a str, T), ApiError> {
+    // The parser does not read a text that is nested too deeply.
+    if let Ok(text) = std::str::from_utf8(body)
+        && let Ok(view) = json_reader::read(text)
+    {
+        return Ok((text, view));
+    }
+    let text = checked_text(body)?;
+    Ok((text, parse(text)?))
+}
+
+/// Parses JSON text. An error names the position of the invalid value.
+pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
+    json_reader::read(text).or_else(|_| {
+        let mut from = serde_json::Deserializer::from_str(text);
+        let value = serde_path_to_error::deserialize(&mut from).map_err(|e| e.into_inner())?;
+        from.end().map(|()| value)
+    })
+}
+
+/// Parses JSON as received. Text in fields that are not read need not be UTF-8.
+pub(crate) fn read_bytes<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
+    match std::str::from_utf8(body) {
+        Ok(text) => read(text),
+        Err(_) => serde_json::from_slice(body),
+    }
 }
 
 /// Returns the error of a second parse that tracks the path.
@@ -418,6 +490,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn strings_are_written_as_by_the_library(text in "[ -~\\x00-\\x1f\"\\\\é港]{0,80}") {
+            let mut out = Vec::new();
+            write_string(&text, &mut out);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(&text).unwrap());
+        }
+
         #[test]
         fn compact_json_is_the_same_value(texts in prop::collection::vec(any::<String>(), 0..5)) {
             let value = serde_json::json!({"k": texts, "n": [1, null, {"a b": true}]});

@@ -21,7 +21,7 @@ mod format_functions;
 mod format_traits;
 pub mod images;
 pub mod json;
-mod json_tree;
+mod json_reader;
 mod media_rules;
 mod media_urls;
 pub mod messages;
@@ -44,6 +44,7 @@ mod upstream_error;
 mod wire_object;
 mod wire_rule;
 mod wire_value;
+mod write_json;
 
 pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;

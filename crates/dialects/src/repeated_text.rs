@@ -43,6 +43,11 @@ impl TextTemplate {
         Some(Self { event: frame.event.clone(), head: head.to_vec(), middle, tail: tail.to_vec() })
     }
 
+    /// Returns the bytes of an event of this template between head and tail.
+    fn varied<'a>(&self, frame: &'a StreamFrame) -> Option<&'a [u8]> {
+        frame.data.get(self.head.len()..frame.data.len().checked_sub(self.tail.len())?)
+    }
+
     /// Returns the bytes of an event between head and tail, and its text at the end of them; `None`
     /// if the event differs in anything else.
     fn split<'a>(&self, frame: &'a StreamFrame) -> Option<(&'a [u8], &'a str)> {
@@ -59,7 +64,7 @@ impl TextTemplate {
             }
             None => varied,
         };
-        let is_text = !text.is_empty() && json::is_plain_text(text);
+        let is_text = !text.is_empty() && json::plain_length(text) == text.len();
         Some((varied, std::str::from_utf8(text).ok().filter(|_| is_text)?))
     }
 }
@@ -237,7 +242,7 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
         let template = self.template.current.as_ref().filter(|_| self.is_repeated);
-        let Some((varied, _)) = template.and_then(|template| template.split(frame)) else {
+        let Some(varied) = template.and_then(|template| template.varied(frame)) else {
             return self.meter.write(frame, out);
         };
         let (head, tail) = &self.written;

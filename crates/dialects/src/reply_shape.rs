@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::json::{BodyEdit, BodySegments};
+use crate::json_reader;
 use crate::media_urls::ignore_scalars;
 use crate::text::BorrowedText;
 use crate::{ReplyStamp, StreamFrame};
@@ -67,7 +68,7 @@ fn edits(body: &[u8], shape: &ObjectShape, values: &ReplyValues<'_>) -> Vec<Body
     let Ok(text) = std::str::from_utf8(body) else { return Vec::new() };
     let mut pass = CompletionPass { text, seen: 0, values, edits: Vec::new() };
     let seed = ShapeSeed { shape, position: 0, pass: &mut pass };
-    match seed.deserialize(&mut serde_json::Deserializer::from_str(text)) {
+    match json_reader::read_seed(text, seed) {
         Ok(()) => pass.edits,
         Err(_) => Vec::new(),
     }
@@ -169,8 +170,7 @@ impl<'de> Visitor<'de> for ShapeSeed<'_, '_> {
                 // The objects inside of the value are still to come.
                 pass.seen = start;
                 let seed = ShapeSeed { shape, position: 0, pass };
-                let mut from = serde_json::Deserializer::from_str(value.get());
-                seed.deserialize(&mut from).map_err(A::Error::custom)?;
+                json_reader::read_seed(value.get(), seed).map_err(A::Error::custom)?;
                 pass.place_of(value.get());
             }
         }

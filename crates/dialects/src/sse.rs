@@ -3,6 +3,7 @@
 //! Format:
 //! <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
 
+use crate::json;
 use bytes::{Buf, Bytes, BytesMut};
 use canon::{ApiError, ErrorKind};
 use memchr::{memchr, memchr2};
@@ -42,7 +43,7 @@ impl StreamFrame {
     /// about the cause.
     pub(crate) fn check_json(&self) -> Result<(), ApiError> {
         self.check_object()?;
-        match serde_json::from_slice::<serde::de::IgnoredAny>(&self.data) {
+        match json::read_bytes::<serde::de::IgnoredAny>(&self.data) {
             Ok(_) => Ok(()),
             Err(e) => Err(not_json(&e)),
         }
@@ -98,6 +99,8 @@ pub struct SseDecoder {
     used: usize,
     /// True if the last chunk is valid UTF-8, and so is every line in it.
     is_valid: bool,
+    /// True if the lines of the last chunk end with line feeds only.
+    has_feeds: bool,
     /// Beginning of a line whose end has not arrived yet.
     partial_line: BytesMut,
     event: Option<Bytes>,
@@ -130,6 +133,7 @@ impl SseDecoder {
         self.bytes = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
         self.used = 0;
         self.is_valid = std::str::from_utf8(&self.bytes).is_ok();
+        self.has_feeds = memchr(b'\r', &self.bytes).is_none();
     }
 
     fn rest(&self) -> &[u8] {
@@ -167,19 +171,19 @@ impl SseDecoder {
     /// a blank line, all received and ended by line feeds.
     fn whole_frame(&mut self) -> Option<StreamFrame> {
         let is_between = self.started && !self.after_cr && self.partial_line.is_empty();
-        if !is_between || self.event.is_some() || !matches!(self.data, DataLines::None) {
+        let is_new = self.event.is_none() && matches!(self.data, DataLines::None);
+        if !is_between || !is_new || !self.has_feeds {
             return None;
         }
         let rest = self.rest();
         let name = match rest.strip_prefix(b"event: ") {
-            Some(line) => Some(memchr2(b'\n', b'\r', line)? + 7),
+            Some(line) => Some(memchr(b'\n', line)? + 7),
             None => None,
         };
         let begin = name.map_or(0, |end| end + 1);
         let line = rest.get(begin..)?.strip_prefix(b"data: ")?;
-        let end = memchr2(b'\n', b'\r', line)?;
-        let is_feed = name.is_none_or(|end| rest.get(end) == Some(&b'\n'));
-        if !is_feed || line.get(end..end + 2) != Some(b"\n\n") || end > self.max_bytes() {
+        let end = memchr(b'\n', line)?;
+        if line.get(end + 1) != Some(&b'\n') || end > self.max_bytes() {
             return None;
         }
         let from = self.used;

@@ -25,7 +25,7 @@ pub struct StopEnforcer {
     scale: UsageEstimator,
     /// Usage the provider reported so far.
     reported: Option<Usage>,
-    candidates: BTreeMap<u32, EnforcedCandidate>,
+    candidates: Vec<EnforcedCandidate>,
     /// Candidates the provider ended itself.
     ended: Vec<u32>,
     /// True if a candidate was cut.
@@ -44,6 +44,7 @@ pub struct UsageEstimator {
 /// State of one candidate.
 #[derive(Debug, Default)]
 struct EnforcedCandidate {
+    index: u32,
     /// Open parts. A text part holds the text kept back.
     open: BTreeMap<PartIndex, Option<String>>,
     /// Estimated tokens forwarded so far.
@@ -83,7 +84,7 @@ impl StopEnforcer {
             lane: origin,
             scale: UsageEstimator { input_tokens: 0, count_tokens: |text| text.len() as u64 / 4 },
             reported: None,
-            candidates: BTreeMap::new(),
+            candidates: Vec::new(),
             ended: Vec::new(),
             has_cut: false,
         })
@@ -98,7 +99,7 @@ impl StopEnforcer {
             lane,
             scale: UsageEstimator { input_tokens: 0, count_tokens: |_| 0 },
             reported: None,
-            candidates: BTreeMap::new(),
+            candidates: Vec::new(),
             ended: Vec::new(),
             has_cut: false,
         }
@@ -110,7 +111,7 @@ impl StopEnforcer {
         self.reported = Some(self.reported.unwrap_or_default().merged(usage));
         let open: Vec<u32> = match self.candidates.is_empty() {
             true => vec![0],
-            false => self.candidates.keys().copied().collect(),
+            false => self.candidates.iter().map(|state| state.index).collect(),
         };
         for candidate in open {
             if !self.is_cut(candidate) && !self.ended.contains(&candidate) {
@@ -141,7 +142,7 @@ impl StopEnforcer {
     pub fn push(&mut self, event: Event, out: &mut dyn FnMut(Event)) {
         match event {
             Event::PartStart(place, opening) => {
-                let state = self.candidates.entry(place.candidate).or_default();
+                let state = state_of(&mut self.candidates, place.candidate);
                 if state.is_cut {
                     return;
                 }
@@ -159,7 +160,7 @@ impl StopEnforcer {
                 if self.is_cut(place.candidate) {
                     return;
                 }
-                let state = self.candidates.entry(place.candidate).or_default();
+                let state = state_of(&mut self.candidates, place.candidate);
                 if let Some(Some(held)) = state.open.remove(&place) {
                     send_text(place, held, out);
                 }
@@ -187,12 +188,12 @@ impl StopEnforcer {
     }
 
     fn is_cut(&self, candidate: u32) -> bool {
-        self.has_cut && self.candidates.get(&candidate).is_some_and(|state| state.is_cut)
+        self.has_cut && self.candidates.iter().any(|state| state.index == candidate && state.is_cut)
     }
 
     fn grow(&mut self, place: PartIndex, text: String, out: &mut dyn FnMut(Event)) {
         let of_text = self.scale.count_tokens;
-        let state = self.candidates.entry(place.candidate).or_default();
+        let state = state_of(&mut self.candidates, place.candidate);
         if state.is_cut {
             return;
         }
@@ -236,7 +237,7 @@ impl StopEnforcer {
         out: &mut dyn FnMut(Event),
     ) {
         self.has_cut = true;
-        let state = self.candidates.entry(candidate).or_default();
+        let state = state_of(&mut self.candidates, candidate);
         state.is_cut = true;
         for (place, held) in std::mem::take(&mut state.open) {
             send_text(place, held.unwrap_or_default(), out);
@@ -252,6 +253,16 @@ impl StopEnforcer {
         let raw = RawReason::new(self.lane, "ended by the gateway");
         out(Event::Finish { candidate, finish: Finish { reason: why, raw, stop_sequence: stop } });
     }
+}
+
+/// Returns the state of a candidate. The list is sorted.
+fn state_of(candidates: &mut Vec<EnforcedCandidate>, index: u32) -> &mut EnforcedCandidate {
+    let at = candidates.partition_point(|state| state.index < index);
+    if candidates.get(at).is_none_or(|state| state.index != index) {
+        candidates.insert(at, EnforcedCandidate { index, ..EnforcedCandidate::default() });
+    }
+    #[expect(clippy::indexing_slicing, reason = "found or inserted just above")]
+    &mut candidates[at]
 }
 
 fn send_text(place: PartIndex, text: String, out: &mut dyn FnMut(Event)) {

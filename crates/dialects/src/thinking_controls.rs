@@ -93,7 +93,7 @@ impl ThinkingControls {
 
 /// Version number in the name of a Claude model.
 fn claude_version(model: &str) -> Option<(u32, u32)> {
-    let (_, rest) = model.split_once("claude-")?;
+    let rest = text_after(model, "claude-")?;
     // Longer numbers are dates.
     let mut numbers = rest
         .split(['-', '.', '@', ':', '_'])
@@ -104,8 +104,14 @@ fn claude_version(model: &str) -> Option<(u32, u32)> {
 
 /// Generation in the name of a Gemini model.
 fn gemini_generation(model: &str) -> Option<u32> {
-    let (_, rest) = model.split_once("gemini-")?;
+    let rest = text_after(model, "gemini-")?;
     rest.split(['-', '.']).next()?.parse().ok()
+}
+
+/// Returns the text behind a word. The names of models are short, so that a searcher of the standard
+/// library would cost more than the search.
+fn text_after<'a>(model: &'a str, word: &str) -> Option<&'a str> {
+    model.get(memchr::memmem::find(model.as_bytes(), word.as_bytes())? + word.len()..)
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ impl<'a> UnknownFields<'a> {
     /// Returns the text of a field.
     pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
         let value = self.get(name)?;
-        serde_json::from_str(value.get()).ok().map(|BorrowedText(text)| text)
+        json::read(value.get()).ok().map(|BorrowedText(text)| text)
     }
 
     pub(crate) fn push(&mut self, name: Cow<'a, str>, value: &'a RawValue) {
@@ -124,17 +124,14 @@ impl<'a> UnknownFields<'a> {
 /// Returns the parsed value. A text that was cut within a character has the replacement character in
 /// its place; a number that is too large for any reader stays a text.
 pub(crate) fn raw_value(raw: &RawValue) -> Value {
-    serde_json::from_str(raw.get())
-        .or_else(|_| serde_json::from_str(&json::without_half_characters(raw.get())))
+    json::read(raw.get())
+        .or_else(|_| json::read(&json::without_half_characters(raw.get())))
         .unwrap_or_else(|_| Value::from(raw.get()))
 }
 
 /// Parses a value that was set aside. An error names the path inside of the value.
 pub(crate) fn read_raw<'de, T: Deserialize<'de>>(raw: &'de RawValue) -> Result<T, FieldProblem> {
-    serde_json::from_str(raw.get()).map_err(|_| {
-        let mut from = serde_json::Deserializer::from_str(raw.get());
-        json::parse_problem(serde_path_to_error::deserialize::<_, T>(&mut from))
-    })
+    json::parse_described(raw.get())
 }
 
 /// An object with a description.
@@ -162,6 +159,7 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
     }
 
     /// Returns the name of the next field.
+    #[inline]
     pub(crate) fn next_name(&mut self) -> Result<Option<Cow<'de, str>>, A::Error> {
         if let Some((name, value)) = self.kept.next() {
             self.current = Some((name.clone(), value));
@@ -195,6 +193,7 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
     }
 
     /// Reads the value of the field.
+    #[inline]
     pub(crate) fn value<T: Deserialize<'de>>(&mut self) -> Result<T, A::Error> {
         match self.current.take() {
             Some((name, raw)) => {
@@ -205,6 +204,7 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
     }
 
     /// Reads the value of the field and applies its rule. Null is no value.
+    #[inline]
     pub(crate) fn checked<T: Deserialize<'de>>(
         &mut self,
         rule: impl Fn(&T) -> RuleResult,
@@ -270,7 +270,7 @@ pub(crate) fn find_kind<'de, A: MapAccess<'de>>(
             before.push(name, value);
             continue;
         }
-        let Ok(BorrowedText(kind)) = serde_json::from_str::<BorrowedText<'de>>(value.get()) else {
+        let Ok(BorrowedText(kind)) = json::read::<BorrowedText<'de>>(value.get()) else {
             return Err(A::Error::custom(FieldProblem::new(tag, "must be a string")));
         };
         let kept = before.0.clone().into_iter();

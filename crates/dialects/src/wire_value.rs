@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::json;
+use crate::json_reader::LOOSE_VALUE;
 use crate::text::BorrowedText;
 use crate::wire_object::{FieldSource, WireObject, raw_value, read_raw};
 use crate::wire_rule::FieldProblem;
@@ -51,7 +53,7 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                read_items(items).map(TextOrList::List)
+                read_items(items, MAX_LIST_ITEMS).map(TextOrList::List)
             }
         }
         from.deserialize_any(TextOrListVisitor(PhantomData))
@@ -63,11 +65,12 @@ pub(crate) const MAX_LIST_ITEMS: usize = 100_000;
 
 fn read_items<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
     mut items: A,
+    max: usize,
 ) -> Result<Vec<T>, A::Error> {
     let mut list = Vec::new();
     while let Some(item) = items.next_element()? {
-        if list.len() == MAX_LIST_ITEMS {
-            let why = format!("must have at most {MAX_LIST_ITEMS} items");
+        if list.len() == max {
+            let why = format!("must have at most {max} items");
             return Err(A::Error::custom(FieldProblem::new("", why)));
         }
         list.push(item);
@@ -123,7 +126,7 @@ impl<'de, T: WireObject<'de> + Deserialize<'de>> Deserialize<'de> for OneOrMany<
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                read_items(items).map(OneOrMany)
+                read_items(items, MAX_LIST_ITEMS).map(OneOrMany)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
@@ -174,16 +177,8 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedLis
                 f.write_str("a list")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut list = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    if list.len() == MAX {
-                        let why = format!("must have at most {MAX} items");
-                        return Err(A::Error::custom(FieldProblem::new("", why)));
-                    }
-                    list.push(item);
-                }
-                Ok(BoundedList(list))
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                read_items(items, MAX).map(BoundedList)
             }
         }
         from.deserialize_seq(ListVisitor(PhantomData))
@@ -210,8 +205,8 @@ pub(crate) struct LooseValue<T>(pub(crate) Option<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for LooseValue<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let raw = <&'de RawValue>::deserialize(from)?;
-        Ok(Self(serde_json::from_str(raw.get()).ok()))
+        let loosely = |raw: &'de RawValue| json::read(raw.get()).ok();
+        from.deserialize_newtype_struct(LOOSE_VALUE, LooseVisitor { loosely }).map(Self)
     }
 }
 
@@ -221,11 +216,35 @@ pub(crate) struct LooseText<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for LooseText<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let raw = <&'de RawValue>::deserialize(from)?;
-        match serde_json::from_str(raw.get()) {
-            Ok(BorrowedText(text)) => Ok(Self(text)),
-            Err(_) => Ok(Self(Cow::Borrowed(raw.get()))),
-        }
+        let loosely = |raw: &'de RawValue| match json::read(raw.get()) {
+            Ok(text) => Some(text),
+            Err(_) => Some(BorrowedText(Cow::Borrowed(raw.get()))),
+        };
+        let text = from.deserialize_newtype_struct(LOOSE_VALUE, LooseVisitor { loosely })?;
+        Ok(Self(text.unwrap_or_default().0))
+    }
+}
+
+/// Reads a value as it should be, or, once a body was found to have a malformed one, by its text.
+struct LooseVisitor<F> {
+    loosely: F,
+}
+
+impl<'de, T: Deserialize<'de>, F: FnOnce(&'de RawValue) -> Option<T>> Visitor<'de>
+    for LooseVisitor<F>
+{
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        T::deserialize(from).map(Some)
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        <&'de RawValue>::deserialize(from).map(self.loosely)
     }
 }
 
@@ -239,7 +258,7 @@ impl OpaqueObject<'_> {
     }
 
     pub(crate) fn to_map(self) -> Map<String, Value> {
-        serde_json::from_str(self.0.get()).unwrap_or_default()
+        json::read(self.0.get()).unwrap_or_default()
     }
 }
 
@@ -250,8 +269,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for OpaqueObject<'a> {
             Some(b'{') => Ok(Self(raw)),
             Some(b'[') => Err(D::Error::invalid_type(Unexpected::Seq, &"an object")),
             Some(b'"') => {
-                let text: BorrowedText<'_> =
-                    serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+                let text: BorrowedText<'_> = json::read(raw.get()).map_err(D::Error::custom)?;
                 Err(D::Error::invalid_type(Unexpected::Str(&text.0), &"an object"))
             }
             _ => Err(D::Error::invalid_type(Unexpected::Other(raw.get()), &"an object")),

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::content::{ChatCalledFunction, ChatFile, ChatMessage, ChatPart, ChatToolCall};
 use super::names::{ORIGIN, REASONING_DETAILS};
 use super::signatures::{self, DetailsAuthor};
+use crate::json;
 use crate::openai_values::{read_cache_mark, read_detail, read_url};
 use crate::signed_span;
 use crate::text::BorrowedText;
@@ -157,7 +158,7 @@ fn read_function_call(call: ChatCalledFunction<'_>) -> Part {
 
 /// Takes the entries of `reasoning_details`.
 fn take_details(rest: &mut UnknownFields<'_>) -> Vec<Value> {
-    let list = rest.get(REASONING_DETAILS).and_then(|raw| serde_json::from_str(raw.get()).ok());
+    let list = rest.get(REASONING_DETAILS).and_then(|raw| json::read(raw.get()).ok());
     let Some(details) = list else { return Vec::new() };
     rest.take(REASONING_DETAILS);
     details

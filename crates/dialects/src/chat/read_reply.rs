@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::names::ORIGIN;
 use super::read_stream::ChatStreamReader;
 use super::reply::ChatReplyView;
+use crate::json;
 
 /// Reads a reply. An `error` object in place of a reply becomes that error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
-    let view: ChatReplyView<'_> =
-        serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+    let view: ChatReplyView<'_> = json::read_bytes(body).map_err(|e| unreadable(&e.to_string()))?;
     if view.choices.is_none() && view.error.is_none() {
         return Err(unreadable("there is no `choices`"));
     }

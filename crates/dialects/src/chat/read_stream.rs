@@ -9,10 +9,11 @@ use serde_json::{Map, Value};
 
 use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::own::audio::AudioBuffer;
-use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView};
+use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView, split_content};
 use super::signatures::{self, DetailsAuthor};
 use super::{fault, read_reply};
 use crate::endings;
+use crate::json;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
 use crate::sse::{not_json, out_of_order};
@@ -76,7 +77,7 @@ impl StreamReader for ChatStreamReader {
         }
         frame.check_object()?;
         let text = frame.text();
-        let chunk: ChatReplyView<'_> = serde_json::from_str(&text).map_err(|e| not_json(&e))?;
+        let chunk: ChatReplyView<'_> = json::read(&text).map_err(|e| not_json(&e))?;
         self.read_chunk(chunk, out)
     }
 
@@ -179,10 +180,10 @@ impl ChatCandidate {
     ) -> Result<(), ApiError> {
         let is_whole = choice.message.is_some();
         let mut delta = choice.message.or(choice.delta).unwrap_or_default();
-        let content = delta.content.take().unwrap_or_default();
+        let (thought, content) = split_content(delta.content.take());
         if self.ended {
             let has_calls = delta.tool_calls.is_some_and(|calls| !calls.is_empty());
-            let has_text = !content.thought.is_empty() || !content.text.is_empty();
+            let has_text = !thought.is_empty() || !content.is_empty();
             return match has_text || has_calls {
                 true => Err(out_of_order("output after the finish reason")),
                 false => Ok(()),
@@ -191,12 +192,12 @@ impl ChatCandidate {
         self.read_thinking(&delta, out);
         let audio = delta.audio.take().unwrap_or_default();
         self.audio.add(&audio);
-        if !content.thought.is_empty() {
-            self.add_text(ChatTextKind::Thought, content.thought, out);
+        if !thought.is_empty() {
+            self.add_text(ChatTextKind::Thought, thought, out);
         }
         // Audio output has its text in the transcript only.
         let transcript = audio.transcript.map(BorrowedText::into_owned).unwrap_or_default();
-        let text = if content.text.is_empty() { transcript } else { content.text.into_owned() };
+        let text = if content.is_empty() { transcript } else { content.into_owned() };
         if !text.is_empty() {
             self.add_text(ChatTextKind::Text, text, out);
         }
@@ -444,5 +445,5 @@ impl ChatCandidate {
 }
 
 fn parse_list(raw: Option<&RawValue>) -> Vec<Value> {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+    raw.and_then(|raw| json::read(raw.get()).ok()).unwrap_or_default()
 }

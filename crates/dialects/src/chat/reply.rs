@@ -7,19 +7,17 @@
 //! <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
 
 use canon::Usage;
-use serde::Deserialize;
-use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 
 use super::own::audio::ChatAudio;
 use super::usage::ChatUsage;
+use crate::json;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_value::{AnyValue, LooseText, LooseValue};
+use crate::wire_value::{AnyValue, LooseText, LooseValue, TextOrList};
 
 wire_object! {
     /// A completion, or a chunk.
@@ -62,7 +60,7 @@ wire_object! {
     /// The message of a candidate, or an addition to it.
     pub(super) struct ChatReplyMessage<'a>("a message object") {
         role: AnyValue,
-        content: ChatReplyContent<'a>,
+        content: TextOrList<'a, Value>,
         refusal: BorrowedText<'a>,
         reasoning_content: BorrowedText<'a>,
         reasoning: BorrowedText<'a>,
@@ -108,48 +106,17 @@ impl<'a> ChatReplyView<'a> {
     }
 }
 
-/// Content of a message: text, or a list of parts that may include thinking, as Mistral sends it:
+/// Returns thinking and text of a content. A list of parts may include thinking, as Mistral sends it:
 /// <https://docs.mistral.ai/capabilities/reasoning/>.
-#[derive(Debug, Default)]
-pub(super) struct ChatReplyContent<'a> {
-    pub(super) thought: String,
-    pub(super) text: Cow<'a, str>,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for ChatReplyContent<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct ContentVisitor;
-        impl<'de> Visitor<'de> for ContentVisitor {
-            type Value = ChatReplyContent<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of parts")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(ChatReplyContent { thought: String::new(), text: Cow::Borrowed(text) })
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(ChatReplyContent { thought: String::new(), text: Cow::Owned(text.to_owned()) })
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let (mut thought, mut text) = (String::new(), String::new());
-                while let Some(part) = items.next_element::<Value>()? {
-                    let plain = part.get("text").and_then(Value::as_str);
-                    text.push_str(plain.unwrap_or_default());
-                    let inner = part.get("thinking").and_then(Value::as_array);
-                    for piece in inner.into_iter().flatten() {
-                        let piece = piece.get("text").and_then(Value::as_str);
-                        thought.push_str(piece.unwrap_or_default());
-                    }
-                }
-                Ok(ChatReplyContent { thought, text: Cow::Owned(text) })
-            }
-        }
-        from.deserialize_any(ContentVisitor)
-    }
+pub(super) fn split_content(content: Option<TextOrList<'_, Value>>) -> (String, Cow<'_, str>) {
+    let parts = match content {
+        None => return Default::default(),
+        Some(TextOrList::Text(text)) => return (String::new(), text.0),
+        Some(TextOrList::List(parts)) => parts,
+    };
+    let text_of = |part: &Value| part.get("text").and_then(Value::as_str).map(str::to_owned);
+    let thoughts = parts.iter().filter_map(|part| part.get("thinking")?.as_array()).flatten();
+    (thoughts.filter_map(text_of).collect(), parts.iter().filter_map(text_of).collect())
 }
 
 impl ChatMeterView<'_> {
@@ -162,9 +129,9 @@ impl ChatMeterView<'_> {
 impl ChatMeterChoice<'_> {
     /// Returns true if the delta holds anything but a role.
     pub(super) fn has_output(&self) -> bool {
-        let fields = self.delta.and_then(|delta| {
-            serde_json::from_str::<HashMap<Cow<'_, str>, &RawValue>>(delta.get()).ok()
-        });
+        let fields = self
+            .delta
+            .and_then(|delta| json::read::<HashMap<Cow<'_, str>, &RawValue>>(delta.get()).ok());
         fields.is_some_and(|fields| {
             let is_empty = |value: &RawValue| matches!(value.get(), "null" | "\"\"" | "[]" | "{}");
             fields.iter().any(|(name, value)| name != "role" && !is_empty(value))

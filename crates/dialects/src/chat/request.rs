@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::checks::{self, model_name, output_limit};
+use crate::json;
 use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
@@ -201,7 +202,7 @@ impl ChatToolChoice<'_> {
 }
 
 fn logit_bias(bias: &&RawValue) -> RuleResult {
-    let Ok(pairs) = serde_json::from_str::<HashMap<Cow<'_, str>, f64>>(bias.get()) else {
+    let Ok(pairs) = json::read::<HashMap<Cow<'_, str>, f64>>(bias.get()) else {
         return refuse("must map token ids to numbers");
     };
     if pairs.len() > MAX_LOGIT_BIASES {

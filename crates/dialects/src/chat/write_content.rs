@@ -15,6 +15,7 @@ use crate::fields::{
 };
 use crate::native::BYPASS_SIGNATURE;
 use crate::openai_values::{code_block, write_detail};
+use crate::write_json::TextOrParts;
 
 pub(super) fn write_turn(
     turn: &Turn,
@@ -29,8 +30,8 @@ pub(super) fn write_turn(
         Role::System | Role::Developer => {
             let word = if *role == Role::System { "system" } else { "developer" };
             let message = ObjectWriter::new().set("role", word).set_some("name", name.as_deref());
-            let content = content(parts, lane, losses);
-            if content != Value::Array(Vec::new()) || parts.is_empty() {
+            let content = content(&parts.iter().collect::<Vec<_>>(), lane, losses);
+            if !content.is_empty() || parts.is_empty() {
                 messages.push(message.set("content", content).with_extras(extras, ORIGIN));
             }
         }
@@ -53,8 +54,8 @@ pub(super) fn write_turn(
                 .filter(|part| !matches!(part.kind, PartKind::ToolResult(_)))
                 .chain(&attachments)
                 .collect();
-            let content = content(rest, lane, losses);
-            if content != Value::Array(Vec::new()) || parts.is_empty() {
+            let content = content(&rest, lane, losses);
+            if !content.is_empty() || parts.is_empty() {
                 let message =
                     ObjectWriter::new().set("role", "user").set_some("name", name.as_deref());
                 messages.push(message.set("content", content).with_extras(extras, ORIGIN));
@@ -63,28 +64,25 @@ pub(super) fn write_turn(
     }
 }
 
-/// A single plain text becomes a string, anything else a list of parts.
 fn content<'a>(
-    parts: impl IntoIterator<Item = &'a Part>,
+    parts: &[&'a Part],
     lane: &LaneSettings<'_>,
     losses: &mut Losses,
-) -> Value {
-    let parts: Vec<&Part> = parts.into_iter().collect();
+) -> TextOrParts<'a> {
     let cited = |part: &&Part| matches!(&part.kind, PartKind::Text { citations, .. } if !citations.is_empty());
     let cited = parts.iter().any(cited);
     losses.add_if(cited, "text.citations", "a chat history has no field for citations");
-    if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: cache, extras, .. }] =
-        parts.as_slice()
+    if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: cache, extras, .. }] = parts
         && extras.for_format(ORIGIN).is_none()
         && cache_mark(cache.as_ref(), lane, losses).is_none()
     {
         note_foreign_fields(extras, ORIGIN, "part", losses);
-        return Value::from(text.as_str());
+        return TextOrParts::Text(text.into());
     }
-    Value::Array(parts.into_iter().filter_map(|part| write_part(part, lane, losses)).collect())
+    TextOrParts::Parts(parts.iter().filter_map(|part| write_part(part, lane, losses)).collect())
 }
 
-fn write_part(part: &Part, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<Value> {
+fn write_part(part: &Part, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<ObjectWriter> {
     note_foreign_fields(&part.extras, ORIGIN, "part", losses);
     let object = match &part.kind {
         PartKind::Text { text, .. } => {
@@ -94,7 +92,9 @@ fn write_part(part: &Part, lane: &LaneSettings<'_>, losses: &mut Losses) -> Opti
             ObjectWriter::new().set("type", "refusal").set("refusal", text.as_str())
         }
         PartKind::Media(media) => write_media(media, &part.extras, losses)?,
-        PartKind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
+        PartKind::Foreign { origin, value } if *origin == ORIGIN => {
+            return Some(ObjectWriter::new().with_object(Some(value)));
+        }
         PartKind::CodeExecution(code) => ObjectWriter::new()
             .set("type", "text")
             .set("text", code_block(&code.language, &code.code)),
@@ -115,7 +115,7 @@ fn write_part(part: &Part, lane: &LaneSettings<'_>, losses: &mut Losses) -> Opti
         Some((field, mark)) => object.set(field, mark),
         None => object,
     };
-    Some(object.with_extras(&part.extras, ORIGIN).into())
+    Some(object.with_extras(&part.extras, ORIGIN))
 }
 
 /// Returns the field of a cache breakpoint at this provider, and its value.
@@ -220,10 +220,10 @@ fn tool_result(
         "The result is in the attachment that follows.".clone_into(&mut text);
     }
     let content = match cache {
-        None => Value::from(text),
+        None => TextOrParts::Text(text.into()),
         Some((field, mark)) => {
-            let part = ObjectWriter::new().set("type", "text").set("text", text);
-            Value::from(vec![Value::from(part.set(field, mark))])
+            let part = ObjectWriter::typed("text").set("text", text);
+            TextOrParts::Parts(vec![part.set(field, mark)])
         }
     };
     ObjectWriter::new()
@@ -277,17 +277,14 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Optio
             }
         }
     }
-    let content = if content_parts.is_empty() && !calls.is_empty() {
-        Value::Null
-    } else {
-        content(content_parts, lane, losses)
-    };
-    let is_empty = content == Value::Array(Vec::new());
+    let is_left_out = content_parts.is_empty() && !calls.is_empty();
+    let content = (!is_left_out).then(|| content(&content_parts, lane, losses));
+    let is_empty = content.as_ref().is_some_and(TextOrParts::is_empty);
     let has_others = !(calls.is_empty() && thoughts.is_empty() && details.is_empty());
     if is_empty && !has_others && !turn.parts.is_empty() {
         return None;
     }
-    let content = if is_empty { Value::from("") } else { content };
+    let content = if is_empty { Some(TextOrParts::Text("".into())) } else { content };
     let message = ObjectWriter::new()
         .set("role", "assistant")
         .set_some("name", turn.name.as_deref())
@@ -309,7 +306,7 @@ fn is_bypass(part: &Part, lane: &LaneSettings<'_>) -> bool {
 }
 
 /// Writes a tool call of a message.
-pub(super) fn write_call(call: &ToolCall, part: &Part) -> Value {
+pub(super) fn write_call(call: &ToolCall, part: &Part) -> ObjectWriter {
     let ToolCall { id, name, arguments, custom } = call;
     let object = ObjectWriter::new().set("id", id.as_str());
     let object = if *custom {
@@ -323,5 +320,5 @@ pub(super) fn write_call(call: &ToolCall, part: &Part) -> Value {
             .set("function", with_inner_extras(inner, &part.extras, "function"))
     };
     let signature = part.signature.as_ref().and_then(signatures::write_call_signature);
-    object.set_some("extra_content", signature).with_extras(&part.extras, ORIGIN).into()
+    object.set_some("extra_content", signature).with_extras(&part.extras, ORIGIN)
 }

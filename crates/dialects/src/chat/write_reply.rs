@@ -29,7 +29,7 @@ pub(super) fn write(
     let usage = usage.unwrap_or_default();
     note_searches(&usage, &mut losses);
     let body = ObjectWriter::new()
-        .set("id", format!("chatcmpl-{}", stamp.id))
+        .set("id", ["chatcmpl-", &stamp.id].concat())
         .set("object", "chat.completion")
         .set("created", created.unwrap_or(stamp.created))
         .set("model", chat.model.as_str())
@@ -87,7 +87,7 @@ struct ChatMessageBuilder {
     refusal: Option<String>,
     thoughts: String,
     details: Vec<Value>,
-    calls: Vec<Value>,
+    calls: Vec<ObjectWriter>,
     annotations: Vec<Value>,
     images: Vec<Value>,
     audio: Option<Value>,
@@ -104,14 +104,14 @@ impl ChatMessageBuilder {
         losses.add_if(signature.is_some() && !returned, "reply.seal", NO_SIGNATURE_FIELD);
         match &part.kind {
             PartKind::Text { text, citations } => {
-                let offset = self.text.as_deref().unwrap_or_default().chars().count();
-                self.annotations
-                    .extend(citations.iter().filter_map(|c| write_citation(c, offset, losses)));
+                if !citations.is_empty() || signature.is_some() {
+                    let offset = self.text.as_deref().unwrap_or_default().chars().count();
+                    self.annotations
+                        .extend(citations.iter().filter_map(|c| write_citation(c, offset, losses)));
+                    let span = signed_span::span_name(offset, text.chars().count());
+                    self.add_signature(signature, &span);
+                }
                 self.text.get_or_insert_default().push_str(text);
-                self.add_signature(
-                    signature,
-                    &signed_span::span_name(offset, text.chars().count()),
-                );
             }
             PartKind::Refusal(text) => self.refusal.get_or_insert_default().push_str(text),
             PartKind::Thought(thought) => {

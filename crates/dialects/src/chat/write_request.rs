@@ -63,14 +63,11 @@ pub(super) fn write(
         body.set("modalities", words)
     };
     let canon::ImageShape { aspect_ratio: ratio, size } = canvas;
-    let mut config = ObjectWriter::new()
+    let config = ObjectWriter::new()
         .set_some("aspect_ratio", ratio.as_deref())
         .set_some("image_size", size.as_deref())
-        .into_map();
-    if let Some(Value::Object(rest)) = extras.get(ORIGIN, "image_config") {
-        config.extend(rest.clone());
-    }
-    let body = body.set_some("image_config", (!config.is_empty()).then_some(config));
+        .with_object(extras.get(ORIGIN, "image_config"));
+    let body = body.set_some("image_config", config.into_filled());
     let mut body = body.with_extras(extras, ORIGIN);
     if *stream {
         let options = ObjectWriter::new().set("include_usage", true);

@@ -29,7 +29,7 @@ pub(super) fn read(content: TextOrList<'_, MessagesBlock<'_>>, author: BlockAuth
 
 /// Reads a block that was put together from pieces.
 pub(super) fn read_value(block: &Value, author: BlockAuthor) -> Result<Part, serde_json::Error> {
-    Ok(read_block(serde_json::from_str(&block.to_string())?, author))
+    Ok(read_block(json::read(&block.to_string())?, author))
 }
 
 fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {

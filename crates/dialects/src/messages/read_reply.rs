@@ -1,16 +1,21 @@
 //! Reads a provider's whole reply into canon, as the events of a stream.
 
 use canon::{ApiError, ChatReply, ErrorKind, ReplyBuilder};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::fault;
 use super::read_stream::MessagesStreamReader;
-use super::reply::{MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyView};
+use super::reply::{MessagesDelta, MessagesEvent, MessagesMeterView, MessagesReplyView};
+use crate::json;
 use crate::wire_object::raw_value;
 
-/// Reads a reply. An error object in place of a reply is returned as that error.
+/// Reads a reply.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
-    let mut view = parse(body)?;
+    let mut view: MessagesReplyView<'_> = read_view(body)?;
+    let content = view.content.take();
+    let blocks = check(view.error, content)?.0;
+    let blocks = blocks.ok_or_else(|| unreadable("its `content` is not a list of blocks"))?;
     let (mut reader, mut events) = (MessagesStreamReader::default(), Vec::new());
     let delta = MessagesDelta {
         stop_reason: view.stop_reason.take(),
@@ -20,9 +25,6 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     };
     let usage = view.usage.take();
     let end = MessagesEvent { delta: Some(delta), usage, ..MessagesEvent::default() };
-    let content = view.content.take().map(RawValue::get).unwrap_or_default();
-    let blocks: Vec<MessagesReplyBlock<'_>> =
-        serde_json::from_str(content).map_err(|e| unreadable(&e.to_string()))?;
     reader.start(view, &mut events)?;
     for (index, block) in (0..).zip(blocks) {
         reader.start_block(index, block, &mut events)?;
@@ -34,14 +36,22 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     Ok(reply.finish())
 }
 
-/// Parses a whole reply.
-pub(super) fn parse(body: &[u8]) -> Result<MessagesReplyView<'_>, ApiError> {
-    let view: MessagesReplyView<'_> =
-        serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    match (view.error, view.content) {
-        (Some(error), _) => Err(fault::read_object(&raw_value(error))),
-        (None, None) => Err(unreadable("there is no `content`")),
-        (None, Some(_)) => Ok(view),
+/// Parses a whole reply for its counts.
+pub(super) fn parse(body: &[u8]) -> Result<MessagesMeterView<'_>, ApiError> {
+    let view: MessagesMeterView<'_> = read_view(body)?;
+    check(view.error, view.content)?;
+    Ok(view)
+}
+
+fn read_view<'a, V: Deserialize<'a>>(body: &'a [u8]) -> Result<V, ApiError> {
+    json::read_bytes(body).map_err(|e| unreadable(&e.to_string()))
+}
+
+/// Returns the content of a reply. An error object in its place is returned as that error.
+fn check<T>(error: Option<&RawValue>, content: Option<T>) -> Result<T, ApiError> {
+    match error {
+        Some(error) => Err(fault::read_object(&raw_value(error))),
+        None => content.ok_or_else(|| unreadable("there is no `content`")),
     }
 }
 

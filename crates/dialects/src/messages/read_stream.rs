@@ -72,7 +72,7 @@ impl StreamReader for MessagesStreamReader {
         }
         frame.check_object()?;
         let text = frame.text();
-        let event: MessagesEvent<'_> = serde_json::from_str(&text).map_err(|e| not_json(&e))?;
+        let event: MessagesEvent<'_> = json::read(&text).map_err(|e| not_json(&e))?;
         let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
         let index = event.index.unwrap_or(0);
         match event.kind.as_deref().or_else(named).unwrap_or_default() {
@@ -292,7 +292,7 @@ impl MessagesStreamReader {
             BlockKind::Call if open.has_deltas => {}
             BlockKind::Call => grow(open.slot, open.pending, out),
             BlockKind::Other => {
-                let input = serde_json::from_str::<Value>(&open.pending).ok();
+                let input = json::read::<Value>(&open.pending).ok();
                 open.fields.extend(input.map(|input| ("input".to_owned(), input)));
                 let part = read_content::read_value(&open.fields.into(), BlockAuthor::Answer);
                 let mut part = part.map_err(|e| {

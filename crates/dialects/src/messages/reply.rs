@@ -19,8 +19,7 @@ wire_object! {
         kind "type": AnyValue,
         role: AnyValue,
         model: BorrowedText<'a>,
-        /// List of blocks. The meter needs only its length.
-        content: &'a RawValue,
+        content: LooseValue<Vec<MessagesReplyBlock<'a>>>,
         stop_reason: BorrowedText<'a>,
         stop_sequence: BorrowedText<'a>,
         stop_details: &'a RawValue,
@@ -28,7 +27,15 @@ wire_object! {
         error: &'a RawValue,
     }
 
-    /// The part of an event that is metered. Everything else is the provider's business.
+    /// The part of a message that is metered. Everything else is the provider's business.
+    pub(super) struct MessagesMeterView<'a>("a message") {
+        content: &'a RawValue,
+        stop_reason: BorrowedText<'a>,
+        usage: LooseValue<Box<MessagesUsage<'a>>>,
+        error: &'a RawValue,
+    }
+
+    /// The part of an event that is metered.
     pub(super) struct MessagesMeterEvent<'a>("an event object") {
         kind "type": BorrowedText<'a>,
         index: LooseValue<u32>,

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use crate::fields::ObjectWriter;
+use crate::json;
 use crate::service_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
@@ -142,11 +143,11 @@ pub(super) fn write_usage(
     whole: bool,
 ) -> ObjectWriter {
     let runs = other_fields.and_then(|other_fields| other_fields.get("iterations"));
-    let runs = runs.map(|runs| runs.to_string()).unwrap_or_default();
-    let runs: Vec<MessagesUsage<'_>> = serde_json::from_str(&runs).unwrap_or_default();
+    let runs = runs.map(Value::to_string);
+    let runs = runs.as_deref().and_then(|runs| json::read::<Vec<MessagesUsage<'_>>>(runs).ok());
     let Usage {
         input, cache_read, cache_write, cache_write_long, output, thinking, searches, ..
-    } = combine(*usage, compaction(&runs), u64::saturating_sub);
+    } = combine(*usage, compaction(&runs.unwrap_or_default()), u64::saturating_sub);
     let written = cache_write.saturating_add(cache_write_long);
     let mut object = ObjectWriter::new()
         .set("input_tokens", input.saturating_sub(cache_read).saturating_sub(written))

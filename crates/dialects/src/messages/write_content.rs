@@ -4,6 +4,7 @@ use canon::{
     ApiError, Citation, Losses, Media, MediaKind, MediaSource, Part, PartKind, ToolCall, ToolResult,
 };
 use serde_json::Value;
+use std::borrow::Cow;
 
 use super::names::{
     BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, ORIGIN,
@@ -13,13 +14,52 @@ use super::own::server_tools::text_of;
 use super::own::tool_names;
 use crate::envelope;
 use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, write_cache_control};
+use crate::write_json::TextOrParts;
 
-/// Writes one part. `None` if the part is empty, or left out and recorded as a loss.
-pub(super) fn write(
-    part: &Part,
+/// A block of a request.
+pub(super) enum RequestBlock<'a> {
+    /// A text without other fields.
+    Text(Cow<'a, str>),
+    /// Another block and its kind.
+    Other(&'a str, ObjectWriter),
+}
+
+impl<'a> RequestBlock<'a> {
+    fn own(block: &'a Value) -> Self {
+        Self::Other(text_of(block, "type"), ObjectWriter::new().with_object(Some(block)))
+    }
+
+    pub(super) fn kind(&self) -> &str {
+        match self {
+            Self::Text(_) => "text",
+            Self::Other(kind, _) => kind,
+        }
+    }
+
+    fn into_object(self) -> ObjectWriter {
+        match self {
+            Self::Text(text) => ObjectWriter::typed("text").set("text", text.as_ref()),
+            Self::Other(_, block) => block,
+        }
+    }
+}
+
+/// Returns a string for a single plain text, else a list of blocks.
+pub(super) fn content(mut blocks: Vec<RequestBlock<'_>>) -> TextOrParts<'_> {
+    match blocks.as_mut_slice() {
+        [RequestBlock::Text(text)] => TextOrParts::Text(std::mem::take(text)),
+        _ => TextOrParts::Parts(blocks.into_iter().map(RequestBlock::into_object).collect()),
+    }
+}
+
+/// Writes one part, and tags its text if it is an instruction in mid-conversation. `None` if the part
+/// is empty, or left out and recorded as a loss.
+pub(super) fn write<'a>(
+    part: &'a Part,
+    is_instruction: bool,
     path: &JsonPath<'_>,
     losses: &mut Losses,
-) -> Result<Option<Value>, ApiError> {
+) -> Result<Option<RequestBlock<'a>>, ApiError> {
     let Part { kind, signature, cache_breakpoint, extras } = part;
     note_foreign_fields(extras, ORIGIN, "part", losses);
     let is_thought = matches!(kind, PartKind::Thought(_));
@@ -27,21 +67,42 @@ pub(super) fn write(
     if let Some(block) = extras.get(ORIGIN, BLOCK_EXTRA)
         && !is_our_own(block)
     {
-        return Ok(Some(block.clone()));
+        return Ok(Some(RequestBlock::own(block)));
     }
-    let object = match kind {
-        PartKind::Text { text, citations } if !text.is_empty() => {
-            text_block(text).set_some("citations", write_citations(citations, losses))
+    let with_rest = |object: ObjectWriter| {
+        let mark = cache_breakpoint.as_ref().map(write_cache_control);
+        object.set_some("cache_control", mark).with_extras(extras, ORIGIN)
+    };
+    let text_block = |mut text: Cow<'a, str>, citations: Option<Vec<Value>>| {
+        if text.is_empty() {
+            return Ok(None);
         }
-        PartKind::Refusal(text) if !text.is_empty() => text_block(text),
-        PartKind::CodeExecution(code) => text_block(&fenced(&code.language, &code.code)),
-        PartKind::CodeResult(result) if !result.output.is_empty() => {
-            text_block(&fenced("", &result.output))
+        if is_instruction {
+            text = format!("<system>\n{text}\n</system>").into();
         }
-        PartKind::Text { .. } | PartKind::Refusal(_) | PartKind::CodeResult(_) => return Ok(None),
+        let is_plain = cache_breakpoint.is_none() && extras.for_format(ORIGIN).is_none();
+        if is_plain && citations.is_none() {
+            return Ok(Some(RequestBlock::Text(text)));
+        }
+        let block = RequestBlock::Text(text).into_object().set_some("citations", citations);
+        Ok(Some(RequestBlock::Other("text", with_rest(block))))
+    };
+    let (kind, object) = match kind {
+        PartKind::Text { text, citations } => {
+            return text_block(Cow::Borrowed(text), write_citations(citations, losses));
+        }
+        PartKind::Refusal(text) => return text_block(Cow::Borrowed(text), None),
+        PartKind::CodeExecution(code) => {
+            return text_block(Cow::Owned(fenced(&code.language, &code.code)), None);
+        }
+        PartKind::CodeResult(result) if result.output.is_empty() => return Ok(None),
+        PartKind::CodeResult(result) => {
+            return text_block(Cow::Owned(fenced("", &result.output)), None);
+        }
         PartKind::Thought(thought) => {
             // The provider refuses thinking of any other.
-            match (signature.as_ref().and_then(|own| own.for_format(ORIGIN)), thought.redacted) {
+            let token = signature.as_ref().and_then(|own| own.for_format(ORIGIN));
+            let block = match (token, thought.redacted) {
                 (Some(token), true) => ObjectWriter::typed("redacted_thinking").set("data", token),
                 (Some(token), false) => ObjectWriter::typed("thinking")
                     .set("thinking", thought.text.as_str())
@@ -50,32 +111,30 @@ pub(super) fn write(
                     losses.add("thought", UNSIGNED_THOUGHT);
                     return Ok(None);
                 }
-            }
+            };
+            ("thinking", block)
         }
-        PartKind::Media(media) => write_media(media, path, losses)?,
-        PartKind::ToolCall(call) => write_call(call),
-        PartKind::ToolResult(result) => write_result(result, path, losses)?,
+        PartKind::Media(media) => ("media", write_media(media, path, losses)?),
+        PartKind::ToolCall(call) => ("tool_use", write_call(call)),
+        PartKind::ToolResult(result) => ("tool_result", write_result(result, path, losses)?),
         PartKind::WebSearch(_) => {
             losses.add("part.search", FOREIGN_SEARCH);
             return Ok(None);
         }
-        PartKind::Foreign { origin, value } if *origin == ORIGIN => return Ok(Some(value.clone())),
+        PartKind::Foreign { origin, value } if *origin == ORIGIN => {
+            return Ok(Some(RequestBlock::own(value)));
+        }
         PartKind::Foreign { .. } => {
             losses.add("part", "a part only the caller's format has");
             return Ok(None);
         }
     };
-    let mark = cache_breakpoint.as_ref().map(write_cache_control);
-    Ok(Some(object.set_some("cache_control", mark).with_extras(extras, ORIGIN).into()))
+    Ok(Some(RequestBlock::Other(kind, with_rest(object))))
 }
 
 /// Returns true if the gateway made the block to show what another provider ran.
 fn is_our_own(block: &Value) -> bool {
     ["id", "tool_use_id"].iter().any(|name| text_of(block, name).starts_with(GATEWAY_ID_PREFIX))
-}
-
-fn text_block(text: &str) -> ObjectWriter {
-    ObjectWriter::typed("text").set("text", text)
 }
 
 fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Value>> {
@@ -119,26 +178,16 @@ fn write_result(
         return Err(path.fault("a tool result must say which call it answers"));
     }
     let mut blocks = Vec::with_capacity(parts.len());
-    blocks.extend(object.as_ref().map(|_| text_block(&result.as_text()).into()));
+    blocks.extend(object.as_ref().map(|_| RequestBlock::Text(result.as_text().into())));
     // The object has the texts already.
     let parts = parts.iter().enumerate();
     for (at, part) in parts.filter(|(_, part)| object.is_none() || part.as_text().is_none()) {
-        blocks.extend(write(part, &path.key("parts").item(at), losses)?);
+        blocks.extend(write(part, false, &path.key("parts").item(at), losses)?);
     }
     Ok(ObjectWriter::typed("tool_result")
         .set("tool_use_id", tool_names::write(call_id).as_ref())
         .set_some("content", (!blocks.is_empty()).then(|| content(blocks)))
         .set_some("is_error", is_error.then_some(true)))
-}
-
-/// Returns a string for a single plain text, else a list of blocks.
-pub(super) fn content(blocks: Vec<Value>) -> Value {
-    match blocks.as_slice() {
-        [only @ Value::Object(fields)] if fields.len() == 2 && text_of(only, "type") == "text" => {
-            Value::from(text_of(only, "text"))
-        }
-        _ => Value::Array(blocks),
-    }
 }
 
 fn write_media(

@@ -28,7 +28,7 @@ use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
 pub(super) trait BlockOutput {
     fn start(&mut self, block: Map<String, Value>);
     /// Adds a text to a field of the open block.
-    fn grow(&mut self, delta: &str, field: &str, text: &str);
+    fn grow(&mut self, delta: &'static str, field: &str, text: &str);
     fn cite(&mut self, citation: Value);
     fn stop(&mut self);
     /// Writes a complete block.
@@ -53,7 +53,7 @@ impl BlockOutput for BlockList {
         self.0.push(Value::Object(block));
     }
 
-    fn grow(&mut self, _delta: &str, field: &str, text: &str) {
+    fn grow(&mut self, _delta: &'static str, field: &str, text: &str) {
         if let Some(Value::String(written)) = self.field(field, Value::from("")) {
             written.push_str(text);
         }
@@ -206,11 +206,10 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         self.parts = parts;
     }
 
-    fn start(&mut self, block: ObjectWriter, extras: &mut Map<String, Value>) {
+    fn start(&mut self, fields: &[(&str, &str)], extras: &mut Map<String, Value>) {
         self.close_text(false);
-        let mut block = block.into_map();
-        block.extend(std::mem::take(extras));
-        self.output.start(block);
+        let fields = fields.iter().map(|(name, text)| ((*name).to_owned(), Value::from(*text)));
+        self.output.start(fields.chain(std::mem::take(extras)).collect());
     }
 
     fn write_block(&mut self, block: Value) {
@@ -250,8 +249,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             let signed = part.signature.is_some();
             let before = self.open_text.as_ref().filter(|_| part.extras.is_empty());
             if !before.is_some_and(|before| before.continues_with(signed)) {
-                let block = ObjectWriter::typed("text").set("text", "");
-                self.start(block, &mut part.extras);
+                self.start(&[("type", "text"), ("text", "")], &mut part.extras);
                 self.open_text = Some(OpenText::default());
             }
             part.started = true;
@@ -283,8 +281,8 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         }
         let has_content = !waiting.is_empty() || part.signature.is_some();
         if has_content && !part.started {
-            let block = ObjectWriter::typed("thinking").set("thinking", "").set("signature", "");
-            self.start(block, &mut part.extras);
+            let block = [("type", "thinking"), ("thinking", ""), ("signature", "")];
+            self.start(&block, &mut part.extras);
             part.started = true;
         }
         for text in &waiting {
@@ -317,10 +315,9 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         }
         if !part.started {
             self.write_call_carrier(part.signature.take(), id);
-            let block = ObjectWriter::typed("tool_use")
-                .set("id", tool_names::write(id).as_ref())
-                .set("name", tool_names::write(name).as_ref());
-            self.start(block.set("input", Map::new()), &mut part.extras);
+            let (id, name) = (tool_names::write(id), tool_names::write(name));
+            part.extras.shift_insert(0, "input".to_owned(), Value::Object(Map::new()));
+            self.start(&[("type", "tool_use"), ("id", &id), ("name", &name)], &mut part.extras);
             part.started = true;
         }
         for text in std::mem::take(&mut part.waiting) {
@@ -428,24 +425,28 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
     let usage = usage::write_usage(&blocks.usage, other_usage.as_ref(), true);
     let has_tier = other_usage.is_some_and(|usage| usage.get(TIER_FIELD).is_some());
     let tier = blocks.tier.or((!has_tier).then_some(STANDARD_TIER));
-    let body = message(&stamp.id, &chat.model, usage.set_some(TIER_FIELD, tier))
-        .set("content", blocks.output.0)
-        .set("stop_reason", reason)
-        .set("stop_sequence", stop)
+    let usage = usage.set_some(TIER_FIELD, tier);
+    let body = message(&stamp.id, &chat.model, blocks.output.0, (reason, stop), usage)
         .with_fields(blocks.extras.iter().map(|(name, value)| (name.as_str(), value)));
     (body.to_json(), blocks.losses.into_vec())
 }
 
-/// Returns a message without content and end.
-pub(super) fn message(id: &str, model: &str, usage: ObjectWriter) -> ObjectWriter {
+/// Returns a message. Its end is the stop reason and the stop sequence.
+pub(super) fn message(
+    id: &str,
+    model: &str,
+    content: Vec<Value>,
+    end: (Value, Value),
+    usage: ObjectWriter,
+) -> ObjectWriter {
     ObjectWriter::new()
-        .set("id", format!("msg_{id}"))
+        .set("id", ["msg_", id].concat())
         .set("type", "message")
         .set("role", "assistant")
         .set("model", model)
-        .set("content", Vec::<Value>::new())
-        .set("stop_reason", Value::Null)
-        .set("stop_sequence", Value::Null)
+        .set("content", content)
+        .set("stop_reason", end.0)
+        .set("stop_sequence", end.1)
         .set("usage", usage)
 }
 

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use super::names::{EFFORT_EXTRA, ORIGIN, PATH, ROLE_EXTRA};
 use super::own::schema;
-use super::own::server_tools::text_of;
 use super::own::thinking::{self, ThinkingLimits, ThinkingRequest};
 use super::request::MessagesRequestView;
+use super::write_content::RequestBlock;
 use super::{usage, write_content, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, note_foreign_options, number};
@@ -96,13 +96,13 @@ pub(super) fn write(
 
 /// A message under construction.
 #[derive(Default)]
-struct PendingMessage {
+struct PendingMessage<'a> {
     role: &'static str,
-    blocks: Vec<Value>,
+    blocks: Vec<RequestBlock<'a>>,
     extras: Map<String, Value>,
 }
 
-impl PendingMessage {
+impl PendingMessage<'_> {
     fn write(self) -> ObjectWriter {
         ObjectWriter::new()
             .set("role", self.role)
@@ -111,41 +111,42 @@ impl PendingMessage {
     }
 
     fn first_kind(&self) -> &str {
-        self.blocks.first().map_or("", |block| text_of(block, "type"))
+        self.blocks.first().map_or("", RequestBlock::kind)
     }
 }
 
 /// Returns true if the conversation continues after calls whose turn does not begin with thinking.
-fn lacks_thinking(messages: &[PendingMessage]) -> bool {
+fn lacks_thinking(messages: &[PendingMessage<'_>]) -> bool {
     let [.., before, last] = messages else { return false };
     last.first_kind() == "tool_result"
         && !matches!(before.first_kind(), "thinking" | "redacted_thinking")
 }
 
 /// Writes the instructions and the messages.
-fn write_conversation(
-    turns: &[Turn],
+fn write_conversation<'a>(
+    turns: &'a [Turn],
     losses: &mut Losses,
-) -> Result<(Vec<Value>, Vec<PendingMessage>), ApiError> {
+) -> Result<(Vec<RequestBlock<'a>>, Vec<PendingMessage<'a>>), ApiError> {
     let root = JsonPath::Root.key("turns");
     let mut system = Vec::new();
-    let mut messages: Vec<PendingMessage> = Vec::new();
+    let mut messages: Vec<PendingMessage<'a>> = Vec::new();
     for (at, turn) in turns.iter().enumerate() {
         let Turn { role, parts: _, name, extras } = turn;
         note_foreign_fields(extras, ORIGIN, "turn", losses);
         losses.add_if(name.is_some(), "turn.name", "the messages format has no participant names");
-        let mut blocks = write_turn(turn, &root.item(at).key("parts"), losses)?;
+        let is_system = matches!(role, Role::System | Role::Developer) && !is_own_instruction(turn);
+        let is_late = is_system && !messages.is_empty();
+        let mut blocks = write_turn(turn, is_late, &root.item(at).key("parts"), losses)?;
         let role = match role {
             Role::User => "user",
             Role::Assistant => "assistant",
-            Role::System | Role::Developer if is_own_instruction(turn) => "system",
-            Role::System | Role::Developer if messages.is_empty() => {
+            Role::System | Role::Developer if !is_system => "system",
+            Role::System | Role::Developer if !is_late => {
                 system.append(&mut blocks);
                 continue;
             }
             Role::System | Role::Developer => {
                 losses.add("turn.system", "later instructions are sent as user text");
-                blocks.iter_mut().for_each(add_system_tags);
                 "user"
             }
         };
@@ -165,7 +166,7 @@ fn write_conversation(
     }
     for message in &mut messages {
         // Results come first, as the format requires.
-        message.blocks.sort_by_key(|block| text_of(block, "type") != "tool_result");
+        message.blocks.sort_by_key(|block| block.kind() != "tool_result");
     }
     if messages.is_empty() && !system.is_empty() {
         losses.add("turn.system", "a conversation of instructions alone is sent as user text");
@@ -181,11 +182,12 @@ fn is_own_instruction(turn: &Turn) -> bool {
     turn.extras.get(ORIGIN, ROLE_EXTRA).is_some()
 }
 
-fn write_turn(
-    turn: &Turn,
+fn write_turn<'a>(
+    turn: &'a Turn,
+    is_late: bool,
     path: &JsonPath<'_>,
     losses: &mut Losses,
-) -> Result<Vec<Value>, ApiError> {
+) -> Result<Vec<RequestBlock<'a>>, ApiError> {
     let takes_only_text =
         matches!(turn.role, Role::System | Role::Developer) && !is_own_instruction(turn);
     let mut blocks = Vec::with_capacity(turn.parts.len());
@@ -195,23 +197,16 @@ fn write_turn(
         } else if turn.role == Role::Assistant && matches!(part.kind, PartKind::Media(_)) {
             losses.add("turn.media", "assistant turns hold no media in this format");
         } else {
-            blocks.extend(write_content::write(part, &path.item(at), losses)?);
+            blocks.extend(write_content::write(part, is_late, &path.item(at), losses)?);
         }
     }
     Ok(blocks)
 }
 
-fn add_system_tags(block: &mut Value) {
-    let text = format!("<system>\n{}\n</system>", text_of(block, "text"));
-    if let Some(written) = block.get_mut("text") {
-        *written = Value::from(text);
-    }
-}
-
 fn write_format(
     format: &ResponseFormat,
     config: &mut Map<String, Value>,
-    system: &mut Vec<Value>,
+    system: &mut Vec<RequestBlock<'_>>,
     losses: &mut Losses,
 ) {
     match format {
@@ -220,7 +215,7 @@ fn write_format(
             let why = "the messages format has no JSON mode, so the prompt asks for JSON";
             losses.add("format.json", why);
             let words = "Answer with a single JSON object and nothing else.";
-            system.push(ObjectWriter::typed("text").set("text", words).into());
+            system.push(RequestBlock::Text(words.into()));
         }
         ResponseFormat::Schema { name: _, description, schema, strict } => {
             let why = "the messages format always enforces the schema";

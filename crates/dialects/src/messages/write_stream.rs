@@ -27,6 +27,8 @@ pub(super) struct MessagesStreamWriter {
 struct BlockEvents {
     /// The index of the next block.
     index: u32,
+    /// The kind of the last delta of the block, and the bytes before its text.
+    delta: (&'static str, Vec<u8>),
     out: Vec<u8>,
 }
 
@@ -45,7 +47,8 @@ impl MessagesStreamWriter {
     fn begin(&mut self) {
         let usage = usage::write_usage(&self.blocks.usage, None, true);
         let usage = usage.set(TIER_FIELD, self.blocks.tier.take().unwrap_or(STANDARD_TIER));
-        let message = message(&self.id, &self.model, usage);
+        let end = (Value::Null, Value::Null);
+        let message = message(&self.id, &self.model, Vec::new(), end, usage);
         let out = &mut self.blocks.output.out;
         write_event("message_start", out, |event| event.set("message", message));
     }
@@ -154,17 +157,28 @@ impl BlockOutput for BlockEvents {
         });
     }
 
-    /// Writes a delta, the most frequent event, without building a tree.
-    fn grow(&mut self, delta: &str, field: &str, text: &str) {
-        const HEAD: &str =
-            "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
-        self.out.extend_from_slice(HEAD.as_bytes());
-        json::write_value(&self.index, &mut self.out);
-        for piece in [",\"delta\":{\"type\":\"", delta, "\",\"", field, "\":"] {
-            self.out.extend_from_slice(piece.as_bytes());
+    /// Writes a delta, the most frequent event.
+    fn grow(&mut self, delta: &'static str, field: &str, text: &str) {
+        let Self { index, delta: (last, head), out } = self;
+        if *last != delta {
+            let index = index.to_string();
+            *last = delta;
+            *head = [
+                "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":",
+                &index,
+                ",\"delta\":{\"type\":\"",
+                delta,
+                "\",\"",
+                field,
+                "\":",
+            ]
+            .concat()
+            .into_bytes();
         }
-        json::write_string(text, &mut self.out);
-        self.out.extend_from_slice(b"}}\n\n");
+        out.reserve(head.len() + text.len() + 6);
+        out.extend_from_slice(head);
+        json::write_string(text, out);
+        out.extend_from_slice(b"}}\n\n");
     }
 
     fn cite(&mut self, citation: Value) {
@@ -177,6 +191,7 @@ impl BlockOutput for BlockEvents {
     fn stop(&mut self) {
         write_event("content_block_stop", &mut self.out, |event| event.set("index", self.index));
         self.index += 1;
+        self.delta.0 = "";
     }
 
     /// Writes a complete block in the deltas that clients expect of its kind.

@@ -5,6 +5,7 @@ use canon::{ApiError, ChatReply, ErrorKind, ReplyBuilder};
 use super::fault;
 use super::read_stream::NativeStreamReader;
 use super::reply::NativeReplyView;
+use crate::json;
 use crate::wire_object::raw_value;
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
@@ -21,7 +22,7 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
 /// Parses a whole reply.
 pub(super) fn parse(body: &[u8]) -> Result<NativeReplyView<'_>, ApiError> {
     let view: NativeReplyView<'_> =
-        serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+        json::read_bytes(body).map_err(|e| unreadable(&e.to_string()))?;
     match view.error {
         Some(error) => Err(fault::read_object(&raw_value(error))),
         None if view.is_foreign() => Err(unreadable("there is neither a candidate nor usage")),

@@ -20,6 +20,7 @@ use super::reply::{NativeCandidate, NativeReplyContent, NativeReplyView};
 use super::usage::NativeUsage;
 use super::{fault, read_content, signatures};
 use crate::endings;
+use crate::json;
 use crate::repeated_text::TextReader;
 use crate::sse::not_json;
 use crate::text::BorrowedText;
@@ -98,7 +99,7 @@ impl StreamReader for NativeStreamReader {
         }
         frame.check_object()?;
         let text = frame.text();
-        let chunk: NativeReplyView<'_> = serde_json::from_str(&text).map_err(|e| not_json(&e))?;
+        let chunk: NativeReplyView<'_> = json::read(&text).map_err(|e| not_json(&e))?;
         match chunk.error {
             Some(error) => Err(fault::read_object(&raw_value(error))),
             None => self.read_chunk(chunk, out),
@@ -245,7 +246,7 @@ impl CandidateState {
         }
         if let Some(content) = candidate.content {
             let content: NativeReplyContent<'_> =
-                serde_json::from_str(content.get()).map_err(|e| not_json(&e))?;
+                json::read(content.get()).map_err(|e| not_json(&e))?;
             for part in content.parts.map(|list| list.0).unwrap_or_default() {
                 self.read_part(part, out);
             }

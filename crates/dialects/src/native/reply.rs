@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use super::content::NativePart;
 use super::usage::NativeUsage;
+use crate::json;
 use crate::proto_json::ProtoInteger;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
@@ -76,7 +77,7 @@ impl<'a> NativeReplyView<'a> {
 
     /// Returns the token counts. Malformed ones count as absent, because the reply is still useful.
     pub(super) fn usage(&self) -> Option<NativeUsage<'a>> {
-        serde_json::from_str(self.usage_metadata?.get()).ok()
+        json::read(self.usage_metadata?.get()).ok()
     }
 }
 

@@ -195,16 +195,18 @@ impl NativeStreamWriter {
             }
         };
         text.push_str(more);
-        let last = text.pop().map(String::from).unwrap_or_default();
-        let (front, token) = match text.is_empty() {
-            true => (None, token),
-            false => (Some(HeldPart::Text { place, text, thought, token }), None),
-        };
-        self.progress(place.candidate).held =
-            Some(HeldPart::Text { place, text: last, thought, token });
-        if let Some(front) = front {
-            self.write_chunk(place.candidate, &front, out);
+        let last = text.pop();
+        let is_more = !text.is_empty();
+        let mut held = HeldPart::Text { place, text, thought, token };
+        if is_more {
+            self.write_chunk(place.candidate, &held, out);
         }
+        if let HeldPart::Text { text, token, .. } = &mut held {
+            text.clear();
+            text.extend(last);
+            token.take_if(|_| is_more);
+        }
+        self.progress(place.candidate).held = Some(held);
     }
 
     /// Takes a signature. That of a thought is written at once, that of a text stands on its last

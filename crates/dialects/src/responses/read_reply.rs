@@ -5,11 +5,12 @@ use canon::{ApiError, ChatReply, ReplyBuilder, ReplyCandidate};
 use super::fault;
 use super::read_stream::ResponsesStreamReader;
 use super::reply::ResponsesReplyView;
+use crate::json;
 
 /// Reads a response. A failed response becomes its error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let view: ResponsesReplyView<'_> =
-        serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
+        json::read_bytes(body).map_err(|e| fault::unreadable(&e.to_string()))?;
     let (mut reader, mut events) = (ResponsesStreamReader::default(), Vec::new());
     reader.read_response(&view, &mut events)?;
     let mut reply = ReplyBuilder::default();

@@ -19,6 +19,7 @@ use super::own::tool_names;
 use super::read_content::{self, ItemReader};
 use super::reply::{ResponsesEventView, ResponsesReplyView, parse_raw};
 use super::signatures::ItemSender;
+use crate::json;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
 use crate::sse::{not_json, out_of_order};
@@ -69,12 +70,11 @@ impl StreamReader for ResponsesStreamReader {
         }
         frame.check_object()?;
         let text = frame.text();
-        let event: ResponsesEventView<'_> =
-            serde_json::from_str(&text).map_err(|e| not_json(&e))?;
+        let event: ResponsesEventView<'_> = json::read(&text).map_err(|e| not_json(&e))?;
         let named = frame.event.as_deref().map(String::from_utf8_lossy);
         let kind = event.kind.as_deref().or(named.as_deref()).unwrap_or_default();
         match kind {
-            "error" => Err(fault::read(&serde_json::from_str(&text).unwrap_or_default())),
+            "error" => Err(fault::read(&json::read(&text).unwrap_or_default())),
             "response.created" | "response.in_progress" | "response.queued" => {
                 if let Some(response) = parse_raw(event.response) {
                     self.begin(&response, out);
@@ -267,7 +267,7 @@ impl ResponsesStreamReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
         self.orphans.retain(|orphan| *orphan != index);
-        let item = serde_json::from_str(item.map_or("null", RawValue::get))
+        let item = json::read(item.map_or("null", RawValue::get))
             .map_err(|e| fault::unreadable(&e.to_string()))?;
         let mut items = ItemReader::new(ItemSender::Provider);
         let parts = items.read(item).into_parts();

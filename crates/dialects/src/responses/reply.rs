@@ -18,6 +18,7 @@ use super::fault;
 use super::names::ORIGIN;
 use super::request::ResponsesRequestView;
 use super::usage::{ResponsesToolUsage, ResponsesUsage};
+use crate::json;
 use crate::service_tier::{self, TIER_FIELD};
 use crate::text::BorrowedText;
 use crate::wire_object::{raw_value, wire_object};
@@ -79,14 +80,14 @@ impl<'a> ResponsesEventView<'a> {
 
 /// Parses a value of an event, if it is there and of that type.
 pub(super) fn parse_raw<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
-    serde_json::from_str(raw?.get()).ok()
+    json::read(raw?.get()).ok()
 }
 
 impl<'a> ResponsesReplyView<'a> {
     /// Parses a response.
     pub(super) fn parse(response: Option<&'a RawValue>) -> Result<Self, ApiError> {
         let response = response.ok_or_else(|| fault::unreadable("there is no `response`"))?;
-        serde_json::from_str(response.get()).map_err(|e| fault::unreadable(&e.to_string()))
+        json::read(response.get()).map_err(|e| fault::unreadable(&e.to_string()))
     }
 
     /// Returns the error of a failed response.
@@ -97,7 +98,7 @@ impl<'a> ResponsesReplyView<'a> {
     /// Returns the items.
     pub(super) fn items(&self) -> Result<Vec<&'a RawValue>, ApiError> {
         let output = self.output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
-        serde_json::from_str(output.get()).map_err(|e| fault::unreadable(&e.to_string()))
+        json::read(output.get()).map_err(|e| fault::unreadable(&e.to_string()))
     }
 
     /// Returns the time in seconds.

@@ -129,7 +129,7 @@ pub(crate) struct ToolRuns {
 
 impl ToolRuns {
     pub(crate) fn new(stamp: &str) -> Self {
-        Self { stamp: plain(stamp), count: 0, last: None }
+        Self { stamp: stamp.to_owned(), count: 0, last: None }
     }
 
     /// Returns the id of a run: the given one with invalid characters replaced, or a new one.
@@ -137,7 +137,7 @@ impl ToolRuns {
         self.count += 1;
         let id = match id {
             Some(id) => format!("{GATEWAY_ID_PREFIX}_{}", plain(id)),
-            None => format!("{GATEWAY_ID_PREFIX}{}_{}", self.stamp, self.count),
+            None => format!("{GATEWAY_ID_PREFIX}{}_{}", plain(&self.stamp), self.count),
         };
         self.last = Some(id.clone());
         id

@@ -78,7 +78,7 @@ impl ResponseEcho {
 
     /// Sets a field that only the provider's response has.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
-        self.fields = std::mem::take(&mut self.fields).set(name.to_owned(), value);
+        self.fields = std::mem::take(&mut self.fields).set(name, value);
     }
 
     /// Returns the response object with the status so far.

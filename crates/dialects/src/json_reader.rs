@@ -1,0 +1,418 @@
+//! Parser of JSON text into descriptions.
+//!
+//! It visits the bytes of a string once, many at a time, and borrows strings without escapes. It
+//! takes only what `serde_json` takes and reads the same from it; long fractions it reads exactly. Its
+//! error says nothing: the caller parses invalid text again with `serde_json`, which names the place.
+//! So it may refuse what is rare.
+
+use serde::de::value::{BorrowedStrDeserializer, Error as ReadError, MapDeserializer};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, forward_to_deserialize_any};
+use serde_json::Number;
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use crate::json::plain_length;
+
+/// Maximum nesting depth, as in `serde_json`.
+const MAX_NESTING: usize = 127;
+
+/// The name by which a type asks for its value as a present one. It accepts malformed values as well;
+/// this parser leaves them to `serde_json`.
+pub(crate) const LOOSE_VALUE: &str = "loose value";
+
+/// Parses a text that holds one JSON value.
+pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadError> {
+    read_seed(text, PhantomData)
+}
+
+/// Parses a text that holds one JSON value, with a state.
+pub(crate) fn read_seed<'de, S: DeserializeSeed<'de>>(
+    text: &'de str,
+    seed: S,
+) -> Result<S::Value, ReadError> {
+    let mut reader = JsonReader { text, at: 0, depth: 0 };
+    let value = seed.deserialize(&mut reader)?;
+    reader.peek();
+    if reader.at == text.len() { Ok(value) } else { Err(unreadable()) }
+}
+
+/// Returns the error of a text that is not a value of the expected type, or that this parser does
+/// not read.
+fn unreadable() -> ReadError {
+    ReadError::custom("unreadable JSON")
+}
+
+struct JsonReader<'de> {
+    text: &'de str,
+    at: usize,
+    depth: usize,
+}
+
+impl<'de> JsonReader<'de> {
+    /// Skips whitespace and returns the next byte; zero at the end.
+    #[inline]
+    fn peek(&mut self) -> u8 {
+        loop {
+            match self.byte(self.at) {
+                b' ' | b'\n' | b'\t' | b'\r' => self.at += 1,
+                byte => return byte,
+            }
+        }
+    }
+
+    #[inline]
+    fn byte(&self, at: usize) -> u8 {
+        self.text.as_bytes().get(at).copied().unwrap_or(0)
+    }
+
+    #[inline]
+    fn expect(&mut self, token: u8) -> Result<(), ReadError> {
+        let is_there = self.peek() == token;
+        self.at += 1;
+        if is_there { Ok(()) } else { Err(unreadable()) }
+    }
+
+    fn expect_word(&mut self, word: &str) -> Result<(), ReadError> {
+        let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
+        self.at += word.len();
+        if rest.starts_with(word.as_bytes()) { Ok(()) } else { Err(unreadable()) }
+    }
+
+    /// Finds the end of the plain bytes of a string. Returns the byte that follows them.
+    #[inline]
+    fn skip_plain(&mut self) -> u8 {
+        self.at += plain_length(self.text.as_bytes().get(self.at..).unwrap_or_default());
+        self.byte(self.at)
+    }
+
+    /// Reads a string, from its opening quote.
+    #[inline]
+    fn string(&mut self) -> Result<Cow<'de, str>, ReadError> {
+        self.at += 1;
+        let start = self.at;
+        let end = self.skip_plain();
+        let plain = self.text.get(start..self.at).ok_or_else(unreadable)?;
+        match end {
+            b'"' => self.at += 1,
+            _ => return self.escaped_string(plain).map(Cow::Owned),
+        }
+        Ok(Cow::Borrowed(plain))
+    }
+
+    /// Reads the rest of a string, from its first escape.
+    fn escaped_string(&mut self, plain: &str) -> Result<String, ReadError> {
+        let mut read = plain.to_owned();
+        while self.byte(self.at) == b'\\' {
+            read.push(self.escape()?.ok_or_else(unreadable)?);
+            let start = self.at;
+            self.skip_plain();
+            read.push_str(self.text.get(start..self.at).ok_or_else(unreadable)?);
+        }
+        let is_ended = self.byte(self.at) == b'"';
+        self.at += 1;
+        if is_ended { Ok(read) } else { Err(unreadable()) }
+    }
+
+    /// Reads an escape; `None` for half a character.
+    fn escape(&mut self) -> Result<Option<char>, ReadError> {
+        self.at += 2;
+        Ok(Some(match self.byte(self.at - 1) {
+            byte @ (b'"' | b'\\' | b'/') => char::from(byte),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let first = self.code_unit()?;
+                let is_pair = matches!(first, 0xd800..=0xdbff)
+                    && self.text.get(self.at..).is_some_and(|rest| rest.starts_with("\\u"));
+                self.at += if is_pair { 2 } else { 0 };
+                let second = is_pair.then(|| self.code_unit()).transpose()?;
+                let units = [first].into_iter().chain(second);
+                return Ok(char::decode_utf16(units).next().and_then(Result::ok));
+            }
+            _ => return Err(unreadable()),
+        }))
+    }
+
+    fn code_unit(&mut self) -> Result<u16, ReadError> {
+        let digits = self.text.get(self.at..self.at + 4).filter(|hex| !hex.starts_with('+'));
+        self.at += 4;
+        digits.and_then(|hex| u16::from_str_radix(hex, 16).ok()).ok_or_else(unreadable)
+    }
+
+    fn number<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, ReadError> {
+        let (start, is_negative) = (self.at, self.byte(self.at) == b'-');
+        let first = start + usize::from(is_negative);
+        let (mut value, mut end) = (0_i64, first);
+        while let digit @ b'0'..=b'9' = self.byte(end) {
+            value = value.wrapping_mul(10).wrapping_add(i64::from(digit - b'0'));
+            end += 1;
+        }
+        // Larger numbers may not fit, a zero has no sign and no digit behind it.
+        let is_plain =
+            (1..=18).contains(&(end - first)) && !matches!(self.byte(end), b'.' | b'e' | b'E');
+        let has_zero = self.byte(first) == b'0' && (is_negative || end > first + 1);
+        if is_plain && !has_zero {
+            self.at = end;
+            return match is_negative {
+                true => visitor.visit_i64(-value),
+                false => visitor.visit_u64(value.unsigned_abs()),
+            };
+        }
+        while matches!(self.byte(end), b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-') {
+            end += 1;
+        }
+        let digits = self.text.get(start..end).ok_or_else(unreadable)?;
+        let number: Number = serde_json::from_str(digits).map_err(|_| unreadable())?;
+        self.at = end;
+        match (number.as_u64(), number.as_i64()) {
+            (Some(number), _) => visitor.visit_u64(number),
+            (None, Some(number)) => visitor.visit_i64(number),
+            // Exact, so that a number is the same after it was written and read again.
+            (None, None) => visitor.visit_f64(digits.parse().map_err(|_| unreadable())?),
+        }
+    }
+
+    /// Reads the items of a list or object up to the closing bracket.
+    #[inline]
+    fn nested<T>(
+        &mut self,
+        end: u8,
+        visit: impl FnOnce(JsonItems<'_, 'de>) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        if self.depth == MAX_NESTING {
+            return Err(unreadable());
+        }
+        self.depth += 1;
+        self.at += 1;
+        let value = visit(JsonItems { reader: self, is_first: true })?;
+        self.depth -= 1;
+        self.expect(end)?;
+        Ok(value)
+    }
+}
+
+impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
+    type Error = ReadError;
+
+    #[inline]
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match self.peek() {
+            b'"' => match self.string()? {
+                Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
+                Cow::Owned(text) => visitor.visit_string(text),
+            },
+            b'{' => self.nested(b'}', |items| visitor.visit_map(items)),
+            b'[' => self.nested(b']', |items| visitor.visit_seq(items)),
+            b't' => self.expect_word("true").and_then(|()| visitor.visit_bool(true)),
+            b'f' => self.expect_word("false").and_then(|()| visitor.visit_bool(false)),
+            b'n' => self.expect_word("null").and_then(|()| visitor.visit_unit()),
+            _ => self.number(visitor),
+        }
+    }
+
+    #[inline]
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match self.peek() {
+            b'n' => self.expect_word("null").and_then(|()| visitor.visit_none()),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        if self.peek() != b'"' {
+            return self.deserialize_any(visitor);
+        }
+        self.at += 1;
+        loop {
+            match self.skip_plain() {
+                b'"' => break,
+                b'\\' => drop(self.escape()?),
+                _ => return Err(unreadable()),
+            }
+        }
+        self.at += 1;
+        visitor.visit_unit()
+    }
+
+    /// A name with a dollar sign stands for the text of the value, in the form that the types of
+    /// `serde_json` for it expect: an object with that name.
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        match name {
+            LOOSE_VALUE => return visitor.visit_some(self),
+            _ if !name.starts_with('$') => return visitor.visit_newtype_struct(self),
+            _ => {}
+        }
+        self.peek();
+        let start = self.at;
+        IgnoredAny::deserialize(&mut *self)?;
+        let text = self.text.get(start..self.at).ok_or_else(unreadable)?;
+        let text = BorrowedStrDeserializer::new(text);
+        visitor.visit_map(MapDeserializer::new(std::iter::once((name, text))))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct map struct enum identifier
+    }
+}
+
+/// The items of a list, or the fields of an object.
+struct JsonItems<'r, 'de> {
+    reader: &'r mut JsonReader<'de>,
+    is_first: bool,
+}
+
+impl JsonItems<'_, '_> {
+    /// Returns the first byte of the next item; `None` at the end.
+    #[inline]
+    fn next(&mut self, end: u8) -> Result<Option<u8>, ReadError> {
+        let next = self.reader.peek();
+        if next == end {
+            return Ok(None);
+        }
+        if std::mem::take(&mut self.is_first) {
+            return Ok(Some(next));
+        }
+        self.reader.expect(b',')?;
+        Ok(Some(self.reader.peek()))
+    }
+}
+
+impl<'de> MapAccess<'de> for JsonItems<'_, 'de> {
+    type Error = ReadError;
+
+    #[inline]
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, ReadError> {
+        match self.next(b'}')? {
+            None => Ok(None),
+            Some(b'"') => seed.deserialize(&mut *self.reader).map(Some),
+            Some(_) => Err(unreadable()),
+        }
+    }
+
+    #[inline]
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, ReadError> {
+        self.reader.expect(b':')?;
+        seed.deserialize(&mut *self.reader)
+    }
+}
+
+impl<'de> SeqAccess<'de> for JsonItems<'_, 'de> {
+    type Error = ReadError;
+
+    #[inline]
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, ReadError> {
+        match self.next(b']')? {
+            None => Ok(None),
+            Some(_) => seed.deserialize(&mut *self.reader).map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+    use serde_json::value::RawValue;
+    use std::collections::BTreeMap;
+
+    /// Checks that a text is read as `serde_json` reads it. Returns true if it is read at all.
+    fn is_read_alike(text: &str) -> bool {
+        let (own, library) = (read::<Value>(text), serde_json::from_str::<Value>(text));
+        let raw = read::<&RawValue>(text).map(RawValue::get);
+        if let Ok(raw) = raw {
+            assert_eq!(serde_json::from_str::<&RawValue>(text).map(RawValue::get).ok(), Some(raw));
+        }
+        match own {
+            Ok(own) => assert_eq!(library.ok(), Some(own), "{text}"),
+            Err(_) => return false,
+        }
+        true
+    }
+
+    #[test]
+    fn values_are_those_of_the_library() {
+        for text in [
+            r#" { "a" : [ 1 , -2 , 0.5 , 1e3 , 18446744073709551615 , -0 , 0 ] , "b" : { } } "#,
+            r#"["\"\\\/\b\f\n\r\t é \u00e9\ud83d\ude00","",true,false,null,[]]"#,
+            r#""0123456789abcdef0123456789abcdef0123456789abcdef\\0123456789abcdef0123456789abcdef""#,
+        ] {
+            assert!(is_read_alike(text), "{text}");
+        }
+        let parts: BTreeMap<&str, &RawValue> = read(r#"{"a": ["\ud83d"]}"#).unwrap();
+        assert_eq!(
+            parts["a"].get(),
+            r#"["\ud83d"]"#,
+            "half a character in a text that is not read"
+        );
+    }
+
+    #[test]
+    fn invalid_text_is_refused() {
+        for text in [
+            "",
+            "{",
+            "[1,]",
+            "{\"a\":1,}",
+            "{\"a\" 1}",
+            "{1:2}",
+            "01",
+            "-",
+            "1.",
+            "+1",
+            "1 2",
+            "tru",
+            "\"a",
+            "\"\n\"",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "\"\\u+123\"",
+            "\"\\ud83d\"",
+            "[1}",
+            "nullx",
+            ".5",
+            "\"\n",
+        ] {
+            assert!(!is_read_alike(text), "{text}");
+            assert!(serde_json::from_str::<Value>(text).is_err(), "{text}");
+        }
+        assert!(read::<Value>(&"[".repeat(1_000)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_read_in_another_way(
+            pieces in prop::collection::vec(
+                prop_oneof![
+                    Just("{"), Just("}"), Just("["), Just("]"), Just(","), Just(":"), Just("\""),
+                    Just("\\"), Just("\\n"), Just("\\u00e9"), Just("\\ud83d"), Just("\\ude00"),
+                    Just("\"key\""), Just("\"a\":"), Just("true"), Just("null"), Just("1"),
+                    Just("-"), Just("0"), Just(".5"), Just("e9"), Just(" "), Just("\t"), Just("é"),
+                    Just("a plain text of more than sixteen bytes, and of more than thirty-two"),
+                ],
+                0..12,
+            ),
+            text in any::<String>(),
+        ) {
+            is_read_alike(&pieces.concat());
+            prop_assert!(is_read_alike(&Value::from(text.as_str()).to_string()));
+            let object = serde_json::json!({text.as_str(): [text, 1.5]}).to_string();
+            prop_assert!(is_read_alike(&object));
+        }
+    }
+}
