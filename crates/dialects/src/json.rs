@@ -281,13 +281,6 @@ pub(crate) fn read_bytes<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, se
     }
 }
 
-/// Returns the error of a second parse that tracks the path.
-pub fn parse_error<T>(
-    outcome: Result<T, serde_path_to_error::Error<serde_json::Error>>,
-) -> ApiError {
-    parse_problem(outcome).into_error()
-}
-
 /// Returns the problem that a second parse found.
 pub(crate) fn parse_problem<T>(
     outcome: Result<T, serde_path_to_error::Error<serde_json::Error>>,
