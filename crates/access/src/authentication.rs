@@ -7,12 +7,6 @@ use std::sync::Arc;
 
 use crate::keys::{ApiKey, KeyCache};
 
-/// Headers that carry the bare key.
-static KEY_HEADERS: [HeaderName; 3] = [
-    HeaderName::from_static("x-api-key"),
-    HeaderName::from_static("x-vendor-api-key"),
-    HeaderName::from_static("x-goog-api-key"),
-];
 /// Longer values are rejected without a lookup.
 const MAX_KEY_BYTES: usize = 256;
 
@@ -63,7 +57,8 @@ fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a st
         }
         take(key)?;
     }
-    for value in KEY_HEADERS.iter().flat_map(|name| headers.get_all(name)) {
+    let key_headers = headers.keys().filter(|name| carries_bare_key(name));
+    for value in key_headers.flat_map(|name| headers.get_all(name)) {
         let key = value.to_str().map_err(|_| unreadable())?;
         if key.len() > MAX_KEY_BYTES {
             return Err(unreadable());
@@ -80,6 +75,12 @@ fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a st
         }
     }
     Ok(found)
+}
+
+/// Returns true for headers that carry the bare key. A pass over the few headers of a request is less
+/// work than three lookups.
+fn carries_bare_key(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "x-api-key" | "x-vendor-api-key" | "x-goog-api-key")
 }
 
 /// Returns true if the path belongs to the native format or is shared with it.

@@ -63,12 +63,35 @@ impl Sum for Money {
     }
 }
 
+/// Letters of the largest amount: ten digits, a point and nine digits.
+const MAX_AMOUNT_LETTERS: usize = 20;
+/// Place of the point among them.
+const POINT_PLACE: usize = 10;
+
 /// Always nine digits after the point: `0.000012500`.
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.0 < 0 { "-" } else { "" };
-        let all = self.0.unsigned_abs();
-        write!(f, "{sign}{}.{:09}", all / 1_000_000_000, all % 1_000_000_000)
+        // Without the machinery of `write!`, because every reply carries its cost.
+        let mut text = [b'0'; MAX_AMOUNT_LETTERS];
+        let mut start = text.len();
+        let mut left = self.0.unsigned_abs();
+        for (place, slot) in text.iter_mut().enumerate().rev() {
+            if place == POINT_PLACE {
+                *slot = b'.';
+                continue;
+            }
+            if left == 0 && place + 1 < POINT_PLACE {
+                break;
+            }
+            *slot = b'0' + u8::try_from(left % 10).unwrap_or_default();
+            left /= 10;
+            start = place;
+        }
+        if self.0 < 0 {
+            f.write_str("-")?;
+        }
+        let digits = text.get(start..).unwrap_or_default();
+        f.write_str(std::str::from_utf8(digits).unwrap_or_default())
     }
 }
 

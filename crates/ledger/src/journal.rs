@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use crate::record_encoding::encode;
 use crate::{CallOutcome, Disk, LeaseToken, LedgerEntry, SettledCall};
 
 /// The journal cannot be read or written.
@@ -92,8 +93,6 @@ pub enum JournalRecord {
 }
 
 /// A borrowed record, for writing. It is read back as [`JournalRecord`].
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
 pub(crate) enum Written<'a> {
     Held(&'a HoldRecord),
     Reached(&'a ProgressRecord),
@@ -109,10 +108,7 @@ const USUAL_RECORD_BYTES: usize = 768;
 pub(crate) fn frame(record: &Written<'_>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(USUAL_RECORD_BYTES);
     bytes.resize(FRAME_HEADER_BYTES, 0);
-    // Encoding fails only for sequences of unknown length, and no record has one.
-    if rmp_serde::encode::write_named(&mut bytes, record).is_err() {
-        return Vec::new();
-    }
+    encode(record, &mut bytes);
     let payload = bytes.get(FRAME_HEADER_BYTES..).unwrap_or_default();
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
     let sum = crc32fast::hash(payload).to_le_bytes();

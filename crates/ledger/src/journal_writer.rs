@@ -218,9 +218,6 @@ impl JournalWriter {
     }
 
     fn enqueue(&self, record: &[u8], keep: bool) -> io::Result<Arc<WriteBatch>> {
-        if record.is_empty() {
-            return Err(io::Error::other("a record could not be encoded"));
-        }
         let mut queue = self.queue.lock();
         if queue.bytes.len() > MAX_QUEUED_BYTES {
             return Err(stalled_error());

@@ -19,6 +19,7 @@ mod key_balance;
 mod lease_client;
 mod lease_store;
 mod open_calls;
+mod record_encoding;
 mod segment_table;
 mod write_batch;
 

@@ -91,7 +91,7 @@ pub(super) async fn admit_with_max_cost(
 
 fn hold_record(call: &Call, facts: &RequestFacts, version: &str) -> Arc<HoldRecord> {
     Arc::new(HoldRecord {
-        request_id: call.id.to_string(),
+        request_id: String::from(&*call.id),
         key_id: call.key.record.id.clone(),
         account_id: call.key.record.account_id.clone(),
         at: Micros::ZERO,

@@ -9,7 +9,7 @@ use config::Config;
 use dialects::json::BodyEdit;
 use dialects::{Dialect, ParsedRequest, ReplyStamp, RequestFacts, RequestTarget, RequestUse};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::atomic::AtomicU8;
@@ -23,12 +23,6 @@ use super::call_options::CallOptions;
 use crate::engine::Engine;
 use crate::large_work::run_sized;
 use crate::request_id::RequestId;
-
-/// Refuses translations that lose anything.
-const STRICT_HEADER: HeaderName = HeaderName::from_static("x-portunus-strict");
-/// Returns the provider request instead of sending it.
-const DRY_RUN_HEADER: HeaderName = HeaderName::from_static("x-portunus-dry-run");
-const TRACEPARENT_HEADER: HeaderName = HeaderName::from_static("traceparent");
 
 /// A request whose key is known and whose body has not been read.
 pub struct CallRequest {
@@ -72,10 +66,6 @@ pub struct Call {
     pub progress: Option<Arc<AtomicU8>>,
     /// Headers of the caller that go to providers of the same format.
     pub forwarded_headers: HeaderMap,
-    /// True if a translation that loses anything is refused.
-    pub strict: bool,
-    /// True if the provider request is returned instead of sent.
-    pub dry_run: bool,
     /// Position in a trace, if the call is traced.
     pub trace: Option<TraceContext>,
     /// `tracestate` of the caller, forwarded unread
@@ -139,10 +129,8 @@ impl Call {
         let config = engine.config();
         let slot = engine.in_flight.admit(config.max_running_calls)?;
         let options = CallOptions::from_headers(request.headers(), &engine.instance)?;
-        let strict = is_true(request.headers(), &STRICT_HEADER);
-        let dry_run = is_true(request.headers(), &DRY_RUN_HEADER);
         let forwarded_headers = collect_forwarded_headers(dialect, request.headers());
-        let trace = start_trace(&engine, request.headers());
+        let trace = start_trace(&engine, options.has_trace, request.headers());
         let trace_state =
             trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
         let body = read_body(request, body_kind, config.max_body_bytes, &admission).await?;
@@ -162,8 +150,6 @@ impl Call {
             rewrite_reply: false,
             progress: None,
             forwarded_headers,
-            strict,
-            dry_run,
             trace,
             trace_state,
             options,
@@ -179,7 +165,7 @@ impl Call {
 
     /// Returns id and time for replies that the gateway writes.
     pub fn reply_stamp(&self) -> ReplyStamp {
-        let id = self.id.trim_start_matches("req_").to_owned();
+        let id = self.id.strip_prefix("req_").unwrap_or(&self.id).to_owned();
         ReplyStamp { id, created: self.engine.clock.now().as_secs() }
     }
 
@@ -192,10 +178,9 @@ impl Call {
 }
 
 /// Continues the caller's trace. A new trace starts only if a collector is configured.
-fn start_trace(engine: &Engine, headers: &HeaderMap) -> Option<TraceContext> {
+fn start_trace(engine: &Engine, has_trace: bool, headers: &HeaderMap) -> Option<TraceContext> {
     // Most calls have no header, and then no span id is generated.
-    let has_traceparent = headers.contains_key(TRACEPARENT_HEADER);
-    let trace = has_traceparent
+    let trace = has_trace
         .then(|| TraceContext::from_headers(headers, engine.request_ids.next_word()))
         .flatten();
     if trace.is_some() || !engine.telemetry.is_on() {
@@ -214,10 +199,6 @@ fn collect_forwarded_headers(dialect: &dyn Dialect, headers: &HeaderMap) -> Head
         }
     }
     kept
-}
-
-fn is_true(headers: &HeaderMap, name: &HeaderName) -> bool {
-    headers.get(name).is_some_and(|value| value == "true")
 }
 
 /// Reads a body within its limit and decodes it.
@@ -311,13 +292,7 @@ pub enum BodyKind {
 }
 
 fn check_content_type(headers: &HeaderMap, body_kind: BodyKind) -> Result<(), ApiError> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let mut parts = text(CONTENT_TYPE).split(';').map(str::trim);
-    let kind = parts.next().unwrap_or_default();
-    let charset = parts.find_map(|part| part.strip_prefix("charset="));
-    let plain = kind.eq_ignore_ascii_case("application/json")
-        && charset.is_none_or(|word| word.trim_matches('"').eq_ignore_ascii_case("utf-8"));
-    if body_kind == BodyKind::Json && !plain {
+    if body_kind == BodyKind::Json && !headers.get(CONTENT_TYPE).is_some_and(is_json) {
         return Err(ApiError::new(
             ErrorKind::UnsupportedMediaType,
             "the body must be JSON: send the header `Content-Type: application/json`",
@@ -333,6 +308,18 @@ fn check_content_type(headers: &HeaderMap, body_kind: BodyKind) -> Result<(), Ap
                 .with_param("content-encoding"))
         }
     }
+}
+
+fn is_json(content_type: &HeaderValue) -> bool {
+    // The usual case needs no search.
+    if content_type == "application/json" {
+        return true;
+    }
+    let mut parts = content_type.to_str().unwrap_or_default().split(';').map(str::trim);
+    let kind = parts.next().unwrap_or_default();
+    let charset = parts.find_map(|part| part.strip_prefix("charset="));
+    kind.eq_ignore_ascii_case("application/json")
+        && charset.is_none_or(|word| word.trim_matches('"').eq_ignore_ascii_case("utf-8"))
 }
 
 fn undecodable_error(why: DecodeError, limit: usize) -> ApiError {

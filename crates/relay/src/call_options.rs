@@ -5,13 +5,7 @@ use canon::ApiError;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
 
-/// Timeout headers of official clients, in seconds.
-static TIMEOUT_HEADERS: [HeaderName; 3] = [
-    HeaderName::from_static("x-stainless-timeout"),
-    HeaderName::from_static("x-stainless-read-timeout"),
-    HeaderName::from_static("x-server-timeout"),
-];
-const ROUTE_HEADER: HeaderName = HeaderName::from_static("x-portunus-route");
+const ROUTE_HEADER: &str = "x-portunus-route";
 /// Ids of the gateways that a request has passed.
 pub(super) const HOPS_HEADER: HeaderName = HeaderName::from_static("x-portunus-hops");
 /// A longer chain is taken for a loop, even if no id repeats.
@@ -25,42 +19,65 @@ pub(crate) struct CallOptions {
     pub(super) cheapest_first: bool,
     /// Gateways passed, this one included, for the next gateway.
     pub(super) hops: HeaderValue,
+    /// True if a translation that loses anything is refused.
+    pub(super) strict: bool,
+    /// True if the provider request is returned instead of sent.
+    pub(super) dry_run: bool,
+    /// True if the caller sent a `traceparent`.
+    pub(super) has_trace: bool,
 }
 
 impl CallOptions {
     /// Reads the headers of a request to the gateway with the id `own`.
     pub(super) fn from_headers(headers: &HeaderMap, own: &HeaderValue) -> Result<Self, ApiError> {
-        let cheapest = match headers.get(ROUTE_HEADER).map(HeaderValue::as_bytes) {
-            None | Some(b"written") => false,
-            Some(b"cheapest") => true,
-            Some(_) => {
-                let message =
-                    format!("the header `{ROUTE_HEADER}` takes \"written\" or \"cheapest\"");
-                return Err(ApiError::invalid(ROUTE_HEADER.as_str(), message));
-            }
+        let mut options = Self {
+            timeout: None,
+            cheapest_first: false,
+            hops: own.clone(),
+            strict: false,
+            dry_run: false,
+            has_trace: false,
         };
-        Ok(Self {
-            timeout: client_timeout(headers),
-            cheapest_first: cheapest,
-            hops: append_hop(headers, own)?,
-        })
+        // One pass over the few headers that a request has is less work than a lookup of each of
+        // these names, nearly all of which are absent.
+        for name in headers.keys() {
+            let value = || headers.get(name).map_or(&[][..], HeaderValue::as_bytes);
+            match name.as_str() {
+                "x-portunus-route" => options.cheapest_first = is_cheapest_first(value())?,
+                "x-portunus-strict" => options.strict = value() == b"true",
+                "x-portunus-dry-run" => options.dry_run = value() == b"true",
+                "x-portunus-hops" => options.hops = append_hop(headers, own)?,
+                "traceparent" => options.has_trace = true,
+                // Timeout headers of official clients, in seconds. The shortest one counts.
+                "x-stainless-timeout" | "x-stainless-read-timeout" | "x-server-timeout" => {
+                    let shortest = [options.timeout, parse_timeout(value())];
+                    options.timeout = shortest.into_iter().flatten().min();
+                }
+                _ => {}
+            }
+        }
+        Ok(options)
     }
 }
 
-/// Returns the shortest timeout. Other values are ignored: some clients send the word `NOT_GIVEN`.
-fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
-    let timeouts =
-        TIMEOUT_HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
-    timeouts
-        .filter(|seconds: &f64| *seconds > 0.0)
-        .filter_map(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .min()
+fn is_cheapest_first(order: &[u8]) -> Result<bool, ApiError> {
+    match order {
+        b"written" => Ok(false),
+        b"cheapest" => Ok(true),
+        _ => {
+            let message = format!("the header `{ROUTE_HEADER}` takes \"written\" or \"cheapest\"");
+            Err(ApiError::invalid(ROUTE_HEADER, message))
+        }
+    }
+}
+
+/// Parses a number of seconds. Other values are ignored: some clients send the word `NOT_GIVEN`.
+fn parse_timeout(value: &[u8]) -> Option<Duration> {
+    let seconds: f64 = std::str::from_utf8(value).ok()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds > 0.0)
 }
 
 fn append_hop(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, ApiError> {
-    if !headers.contains_key(HOPS_HEADER) {
-        return Ok(own.clone());
-    }
     let wrong = || {
         ApiError::invalid(
             HOPS_HEADER.as_str(),
@@ -133,7 +150,7 @@ mod tests {
         assert!(!read(&[("x-portunus-route", "written")]).unwrap().cheapest_first);
         assert_eq!(
             read(&[("x-portunus-route", "fast")]).err().unwrap().param(),
-            Some(ROUTE_HEADER.as_str())
+            Some(ROUTE_HEADER)
         );
     }
 }

@@ -28,7 +28,7 @@ pub async fn serve_embeddings(
     let model = embedding_call.facts.model.as_str();
     let route = route::find_kind(&call, model, ModelKind::Embedding)?;
     let media = call.run_blocking(|| MediaRefs::find_in(&call, false))?;
-    if call.dry_run {
+    if call.options.dry_run {
         return dry_run(&call, &embedding_call, &route);
     }
     // Vectors are not billed, so no output is reserved.

@@ -62,7 +62,7 @@ pub async fn serve(call: Call) -> Result<Response, ApiError> {
         let media = media_refs::MediaRefs::find_in(&call, facts.only_text)?;
         Ok::<_, ApiError>((facts, route, media))
     })?;
-    if call.dry_run {
+    if call.options.dry_run {
         return call.run_blocking(|| dry_run::dry_run(&call, &facts, &route, &media));
     }
     admit::check_token_rate(&call, &facts).await?;

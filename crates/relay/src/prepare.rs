@@ -189,7 +189,7 @@ fn name_caller_field(call: &Call, error: ApiError, chat: &ChatRequest) -> ApiErr
 
 /// Refuses a translation with losses if the caller asked for strictness.
 pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError> {
-    if !call.strict || losses.is_empty() {
+    if !call.options.strict || losses.is_empty() {
         return Ok(());
     }
     let list: Vec<String> = losses.iter().map(ToString::to_string).collect();

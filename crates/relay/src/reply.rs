@@ -9,10 +9,15 @@ use canon::{
 };
 use dialects::{CustomToolCalls, ReplyMeter, RequestFacts, failed_turn};
 use http::HeaderMap;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::error::Elapsed;
 use transport::ClientResponse;
 
 use super::large_work::run_sized;
@@ -25,6 +30,12 @@ use config::LiveLane;
 
 /// Larger replies of providers are refused.
 const MAX_REPLY_BYTES: usize = 64 << 20;
+
+// Parsed once: a name given as text would be parsed for every reply.
+const COST_HEADER: HeaderName = HeaderName::from_static("x-portunus-cost");
+const LANE_HEADER: HeaderName = HeaderName::from_static("x-portunus-lane");
+const LOSS_HEADER: HeaderName = HeaderName::from_static("x-portunus-loss");
+const BUFFERING_HEADER: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Returns the reply of a lane in the caller's format. An error returns the account for the next
 /// lane.
@@ -153,7 +164,7 @@ pub(super) async fn settled_response(body: Bytes, account: BoxedAccount) -> Resp
     add_call_headers(&mut response, &account);
     let cost = account.close_done().written().await;
     if let Ok(cost) = HeaderValue::from_str(&cost.to_string()) {
-        response.headers_mut().insert("x-portunus-cost", cost);
+        response.headers_mut().insert(COST_HEADER, cost);
     }
     response
 }
@@ -171,7 +182,7 @@ pub fn json_response(body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
@@ -187,7 +198,7 @@ pub fn event_stream(body: Body, array: bool) -> Response {
     let kind = if array { "application/json" } else { "text/event-stream; charset=utf-8" };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    headers.insert(BUFFERING_HEADER, HeaderValue::from_static("no"));
     response
 }
 
@@ -210,10 +221,10 @@ pub(super) fn is_stream(headers: &HeaderMap) -> bool {
 pub(super) fn add_call_headers(response: &mut Response, account: &BoxedAccount) {
     let headers = response.headers_mut();
     if let Ok(lane) = HeaderValue::from_str(account.lane()) {
-        headers.insert("x-portunus-lane", lane);
+        headers.insert(LANE_HEADER, lane);
     }
     if let Some(losses) = account.loss_header() {
-        headers.insert("x-portunus-loss", losses);
+        headers.insert(LOSS_HEADER, losses);
     }
 }
 
@@ -268,6 +279,16 @@ fn reports_failure(trailers: &HeaderMap) -> bool {
     trailers.get("grpc-status").is_some_and(|status| status != "0")
 }
 
+/// Waits for a future at most this long. One that is ready, as is the body of a short reply that came
+/// with its head, needs no timer.
+async fn within<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let mut future = pin!(future);
+    match poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+        Poll::Ready(output) => Ok(output),
+        Poll::Pending => tokio::time::timeout(limit, future).await,
+    }
+}
+
 /// Returns the next chunk of a body within the time limits; `None` at its end.
 async fn next_chunk(
     body: &mut transport::ClientBody,
@@ -276,14 +297,14 @@ async fn next_chunk(
 ) -> Result<Option<Bytes>, ApiError> {
     while !body.is_end_stream() {
         let left = call.time_left(&lane.timeouts);
-        // `timeout` prefers a ready frame to an expired deadline.
+        // `within` prefers a ready frame to an expired deadline.
         if left.is_zero() {
             return Err(ApiError::new(
                 ErrorKind::Timeout,
                 "the answer took longer than is allowed",
             ));
         }
-        match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
+        match within(lane.timeouts.gap.min(left), body.frame()).await {
             Err(_) => {
                 return Err(ApiError::new(ErrorKind::Timeout, "the provider's answer stalled")
                     .with_log_note("silence in the middle of a whole reply"));

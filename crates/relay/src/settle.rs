@@ -110,7 +110,7 @@ impl CallAccount {
             rate_permit: call.admission.rate.clone(),
             in_flight_slot: Arc::clone(&call.in_flight_slot),
             entry: LedgerEntry {
-                request_id: call.id.to_string(),
+                request_id: String::from(&*call.id),
                 key_id: call.key.record.id.clone(),
                 account_id: call.key.record.account_id.clone(),
                 started: now,

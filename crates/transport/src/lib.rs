@@ -6,6 +6,7 @@
 
 pub mod client;
 mod content_coding;
+mod digits;
 mod framing;
 #[doc(hidden)]
 pub mod fuzz;

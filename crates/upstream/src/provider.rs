@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use canon::{ApiError, Blame, ErrorKind, UpstreamProgress, WireFormat};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{self, Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
 use std::fmt;
+use std::pin::pin;
 use std::time::Duration;
 
 use crate::credential::Credential;
@@ -82,9 +83,14 @@ struct BaseUrl {
 
 impl BaseUrl {
     fn join(&self, path: &str) -> Result<Uri, http::Error> {
-        let path = format!("{}{path}", self.prefix);
-        let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
-        uri.path_and_query(PathAndQuery::try_from(path)?).build()
+        let mut whole = String::with_capacity(self.prefix.len() + path.len());
+        whole.push_str(&self.prefix);
+        whole.push_str(path);
+        let mut parts = uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(PathAndQuery::try_from(whole)?);
+        Ok(Uri::from_parts(parts)?)
     }
 }
 
@@ -289,7 +295,8 @@ impl Provider {
             authenticated.map_err(|error| error.with_progress(UpstreamProgress::NotSent))?;
             Ok(self.client.send_within(request, options.new_connection, options.connect).await)
         };
-        let error = match tokio::time::timeout(options.first_byte, sending).await {
+        // Pinned in place: `timeout` would move the whole future twice.
+        let error = match tokio::time::timeout(options.first_byte, pin!(sending)).await {
             Ok(Ok(Ok(response))) => {
                 if response.status == 401 {
                     credential.mark_refused();

@@ -14,6 +14,7 @@ use store::{AccountTerms, BudgetTerms, KeyRecord, Store, StoreError};
 
 use super::account_funds::AccountFunds;
 use super::key_token::KeyToken;
+use super::token_proof::{ProofKey, TokenProof};
 use config::IpRange;
 
 use crate::limits::RateWindow;
@@ -39,6 +40,8 @@ pub struct ApiKey {
     /// Networks the key may be used from. An unreadable entry of the record is left out, so that it
     /// allows nothing.
     pub allowed_networks: Vec<IpRange>,
+    /// Proof of the token that matched the hash of the record. A changed record starts without one.
+    proof: TokenProof,
 }
 
 impl ApiKey {
@@ -58,6 +61,7 @@ pub struct KeyCache {
     store: Store,
     clock: Arc<dyn Clock>,
     pepper: hmac::Key,
+    proof_key: Option<ProofKey>,
     keys: papaya::HashMap<String, Arc<ApiKey>>,
     /// Spending limits by account id.
     accounts: Mutex<HashMap<String, Arc<AccountFunds>>>,
@@ -92,6 +96,8 @@ impl KeyCache {
         let cache = Self {
             clock,
             pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper.as_bytes()),
+            // Without randomness every call computes the HMAC.
+            proof_key: ProofKey::generate().ok(),
             keys: papaya::HashMap::new(),
             accounts: Mutex::default(),
             account_refresh: tokio::sync::Mutex::default(),
@@ -122,9 +128,25 @@ impl KeyCache {
         let now = self.clock.now();
         let record = &key.record;
         let old = record.old_hash.as_deref().filter(|_| record.old_until.is_some_and(|t| now < t));
-        let matches = token.matches(&self.pepper, &record.hash)
-            || old.is_some_and(|old| token.matches(&self.pepper, old));
+        let matches =
+            self.is_current(token, &key) || old.is_some_and(|old| token.matches(&self.pepper, old));
         if matches && key.is_live(now) { Ok(key) } else { Err(invalid_key()) }
+    }
+
+    /// Returns true if the token is the current one of the key.
+    fn is_current(&self, token: KeyToken<'_>, key: &ApiKey) -> bool {
+        let ApiKey { record, proof, .. } = key;
+        let Some(proof_key) = &self.proof_key else {
+            return token.matches(&self.pepper, &record.hash);
+        };
+        if proof.covers(proof_key, token) {
+            return true;
+        }
+        let matches = token.matches(&self.pepper, &record.hash);
+        if matches {
+            proof.remember(proof_key, token);
+        }
+        matches
     }
 
     /// Returns the key with this public id, looking it up in the store if it is not cached.
@@ -283,8 +305,9 @@ impl KeyCache {
         });
         let allowed_networks =
             record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
-        let key =
-            Arc::new(ApiKey { balance, budget, account, rate_window, allowed_networks, record });
+        let proof = TokenProof::default();
+        let key = ApiKey { balance, budget, account, rate_window, allowed_networks, record, proof };
+        let key = Arc::new(key);
         known.insert(key.record.id.clone(), Arc::clone(&key));
         key
     }

@@ -31,12 +31,16 @@ impl<'a> KeyToken<'a> {
             return None;
         }
         let (front, sum) = text.split_at_checked(text.len().checked_sub(CHECKSUM_LETTERS)?)?;
-        (checksum(front) == sum).then_some(Self { text, id })
+        checksum(front).eq(sum.bytes()).then_some(Self { text, id })
     }
 
     /// Returns the public id, by which the key is looked up.
     pub const fn id(&self) -> &'a str {
         self.id
+    }
+
+    pub(super) const fn as_bytes(&self) -> &'a [u8] {
+        self.text.as_bytes()
     }
 
     /// Compares with a stored hash in constant time.
@@ -68,7 +72,8 @@ impl NewKeyToken {
     /// Generates a new secret for an existing public id.
     pub fn with_id(id: String) -> Result<Self, aws_lc_rs::error::Unspecified> {
         let front = format!("{PREFIX}{id}-{}", random_letters(SECRET_LETTERS)?);
-        let text = format!("{front}{}", checksum(&front));
+        let mut text = front.clone();
+        text.extend(checksum(&front).map(char::from));
         Ok(Self { id, text })
     }
 }
@@ -87,15 +92,13 @@ pub fn random_letters(length: usize) -> Result<String, aws_lc_rs::error::Unspeci
     Ok(text)
 }
 
-fn checksum(front: &str) -> String {
+fn checksum(front: &str) -> impl Iterator<Item = u8> {
     let mut sum = crc32fast::hash(front.as_bytes());
-    let mut text = String::with_capacity(CHECKSUM_LETTERS);
-    for _ in 0..CHECKSUM_LETTERS {
+    (0..CHECKSUM_LETTERS).map(move |_| {
         let letter = ALPHABET.get((sum % 62) as usize).copied().unwrap_or(b'0');
-        text.push(char::from(letter));
         sum /= 62;
-    }
-    text
+        letter
+    })
 }
 
 #[cfg(test)]

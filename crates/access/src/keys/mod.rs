@@ -4,6 +4,7 @@ mod account_funds;
 mod key_cache;
 mod key_json;
 mod key_token;
+mod token_proof;
 
 pub use account_funds::AccountFunds;
 pub use key_cache::{ApiKey, KeyCache};

@@ -92,7 +92,7 @@ pub async fn serve_images(
     later: bool,
 ) -> Result<ImageOutcome, ApiError> {
     let image_call = call.run_blocking(|| ImageCall::read(&call, form))?;
-    if call.dry_run {
+    if call.options.dry_run {
         return call.run_blocking(|| image_call.dry_run(&call)).map(ImageOutcome::Response);
     }
     if later || image_call.async_delivery().is_requested {

@@ -5,6 +5,7 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, HOST};
+use http::uri::{Authority, Scheme};
 use http::{Method, Request, Uri};
 use http_body::Frame;
 use std::collections::VecDeque;
@@ -20,6 +21,7 @@ use crate::client::body::{BodyError, RequestBody};
 use crate::client::outbound::ClientStream;
 use crate::client::pool::HostPool;
 use crate::client::response_head::{self, MAX_HEAD_BYTES, ResponseHead};
+use crate::digits::write_decimal;
 use crate::framing::{Framing, FramingStep};
 
 /// Size of the first read, and of the largest.
@@ -86,12 +88,8 @@ impl ClientWire {
         stream.as_mut().poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
-    /// Sends a request and waits for the head of the response.
-    pub(crate) async fn exchange(
-        &mut self,
-        request: Request<RequestBody>,
-    ) -> Result<ResponseHead, ExchangeError> {
-        self.buffer_request(request);
+    /// Sends the buffered request and waits for the head of the response.
+    pub(crate) async fn exchange(&mut self) -> Result<ResponseHead, ExchangeError> {
         let mut received = false;
         let outcome = poll_fn(|cx| self.poll_head(cx, &mut received)).await;
         let stale = self.has_answered && !received;
@@ -100,7 +98,9 @@ impl ClientWire {
             .map_err(|why| if stale { ExchangeError::Stale(why) } else { ExchangeError::Sent(why) })
     }
 
-    fn buffer_request(&mut self, request: Request<RequestBody>) {
+    /// Takes the next request. It is not an argument of [`Self::exchange`], because futures would move
+    /// it from one to the next.
+    pub(crate) fn buffer_request(&mut self, request: Request<RequestBody>) {
         let (head, body) = request.into_parts();
         let small = &mut self.out.small;
         small.clear();
@@ -252,19 +252,22 @@ fn write_head(head: &http::request::Parts, length: u64, is_proxied: bool, out: &
         }
     }
     if length > 0 || head.method == Method::POST {
-        let _ = write!(out, "content-length: {length}\r\n");
+        out.extend_from_slice(b"content-length: ");
+        write_decimal(length, out);
+        out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
 }
 
 /// Writes the `Host` header without a default port.
 fn write_host(uri: &Uri, out: &mut Vec<u8>) {
-    let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    let default_port: &[u8] = if uri.scheme() == Some(&Scheme::HTTPS) { b":443" } else { b":80" };
+    let authority = uri.authority().map_or("", Authority::as_str).as_bytes();
+    let user = memchr::memrchr(b'@', authority).map_or(0, |at| at + 1);
+    let host = authority.get(user..).unwrap_or_default();
+    let host = host.strip_suffix(default_port).or(host.strip_suffix(b":")).unwrap_or(host);
     out.extend_from_slice(b"host: ");
-    out.extend_from_slice(uri.host().unwrap_or_default().as_bytes());
-    if let Some(port) = uri.port_u16().filter(|port| *port != default_port) {
-        let _ = write!(out, ":{port}");
-    }
+    out.extend_from_slice(host);
     out.extend_from_slice(b"\r\n");
 }
 

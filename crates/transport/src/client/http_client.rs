@@ -152,14 +152,15 @@ impl ClientCore {
                 cause: "the URL has no scheme or host".into(),
             });
         };
-        let pool = self.pool.host((scheme.clone(), authority.clone()));
+        let pool = self.pool.host(scheme, authority.as_str());
         if let Some(proof) = self.connector.proxy_authorization(uri) {
             request.headers_mut().insert(PROXY_AUTHORIZATION, proof);
         }
         if !new_connection {
             match pool.take() {
-                Some(PooledConnection::Http1(wire)) => {
-                    return exchange_http1(wire, request, pool).await;
+                Some(PooledConnection::Http1(mut wire)) => {
+                    wire.buffer_request(request);
+                    return exchange_http1(wire, pool).await;
                 }
                 Some(PooledConnection::Http2(shared)) => match Box::pin(shared.send(request)).await
                 {
@@ -192,8 +193,9 @@ impl ClientCore {
             }
         };
         if !is_http2 {
-            return exchange_http1(Box::new(ClientWire::new(stream, is_proxied)), request, pool)
-                .await;
+            let mut wire = Box::new(ClientWire::new(stream, is_proxied));
+            wire.buffer_request(request);
+            return exchange_http1(wire, pool).await;
         }
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -218,12 +220,12 @@ impl ClientCore {
     }
 }
 
+/// Exchanges the buffered request of a connection for its response.
 async fn exchange_http1(
     mut wire: Box<ClientWire>,
-    request: Request<RequestBody>,
     pool: Arc<HostPool>,
 ) -> Result<ClientResponse, SendError> {
-    let head = wire.exchange(request).await.map_err(|failed| match failed {
+    let head = wire.exchange().await.map_err(|failed| match failed {
         ExchangeError::Stale(cause) => {
             SendError { progress: UpstreamProgress::StaleConnection, cause }
         }

@@ -1,6 +1,6 @@
 //! Pool of idle connections, by scheme and authority.
 
-use http::uri::{Authority, Scheme};
+use http::uri::Scheme;
 use hyper::client::conn::http2::SendRequest;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
@@ -16,12 +16,16 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Idle HTTP/1 connections per host.
 const MAX_IDLE_CONNECTIONS: usize = 256;
 
-/// Scheme and authority of a connection. The proxy follows from them.
-pub(crate) type PoolKey = (Scheme, Authority);
-
-/// All hosts that connections were opened to.
+/// All hosts that connections were opened to. The proxy follows from scheme and authority.
 #[derive(Default)]
-pub(crate) struct ConnectionPool(RwLock<HashMap<PoolKey, Arc<HostPool>>>);
+pub(crate) struct ConnectionPool {
+    plain: HostTable,
+    tls: HostTable,
+}
+
+/// Pools by authority as it is written: its own hash would go letter by letter, because it ignores
+/// case.
+type HostTable = RwLock<HashMap<String, Arc<HostPool>>>;
 
 /// Connections to one host.
 #[derive(Default)]
@@ -52,11 +56,12 @@ pub(crate) enum PooledConnection {
 
 impl ConnectionPool {
     /// Returns the pool of a host.
-    pub(crate) fn host(&self, key: PoolKey) -> Arc<HostPool> {
-        if let Some(host) = self.0.read().get(&key) {
+    pub(crate) fn host(&self, scheme: &Scheme, authority: &str) -> Arc<HostPool> {
+        let table = if *scheme == Scheme::HTTPS { &self.tls } else { &self.plain };
+        if let Some(host) = table.read().get(authority) {
             return Arc::clone(host);
         }
-        Arc::clone(self.0.write().entry(key).or_default())
+        Arc::clone(table.write().entry(authority.to_owned()).or_default())
     }
 }
 

@@ -7,8 +7,9 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TRANSFER_ENCODI
 use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use std::cell::RefCell;
-use std::io::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
+
+use crate::digits::{write_decimal, write_hex};
 
 /// Framing of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,9 @@ pub(super) fn write_head(
             match headers.get(CONTENT_LENGTH).filter(|_| options.head_only) {
                 Some(declared) => write_header("content-length", declared.as_bytes(), out),
                 None => {
-                    let _ = write!(out, "content-length: {}\r\n", length.unwrap_or(0));
+                    out.extend_from_slice(b"content-length: ");
+                    write_decimal(length.unwrap_or(0), out);
+                    out.extend_from_slice(b"\r\n");
                 }
             }
         }
@@ -96,7 +99,8 @@ pub(super) fn write_head(
 
 /// Writes the size line of a chunk.
 pub(super) fn write_chunk_size(length: usize, out: &mut Vec<u8>) {
-    let _ = write!(out, "{length:x}\r\n");
+    write_hex(length as u64, out);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Empties a header map for the next request.
