@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use store::{CallClaim, CallName, ClaimResult, Store, StoreError, StoredReply};
+use store::{CallClaim, CallName, ClaimResult, ObjectOwner, Store, StoreError, StoredReply};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -36,7 +36,7 @@ const CLAIM_RENEWAL_INTERVAL: Duration = Duration::from_secs(4);
 /// Larger replies are not stored. A retry of that call fails instead of running twice.
 const MAX_STORED_BYTES: usize = 4 << 20;
 
-/// Idempotency keys of all accounts on all nodes.
+/// Idempotency keys of all API keys on all nodes.
 pub struct IdempotencyKeys {
     store: Store,
     open_calls: Arc<OpenCalls>,
@@ -58,7 +58,7 @@ impl IdempotencyKeys {
     /// Runs a call unless it has already run or is running under the same key.
     pub async fn run_once<F: Future<Output = Result<Response, ApiError>>>(
         self: &Arc<Self>,
-        account_id: &str,
+        owner: &ObjectOwner,
         request_id: &str,
         body_limit: usize,
         request: Request<Body>,
@@ -68,7 +68,7 @@ impl IdempotencyKeys {
         let (request, hash) = read_and_hash(request, body_limit).await?;
         let now = self.clock.now();
         let claim = CallClaim {
-            call: CallName { account_id: account_id.to_owned(), name },
+            call: CallName::new(owner, &name),
             hash,
             owner: request_id.to_owned(),
             held_until: now + CLAIM_TIME,

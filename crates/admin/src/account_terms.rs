@@ -31,6 +31,7 @@ impl TermsView {
             "cap_usd": self.terms.cap.map(|cap| cap.to_string()),
             "budget": self.terms.budget.map(budget_json),
             "limits": limits_json(self.limits),
+            "share": self.terms.share.word(),
         })
     }
 

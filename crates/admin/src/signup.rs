@@ -285,6 +285,6 @@ impl AccountAdmin {
     /// Spending terms of accounts created without an invitation.
     async fn sign_up_default_terms(&self) -> Result<AccountTerms, StoreError> {
         let text = self.store.setting(CAP_SETTING).await?;
-        Ok(AccountTerms { cap: text.and_then(|text| text.parse().ok()), budget: None })
+        Ok(AccountTerms { cap: text.and_then(|text| text.parse().ok()), ..AccountTerms::default() })
     }
 }

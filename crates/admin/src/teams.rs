@@ -3,7 +3,7 @@
 use access::keys::budget_json;
 use canon::Money;
 use serde_json::{Value, json};
-use store::{AccountTerms, BudgetTerms, RateLimits, Team, TeamMember};
+use store::{AccountTerms, BudgetTerms, ObjectSharing, RateLimits, Team, TeamMember};
 
 use crate::account_admin::AccountAdmin;
 use crate::account_terms::{TermsView, limits_json, validate, value_of, with_field};
@@ -23,6 +23,7 @@ pub struct TeamChange {
     pub cap: Option<Option<Money>>,
     pub budget: Option<Option<BudgetTerms>>,
     pub limits: Option<RateLimits>,
+    pub share: Option<ObjectSharing>,
 }
 
 /// A team with everything that can be changed about it.
@@ -80,7 +81,7 @@ impl TeamSummary {
 
 /// JSON of the part of a team that can be changed.
 fn team_json(team: &Team, terms: &TermsView) -> Value {
-    let AccountTerms { cap, budget } = terms.terms;
+    let AccountTerms { cap, budget, share } = terms.terms;
     json!({
         "id": team.id,
         "name": team.name,
@@ -88,6 +89,7 @@ fn team_json(team: &Team, terms: &TermsView) -> Value {
         "cap_usd": cap.map(|cap| cap.to_string()),
         "budget": budget.map(budget_json),
         "limits": limits_json(terms.limits),
+        "share": share.word(),
         "created_at": rfc3339(team.created),
     })
 }
@@ -95,7 +97,7 @@ fn team_json(team: &Team, terms: &TermsView) -> Value {
 impl TeamChange {
     /// Applies the change to a team and its terms.
     fn apply(self, team: &mut Team, terms: &mut TermsView) -> Result<(), AdminError> {
-        let Self { name, disabled, cap, budget, limits } = self;
+        let Self { name, disabled, cap, budget, limits, share } = self;
         if let Some(name) = name {
             if let Some(why) = names::team_name_error(&name) {
                 return Err(AdminError::invalid("name", why));
@@ -105,6 +107,7 @@ impl TeamChange {
         team.disabled = disabled.unwrap_or(team.disabled);
         terms.terms.cap = cap.unwrap_or(terms.terms.cap);
         terms.terms.budget = budget.unwrap_or(terms.terms.budget);
+        terms.terms.share = share.unwrap_or(terms.terms.share);
         terms.limits = limits.unwrap_or(terms.limits);
         validate(terms.terms, terms.limits)
     }

@@ -92,8 +92,9 @@ pub(super) async fn receipt(incoming: ApiRequest) -> Result<Response, ApiError> 
             .with_log_note(e.to_string())
         })?,
     };
-    // A call of another account is reported as unknown.
-    let entry = entry.filter(|entry| entry.account_id == incoming.key.record.account_id);
+    // A call of another owner is reported as unknown.
+    let owner = incoming.key.object_owner();
+    let entry = entry.filter(|entry| owner.owns(&entry.account_id, Some(&entry.key_id)));
     match entry {
         Some(entry) => Ok(json_response(entry_json(&entry).to_string())),
         None => Err(ApiError::new(ErrorKind::NotFound, "there is no call with this id")),

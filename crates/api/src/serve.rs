@@ -254,9 +254,9 @@ async fn run_once(
 ) -> Result<Response, ApiError> {
     let ApiRequest { state, key, id, admission, request } = incoming;
     let (idempotency, limit) = (Arc::clone(&state.idempotency), state.config().max_body_bytes);
-    let (account, owner) = (key.record.account_id.clone(), Arc::clone(&id.0));
+    let (owner, request_id) = (key.object_owner(), Arc::clone(&id.0));
     let run = move |request| handler(ApiRequest { state, key, id, admission, request });
-    idempotency.run_once(&account, &owner, limit, request, run).await
+    idempotency.run_once(&owner, &request_id, limit, request, run).await
 }
 
 async fn refuse(

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Store, StoredResponse};
+use store::{KeyRecord, ObjectOwner, Store, StoredResponse};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -46,21 +46,19 @@ impl StoredAnswers {
         }
     }
 
-    /// Returns an account's answer. Fails if the account has none with this id, or if it has
-    /// expired.
+    /// Returns an owner's answer. Fails if the owner has none with this id, or if it has expired.
     pub(crate) async fn get(
         &self,
         id: &str,
-        account: &str,
+        owner: &ObjectOwner,
         now: Micros,
     ) -> Result<Arc<StoredResponse>, ApiError> {
-        let unstored =
-            self.unstored.lock().get(id).filter(|answer| answer.account_id == account).cloned();
+        let unstored = self.unstored.lock().get(id).filter(|answer| is_of(answer, owner)).cloned();
         let answer = match unstored {
             Some(answer) => Some(answer),
             None => self
                 .store
-                .stored_response(id, account)
+                .stored_response(id, owner)
                 .await
                 .map_err(store_unavailable)?
                 .map(Arc::new),
@@ -68,25 +66,26 @@ impl StoredAnswers {
         answer.filter(|answer| now < answer.expires).ok_or_else(|| answer_not_found(id))
     }
 
-    /// Deletes an account's answer. Fails if the account has none with this id.
-    pub(crate) async fn delete(&self, id: &str, account: &str) -> Result<(), ApiError> {
-        if let Some(run) = self.find_run(id, account) {
+    /// Deletes an owner's answer. Fails if the owner has none with this id.
+    pub(crate) async fn delete(&self, id: &str, owner: &ObjectOwner) -> Result<(), ApiError> {
+        if let Some(run) = self.find_run(id, owner) {
             run.decide_end(|| ());
             run.cancel.cancel();
         }
         let unstored = {
             let mut unstored = self.unstored.lock();
-            let ours = unstored.get(id).is_some_and(|answer| answer.account_id == account);
+            let ours = unstored.get(id).is_some_and(|answer| is_of(answer, owner));
             if ours { unstored.remove(id) } else { None }
         };
-        let stored = self.store.drop_response(id, account).await.map_err(store_unavailable)?;
+        let stored = self.store.drop_response(id, owner).await.map_err(store_unavailable)?;
         if stored || unstored.is_some() { Ok(()) } else { Err(answer_not_found(id)) }
     }
 
-    /// Registers a background run.
-    pub(crate) fn begin_run(&self, id: &str, account: &str) -> Arc<BackgroundRun> {
+    /// Registers a background run of that key.
+    pub(crate) fn begin_run(&self, id: &str, key: &KeyRecord) -> Arc<BackgroundRun> {
         let run = Arc::new(BackgroundRun {
-            account: account.to_owned(),
+            account_id: key.account_id.clone(),
+            key_id: key.id.clone(),
             cancel: CancellationToken::new(),
             progress: Mutex::new(RunProgress::default()),
             changed: Notify::new(),
@@ -105,10 +104,10 @@ impl StoredAnswers {
         }
     }
 
-    /// Returns a background run of that account, running or recently ended.
-    pub(crate) fn find_run(&self, id: &str, account: &str) -> Option<Arc<BackgroundRun>> {
+    /// Returns a background run of that owner, running or recently ended.
+    pub(crate) fn find_run(&self, id: &str, owner: &ObjectOwner) -> Option<Arc<BackgroundRun>> {
         let runs = self.runs.lock();
-        let run = runs.get(id).filter(|run| run.account == account);
+        let run = runs.get(id).filter(|run| owner.owns(&run.account_id, Some(&run.key_id)));
         run.filter(|run| !run.progress.lock().is_expired()).cloned()
     }
 }
@@ -140,13 +139,18 @@ async fn store_latest(store: Store, unstored: UnstoredAnswers, mut answer: Arc<S
             Some(latest) => answer = latest,
             None => {
                 // The answer was deleted while it was being written.
-                if let Err(e) = store.drop_response(&answer.id, &answer.account_id).await {
+                let owner = ObjectOwner::account(&answer.account_id);
+                if let Err(e) = store.drop_response(&answer.id, &owner).await {
                     tracing::warn!("a deleted answer could not be removed from the store: {e}");
                 }
                 return;
             }
         }
     }
+}
+
+fn is_of(answer: &StoredResponse, owner: &ObjectOwner) -> bool {
+    owner.owns(&answer.account_id, answer.key_id.as_deref())
 }
 
 fn answer_not_found(id: &str) -> ApiError {
@@ -164,7 +168,8 @@ fn store_unavailable(error: store::StoreError) -> ApiError {
 
 /// A call that runs in the background.
 pub(crate) struct BackgroundRun {
-    account: String,
+    account_id: String,
+    key_id: String,
     /// Cancels the run.
     pub(crate) cancel: CancellationToken,
     progress: Mutex<RunProgress>,

@@ -5,7 +5,7 @@ use canon::{ApiError, ErrorKind, Micros};
 use http::header::{HeaderValue, RETRY_AFTER};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use store::{StoreError, Task, TaskState};
+use store::{ObjectOwner, StoreError, Task, TaskState};
 
 use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
@@ -13,10 +13,10 @@ use crate::state::ApiState;
 use crate::tasks::{poll_delay_s, task_json};
 use relay::json_response;
 
-/// Task named in a request, and the account that asks for it.
+/// Task named in a request, and the owner whose tasks the caller may see.
 struct TaskLookup {
     state: Arc<ApiState>,
-    account: String,
+    owner: ObjectOwner,
     id: String,
 }
 
@@ -27,14 +27,14 @@ impl TaskLookup {
         let rest = path.strip_prefix("/v1/tasks/");
         let rest = rest.or_else(|| path.strip_prefix("/v1/images/generations/"));
         let id = percent_decode(rest.unwrap_or_default().split('/').next().unwrap_or_default());
-        Self { state, account: key.record.account_id.clone(), id }
+        Self { state, owner: key.object_owner(), id }
     }
 
-    /// Returns the task. A task of another account is reported as unknown.
+    /// Returns the task. A task of another owner is reported as unknown.
     async fn find(&self) -> Result<Task, ApiError> {
-        let Self { state, account, id } = self;
+        let Self { state, owner, id } = self;
         let found =
-            state.store.task(id, account, state.clock().now()).await.map_err(store_unavailable)?;
+            state.store.task(id, owner, state.clock().now()).await.map_err(store_unavailable)?;
         found.ok_or_else(|| {
             let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
             let message = format!("there is no task `{shown}`; it may have expired");
@@ -69,9 +69,8 @@ pub(super) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
             _ => {}
         }
     }
-    let (state, account) = (&incoming.state, &incoming.key.record.account_id);
-    let found =
-        state.store.tasks(account, after.as_deref(), status, limit + 1, state.clock().now());
+    let (state, owner) = (&incoming.state, incoming.key.object_owner());
+    let found = state.store.tasks(&owner, after.as_deref(), status, limit + 1, state.clock().now());
     let mut found = found.await.map_err(store_unavailable)?;
     let page_size = usize::try_from(limit).unwrap_or(usize::MAX);
     let has_more = found.len() > page_size;
@@ -92,10 +91,10 @@ pub(super) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
 /// Cancels a task. Cancelling twice succeeds; a completed or failed task is refused.
 pub(super) async fn cancel(incoming: ApiRequest) -> Result<Response, ApiError> {
     let lookup = TaskLookup::from_request(incoming);
-    let TaskLookup { state, account, id } = &lookup;
+    let TaskLookup { state, owner, id } = &lookup;
     let now = state.clock().now();
     let expires = now + Micros::from(state.config().files.retention);
-    if state.store.cancel_task(id, account, now, expires).await.map_err(store_unavailable)? {
+    if state.store.cancel_task(id, owner, now, expires).await.map_err(store_unavailable)? {
         state.image_tasks.cancel_run(id);
     }
     let task = lookup.find().await?;
@@ -108,9 +107,10 @@ pub(super) async fn cancel(incoming: ApiRequest) -> Result<Response, ApiError> {
     Ok(task_response(state, &task))
 }
 
-/// `GET /v1/webhooks/secret`: the secret that signs the account's webhooks.
+/// `GET /v1/webhooks/secret`: the secret that signs the webhooks of the key, or of
+/// the account if it shares.
 pub(super) async fn webhook_secret(incoming: ApiRequest) -> Result<Response, ApiError> {
-    let secret = incoming.state.image_tasks.webhook_secret(&incoming.key.record.account_id);
+    let secret = incoming.state.image_tasks.webhook_secret(&incoming.key.object_owner());
     Ok(json_response(json!({ "object": "webhook.secret", "secret": secret }).to_string()))
 }
 

@@ -1,6 +1,7 @@
 //! Threads of the messages format. The caller sends only new messages, and the gateway inserts the
 //! stored conversation before them. This works with any provider.
 
+use access::keys::ApiKey;
 use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, ChatRequest, Event, Micros, ReplyBuilder};
@@ -21,7 +22,7 @@ const UNSUPPORTED_CODE: &str = "thread_unsupported_request";
 /// A conversation that is continued.
 pub(super) struct MessageThread {
     state: Arc<ApiState>,
-    account: String,
+    key: Arc<ApiKey>,
     body: Map<String, Value>,
     body_bytes: usize,
     chat: ChatRequest,
@@ -51,8 +52,8 @@ pub(super) async fn open_thread(
         Some("create") => {}
         Some("continue") => {
             let id = word("previous_message_id").unwrap_or_default();
-            let account = &call.key.record.account_id;
-            let stored = state.stored_answers.get(id, account, state.clock().now()).await;
+            let owner = call.key.object_owner();
+            let stored = state.stored_answers.get(id, &owner, state.clock().now()).await;
             // The client can still continue by sending the whole conversation.
             let stored = stored.map_err(|error| {
                 ApiError::invalid("thread.previous_message_id", error.message().to_owned())
@@ -76,7 +77,7 @@ pub(super) async fn open_thread(
     let chat = call.run_blocking(|| call.dialect.read_request(&call.target, &call.body))?;
     Ok(Some(MessageThread {
         state: Arc::clone(state),
-        account: call.key.record.account_id.clone(),
+        key: Arc::clone(&call.key),
         body,
         body_bytes: call.body.len(),
         chat,
@@ -121,7 +122,8 @@ impl MessageThread {
             relay::run_sized(self.body_bytes, || Value::Object(self.body.clone()).to_string());
         self.state.stored_answers.put(StoredResponse {
             id,
-            account_id: self.account.clone(),
+            account_id: self.key.record.account_id.clone(),
+            key_id: Some(self.key.record.id.clone()),
             request,
             reply: Value::from(reply).to_string(),
             created: now,

@@ -2,6 +2,7 @@
 
 use admin::ReadVersion;
 use maud::{Markup, html};
+use store::ObjectSharing;
 
 use crate::form::{FieldErrors, FormFields, FormInput};
 
@@ -59,6 +60,27 @@ pub(crate) fn number_input(
         ..FormInput::default()
     }
     .render(errors)
+}
+
+/// Tick box with which the keys of an account or team share their objects.
+pub(crate) fn share_field(fields: &FormFields) -> Markup {
+    let account = ObjectSharing::Account.word();
+    html! {
+        label.tick {
+            input type="checkbox" name="share" value=(account)
+                checked[fields.get("share") == account];
+            span {
+                "Keys share what they store"
+                span.help { "Every key reads and deletes the stored answers, tasks, replays and \
+                    receipts of all. Otherwise they belong to the key that made them." }
+            }
+        }
+    }
+}
+
+/// Reads that tick box.
+pub(crate) fn read_share(fields: &FormFields) -> ObjectSharing {
+    ObjectSharing::by_word(fields.get("share")).unwrap_or_default()
 }
 
 /// Message above a rejected form.

@@ -1,4 +1,4 @@
-//! Limits on the spending of all keys of an account together.
+//! Terms of all keys of an account together: limits on their spending, and sharing of objects.
 //!
 //! A lease of a key's money is a lease of its account's money as well: it is granted only while `Σ
 //! (spent + leased) ≤ cap` over the account's keys. So a node needs no second balance. The row of
@@ -9,11 +9,11 @@ use canon::{Micros, Money};
 use ledger::BudgetPeriod;
 
 use crate::audited_change::in_change;
-use crate::db::{clean, on_reader};
+use crate::db::{clean, on_reader, unknown_word};
 use crate::keys::budget;
 use crate::rollup::DAY;
 use crate::row::row;
-use crate::{AuditedChange, BudgetTerms, Store, StoreError};
+use crate::{AuditedChange, BudgetTerms, ObjectSharing, Store, StoreError};
 
 /// Locks the cap of a key's account. Returns no row if the account has none.
 pub(crate) const LOCK_ACCOUNT: &str = "UPDATE account_caps SET wanted = wanted \
@@ -25,12 +25,12 @@ pub(crate) const SUM: &str = "SELECT CAST(COALESCE(SUM(spent), 0) AS BIGINT) AS 
     FROM keys WHERE account_id = $1";
 pub(crate) const WANT_ACCOUNT: &str = "UPDATE account_caps \
     SET wanted = (SELECT now FROM store_clock) + $2 WHERE account_id = $1";
-pub(crate) const SET: &str = "INSERT INTO account_caps (account_id, cap, budget, budget_period, changed) \
-    VALUES ($1, $2, $3, $4, (SELECT now FROM store_clock)) ON CONFLICT (account_id) DO UPDATE SET \
+pub(crate) const SET: &str = "INSERT INTO account_caps (account_id, cap, budget, budget_period, share, changed) \
+    VALUES ($1, $2, $3, $4, $5, (SELECT now FROM store_clock)) ON CONFLICT (account_id) DO UPDATE SET \
     cap = excluded.cap, budget = excluded.budget, budget_period = excluded.budget_period, \
-    changed = excluded.changed";
-const ALL: &str = "SELECT account_id, cap, budget, budget_period FROM account_caps \
-    WHERE cap IS NOT NULL OR budget IS NOT NULL";
+    share = excluded.share, changed = excluded.changed";
+const ALL: &str = "SELECT account_id, cap, budget, budget_period, share FROM account_caps \
+    WHERE cap IS NOT NULL OR budget IS NOT NULL OR share <> 'key'";
 const TOTALS: &str = "SELECT a.account_id, a.cap, \
     CAST(COALESCE(SUM(k.spent), 0) AS BIGINT) AS spent, \
     CAST(COALESCE(SUM(k.leased), 0) AS BIGINT) AS leased FROM account_caps a \
@@ -72,16 +72,19 @@ row! {
         cap: Option<Money>,
         budget: Option<Money>,
         budget_period: Option<String>,
+        share: String,
     }
 }
 
-/// Spending limits of all keys of an account together; `None` is no limit.
+/// Terms of all keys of an account together; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountTerms {
     /// Limit over all time.
     pub cap: Option<Money>,
     /// Limit in every period.
     pub budget: Option<BudgetTerms>,
+    /// Sharing of stored answers, tasks, replays and receipts between the keys.
+    pub share: ObjectSharing,
 }
 
 /// Text for the audit log.
@@ -93,9 +96,13 @@ impl std::fmt::Display for AccountTerms {
         }
         match self.budget {
             Some(BudgetTerms { limit: most, period }) => {
-                write!(f, ", budget {most} USD per {}", period.word())
+                write!(f, ", budget {most} USD per {}", period.word())?;
             }
-            None => f.write_str(", no budget"),
+            None => f.write_str(", no budget")?,
+        }
+        match self.share {
+            ObjectSharing::Key => Ok(()),
+            ObjectSharing::Account => f.write_str(", shared objects"),
         }
     }
 }
@@ -118,12 +125,13 @@ row! {
 /// Builds the statement that sets the terms of an account, for either driver.
 macro_rules! set_terms {
     ($account_id:expr, $terms:expr) => {{
-        let $crate::AccountTerms { cap, budget } = $terms;
+        let $crate::AccountTerms { cap, budget, share } = $terms;
         sqlx::query($crate::account_caps::SET)
             .bind($crate::db::clean($account_id))
             .bind(cap.map(canon::Money::as_nanos))
             .bind(budget.map(|budget| budget.limit.as_nanos()))
             .bind(budget.map(|budget| budget.period.word()))
+            .bind(share.word())
     }};
 }
 pub(crate) use set_terms;
@@ -135,7 +143,9 @@ impl Store {
             on_reader!(&self.db, pool => sqlx::query_as(ALL).fetch_all(pool).await?);
         let terms = rows.into_iter().map(|row| {
             let budget = budget(row.budget, row.budget_period)?;
-            Ok((row.account_id, AccountTerms { cap: row.cap, budget }))
+            let share =
+                ObjectSharing::by_word(&row.share).ok_or_else(|| unknown_word(&row.share))?;
+            Ok((row.account_id, AccountTerms { cap: row.cap, budget, share }))
         });
         Ok(terms.collect::<Result<_, sqlx::Error>>()?)
     }
@@ -170,7 +180,7 @@ impl Store {
 }
 
 impl AuditedChange {
-    /// Sets the spending limits of all keys of an account together.
+    /// Sets the terms of all keys of an account together.
     pub async fn set_account_terms(
         &mut self,
         account_id: &str,

@@ -6,16 +6,28 @@
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
-use crate::{Store, StoreError};
+use crate::{ObjectOwner, Store, StoreError};
 use canon::Micros;
 
-/// A call, identified by its account and the caller's idempotency key.
+/// A call, identified by its owner and the caller's idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallName {
     /// The account.
     pub account_id: String,
-    /// The idempotency key.
+    /// The idempotency key, behind the id of the API key unless the account shares its replies.
     pub name: String,
+}
+
+impl CallName {
+    /// Names a call of that owner. A header cannot contain a line break, so that the names of two
+    /// owners never meet.
+    pub fn new(owner: &ObjectOwner, name: &str) -> Self {
+        let name = match owner.key_id() {
+            Some(key_id) => format!("{key_id}\n{name}"),
+            None => name.to_owned(),
+        };
+        Self { account_id: owner.account_id().to_owned(), name }
+    }
 }
 
 /// A claim to run a call.

@@ -1,10 +1,10 @@
 //! Stored responses: the conversation up to a response, and the response itself.
 //!
-//! Both are opaque JSON texts here. A response of another account is reported as missing.
+//! Both are opaque JSON texts here. A response of another owner is reported as missing.
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
-use crate::{Store, StoreError};
+use crate::{ObjectOwner, Store, StoreError};
 use canon::Micros;
 
 row! {
@@ -15,6 +15,8 @@ row! {
         pub id: String,
         /// The account.
         pub account_id: String,
+        /// The key that made it; `None` for one from before keys owned responses.
+        pub key_id: Option<String>,
         /// The conversation before it, as JSON.
         pub request: String,
         /// The response, as JSON.
@@ -26,23 +28,26 @@ row! {
     }
 }
 
-const PUT: &str = "INSERT INTO kept (id, account_id, request, reply, created, expires) \
-    VALUES ($1, $2, $3, $4, $5, $6) \
+const PUT: &str = "INSERT INTO kept (id, account_id, key_id, request, reply, created, expires) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7) \
     ON CONFLICT (id) DO UPDATE SET request = excluded.request, reply = excluded.reply, \
-    expires = excluded.expires WHERE kept.account_id = excluded.account_id";
-const GET: &str = "SELECT id, account_id, request, reply, created, expires FROM kept \
-    WHERE id = $1 AND account_id = $2";
-const DROP: &str = "DELETE FROM kept WHERE id = $1 AND account_id = $2";
+    expires = excluded.expires WHERE kept.account_id = excluded.account_id \
+    AND COALESCE(kept.key_id, '') = COALESCE(excluded.key_id, '')";
+const GET: &str = "SELECT id, account_id, key_id, request, reply, created, expires FROM kept \
+    WHERE id = $1 AND account_id = $2 AND ($3 = '' OR key_id IS NULL OR key_id = $3)";
+const DROP: &str = "DELETE FROM kept WHERE id = $1 AND account_id = $2 \
+    AND ($3 = '' OR key_id IS NULL OR key_id = $3)";
 const SWEEP: &str = "DELETE FROM kept WHERE expires <= $1";
 
 impl Store {
-    /// Stores a response or its newer state. Another account cannot overwrite it.
+    /// Stores a response or its newer state. Another account or key cannot overwrite it.
     pub async fn store_response(&self, kept: &StoredResponse) -> Result<(), StoreError> {
-        let StoredResponse { id, account_id, request, reply, created, expires } = kept;
+        let StoredResponse { id, account_id, key_id, request, reply, created, expires } = kept;
         on_writer!(&self.db, pool => {
             sqlx::query(PUT)
                 .bind(clean(id))
                 .bind(clean(account_id))
+                .bind(key_id.as_deref().map(clean))
                 .bind(clean(request))
                 .bind(clean(reply))
                 .bind(created.get())
@@ -54,21 +59,31 @@ impl Store {
         Ok(())
     }
 
-    /// Returns a response of that account. Expired ones are found until they are swept.
+    /// Returns a response of that owner. Expired ones are found until they are swept.
     pub async fn stored_response(
         &self,
         id: &str,
-        account_id: &str,
+        owner: &ObjectOwner,
     ) -> Result<Option<StoredResponse>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
-            sqlx::query_as(GET).bind(clean(id)).bind(clean(account_id)).fetch_optional(pool).await?
+            sqlx::query_as(GET)
+                .bind(clean(id))
+                .bind(clean(owner.account_id()))
+                .bind(clean(owner.key_id().unwrap_or_default()))
+                .fetch_optional(pool)
+                .await?
         }))
     }
 
-    /// Deletes a response. Returns false if the account has no such response.
-    pub async fn drop_response(&self, id: &str, account_id: &str) -> Result<bool, StoreError> {
+    /// Deletes a response. Returns false if the owner has no such response.
+    pub async fn drop_response(&self, id: &str, owner: &ObjectOwner) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(DROP).bind(clean(id)).bind(clean(account_id)).execute(pool).await?
+            sqlx::query(DROP)
+                .bind(clean(id))
+                .bind(clean(owner.account_id()))
+                .bind(clean(owner.key_id().unwrap_or_default()))
+                .execute(pool)
+                .await?
                 .rows_affected()
         }) > 0)
     }

@@ -6,7 +6,7 @@
 
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
 use crate::row::row;
-use crate::{Store, StoreError};
+use crate::{ObjectOwner, Store, StoreError};
 use canon::Micros;
 
 /// The state of a task. It only moves forward, and the last three are final.
@@ -20,7 +20,7 @@ pub enum TaskState {
     Completed,
     /// It failed.
     Failed,
-    /// Its account cancelled it.
+    /// Its owner cancelled it.
     Cancelled,
 }
 
@@ -92,7 +92,7 @@ row! {
     }
 }
 
-/// A task as its account sees it.
+/// A task as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// Its id.
@@ -261,13 +261,13 @@ const ADD: &str = "INSERT INTO tasks (id, account_id, key_id, path, model, provi
 const GET: &str = concat!(
     "SELECT ",
     columns!(),
-    " FROM tasks WHERE id = $1 AND account_id = $2 AND expires > $3"
+    " FROM tasks WHERE id = $1 AND account_id = $2 AND expires > $3 AND ($4 = '' OR key_id = $4)"
 );
 const LIST: &str = concat!(
     "SELECT ",
     columns!(),
     " FROM tasks WHERE account_id = $1 AND ($2 = '' OR id < $2) AND ($3 = '' OR status = $3) \
-     AND expires > $4 ORDER BY id DESC LIMIT $5"
+     AND expires > $4 AND ($6 = '' OR key_id = $6) ORDER BY id DESC LIMIT $5"
 );
 const REQUEST: &str = "SELECT head, body, body_file FROM tasks WHERE id = $1";
 const WAITING: &str = "SELECT COUNT(*) FROM tasks WHERE status IN ('pending', 'processing') \
@@ -303,7 +303,8 @@ const END: &str = "UPDATE tasks SET status = $3, result = $4, error = $5, ended 
 const CANCEL: &str = "UPDATE tasks SET status = 'cancelled', ended = $3, expires = $4, \
     owner = NULL, body = NULL, body_file = NULL, \
     hook_state = CASE WHEN webhook IS NULL THEN NULL ELSE 'pending' END \
-    WHERE id = $1 AND account_id = $2 AND status IN ('pending', 'processing') AND expires > $3";
+    WHERE id = $1 AND account_id = $2 AND status IN ('pending', 'processing') AND expires > $3 \
+    AND ($5 = '' OR key_id = $5)";
 const RELEASE_OWNER: &str = "UPDATE tasks SET owner = NULL, held_until = 0 \
     WHERE owner = $1 AND status = 'processing'";
 const NEXT_NOTIFICATION: &str = "SELECT id, hook_tries FROM tasks WHERE hook_state = 'pending' \
@@ -359,28 +360,29 @@ impl Store {
         Ok(())
     }
 
-    /// Returns a task of an account that has not expired.
+    /// Returns a task of that owner that has not expired.
     pub async fn task(
         &self,
         id: &str,
-        account_id: &str,
+        owner: &ObjectOwner,
         now: Micros,
     ) -> Result<Option<Task>, StoreError> {
         let row: Option<TaskRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET)
                 .bind(clean(id))
-                .bind(clean(account_id))
+                .bind(clean(owner.account_id()))
                 .bind(now.get())
+                .bind(clean(owner.key_id().unwrap_or_default()))
                 .fetch_optional(pool)
                 .await?
         });
         Ok(row.map(Task::try_from).transpose()?)
     }
 
-    /// Returns tasks of an account, newest first, after the one with that id if it is given.
+    /// Returns tasks of that owner, newest first, after the one with that id if it is given.
     pub async fn tasks(
         &self,
-        account_id: &str,
+        owner: &ObjectOwner,
         after: Option<&str>,
         state: Option<TaskState>,
         limit: u32,
@@ -388,11 +390,12 @@ impl Store {
     ) -> Result<Vec<Task>, StoreError> {
         let rows: Vec<TaskRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(LIST)
-                .bind(clean(account_id))
+                .bind(clean(owner.account_id()))
                 .bind(clean(after.unwrap_or_default()))
                 .bind(state.map_or("", TaskState::word))
                 .bind(now.get())
                 .bind(i64::from(limit))
+                .bind(clean(owner.key_id().unwrap_or_default()))
                 .fetch_all(pool)
                 .await?
         });
@@ -500,16 +503,17 @@ impl Store {
     pub async fn cancel_task(
         &self,
         id: &str,
-        account_id: &str,
+        owner: &ObjectOwner,
         now: Micros,
         expires: Micros,
     ) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(CANCEL)
                 .bind(clean(id))
-                .bind(clean(account_id))
+                .bind(clean(owner.account_id()))
                 .bind(now.get())
                 .bind(expires.get())
+                .bind(clean(owner.key_id().unwrap_or_default()))
                 .execute(pool)
                 .await?
                 .rows_affected()

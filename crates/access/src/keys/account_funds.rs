@@ -1,4 +1,4 @@
-//! Spending limits shared by all keys of an account.
+//! Terms shared by all keys of an account.
 //!
 //! The account's cap is part of every key's lease, so no balance is kept here. The account's budget
 //! has a counter of its own.
@@ -7,9 +7,9 @@ use canon::{Micros, Money};
 use ledger::Budget;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use store::AccountTerms;
+use store::{AccountTerms, ObjectSharing};
 
-/// Cap and budget of an account.
+/// Cap, budget and sharing of an account.
 #[derive(Debug, Default)]
 pub struct AccountFunds(Mutex<FundsState>);
 
@@ -17,6 +17,7 @@ pub struct AccountFunds(Mutex<FundsState>);
 struct FundsState {
     cap: Option<Money>,
     budget: Option<Arc<Budget>>,
+    share: ObjectSharing,
 }
 
 impl AccountFunds {
@@ -30,6 +31,11 @@ impl AccountFunds {
         self.0.lock().budget.clone()
     }
 
+    /// Sharing of objects between the keys.
+    pub fn share(&self) -> ObjectSharing {
+        self.0.lock().share
+    }
+
     /// Returns true if [`Self::set_terms`] needs the amount already spent, because the budget is
     /// new or has another period.
     pub fn needs_spent(&self, terms: AccountTerms) -> bool {
@@ -39,10 +45,11 @@ impl AccountFunds {
         })
     }
 
-    /// Sets cap and budget. `spent` counts only for a new budget. Returns true if the cap changed.
+    /// Sets all terms. `spent` counts only for a new budget. Returns true if the cap changed.
     pub fn set_terms(&self, terms: AccountTerms, spent: Money, now: Micros) -> bool {
         let mut state = self.0.lock();
-        let AccountTerms { cap, budget } = terms;
+        let AccountTerms { cap, budget, share } = terms;
+        state.share = share;
         state.budget = budget.map(|wanted| match state.budget.take() {
             Some(budget) if budget.period() == wanted.period => {
                 budget.set_limit(wanted.limit);

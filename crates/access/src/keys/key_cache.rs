@@ -10,7 +10,7 @@ use ledger::{Budget, Clock, KeyBalance};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{AccountTerms, BudgetTerms, KeyRecord, Store, StoreError};
+use store::{AccountTerms, BudgetTerms, KeyRecord, ObjectOwner, ObjectSharing, Store, StoreError};
 
 use super::account_funds::AccountFunds;
 use super::key_token::KeyToken;
@@ -33,7 +33,7 @@ pub struct ApiKey {
     pub balance: Arc<KeyBalance>,
     /// Budget per period, if the key has one.
     pub budget: Option<Arc<Budget>>,
-    /// Cap and budget of the account.
+    /// Cap, budget and sharing of the account.
     pub account: Arc<AccountFunds>,
     /// Rate limits of the key and their current use.
     pub rate_window: Arc<RateWindow>,
@@ -48,6 +48,14 @@ impl ApiKey {
     /// Returns true if the key is neither revoked nor expired.
     pub fn is_live(&self, now: Micros) -> bool {
         self.record.revoked.is_none() && self.record.expires.is_none_or(|expires| now < expires)
+    }
+
+    /// The owner of the answers, tasks, replays and receipts this key may see.
+    pub fn object_owner(&self) -> ObjectOwner {
+        match self.account.share() {
+            ObjectSharing::Key => ObjectOwner::key(&self.record.account_id, &self.record.id),
+            ObjectSharing::Account => ObjectOwner::account(&self.record.account_id),
+        }
     }
 
     /// Returns true if the key may use the model.

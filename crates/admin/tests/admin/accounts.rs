@@ -203,7 +203,7 @@ async fn values_are_checked_for_every_surface() {
         let draft = AccountDraft { username, email, role, password: Some(password()) };
         assert_eq!(outcome(&admin.create_account(&operator, draft).await), "invalid");
     }
-    let negative = AccountTerms { cap: Some("-1".parse().unwrap()), budget: None };
+    let negative = AccountTerms { cap: Some("-1".parse().unwrap()), ..AccountTerms::default() };
     let zero = RateLimits { tpm: Some(0), ..RateLimits::default() };
     for (terms, limits) in [(negative, RateLimits::default()), (AccountTerms::default(), zero)] {
         let read = ReadVersion::default();

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use store::TeamRole;
 
 use super::keys::{BudgetBody, LimitsBody, parse_amount, parse_budget};
+use super::terms::parse_share;
 use super::{
     actor, admin_error, if_match, invalid_field, not_found, path_id, read_body, sent,
     tagged_response,
@@ -32,11 +33,14 @@ struct TeamBody {
     budget: Option<Option<BudgetBody>>,
     #[serde(default)]
     limits: Option<LimitsBody>,
+    /// `key` or `account`.
+    #[serde(default)]
+    share: Option<String>,
 }
 
 impl TeamBody {
     fn into_change(self) -> Result<TeamChange, ApiError> {
-        let Self { name, disabled, cap_usd, budget, limits } = self;
+        let Self { name, disabled, cap_usd, budget, limits, share } = self;
         let cap = cap_usd.map(|cap| cap.map(|text| parse_amount("cap_usd", &text)).transpose());
         let budget = budget.map(|budget| budget.map(parse_budget).transpose());
         Ok(TeamChange {
@@ -45,6 +49,7 @@ impl TeamBody {
             cap: cap.transpose()?,
             budget: budget.transpose()?,
             limits: limits.map(LimitsBody::into_limits).transpose()?,
+            share: share.as_deref().map(parse_share).transpose()?,
         })
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn start(
     let recorder = ResponseRecorder::new(Arc::clone(&state), &call, conversation);
     let text = Value::from(queued.clone()).to_string();
     recorder.store(&text);
-    let run = state.stored_answers.begin_run(&id, &call.key.record.account_id);
+    let run = state.stored_answers.begin_run(&id, &call.key.record);
     let task = run_to_end(Arc::clone(&state), call, recorder, (id, queued), Arc::clone(&run));
     state.engine.tasks.spawn(task);
     if streamed { Ok(replay(run, None)) } else { Ok(json_response(text)) }

@@ -102,9 +102,9 @@ impl Conversation {
             let id: String = serde_json::from_str(raw.get()).map_err(|_| {
                 ApiError::invalid("previous_response_id", "`previous_response_id` must be a string")
             })?;
-            let account = &call.key.record.account_id;
+            let owner = call.key.object_owner();
             let now = state.clock().now();
-            let stored = state.stored_answers.get(&id, account, now).await.map_err(|error| {
+            let stored = state.stored_answers.get(&id, &owner, now).await.map_err(|error| {
                 error.with_param("previous_response_id").with_code("previous_response_not_found")
             })?;
             let stored_bytes = stored.request.len() + stored.reply.len();

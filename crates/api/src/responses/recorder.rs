@@ -1,5 +1,6 @@
 //! Stores an answer on its way to the caller, whole or streamed.
 
+use access::keys::ApiKey;
 use axum::response::Response;
 use canon::{ApiError, Micros};
 use serde::Deserialize;
@@ -16,15 +17,15 @@ use relay::Call;
 /// Stores the response object of one call.
 pub(super) struct ResponseRecorder {
     state: Arc<ApiState>,
-    account: String,
+    key: Arc<ApiKey>,
     items: Vec<Value>,
     request_bytes: usize,
 }
 
 impl ResponseRecorder {
     pub(super) fn new(state: Arc<ApiState>, call: &Call, conversation: Conversation) -> Self {
-        let account = call.key.record.account_id.clone();
-        Self { state, account, items: conversation.items, request_bytes: call.body.len() }
+        let key = Arc::clone(&call.key);
+        Self { state, key, items: conversation.items, request_bytes: call.body.len() }
     }
 
     /// Stores a response object.
@@ -42,7 +43,8 @@ impl ResponseRecorder {
         let retention = Micros::from(self.state.config().answer_retention);
         self.state.stored_answers.put(StoredResponse {
             id,
-            account_id: self.account.clone(),
+            account_id: self.key.record.account_id.clone(),
+            key_id: Some(self.key.record.id.clone()),
             request: json!({ "input": self.items }).to_string(),
             reply: reply.to_owned(),
             created: now,

@@ -9,7 +9,7 @@ use http_body_util::StreamBody;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
-use store::StoredResponse;
+use store::{ObjectOwner, StoredResponse};
 
 use crate::json_object::{parse_object, set_fields, text_field};
 use crate::query::{percent_decode, query_pairs};
@@ -19,10 +19,10 @@ use crate::stored_answers::BackgroundRun;
 use relay::event_stream;
 use relay::json_response;
 
-/// Stored response named in a request, and the account that asks for it.
+/// Stored response named in a request, and the owner whose responses the caller may see.
 struct ResponseLookup {
     state: Arc<ApiState>,
-    account: String,
+    owner: ObjectOwner,
     id: String,
     query: Vec<(String, String)>,
 }
@@ -33,7 +33,7 @@ impl ResponseLookup {
         let rest = request.uri().path().strip_prefix("/v1/responses/").unwrap_or_default();
         Self {
             state,
-            account: key.record.account_id.clone(),
+            owner: key.object_owner(),
             id: percent_decode(rest.split('/').next().unwrap_or_default()),
             query: query_pairs(request.uri().query().unwrap_or_default()),
         }
@@ -44,11 +44,11 @@ impl ResponseLookup {
     }
 
     fn run(&self) -> Option<Arc<BackgroundRun>> {
-        self.state.stored_answers.find_run(&self.id, &self.account)
+        self.state.stored_answers.find_run(&self.id, &self.owner)
     }
 
     async fn find(&self) -> Result<Arc<StoredResponse>, ApiError> {
-        self.state.stored_answers.get(&self.id, &self.account, self.state.clock().now()).await
+        self.state.stored_answers.get(&self.id, &self.owner, self.state.clock().now()).await
     }
 }
 
@@ -96,8 +96,8 @@ pub(super) fn replay(run: Arc<BackgroundRun>, after: Option<u64>) -> Response {
 }
 
 pub(crate) async fn delete(incoming: ApiRequest) -> Result<Response, ApiError> {
-    let ResponseLookup { state, account, id, query: _ } = ResponseLookup::from_request(incoming);
-    state.stored_answers.delete(&id, &account).await?;
+    let ResponseLookup { state, owner, id, query: _ } = ResponseLookup::from_request(incoming);
+    state.stored_answers.delete(&id, &owner).await?;
     Ok(json_response(json!({ "id": id, "object": "response", "deleted": true }).to_string()))
 }
 

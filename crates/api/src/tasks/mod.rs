@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
+use store::ObjectOwner;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -83,12 +84,18 @@ impl ImageTasks {
         self.new_ends.notify_one();
     }
 
-    /// Returns the secret that signs an account's webhooks, in the notation of Standard Webhooks.
-    pub(crate) fn webhook_secret(&self, account: &str) -> String {
-        webhooks::secret_text(&self.webhook_key(account))
+    /// Returns the secret that signs an owner's webhooks, in the notation of Standard Webhooks.
+    pub(crate) fn webhook_secret(&self, owner: &ObjectOwner) -> String {
+        webhooks::secret_text(&self.webhook_key(owner))
     }
 
-    fn webhook_key(&self, account: &str) -> Vec<u8> {
-        hmac::sign(&self.secret, account.as_bytes()).as_ref().to_vec()
+    /// Returns the secret of a key or of an account. The ids of accounts contain no colon, so that
+    /// no key gets the secret of an account.
+    fn webhook_key(&self, owner: &ObjectOwner) -> Vec<u8> {
+        let signed = match owner.key_id() {
+            Some(key_id) => hmac::sign(&self.secret, format!("key:{key_id}").as_bytes()),
+            None => hmac::sign(&self.secret, owner.account_id().as_bytes()),
+        };
+        signed.as_ref().to_vec()
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::{StoreError, Task, TaskBody, TaskClaim, TaskEnd, TaskState};
+use store::{ObjectOwner, StoreError, Task, TaskBody, TaskClaim, TaskEnd, TaskState};
 
 use super::TaskRun;
 use super::view::FILE_FIELD;
@@ -225,7 +225,8 @@ impl ApiState {
     }
 
     async fn is_cancelled(&self, task: &Task) -> bool {
-        let found = self.store.task(&task.id, &task.account_id, self.clock().now()).await;
+        let owner = ObjectOwner::key(&task.account_id, &task.key_id);
+        let found = self.store.task(&task.id, &owner, self.clock().now()).await;
         found.ok().flatten().is_some_and(|task| task.state == TaskState::Cancelled)
     }
 

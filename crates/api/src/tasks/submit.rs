@@ -6,7 +6,7 @@ use canon::{ApiError, ErrorKind, Micros};
 use http::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, Request, StatusCode};
 use std::collections::BTreeMap;
-use store::{NewTask, TaskBody};
+use store::{NewTask, ObjectOwner, TaskBody};
 
 use super::view::{task_json, task_path};
 use crate::query::query_pairs;
@@ -113,8 +113,9 @@ pub(crate) async fn submit(
     };
     state.store.add_task(&task).await.map_err(|e| unavailable(e.to_string()))?;
     state.image_tasks.new_work.notify_one();
+    let owner = ObjectOwner::key(account, &task.key_id);
     let found =
-        state.store.task(&task.id, account, now).await.map_err(|e| unavailable(e.to_string()))?;
+        state.store.task(&task.id, &owner, now).await.map_err(|e| unavailable(e.to_string()))?;
     let found =
         found.ok_or_else(|| unavailable("a new task was not found in the store".to_owned()))?;
     let mut response = json_response(task_json(state, &found).to_string());

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{DeliveryState, Task};
+use store::{DeliveryState, ObjectOwner, Task};
 use tokio::sync::Semaphore;
 use upstream::FetchError;
 
@@ -114,8 +114,15 @@ impl ApiState {
         });
         let (body, seconds) = (body.to_string(), now.as_secs());
         let id = format!("msg_{}", task.id.trim_start_matches("task_"));
-        let key = self.image_tasks.webhook_key(&task.account_id);
-        let signature = sign(&key, &id, seconds, &body);
+        // A message has several signatures, and a receiver accepts it for any of them. That of the
+        // account is for accounts that share, and for receivers set up before keys had a secret.
+        let owners = [
+            ObjectOwner::key(&task.account_id, &task.key_id),
+            ObjectOwner::account(&task.account_id),
+        ];
+        let signature = owners
+            .map(|owner| sign(&self.image_tasks.webhook_key(&owner), &id, seconds, &body))
+            .join(" ");
         let mut headers = HeaderMap::new();
         let fields = [
             ("webhook-id", id),

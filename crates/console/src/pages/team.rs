@@ -20,7 +20,7 @@ use crate::layout::{Layout, page};
 use crate::page_error::PageError;
 use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
-use crate::shared_fields::{error_summary, read_version, version_field};
+use crate::shared_fields::{error_summary, read_share, read_version, share_field, version_field};
 use crate::state::ConsoleState;
 use admin::{
     AdminError, ReadVersion, TeamAction, TeamChange, TeamView, TermsView, names, version_of,
@@ -65,6 +65,7 @@ impl TeamTerms {
             spending: AccountTerms {
                 cap: ok_or_error("cap", cap, errors),
                 budget: ok_or_error("budget", budget, errors),
+                share: read_share(fields),
             },
             limits: RateLimits {
                 rpm: ok_or_error("rpm", rpm, errors),
@@ -87,12 +88,13 @@ impl TeamTerms {
             cap: Some(self.spending.cap),
             budget: Some(self.spending.budget),
             limits: Some(self.limits),
+            share: Some(self.spending.share),
         }
     }
 
     fn fields(&self) -> FormFields {
         let number = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
-        let AccountTerms { cap, budget } = self.spending;
+        let AccountTerms { cap, budget, share } = self.spending;
         let RateLimits { rpm, tpm, concurrency } = self.limits;
         FormFields::prefilled(vec![
             ("name", self.name.clone()),
@@ -102,6 +104,7 @@ impl TeamTerms {
             ("rpm", number(rpm)),
             ("tpm", number(tpm)),
             ("concurrency", number(concurrency)),
+            ("share", share.word().to_owned()),
         ])
     }
 }
@@ -136,6 +139,7 @@ pub(super) fn terms_form(fields: &FormFields, errors: &FieldErrors) -> Markup {
             ..FormInput::default()
         }.render(errors))
         (key_form::limit_fields(fields, errors))
+        (share_field(fields))
     }
 }
 

@@ -312,6 +312,6 @@ async fn identity_sign_ups_get_the_configured_role_and_cap() {
         assert_eq!(anna.role, role, "what the configuration says goes before");
         let terms = store.account_terms().await.unwrap();
         let cap = Some(canon::Money::from_nanos(4_000_000_000));
-        assert_eq!(terms, [(anna.id, store::AccountTerms { cap, budget: None })]);
+        assert_eq!(terms, [(anna.id, store::AccountTerms { cap, ..<_>::default() })]);
     }
 }

@@ -250,7 +250,7 @@ async fn sign_ups_get_the_configured_role_and_cap() {
     assert_eq!(zoe.role, AccountRole::Viewer);
     let terms = gateway.store.account_terms().await.unwrap();
     let cap = Some(canon::Money::from_nanos(2_500_000_000));
-    assert_eq!(terms, [(zoe.id, store::AccountTerms { cap, budget: None })]);
+    assert_eq!(terms, [(zoe.id, store::AccountTerms { cap, ..<_>::default() })]);
 
     let olga = gateway.account("olga", AccountRole::Owner).await;
     let owner = gateway.sign_in("olga").await;

@@ -7,13 +7,12 @@ use clap::{ArgGroup, Args, CommandFactory as _, Subcommand};
 use ledger::{BudgetPeriod, Clock as _, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use store::{AccountRole, AccountTerms, BudgetTerms, KeyOwner, KeyScope, RateLimits, Store};
+use store::{AccountRole, BudgetTerms, KeyOwner, KeyScope, RateLimits, Store};
 
+use super::account_terms::{self, TermsArgs};
 use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
-use access::keys::{budget_json, key_json, key_state};
-use admin::{
-    AccountAdmin, Actor, IssuedKey, KeyChange, KeyDraft, ReadVersion, TeamChange, TermsView,
-};
+use access::keys::{key_json, key_state};
+use admin::{AccountAdmin, Actor, IssuedKey, KeyChange, KeyDraft, ReadVersion};
 use config::IpRange;
 use config::parse_duration;
 
@@ -71,21 +70,11 @@ pub(super) enum KeysCommand {
         terms: KeyLimitArgs,
     },
     /// Show or change the shared limits of all keys of an account or team
-    #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
     Account {
         /// Name of the account or team; without it, all are listed
         name: Option<String>,
-        /// No spending cap
-        #[arg(long)]
-        unlimited: bool,
-        /// Spending cap in USD
-        #[arg(long, value_name = "USD")]
-        cap: Option<canon::Money>,
-        /// Spending limit per day, week or month (UTC), or `none`
-        #[arg(long, value_name = "USD/day", value_parser = parse_budget)]
-        budget: Option<BudgetArg>,
         #[command(flatten)]
-        pace: RateLimitArgs,
+        change: TermsArgs,
     },
     /// List all keys
     List,
@@ -137,9 +126,9 @@ struct LimitArg(Option<u32>);
 
 /// A budget, or `none`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BudgetArg(Option<BudgetTerms>);
+pub(super) struct BudgetArg(pub(super) Option<BudgetTerms>);
 
-const NONE_WORD: &str = "none";
+pub(super) const NONE_WORD: &str = "none";
 const ADMIN_KEY_CANNOT_SPEND: &str = "an admin key cannot spend: leave out --cap and --unlimited";
 
 fn parse_scope(text: &str) -> Result<KeyScope, String> {
@@ -161,7 +150,7 @@ fn parse_network(text: &str) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
-fn parse_budget(text: &str) -> Result<BudgetArg, String> {
+pub(super) fn parse_budget(text: &str) -> Result<BudgetArg, String> {
     if text == NONE_WORD {
         return Ok(BudgetArg(None));
     }
@@ -177,8 +166,14 @@ fn parse_budget(text: &str) -> Result<BudgetArg, String> {
 }
 
 impl RateLimitArgs {
+    /// Returns true if no limit was given.
+    pub(super) const fn is_none(&self) -> bool {
+        let Self { rpm, tpm, concurrency } = self;
+        rpm.is_none() && tpm.is_none() && concurrency.is_none()
+    }
+
     /// Changes the limits that were given.
-    fn apply(self, limits: &mut RateLimits) {
+    pub(super) fn apply(self, limits: &mut RateLimits) {
         let Self { rpm, tpm, concurrency } = self;
         for (given, own) in
             [(rpm, &mut limits.rpm), (tpm, &mut limits.tpm), (concurrency, &mut limits.concurrency)]
@@ -263,9 +258,8 @@ async fn run_command(
             };
             set_key(common, admin, &id, change).await
         }
-        KeysCommand::Account { name, unlimited, cap, budget, pace } => {
-            let change = TermsArgs { unlimited, cap, budget, pace };
-            account(common, admin, name.as_deref(), &change).await
+        KeysCommand::Account { name, change } => {
+            account_terms::run(common, admin, name.as_deref(), &change).await
         }
         KeysCommand::List => list(common, &admin.store).await,
         KeysCommand::Revoke { id } => revoke(common, admin, &id).await,
@@ -291,116 +285,12 @@ async fn set_key(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Change of an account's terms.
-struct TermsArgs {
-    unlimited: bool,
-    cap: Option<canon::Money>,
-    budget: Option<BudgetArg>,
-    pace: RateLimitArgs,
-}
-
-impl TermsArgs {
-    const fn is_none(&self) -> bool {
-        let Self { unlimited, cap, budget, pace: RateLimitArgs { rpm, tpm, concurrency } } = self;
-        !*unlimited
-            && cap.is_none()
-            && budget.is_none()
-            && rpm.is_none()
-            && tpm.is_none()
-            && concurrency.is_none()
-    }
-}
-
-async fn account(
-    common: &CommonArgs,
-    admin: &AccountAdmin,
-    name: Option<&str>,
-    change: &TermsArgs,
-) -> anyhow::Result<ExitCode> {
-    require_not_negative(change.cap)?;
-    let store = &admin.store;
-    let accounts = match name {
-        Some(name) => vec![find_account(store, name).await?],
-        None if change.is_none() => store.owners().await?,
-        None => anyhow::bail!("name the account to be changed"),
-    };
-    for account in accounts {
-        let view = match &account {
-            KeyOwner::Person(person) => set_account_terms(admin, &person.id, change).await?,
-            KeyOwner::Team(team) => set_team_terms(admin, &team.id, change).await?,
-        };
-        show_account(common, account.name(), &view);
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn set_account_terms(
-    admin: &AccountAdmin,
-    id: &str,
-    change: &TermsArgs,
-) -> anyhow::Result<TermsView> {
-    let TermsView { mut terms, mut limits, .. } = admin.account_terms(&Actor::Operator, id).await?;
-    change.pace.apply(&mut limits);
-    terms.cap = if change.unlimited { None } else { change.cap.or(terms.cap) };
-    if let Some(BudgetArg(budget)) = change.budget {
-        terms.budget = budget;
-    }
-    let read = ReadVersion::default();
-    Ok(admin.set_account_terms(&Actor::Operator, id, read, terms, limits).await?)
-}
-
-async fn set_team_terms(
-    admin: &AccountAdmin,
-    id: &str,
-    change: &TermsArgs,
-) -> anyhow::Result<TermsView> {
-    let mut limits = admin.team(&Actor::Operator, id).await?.terms.limits;
-    change.pace.apply(&mut limits);
-    let change = TeamChange {
-        cap: if change.unlimited { Some(None) } else { change.cap.map(Some) },
-        budget: change.budget.map(|BudgetArg(budget)| budget),
-        limits: Some(limits),
-        ..TeamChange::default()
-    };
-    let read = ReadVersion::default();
-    Ok(admin.change_team(&Actor::Operator, id, read, change).await?.terms)
-}
-
-fn show_account(common: &CommonArgs, name: &str, view: &TermsView) {
-    let RateLimits { rpm, tpm, concurrency } = view.limits;
-    let AccountTerms { cap, budget } = view.terms;
-    let spent = view.spent;
-    if common.json {
-        let object = json!({
-            "account": name,
-            "cap_usd": cap.map(|cap| cap.to_string()),
-            "spent_usd": spent.to_string(),
-            "budget": budget.map(budget_json),
-            "limits": { "rpm": rpm, "tpm": tpm, "concurrency": concurrency },
-        });
-        return print_line(&object.to_string());
-    }
-    let limit_text =
-        |limit: Option<u32>| limit.map_or(NONE_WORD.to_owned(), |limit| limit.to_string());
-    let cap = cap.map_or_else(|| "without a cap".to_owned(), |cap| format!("of {cap} USD"));
-    let budget = budget.map_or_else(String::new, |BudgetTerms { limit: amount, period }| {
-        format!(", {amount} USD per {}", period.word())
-    });
-    print_line(&format!(
-        "{name}: {spent} USD spent {cap}{budget}, {} requests per minute, {} tokens per minute, {} \
-         calls at once",
-        limit_text(rpm),
-        limit_text(tpm),
-        limit_text(concurrency)
-    ));
-}
-
-async fn find_account(store: &Store, name: &str) -> anyhow::Result<KeyOwner> {
+pub(super) async fn find_account(store: &Store, name: &str) -> anyhow::Result<KeyOwner> {
     let found = store.owner_by_name(name).await?;
     found.ok_or_else(|| anyhow::anyhow!("there is no account and no team `{name}`"))
 }
 
-fn require_not_negative(cap: Option<canon::Money>) -> anyhow::Result<()> {
+pub(super) fn require_not_negative(cap: Option<canon::Money>) -> anyhow::Result<()> {
     if cap.is_some_and(canon::Money::is_negative) {
         anyhow::bail!("--cap must not be below zero");
     }

@@ -1,5 +1,6 @@
 //! The command line. Exit codes: 0 success, 1 failure, 2 wrong usage.
 
+mod account_terms;
 mod check;
 mod common;
 mod import;

@@ -27,6 +27,7 @@ mod faults;
 mod idempotency;
 mod images;
 mod key_headers;
+mod key_objects;
 mod lanes;
 mod large_bodies;
 mod limits;

@@ -250,7 +250,8 @@ async fn the_end_of_a_background_run_is_decided_once() {
         // The store has the same end, once all writes have arrived there.
         let mut stored = Value::Null;
         until("the end of the run is stored", async || {
-            let stored_response = gateway.app.store.stored_response(id, &account).await.unwrap();
+            let owner = store::ObjectOwner::account(&account);
+            let stored_response = gateway.app.store.stored_response(id, &owner).await.unwrap();
             stored = stored_response.map_or(Value::Null, |stored_response| {
                 serde_json::from_str(&stored_response.reply).unwrap()
             });

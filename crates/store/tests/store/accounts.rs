@@ -23,7 +23,7 @@ on_both!(
 async fn family(store: &Store, cap: i64, caps: &[Option<i64>]) -> Vec<KeyRecord> {
     let owner = account(&id());
     store.add_account(&owner).await.unwrap();
-    let terms = AccountTerms { cap: Some(Money::from_nanos(cap)), budget: None };
+    let terms = AccountTerms { cap: Some(Money::from_nanos(cap)), ..AccountTerms::default() };
     store.set_account_terms(&owner.id, terms).await.unwrap();
     let mut keys = Vec::new();
     for cap in caps {
@@ -148,7 +148,7 @@ async fn account_terms_are_stored(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let keys = family(&store, 7, &[None]).await;
     let budget = Some(BudgetTerms { limit: Money::from_nanos(5), period: BudgetPeriod::Week });
-    let terms = AccountTerms { cap: None, budget };
+    let terms = AccountTerms { budget, ..AccountTerms::default() };
     assert_eq!(terms.to_string(), "no cap, budget 0.000000005 USD per week");
     let id = &keys[0].account_id;
     store.set_account_terms(id, terms).await.unwrap();

@@ -144,7 +144,7 @@ async fn an_account_and_its_identity_are_added_atomically(database: Arc<TestData
     let (store, anna) = with_account(&database).await;
     store.add_identity(&identity(&anna, "https://a.example", "7")).await.unwrap();
     let cleo = account("cleo");
-    let terms = AccountTerms { cap: Some(Money::from_nanos(5)), budget: None };
+    let terms = AccountTerms { cap: Some(Money::from_nanos(5)), ..AccountTerms::default() };
     let add = async |account: &Account, subject: &str| {
         let identity = identity(account, "https://a.example", subject);
         store.add_account_with_identity(account, &identity, terms).await

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use canon::Micros;
 use proptest::prelude::*;
-use store::{DeliveryState, NewTask, Store, Task, TaskBody, TaskClaim, TaskEnd, TaskState};
+use store::{
+    DeliveryState, NewTask, ObjectOwner, Store, Task, TaskBody, TaskClaim, TaskEnd, TaskState,
+};
 
 use crate::on_both;
 use crate::samples::{account, check};
@@ -13,6 +15,7 @@ use crate::test_database::TestDatabase;
 
 on_both!(
     a_task_belongs_to_its_account_and_is_listed_newest_first,
+    a_task_belongs_to_its_key_unless_the_account_is_asked,
     a_task_moves_forward_only_and_only_for_its_latest_run,
     an_expired_task_claim_is_taken_over,
     a_provider_runs_no_more_tasks_than_permitted,
@@ -63,6 +66,11 @@ fn end(state: TaskState) -> TaskEnd {
     }
 }
 
+/// The owner of all tasks of an account.
+fn all(account_id: &str) -> ObjectOwner {
+    ObjectOwner::account(account_id)
+}
+
 /// Adds an account.
 async fn someone(store: &Store, name: &str) -> String {
     let account = account(name);
@@ -79,13 +87,13 @@ async fn a_task_belongs_to_its_account_and_is_listed_newest_first(database: Arc<
     store.add_task(&new("task_4", &bob)).await.unwrap();
     assert!(store.add_task(&new("task_1", &bob)).await.is_err());
     assert!(store.add_task(&new("task_9", "nobody")).await.is_err());
-    let found = store.task("task_1", &ada, Micros::new(2)).await.unwrap().unwrap();
+    let found = store.task("task_1", &all(&ada), Micros::new(2)).await.unwrap().unwrap();
     assert_eq!((found.state, found.progress, found.runs), (TaskState::Pending, 0, 0));
-    assert_eq!(store.task("task_1", &bob, Micros::new(2)).await.unwrap(), None);
-    assert_eq!(store.task("task_1", &ada, NEVER).await.unwrap(), None);
+    assert_eq!(store.task("task_1", &all(&bob), Micros::new(2)).await.unwrap(), None);
+    assert_eq!(store.task("task_1", &all(&ada), NEVER).await.unwrap(), None);
     let ids = |tasks: Vec<Task>| tasks.into_iter().map(|task| task.id).collect::<Vec<_>>();
     let list = async |after, state, limit| {
-        ids(store.tasks(&ada, after, state, limit, Micros::new(2)).await.unwrap())
+        ids(store.tasks(&all(&ada), after, state, limit, Micros::new(2)).await.unwrap())
     };
     assert_eq!(list(None, None, 10).await, ["task_3", "task_2", "task_1"]);
     assert_eq!(list(Some("task_3"), None, 1).await, ["task_2"]);
@@ -114,29 +122,35 @@ async fn a_task_moves_forward_only_and_only_for_its_latest_run(database: Arc<Tes
     assert!(!store.postpone_task("task_1", 1, Micros::ZERO).await.unwrap());
     assert!(!store.end_task("task_1", 1, &end(TaskState::Completed)).await.unwrap());
     assert!(store.hold_task("task_1", 2, LONG, 10).await.unwrap());
-    let task = store.task("task_1", &ada, Micros::new(2)).await.unwrap().unwrap();
+    let task = store.task("task_1", &all(&ada), Micros::new(2)).await.unwrap().unwrap();
     assert_eq!(task.progress, 40, "progress does not go back");
 
     assert!(store.end_task("task_1", 2, &end(TaskState::Completed)).await.unwrap());
-    let over = store.task("task_1", &ada, Micros::new(2)).await.unwrap().unwrap();
+    let over = store.task("task_1", &all(&ada), Micros::new(2)).await.unwrap().unwrap();
     assert_eq!((over.state, over.progress), (TaskState::Completed, 100));
     assert_eq!((over.ended, over.expires), (Some(Micros::new(5)), Micros::new(50)));
     assert!(!store.end_task("task_1", 2, &end(TaskState::Failed)).await.unwrap());
-    assert!(!store.cancel_task("task_1", &ada, Micros::new(6), Micros::new(60)).await.unwrap());
+    assert!(
+        !store.cancel_task("task_1", &all(&ada), Micros::new(6), Micros::new(60)).await.unwrap()
+    );
     assert!(!store.hold_task("task_1", 2, LONG, 1).await.unwrap());
     assert_eq!(next(&store).await, None);
-    assert_eq!(store.task("task_1", &ada, Micros::new(2)).await.unwrap(), Some(over));
+    assert_eq!(store.task("task_1", &all(&ada), Micros::new(2)).await.unwrap(), Some(over));
     let asked = store.task_body("task_1").await.unwrap().unwrap();
     assert_eq!((asked.body, asked.file), (None, None), "what was asked goes with its end");
 
     // Neither the active run nor another account can end a cancelled task.
     store.add_task(&new("task_2", &ada)).await.unwrap();
-    assert!(!store.cancel_task("task_2", "bob", Micros::new(6), Micros::new(60)).await.unwrap());
+    assert!(
+        !store.cancel_task("task_2", &all("bob"), Micros::new(6), Micros::new(60)).await.unwrap()
+    );
     assert_eq!(next(&store).await.unwrap().id, "task_2");
-    assert!(store.cancel_task("task_2", &ada, Micros::new(6), Micros::new(60)).await.unwrap());
+    assert!(
+        store.cancel_task("task_2", &all(&ada), Micros::new(6), Micros::new(60)).await.unwrap()
+    );
     assert!(!store.hold_task("task_2", 1, LONG, 1).await.unwrap());
     assert!(!store.end_task("task_2", 1, &end(TaskState::Completed)).await.unwrap());
-    let state = store.task("task_2", &ada, Micros::new(7)).await.unwrap().unwrap().state;
+    let state = store.task("task_2", &all(&ada), Micros::new(7)).await.unwrap().unwrap().state;
     assert_eq!(state, TaskState::Cancelled);
     store.close().await;
 }
@@ -293,7 +307,8 @@ async fn an_end_is_notified_until_delivered(database: Arc<TestDatabase>) {
             .unwrap()
     );
     assert_eq!(tell().await, None);
-    let hook = store.task("task_1", &ada, Micros::new(2)).await.unwrap().unwrap().webhook.unwrap();
+    let hook =
+        store.task("task_1", &all(&ada), Micros::new(2)).await.unwrap().unwrap().webhook.unwrap();
     assert_eq!((hook.delivery, hook.status), (Some(DeliveryState::Delivered), Some(204)));
     store.close().await;
 }
@@ -304,10 +319,37 @@ async fn overdue_tasks_fail_and_expired_ones_are_deleted(database: Arc<TestDatab
     store.add_task(&NewTask { expires: Micros::new(10), ..new("task_1", &ada) }).await.unwrap();
     store.add_task(&NewTask { expires: Micros::new(30), ..new("task_2", &ada) }).await.unwrap();
     assert_eq!(store.sweep_tasks(Micros::new(10), "{}", Micros::new(20)).await.unwrap(), (1, 0));
-    let failed = store.task("task_1", &ada, Micros::new(11)).await.unwrap().unwrap();
+    let failed = store.task("task_1", &all(&ada), Micros::new(11)).await.unwrap().unwrap();
     assert_eq!((failed.state, failed.error.as_deref()), (TaskState::Failed, Some("{}")));
     assert_eq!(store.sweep_tasks(Micros::new(20), "{}", Micros::new(30)).await.unwrap(), (0, 1));
-    assert_eq!(store.task("task_1", &ada, Micros::new(11)).await.unwrap(), None);
-    assert!(store.task("task_2", &ada, Micros::new(11)).await.unwrap().is_some());
+    assert_eq!(store.task("task_1", &all(&ada), Micros::new(11)).await.unwrap(), None);
+    assert!(store.task("task_2", &all(&ada), Micros::new(11)).await.unwrap().is_some());
+    store.close().await;
+}
+
+async fn a_task_belongs_to_its_key_unless_the_account_is_asked(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let ada = someone(&store, "ada").await;
+    for (id, key_id) in [("task_1", "k1"), ("task_2", "k2")] {
+        let task = NewTask { key_id: key_id.to_owned(), ..new(id, &ada) };
+        store.add_task(&task).await.unwrap();
+    }
+    let [first, second] = ["k1", "k2"].map(|key| ObjectOwner::key(&ada, key));
+    let owners = [
+        (first, &["task_1"][..], true),
+        (second.clone(), &["task_2"], false),
+        (all(&ada), &["task_2", "task_1"], true),
+    ];
+    for (owner, listed, sees) in owners {
+        let found = store.tasks(&owner, None, None, 10, Micros::new(2)).await.unwrap();
+        let ids: Vec<String> = found.into_iter().map(|task| task.id).collect();
+        assert_eq!(ids, listed, "{owner:?}");
+        let found = store.task("task_1", &owner, Micros::new(2)).await.unwrap();
+        assert_eq!(found.is_some(), sees, "{owner:?}");
+    }
+    let (now, expires) = (Micros::new(6), Micros::new(60));
+    assert!(!store.cancel_task("task_1", &second, now, expires).await.unwrap());
+    assert!(store.cancel_task("task_2", &second, now, expires).await.unwrap());
+    assert!(store.cancel_task("task_1", &all(&ada), now, expires).await.unwrap());
     store.close().await;
 }

@@ -9,7 +9,7 @@ use store::{AccountTerms, BudgetTerms, RateLimits};
 
 use super::{select, version_field};
 use crate::form::{FieldErrors, FormFields, FormInput};
-use crate::shared_fields::number_input;
+use crate::shared_fields::{number_input, read_share, share_field};
 
 /// Reads the form of terms and adds errors to the list.
 pub(super) fn read_terms(
@@ -49,12 +49,12 @@ pub(super) fn read_terms(
             None
         }
     });
-    (AccountTerms { cap, budget }, limits)
+    (AccountTerms { cap, budget, share: read_share(fields) }, limits)
 }
 
 /// Values of the form for the stored terms.
 pub(super) fn term_fields(view: &TermsView) -> FormFields {
-    let AccountTerms { cap, budget } = view.terms;
+    let AccountTerms { cap, budget, share } = view.terms;
     let RateLimits { rpm, tpm, concurrency } = view.limits;
     let number = |limit: Option<u32>| limit.map_or_else(String::new, |limit| limit.to_string());
     let amount = |amount: Option<Money>| amount.map_or_else(String::new, short_amount);
@@ -65,6 +65,7 @@ pub(super) fn term_fields(view: &TermsView) -> FormFields {
         ("limits.rpm", number(rpm)),
         ("limits.tpm", number(tpm)),
         ("limits.concurrency", number(concurrency)),
+        ("share", share.word().to_owned()),
     ])
 }
 
@@ -113,6 +114,7 @@ pub(super) fn terms_form(
                 (limit("limits.tpm", "Tokens per minute"))
                 (limit("limits.concurrency", "Calls at once"))
             }
+            (share_field(fields))
             button.button.quiet type="submit" { "Save" }
         }
     }

@@ -22,7 +22,8 @@ async fn shared(terms: AccountTerms) -> (ScriptedProvider, TestGateway, [String;
 #[tokio::test]
 async fn a_cap_holds_over_all_keys_of_an_account() {
     let cap: Money = "0.002".parse().unwrap();
-    let (provider, gateway, keys) = shared(AccountTerms { cap: Some(cap), budget: None }).await;
+    let (provider, gateway, keys) =
+        shared(AccountTerms { cap: Some(cap), ..AccountTerms::default() }).await;
     let mut refused = None;
     for at in 0..20 {
         let got = gateway.post(CHAT, &chat(false)).key(&keys[at % 2]).send().await;
@@ -56,7 +57,7 @@ async fn a_cap_holds_over_all_keys_of_an_account() {
 #[tokio::test]
 async fn a_cap_that_is_taken_away_lets_calls_through_again() {
     let cap = Some(Money::ZERO);
-    let (_provider, gateway, keys) = shared(AccountTerms { cap, budget: None }).await;
+    let (_provider, gateway, keys) = shared(AccountTerms { cap, ..<_>::default() }).await;
     let call = || gateway.post(CHAT, &chat(false)).key(&keys[0]).send();
     assert_eq!(call().await.status, 429);
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
@@ -69,7 +70,8 @@ async fn a_cap_that_is_taken_away_lets_calls_through_again() {
 async fn a_budget_is_shared_by_all_keys_of_an_account() {
     let most: Money = "0.001".parse().unwrap();
     let budget = Some(BudgetTerms { limit: most, period: BudgetPeriod::Month });
-    let (_provider, gateway, keys) = shared(AccountTerms { cap: None, budget }).await;
+    let (_provider, gateway, keys) =
+        shared(AccountTerms { budget, ..AccountTerms::default() }).await;
     let mut answered = 0;
     let refused = loop {
         let got = gateway.post(CHAT, &chat(false)).key(&keys[answered % 2]).send().await;
@@ -101,7 +103,7 @@ async fn a_new_account_is_capped_from_its_first_keys_first_call() {
             role: store::AccountRole::Member,
             ..owner.clone()
         };
-        let terms = AccountTerms { cap: Some(Money::ZERO), budget: None };
+        let terms = AccountTerms { cap: Some(Money::ZERO), ..AccountTerms::default() };
         gateway.app.store.add_account_with_terms(&account, terms).await.unwrap();
         let ask =
             testkit::NewKey { name: "first".to_owned(), cap: None, models: vec![], expires: None };

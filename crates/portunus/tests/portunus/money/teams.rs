@@ -21,7 +21,7 @@ async fn team(gateway: &TestGateway, cap: Money) -> Team {
         changed: Micros::new(1),
     };
     gateway.app.store.add_team(&team).await.unwrap();
-    let terms = AccountTerms { cap: Some(cap), budget: None };
+    let terms = AccountTerms { cap: Some(cap), ..AccountTerms::default() };
     gateway.app.store.set_account_terms(&team.id, terms).await.unwrap();
     team
 }
