@@ -3,12 +3,16 @@
 use access::keys::budget_json;
 use canon::Money;
 use serde_json::{Value, json};
-use store::{AccountTerms, RateLimits};
+use store::{AccountTerms, KeyBounds, KeyOwner, RateLimits};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
+use crate::key_bounds::{BoundRole, require_within};
 use crate::version::{ReadVersion, version_of};
+
+/// Maximum number of models in a list.
+const MAX_MODELS: usize = 200;
 
 /// Spending terms and rate limits of an account.
 #[derive(Clone, Debug)]
@@ -32,6 +36,7 @@ impl TermsView {
             "budget": self.terms.budget.map(budget_json),
             "limits": limits_json(self.limits),
             "share": self.terms.share.word(),
+            "models": self.terms.models,
         })
     }
 
@@ -59,8 +64,8 @@ pub(crate) fn with_field(mut object: Value, name: &str, value: impl Into<Value>)
 }
 
 /// Returns the value of an account, or the default.
-pub(crate) fn value_of<T: Copy + Default>(all: &[(String, T)], id: &str) -> T {
-    all.iter().find(|(own, _)| own == id).map(|(_, found)| *found).unwrap_or_default()
+pub(crate) fn value_of<T: Clone + Default>(all: &[(String, T)], id: &str) -> T {
+    all.iter().find(|(own, _)| own == id).map(|(_, found)| found.clone()).unwrap_or_default()
 }
 
 impl AccountAdmin {
@@ -83,11 +88,18 @@ impl AccountAdmin {
         let account = self.user_for_change(actor, id).await?;
         let before = self.load_terms(&account.id).await?;
         read.check(&before.stable_json())?;
-        validate(terms, limits)?;
+        validate(&terms, limits)?;
+        match BoundRole::of(actor, &KeyOwner::Person(account.clone())) {
+            BoundRole::Sets | BoundRole::Free => {}
+            BoundRole::Obeys => {
+                let bounds = bounds_of(&before.terms, before.limits);
+                require_within(&bounds_of(&terms, limits), &bounds)?;
+            }
+        }
         let cap = terms.cap.as_ref().map_or_else(|| "no cap".to_owned(), Money::to_string);
         let mut notes = Vec::new();
         if terms != before.terms {
-            change.set_account_terms(&account.id, terms).await?;
+            change.set_account_terms(&account.id, &terms).await?;
             notes.push(["account.terms", &account.id, &cap]);
         }
         if limits != before.limits {
@@ -109,13 +121,23 @@ impl AccountAdmin {
     }
 }
 
+/// The limits of an account or a team in the form in which limits are compared.
+fn bounds_of(terms: &AccountTerms, limits: RateLimits) -> KeyBounds {
+    let AccountTerms { cap, budget, share: _, models } = terms;
+    let (cap, budget, models) = (*cap, *budget, models.clone());
+    KeyBounds { cap, budget, models, limits, ..KeyBounds::default() }
+}
+
 /// Checks the rules that hold for all terms.
-pub(crate) fn validate(terms: AccountTerms, limits: RateLimits) -> Result<(), AdminError> {
+pub(crate) fn validate(terms: &AccountTerms, limits: RateLimits) -> Result<(), AdminError> {
     if terms.cap.is_some_and(Money::is_negative) {
         return Err(AdminError::invalid("cap_usd", "must not be below zero"));
     }
     if terms.budget.is_some_and(|budget| budget.limit.is_negative()) {
         return Err(AdminError::invalid("budget.most_usd", "must not be below zero"));
+    }
+    if terms.models.len() > MAX_MODELS || terms.models.iter().any(String::is_empty) {
+        return Err(AdminError::invalid("models", "must be up to 200 ids of models"));
     }
     let RateLimits { rpm, tpm, concurrency } = limits;
     let limits = [("limits.rpm", rpm), ("limits.tpm", tpm), ("limits.concurrency", concurrency)];

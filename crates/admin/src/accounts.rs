@@ -95,7 +95,7 @@ impl AccountAdmin {
         }
         let account = self.new_account(username, email, role, password.as_ref());
         let mut change = self.store.begin_change().await?;
-        change.add_account_with_terms(&account, AccountTerms::default()).await?;
+        change.add_account_with_terms(&account, &AccountTerms::default()).await?;
         let link = match password {
             Some(_) => None,
             None => Some(self.add_password_link(&mut change, &account).await?),

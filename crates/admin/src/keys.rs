@@ -3,11 +3,12 @@
 use access::keys::{NewKeyToken, hash_token, key_settings_json};
 use canon::{Micros, Money};
 use config::IpRange;
-use store::{AccountRole, BudgetTerms, KeyOwner, KeyRecord, KeyScope, RateLimits};
+use store::{AccountRole, BudgetTerms, KeyBounds, KeyOwner, KeyRecord, KeyScope, RateLimits};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
+use crate::key_bounds::{BoundRole, bind_sent, limits_of, require_within};
 use crate::names;
 use crate::rights::{TeamAction, may_change, may_in_team, not_permitted};
 use crate::time_text::rfc3339;
@@ -96,6 +97,7 @@ impl AccountAdmin {
             revoked: None,
             limits,
             ips,
+            bounds: KeyBounds::default(),
             created: now,
             changed: now,
             last_used: None,
@@ -112,6 +114,10 @@ impl AccountAdmin {
                 }
                 require_may_issue_admin_key(actor, &record)?;
             }
+        }
+        match BoundRole::of(actor, owner) {
+            BoundRole::Sets => record.bounds = limits_of(&record),
+            BoundRole::Obeys | BoundRole::Free => {}
         }
         validate(&record)?;
         change.add_key(&record).await?;
@@ -137,6 +143,7 @@ impl AccountAdmin {
         }
         read.check(&key_settings_json(&record))?;
         let end = record.expires;
+        let sent = change.clone();
         let KeyChange { name, cap, models, expires, limits, ips, budget } = change;
         record.name = name.unwrap_or(record.name);
         record.cap = cap.unwrap_or(record.cap);
@@ -159,6 +166,12 @@ impl AccountAdmin {
             }
         }
         validate(&record)?;
+        let owner = self.store.owner(&record.account_id).await?;
+        match BoundRole::of(actor, &owner.ok_or(AdminError::NotFound("key"))?) {
+            BoundRole::Sets => bind_sent(&mut record, &sent),
+            BoundRole::Obeys => require_within(&limits_of(&record), &record.bounds)?,
+            BoundRole::Free => {}
+        }
         record.changed = self.now();
         store_change.update_key(&record).await?;
         self.commit(store_change, actor, &[["key.change", &record.id, &record.name]]).await?;

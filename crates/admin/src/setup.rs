@@ -78,7 +78,7 @@ impl AccountAdmin {
         let token = random_letters(SETUP_TOKEN_CHARS)
             .map_err(|error| AdminError::Internal(error.to_string()))?;
         let mut change = self.store.begin_change().await?;
-        change.add_account_with_terms(&owner, AccountTerms::default()).await?;
+        change.add_account_with_terms(&owner, &AccountTerms::default()).await?;
         change.put_setting(SETUP_TOKEN_SETTING, &token).await?;
         let note = ["account.create", &owner.id, owner.role.word()];
         self.commit(change, actor, &[note]).await?;

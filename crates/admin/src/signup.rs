@@ -196,7 +196,7 @@ impl AccountAdmin {
         let inviter = Actor::Person(inviter.unwrap_or_else(|| account.clone()));
         // After a failure the change is dropped, and the link keeps working.
         self.consume_link(&mut change, link).await?;
-        match change.add_account_with_terms(&account, terms).await {
+        match change.add_account_with_terms(&account, &terms).await {
             Ok(()) => {}
             Err(StoreError::Conflict(_)) => {
                 let message = "This username or the address is taken.";
@@ -258,7 +258,7 @@ impl AccountAdmin {
             let account = self.new_account(username, email.clone(), role, None);
             let identity = person.identity_of(&account.id, self.now());
             let mut change = self.store.begin_change().await?;
-            match change.add_account_with_identity(&account, &identity, terms).await {
+            match change.add_account_with_identity(&account, &identity, &terms).await {
                 Ok(()) => {
                     let actor = Actor::Person(account.clone());
                     let note = ["account.create", &account.id, &provider.name];

@@ -24,6 +24,7 @@ pub struct TeamChange {
     pub budget: Option<Option<BudgetTerms>>,
     pub limits: Option<RateLimits>,
     pub share: Option<ObjectSharing>,
+    pub models: Option<Vec<String>>,
 }
 
 /// A team with everything that can be changed about it.
@@ -81,7 +82,7 @@ impl TeamSummary {
 
 /// JSON of the part of a team that can be changed.
 fn team_json(team: &Team, terms: &TermsView) -> Value {
-    let AccountTerms { cap, budget, share } = terms.terms;
+    let AccountTerms { cap, budget, share, models } = &terms.terms;
     json!({
         "id": team.id,
         "name": team.name,
@@ -90,6 +91,7 @@ fn team_json(team: &Team, terms: &TermsView) -> Value {
         "budget": budget.map(budget_json),
         "limits": limits_json(terms.limits),
         "share": share.word(),
+        "models": models,
         "created_at": rfc3339(team.created),
     })
 }
@@ -97,7 +99,7 @@ fn team_json(team: &Team, terms: &TermsView) -> Value {
 impl TeamChange {
     /// Applies the change to a team and its terms.
     fn apply(self, team: &mut Team, terms: &mut TermsView) -> Result<(), AdminError> {
-        let Self { name, disabled, cap, budget, limits, share } = self;
+        let Self { name, disabled, cap, budget, limits, share, models } = self;
         if let Some(name) = name {
             if let Some(why) = names::team_name_error(&name) {
                 return Err(AdminError::invalid("name", why));
@@ -108,8 +110,11 @@ impl TeamChange {
         terms.terms.cap = cap.unwrap_or(terms.terms.cap);
         terms.terms.budget = budget.unwrap_or(terms.terms.budget);
         terms.terms.share = share.unwrap_or(terms.terms.share);
+        if let Some(models) = models {
+            terms.terms.models = models;
+        }
         terms.limits = limits.unwrap_or(terms.limits);
-        validate(terms.terms, terms.limits)
+        validate(&terms.terms, terms.limits)
     }
 }
 
@@ -174,7 +179,7 @@ impl AccountAdmin {
         let mut terms = blank.clone();
         change.apply(&mut team, &mut terms)?;
         let mut store_change = self.store.begin_change().await?;
-        store_change.add_team_with_terms(&team, terms.terms).await?;
+        store_change.add_team_with_terms(&team, &terms.terms).await?;
         if terms.limits != blank.limits {
             store_change.set_account_limits(&team.id, terms.limits).await?;
         }
@@ -205,7 +210,7 @@ impl AccountAdmin {
             notes.push(["team.rename", id, &team.name]);
         }
         if terms.terms != before.terms.terms {
-            store_change.set_account_terms(id, terms.terms).await?;
+            store_change.set_account_terms(id, &terms.terms).await?;
         }
         if terms.limits != before.terms.limits {
             store_change.set_account_limits(id, terms.limits).await?;

@@ -39,6 +39,11 @@ impl IpRange {
     pub fn contains(self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
+
+    /// Returns true if every address of the other range is in this one.
+    pub fn covers(self, other: Self) -> bool {
+        self.0.contains(&other.0)
+    }
 }
 
 #[cfg(test)]

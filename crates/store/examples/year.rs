@@ -81,6 +81,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
             revoked: None,
             limits: RateLimits::default(),
             ips: vec![],
+            bounds: store::KeyBounds::default(),
             created: Micros::new(1),
             changed: Micros::new(1),
             last_used: None,

@@ -9,7 +9,7 @@ use canon::{Micros, Money};
 use ledger::BudgetPeriod;
 
 use crate::audited_change::in_change;
-use crate::db::{clean, on_reader, unknown_word};
+use crate::db::{clean, from_json, on_reader, unknown_word};
 use crate::keys::budget;
 use crate::rollup::DAY;
 use crate::row::row;
@@ -25,12 +25,13 @@ pub(crate) const SUM: &str = "SELECT CAST(COALESCE(SUM(spent), 0) AS BIGINT) AS 
     FROM keys WHERE account_id = $1";
 pub(crate) const WANT_ACCOUNT: &str = "UPDATE account_caps \
     SET wanted = (SELECT now FROM store_clock) + $2 WHERE account_id = $1";
-pub(crate) const SET: &str = "INSERT INTO account_caps (account_id, cap, budget, budget_period, share, changed) \
-    VALUES ($1, $2, $3, $4, $5, (SELECT now FROM store_clock)) ON CONFLICT (account_id) DO UPDATE SET \
+pub(crate) const SET: &str = "INSERT INTO account_caps (account_id, cap, budget, budget_period, share, models, \
+    changed) VALUES ($1, $2, $3, $4, $5, $6, (SELECT now FROM store_clock)) ON CONFLICT (account_id) DO UPDATE SET \
     cap = excluded.cap, budget = excluded.budget, budget_period = excluded.budget_period, \
-    share = excluded.share, changed = excluded.changed";
-const ALL: &str = "SELECT account_id, cap, budget, budget_period, share FROM account_caps \
-    WHERE cap IS NOT NULL OR budget IS NOT NULL OR share <> 'key'";
+    share = excluded.share, models = excluded.models, changed = excluded.changed";
+const ALL: &str = "SELECT account_id, cap, budget, budget_period, share, models \
+    FROM account_caps WHERE cap IS NOT NULL OR budget IS NOT NULL OR share <> 'key' \
+    OR models <> '[]'";
 const TOTALS: &str = "SELECT a.account_id, a.cap, \
     CAST(COALESCE(SUM(k.spent), 0) AS BIGINT) AS spent, \
     CAST(COALESCE(SUM(k.leased), 0) AS BIGINT) AS leased FROM account_caps a \
@@ -73,11 +74,12 @@ row! {
         budget: Option<Money>,
         budget_period: Option<String>,
         share: String,
+        models: String,
     }
 }
 
 /// Terms of all keys of an account together; `None` is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountTerms {
     /// Limit over all time.
     pub cap: Option<Money>,
@@ -85,6 +87,8 @@ pub struct AccountTerms {
     pub budget: Option<BudgetTerms>,
     /// Sharing of stored answers, tasks, replays and receipts between the keys.
     pub share: ObjectSharing,
+    /// Models that the keys may use; empty permits all.
+    pub models: Vec<String>,
 }
 
 /// Text for the audit log.
@@ -101,8 +105,12 @@ impl std::fmt::Display for AccountTerms {
             None => f.write_str(", no budget")?,
         }
         match self.share {
-            ObjectSharing::Key => Ok(()),
-            ObjectSharing::Account => f.write_str(", shared objects"),
+            ObjectSharing::Key => {}
+            ObjectSharing::Account => f.write_str(", shared objects")?,
+        }
+        match self.models.is_empty() {
+            true => Ok(()),
+            false => write!(f, ", models {}", self.models.join(" ")),
         }
     }
 }
@@ -125,13 +133,14 @@ row! {
 /// Builds the statement that sets the terms of an account, for either driver.
 macro_rules! set_terms {
     ($account_id:expr, $terms:expr) => {{
-        let $crate::AccountTerms { cap, budget, share } = $terms;
+        let $crate::AccountTerms { cap, budget, share, models } = $terms;
         sqlx::query($crate::account_caps::SET)
             .bind($crate::db::clean($account_id))
             .bind(cap.map(canon::Money::as_nanos))
             .bind(budget.map(|budget| budget.limit.as_nanos()))
             .bind(budget.map(|budget| budget.period.word()))
             .bind(share.word())
+            .bind($crate::db::to_json(models))
     }};
 }
 pub(crate) use set_terms;
@@ -145,7 +154,8 @@ impl Store {
             let budget = budget(row.budget, row.budget_period)?;
             let share =
                 ObjectSharing::by_word(&row.share).ok_or_else(|| unknown_word(&row.share))?;
-            Ok((row.account_id, AccountTerms { cap: row.cap, budget, share }))
+            let models = from_json(&row.models)?;
+            Ok((row.account_id, AccountTerms { cap: row.cap, budget, share, models }))
         });
         Ok(terms.collect::<Result<_, sqlx::Error>>()?)
     }
@@ -184,7 +194,7 @@ impl AuditedChange {
     pub async fn set_account_terms(
         &mut self,
         account_id: &str,
-        terms: AccountTerms,
+        terms: &AccountTerms,
     ) -> Result<(), StoreError> {
         in_change!(self, tx => {
             set_terms!(account_id, terms).execute(&mut *tx).await?;

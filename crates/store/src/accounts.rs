@@ -196,7 +196,7 @@ macro_rules! add_account {
                 .await
                 .map_err(StoreError::naming("username or email", "account"))?;
         }
-        if $terms != $crate::AccountTerms::default() {
+        if *$terms != $crate::AccountTerms::default() {
             let terms = $crate::account_caps::set_terms!(&account.id, $terms);
             terms.execute(&mut *$tx).await?;
         }
@@ -240,7 +240,7 @@ impl AuditedChange {
     pub async fn add_account_with_terms(
         &mut self,
         account: &Account,
-        terms: AccountTerms,
+        terms: &AccountTerms,
     ) -> Result<(), StoreError> {
         in_change!(self, tx => add_account!(account, terms, tx));
         Ok(())

@@ -29,15 +29,15 @@ macro_rules! direct_writes {
 }
 
 direct_writes! {
-    add_account_with_terms(account: &Account, terms: AccountTerms) -> ();
-    add_account_with_identity(account: &Account, identity: &Identity, terms: AccountTerms) -> ();
+    add_account_with_terms(account: &Account, terms: &AccountTerms) -> ();
+    add_account_with_identity(account: &Account, identity: &Identity, terms: &AccountTerms) -> ();
     rename_account(id: &str, username: &str, email: Option<&str>, at: Micros) -> bool;
     set_password(id: &str, hash: Option<&str>, at: Micros) -> bool;
     set_disabled(id: &str, disabled: bool, at: Micros) -> bool;
     change_person(id: &str, role: Option<AccountRole>, disabled: Option<bool>, at: Micros) -> PersonChange;
-    set_account_terms(account_id: &str, terms: AccountTerms) -> ();
+    set_account_terms(account_id: &str, terms: &AccountTerms) -> ();
     set_account_limits(account_id: &str, limits: RateLimits) -> ();
-    add_team_with_terms(team: &Team, terms: AccountTerms) -> ();
+    add_team_with_terms(team: &Team, terms: &AccountTerms) -> ();
     set_member(team_id: &str, account_id: &str, role: Option<TeamRole>, by_hand: bool, at: Micros) -> MemberChange;
     add_key(key: &KeyRecord) -> ();
     update_key(key: &KeyRecord) -> bool;
@@ -60,11 +60,11 @@ direct_writes! {
 impl Store {
     /// Adds an account without spending limits.
     pub async fn add_account(&self, account: &Account) -> Result<(), StoreError> {
-        self.add_account_with_terms(account, AccountTerms::default()).await
+        self.add_account_with_terms(account, &AccountTerms::default()).await
     }
 
     /// Adds a team without spending limits.
     pub async fn add_team(&self, team: &Team) -> Result<(), StoreError> {
-        self.add_team_with_terms(team, AccountTerms::default()).await
+        self.add_team_with_terms(team, &AccountTerms::default()).await
     }
 }

@@ -83,7 +83,7 @@ impl AuditedChange {
         &mut self,
         account: &Account,
         identity: &Identity,
-        terms: AccountTerms,
+        terms: &AccountTerms,
     ) -> Result<(), StoreError> {
         in_change!(self, tx => {
             add_account!(account, terms, tx);

@@ -9,7 +9,7 @@ use ledger::BudgetPeriod;
 use crate::audited_change::in_change;
 use crate::db::{clean, from_json, on_reader, to_json, unknown_word};
 use crate::row::row;
-use crate::{AuditedChange, BudgetTerms, RateLimits, Store, StoreError};
+use crate::{AuditedChange, BudgetTerms, KeyBounds, RateLimits, Store, StoreError};
 
 /// The life of an admin key whose maker names none.
 const ADMIN_KEY_LIFE: Micros = Micros::from_days(30);
@@ -76,6 +76,8 @@ pub struct KeyRecord {
     pub limits: RateLimits,
     /// Permitted client addresses; empty permits all.
     pub ips: Vec<String>,
+    /// Limits that an administrator set and that others do not raise.
+    pub bounds: KeyBounds,
     /// Time of creation.
     pub created: Micros,
     /// Time of the last edit.
@@ -114,6 +116,7 @@ row! {
         tpm: Option<u32>,
         concurrency: Option<u32>,
         ips: String,
+        bounds: Option<String>,
         budget: Option<Money>,
         budget_period: Option<String>,
         created: Micros,
@@ -153,6 +156,7 @@ impl TryFrom<KeyRow> for KeyRecord {
             revoked: row.revoked,
             limits: RateLimits { rpm: row.rpm, tpm: row.tpm, concurrency: row.concurrency },
             ips: from_json(&row.ips)?,
+            bounds: KeyBounds::from_text(row.bounds.as_deref())?,
             created: row.created,
             changed: row.changed,
             last_used: row.last_used,
@@ -165,7 +169,7 @@ macro_rules! key_columns {
     () => {
         "id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, revoked, \
          rpm, tpm, concurrency, ips, budget, budget_period, created, changed, last_used, made_by, \
-         scope"
+         scope, bounds"
     };
 }
 
@@ -175,7 +179,7 @@ macro_rules! key_selection {
         "SELECT id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, \
          COALESCE(revoked, (SELECT a.changed FROM accounts a WHERE a.id = keys.account_id \
          AND a.disabled)) AS revoked, rpm, tpm, concurrency, ips, budget, budget_period, created, \
-         changed, last_used, made_by, scope FROM keys"
+         changed, last_used, made_by, scope, bounds FROM keys"
     };
 }
 
@@ -190,7 +194,7 @@ const ADD: &str = concat!(
     "INSERT INTO keys (",
     key_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-     $17, $18, NULL, $19, $20)"
+     $17, $18, NULL, $19, $20, $21)"
 );
 const GET: &str = concat!(key_selection!(), " WHERE id = $1");
 const ALL: &str = concat!(key_selection!(), " ORDER BY created, id");
@@ -209,7 +213,7 @@ const ROTATE: &str = concat!(
 );
 const UPDATE: &str = concat!(
     "UPDATE keys SET name = $3, cap = $4, models = $5, expires = $6, rpm = $7, tpm = $8, \
-     concurrency = $9, ips = $10, budget = $11, budget_period = $12, ",
+     concurrency = $9, ips = $10, budget = $11, budget_period = $12, bounds = $13, ",
     next_changed!(),
     " WHERE id = $1"
 );
@@ -283,6 +287,7 @@ impl AuditedChange {
                 .bind(key.changed.get())
                 .bind(key.created_by.as_deref().map(clean))
                 .bind(key.scope.word())
+                .bind(key.bounds.to_text())
                 .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("key id", "account"))?;
@@ -318,7 +323,8 @@ impl AuditedChange {
         }) > 0)
     }
 
-    /// Writes the fields that an owner edits: name, cap, budget, models, expiry, limits, addresses.
+    /// Writes the fields that an owner edits: name, cap, budget, models, expiry, limits, addresses,
+    /// and the bounds of these.
     /// `changed` is the time of the edit. Returns false if there is no such key.
     ///
     /// Other fields of the record, the scope included, are ignored, so that an edit made from an old copy does not
@@ -338,6 +344,7 @@ impl AuditedChange {
                 .bind(to_json(&key.ips))
                 .bind(key.budget.map(|budget| budget.limit.as_nanos()))
                 .bind(key.budget.map(|budget| budget.period.word()))
+                .bind(key.bounds.to_text())
                 .execute(&mut *tx)
                 .await?
                 .rows_affected()

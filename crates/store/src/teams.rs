@@ -284,7 +284,7 @@ impl AuditedChange {
     pub async fn add_team_with_terms(
         &mut self,
         team: &Team,
-        terms: AccountTerms,
+        terms: &AccountTerms,
     ) -> Result<(), StoreError> {
         in_change!(self, tx => {
             sqlx::query(ADD)
@@ -302,7 +302,7 @@ impl AuditedChange {
                 .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("name", "team"))?;
-            if terms != AccountTerms::default() {
+            if *terms != AccountTerms::default() {
                 crate::account_caps::set_terms!(&team.id, terms).execute(&mut *tx).await?;
             }
         });

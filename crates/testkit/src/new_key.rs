@@ -45,6 +45,7 @@ impl NewKey {
             revoked: None,
             limits: RateLimits::default(),
             ips: Vec::new(),
+            bounds: store::KeyBounds::default(),
             created: now,
             changed: now,
             last_used: None,

@@ -33,7 +33,7 @@ pub struct ApiKey {
     pub balance: Arc<KeyBalance>,
     /// Budget per period, if the key has one.
     pub budget: Option<Arc<Budget>>,
-    /// Cap, budget and sharing of the account.
+    /// Cap, budget, sharing and models of the account.
     pub account: Arc<AccountFunds>,
     /// Rate limits of the key and their current use.
     pub rate_window: Arc<RateWindow>,
@@ -58,9 +58,10 @@ impl ApiKey {
         }
     }
 
-    /// Returns true if the key may use the model.
+    /// Returns true if the key and its account may use the model.
     pub fn may_use(&self, model: &str) -> bool {
-        self.record.models.is_empty() || self.record.models.iter().any(|allowed| allowed == model)
+        (self.record.models.is_empty() || self.record.models.iter().any(|allowed| allowed == model))
+            && self.account.permits(model)
     }
 }
 
@@ -212,12 +213,12 @@ impl KeyCache {
         for (id, terms) in all_terms {
             let account = self.account_funds(&id);
             let mut spent = Money::ZERO;
-            if let Some(budget) = terms.budget.filter(|_| account.needs_spent(terms)) {
+            if let Some(budget) = terms.budget.filter(|_| account.needs_spent(&terms)) {
                 let now = self.clock.now();
                 (_, spent) = self.store.account_spent_in(&id, budget.period, now).await?;
             }
             let _alone = self.insert_lock.lock();
-            if account.set_terms(terms, spent, self.clock.now()) {
+            if account.set_terms(&terms, spent, self.clock.now()) {
                 let known = self.keys.pin();
                 for key in known.values().filter(|key| key.record.account_id == id) {
                     key.balance.set_cap(key.record.cap.or(terms.cap));

@@ -2,7 +2,7 @@
 
 use canon::Micros;
 use serde_json::{Value, json};
-use store::{BudgetTerms, KeyRecord};
+use store::{BudgetTerms, KeyBounds, KeyRecord, RateLimits};
 
 /// Returns `live`, `expired` or `revoked`.
 pub fn key_state(key: &KeyRecord, now: Micros) -> &'static str {
@@ -33,9 +33,32 @@ pub fn key_settings_json(key: &KeyRecord) -> Value {
     settings
 }
 
+/// Describes the limits that an administrator set on a key; `null` if there are none.
+fn bounds_json(bounds: &KeyBounds) -> Value {
+    if bounds.is_none() {
+        return Value::Null;
+    }
+    let KeyBounds { cap, budget, models, expires, limits, ips } = bounds;
+    json!({
+        "cap_usd": cap.map(|cap| cap.to_string()),
+        "budget": budget.map(budget_json),
+        "models": models,
+        "expires_at": expires.and_then(rfc3339),
+        "limits": limits_json(*limits),
+        "ips": ips,
+    })
+}
+
+fn limits_json(RateLimits { rpm, tpm, concurrency }: RateLimits) -> Value {
+    json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency })
+}
+
+fn rfc3339(at: Micros) -> Option<String> {
+    jiff::Timestamp::from_microsecond(at.get()).map(|time| time.to_string()).ok()
+}
+
 /// Describes a key.
 pub fn key_json(key: &KeyRecord, now: Micros) -> Value {
-    let time = |at: Micros| jiff::Timestamp::from_microsecond(at.get()).map(|t| t.to_string()).ok();
     json!({
         "id": key.id,
         "name": key.name,
@@ -46,15 +69,12 @@ pub fn key_json(key: &KeyRecord, now: Micros) -> Value {
         "models": key.models,
         "account_id": key.account_id,
         "made_by": key.created_by,
-        "limits": {
-            "rpm": key.limits.rpm,
-            "tpm": key.limits.tpm,
-            "concurrency": key.limits.concurrency,
-        },
+        "limits": limits_json(key.limits),
         "ips": key.ips,
         "budget": key.budget.map(budget_json),
-        "expires_at": key.expires.and_then(time),
-        "created_at": time(key.created),
-        "last_used_at": key.last_used.and_then(time),
+        "bounds": bounds_json(&key.bounds),
+        "expires_at": key.expires.and_then(rfc3339),
+        "created_at": rfc3339(key.created),
+        "last_used_at": key.last_used.and_then(rfc3339),
     })
 }

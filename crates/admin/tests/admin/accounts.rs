@@ -187,7 +187,7 @@ async fn a_change_of_an_older_version_is_refused() {
     let seen = admin.account_terms(&operator, "member").await.unwrap().version();
     let (none, limits) = (AccountTerms::default(), RateLimits { rpm: Some(1), ..<_>::default() });
     let read = ReadVersion(Some(&seen));
-    let set = admin.set_account_terms(&operator, "member", read, none, limits).await;
+    let set = admin.set_account_terms(&operator, "member", read, none.clone(), limits).await;
     assert_eq!(outcome(&set), "done");
     let set = admin.set_account_terms(&operator, "member", read, none, limits).await;
     assert_eq!(outcome(&set), "stale");

@@ -110,6 +110,7 @@ fn key_actor(account: Account) -> Actor {
         revoked: None,
         limits: RateLimits::default(),
         ips: Vec::new(),
+        bounds: store::KeyBounds::default(),
         created: Micros::new(1),
         changed: Micros::new(1),
         last_used: None,

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod accounts;
+mod bounds;
 mod configuration;
 mod fixture;
 mod own_account;

@@ -36,11 +36,14 @@ struct TeamBody {
     /// `key` or `account`.
     #[serde(default)]
     share: Option<String>,
+    /// Models that the keys may use; empty permits all.
+    #[serde(default)]
+    models: Option<Vec<String>>,
 }
 
 impl TeamBody {
     fn into_change(self) -> Result<TeamChange, ApiError> {
-        let Self { name, disabled, cap_usd, budget, limits, share } = self;
+        let Self { name, disabled, cap_usd, budget, limits, share, models } = self;
         let cap = cap_usd.map(|cap| cap.map(|text| parse_amount("cap_usd", &text)).transpose());
         let budget = budget.map(|budget| budget.map(parse_budget).transpose());
         Ok(TeamChange {
@@ -50,6 +53,7 @@ impl TeamBody {
             budget: budget.transpose()?,
             limits: limits.map(LimitsBody::into_limits).transpose()?,
             share: share.as_deref().map(parse_share).transpose()?,
+            models,
         })
     }
 }

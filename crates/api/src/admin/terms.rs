@@ -26,6 +26,9 @@ struct TermsBody {
     /// `key` or `account`; `key` if absent.
     #[serde(default)]
     share: Option<String>,
+    /// Models that the keys may use; all if absent or empty.
+    #[serde(default)]
+    models: Vec<String>,
 }
 
 /// Reads the sharing of an account or a team.
@@ -50,12 +53,13 @@ pub(crate) async fn set(incoming: ApiRequest) -> Result<Response, ApiError> {
         (actor(&incoming.state, &incoming.key).await?, path_id(&incoming, PATH_PREFIX, "/terms"));
     let ApiRequest { state, request, .. } = incoming;
     let read = if_match(&request);
-    let TermsBody { cap_usd, budget, limits, share } = read_body(request).await?;
+    let TermsBody { cap_usd, budget, limits, share, models } = read_body(request).await?;
     let cap = cap_usd.map(|text| parse_amount("cap_usd", &text)).transpose()?;
     let terms = AccountTerms {
         cap,
         budget: budget.map(parse_budget).transpose()?,
         share: share.as_deref().map(parse_share).transpose()?.unwrap_or_default(),
+        models,
     };
     let limits = limits.map(LimitsBody::into_limits).transpose()?.unwrap_or_default();
     let accounts = &state.admin.accounts;

@@ -264,7 +264,7 @@ fn parse_days(text: &str) -> Result<Option<i64>, &'static str> {
 }
 
 /// Splits a list, without duplicates and in order.
-fn parse_list(text: &str) -> Vec<String> {
+pub(super) fn parse_list(text: &str) -> Vec<String> {
     let mut ids: Vec<String> = Vec::new();
     for id in text.split([',', '\n', '\r']).map(str::trim).filter(|id| !id.is_empty()) {
         if !ids.iter().any(|known| known == id) {
@@ -437,7 +437,7 @@ pub(super) fn limit_fields(fields: &FormFields, errors: &FieldErrors) -> Markup 
     }
 }
 
-fn list_field(
+pub(super) fn list_field(
     name: &'static str,
     label: &str,
     help: &str,

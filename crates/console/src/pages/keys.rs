@@ -189,7 +189,7 @@ pub(crate) async fn change(
     let change = terms.into_change();
     match accounts.change_key(&user.actor(), &key.id, read_version(&fields), change).await {
         Ok(_) => {}
-        Err(error @ AdminError::Stale) => {
+        Err(error @ (AdminError::Stale | AdminError::Forbidden(_))) => {
             errors.add("", error.to_string());
             return Ok(edit_form(StatusCode::BAD_REQUEST, &user, (&key, &home), &fields, &errors));
         }
@@ -217,6 +217,9 @@ fn edit_form(
             h1 { "Edit " bdi { (key.name) } }
             p.muted { code { "sk-pt-" (key.id) "-…" } " · spent " (display::money(key.spent)) }
             (error_summary(errors))
+            @if !key.bounds.is_none() {
+                p.muted { "Limits that an administrator set can be lowered by others, not raised." }
+            }
             form method="post" action={ (here) "/edit" } {
                 (version_field(&key_version(key)))
                 (key_form::render(key.scope, fields, errors, true))

@@ -66,6 +66,7 @@ impl TeamTerms {
                 cap: ok_or_error("cap", cap, errors),
                 budget: ok_or_error("budget", budget, errors),
                 share: read_share(fields),
+                models: key_form::parse_list(fields.get("models")),
             },
             limits: RateLimits {
                 rpm: ok_or_error("rpm", rpm, errors),
@@ -89,12 +90,13 @@ impl TeamTerms {
             budget: Some(self.spending.budget),
             limits: Some(self.limits),
             share: Some(self.spending.share),
+            models: Some(self.spending.models),
         }
     }
 
     fn fields(&self) -> FormFields {
         let number = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
-        let AccountTerms { cap, budget, share } = self.spending;
+        let AccountTerms { cap, budget, share, models } = &self.spending;
         let RateLimits { rpm, tpm, concurrency } = self.limits;
         FormFields::prefilled(vec![
             ("name", self.name.clone()),
@@ -105,6 +107,7 @@ impl TeamTerms {
             ("tpm", number(tpm)),
             ("concurrency", number(concurrency)),
             ("share", share.word().to_owned()),
+            ("models", models.join("\n")),
         ])
     }
 }
@@ -139,6 +142,8 @@ pub(super) fn terms_form(fields: &FormFields, errors: &FieldErrors) -> Markup {
             ..FormInput::default()
         }.render(errors))
         (key_form::limit_fields(fields, errors))
+        (key_form::list_field("models", "Models", "One id per line. Leave empty to allow every model.",
+            fields, errors))
         (share_field(fields))
     }
 }

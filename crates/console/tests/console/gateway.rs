@@ -161,6 +161,7 @@ pub(crate) fn key(
         revoked: None,
         limits: RateLimits::default(),
         ips: Vec::new(),
+        bounds: store::KeyBounds::default(),
         created: START,
         changed: START,
         last_used: None,

@@ -280,3 +280,33 @@ async fn unknown_address_is_invited_to_the_team() {
     let note = audits.iter().find(|audit| audit.action == "team.member").unwrap();
     assert_eq!((&note.actor, &note.subject), (&ada.id, &crew.id));
 }
+
+#[tokio::test]
+async fn a_manager_cannot_raise_what_an_administrator_set_on_a_key() {
+    let gateway = ConsoleGateway::new().await;
+    let mia = gateway.account("mia", AccountRole::Member).await;
+    gateway.account("ada", AccountRole::Admin).await;
+    let crew = team(&gateway, "Crew", &[(&mia, TeamRole::Manager)]).await;
+    let record = key_by(&gateway, &crew, &mia, "bound").await;
+    let path = format!("/console/keys/{}/edit", record.id);
+    let (boss, member) = (gateway.sign_in("ada").await, gateway.sign_in("mia").await);
+    let set = async |cookie: &str, cap: &str, models: &str| {
+        let fields = [("name", "bound"), ("cap", cap), ("models", models)];
+        let got = gateway.post(&path, &fields).cookie(cookie).send().await;
+        let stored = gateway.store.key(&record.id).await.unwrap().unwrap();
+        (got, stored.cap.map(|cap| cap.to_string()), stored.models)
+    };
+    let demo = vec!["demo-chat".to_owned()];
+    let (got, ..) = set(&boss, "5", "demo-chat").await;
+    assert_eq!(got.status, StatusCode::SEE_OTHER);
+    for (cap, models) in [("6", "demo-chat"), ("5", "")] {
+        let (got, stored, listed) = set(&member, cap, models).await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST);
+        got.assert_contains("you may lower it, not raise it");
+        assert_eq!((stored.as_deref(), &listed), (Some("5.000000000"), &demo));
+    }
+    let (got, stored, _) = set(&member, "4", "demo-chat").await;
+    assert_eq!((got.status, stored.as_deref()), (StatusCode::SEE_OTHER, Some("4.000000000")));
+    let page = gateway.get(&path).cookie(&member).send().await;
+    page.assert_contains("Limits that an administrator set");
+}

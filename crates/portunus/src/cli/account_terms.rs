@@ -13,7 +13,7 @@ use super::keys::{
 };
 
 /// Change of an account's terms. Options that are not given stay unchanged.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
 pub(super) struct TermsArgs {
     /// No spending cap
@@ -29,6 +29,9 @@ pub(super) struct TermsArgs {
     /// for all its keys
     #[arg(long, value_name = "OWNER", value_parser = parse_share)]
     share: Option<ObjectSharing>,
+    /// Allow only these models, or `all`
+    #[arg(long, value_delimiter = ',', value_name = "A,B")]
+    models: Vec<String>,
     #[command(flatten)]
     pace: RateLimitArgs,
 }
@@ -38,9 +41,20 @@ fn parse_share(text: &str) -> Result<ObjectSharing, String> {
 }
 
 impl TermsArgs {
+    /// Returns the list of models that was given.
+    fn models(&self) -> Option<Vec<String>> {
+        let listed = self.models.iter().filter(|model| *model != "all").cloned();
+        (!self.models.is_empty()).then(|| listed.collect())
+    }
+
     const fn is_none(&self) -> bool {
-        let Self { unlimited, cap, budget, share, pace } = self;
-        !*unlimited && cap.is_none() && budget.is_none() && share.is_none() && pace.is_none()
+        let Self { unlimited, cap, budget, share, models, pace } = self;
+        !*unlimited
+            && cap.is_none()
+            && budget.is_none()
+            && share.is_none()
+            && models.is_empty()
+            && pace.is_none()
     }
 }
 
@@ -79,6 +93,7 @@ async fn set_account_terms(
         terms.budget = budget;
     }
     terms.share = change.share.unwrap_or(terms.share);
+    terms.models = change.models().unwrap_or(terms.models);
     let read = ReadVersion::default();
     Ok(admin.set_account_terms(&Actor::Operator, id, read, terms, limits).await?)
 }
@@ -95,6 +110,7 @@ async fn set_team_terms(
         budget: change.budget.map(|BudgetArg(budget)| budget),
         limits: Some(limits),
         share: change.share,
+        models: change.models(),
         ..TeamChange::default()
     };
     let read = ReadVersion::default();
@@ -103,7 +119,7 @@ async fn set_team_terms(
 
 fn show_account(common: &CommonArgs, name: &str, view: &TermsView) {
     let RateLimits { rpm, tpm, concurrency } = view.limits;
-    let AccountTerms { cap, budget, share } = view.terms;
+    let AccountTerms { cap, budget, share, models } = &view.terms;
     let spent = view.spent;
     if common.json {
         let object = json!({
@@ -113,6 +129,7 @@ fn show_account(common: &CommonArgs, name: &str, view: &TermsView) {
             "budget": budget.map(budget_json),
             "limits": { "rpm": rpm, "tpm": tpm, "concurrency": concurrency },
             "share": share.word(),
+            "models": models,
         });
         return print_line(&object.to_string());
     }
@@ -126,9 +143,13 @@ fn show_account(common: &CommonArgs, name: &str, view: &TermsView) {
         ObjectSharing::Key => "",
         ObjectSharing::Account => ", keys share their objects",
     };
+    let models = match models.is_empty() {
+        true => String::new(),
+        false => format!(", only the models {}", models.join(", ")),
+    };
     print_line(&format!(
         "{name}: {spent} USD spent {cap}{budget}, {} requests per minute, {} tokens per minute, {} \
-         calls at once{share}",
+         calls at once{share}{models}",
         limit_text(rpm),
         limit_text(tpm),
         limit_text(concurrency)

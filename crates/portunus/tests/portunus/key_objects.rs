@@ -12,7 +12,7 @@ use crate::money::key;
 pub(crate) async fn share(gateway: &TestGateway) {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let terms = AccountTerms { share: ObjectSharing::Account, ..AccountTerms::default() };
-    gateway.app.store.set_account_terms(&account.id, terms).await.unwrap();
+    gateway.app.store.set_account_terms(&account.id, &terms).await.unwrap();
     gateway.app.engine.keys.refresh().await.unwrap();
 }
 

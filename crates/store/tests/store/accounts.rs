@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use canon::Money;
 use ledger::{BudgetPeriod, LeaseGrant, LeaseRequest, LeaseStore, Node, SettledCall};
-use store::{AccountTerms, AccountTotal, BudgetTerms, KeyRecord, Store};
+use store::{AccountTerms, AccountTotal, BudgetTerms, KeyRecord, ObjectSharing, Store};
 use tokio::task::JoinSet;
 
 use crate::on_both;
@@ -13,6 +13,7 @@ use crate::samples::{account, entry, id, key};
 use crate::test_database::TestDatabase;
 
 on_both!(
+    sharing_and_models_of_an_account_are_kept,
     concurrent_keys_never_exceed_the_cap_of_their_account,
     a_key_without_a_cap_leases_money_of_its_account,
     late_calls_pay_as_far_as_the_account_has_room,
@@ -24,7 +25,7 @@ async fn family(store: &Store, cap: i64, caps: &[Option<i64>]) -> Vec<KeyRecord>
     let owner = account(&id());
     store.add_account(&owner).await.unwrap();
     let terms = AccountTerms { cap: Some(Money::from_nanos(cap)), ..AccountTerms::default() };
-    store.set_account_terms(&owner.id, terms).await.unwrap();
+    store.set_account_terms(&owner.id, &terms).await.unwrap();
     let mut keys = Vec::new();
     for cap in caps {
         let record = KeyRecord { cap: cap.map(Money::from_nanos), ..key(&owner.id) };
@@ -99,7 +100,7 @@ async fn a_key_without_a_cap_leases_money_of_its_account(database: Arc<TestDatab
             if left == Money::from_nanos(20) && elsewhere == Money::from_nanos(80)),
         "{granted:?}"
     );
-    store.set_account_terms(&keys[0].account_id, AccountTerms::default()).await.unwrap();
+    store.set_account_terms(&keys[0].account_id, &AccountTerms::default()).await.unwrap();
     assert_eq!(store.grant(&ask(&node, &keys[1], 80)).await.unwrap(), LeaseGrant::Unlimited);
     store.close().await;
 }
@@ -151,12 +152,28 @@ async fn account_terms_are_stored(database: Arc<TestDatabase>) {
     let terms = AccountTerms { budget, ..AccountTerms::default() };
     assert_eq!(terms.to_string(), "no cap, budget 0.000000005 USD per week");
     let id = &keys[0].account_id;
-    store.set_account_terms(id, terms).await.unwrap();
+    store.set_account_terms(id, &terms).await.unwrap();
     let all = store.account_terms().await.unwrap();
     assert!(all.contains(&(id.clone(), terms)), "{all:?}");
     store.post(&[entry("week", &keys[0], 3, 50)]).await.unwrap();
     let started = store.entry("week").await.unwrap().unwrap().started;
     let (_, spent) = store.account_spent_in(id, BudgetPeriod::Week, started).await.unwrap();
     assert_eq!(spent, Money::from_nanos(3));
+    store.close().await;
+}
+
+async fn sharing_and_models_of_an_account_are_kept(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let owner = account("ada");
+    store.add_account(&owner).await.unwrap();
+    let shared = AccountTerms { share: ObjectSharing::Account, ..AccountTerms::default() };
+    let listed = AccountTerms { models: vec!["a".to_owned()], ..AccountTerms::default() };
+    for terms in [shared, listed] {
+        store.set_account_terms(&owner.id, &terms).await.unwrap();
+        assert_eq!(store.account_terms().await.unwrap(), [(owner.id.clone(), terms)]);
+    }
+    store.set_account_terms(&owner.id, &AccountTerms::default()).await.unwrap();
+    assert_eq!(store.account_terms().await.unwrap(), []);
+    assert_eq!(store.account_totals().await.unwrap(), []);
     store.close().await;
 }

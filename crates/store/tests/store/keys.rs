@@ -21,6 +21,7 @@ on_both!(
     an_edit_with_a_slow_clock_is_found,
     keys_from_before_scopes_make_calls,
     an_admin_key_ends_and_keeps_its_scope,
+    bounds_of_a_key_are_kept_and_edited,
 );
 
 async fn any_key_is_stored_completely(database: Arc<TestDatabase>) {
@@ -203,5 +204,23 @@ async fn an_admin_key_ends_and_keeps_its_scope(database: Arc<TestDatabase>) {
     let endless = KeyRecord { expires: None, ..admin.clone() };
     assert!(store.update_key(&endless).await.is_err());
     assert!(store.add_key(&KeyRecord { id: id(), ..endless }).await.is_err());
+    store.close().await;
+}
+
+async fn bounds_of_a_key_are_kept_and_edited(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let owner = some_key(&store).await.account_id;
+    let bounds = store::KeyBounds {
+        cap: Some(Money::from_nanos(5)),
+        models: vec!["a \0".to_owned()],
+        ips: vec!["10.0.0.0/8".to_owned()],
+        ..store::KeyBounds::default()
+    };
+    let bound = KeyRecord { bounds, ..key(&owner) };
+    store.add_key(&bound).await.unwrap();
+    assert_eq!(store.key(&bound.id).await.unwrap(), Some(bound.clone()));
+    let free = KeyRecord { bounds: store::KeyBounds::default(), changed: Micros::new(9), ..bound };
+    assert!(store.update_key(&free).await.unwrap());
+    assert_eq!(store.key(&free.id).await.unwrap(), Some(free));
     store.close().await;
 }

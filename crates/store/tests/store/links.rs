@@ -147,7 +147,7 @@ async fn an_account_and_its_identity_are_added_atomically(database: Arc<TestData
     let terms = AccountTerms { cap: Some(Money::from_nanos(5)), ..AccountTerms::default() };
     let add = async |account: &Account, subject: &str| {
         let identity = identity(account, "https://a.example", subject);
-        store.add_account_with_identity(account, &identity, terms).await
+        store.add_account_with_identity(account, &identity, &terms).await
     };
     let taken = add(&cleo, "7").await;
     assert_eq!(taken, Err(StoreError::Conflict("identity")));
@@ -158,13 +158,13 @@ async fn an_account_and_its_identity_are_added_atomically(database: Arc<TestData
     assert_eq!(store.account_terms().await.unwrap(), []);
     add(&cleo, "8").await.unwrap();
     assert_eq!(store.account_by_login("cleo").await.unwrap(), Some(cleo.clone()));
-    assert_eq!(store.account_terms().await.unwrap(), [(cleo.id.clone(), terms)]);
+    assert_eq!(store.account_terms().await.unwrap(), [(cleo.id.clone(), terms.clone())]);
     // The account is not created without its spending limits either.
     let (dora, ezra) = (account("dora"), account("ezra"));
-    store.add_account_with_terms(&dora, terms).await.unwrap();
-    store.add_account_with_terms(&ezra, AccountTerms::default()).await.unwrap();
+    store.add_account_with_terms(&dora, &terms).await.unwrap();
+    store.add_account_with_terms(&ezra, &AccountTerms::default()).await.unwrap();
     let again = Account { id: id(), ..dora.clone() };
-    assert!(store.add_account_with_terms(&again, AccountTerms::default()).await.is_err());
+    assert!(store.add_account_with_terms(&again, &AccountTerms::default()).await.is_err());
     let limited: Vec<String> =
         store.account_terms().await.unwrap().into_iter().map(|(id, _)| id).collect();
     assert!(limited.contains(&dora.id) && limited.len() == 2, "{limited:?}");

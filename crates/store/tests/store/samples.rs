@@ -58,6 +58,7 @@ pub(crate) fn key(account_id: &str) -> KeyRecord {
         revoked: None,
         limits: RateLimits::default(),
         ips: vec![],
+        bounds: store::KeyBounds::default(),
         created: Micros::new(1),
         changed: Micros::new(1),
         last_used: None,
@@ -187,7 +188,7 @@ prop_compose! {
             cap: cap.map(Money::from_nanos), spent: Money::ZERO,
             budget: budget.map(|(most, period)| BudgetTerms { limit: Money::from_nanos(most), period }),
             models, expires: expires.map(Micros::new), revoked: revoked.map(Micros::new),
-            limits: RateLimits { rpm, tpm, concurrency }, ips, created: Micros::new(created), changed: Micros::new(changed), last_used: None,
+            limits: RateLimits { rpm, tpm, concurrency }, ips, bounds: store::KeyBounds::default(), created: Micros::new(created), changed: Micros::new(changed), last_used: None,
         }
     }
 }

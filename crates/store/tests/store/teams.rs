@@ -187,7 +187,7 @@ async fn two_members_keys_share_one_cap(database: Arc<TestDatabase>) {
     let team = team(&id());
     store.add_team(&team).await.unwrap();
     let terms = AccountTerms { cap: Some(Money::from_nanos(100)), ..AccountTerms::default() };
-    store.set_account_terms(&team.id, terms).await.unwrap();
+    store.set_account_terms(&team.id, &terms).await.unwrap();
     let keys =
         [&anna, &bert].map(|who| KeyRecord { created_by: Some(who.id.clone()), ..key(&team.id) });
     for key in &keys {

@@ -7,7 +7,8 @@ use ledger::BudgetPeriod;
 use maud::{Markup, html};
 use store::{AccountTerms, BudgetTerms, RateLimits};
 
-use super::{select, version_field};
+use super::super::key_form::parse_list;
+use super::{select, text_area, version_field};
 use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::shared_fields::{number_input, read_share, share_field};
 
@@ -49,12 +50,13 @@ pub(super) fn read_terms(
             None
         }
     });
-    (AccountTerms { cap, budget, share: read_share(fields) }, limits)
+    let (share, models) = (read_share(fields), parse_list(fields.get("models")));
+    (AccountTerms { cap, budget, share, models }, limits)
 }
 
 /// Values of the form for the stored terms.
 pub(super) fn term_fields(view: &TermsView) -> FormFields {
-    let AccountTerms { cap, budget, share } = view.terms;
+    let AccountTerms { cap, budget, share, models } = view.terms.clone();
     let RateLimits { rpm, tpm, concurrency } = view.limits;
     let number = |limit: Option<u32>| limit.map_or_else(String::new, |limit| limit.to_string());
     let amount = |amount: Option<Money>| amount.map_or_else(String::new, short_amount);
@@ -66,6 +68,7 @@ pub(super) fn term_fields(view: &TermsView) -> FormFields {
         ("limits.tpm", number(tpm)),
         ("limits.concurrency", number(concurrency)),
         ("share", share.word().to_owned()),
+        ("models", models.join("\n")),
     ])
 }
 
@@ -114,6 +117,8 @@ pub(super) fn terms_form(
                 (limit("limits.tpm", "Tokens per minute"))
                 (limit("limits.concurrency", "Calls at once"))
             }
+            (text_area(("models", "Models"), fields.get("models"), "One id per line. Leave empty to \
+                allow every model.", errors))
             (share_field(fields))
             button.button.quiet type="submit" { "Save" }
         }

@@ -13,7 +13,7 @@ async fn shared(terms: AccountTerms) -> (ScriptedProvider, TestGateway, [String;
     let provider = ScriptedProvider::start(vec![chat_reply("Here.", 100, 10)]).await;
     let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    gateway.app.store.set_account_terms(&account.id, terms).await.unwrap();
+    gateway.app.store.set_account_terms(&account.id, &terms).await.unwrap();
     gateway.app.engine.keys.refresh().await.unwrap();
     let keys = [key(&gateway, |_| ()).await, key(&gateway, |_| ()).await];
     (provider, gateway, keys)
@@ -61,7 +61,7 @@ async fn a_cap_that_is_taken_away_lets_calls_through_again() {
     let call = || gateway.post(CHAT, &chat(false)).key(&keys[0]).send();
     assert_eq!(call().await.status, 429);
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    gateway.app.store.set_account_terms(&account.id, AccountTerms::default()).await.unwrap();
+    gateway.app.store.set_account_terms(&account.id, &AccountTerms::default()).await.unwrap();
     gateway.app.engine.keys.refresh().await.unwrap();
     assert_eq!(call().await.status, 200);
 }
@@ -104,7 +104,7 @@ async fn a_new_account_is_capped_from_its_first_keys_first_call() {
             ..owner.clone()
         };
         let terms = AccountTerms { cap: Some(Money::ZERO), ..AccountTerms::default() };
-        gateway.app.store.add_account_with_terms(&account, terms).await.unwrap();
+        gateway.app.store.add_account_with_terms(&account, &terms).await.unwrap();
         let ask =
             testkit::NewKey { name: "first".to_owned(), cap: None, models: vec![], expires: None };
         let (record, text) = ask
@@ -120,4 +120,34 @@ async fn a_new_account_is_capped_from_its_first_keys_first_call() {
         let got = gateway.post("/v1/chat/completions", &hello).key(&text).send().await;
         assert_eq!(got.status, 429, "{round}: {}", got.text());
     }
+}
+
+#[tokio::test]
+async fn a_list_of_models_holds_for_every_key_of_an_account() {
+    let gateway = TestGateway::start().await;
+    let account = gateway.app.store.accounts().await.unwrap().remove(0);
+    let terms = AccountTerms { models: vec!["demo-chat".to_owned()], ..AccountTerms::default() };
+    gateway.app.store.set_account_terms(&account.id, &terms).await.unwrap();
+    gateway.app.engine.keys.refresh().await.unwrap();
+    let wide = vec!["demo-chat".to_owned(), "demo-echo".to_owned()];
+    let keys = [key(&gateway, |_| ()).await, key(&gateway, |record| record.models = wide).await];
+    for key in &keys {
+        for (model, status) in [("demo-chat", 200), ("demo-echo", 403)] {
+            let ask = json!({ "model": model, "messages": [{ "role": "user", "content": "Hi" }] });
+            let got = gateway.post(CHAT, &ask).key(key).send().await;
+            assert_eq!(got.status, status, "{model}: {}", got.text());
+        }
+        let listed = gateway.get("/v1/models").key(key).send().await.json();
+        let ids: Vec<&str> = listed["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|one| one["id"].as_str())
+            .collect();
+        assert_eq!(ids, ["demo-chat"]);
+    }
+    gateway.app.store.set_account_terms(&account.id, &AccountTerms::default()).await.unwrap();
+    gateway.app.engine.keys.refresh().await.unwrap();
+    let ask = json!({ "model": "demo-echo", "messages": [{ "role": "user", "content": "Hi" }] });
+    assert_eq!(gateway.post(CHAT, &ask).key(&keys[0]).send().await.status, 200);
 }

@@ -22,7 +22,7 @@ async fn team(gateway: &TestGateway, cap: Money) -> Team {
     };
     gateway.app.store.add_team(&team).await.unwrap();
     let terms = AccountTerms { cap: Some(cap), ..AccountTerms::default() };
-    gateway.app.store.set_account_terms(&team.id, terms).await.unwrap();
+    gateway.app.store.set_account_terms(&team.id, &terms).await.unwrap();
     team
 }
 
