@@ -78,7 +78,8 @@ impl AccountAdmin {
         let mut change = self.store.begin_change().await?;
         self.require_may_create_keys(actor, owner).await?;
         let now = self.now();
-        let token = NewKeyToken::generate().map_err(|e| AdminError::Internal(e.to_string()))?;
+        let token = NewKeyToken::generate(draft.scope);
+        let token = token.map_err(|e| AdminError::Internal(e.to_string()))?;
         let KeyDraft { scope, name, cap, models, expires, limits, ips, budget } = draft;
         let mut record = KeyRecord {
             id: token.id,
@@ -206,7 +207,7 @@ impl AccountAdmin {
                 rfc3339(promised).unwrap_or_default()
             )));
         }
-        let token = NewKeyToken::with_id(record.id.clone());
+        let token = NewKeyToken::with_id(record.id.clone(), record.scope);
         let token = token.map_err(|e| AdminError::Internal(e.to_string()))?;
         let new = hash_token(self.keys.pepper(), &token.text);
         if !change.rotate_key(&record.id, &new, old_until, now).await? {

@@ -37,6 +37,7 @@ mod time_text;
 mod vault;
 mod version;
 
+pub use access::keys::key_front;
 pub use account_admin::AccountAdmin;
 pub use account_terms::TermsView;
 pub use accounts::{AccountChange, AccountDraft, CreatedAccount, user_json};

@@ -26,7 +26,7 @@ impl NewKey {
         ring: &KeyCache,
         now: Micros,
     ) -> anyhow::Result<(KeyRecord, String)> {
-        let token = NewKeyToken::generate()?;
+        let token = NewKeyToken::generate(KeyScope::Call)?;
         let Self { name, cap, models, expires } = self;
         let record = KeyRecord {
             id: token.id,

@@ -13,7 +13,7 @@ use crate::TestResponse;
 pub const REDACTIONS: &[(&str, &str)] = &[
     (r#""(b64_json|data)": "[A-Za-z0-9+/=]{200,}""#, r#""$1": "[base64]""#),
     (r"data:image/(\w+);base64,[A-Za-z0-9+/=]{200,}", "data:image/$1;base64,[base64]"),
-    (r"sk-pt-[0-9A-Za-z]+-[0-9A-Za-z]+", "sk-pt-[secret]"),
+    (r"sk-pt-(admin-)?[0-9A-Za-z]+-[0-9A-Za-z]+", "sk-pt-$1[secret]"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "[uuid]"),
     (r#"etag: "\w+""#, r#"etag: "[hash]""#),
     (r"/files/[\w.-]+\?expires=\d+&signature=[\w-]+", "/files/[signed]"),

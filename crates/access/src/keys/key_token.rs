@@ -1,11 +1,15 @@
-//! Text form of a key: `sk-pt-<public id>-<secret><checksum>`.
+//! Text form of a key: `sk-pt-<public id>-<secret><checksum>`, and `sk-pt-admin-…` for an admin key.
 //!
 //! The checksum rejects mistyped keys without a lookup and lets secret scanners recognise leaked
 //! ones. The store holds only an HMAC of the whole text.
 
 use aws_lc_rs::{hmac, rand};
+use store::KeyScope;
 
 const PREFIX: &str = "sk-pt-";
+/// Follows the prefix in the text of an admin key, so that people and secret scanners see what they
+/// found. Admin keys from before it lack it and work all the same.
+const ADMIN_MARK: &str = "admin-";
 const ID_LETTERS: usize = 12;
 const SECRET_LETTERS: usize = 43;
 const CHECKSUM_LETTERS: usize = 6;
@@ -21,7 +25,8 @@ pub struct KeyToken<'a> {
 impl<'a> KeyToken<'a> {
     /// Parses a key text; `None` if its form or checksum is wrong.
     pub fn parse(text: &'a str) -> Option<Self> {
-        let (id, rest) = text.strip_prefix(PREFIX)?.split_once('-')?;
+        let rest = text.strip_prefix(PREFIX)?;
+        let (id, rest) = rest.strip_prefix(ADMIN_MARK).unwrap_or(rest).split_once('-')?;
         let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if id.len() != ID_LETTERS
             || rest.len() != SECRET_LETTERS + CHECKSUM_LETTERS
@@ -63,19 +68,33 @@ pub struct NewKeyToken {
 }
 
 impl NewKeyToken {
-    /// Generates a new key. Fails only if the system has no randomness.
-    pub fn generate() -> Result<Self, aws_lc_rs::error::Unspecified> {
+    /// Generates a new key of that scope. Fails only if the system has no randomness.
+    pub fn generate(scope: KeyScope) -> Result<Self, aws_lc_rs::error::Unspecified> {
         let id = random_letters(ID_LETTERS)?;
-        Self::with_id(id)
+        Self::with_id(id, scope)
     }
 
     /// Generates a new secret for an existing public id.
-    pub fn with_id(id: String) -> Result<Self, aws_lc_rs::error::Unspecified> {
-        let front = format!("{PREFIX}{id}-{}", random_letters(SECRET_LETTERS)?);
-        let mut text = front.clone();
-        text.extend(checksum(&front).map(char::from));
-        Ok(Self { id, text })
+    pub fn with_id(id: String, scope: KeyScope) -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let front = format!("{}{}", key_front(&id, scope), random_letters(SECRET_LETTERS)?);
+        Ok(Self { id, text: with_checksum(&front) })
     }
+}
+
+/// Returns a text with its checksum behind it.
+fn with_checksum(front: &str) -> String {
+    let mut text = front.to_owned();
+    text.extend(checksum(front).map(char::from));
+    text
+}
+
+/// Returns the text of a key of that scope up to its secret.
+pub fn key_front(id: &str, scope: KeyScope) -> String {
+    let mark = match scope {
+        KeyScope::Call => "",
+        KeyScope::Admin => ADMIN_MARK,
+    };
+    format!("{PREFIX}{mark}{id}-")
 }
 
 /// Returns random letters and digits.
@@ -102,23 +121,48 @@ fn checksum(front: &str) -> impl Iterator<Item = u8> {
 }
 
 #[cfg(test)]
+#[allow(clippy::string_slice, reason = "the text of a key is ASCII")]
 mod tests {
     use super::*;
 
     #[test]
     fn new_key_parses_and_matches() {
         let pepper = hmac::Key::new(hmac::HMAC_SHA256, b"pepper");
-        let new = NewKeyToken::generate().unwrap();
-        let token = KeyToken::parse(&new.text).expect(&new.text);
-        assert_eq!(token.id(), new.id);
-        assert!(token.matches(&pepper, &hash_token(&pepper, &new.text)));
-        let other = NewKeyToken::with_id(new.id).unwrap();
-        assert!(!token.matches(&pepper, &hash_token(&pepper, &other.text)));
+        for scope in KeyScope::ALL {
+            let new = NewKeyToken::generate(scope).unwrap();
+            let token = KeyToken::parse(&new.text).expect(&new.text);
+            assert_eq!(token.id(), new.id);
+            assert!(token.matches(&pepper, &hash_token(&pepper, &new.text)));
+            let other = NewKeyToken::with_id(new.id, scope).unwrap();
+            assert!(!token.matches(&pepper, &hash_token(&pepper, &other.text)));
+        }
+    }
+
+    #[test]
+    fn the_text_of_an_admin_key_says_so_and_the_mark_cannot_be_added() {
+        let pepper = hmac::Key::new(hmac::HMAC_SHA256, b"pepper");
+        let call = NewKeyToken::generate(KeyScope::Call).unwrap();
+        let admin = NewKeyToken::with_id(call.id.clone(), KeyScope::Admin).unwrap();
+        assert!(call.text.starts_with(&format!("sk-pt-{}-", call.id)), "{}", call.text);
+        assert!(admin.text.starts_with(&format!("sk-pt-admin-{}-", call.id)), "{}", admin.text);
+        // With a right checksum, the marked text of a call key parses and matches no hash of it.
+        let front = &call.text[..call.text.len() - CHECKSUM_LETTERS];
+        let front = front.replacen(PREFIX, "sk-pt-admin-", 1);
+        let forged = with_checksum(&front);
+        let token = KeyToken::parse(&forged).unwrap();
+        assert_eq!(token.id(), call.id);
+        assert!(!token.matches(&pepper, &hash_token(&pepper, &call.text)));
+        for wrong in ["sk-pt-admin-", "sk-pt-admin-admin-", "sk-pt-Admin-"] {
+            let front = call.text.replacen(PREFIX, wrong, 1);
+            let front = &front[..front.len() - CHECKSUM_LETTERS];
+            let text = with_checksum(front);
+            assert_eq!(KeyToken::parse(&text).is_some(), wrong == "sk-pt-admin-", "{text}");
+        }
     }
 
     #[test]
     fn checksum_detects_one_changed_character() {
-        let new = NewKeyToken::generate().unwrap();
+        let new = NewKeyToken::generate(KeyScope::Call).unwrap();
         for at in 0..new.text.len() {
             let mut bytes = new.text.clone().into_bytes();
             bytes[at] = if bytes[at] == b'x' { b'y' } else { b'x' };

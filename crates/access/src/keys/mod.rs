@@ -10,4 +10,4 @@ pub use account_funds::AccountFunds;
 pub use key_cache::{ApiKey, KeyCache};
 pub use key_json::{budget_json, key_json, key_settings_json, key_state};
 pub use key_token::random_letters;
-pub use key_token::{KeyToken, NewKeyToken, hash_token};
+pub use key_token::{KeyToken, NewKeyToken, hash_token, key_front};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admin::{AdminError, IssuedKey, ReadVersion, key_version};
+use admin::{AdminError, IssuedKey, ReadVersion, key_front, key_version};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -215,7 +215,7 @@ fn edit_form(
         section.card {
             p.crumbs { a href=(home) { "Console" } " / Keys" }
             h1 { "Edit " bdi { (key.name) } }
-            p.muted { code { "sk-pt-" (key.id) "-…" } " · spent " (display::money(key.spent)) }
+            p.muted { code { (key_front(&key.id, key.scope)) "…" } " · spent " (display::money(key.spent)) }
             (error_summary(errors))
             @if !key.bounds.is_none() {
                 p.muted { "Limits that an administrator set can be lowered by others, not raised." }
@@ -352,7 +352,7 @@ pub(crate) async fn revoke_form(
             p { "Programs that use " strong { bdi { (key.name) } } " are refused from now on, "
                 "running streams included. This cannot be undone." }
             dl.facts {
-                div { dt { "Key" } dd { code { "sk-pt-" (key.id) "-…" } } }
+                div { dt { "Key" } dd { code { (key_front(&key.id, key.scope)) "…" } } }
                 div { dt { "Spent" } dd { (display::money(key.spent)) } }
                 div { dt { "Last use" } dd {
                     @match key.last_used {

@@ -19,7 +19,7 @@ use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
 use crate::{display, urls};
-use admin::{AdminError, InviteDraft, MemberKeys, ReadVersion, TeamAction, names};
+use admin::{AdminError, InviteDraft, MemberKeys, ReadVersion, TeamAction, key_front, names};
 
 const MAX_FIELD_BYTES: usize = 4_096;
 
@@ -170,7 +170,7 @@ pub(crate) async fn remove_form(
                     ul.plain-list {
                         @for key in &keys {
                             li {
-                                bdi { (key.name) } " " code { "sk-pt-" (key.id) "-…" }
+                                bdi { (key.name) } " " code { (key_front(&key.id, key.scope)) "…" }
                                 span.muted { " · spent " (display::money(key.spent)) }
                             }
                         }

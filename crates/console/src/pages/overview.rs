@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use admin::key_front;
 use axum::extract::State;
 use axum::response::Response;
 use canon::{Micros, Money};
@@ -221,7 +222,7 @@ fn key_row(key: &KeyRecord, key_owners: &KeyOwners, user: &SignedInUser, now: Mi
         tr.off[state >= KeyState::Expired] {
             th scope="row" {
                 span.name { bdi { (key.name) } }
-                code.token { "sk-pt-" (key.id) "-…" }
+                code.token { (key_front(&key.id, key.scope)) "…" }
                 @match key.scope {
                     KeyScope::Call => {},
                     KeyScope::Admin => span.small { span.badge.warn { "admin" } },

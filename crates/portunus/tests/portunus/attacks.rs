@@ -51,7 +51,10 @@ async fn ten_thousand_keys_that_almost_fit_open_nothing() {
             2 => with_rest(40),
             3 => with_rest(real.len() - 1),
             // The public id with another secret and a valid checksum.
-            4 => NewKeyToken::with_id(KeyToken::parse(real).unwrap().id().to_owned()).unwrap().text,
+            4 => {
+                let id = KeyToken::parse(real).unwrap().id().to_owned();
+                NewKeyToken::with_id(id, store::KeyScope::Call).unwrap().text
+            }
             // The first half of one key and the second half of the other.
             _ => format!("{}{}", &real[..real.len() / 2], &other[real.len() / 2..]),
         };
