@@ -3,7 +3,9 @@
 use access::keys::{NewKeyToken, hash_token, key_settings_json};
 use canon::{Micros, Money};
 use config::IpRange;
-use store::{AccountRole, BudgetTerms, KeyBounds, KeyOwner, KeyRecord, KeyScope, RateLimits};
+use store::{
+    AccountRole, BudgetTerms, KeyBounds, KeyGrants, KeyOwner, KeyRecord, KeyScope, RateLimits,
+};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -24,6 +26,8 @@ const MAX_NAME_BYTES: usize = 200;
 pub struct KeyDraft {
     /// The purpose it is made for. It never changes.
     pub scope: KeyScope,
+    /// The part of the scope that it may use.
+    pub grants: KeyGrants,
     /// Name shown in lists.
     pub name: String,
     /// Spending cap; `None` is unlimited. Ignored for an admin key, which spends nothing.
@@ -80,13 +84,14 @@ impl AccountAdmin {
         let now = self.now();
         let token = NewKeyToken::generate(draft.scope);
         let token = token.map_err(|e| AdminError::Internal(e.to_string()))?;
-        let KeyDraft { scope, name, cap, models, expires, limits, ips, budget } = draft;
+        let KeyDraft { scope, grants, name, cap, models, expires, limits, ips, budget } = draft;
         let mut record = KeyRecord {
             id: token.id,
             account_id: owner.id().to_owned(),
             created_by: actor.account().map(|account| account.id.clone()),
             name,
             scope: KeyScope::Call,
+            grants,
             hash: hash_token(self.keys.pepper(), &token.text),
             old_hash: None,
             old_until: None,
@@ -104,6 +109,7 @@ impl AccountAdmin {
             last_used: None,
         };
         match scope {
+            KeyScope::Call if record.grants == KeyGrants::Read => record.cap = Some(Money::ZERO),
             KeyScope::Call => {}
             KeyScope::Admin => {
                 require_admin_owner(owner)?;
@@ -315,6 +321,15 @@ fn validate(record: &KeyRecord) -> Result<(), AdminError> {
     for text in &record.ips {
         IpRange::parse(text).map_err(|why| AdminError::invalid("ips", why))?;
     }
+    let fits = match (record.scope, &record.grants) {
+        (KeyScope::Call | KeyScope::Admin, KeyGrants::All)
+        | (KeyScope::Call, KeyGrants::Read)
+        | (KeyScope::Admin, KeyGrants::Parts(_)) => true,
+        (KeyScope::Call, KeyGrants::Parts(_)) | (KeyScope::Admin, KeyGrants::Read) => false,
+    };
+    if !fits {
+        return Err(AdminError::invalid("scope", "is not a part of one scope"));
+    }
     match record.scope {
         KeyScope::Call => Ok(()),
         KeyScope::Admin if record.cap != Some(Money::ZERO) => {
@@ -344,6 +359,9 @@ fn require_may_issue_admin_key(actor: &Actor, issued: &KeyRecord) -> Result<(), 
     }
     if record.expires.is_some_and(|end| issued.expires.is_none_or(|issued| issued > end)) {
         return Err(AdminError::forbidden("an admin key cannot issue one that outlives it"));
+    }
+    if !record.grants.covers(&issued.grants) {
+        return Err(AdminError::forbidden("an admin key cannot issue one that may do more"));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Rights: account over account, and member within a team. The console and the use cases share
 //! these rules.
 
-use store::{Account, AccountRole, Team, TeamRole};
+use store::{Account, AccountRole, KeyGrants, Team, TeamRole};
 
 use crate::actor::Actor;
 use crate::error::AdminError;
@@ -9,6 +9,11 @@ use crate::error::AdminError;
 /// Refuses an actor that may not administrate this account.
 pub(crate) fn require_may_administrate(actor: &Actor, other: &Account) -> Result<(), AdminError> {
     actor.require_admin()?;
+    if is_narrowed(actor) && is_gateway_admin(other) {
+        return Err(AdminError::forbidden(
+            "a key for a part of administration cannot change administrators",
+        ));
+    }
     match actor.account() {
         Some(own) if !may_change(own, other) => Err(not_permitted()),
         Some(_) | None => Ok(()),
@@ -24,12 +29,23 @@ pub(crate) fn require_may_grant(actor: &Actor, given: AccountRole) -> Result<(),
             "a key cannot make owners; use the console or `portunus users`",
         ));
     }
+    if is_narrowed(actor) && matches!(given, AccountRole::Owner | AccountRole::Admin) {
+        return Err(AdminError::forbidden(
+            "a key for a part of administration cannot make administrators",
+        ));
+    }
     match actor.account() {
         Some(own) if !may_grant_role(own.role, given) => {
             Err(AdminError::forbidden("you may not grant this role"))
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// Returns true for a key for a part of administration. It could get the other parts by making or
+/// taking over an administrator.
+fn is_narrowed(actor: &Actor) -> bool {
+    actor.key().is_some_and(|key| key.grants != KeyGrants::All)
 }
 
 /// Error for an object of an account the actor may not change.

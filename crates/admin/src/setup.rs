@@ -42,6 +42,7 @@ impl AccountAdmin {
         };
         let draft = KeyDraft {
             scope: KeyScope::Call,
+            grants: store::KeyGrants::default(),
             name: "first key".to_owned(),
             cap: None,
             models: Vec::new(),

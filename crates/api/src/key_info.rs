@@ -33,7 +33,7 @@ pub(super) async fn show(incoming: ApiRequest) -> Result<Response, ApiError> {
     let body = json!({
         "id": record.id,
         "name": record.name,
-        "scope": record.scope.word(),
+        "scope": record.scope_text(),
         "cap_usd": status.cap.map(|cap| cap.to_string()),
         "spent_usd": status.spent.to_string(),
         "held_usd": status.held.to_string(),

@@ -22,6 +22,7 @@ mod query;
 mod request;
 mod responses;
 mod routes;
+mod scope;
 mod serve;
 mod state;
 mod stored_answers;

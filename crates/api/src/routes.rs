@@ -8,7 +8,7 @@ use http::header::HeaderValue;
 use http::{Method, Request};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use store::KeyScope;
+use store::AdminPart;
 
 use crate::request::{ApiRequest, HandlerFuture};
 use crate::state::ApiState;
@@ -32,8 +32,21 @@ pub(crate) struct KeyedHandler {
     pub(crate) handler: fn(ApiRequest) -> HandlerFuture,
     /// True for calls that cost money. The rate limits of the key apply.
     pub(crate) paid: bool,
-    /// Required scope of the key; `None` accepts any.
-    pub(crate) scope: Option<KeyScope>,
+    /// Right that the key must have.
+    pub(crate) need: RouteNeed,
+}
+
+/// Right that a key must have for a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RouteNeed {
+    /// None: any valid key.
+    AnyKey,
+    /// Reading of models, usage, answers and tasks.
+    Read,
+    /// Calls, and changes of what calls made.
+    Call,
+    /// A part of administration.
+    Admin(AdminPart),
 }
 
 impl RouteHandler {
@@ -53,14 +66,14 @@ pub(crate) struct ApiRoute {
 }
 
 macro_rules! guarded {
-    ($paid:literal, $scope:expr, $method:ident $path:literal => $handler:path) => {
+    ($paid:literal, $need:expr, $method:ident $path:literal => $handler:path) => {
         ApiRoute {
             method: Method::$method,
             path: $path,
             handler: RouteHandler::Keyed(KeyedHandler {
                 handler: |incoming| Box::pin($handler(incoming)),
                 paid: $paid,
-                scope: $scope,
+                need: $need,
             }),
         }
     };
@@ -68,22 +81,30 @@ macro_rules! guarded {
 
 /// Route for a valid key of any scope: the description of the key itself.
 macro_rules! any_key {
-    ($($route:tt)*) => { guarded!(false, None, $($route)*) };
+    ($($route:tt)*) => { guarded!(false, RouteNeed::AnyKey, $($route)*) };
 }
 
-/// Route for a key with the scope `call`.
-macro_rules! keyed {
-    ($($route:tt)*) => { guarded!(false, Some(KeyScope::Call), $($route)*) };
+/// Route for a key that may read.
+macro_rules! read {
+    ($($route:tt)*) => { guarded!(false, RouteNeed::Read, $($route)*) };
 }
 
-/// Route for a key with the scope `call` that costs money or asks a provider, so rate limits apply.
+/// Route for a key that may call. It costs nothing.
+macro_rules! free {
+    ($($route:tt)*) => { guarded!(false, RouteNeed::Call, $($route)*) };
+}
+
+/// Route for a key that may call. It costs money or asks a provider, so rate limits apply.
 macro_rules! paid {
-    ($($route:tt)*) => { guarded!(true, Some(KeyScope::Call), $($route)*) };
+    ($($route:tt)*) => { guarded!(true, RouteNeed::Call, $($route)*) };
 }
 
-/// Route for a key with the scope `admin`. The handler checks the role of the account.
+/// Route for a key of the scope `admin`, or of that part of it. The handler checks the role of the
+/// account.
 macro_rules! admin {
-    ($($route:tt)*) => { guarded!(false, Some(KeyScope::Admin), $($route)*) };
+    ($part:ident, $($route:tt)*) => {
+        guarded!(false, RouteNeed::Admin(AdminPart::$part), $($route)*)
+    };
 }
 
 macro_rules! public {
@@ -103,72 +124,72 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         paid!(POST "/v1/embeddings" => embeddings::create),
         paid!(POST "/v1/images/generations" => images::create),
         paid!(POST "/v1/images/edits" => images::create),
-        keyed!(GET "/v1/images/generations/{id}" => task_routes::get),
-        keyed!(GET "/v1/tasks" => task_routes::list),
-        keyed!(GET "/v1/tasks/{id}" => task_routes::get),
-        keyed!(POST "/v1/tasks/{id}/cancel" => task_routes::cancel),
-        keyed!(GET "/v1/webhooks/secret" => task_routes::webhook_secret),
+        read!(GET "/v1/images/generations/{id}" => task_routes::get),
+        read!(GET "/v1/tasks" => task_routes::list),
+        read!(GET "/v1/tasks/{id}" => task_routes::get),
+        free!(POST "/v1/tasks/{id}/cancel" => task_routes::cancel),
+        free!(GET "/v1/webhooks/secret" => task_routes::webhook_secret),
         paid!(POST "/v1/messages" => messages::create),
         paid!(POST "/v1/messages/count_tokens" => messages::count),
         paid!(POST "/v1/responses" => responses::create),
-        keyed!(GET "/v1/responses" => responses::upgrade),
+        read!(GET "/v1/responses" => responses::upgrade),
         paid!(POST "/v1/responses/input_tokens" => responses::input_tokens),
         paid!(POST "/v1/responses/compact" => responses::compact),
-        keyed!(GET "/v1/responses/{id}" => responses::get),
-        keyed!(DELETE "/v1/responses/{id}" => responses::delete),
-        keyed!(POST "/v1/responses/{id}/cancel" => responses::cancel),
-        keyed!(GET "/v1/responses/{id}/input_items" => responses::input_items),
+        read!(GET "/v1/responses/{id}" => responses::get),
+        free!(DELETE "/v1/responses/{id}" => responses::delete),
+        free!(POST "/v1/responses/{id}/cancel" => responses::cancel),
+        read!(GET "/v1/responses/{id}/input_items" => responses::input_items),
         paid!(POST "/v1beta/models/{*rest}" => native::call),
         paid!(POST "/v1/models/{*rest}" => native::call),
-        keyed!(POST "/upload/v1beta/files" => native::upload),
-        keyed!(POST "/v1beta/files" => native::upload),
-        keyed!(GET "/v1/models" => models::list),
-        keyed!(GET "/v1/models/{*rest}" => models::get),
-        keyed!(GET "/v1beta/models" => models::list_native),
-        keyed!(GET "/v1beta/models/{*rest}" => models::get_native),
+        free!(POST "/upload/v1beta/files" => native::upload),
+        free!(POST "/v1beta/files" => native::upload),
+        read!(GET "/v1/models" => models::list),
+        read!(GET "/v1/models/{*rest}" => models::get),
+        read!(GET "/v1beta/models" => models::list_native),
+        read!(GET "/v1beta/models/{*rest}" => models::get_native),
         any_key!(GET "/v1/key" => key_info::show),
-        keyed!(GET "/v1/usage/{request_id}" => key_info::receipt),
-        admin!(GET "/metrics" => health::metrics),
-        admin!(GET "/api/admin/keys" => admin::list_keys),
-        admin!(POST "/api/admin/keys" => admin::create_key),
-        admin!(GET "/api/admin/keys/{id}" => admin::get_key),
-        admin!(PATCH "/api/admin/keys/{id}" => admin::change_key),
-        admin!(DELETE "/api/admin/keys/{id}" => admin::revoke_key),
-        admin!(POST "/api/admin/keys/{id}/rotate" => admin::rotate_key),
-        admin!(GET "/api/admin/users" => admin::list_users),
-        admin!(POST "/api/admin/users" => admin::create_user),
-        admin!(GET "/api/admin/users/{id}" => admin::get_user),
-        admin!(PATCH "/api/admin/users/{id}" => admin::change_user),
-        admin!(POST "/api/admin/users/{id}/reset" => admin::reset_user),
-        admin!(GET "/api/admin/providers" => admin::list_providers),
-        admin!(GET "/api/admin/providers/{id}" => admin::get_provider),
-        admin!(PUT "/api/admin/providers/{id}" => admin::put_provider),
-        admin!(DELETE "/api/admin/providers/{id}" => admin::delete_provider),
-        admin!(POST "/api/admin/providers/{id}/credentials" => admin::add_credential),
-        admin!(DELETE "/api/admin/providers/{id}/credentials/{cid}" => admin::delete_credential),
-        admin!(POST "/api/admin/providers/{id}/check" => admin::check_provider),
-        admin!(GET "/api/admin/models" => admin::list_models),
-        admin!(GET "/api/admin/models/{*rest}" => admin::get_model),
-        admin!(PUT "/api/admin/models/{*rest}" => admin::put_model),
-        admin!(DELETE "/api/admin/models/{*rest}" => admin::delete_model),
-        admin!(GET "/api/admin/directory" => admin::directory),
-        admin!(GET "/api/admin/vault" => admin::get_vault),
-        admin!(POST "/api/admin/vault/rekey" => admin::rekey_vault),
-        admin!(GET "/api/admin/users/{id}/terms" => admin::get_terms),
-        admin!(PUT "/api/admin/users/{id}/terms" => admin::set_terms),
-        admin!(POST "/api/admin/users/{id}/sign-out" => admin::sign_user_out),
-        admin!(GET "/api/admin/usage" => admin::usage),
-        admin!(GET "/api/admin/teams" => admin::list_teams),
-        admin!(POST "/api/admin/teams" => admin::create_team),
-        admin!(GET "/api/admin/teams/{id}" => admin::get_team),
-        admin!(PATCH "/api/admin/teams/{id}" => admin::change_team),
-        admin!(DELETE "/api/admin/teams/{id}" => admin::close_team),
-        admin!(PUT "/api/admin/teams/{id}/members/{account_id}" => admin::put_member),
-        admin!(DELETE "/api/admin/teams/{id}/members/{account_id}" => admin::remove_member),
-        admin!(GET "/api/admin/audit" => admin::audit),
-        admin!(GET "/api/admin/settings" => admin::settings),
-        admin!(PATCH "/api/admin/settings" => admin::set_settings),
-        admin!(GET "/api/admin/health" => admin::health),
+        read!(GET "/v1/usage/{request_id}" => key_info::receipt),
+        admin!(Metrics, GET "/metrics" => health::metrics),
+        admin!(Keys, GET "/api/admin/keys" => admin::list_keys),
+        admin!(Keys, POST "/api/admin/keys" => admin::create_key),
+        admin!(Keys, GET "/api/admin/keys/{id}" => admin::get_key),
+        admin!(Keys, PATCH "/api/admin/keys/{id}" => admin::change_key),
+        admin!(Keys, DELETE "/api/admin/keys/{id}" => admin::revoke_key),
+        admin!(Keys, POST "/api/admin/keys/{id}/rotate" => admin::rotate_key),
+        admin!(Users, GET "/api/admin/users" => admin::list_users),
+        admin!(Users, POST "/api/admin/users" => admin::create_user),
+        admin!(Users, GET "/api/admin/users/{id}" => admin::get_user),
+        admin!(Users, PATCH "/api/admin/users/{id}" => admin::change_user),
+        admin!(Users, POST "/api/admin/users/{id}/reset" => admin::reset_user),
+        admin!(Providers, GET "/api/admin/providers" => admin::list_providers),
+        admin!(Providers, GET "/api/admin/providers/{id}" => admin::get_provider),
+        admin!(Providers, PUT "/api/admin/providers/{id}" => admin::put_provider),
+        admin!(Providers, DELETE "/api/admin/providers/{id}" => admin::delete_provider),
+        admin!(Providers, POST "/api/admin/providers/{id}/credentials" => admin::add_credential),
+        admin!(Providers, DELETE "/api/admin/providers/{id}/credentials/{cid}" => admin::delete_credential),
+        admin!(Providers, POST "/api/admin/providers/{id}/check" => admin::check_provider),
+        admin!(Models, GET "/api/admin/models" => admin::list_models),
+        admin!(Models, GET "/api/admin/models/{*rest}" => admin::get_model),
+        admin!(Models, PUT "/api/admin/models/{*rest}" => admin::put_model),
+        admin!(Models, DELETE "/api/admin/models/{*rest}" => admin::delete_model),
+        admin!(Models, GET "/api/admin/directory" => admin::directory),
+        admin!(Vault, GET "/api/admin/vault" => admin::get_vault),
+        admin!(Vault, POST "/api/admin/vault/rekey" => admin::rekey_vault),
+        admin!(Users, GET "/api/admin/users/{id}/terms" => admin::get_terms),
+        admin!(Users, PUT "/api/admin/users/{id}/terms" => admin::set_terms),
+        admin!(Users, POST "/api/admin/users/{id}/sign-out" => admin::sign_user_out),
+        admin!(Usage, GET "/api/admin/usage" => admin::usage),
+        admin!(Teams, GET "/api/admin/teams" => admin::list_teams),
+        admin!(Teams, POST "/api/admin/teams" => admin::create_team),
+        admin!(Teams, GET "/api/admin/teams/{id}" => admin::get_team),
+        admin!(Teams, PATCH "/api/admin/teams/{id}" => admin::change_team),
+        admin!(Teams, DELETE "/api/admin/teams/{id}" => admin::close_team),
+        admin!(Teams, PUT "/api/admin/teams/{id}/members/{account_id}" => admin::put_member),
+        admin!(Teams, DELETE "/api/admin/teams/{id}/members/{account_id}" => admin::remove_member),
+        admin!(Audit, GET "/api/admin/audit" => admin::audit),
+        admin!(Settings, GET "/api/admin/settings" => admin::settings),
+        admin!(Settings, PATCH "/api/admin/settings" => admin::set_settings),
+        admin!(Metrics, GET "/api/admin/health" => admin::health),
         public!(GET "/api/models" => catalog::list),
         public!(GET "/files/{name}" => files::get),
         public!(GET "/healthz" => health::alive),
@@ -278,18 +299,41 @@ mod tests {
         }
     }
 
+    /// Rows that a key for reading alone may use. A new one needs a review.
+    const READ: [&str; 11] = [
+        "/v1/images/generations/{id}",
+        "/v1/tasks",
+        "/v1/tasks/{id}",
+        "/v1/responses",
+        "/v1/responses/{id}",
+        "/v1/responses/{id}/input_items",
+        "/v1/models",
+        "/v1/models/{*rest}",
+        "/v1beta/models",
+        "/v1beta/models/{*rest}",
+        "/v1/usage/{request_id}",
+    ];
+
     #[test]
     fn exactly_administration_and_metrics_need_an_admin_key() {
         for route in route_list() {
-            let Some(KeyedHandler { paid, scope, .. }) = route.handler.keyed() else { continue };
-            let admin = route.path.starts_with("/api/admin/") || route.path == "/metrics";
-            let expected = match route.path {
-                "/v1/key" => None,
-                _ if admin => Some(KeyScope::Admin),
-                _ => Some(KeyScope::Call),
+            let Some(KeyedHandler { paid, need, .. }) = route.handler.keyed() else { continue };
+            let row = format!("{} {}", route.method, route.path);
+            let part = match route.path.strip_prefix("/api/admin/") {
+                Some("health") => Some("metrics"),
+                Some("directory") => Some("models"),
+                Some(rest) => rest.split('/').next(),
+                None => (route.path == "/metrics").then_some("metrics"),
             };
-            assert_eq!(scope, expected, "{} {}", route.method, route.path);
-            assert!(!paid || scope == Some(KeyScope::Call), "{} {}", route.method, route.path);
+            let reads = READ.contains(&route.path) && route.method == Method::GET;
+            let expected = match part {
+                Some(part) => RouteNeed::Admin(AdminPart::by_word(part).unwrap()),
+                None if route.path == "/v1/key" => RouteNeed::AnyKey,
+                None if reads => RouteNeed::Read,
+                None => RouteNeed::Call,
+            };
+            assert_eq!(need, expected, "{row}");
+            assert!(!paid || need == RouteNeed::Call, "{row}");
         }
     }
 

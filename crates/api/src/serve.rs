@@ -15,11 +15,13 @@ use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use store::KeyScope;
 use tower::ServiceExt as _;
 
 use crate::request::{ApiRequest, HandlerFuture};
-use crate::routes::{ApiRoute, KeyedHandler, RouteHandler, RouteTable, path_matches, route_list};
+use crate::routes::{
+    ApiRoute, KeyedHandler, RouteHandler, RouteNeed, RouteTable, path_matches, route_list,
+};
+use crate::scope::check_scope;
 use crate::state::ApiState;
 
 /// The API, with the pages of the console as fallback.
@@ -137,7 +139,7 @@ async fn serve_keyed(
 ) -> Response {
     let proxies = &state.config().trusted_proxies;
     let allowed = limits::check_address(proxies, key, peer, request.headers())
-        .and_then(|()| check_scope(key, route));
+        .and_then(|()| check_scope(key, route.need));
     let answered = run_keyed((state, key, id), allowed, route, request).await;
     let mut response = answered.unwrap_or_else(|error| format.to_response(&error, &id.0));
     if !route.paid {
@@ -153,24 +155,6 @@ async fn serve_keyed(
     response
 }
 
-/// Refuses a key of another scope.
-fn check_scope(key: &ApiKey, route: KeyedHandler) -> Result<(), ApiError> {
-    let message = match (route.scope, key.record.scope) {
-        (None, KeyScope::Call | KeyScope::Admin)
-        | (Some(KeyScope::Call), KeyScope::Call)
-        | (Some(KeyScope::Admin), KeyScope::Admin) => return Ok(()),
-        (Some(KeyScope::Admin), KeyScope::Call) => {
-            "this key has the scope `call` and cannot administrate; create one for it with \
-             `portunus keys create --scope admin`"
-        }
-        (Some(KeyScope::Call), KeyScope::Admin) => {
-            "this key has the scope `admin` and cannot make calls; create one for them with \
-             `portunus keys create`"
-        }
-    };
-    Err(crate::admin::permission_denied(message))
-}
-
 /// Runs the handler of a request with a valid key, after the address, scope and rate limit checks.
 /// With an idempotency key it runs at most once.
 async fn run_keyed(
@@ -179,7 +163,7 @@ async fn run_keyed(
     route: KeyedHandler,
     mut request: Request<Body>,
 ) -> Result<Response, ApiError> {
-    let KeyedHandler { handler, paid: _, scope } = route;
+    let KeyedHandler { handler, paid: _, need } = route;
     let entered = match allowed {
         Ok(()) => admit((state, key), route, &mut request).await,
         Err(error) => Err(error),
@@ -198,7 +182,7 @@ async fn run_keyed(
         admission,
         request,
     };
-    if scope == Some(KeyScope::Admin) {
+    if matches!(need, RouteNeed::Admin(_)) {
         return run_admin(incoming, handler).await;
     }
     if route.paid && incoming.request.headers().contains_key(idempotency::HEADER) {

@@ -70,6 +70,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
             created_by: None,
             name: "a key".to_owned(),
             scope: KeyScope::Call,
+            grants: store::KeyGrants::default(),
             hash: number.to_be_bytes().to_vec(),
             old_hash: None,
             old_until: None,

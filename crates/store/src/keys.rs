@@ -9,37 +9,12 @@ use ledger::BudgetPeriod;
 use crate::audited_change::in_change;
 use crate::db::{clean, from_json, on_reader, to_json, unknown_word};
 use crate::row::row;
-use crate::{AuditedChange, BudgetTerms, KeyBounds, RateLimits, Store, StoreError};
+use crate::{
+    AuditedChange, BudgetTerms, KeyBounds, KeyGrants, KeyScope, RateLimits, Store, StoreError,
+};
 
 /// The life of an admin key whose maker names none.
 const ADMIN_KEY_LIFE: Micros = Micros::from_days(30);
-
-/// The purpose a key was made for. It never changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyScope {
-    /// Calls of models. Administration is refused.
-    Call,
-    /// Administration, with the rights of the key's account. Calls are refused.
-    Admin,
-}
-
-impl KeyScope {
-    /// Every scope.
-    pub const ALL: [Self; 2] = [Self::Call, Self::Admin];
-
-    /// The word in records, JSON and flags.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Call => "call",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// The scope with that word.
-    pub fn by_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.word() == word)
-    }
-}
 
 /// An API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +29,8 @@ pub struct KeyRecord {
     pub name: String,
     /// The purpose it was made for.
     pub scope: KeyScope,
+    /// The part of its scope that it may use.
+    pub grants: KeyGrants,
     /// Keyed hash of the secret.
     pub hash: Vec<u8>,
     /// Hash before the last rotation.
@@ -87,6 +64,11 @@ pub struct KeyRecord {
 }
 
 impl KeyRecord {
+    /// The scope and its part, as users write it.
+    pub fn scope_text(&self) -> String {
+        self.grants.scope_text(self.scope)
+    }
+
     /// Makes a new record one for administration. It has no money to spend, so that a route that
     /// forgot to look at the scope would still spend nothing, and it ends after 30 days unless its
     /// maker named a time.
@@ -104,6 +86,7 @@ row! {
         made_by: Option<String>,
         name: String,
         scope: String,
+        grants: Option<String>,
         hash: Vec<u8>,
         old_hash: Option<Vec<u8>>,
         old_until: Option<Micros>,
@@ -145,6 +128,7 @@ impl TryFrom<KeyRow> for KeyRecord {
             created_by: row.made_by,
             name: row.name,
             scope: KeyScope::by_word(&row.scope).ok_or_else(|| unknown_word(&row.scope))?,
+            grants: KeyGrants::from_text(row.grants.as_deref())?,
             hash: row.hash,
             old_hash: row.old_hash,
             old_until: row.old_until,
@@ -169,7 +153,7 @@ macro_rules! key_columns {
     () => {
         "id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, revoked, \
          rpm, tpm, concurrency, ips, budget, budget_period, created, changed, last_used, made_by, \
-         scope, bounds"
+         scope, bounds, grants"
     };
 }
 
@@ -179,7 +163,7 @@ macro_rules! key_selection {
         "SELECT id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, \
          COALESCE(revoked, (SELECT a.changed FROM accounts a WHERE a.id = keys.account_id \
          AND a.disabled)) AS revoked, rpm, tpm, concurrency, ips, budget, budget_period, created, \
-         changed, last_used, made_by, scope, bounds FROM keys"
+         changed, last_used, made_by, scope, bounds, grants FROM keys"
     };
 }
 
@@ -194,7 +178,7 @@ const ADD: &str = concat!(
     "INSERT INTO keys (",
     key_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-     $17, $18, NULL, $19, $20, $21)"
+     $17, $18, NULL, $19, $20, $21, $22)"
 );
 const GET: &str = concat!(key_selection!(), " WHERE id = $1");
 const ALL: &str = concat!(key_selection!(), " ORDER BY created, id");
@@ -288,6 +272,7 @@ impl AuditedChange {
                 .bind(key.created_by.as_deref().map(clean))
                 .bind(key.scope.word())
                 .bind(key.bounds.to_text())
+                .bind(key.grants.to_text())
                 .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("key id", "account"))?;
@@ -327,7 +312,7 @@ impl AuditedChange {
     /// and the bounds of these.
     /// `changed` is the time of the edit. Returns false if there is no such key.
     ///
-    /// Other fields of the record, the scope included, are ignored, so that an edit made from an old copy does not
+    /// Other fields of the record, the scope and its part included, are ignored, so that an edit made from an old copy does not
     /// revert a revocation, a rotation or any spending.
     pub async fn update_key(&mut self, key: &KeyRecord) -> Result<bool, StoreError> {
         Ok(in_change!(self, tx => {

@@ -34,6 +34,7 @@ impl NewKey {
             created_by: None,
             name,
             scope: KeyScope::Call,
+            grants: store::KeyGrants::default(),
             hash: hash_token(ring.pepper(), &token.text),
             old_hash: None,
             old_until: None,

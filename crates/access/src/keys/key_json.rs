@@ -62,7 +62,7 @@ pub fn key_json(key: &KeyRecord, now: Micros) -> Value {
     json!({
         "id": key.id,
         "name": key.name,
-        "scope": key.scope.word(),
+        "scope": key.scope_text(),
         "state": key_state(key, now),
         "cap_usd": key.cap.map(|cap| cap.to_string()),
         "spent_usd": key.spent.to_string(),

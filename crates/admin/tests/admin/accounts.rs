@@ -58,6 +58,7 @@ async fn concurrent_rotations_keep_the_promised_overlap() {
 fn call_key() -> KeyDraft {
     KeyDraft {
         scope: KeyScope::Call,
+        grants: store::KeyGrants::default(),
         name: "k".to_owned(),
         cap: None,
         models: Vec::new(),

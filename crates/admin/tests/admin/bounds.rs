@@ -26,6 +26,7 @@ fn texts(list: &[&str]) -> Vec<String> {
 fn limited(now: Micros) -> KeyDraft {
     KeyDraft {
         scope: KeyScope::Call,
+        grants: store::KeyGrants::default(),
         name: "k".to_owned(),
         cap: Some(usd("5")),
         models: texts(&["a", "b"]),

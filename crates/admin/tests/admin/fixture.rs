@@ -99,6 +99,7 @@ fn key_actor(account: Account) -> Actor {
         created_by: None,
         name: "admin key".to_owned(),
         scope: KeyScope::Admin,
+        grants: store::KeyGrants::default(),
         hash: Vec::new(),
         old_hash: None,
         old_until: None,

@@ -8,7 +8,7 @@ use config::parse_duration;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
+use store::{BudgetTerms, KeyGrants, KeyRecord, KeyScope, RateLimits};
 
 use super::{
     actor, admin_error, entity_response, if_match, invalid_field, not_found, path_id, read_body,
@@ -28,7 +28,7 @@ struct KeyBody {
     account_id: Option<String>,
     #[serde(default)]
     name: Option<String>,
-    /// `call` or `admin`. The scope of a key never changes.
+    /// `call`, `read`, `admin` or parts such as `admin:keys`. The scope of a key never changes.
     #[serde(default)]
     scope: Option<String>,
     /// `null` is unlimited.
@@ -153,12 +153,10 @@ pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     let actor = actor(&incoming.state, &incoming.key).await?;
     let ApiRequest { state, key, request, .. } = incoming;
     let mut body: KeyBody = read_body(request).await?;
-    let scope = match body.scope.as_deref() {
-        None => KeyScope::Call,
-        Some(word) => {
-            KeyScope::by_word(word).ok_or_else(|| invalid_field("scope", "write call or admin"))?
-        }
-    };
+    let (scope, grants) =
+        KeyScope::parse(body.scope.as_deref().unwrap_or("call")).ok_or_else(|| {
+            invalid_field("scope", "write call, read, admin or parts like admin:keys")
+        })?;
     let owner = body.account_id.take().unwrap_or_else(|| key.record.account_id.clone());
     let owner = state.store.owner(&owner).await.map_err(store_error)?;
     let owner = owner.ok_or_else(|| invalid_field("account_id", "there is no such account"))?;
@@ -166,7 +164,7 @@ pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
         body.into_change(state.clock().now())?;
     let name = name.ok_or_else(|| invalid_field("name", "is required"))?;
     let cap = match (scope, cap) {
-        (KeyScope::Call, None) => {
+        (KeyScope::Call, None) if grants == KeyGrants::All => {
             return Err(invalid_field("cap_usd", "is required: an amount, or null for unlimited"));
         }
         (KeyScope::Admin, Some(Some(cap))) if cap != Money::ZERO => {
@@ -179,6 +177,7 @@ pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     }
     let draft = KeyDraft {
         scope,
+        grants,
         name,
         cap,
         models: models.unwrap_or_default(),
@@ -208,7 +207,7 @@ pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
     if other && body.account_id.as_ref().is_some_and(|id| *id != now.account_id) {
         return Err(invalid_field("account_id", "a key stays with its account"));
     }
-    if other && body.scope.as_ref().is_some_and(|word| word != now.scope.word()) {
+    if other && body.scope.as_ref().is_some_and(|word| *word != now.scope_text()) {
         return Err(invalid_field("scope", "a key keeps the scope it was made with"));
     }
     let change = body.into_change(state.clock().now())?;

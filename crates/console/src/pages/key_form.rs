@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use ledger::BudgetPeriod;
 use maud::{Markup, html};
-use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
+use store::{BudgetTerms, KeyGrants, KeyRecord, KeyScope, RateLimits};
 
 use crate::form::{FieldErrors, FormFields, FormInput, field_notes, note_ids};
 use crate::page_error::PageError;
@@ -139,7 +139,8 @@ impl KeyTerms {
 
     pub(super) fn into_draft(self) -> KeyDraft {
         let Self { scope, name, cap, expires, models, limits, ips, budget } = self;
-        KeyDraft { scope, name, cap, models, expires, limits, ips, budget }
+        let grants = KeyGrants::default();
+        KeyDraft { scope, grants, name, cap, models, expires, limits, ips, budget }
     }
 
     pub(super) fn into_change(self) -> KeyChange {

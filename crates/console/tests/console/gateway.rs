@@ -150,6 +150,7 @@ pub(crate) fn key(
         created_by: Some(account_id.to_owned()),
         name: name.to_owned(),
         scope: KeyScope::Call,
+        grants: store::KeyGrants::default(),
         hash: vec![7; 32],
         old_hash: None,
         old_until: None,

@@ -7,7 +7,9 @@ use clap::{ArgGroup, Args, CommandFactory as _, Subcommand};
 use ledger::{BudgetPeriod, Clock as _, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use store::{AccountRole, BudgetTerms, KeyOwner, KeyScope, RateLimits, Store};
+use store::{
+    AccountRole, AdminPart, BudgetTerms, KeyGrants, KeyOwner, KeyScope, RateLimits, Store,
+};
 
 use super::account_terms::{self, TermsArgs};
 use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
@@ -24,10 +26,11 @@ pub(super) enum KeysCommand {
         /// Name of the key
         #[arg(long)]
         name: String,
-        /// `call` for models, or `admin` for /api/admin and /metrics; an admin key cannot make
+        /// `call` for models, `read` for usage, answers and tasks only, `admin` for /api/admin and
+        /// /metrics, or parts of it such as `admin:keys,admin:usage`; an admin key cannot make
         /// calls
         #[arg(long, value_name = "SCOPE", default_value = "call", value_parser = parse_scope)]
-        scope: KeyScope,
+        scope: ScopeArg,
         /// No spending cap
         #[arg(long)]
         unlimited: bool,
@@ -129,10 +132,27 @@ struct LimitArg(Option<u32>);
 pub(super) struct BudgetArg(pub(super) Option<BudgetTerms>);
 
 pub(super) const NONE_WORD: &str = "none";
-const ADMIN_KEY_CANNOT_SPEND: &str = "an admin key cannot spend: leave out --cap and --unlimited";
+const KEY_CANNOT_SPEND: &str = "a key of this scope cannot spend: leave out --cap and --unlimited";
 
-fn parse_scope(text: &str) -> Result<KeyScope, String> {
-    KeyScope::by_word(text).ok_or_else(|| "write `call` or `admin`".to_owned())
+/// A scope and the part of it that a key may use.
+#[derive(Clone, Debug)]
+pub(super) struct ScopeArg {
+    scope: KeyScope,
+    grants: KeyGrants,
+}
+
+impl ScopeArg {
+    /// Returns true if a key of this scope can spend.
+    fn spends(&self) -> bool {
+        self.scope == KeyScope::Call && self.grants == KeyGrants::All
+    }
+}
+
+fn parse_scope(text: &str) -> Result<ScopeArg, String> {
+    let parts = AdminPart::ALL.map(|part| format!("`admin:{}`", part.word())).join(", ");
+    let (scope, grants) = KeyScope::parse(text)
+        .ok_or_else(|| format!("write `call`, `read`, `admin`, or parts of it: {parts}"))?;
+    Ok(ScopeArg { scope, grants })
 }
 
 fn parse_limit(text: &str) -> Result<LimitArg, String> {
@@ -186,7 +206,8 @@ impl RateLimitArgs {
 }
 
 pub(super) async fn run(common: &CommonArgs, command: KeysCommand) -> anyhow::Result<ExitCode> {
-    if let KeysCommand::Create { scope: KeyScope::Call, unlimited: false, cap: None, .. } = command
+    if let KeysCommand::Create { scope, unlimited: false, cap: None, .. } = &command
+        && scope.spends()
     {
         let say = "a key for calls needs --cap <USD> or --unlimited";
         let wrong = super::CliArguments::command().error(ErrorKind::MissingRequiredArgument, say);
@@ -208,15 +229,17 @@ async fn run_command(
     match command {
         KeysCommand::Create { name, scope, unlimited, cap, models, expires, account, terms } => {
             require_not_negative(cap)?;
-            if scope == KeyScope::Admin {
+            if !scope.spends() {
                 let spends = unlimited || cap.is_some_and(|cap| cap != canon::Money::ZERO);
-                anyhow::ensure!(!spends, ADMIN_KEY_CANNOT_SPEND);
+                anyhow::ensure!(!spends, KEY_CANNOT_SPEND);
             }
             let KeyLimitArgs { pace, ips, budget } = terms;
             let mut limits = RateLimits::default();
             pace.apply(&mut limits);
+            let ScopeArg { scope, grants } = scope;
             let draft = KeyDraft {
                 scope,
+                grants,
                 name,
                 cap,
                 models,
@@ -234,7 +257,7 @@ async fn run_command(
             };
             if record.scope == KeyScope::Admin {
                 let spends = unlimited || cap.is_some_and(|cap| cap != canon::Money::ZERO);
-                anyhow::ensure!(!spends, ADMIN_KEY_CANNOT_SPEND);
+                anyhow::ensure!(!spends, KEY_CANNOT_SPEND);
                 let never = expires.as_deref() == Some("never");
                 anyhow::ensure!(!never, "--expires: an admin key must have an end");
             }
@@ -380,7 +403,7 @@ async fn list(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> {
             "{:12}  {:8}  {:5}  {:>14}  {:>14}  {}",
             key.id,
             key_state(key, SystemClock.now()),
-            key.scope.word(),
+            key.scope_text(),
             key.spent,
             key.cap.map_or_else(|| "unlimited".to_owned(), |cap| cap.to_string()),
             key.name

@@ -28,6 +28,7 @@ mod idempotency;
 mod images;
 mod key_headers;
 mod key_objects;
+mod key_scopes;
 mod lanes;
 mod large_bodies;
 mod limits;

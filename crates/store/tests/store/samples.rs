@@ -47,6 +47,7 @@ pub(crate) fn key(account_id: &str) -> KeyRecord {
         created_by: Some(account_id.to_owned()),
         name: "a key".to_owned(),
         scope: KeyScope::Call,
+        grants: store::KeyGrants::default(),
         hash: vec![1, 2, 3],
         old_hash: None,
         old_until: None,
@@ -184,7 +185,7 @@ prop_compose! {
             KeyScope::Admin => expires.or(Some(1)),
         };
         KeyRecord {
-            id: id(), account_id: account_id.clone(), created_by: made_by, name, scope, hash, old_hash, old_until: old_until.map(Micros::new),
+            id: id(), account_id: account_id.clone(), created_by: made_by, name, scope, grants: store::KeyGrants::default(), hash, old_hash, old_until: old_until.map(Micros::new),
             cap: cap.map(Money::from_nanos), spent: Money::ZERO,
             budget: budget.map(|(most, period)| BudgetTerms { limit: Money::from_nanos(most), period }),
             models, expires: expires.map(Micros::new), revoked: revoked.map(Micros::new),

@@ -223,6 +223,8 @@ fn an_admin_key_is_made_shown_and_always_ends() {
     let create = ["keys", "create", "--name", "robot", "--scope", "admin"];
     let said = String::from_utf8(folder.run(&create).stdout).unwrap();
     assert!(said.contains("30 days") && said.contains("cannot make calls"), "{said}");
+    assert!(said.starts_with("sk-pt-admin-"), "{said}");
+    assert!(!first["key"].as_str().unwrap().starts_with("sk-pt-admin-"), "{first}");
     let made = folder.json(&[&create[..], &["--expires", "2d", "--json"]].concat());
     assert_eq!((&made["scope"], &made["cap_usd"]), (&json!("admin"), &json!("0.000000000")));
     let (from, to) = (made["created_at"].as_str().unwrap(), made["expires_at"].as_str().unwrap());
@@ -243,6 +245,16 @@ fn an_admin_key_is_made_shown_and_always_ends() {
     assert_eq!(folder.json(&["keys", "set", id, "--expires", "3d", "--json"])["scope"], "admin");
     folder.json(&["users", "create", "mia", "--json"]);
     fails(&folder.run(&[&create[..], &["--account", "mia"]].concat()), 1, "`mia`");
+    let narrow = |scope| ["keys", "create", "--name", "n", "--json", "--scope", scope];
+    let made = folder.json(&narrow("admin:usage,admin:keys"));
+    assert_eq!(made["scope"], "admin:keys admin:usage");
+    assert!(
+        made["key"].as_str().unwrap().starts_with("sk-pt-admin-") && !made["expires_at"].is_null()
+    );
+    let made = folder.json(&narrow("read"));
+    assert_eq!((&made["scope"], &made["cap_usd"]), (&json!("read"), &json!("0.000000000")));
+    fails(&folder.run(&narrow("admin:root")), 2, "admin:keys");
+    fails(&folder.run(&[&narrow("read")[..], &["--cap", "5"]].concat()), 1, "cannot spend");
 }
 
 #[test]
@@ -385,6 +397,12 @@ fn a_keys_limits_are_set_shown_changed_and_taken_away() {
     let all = folder.json(&["keys", "account", "--json"]);
     assert_eq!((&all["account"], &all["budget"]["per"]), (&json!("owner"), &json!("week")));
     assert_eq!(account(&["--budget", "none"])["budget"], json!(null));
+    let told = account(&["--share", "account", "--models", "a,b"]);
+    assert_eq!((&told["share"], &told["models"]), (&json!("account"), &json!(["a", "b"])));
+    let told = account(&["--models", "all"]);
+    assert_eq!((&told["share"], &told["models"]), (&json!("account"), &json!([])));
+    assert_eq!(account(&["--share", "key"])["share"], "key");
+    fails(&folder.run(&["keys", "account", "owner", "--share", "all"]), 2, "--share");
     assert_eq!(account(&[])["limits"], json!({ "rpm": 5, "tpm": null, "concurrency": null }));
 
     for (flag, value) in [
