@@ -50,7 +50,9 @@ impl ApiService {
             None => {
                 // Only pages read these extensions; inserting them allocates.
                 request.extensions_mut().insert(id);
-                request.extensions_mut().insert(ConnectInfo(peer));
+                let proxies = &self.state.config().trusted_proxies;
+                let client = limits::client_address(proxies, peer, request.headers());
+                request.extensions_mut().insert(ConnectInfo(client));
                 match Box::pin(self.fallback.clone().oneshot(request)).await {
                     Ok(response) => response,
                     Err(never) => match never {},
