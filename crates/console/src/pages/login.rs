@@ -12,6 +12,7 @@ use store::Account;
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::password::PasswordSlot;
 use crate::redirect::see_other;
 use crate::session::{self, SignedInUser};
 use crate::signup::SignUpMode;
@@ -60,8 +61,9 @@ pub(crate) async fn sign_in(
         return form(&state, StatusCode::BAD_REQUEST, &LoginInput { login, next, why }).await;
     }
     let network = client_network(&extensions);
+    let slot = state.passwords.reserve()?;
     state.sign_in_throttle.admit(&state.store, login, network, state.now()).await?;
-    match authenticate(&state, login, password).await? {
+    match authenticate(&state, slot, login, password).await? {
         Some(account) => {
             state.sign_in_throttle.clear_name(&state.store, login, network, state.now()).await?;
             let next = if next.is_empty() { "/console" } else { next };
@@ -84,12 +86,13 @@ pub(crate) fn client_network(extensions: &Extensions) -> ClientNetwork {
 /// missing, disabled or has no password, so the response time reveals nothing.
 async fn authenticate(
     state: &ConsoleState,
+    slot: PasswordSlot<'_>,
     login: &str,
     password: &str,
 ) -> Result<Option<Account>, PageError> {
     let account = state.store.account_by_login(login).await?;
     let hash = account.as_ref().and_then(|account| account.password_hash.clone());
-    let fits = state.passwords.verify(password, hash).await?;
+    let fits = slot.verify(password, hash).await?;
     Ok(account.filter(|account| fits && !account.disabled))
 }
 

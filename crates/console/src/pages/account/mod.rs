@@ -96,8 +96,9 @@ pub(super) async fn password_matches(
         return Ok(false);
     }
     let now = state.now();
+    let slot = state.passwords.reserve()?;
     state.code_throttle.admit_name(&state.store, &account.id, now).await?;
-    let right = state.passwords.verify(password, account.password_hash.clone()).await?;
+    let right = slot.verify(password, account.password_hash.clone()).await?;
     if right {
         state
             .code_throttle
