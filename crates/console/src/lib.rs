@@ -17,6 +17,7 @@ mod error_page;
 mod form;
 mod guard;
 mod host;
+mod known_device;
 mod layout;
 mod links;
 mod mails;

@@ -10,10 +10,13 @@ use argon2::password_hash::phc::PasswordHash;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::page_error::PageError;
+use crate::throttle::AttemptSource;
 
 /// Each hash takes one core and 19 MiB.
 const MAX_CONCURRENT_HASHES: usize = 2;
 const MAX_QUEUED_HASHES: usize = 32;
+/// Places for browsers that an account knows. Strangers cannot take them.
+const MAX_QUEUED_KNOWN: usize = 16;
 
 /// Hash that is verified for accounts without one, so both cases take the same time.
 const DECOY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$I03n6TrPLsiEEPY8csOPFQ$IbBjWDkrjeEWc98vkm2gBc7WWUuvtu7vWCF78/FXACg";
@@ -21,6 +24,7 @@ const DECOY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$I03n6TrPLsiEEPY8csOPFQ$
 /// Limits concurrent password work.
 pub(crate) struct PasswordWorkers {
     queue: Semaphore,
+    known_queue: Semaphore,
     workers: Arc<Semaphore>,
 }
 
@@ -28,6 +32,7 @@ impl Default for PasswordWorkers {
     fn default() -> Self {
         Self {
             queue: Semaphore::new(MAX_CONCURRENT_HASHES + MAX_QUEUED_HASHES),
+            known_queue: Semaphore::new(MAX_QUEUED_KNOWN),
             workers: Arc::new(Semaphore::new(MAX_CONCURRENT_HASHES)),
         }
     }
@@ -37,7 +42,22 @@ impl PasswordWorkers {
     /// Takes a place in the queue, or reports that all are taken. A sign-in takes its place before
     /// it is counted, so that a busy gateway costs nobody an attempt.
     pub(crate) fn reserve(&self) -> Result<PasswordSlot<'_>, PageError> {
-        let place = self.queue.try_acquire().map_err(|_| PageError::Busy)?;
+        self.reserve_in(&self.queue)
+    }
+
+    /// Takes a place for an attempt from that source.
+    pub(crate) fn reserve_for(
+        &self,
+        source: &AttemptSource,
+    ) -> Result<PasswordSlot<'_>, PageError> {
+        match source {
+            AttemptSource::Device(_) => self.reserve_in(&self.known_queue),
+            AttemptSource::Network(_) => self.reserve(),
+        }
+    }
+
+    fn reserve_in<'a>(&'a self, queue: &'a Semaphore) -> Result<PasswordSlot<'a>, PageError> {
+        let place = queue.try_acquire().map_err(|_| PageError::Busy)?;
         Ok(PasswordSlot { workers: &self.workers, _place: place })
     }
 
@@ -125,6 +145,8 @@ mod tests {
         let places: Vec<_> = std::iter::from_fn(|| passwords.reserve().ok()).collect();
         assert_eq!(places.len(), MAX_CONCURRENT_HASHES + MAX_QUEUED_HASHES);
         assert_eq!(passwords.reserve().err(), Some(PageError::Busy));
+        let known = AttemptSource::Device(vec![1]);
+        assert!(passwords.reserve_for(&known).is_ok(), "strangers do not take these places");
         drop(places);
         assert!(passwords.reserve().is_ok());
     }

@@ -20,6 +20,7 @@ mod gateway;
 mod guards;
 mod identity;
 mod keys;
+mod known_devices;
 mod model_pages;
 mod pages;
 mod people;

@@ -101,23 +101,16 @@ pub(crate) async fn begin(
     .into_response())
 }
 
-/// `POST /console/account/prove/passkey`
+/// `POST /console/account/prove/passkey`. A signature cannot be guessed, so no attempt is counted.
 pub(crate) async fn passkey(
     State(state): State<Arc<ConsoleState>>,
     user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let id = &user.account.id;
-    state.code_throttle.admit_name(&state.store, id, state.now()).await?;
     match passkey::verify_assertion(&state, &PasskeyResponse::read(&fields), Some(id), true).await?
     {
-        Some(account) if account == *id => {
-            state
-                .code_throttle
-                .clear_name(&state.store, id, ClientNetwork::of(None), state.now())
-                .await?;
-            finish(&state, &user, "passkey", next(&fields)).await
-        }
+        Some(account) if account == *id => finish(&state, &user, "passkey", next(&fields)).await,
         Some(_) | None => {
             let mut errors = FieldErrors::default();
             errors.add("", "This passkey was not accepted. Try again, or use another way.");
