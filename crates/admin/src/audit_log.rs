@@ -29,6 +29,10 @@ pub struct AuditEntry {
     pub detail: String,
     /// The key that the account used; `None` for people and commands.
     pub key_id: Option<String>,
+    /// Address the request came from; `None` for commands.
+    pub address: Option<String>,
+    /// User agent of the request; `None` for commands.
+    pub agent: Option<String>,
 }
 
 /// Some changes, newest first.
@@ -99,8 +103,9 @@ impl Admin {
         let last = records.last().filter(|_| full);
         let next = last.map(|last| AuditCursor { at: last.at, id: last.id });
         let entry = |record| {
-            let AuditRecord { id: _, at, actor, key_id, action, subject, detail } = record;
-            AuditEntry { at, actor, action, subject, detail, key_id }
+            let AuditRecord { id: _, at, actor, key_id, action, subject, detail, address, agent } =
+                record;
+            AuditEntry { at, actor, action, subject, detail, key_id, address, agent }
         };
         Ok(AuditPage { entries: records.into_iter().map(entry).collect(), next })
     }

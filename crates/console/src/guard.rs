@@ -1,10 +1,11 @@
 //! Guards of routes. They run before any handler.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::Method;
@@ -14,7 +15,7 @@ use crate::page_error::PageError;
 use crate::redirect::{redirect_to, see_other};
 use crate::state::ConsoleState;
 use crate::{acting_for, session, urls};
-use admin::{SETUP_TOKEN_SETTING, random};
+use admin::{RequestOrigin, SETUP_TOKEN_SETTING, random};
 
 /// Reads the whole form before anything else, and completes the work even if the browser
 /// disconnects.
@@ -34,6 +35,13 @@ pub(crate) async fn complete_forms(
     let work = next.run(Request::from_parts(parts, Body::from(form)));
     let done = state.host.accounts().tasks.spawn(work).await;
     done.unwrap_or_else(|_| PageError::Internal.into_response())
+}
+
+/// Binds the origin of the request to the task, for the audit log.
+pub(crate) async fn with_origin(request: Request, next: Next) -> Response {
+    let info = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let origin = RequestOrigin::new(info.map(|info| info.0.ip()), request.headers());
+    origin.scope(next.run(request)).await
 }
 
 /// Admits signed-in users; redirects others to the sign-in page.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::IntoResponse;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http::Method;
@@ -183,7 +183,8 @@ pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
     let mut router = Router::new();
     for PageRoute { method, path, guard, serve } in routes() {
         let Ok(filter) = MethodFilter::try_from(method.clone()) else { continue };
-        let served = serve(filter);
+        // Innermost, so that it is inside the task of a form.
+        let served = serve(filter).route_layer(from_fn(guard::with_origin));
         let guarded = match guard {
             Guard::Public => served,
             Guard::Session => {

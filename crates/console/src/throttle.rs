@@ -66,6 +66,17 @@ pub(crate) const CODE_LIMITS: ThrottleLimits = ThrottleLimits {
     max_wait: Micros::from_secs(900),
 };
 
+/// Limits lines in the audit log about refused passkeys and identities, by network.
+pub(crate) const REFUSAL_LIMITS: ThrottleLimits = ThrottleLimits {
+    label: "refusals",
+    per_name_and_network: 20,
+    per_network: 20,
+    per_name: 20,
+    reset_after: Micros::from_secs(600),
+    first_wait: Micros::from_secs(60),
+    max_wait: Micros::from_secs(600),
+};
+
 /// Limits lookups of account names by team managers.
 pub(crate) const LOOKUP_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "lookup",

@@ -24,6 +24,10 @@ row! {
         pub subject: String,
         /// Further details, never a secret.
         pub detail: String,
+        /// Address the request came from; `None` for commands.
+        pub address: Option<String>,
+        /// User agent of the request; `None` for commands.
+        pub agent: Option<String>,
     }
 }
 
@@ -37,11 +41,15 @@ pub struct AuditLine<'a> {
     pub action: &'a str,
     pub subject: &'a str,
     pub detail: &'a str,
+    pub address: Option<&'a str>,
+    pub agent: Option<&'a str>,
 }
 
-pub(crate) const ADD: &str = "INSERT INTO audits (at, actor, key_id, action, subject, detail) \
-    VALUES ($1, $2, $3, $4, $5, $6)";
-const LIST: &str = "SELECT id, at, actor, key_id, action, subject, detail FROM audits";
+pub(crate) const ADD: &str = "INSERT INTO audits \
+    (at, actor, key_id, action, subject, detail, address, agent) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+const LIST: &str =
+    "SELECT id, at, actor, key_id, action, subject, detail, address, agent FROM audits";
 
 /// Conditions on changes; `None` is no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +77,8 @@ macro_rules! insert_line {
             .bind($crate::db::clean(line.action))
             .bind($crate::db::clean(line.subject))
             .bind($crate::db::clean(line.detail))
+            .bind(line.address.map($crate::db::clean))
+            .bind(line.agent.map($crate::db::clean))
             .execute($tx)
             .await?;
     }};

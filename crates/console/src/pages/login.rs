@@ -65,6 +65,7 @@ pub(crate) async fn sign_in(
     let source = known_device::attempt_source(&state, &headers, account.as_ref(), network).await?;
     let slot = state.passwords.reserve_for(&source)?;
     state.sign_in_throttle.admit_source(&state.store, login, &source, state.now()).await?;
+    let tried = account.clone();
     match authenticate(slot, account, password).await? {
         Some(account) => {
             state.sign_in_throttle.clear_source(&state.store, login, &source, state.now()).await?;
@@ -72,7 +73,8 @@ pub(crate) async fn sign_in(
             signin::after_password(&state, &headers, &account, next).await
         }
         None => {
-            tracing::info!("a sign-in was refused");
+            let accounts = state.host.accounts();
+            accounts.record_refused_sign_in(tried.as_ref(), "password").await?;
             let why = Some("This username and this password do not go together.");
             form(&state, StatusCode::UNAUTHORIZED, &LoginInput { login, next, why }).await
         }

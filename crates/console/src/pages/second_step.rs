@@ -61,7 +61,8 @@ pub(crate) async fn submit_code(
             pending.complete(&state, &headers, how).await
         }
         None => {
-            tracing::info!("a second factor was refused");
+            let accounts = state.host.accounts();
+            accounts.record_refused_sign_in(Some(&pending.account), "code").await?;
             let why = "This code is not right, or it was used before.";
             Ok(form(StatusCode::UNAUTHORIZED, &pending, Some(why)))
         }
@@ -122,6 +123,7 @@ pub(crate) async fn begin_passkey(
 /// has to wait.
 pub(crate) async fn submit_passkey(
     State(state): State<Arc<ConsoleState>>,
+    extensions: Extensions,
     headers: HeaderMap,
     fields: FormFields,
 ) -> Result<Response, PageError> {
@@ -133,6 +135,8 @@ pub(crate) async fn submit_passkey(
             pending.complete(&state, &headers, "password and passkey").await
         }
         Some(_) | None => {
+            let network = client_network(&extensions);
+            signin::record_refusal(&state, network, Some(&pending.account), "passkey").await?;
             let why = "This passkey was not accepted. Try again, or use a code.";
             Ok(form(StatusCode::UNAUTHORIZED, &pending, Some(why)))
         }
@@ -158,6 +162,7 @@ pub(crate) async fn begin_passkey_sign_in(
 /// `POST /login/passkey`: sign-in without a password. The device has verified the user.
 pub(crate) async fn passkey_sign_in(
     State(state): State<Arc<ConsoleState>>,
+    extensions: Extensions,
     headers: HeaderMap,
     fields: FormFields,
 ) -> Result<Response, PageError> {
@@ -169,7 +174,7 @@ pub(crate) async fn passkey_sign_in(
         None => None,
     };
     let Some(account) = account else {
-        tracing::info!("a sign-in was refused");
+        signin::record_refusal(&state, client_network(&extensions), None, "passkey").await?;
         return Err(PageError::SignInRefused(
             "This passkey was not accepted. Sign in another way.",
         ));

@@ -31,7 +31,7 @@ fn now(gateway: &ConsoleGateway) -> Micros {
 }
 
 /// Adds an authenticator app; returns its secret and the recovery codes.
-async fn add_app(gateway: &ConsoleGateway, cookie: &str) -> (String, Vec<String>) {
+pub(crate) async fn add_app(gateway: &ConsoleGateway, cookie: &str) -> (String, Vec<String>) {
     let page = gateway.get("/console/account/totp").cookie(cookie).send().await;
     page.assert_contains("<svg class=\"qr\"");
     let secret = page.body.split("name=\"secret\" value=\"").nth(1).unwrap();

@@ -13,6 +13,7 @@ mod account;
 mod admin_pages;
 mod admin_parts;
 mod attacks;
+mod audit_origins;
 mod factors;
 mod fake_identity_provider;
 mod fake_passkey;

@@ -75,7 +75,16 @@ fn line<'a>(
     subject: &'a str,
     detail: &'a str,
 ) -> AuditLine<'a> {
-    AuditLine { at: Micros::new(at), actor, key_id: None, action, subject, detail }
+    AuditLine {
+        at: Micros::new(at),
+        actor,
+        key_id: None,
+        action,
+        subject,
+        detail,
+        address: None,
+        agent: None,
+    }
 }
 
 async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
@@ -87,11 +96,11 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
         |audits: Vec<AuditRecord>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
     assert_eq!(subjects(store.audits(10).await.unwrap()), ["third", "second", "late", "first"]);
     assert_eq!(subjects(store.audits(2).await.unwrap()), ["third", "second"]);
-    let AuditRecord { id: _, at, actor, key_id, action, subject, detail } =
+    let AuditRecord { id: _, at, actor, key_id, action, subject, detail, address, agent } =
         store.audits(1).await.unwrap().remove(0);
     assert_eq!(
-        (at, &*actor, key_id, &*action, &*subject, &*detail),
-        (Micros::new(7), "someone", None, "key.revoke", "third", "because")
+        (at, &*actor, key_id, &*action, &*subject, &*detail, address, agent),
+        (Micros::new(7), "someone", None, "key.revoke", "third", "because", None, None)
     );
     store.add_audit(&line(9, "another", "key", "whole", "")).await.unwrap();
     store.add_audit(&line(9, "another", "keys.list", "alike", "")).await.unwrap();
@@ -119,6 +128,14 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
     let by_key = AuditLine { key_id: Some("abc"), ..line(99, "someone", "x", "", "") };
     store.add_audit(&by_key).await.unwrap();
     assert_eq!(store.audits(1).await.unwrap().remove(0).key_id.as_deref(), Some("abc"));
+    let (address, agent) = (Some("192.0.2.1"), Some("curl\0/8"));
+    let by_request = AuditLine { address, agent, ..line(100, "someone", "x", "", "") };
+    store.add_audit(&by_request).await.unwrap();
+    let read = store.audits(1).await.unwrap().remove(0);
+    assert_eq!(
+        (read.address.as_deref(), read.agent.as_deref()),
+        (Some("192.0.2.1"), Some("curl\u{fffd}/8"))
+    );
     store.close().await;
 }
 

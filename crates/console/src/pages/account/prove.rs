@@ -65,6 +65,7 @@ pub(crate) async fn submit(
         if password_matches(&state, &user, fields.get("current")).await? {
             return finish(&state, &user, "password", next(&fields)).await;
         }
+        state.host.accounts().record_refused_proof(account, "password").await?;
         errors.add("current", "This is not your password.");
     } else {
         state.code_throttle.admit_name(&state.store, &account.id, state.now()).await?;
@@ -77,6 +78,7 @@ pub(crate) async fn submit(
                 .await?;
             return finish(&state, &user, "code", next(&fields)).await;
         }
+        state.host.accounts().record_refused_proof(account, "code").await?;
         errors.add("code", "This code is not right, or it was used before.");
     }
     form(&state, &user, StatusCode::FORBIDDEN, next(&fields), &errors).await

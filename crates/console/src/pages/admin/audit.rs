@@ -203,10 +203,13 @@ fn table(
                     th scope="col" { "What" }
                     th scope="col" { "To what" }
                     th scope="col" { "More" }
+                    th scope="col" { "From" }
                 } }
                 tbody {
                     @for change in changes {
-                        @let AuditEntry { at, actor, action, subject, detail, key_id } = change;
+                        @let AuditEntry {
+                            at, actor, action, subject, detail, key_id, address, agent,
+                        } = change;
                         tr {
                             td data-label="When" { (display::relative_time(*at, now)) }
                             td data-label="Who" {
@@ -218,6 +221,11 @@ fn table(
                                 bdi.wrap title=(subject) { (display_name(names, subject)) }
                             }
                             td data-label="More" { bdi.wrap { (detail) } }
+                            td data-label="From" {
+                                bdi.wrap title=[agent.as_deref()] {
+                                    (address.as_deref().unwrap_or_default())
+                                }
+                            }
                         }
                     }
                 }
@@ -232,8 +240,18 @@ fn export_time(at: Micros) -> String {
 }
 
 /// Columns of the export.
-const CSV_COLUMNS: [&str; 8] =
-    ["at", "actor", "actor_id", "action", "subject", "subject_id", "detail", "key_id"];
+const CSV_COLUMNS: [&str; 10] = [
+    "at",
+    "actor",
+    "actor_id",
+    "action",
+    "subject",
+    "subject_id",
+    "detail",
+    "key_id",
+    "address",
+    "agent",
+];
 
 /// Position of an export.
 enum AuditPosition {
@@ -303,7 +321,7 @@ impl AuditExport {
             next => AuditPosition::Page(next),
         };
         let lines = page.entries.iter().map(|change| {
-            let AuditEntry { at, actor, action, subject, detail, key_id } = change;
+            let AuditEntry { at, actor, action, subject, detail, key_id, address, agent } = change;
             csv_line([
                 &export_time(*at),
                 display_name(&self.names, actor),
@@ -313,6 +331,8 @@ impl AuditExport {
                 subject,
                 detail,
                 key_id.as_deref().unwrap_or_default(),
+                address.as_deref().unwrap_or_default(),
+                agent.as_deref().unwrap_or_default(),
             ])
         });
         Ok(Some(Bytes::from(lines.collect::<String>())))
