@@ -125,6 +125,14 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
         (last.subject.as_str(), of(before).await),
         ("second", vec!["late".to_owned(), "first".to_owned()])
     );
+    let after = AuditFilter { after: Some(last.id), ..AuditFilter::default() };
+    let written = ["third", "late", "whole", "alike"];
+    assert_eq!(of(after.clone()).await, written, "in the order of writing");
+    assert_eq!(subjects(store.audits_of(&after, 1).await.unwrap()), ["third"]);
+    assert_eq!(store.audit_stream().await.unwrap(), "");
+    assert!(store.move_audit_stream("", "7").await.unwrap());
+    assert!(!store.move_audit_stream("", "8").await.unwrap(), "another node was first");
+    assert_eq!(store.audit_stream().await.unwrap(), "7");
     let by_key = AuditLine { key_id: Some("abc"), ..line(99, "someone", "x", "", "") };
     store.add_audit(&by_key).await.unwrap();
     assert_eq!(store.audits(1).await.unwrap().remove(0).key_id.as_deref(), Some("abc"));

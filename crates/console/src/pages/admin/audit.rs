@@ -11,7 +11,7 @@ use futures_util::stream;
 use http::header;
 use maud::{Markup, html};
 
-use crate::csv::csv_line;
+use crate::audit_csv::{audit_csv_header, audit_csv_line, display_name};
 use crate::display;
 use crate::form::{FormFields, QueryFields};
 use crate::layout::{Layout, ok_page};
@@ -117,10 +117,6 @@ async fn display_names(state: &ConsoleState) -> Result<HashMap<String, String>, 
     let accounts = state.store.accounts().await?.into_iter().map(|one| (one.id, one.username));
     let keys = state.store.keys().await?.into_iter().map(|key| (key.id, key.name));
     Ok(accounts.chain(keys).collect())
-}
-
-fn display_name<'a>(names: &'a HashMap<String, String>, id: &'a str) -> &'a str {
-    names.get(id).map_or(id, String::as_str)
 }
 
 /// `GET /console/audit`
@@ -234,25 +230,6 @@ fn table(
     }
 }
 
-/// A time for the export; empty if it lies outside the calendar.
-fn export_time(at: Micros) -> String {
-    jiff::Timestamp::from_microsecond(at.get()).map(|at| at.to_string()).unwrap_or_default()
-}
-
-/// Columns of the export.
-const CSV_COLUMNS: [&str; 10] = [
-    "at",
-    "actor",
-    "actor_id",
-    "action",
-    "subject",
-    "subject_id",
-    "detail",
-    "key_id",
-    "address",
-    "agent",
-];
-
 /// Position of an export.
 enum AuditPosition {
     Header,
@@ -301,7 +278,7 @@ impl AuditExport {
         let before = match self.position {
             AuditPosition::Header => {
                 self.position = AuditPosition::Page(None);
-                return Ok(Some(Bytes::from(csv_line(CSV_COLUMNS))));
+                return Ok(Some(Bytes::from(audit_csv_header())));
             }
             AuditPosition::Page(before) => before,
             AuditPosition::End => return Ok(None),
@@ -320,21 +297,7 @@ impl AuditExport {
             None => AuditPosition::End,
             next => AuditPosition::Page(next),
         };
-        let lines = page.entries.iter().map(|change| {
-            let AuditEntry { at, actor, action, subject, detail, key_id, address, agent } = change;
-            csv_line([
-                &export_time(*at),
-                display_name(&self.names, actor),
-                actor,
-                action,
-                display_name(&self.names, subject),
-                subject,
-                detail,
-                key_id.as_deref().unwrap_or_default(),
-                address.as_deref().unwrap_or_default(),
-                agent.as_deref().unwrap_or_default(),
-            ])
-        });
+        let lines = page.entries.iter().map(|change| audit_csv_line(change, &self.names));
         Ok(Some(Bytes::from(lines.collect::<String>())))
     }
 }
