@@ -13,9 +13,14 @@ use http::Method;
 use crate::form::{INVALID_FORM, MAX_FORM_BYTES};
 use crate::page_error::PageError;
 use crate::redirect::{redirect_to, see_other};
+use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::{acting_for, session, urls};
 use admin::{RequestOrigin, SETUP_TOKEN_SETTING, random};
+
+/// Pages that people without a required second factor can use.
+const ACCOUNT_PATH: &str = "/console/account";
+const SIGN_OUT_PATH: &str = "/logout";
 
 /// Reads the whole form before anything else, and completes the work even if the browser
 /// disconnects.
@@ -54,6 +59,10 @@ pub(crate) async fn require_session(
         Ok(Some(mut user)) => {
             match acting_for::team_from_query(&state, &user, request.uri()).await {
                 Ok(team) => {
+                    let path = request.uri().path();
+                    if let Some(refusal) = ask_for_second_factor(&state, &user, path).await {
+                        return refusal;
+                    }
                     user.team = team;
                     request.extensions_mut().insert(user);
                     next.run(request).await
@@ -63,6 +72,23 @@ pub(crate) async fn require_session(
         }
         Ok(None) => redirect_to_login(&request),
         Err(error) => error.into_response(),
+    }
+}
+
+/// Sends people whose role needs a second factor, and who have none, to their own account. Nothing
+/// else is open to them.
+async fn ask_for_second_factor(
+    state: &ConsoleState,
+    user: &SignedInUser,
+    path: &str,
+) -> Option<Response> {
+    if path == SIGN_OUT_PATH || path == ACCOUNT_PATH || path.starts_with("/console/account/") {
+        return None;
+    }
+    match state.host.accounts().lacks_second_factor(&user.account).await {
+        Ok(false) => None,
+        Ok(true) => Some(see_other("/console/account?told=second")),
+        Err(error) => Some(PageError::from(error).into_response()),
     }
 }
 

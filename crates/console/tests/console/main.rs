@@ -28,6 +28,7 @@ mod people;
 mod playground;
 mod provider_server;
 mod recovery;
+mod required_factor;
 mod rights;
 mod setup;
 mod signin;

@@ -126,6 +126,7 @@ async fn settings_are_changed_once_and_a_late_change_is_told() {
     let told = gateway.get("/api/admin/settings").send().await.json();
     let expected = json!({
         "signup": "open", "signup_role": "viewer", "signup_cap_usd": "5.000000000",
+        "second_factor_roles": null,
         "name": "Harbour & Sons",
     });
     assert_eq!(told, expected);

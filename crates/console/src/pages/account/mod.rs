@@ -42,6 +42,9 @@ pub(crate) async fn show(
         "factor" => Some("That was removed."),
         "passkey" => Some("The passkey was added."),
         "identity" => Some("Your account is linked."),
+        "second" => {
+            Some("Your role needs a second factor. Add an authenticator app or a passkey here.")
+        }
         _ => None,
     };
     render_page(
