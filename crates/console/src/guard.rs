@@ -12,6 +12,7 @@ use http::Method;
 
 use crate::form::{INVALID_FORM, MAX_FORM_BYTES};
 use crate::page_error::PageError;
+use crate::pages::account::prove;
 use crate::redirect::{redirect_to, see_other};
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
@@ -71,6 +72,22 @@ pub(crate) async fn require_session(
             }
         }
         Ok(None) => redirect_to_login(&request),
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Admits signed-in users with a recent proof; others go to the page that asks for one, and from
+/// there to the page of the form, which has `depth` path segments.
+pub(crate) async fn require_proof(
+    State((state, depth)): State<(Arc<ConsoleState>, usize)>,
+    user: SignedInUser,
+    request: Request,
+    next: Next,
+) -> Response {
+    let page: Vec<&str> = request.uri().path().split('/').take(depth).collect();
+    match prove::require_proof(&state, &user, &page.join("/")).await {
+        Ok(None) => next.run(request).await,
+        Ok(Some(redirect)) => redirect,
         Err(error) => error.into_response(),
     }
 }

@@ -19,7 +19,9 @@ async fn people_without_a_required_factor_see_their_account_only() {
     let saved = gateway.post("/console/settings", &fields).cookie(&owner).send().await;
     saved.assert_redirect("/console/settings?told=saved");
     let mut closed = 0;
-    for route in routes().iter().filter(|route| route.guard == Guard::Session) {
+    for route in
+        routes().iter().filter(|route| matches!(route.guard, Guard::Session | Guard::Proof))
+    {
         let path = route.path.replace("{id}", &anna.id).replace("{identity}", "corp");
         let path = path.replace("{*path}", "v1/key");
         if path == "/logout" || path.starts_with("/console/account") {

@@ -79,9 +79,6 @@ pub(crate) async fn remove_factor(
     if !factors.iter().any(|factor| factor.id == id) {
         return Err(PageError::NotFound);
     }
-    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
-        return Ok(redirect);
-    }
     state.host.accounts().remove_factor(&user.actor(), &id).await?;
     super::notify_owner(&state, account, "a second factor was removed");
     Ok(redirect_to("/console/account?told=factor"))

@@ -148,8 +148,8 @@ async fn form(
         section.card {
             p.crumbs { a href=(PAGE_PATH) { "Your account" } " / once more" }
             h1 { "Is it you?" }
-            p.muted { "Before the ways into this account are changed, prove once more that it is \
-                yours. It holds for ten minutes." }
+            p.muted { "Before you change this, prove once more that it is you. It holds for ten \
+                minutes." }
             @if let Some(why) = errors.get("") { p.objection role="alert" { (why) } }
             @if passkey {
                 form hidden method="post" action={ (PROOF_PATH) "/passkey" } data-passkey="get"
