@@ -133,6 +133,11 @@ async fn every_reply_has_the_security_headers() {
         assert!(!policy.contains("unsafe"));
         assert_eq!(got.header("x-content-type-options"), "nosniff");
         assert_eq!(got.header("referrer-policy"), "same-origin");
+        assert_eq!(got.header("cross-origin-opener-policy"), "same-origin");
+        assert_eq!(got.header("cross-origin-resource-policy"), "same-origin");
+        let permissions = got.header("permissions-policy");
+        assert!(permissions.starts_with("publickey-credentials-get=(self), "), "{permissions}");
+        assert!(permissions.contains("camera=()") && !permissions.contains('*'));
         assert_ne!(got.header("cache-control"), "");
         let mime = got.header("content-type");
         let json = route_is_json(&got.body) && mime == "application/json";
