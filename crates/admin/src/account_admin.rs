@@ -5,10 +5,14 @@ use access::limits::SharedLimits;
 use canon::Micros;
 use ledger::Clock;
 use std::sync::Arc;
-use store::{AuditLine, AuditedChange, KeyRecord, Store, StoreError};
+use store::{Account, AuditLine, AuditedChange, KeyRecord, Store, StoreError};
 use tokio_util::task::TaskTracker;
 
 use crate::actor::Actor;
+use crate::request_origin::RequestOrigin;
+
+/// Name of people who are not signed in, in the audit log.
+const ANONYMOUS_AUDIT_NAME: &str = "anonymous";
 
 /// Action, subject and detail of a line of the audit log.
 pub(crate) type AuditNote<'a> = [&'a str; 3];
@@ -53,7 +57,8 @@ impl AccountAdmin {
         match actor {
             Actor::FirstStart => change.commit_unaudited().await,
             Actor::Operator | Actor::Person(_) | Actor::Key { .. } => {
-                let lines = notes.iter().map(|note| self.audit_line(actor, *note));
+                let origin = RequestOrigin::current();
+                let lines = notes.iter().map(|note| self.audit_line(actor, &origin, *note));
                 change.commit(&lines.collect::<Vec<_>>()).await
             }
         }
@@ -65,12 +70,31 @@ impl AccountAdmin {
         actor: &Actor,
         note: AuditNote<'_>,
     ) -> Result<(), StoreError> {
-        self.store.add_audit(&self.audit_line(actor, note)).await
+        let origin = RequestOrigin::current();
+        self.store.add_audit(&self.audit_line(actor, &origin, note)).await
+    }
+
+    /// Records that a stranger was refused, by the method and the account that was tried. The log
+    /// never repeats the text that was typed: it may be a password in the wrong field.
+    pub async fn record_refused_sign_in(
+        &self,
+        account: Option<&Account>,
+        method: &str,
+    ) -> Result<(), StoreError> {
+        let origin = RequestOrigin::current();
+        let subject = account.map_or("", |account| &account.id);
+        let note = ["session.refuse", subject, method];
+        let line = AuditLine {
+            actor: ANONYMOUS_AUDIT_NAME,
+            ..self.audit_line(&Actor::Operator, &origin, note)
+        };
+        self.store.add_audit(&line).await
     }
 
     fn audit_line<'a>(
         &self,
         actor: &'a Actor,
+        origin: &'a RequestOrigin,
         [action, subject, detail]: AuditNote<'a>,
     ) -> AuditLine<'a> {
         AuditLine {
@@ -80,6 +104,8 @@ impl AccountAdmin {
             action,
             subject,
             detail,
+            address: origin.address.as_deref(),
+            agent: origin.agent.as_deref(),
         }
     }
 }

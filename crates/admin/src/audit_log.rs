@@ -29,6 +29,18 @@ pub struct AuditEntry {
     pub detail: String,
     /// The key that the account used; `None` for people and commands.
     pub key_id: Option<String>,
+    /// Address the request came from; `None` for commands.
+    pub address: Option<String>,
+    /// User agent of the request; `None` for commands.
+    pub agent: Option<String>,
+}
+
+impl From<AuditRecord> for AuditEntry {
+    fn from(record: AuditRecord) -> Self {
+        let AuditRecord { id: _, at, actor, key_id, action, subject, detail, address, agent } =
+            record;
+        Self { at, actor, action, subject, detail, key_id, address, agent }
+    }
 }
 
 /// Some changes, newest first.
@@ -93,15 +105,11 @@ impl Admin {
         }
         let AuditQuery { actor, action, since, until, before } = query;
         let before = before.map(|AuditCursor { at, id }| (at, id));
-        let filter = AuditFilter { actor, action, since, until, before };
+        let filter = AuditFilter { actor, action, since, until, before, after: None };
         let records = self.store.audits_of(&filter, limit).await?;
         let full = u32::try_from(records.len()) == Ok(limit);
         let last = records.last().filter(|_| full);
         let next = last.map(|last| AuditCursor { at: last.at, id: last.id });
-        let entry = |record| {
-            let AuditRecord { id: _, at, actor, key_id, action, subject, detail } = record;
-            AuditEntry { at, actor, action, subject, detail, key_id }
-        };
-        Ok(AuditPage { entries: records.into_iter().map(entry).collect(), next })
+        Ok(AuditPage { entries: records.into_iter().map(AuditEntry::from).collect(), next })
     }
 }

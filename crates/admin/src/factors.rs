@@ -130,9 +130,14 @@ impl AccountAdmin {
         if !factors.iter().any(|factor| factor.id == id) {
             return Err(AdminError::NotFound("factor"));
         }
-        change.drop_factor(&account.id, id).await?;
         let mut left = factors.iter().filter(|factor| factor.id != id);
-        if !left.any(|factor| is_second_factor(factor.kind)) {
+        let is_last = !left.any(|factor| is_second_factor(factor.kind));
+        if is_last && self.needs_second_factor(account).await? {
+            let message = "Your role needs a second factor. Add another one first.";
+            return Err(AdminError::invalid("", message));
+        }
+        change.drop_factor(&account.id, id).await?;
+        if is_last {
             change.replace_factors(&account.id, FactorKind::Recovery, &[]).await?;
         }
         Ok(self.commit(change, actor, &[["factor.remove", id, ""]]).await?)

@@ -27,6 +27,7 @@ pub mod password;
 mod provider_view;
 mod providers;
 pub mod random;
+mod request_origin;
 mod rights;
 mod settings;
 mod setup;
@@ -60,6 +61,7 @@ pub use node_health::{
 pub use password::{HashedPassword, NewPassword, WeakPassword};
 pub use provider_view::{CredentialView, EntrySource, LaneView, ProviderDetail, ProviderView};
 pub use providers::{DeletedProvider, DirectoryProvider, ProviderDraft, SavedProvider};
+pub use request_origin::RequestOrigin;
 pub use rights::{TeamAction, is_gateway_admin, may_change, may_grant_role, may_in_team};
 pub use settings::{GatewaySettings, SettingsChange};
 pub use setup::{OwnerClaim, SETUP_TOKEN_SETTING};

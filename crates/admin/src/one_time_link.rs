@@ -60,6 +60,17 @@ pub struct LinkData {
     /// PKCE code verifier (RFC 7636).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verifier: Option<String>,
+    /// Digest of the network that asked for a challenge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+}
+
+impl LinkData {
+    /// The data as it is stored with a link.
+    pub fn to_text(&self) -> String {
+        // Serialising a few strings cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
 }
 
 /// Returns the data stored with a link.
@@ -79,8 +90,7 @@ pub fn new_link(
         hash,
         purpose,
         account_id: account_id.map(str::to_owned),
-        // Serialising a few strings cannot fail.
-        data: serde_json::to_string(note).unwrap_or_default(),
+        data: note.to_text(),
         created: now,
         expires: now + life,
     }

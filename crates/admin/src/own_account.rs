@@ -155,6 +155,16 @@ impl AccountAdmin {
         Ok(self.record_event(&actor, ["session.start", &account.id, method]).await?)
     }
 
+    /// Records that a signed-in person failed to prove the identity again, with the method.
+    pub async fn record_refused_proof(
+        &self,
+        account: &Account,
+        method: &str,
+    ) -> Result<(), AdminError> {
+        let actor = Actor::Person(account.clone());
+        Ok(self.record_event(&actor, ["session.refuse", &account.id, method]).await?)
+    }
+
     /// Records that a signed-in person proves the identity again, with the method. The proof counts
     /// afterwards.
     pub async fn record_proof(&self, account: &Account, method: &str) -> Result<(), AdminError> {

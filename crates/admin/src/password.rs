@@ -1,5 +1,7 @@
 //! Rules for passwords, and password hashing.
 
+use std::sync::LazyLock;
+
 use argon2::Argon2;
 use argon2::password_hash::PasswordHasher as _;
 
@@ -62,22 +64,20 @@ impl HashedPassword {
     }
 }
 
+/// The commonest passwords of eight characters and more, one per line, sorted by their bytes.
+/// `data/common_passwords.md` names the source.
+const COMMON_PASSWORDS: &str = include_str!("../data/common_passwords.txt");
+/// Shorter words that are common with digits around them.
+const COMMON_WORDS: [&str; 6] = ["admin", "letmein", "monkey", "qwerty", "secret", "welcome"];
+
+/// Returns true if a text in lower case is among the passwords that are guessed first.
+fn is_common(text: &str) -> bool {
+    static LINES: LazyLock<Vec<&str>> = LazyLock::new(|| COMMON_PASSWORDS.lines().collect());
+    COMMON_WORDS.contains(&text) || LINES.binary_search(&text).is_ok()
+}
+
 /// Returns the rule a new password breaks, if any.
 fn password_error(password: &str, names: &[&str]) -> Option<String> {
-    const COMMON: [&str; 12] = [
-        "password",
-        "passwort",
-        "portunus",
-        "qwertyuiop",
-        "qwerty",
-        "1234567890",
-        "0123456789",
-        "abcdefghij",
-        "letmein",
-        "iloveyou",
-        "administrator",
-        "changeme",
-    ];
     let length = password.chars().count();
     if password.is_empty() {
         return Some("Choose a password.".to_owned());
@@ -96,7 +96,7 @@ fn password_error(password: &str, names: &[&str]) -> Option<String> {
     }
     let core = small.trim_matches(|c: char| c.is_ascii_digit() || c.is_ascii_punctuation());
     let one_letter = small.chars().next().is_some_and(|first| small.chars().all(|c| c == first));
-    if one_letter || core.is_empty() || COMMON.contains(&core) || COMMON.contains(&small.as_str()) {
+    if one_letter || core.is_empty() || is_common(core) || is_common(&small) {
         return Some("This one is among the first to be guessed. Choose another.".to_owned());
     }
     None
@@ -111,9 +111,29 @@ mod tests {
         for bad in ["", "short", "password123!", "1234567890", "aaaaaaaaaaaa", "2024-2025-2026"] {
             assert!(password_error(bad, &[]).is_some(), "{bad}");
         }
+        for bad in ["Elephant2024!", "LIVERPOOL1892", "...Sunshine...", "q1w2e3r4t5", "Qwerty!!!!!"]
+        {
+            assert!(password_error(bad, &[]).is_some(), "{bad}");
+        }
         assert!(password_error("annabellina", &["AnnaBellina"]).is_some());
         assert!(password_error(&"é".repeat(513), &[]).is_some());
         assert_eq!(password_error("three harbour lights", &["anna"]), None);
         assert_eq!(password_error("πέντε λιμάνια", &["anna"]), None);
+    }
+
+    #[test]
+    fn every_line_of_the_common_list_is_found_and_refused() {
+        let lines: Vec<&str> = COMMON_PASSWORDS.lines().collect();
+        assert!(lines.len() > 10_000, "{}", lines.len());
+        assert!(lines.is_sorted(), "binary search needs the order");
+        let long = lines.iter().filter(|line| line.chars().count() >= MIN_PASSWORD_CHARS);
+        let mut refused = 0;
+        for line in long {
+            assert!(password_error(line, &[]).is_some(), "{line}");
+            assert!(password_error(&line.to_uppercase(), &[]).is_some(), "{line}");
+            refused += 1;
+        }
+        assert!(refused > 1_000, "{refused}");
+        assert!(lines.iter().all(|line| is_common(line) && line.chars().count() >= 8));
     }
 }

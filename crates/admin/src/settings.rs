@@ -1,17 +1,23 @@
-//! Settings that can be changed at run time: sign-up and the name of the gateway.
+//! Settings that can be changed at run time: sign-up, required second factors, the name of the
+//! gateway.
 
 use serde::Serialize;
 
+use store::{Account, AccountRole, StoreError};
+
 use crate::Admin;
+use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::amount::parse_amount;
 use crate::error::AdminError;
+use crate::factors::is_second_factor;
 use crate::names;
 use crate::version::{ReadVersion, version_of};
 
 const SIGNUP: &str = "signup";
 const SIGNUP_ROLE: &str = "signup_role";
 const SIGNUP_CAP: &str = "signup_cap_usd";
+const SECOND_FACTOR_ROLES: &str = "second_factor_roles";
 const NAME: &str = "name";
 
 /// Settings of the gateway. `None` is the default.
@@ -23,6 +29,8 @@ pub struct GatewaySettings {
     pub signup_role: Option<String>,
     /// Spending cap of such accounts.
     pub signup_cap_usd: Option<String>,
+    /// Roles whose people need a second factor, separated by commas.
+    pub second_factor_roles: Option<String>,
     /// Name of the gateway.
     pub name: Option<String>,
 }
@@ -34,6 +42,7 @@ pub struct SettingsChange {
     pub signup: Option<Option<String>>,
     pub signup_role: Option<Option<String>>,
     pub signup_cap_usd: Option<Option<String>>,
+    pub second_factor_roles: Option<Option<String>>,
     pub name: Option<Option<String>>,
 }
 
@@ -52,6 +61,7 @@ impl Admin {
             signup: self.store.setting(SIGNUP).await?,
             signup_role: self.store.setting(SIGNUP_ROLE).await?,
             signup_cap_usd: self.store.setting(SIGNUP_CAP).await?,
+            second_factor_roles: self.store.setting(SECOND_FACTOR_ROLES).await?,
             name: self.store.setting(NAME).await?,
         })
     }
@@ -66,11 +76,13 @@ impl Admin {
         let mut store_change = self.store.begin_change().await?;
         let before = self.settings(actor).await?;
         read.check(&before)?;
-        let SettingsChange { signup, signup_role, signup_cap_usd, name } = change;
+        let SettingsChange { signup, signup_role, signup_cap_usd, second_factor_roles, name } =
+            change;
         let wanted = [
             (SIGNUP, before.signup, signup),
             (SIGNUP_ROLE, before.signup_role, signup_role),
             (SIGNUP_CAP, before.signup_cap_usd, signup_cap_usd),
+            (SECOND_FACTOR_ROLES, before.second_factor_roles, second_factor_roles),
             (NAME, before.name, name),
         ];
         let mut changes = Vec::new();
@@ -96,6 +108,30 @@ impl Admin {
     }
 }
 
+impl AccountAdmin {
+    /// Returns true if the role of a person needs a second factor that the account lacks.
+    ///
+    /// An account without a password whose person comes through an identity provider needs none
+    /// here: the provider asks for it.
+    pub async fn lacks_second_factor(&self, account: &Account) -> Result<bool, StoreError> {
+        if !self.needs_second_factor(account).await? {
+            return Ok(false);
+        }
+        let factors = self.store.factors_of(&account.id).await?;
+        let has_factor = factors.iter().any(|factor| is_second_factor(factor.kind));
+        if has_factor || account.password_hash.is_some() {
+            return Ok(!has_factor);
+        }
+        Ok(self.store.identities_of(&account.id).await?.is_empty())
+    }
+
+    /// Returns true if people of the account's role need a second factor.
+    pub(crate) async fn needs_second_factor(&self, account: &Account) -> Result<bool, StoreError> {
+        let roles = self.store.setting(SECOND_FACTOR_ROLES).await?;
+        Ok(roles.is_some_and(|roles| roles.split(',').any(|role| role == account.role.word())))
+    }
+}
+
 /// Checks the value of a setting and returns the text to store.
 fn validate_setting(setting: &'static str, text: String) -> Result<String, AdminError> {
     let one_of = |words: &[&str]| {
@@ -105,6 +141,20 @@ fn validate_setting(setting: &'static str, text: String) -> Result<String, Admin
     match setting {
         SIGNUP => one_of(&["open", "invited", "closed"])?,
         SIGNUP_ROLE => one_of(&["member", "viewer"])?,
+        SECOND_FACTOR_ROLES => {
+            let named = |role: &AccountRole| text.split(',').any(|word| word.trim() == role.word());
+            let roles: Vec<&str> = AccountRole::ALL
+                .iter()
+                .filter(|role| named(role))
+                .map(|role| role.word())
+                .collect();
+            if roles.len() != text.split(',').count() {
+                let words = AccountRole::ALL.map(AccountRole::word).join(", ");
+                let why = format!("write some of {words}, with commas between them");
+                return Err(AdminError::invalid(setting, why));
+            }
+            return Ok(roles.join(","));
+        }
         SIGNUP_CAP => return Ok(parse_amount(setting, &text)?.to_string()),
         _ => {
             let long = text.chars().count();

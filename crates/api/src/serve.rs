@@ -4,6 +4,7 @@ use access::idempotency;
 use access::keys::ApiKey;
 use access::limits::Admission;
 use access::{authentication, limits};
+use admin::RequestOrigin;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
@@ -53,7 +54,9 @@ impl ApiService {
             None => {
                 // Only pages read these extensions; inserting them allocates.
                 request.extensions_mut().insert(id);
-                request.extensions_mut().insert(ConnectInfo(peer));
+                let proxies = &self.state.config().trusted_proxies;
+                let client = limits::client_address(proxies, peer, request.headers());
+                request.extensions_mut().insert(ConnectInfo(client));
                 let mut response = match Box::pin(self.fallback.clone().oneshot(request)).await {
                     Ok(response) => response,
                     Err(never) => match never {},
@@ -135,9 +138,13 @@ async fn serve_keyed(
     format: ErrorFormat,
     route: KeyedHandler,
     peer: SocketAddr,
-    request: Request<Body>,
+    mut request: Request<Body>,
 ) -> Response {
     let proxies = &state.config().trusted_proxies;
+    if route.scope == Some(KeyScope::Admin) {
+        let client = limits::client_address(proxies, peer, request.headers());
+        request.extensions_mut().insert(ConnectInfo(client));
+    }
     let allowed = limits::check_address(proxies, key, peer, request.headers())
         .and_then(|()| check_scope(key, route.need));
     let answered = run_keyed((state, key, id), allowed, route, request).await;
@@ -225,10 +232,12 @@ async fn run_admin(
     let (parts, body) = request.into_parts();
     let body = crate::admin::read_bytes(body).await?;
     let key = state.engine.keys.read_again(&key.record.id).await?;
+    let client = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    let origin = RequestOrigin::new(client.map(|client| client.0.ip()), &parts.headers);
     let request = Request::from_parts(parts, Body::from(body));
     let tasks = state.engine.tasks.clone();
     let work = handler(ApiRequest { state, key, id, admission, request });
-    tasks.spawn(work).await.map_err(|error| ApiError::internal(error.to_string()))?
+    tasks.spawn(origin.scope(work)).await.map_err(|error| ApiError::internal(error.to_string()))?
 }
 
 /// Runs a call under its idempotency key.

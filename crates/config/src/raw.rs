@@ -170,6 +170,7 @@ pub(crate) struct RawTelemetry {
     pub otlp: Option<String>,
     pub headers: BTreeMap<String, SecretRef>,
     pub service: Option<String>,
+    pub audit: bool,
 }
 
 /// `[providers.NAME]`: a provider.

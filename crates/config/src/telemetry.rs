@@ -10,12 +10,14 @@ use crate::raw::RawTelemetry;
 /// An OTLP collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtlpTarget {
-    /// URL before `/v1/traces` and `/v1/metrics`.
+    /// URL before `/v1/traces`, `/v1/metrics` and `/v1/logs`.
     pub base_url: String,
     /// Headers of every export request, for example an API key.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Service name of this gateway.
     pub service_name: String,
+    /// True if the audit log is sent too, as log records.
+    pub sends_audit: bool,
 }
 
 /// Returns the collector, if one is configured.
@@ -23,8 +25,12 @@ pub(super) fn check(
     raw: Option<RawTelemetry>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<OtlpTarget>, FieldError> {
-    let RawTelemetry { otlp, headers: configured, service } = raw.unwrap_or_default();
+    let RawTelemetry { otlp, headers: configured, service, audit } = raw.unwrap_or_default();
     let Some(base_url) = otlp.or_else(|| env("OTEL_EXPORTER_OTLP_ENDPOINT")) else {
+        if audit {
+            let why = "the audit log needs a collector; write its address into `otlp`";
+            return Err(FieldError::new("telemetry.audit", why));
+        }
         return Ok(None);
     };
     let base_url = base_url.trim_end_matches('/').to_owned();
@@ -57,6 +63,7 @@ pub(super) fn check(
         base_url,
         headers,
         service_name: service.unwrap_or_else(|| "portunus".to_owned()),
+        sends_audit: audit,
     }))
 }
 

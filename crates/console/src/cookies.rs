@@ -16,6 +16,8 @@ pub(crate) enum CookieKind {
     SecondFactor,
     /// A sign-in that was sent to an identity provider.
     IdentityFlow,
+    /// A browser in which somebody has signed in before.
+    Device,
 }
 
 impl CookieKind {
@@ -31,6 +33,8 @@ impl CookieKind {
             (Self::SecondFactor, false) => "portunus_second",
             (Self::IdentityFlow, true) => "__Host-portunus-flow",
             (Self::IdentityFlow, false) => "portunus_flow",
+            (Self::Device, true) => "__Host-portunus-device",
+            (Self::Device, false) => "portunus_device",
         }
     }
 }

@@ -1,20 +1,27 @@
 //! Guards of routes. They run before any handler.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::Method;
 
 use crate::form::{INVALID_FORM, MAX_FORM_BYTES};
 use crate::page_error::PageError;
+use crate::pages::account::prove;
 use crate::redirect::{redirect_to, see_other};
+use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::{acting_for, session, urls};
-use admin::{SETUP_TOKEN_SETTING, random};
+use admin::{RequestOrigin, SETUP_TOKEN_SETTING, random};
+
+/// Pages that people without a required second factor can use.
+const ACCOUNT_PATH: &str = "/console/account";
+const SIGN_OUT_PATH: &str = "/logout";
 
 /// Reads the whole form before anything else, and completes the work even if the browser
 /// disconnects.
@@ -36,6 +43,13 @@ pub(crate) async fn complete_forms(
     done.unwrap_or_else(|_| PageError::Internal.into_response())
 }
 
+/// Binds the origin of the request to the task, for the audit log.
+pub(crate) async fn with_origin(request: Request, next: Next) -> Response {
+    let info = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let origin = RequestOrigin::new(info.map(|info| info.0.ip()), request.headers());
+    origin.scope(next.run(request)).await
+}
+
 /// Admits signed-in users; redirects others to the sign-in page.
 pub(crate) async fn require_session(
     State(state): State<Arc<ConsoleState>>,
@@ -46,6 +60,10 @@ pub(crate) async fn require_session(
         Ok(Some(mut user)) => {
             match acting_for::team_from_query(&state, &user, request.uri()).await {
                 Ok(team) => {
+                    let path = request.uri().path();
+                    if let Some(refusal) = ask_for_second_factor(&state, &user, path).await {
+                        return refusal;
+                    }
                     user.team = team;
                     request.extensions_mut().insert(user);
                     next.run(request).await
@@ -55,6 +73,39 @@ pub(crate) async fn require_session(
         }
         Ok(None) => redirect_to_login(&request),
         Err(error) => error.into_response(),
+    }
+}
+
+/// Admits signed-in users with a recent proof; others go to the page that asks for one, and from
+/// there to the page of the form, which has `depth` path segments.
+pub(crate) async fn require_proof(
+    State((state, depth)): State<(Arc<ConsoleState>, usize)>,
+    user: SignedInUser,
+    request: Request,
+    next: Next,
+) -> Response {
+    let page: Vec<&str> = request.uri().path().split('/').take(depth).collect();
+    match prove::require_proof(&state, &user, &page.join("/")).await {
+        Ok(None) => next.run(request).await,
+        Ok(Some(redirect)) => redirect,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Sends people whose role needs a second factor, and who have none, to their own account. Nothing
+/// else is open to them.
+async fn ask_for_second_factor(
+    state: &ConsoleState,
+    user: &SignedInUser,
+    path: &str,
+) -> Option<Response> {
+    if path == SIGN_OUT_PATH || path == ACCOUNT_PATH || path.starts_with("/console/account/") {
+        return None;
+    }
+    match state.host.accounts().lacks_second_factor(&user.account).await {
+        Ok(false) => None,
+        Ok(true) => Some(see_other("/console/account?told=second")),
+        Err(error) => Some(PageError::from(error).into_response()),
     }
 }
 

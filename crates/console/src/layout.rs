@@ -13,6 +13,14 @@ use crate::state::ConsoleState;
 use crate::{assets, nav};
 use admin::names;
 
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
+/// Powers of the browser: passkeys on our own pages, and nothing else
+/// (<https://www.w3.org/TR/permissions-policy/>).
+const PERMISSIONS: &str = "publickey-credentials-get=(self), publickey-credentials-create=(self), \
+    camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()";
+
 /// Allows only our own styles, scripts and forms, and no framing.
 const SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
     img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
@@ -153,6 +161,12 @@ pub(crate) fn with_security_headers(mut response: Response) -> Response {
     // <https://www.w3.org/TR/referrer-policy/>.
     set_default_header(headers, header::REFERRER_POLICY, "same-origin");
     set_default_header(headers, header::CACHE_CONTROL, "no-store");
+    // Pages of other sites get no handle of our window and cannot load our replies as parts of
+    // theirs (<https://html.spec.whatwg.org/#the-coop-headers>,
+    // <https://fetch.spec.whatwg.org/#cross-origin-resource-policy-header>).
+    set_default_header(headers, OPENER_POLICY, "same-origin");
+    set_default_header(headers, RESOURCE_POLICY, "same-origin");
+    set_default_header(headers, PERMISSIONS_POLICY, PERMISSIONS);
     response
 }
 

@@ -7,6 +7,7 @@
 
 mod acting_for;
 mod assets;
+mod audit_csv;
 mod catalog_view;
 mod chart;
 mod cookies;
@@ -17,6 +18,7 @@ mod error_page;
 mod form;
 mod guard;
 mod host;
+mod known_device;
 mod layout;
 mod links;
 mod mails;
@@ -39,6 +41,7 @@ mod throttle;
 mod totp;
 mod urls;
 
+pub use audit_csv::{audit_csv_header, audit_csv_line};
 pub use csv::csv_line;
 pub use host::{ConsoleHost, HostError, HostFuture, IdentityProvider, MailMessage};
 pub use routes::{Guard, PageRoute, router, routes};

@@ -18,6 +18,7 @@ use crate::form::FormFields;
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
 use crate::state::ConsoleState;
+use crate::throttle::ClientNetwork;
 use crate::urls;
 use admin::{VerifiedPasskey, random};
 
@@ -34,6 +35,9 @@ const ATTESTED_DATA_FLAG: u8 = 0x40;
 
 /// Limit of the standard: <https://www.w3.org/TR/webauthn-3/#credential-id>.
 const MAX_CREDENTIAL_ID_BYTES: usize = 1_023;
+
+/// Open challenges of one network without an account.
+const MAX_OPEN_CHALLENGES: u32 = 50;
 
 /// Relying party id: the host of the public URL.
 pub(crate) fn relying_party_id(state: &ConsoleState) -> String {
@@ -62,6 +66,21 @@ pub(crate) async fn challenge(
         LINK_LIFETIMES.sign_in_step,
     )
     .await?;
+    Ok(URL_SAFE_NO_PAD.encode(token))
+}
+
+/// Creates a challenge for any passkey. Each network has a bounded number of open ones; the oldest
+/// give way.
+pub(crate) async fn network_challenge(
+    state: &ConsoleState,
+    network: ClientNetwork,
+) -> Result<String, PageError> {
+    let network = random::hex(&random::digest(&format!("{network:?}")));
+    let next = Some(GET_CEREMONY.to_owned());
+    let note = LinkData { next, network: Some(network), ..LinkData::default() };
+    let life = LINK_LIFETIMES.sign_in_step;
+    let token = links::create(state, LinkPurpose::Challenge, None, &note, life).await?;
+    state.store.trim_challenges(&note.to_text(), MAX_OPEN_CHALLENGES).await?;
     Ok(URL_SAFE_NO_PAD.encode(token))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::IntoResponse;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http::Method;
@@ -30,6 +30,10 @@ pub enum Guard {
     Public,
     /// Signed-in users; others are redirected to the sign-in page.
     Session,
+    /// Signed-in users who signed in or proved their identity in the last minutes; others are
+    /// redirected to the page that asks for a proof. For actions that a browser somebody left open
+    /// must not be enough for.
+    Proof,
     /// Holders of the one-time setup token, as long as one exists; others get a 404.
     Setup,
 }
@@ -43,15 +47,21 @@ pub struct PageRoute {
     pub path: &'static str,
     /// Access rule.
     pub guard: Guard,
+    /// False for a `GET` that only leads back from a form that was reloaded.
+    is_page: bool,
     serve: fn(MethodFilter) -> MethodRouter<Arc<ConsoleState>>,
 }
 
 macro_rules! route {
+    ($guard:ident BACK $path:literal => $handler:path) => {
+        PageRoute { is_page: false, ..route!($guard GET $path => $handler) }
+    };
     ($guard:ident $method:ident $path:literal => $handler:path) => {
         PageRoute {
             method: Method::$method,
             path: $path,
             guard: Guard::$guard,
+            is_page: true,
             serve: |filter| on(filter, $handler),
         }
     };
@@ -106,53 +116,53 @@ static ROUTES: [PageRoute; 108] = [
     route!(Session POST "/console/keys/{id}/revoke" => keys::revoke),
     route!(Session GET  "/console/account" => account::show),
     route!(Session POST "/console/account/password" => account::password::change),
-    route!(Session GET  "/console/account/password" => account::redirect_back),
+    route!(Session BACK "/console/account/password" => account::redirect_back),
     route!(Session POST "/console/account/password/link" => account::password::link),
-    route!(Session POST "/console/account/email" => account::email::change),
-    route!(Session GET  "/console/account/email" => account::redirect_back),
+    route!(Proof   POST "/console/account/email" => account::email::change),
+    route!(Session BACK "/console/account/email" => account::redirect_back),
     route!(Session POST "/console/account/sessions/end" => account::end_sessions),
     route!(Session GET  "/console/account/prove" => account::prove::proof_form),
     route!(Session POST "/console/account/prove" => account::prove::submit),
     route!(Session POST "/console/account/prove/passkey" => account::prove::passkey),
     route!(Session POST "/console/account/prove/passkey/begin" => account::prove::begin),
-    route!(Session GET  "/console/account/totp" => account::totp::new_form),
-    route!(Session POST "/console/account/totp" => account::totp::add),
-    route!(Session POST "/console/account/recovery" => account::totp::recovery),
-    route!(Session POST "/console/account/passkeys" => account::passkeys::add),
-    route!(Session POST "/console/account/passkeys/begin" => account::passkeys::begin),
-    route!(Session POST "/console/account/factors/{id}/remove" => account::remove_factor),
-    route!(Session POST "/console/account/identities/remove" => account::identities::remove),
-    route!(Session POST "/console/account/identities/{identity}" => account::identities::link),
+    route!(Proof   GET  "/console/account/totp" => account::totp::new_form),
+    route!(Proof   POST "/console/account/totp" => account::totp::add),
+    route!(Proof   POST "/console/account/recovery" => account::totp::recovery),
+    route!(Proof   POST "/console/account/passkeys" => account::passkeys::add),
+    route!(Proof   POST "/console/account/passkeys/begin" => account::passkeys::begin),
+    route!(Proof   POST "/console/account/factors/{id}/remove" => account::remove_factor),
+    route!(Proof   POST "/console/account/identities/remove" => account::identities::remove),
+    route!(Proof   POST "/console/account/identities/{identity}" => account::identities::link),
     route!(Session GET  "/console/teams" => teams::show),
     route!(Session POST "/console/teams" => teams::create),
     route!(Session GET  "/console/teams/{id}" => team::show),
-    route!(Session POST "/console/teams/{id}" => team::change),
-    route!(Session POST "/console/teams/{id}/close" => team::close),
-    route!(Session POST "/console/teams/{id}/open" => team::open),
+    route!(Proof   POST "/console/teams/{id}" => team::change),
+    route!(Proof   POST "/console/teams/{id}/close" => team::close),
+    route!(Proof   POST "/console/teams/{id}/open" => team::open),
     route!(Session POST "/console/teams/{id}/members" => members::add),
     route!(Session POST "/console/teams/{id}/members/{member}" => members::change),
     route!(Session GET  "/console/teams/{id}/members/{member}/remove" => members::remove_form),
     route!(Session POST "/console/teams/{id}/members/{member}/remove" => members::remove),
     route!(Session GET  "/console/people" => people::show),
-    route!(Session POST "/console/people/invites" => people::invite),
-    route!(Session POST "/console/people/invites/{id}/revoke" => people::revoke),
+    route!(Proof   POST "/console/people/invites" => people::invite),
+    route!(Proof   POST "/console/people/invites/{id}/revoke" => people::revoke),
     route!(Session GET  "/console/people/{id}" => person::show),
-    route!(Session POST "/console/people/{id}/role" => person::role),
-    route!(Session POST "/console/people/{id}/lock" => person::lock),
-    route!(Session POST "/console/people/{id}/terms" => person::terms),
-    route!(Session POST "/console/people/{id}/reset" => person::reset),
-    route!(Session POST "/console/people/{id}/sign-out" => person::sign_out),
+    route!(Proof   POST "/console/people/{id}/role" => person::role),
+    route!(Proof   POST "/console/people/{id}/lock" => person::lock),
+    route!(Proof   POST "/console/people/{id}/terms" => person::terms),
+    route!(Proof   POST "/console/people/{id}/reset" => person::reset),
+    route!(Proof   POST "/console/people/{id}/sign-out" => person::sign_out),
     route!(Session GET  "/console/providers" => providers::show),
-    route!(Session POST "/console/providers" => provider_form::add),
+    route!(Proof   POST "/console/providers" => provider_form::add),
     route!(Session GET  "/console/providers/new" => provider_form::new_form),
     route!(Session GET  "/console/providers/{id}" => provider::show),
-    route!(Session POST "/console/providers/{id}" => provider::change),
-    route!(Session GET  "/console/providers/{id}/check" => provider::redirect_back),
-    route!(Session POST "/console/providers/{id}/check" => provider::check),
-    route!(Session POST "/console/providers/{id}/remove" => provider::remove),
-    route!(Session GET  "/console/providers/{id}/credentials" => provider::redirect_back),
-    route!(Session POST "/console/providers/{id}/credentials" => provider::add_credential),
-    route!(Session POST "/console/providers/{id}/credentials/{credential}/remove" => provider::remove_credential),
+    route!(Proof   POST "/console/providers/{id}" => provider::change),
+    route!(Session BACK "/console/providers/{id}/check" => provider::redirect_back),
+    route!(Proof   POST "/console/providers/{id}/check" => provider::check),
+    route!(Proof   POST "/console/providers/{id}/remove" => provider::remove),
+    route!(Session BACK "/console/providers/{id}/credentials" => provider::redirect_back),
+    route!(Proof   POST "/console/providers/{id}/credentials" => provider::add_credential),
+    route!(Proof   POST "/console/providers/{id}/credentials/{credential}/remove" => provider::remove_credential),
     route!(Session GET  "/console/models" => priced::show),
     route!(Session POST "/console/models" => price::add),
     route!(Session GET  "/console/models/new" => price::new_form),
@@ -160,9 +170,9 @@ static ROUTES: [PageRoute; 108] = [
     route!(Session POST "/console/models/edit" => price::change),
     route!(Session POST "/console/models/remove" => price::remove),
     route!(Session GET  "/console/settings" => settings::show),
-    route!(Session POST "/console/settings" => settings::change),
-    route!(Session GET  "/console/settings/rekey" => settings::redirect_back),
-    route!(Session POST "/console/settings/rekey" => settings::rekey),
+    route!(Proof   POST "/console/settings" => settings::change),
+    route!(Session BACK "/console/settings/rekey" => settings::redirect_back),
+    route!(Proof   POST "/console/settings/rekey" => settings::rekey),
     route!(Session GET  "/console/audit" => audit::show),
     route!(Session GET  "/console/audit.csv" => audit::csv),
     route!(Session GET  "/console/system" => system::show),
@@ -181,13 +191,20 @@ pub fn routes() -> &'static [PageRoute] {
 pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
     let state = Arc::new(ConsoleState::new(store, host));
     let mut router = Router::new();
-    for PageRoute { method, path, guard, serve } in routes() {
+    for PageRoute { method, path, guard, is_page: _, serve } in routes() {
         let Ok(filter) = MethodFilter::try_from(method.clone()) else { continue };
-        let served = serve(filter);
+        // Innermost, so that it is inside the task of a form.
+        let served = serve(filter).route_layer(from_fn(guard::with_origin));
         let guarded = match guard {
             Guard::Public => served,
             Guard::Session => {
                 served.route_layer(from_fn_with_state(Arc::clone(&state), guard::require_session))
+            }
+            Guard::Proof => {
+                let proof = (Arc::clone(&state), page_depth(path));
+                served
+                    .route_layer(from_fn_with_state(proof, guard::require_proof))
+                    .route_layer(from_fn_with_state(Arc::clone(&state), guard::require_session))
             }
             Guard::Setup => served
                 .route_layer(from_fn_with_state(Arc::clone(&state), guard::require_setup_token)),
@@ -214,6 +231,18 @@ pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
         .layer(from_fn_with_state(Arc::clone(&state), layout::with_gateway_name))
         .layer(map_response(|response| async { layout::with_security_headers(response) }))
         .with_state(state)
+}
+
+/// Number of path segments of the page that a form belongs to: the nearest page above it. After a
+/// proof the browser goes there.
+fn page_depth(form: &str) -> usize {
+    let segments: Vec<&str> = form.split('/').collect();
+    let is_page = |depth: &usize| {
+        let above = segments.get(..*depth).unwrap_or_default().join("/");
+        let here = |route: &PageRoute| route.is_page && route.method == Method::GET;
+        routes().iter().any(|route| here(route) && route.path == above)
+    };
+    (1..=segments.len()).rev().find(is_page).unwrap_or_default()
 }
 
 /// Rejects forms sent from other sites (CSRF), based on `Sec-Fetch-Site`
@@ -267,8 +296,45 @@ mod tests {
     fn only_reviewed_routes_open_without_a_session() {
         for route in routes() {
             let open = PUBLIC_ROUTES.contains(&(route.method.clone(), route.path));
-            assert_eq!(open, route.guard != Guard::Session, "{} {}", route.method, route.path);
+            let signed_in = matches!(route.guard, Guard::Session | Guard::Proof);
+            assert_eq!(open, !signed_in, "{} {}", route.method, route.path);
             assert_eq!(route.path.contains("/setup/"), route.guard == Guard::Setup);
+        }
+    }
+
+    /// Forms about other people, providers, settings and teams that need no proof.
+    const FORMS_WITHOUT_PROOF: [&str; 4] = [
+        "/console/teams",
+        "/console/teams/{id}/members",
+        "/console/teams/{id}/members/{member}",
+        "/console/teams/{id}/members/{member}/remove",
+    ];
+
+    #[test]
+    fn dangerous_forms_need_a_proof() {
+        let places =
+            ["/console/people", "/console/providers", "/console/settings", "/console/teams"];
+        for route in routes().iter().filter(|route| route.method == Method::POST) {
+            let dangerous = places.iter().any(|place| route.path.starts_with(place));
+            if dangerous && !FORMS_WITHOUT_PROOF.contains(&route.path) {
+                assert_eq!(route.guard, Guard::Proof, "{}", route.path);
+            }
+        }
+    }
+
+    #[test]
+    fn a_proof_leads_back_to_the_page_of_its_form() {
+        for (form, page) in [
+            ("/console/people/{id}/role", "/console/people/{id}"),
+            ("/console/people/invites/{id}/revoke", "/console/people"),
+            ("/console/providers", "/console/providers"),
+            ("/console/providers/{id}/credentials/{credential}/remove", "/console/providers/{id}"),
+            ("/console/account/email", "/console/account"),
+            ("/console/account/totp", "/console/account/totp"),
+            ("/console/settings/rekey", "/console/settings"),
+        ] {
+            let segments: Vec<&str> = form.split('/').collect();
+            assert_eq!(segments.get(..page_depth(form)).unwrap().join("/"), page, "{form}");
         }
     }
 }

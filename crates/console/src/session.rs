@@ -14,7 +14,7 @@ use crate::links::{self, LinkData};
 use crate::page_error::PageError;
 use crate::redirect::{redirect_to, see_other};
 use crate::state::ConsoleState;
-use crate::urls;
+use crate::{known_device, urls};
 use admin::random;
 use admin::{Actor, TeamAction, is_gateway_admin, may_change, may_in_team};
 
@@ -225,6 +225,7 @@ pub(crate) async fn start_session(
     state.store.add_session(&session).await?;
     let mut response = redirect_to(next);
     cookies::set(state, &mut response, CookieKind::Session, &token, SESSION_LIFETIME.as_secs());
+    known_device::remember(state, headers, account, &mut response).await?;
     for kind in [CookieKind::Link, CookieKind::SecondFactor, CookieKind::IdentityFlow] {
         if cookies::read(state, headers, kind).is_some() {
             cookies::clear(state, &mut response, kind);

@@ -10,6 +10,7 @@ use crate::page_error::PageError;
 use crate::redirect::see_other;
 use crate::session;
 use crate::state::ConsoleState;
+use crate::throttle::ClientNetwork;
 use admin::is_second_factor;
 
 /// Continues after a correct password: signs the user in, or asks for the second factor.
@@ -106,4 +107,20 @@ pub(crate) async fn complete_sign_in(
 ) -> Result<Response, PageError> {
     state.host.accounts().record_sign_in(account, how).await?;
     session::start_session(state, headers, account, next).await
+}
+
+/// Records a refused sign-in whose attempts have no limit: by passkey or identity provider. The
+/// number of lines is limited per network.
+pub(crate) async fn record_refusal(
+    state: &ConsoleState,
+    network: ClientNetwork,
+    account: Option<&Account>,
+    method: &str,
+) -> Result<(), PageError> {
+    let network = format!("{network:?}");
+    match state.refusal_throttle.admit_name(&state.store, &network, state.now()).await {
+        Ok(()) => Ok(state.host.accounts().record_refused_sign_in(account, method).await?),
+        Err(PageError::RateLimited(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
 }

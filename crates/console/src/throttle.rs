@@ -5,6 +5,9 @@
 //! these, every further attempt doubles the wait, up to a limit, so that no account is locked out
 //! for good. An attempt is counted before the password is checked, so concurrent attempts cannot
 //! pass together. A correct password clears the counters of its name.
+//!
+//! A browser in which the person has signed in before has a counter of its own in place of these
+//! three, so that strangers who guess do not keep the person out.
 
 use canon::Micros;
 use std::net::IpAddr;
@@ -63,6 +66,17 @@ pub(crate) const CODE_LIMITS: ThrottleLimits = ThrottleLimits {
     max_wait: Micros::from_secs(900),
 };
 
+/// Limits lines in the audit log about refused passkeys and identities, by network.
+pub(crate) const REFUSAL_LIMITS: ThrottleLimits = ThrottleLimits {
+    label: "refusals",
+    per_name_and_network: 20,
+    per_network: 20,
+    per_name: 20,
+    reset_after: Micros::from_secs(600),
+    first_wait: Micros::from_secs(60),
+    max_wait: Micros::from_secs(600),
+};
+
 /// Limits lookups of account names by team managers.
 pub(crate) const LOOKUP_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "lookup",
@@ -78,12 +92,23 @@ enum ThrottleKey<'a> {
     NameAndNetwork(&'a str, ClientNetwork),
     Network(ClientNetwork),
     Name(&'a str),
+    /// A name in a browser that its account knows.
+    Device(&'a str, &'a [u8]),
+}
+
+/// Source of an attempt. It decides the counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AttemptSource {
+    /// A browser that the account knows, by the digest of its token.
+    Device(Vec<u8>),
+    /// Any other browser.
+    Network(ClientNetwork),
 }
 
 impl ThrottleKey<'_> {
     const fn free_attempts(&self, limits: &ThrottleLimits) -> i64 {
         match self {
-            Self::NameAndNetwork(..) => limits.per_name_and_network,
+            Self::NameAndNetwork(..) | Self::Device(..) => limits.per_name_and_network,
             Self::Network(_) => limits.per_network,
             Self::Name(_) => limits.per_name,
         }
@@ -97,6 +122,7 @@ impl ThrottleKey<'_> {
             Self::NameAndNetwork(name, network) => format!("{what} both {network:?} {name}"),
             Self::Network(network) => format!("{what} place {network:?}"),
             Self::Name(name) => format!("{what} name {name}"),
+            Self::Device(name, token) => format!("{what} device {} {name}", random::hex(token)),
         })
     }
 }
@@ -155,18 +181,44 @@ impl Throttle {
         self.count(store, &[ThrottleKey::Name(&name.to_lowercase())], now).await
     }
 
-    /// Counts an attempt from a network without a name.
-    pub(crate) async fn admit_network(
+    /// Counts an attempt in the counters of its source.
+    pub(crate) async fn admit_source(
         &self,
         store: &Store,
-        network: ClientNetwork,
+        name: &str,
+        source: &AttemptSource,
         now: Micros,
     ) -> Result<(), PageError> {
-        self.count(store, &[ThrottleKey::Network(network)], now).await
+        match source {
+            AttemptSource::Device(token) => {
+                let name = name.to_lowercase();
+                self.count(store, &[ThrottleKey::Device(&name, token)], now).await
+            }
+            AttemptSource::Network(network) => self.admit(store, name, *network, now).await,
+        }
+    }
+
+    /// Clears the counters of a source after a success. That of a known browser says nothing about
+    /// attempts elsewhere, so their counters stay.
+    pub(crate) async fn clear_source(
+        &self,
+        store: &Store,
+        name: &str,
+        source: &AttemptSource,
+        now: Micros,
+    ) -> Result<(), PageError> {
+        match source {
+            AttemptSource::Device(token) => {
+                let name = name.to_lowercase();
+                let key = ThrottleKey::Device(&name, token);
+                Ok(store.drop_attempts(&[key.hash(&self.0)]).await?)
+            }
+            AttemptSource::Network(network) => self.clear_name(store, name, *network, now).await,
+        }
     }
 
     /// Takes back one attempt of a network after a success.
-    pub(crate) async fn uncount_network(
+    async fn uncount_network(
         &self,
         store: &Store,
         network: ClientNetwork,
@@ -353,6 +405,7 @@ mod tests {
             ThrottleKey::NameAndNetwork("anna", AWAY),
             ThrottleKey::Name("anna"),
             ThrottleKey::Network(HOME),
+            ThrottleKey::Device("anna", &[1]),
         ];
         let mut hashes: Vec<Vec<u8>> = [SIGN_IN_LIMITS, MAIL_LIMITS, CODE_LIMITS]
             .iter()
@@ -360,6 +413,6 @@ mod tests {
             .collect();
         hashes.sort();
         hashes.dedup();
-        assert_eq!(hashes.len(), 12);
+        assert_eq!(hashes.len(), 15);
     }
 }

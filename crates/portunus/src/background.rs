@@ -3,6 +3,7 @@
 use config::LoadOptions;
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::LogExporter;
 
 use crate::app::App;
 
@@ -59,6 +60,12 @@ impl App {
                 tokio::time::sleep(SWEEP_PERIOD).await;
             }
         });
+        let config = self.engine.config();
+        if let Some(collector) = config.telemetry.clone().filter(|target| target.sends_audit) {
+            let exporter = LogExporter::new(collector, &config.outbound, Arc::clone(&self.clock));
+            let app = Arc::clone(self);
+            self.spawn_loop(async move { app.stream_audit(exporter).await });
+        }
         self.spawn_loop(Arc::clone(&self.api).run_tasks());
         self.spawn_loop(Arc::clone(&self.api).deliver_webhooks());
         let app = Arc::clone(self);

@@ -4,6 +4,7 @@
 //! follow one call, start reading in the crate `relay`.
 
 pub mod app;
+mod audit_stream;
 mod background;
 pub mod cli;
 mod host;

@@ -2,6 +2,7 @@
 
 use crate::audited_change::in_change;
 use crate::db::{clean, on_reader, unknown_word};
+use crate::known_devices::DROP_DEVICES;
 use crate::row::row;
 use crate::{AccountTerms, AuditedChange, Store, StoreError};
 use canon::Micros;
@@ -129,12 +130,16 @@ const DROP_LOGINS: &str = "DELETE FROM logins WHERE account_id = $1";
 const SET_PASSWORD: &str = "UPDATE accounts SET password_hash = $2, changed = $3 WHERE id = $1";
 const SET_DISABLED: &str = "UPDATE accounts SET disabled = $2, changed = $3 WHERE id = $1";
 const DROP_SESSIONS: &str = "DELETE FROM sessions WHERE account_id = $1";
-const END_AFTER_PASSWORD: [&str; 2] =
-    [DROP_SESSIONS, "DELETE FROM links WHERE account_id = $1 AND purpose IN ('reset', 'second')"];
+const END_AFTER_PASSWORD: [&str; 3] = [
+    DROP_SESSIONS,
+    DROP_DEVICES,
+    "DELETE FROM links WHERE account_id = $1 AND purpose IN ('reset', 'second')",
+];
 // The state of the keys changes with the account, so other nodes have to read them again.
 const TOUCH_KEYS: &str = "UPDATE keys SET changed = CASE WHEN changed < $2 THEN $2 \
     ELSE changed + 1 END WHERE account_id = $1";
-const END_AFTER_LOCK: [&str; 2] = [DROP_SESSIONS, "DELETE FROM links WHERE account_id = $1"];
+const END_AFTER_LOCK: [&str; 3] =
+    [DROP_SESSIONS, DROP_DEVICES, "DELETE FROM links WHERE account_id = $1"];
 // An update locks the rows in both databases. PostgreSQL reads a row again after it waited for it,
 // so the answer is that of the moment after the wait.
 const LOCK_OWNERS: &str = "UPDATE accounts SET changed = changed \

@@ -24,6 +24,10 @@ row! {
         pub subject: String,
         /// Further details, never a secret.
         pub detail: String,
+        /// Address the request came from; `None` for commands.
+        pub address: Option<String>,
+        /// User agent of the request; `None` for commands.
+        pub agent: Option<String>,
     }
 }
 
@@ -37,11 +41,15 @@ pub struct AuditLine<'a> {
     pub action: &'a str,
     pub subject: &'a str,
     pub detail: &'a str,
+    pub address: Option<&'a str>,
+    pub agent: Option<&'a str>,
 }
 
-pub(crate) const ADD: &str = "INSERT INTO audits (at, actor, key_id, action, subject, detail) \
-    VALUES ($1, $2, $3, $4, $5, $6)";
-const LIST: &str = "SELECT id, at, actor, key_id, action, subject, detail FROM audits";
+pub(crate) const ADD: &str = "INSERT INTO audits \
+    (at, actor, key_id, action, subject, detail, address, agent) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+const LIST: &str =
+    "SELECT id, at, actor, key_id, action, subject, detail, address, agent FROM audits";
 
 /// Conditions on changes; `None` is no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +64,16 @@ pub struct AuditFilter {
     pub until: Option<Micros>,
     /// Older than the change with this time and number, which is the last one of the page before.
     pub before: Option<(Micros, i64)>,
+    /// With a higher number than this. The answer then begins with the oldest change.
+    ///
+    /// PostgreSQL can make a change visible after one with a higher number, so a reader that comes
+    /// back for later changes also sets `until` to some seconds ago.
+    pub after: Option<i64>,
 }
+
+/// Name of the setting with the position of the stream to the collector.
+const STREAM_POSITION: &str = "audit_stream";
+const MOVE_STREAM: &str = "UPDATE settings SET value = $3 WHERE name = $1 AND value = $2";
 
 /// Writes a line, for either driver.
 macro_rules! insert_line {
@@ -69,6 +86,8 @@ macro_rules! insert_line {
             .bind($crate::db::clean(line.action))
             .bind($crate::db::clean(line.subject))
             .bind($crate::db::clean(line.detail))
+            .bind(line.address.map($crate::db::clean))
+            .bind(line.agent.map($crate::db::clean))
             .execute($tx)
             .await?;
     }};
@@ -88,13 +107,27 @@ impl Store {
         self.audits_of(&AuditFilter::default(), limit).await
     }
 
+    /// Returns the position of the stream to the collector, a text of its reader.
+    pub async fn audit_stream(&self) -> Result<String, StoreError> {
+        self.setting_or(STREAM_POSITION, "").await
+    }
+
+    /// Moves the stream to another position. Of several nodes that start from the same one, the
+    /// first succeeds.
+    pub async fn move_audit_stream(&self, from: &str, to: &str) -> Result<bool, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            let moved = sqlx::query(MOVE_STREAM).bind(STREAM_POSITION).bind(clean(from));
+            moved.bind(clean(to)).execute(pool).await?.rows_affected()
+        }) > 0)
+    }
+
     /// Returns the latest changes that match the filter, newest first.
     pub async fn audits_of(
         &self,
         filter: &AuditFilter,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError> {
-        let AuditFilter { actor, action, since, until, before } = filter;
+        let AuditFilter { actor, action, since, until, before, after } = filter;
         Ok(on_reader!(&self.db, pool: Kind => {
             let mut query = QueryBuilder::<Kind>::new(LIST);
             query.push(" WHERE 1 = 1");
@@ -118,7 +151,11 @@ impl Store {
                 query.push(" AND (at, id) < (").push_bind(at.get());
                 query.push(", ").push_bind(*id).push(")");
             }
-            query.push(" ORDER BY at DESC, id DESC LIMIT ").push_bind(i64::from(limit));
+            match after {
+                Some(id) => query.push(" AND id > ").push_bind(*id).push(" ORDER BY id"),
+                None => query.push(" ORDER BY at DESC, id DESC"),
+            };
+            query.push(" LIMIT ").push_bind(i64::from(limit));
             query.build_query_as().fetch_all(pool).await?
         }))
     }

@@ -103,6 +103,10 @@ const TAKE: &str = "DELETE FROM links WHERE hash = $1 AND purpose = $2 \
 const ALL_FOR: &str = "SELECT hash, purpose, account_id, data, created, expires FROM links \
     WHERE purpose = $1 ORDER BY created, hash";
 const DROP_OF: &str = "DELETE FROM links WHERE account_id = $1 AND purpose = $2";
+// The constant purpose lets both databases use the index of challenges.
+const TRIM_CHALLENGES: &str = "DELETE FROM links WHERE purpose = 'challenge' AND data = $1 \
+    AND account_id IS NULL AND hash NOT IN (SELECT hash FROM links WHERE purpose = 'challenge' \
+    AND data = $1 AND account_id IS NULL ORDER BY created DESC, hash LIMIT $2)";
 const SWEEP: &str = "DELETE FROM links WHERE expires <= $1";
 
 impl Store {
@@ -120,6 +124,14 @@ impl Store {
             sqlx::query_as(ALL_FOR).bind(purpose.word()).fetch_all(pool).await?
         });
         Ok(rows.into_iter().map(Link::try_from).collect::<Result<_, _>>()?)
+    }
+
+    /// Keeps the latest challenges with that data that belong to no account, and deletes the others.
+    pub async fn trim_challenges(&self, data: &str, keep: u32) -> Result<u64, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            let trim = sqlx::query(TRIM_CHALLENGES).bind(clean(data)).bind(i64::from(keep));
+            trim.execute(pool).await?.rows_affected()
+        }))
     }
 
     /// Deletes the links that expired before `now`.

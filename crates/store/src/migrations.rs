@@ -27,6 +27,8 @@ macro_rules! embedded {
             (15, "key scopes", include_str!(concat!($folder, "0015_key_scopes.sql"))),
             (16, "audit keys", include_str!(concat!($folder, "0016_audit_keys.sql"))),
             (17, "key objects", include_str!(concat!($folder, "0017_key_objects.sql"))),
+            (18, "audit origins", include_str!(concat!($folder, "0018_audit_origins.sql"))),
+            (19, "known devices", include_str!(concat!($folder, "0019_known_devices.sql"))),
         ]
     };
 }

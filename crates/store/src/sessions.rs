@@ -3,6 +3,7 @@
 use crate::accounts::{AccountRow, account_columns};
 use crate::audited_change::in_change;
 use crate::db::{clean, on_reader, on_writer};
+use crate::known_devices::DROP_DEVICES;
 use crate::row::row;
 use crate::{Account, AuditedChange, Store, StoreError};
 use canon::Micros;
@@ -99,9 +100,11 @@ impl Store {
 }
 
 impl AuditedChange {
-    /// Deletes every session of an account and returns their number.
+    /// Deletes every session of an account and returns their number. Its browsers are no longer
+    /// known.
     pub async fn drop_sessions_of(&mut self, account_id: &str) -> Result<u64, StoreError> {
         Ok(in_change!(self, tx => {
+            sqlx::query(DROP_DEVICES).bind(clean(account_id)).execute(&mut *tx).await?;
             sqlx::query(DROP_OF).bind(clean(account_id)).execute(&mut *tx).await?.rows_affected()
         }))
     }

@@ -5,10 +5,12 @@
 //! crates, a second HTTP client and a span per call on the hot path.
 
 mod histogram;
+mod log_export;
 mod metrics;
 mod otlp;
 mod trace_context;
 
+pub use log_export::{LogExporter, LogRecord};
 pub use metrics::GatewayMetrics;
 pub use trace_context::TraceContext;
 
@@ -124,11 +126,14 @@ impl CollectorClient {
         &self.collector.service_name
     }
 
-    /// Sends one report. A report the collector does not accept is logged and lost.
-    async fn send(&self, path: &str, report: &serde_json::Value) {
+    /// Sends one report and returns true if the collector accepts it. Otherwise the cause is logged.
+    async fn send(&self, path: &str, report: &serde_json::Value) -> bool {
         let uri: Uri = match format!("{}{path}", self.collector.base_url).parse() {
             Ok(uri) => uri,
-            Err(e) => return tracing::warn!("the collector URL is invalid: {e}"),
+            Err(e) => {
+                tracing::warn!("the collector URL is invalid: {e}");
+                return false;
+            }
         };
         let mut request = Request::new(RequestBody::new(vec![Bytes::from(report.to_string())]));
         *request.method_mut() = Method::POST;
@@ -139,12 +144,13 @@ impl CollectorClient {
             headers.insert(name.clone(), value.clone());
         }
         match tokio::time::timeout(COLLECTOR_TIMEOUT, self.client.send(request, false)).await {
-            Ok(Ok(answer)) if answer.status < 300 => {}
+            Ok(Ok(answer)) if answer.status < 300 => return true,
             Ok(Ok(answer)) => {
                 tracing::warn!("the collector refused a report on {path}: {}", answer.status);
             }
             Ok(Err(lost)) => tracing::warn!("the collector could not be reached: {}", lost.cause),
             Err(_) => tracing::warn!("the collector took too long for a report on {path}"),
         }
+        false
     }
 }

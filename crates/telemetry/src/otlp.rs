@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::EndedCall;
 use super::histogram::{LabelSet, LabelledHistogram};
+use super::log_export::LogRecord;
 
 /// Bucket bounds recommended by the GenAI conventions
 /// (<https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics/>).
@@ -106,6 +107,32 @@ pub(crate) fn spans(service: &str, ended: &[EndedCall]) -> Value {
     json!({ "resourceSpans": [{
         "resource": resource(service),
         "scopeSpans": [{ "scope": scope(), "spans": spans }],
+    }] })
+}
+
+/// Returns a report of log records.
+pub(crate) fn logs(service: &str, records: &[LogRecord], now: Micros) -> Value {
+    let observed = unix_nanos(now);
+    let record = |record: &LogRecord| {
+        let LogRecord { at, event, is_warning, attributes: labels } = record;
+        let filled: LabelSet =
+            labels.iter().filter(|(_, value)| !value.is_empty()).cloned().collect();
+        // Numbers of the severities INFO and WARN.
+        let (number, text) = if *is_warning { (13, "WARN") } else { (9, "INFO") };
+        json!({
+            "timeUnixNano": unix_nanos(*at),
+            "observedTimeUnixNano": observed,
+            "severityNumber": number,
+            "severityText": text,
+            "eventName": event,
+            "body": { "stringValue": event },
+            "attributes": attributes(&filled),
+        })
+    };
+    let records: Vec<Value> = records.iter().map(record).collect();
+    json!({ "resourceLogs": [{
+        "resource": resource(service),
+        "scopeLogs": [{ "scope": scope(), "logRecords": records }],
     }] })
 }
 

@@ -22,12 +22,30 @@ pub fn check(
         ApiError::new(ErrorKind::Forbidden, "this API key may not be used from this address")
             .with_code("address_not_allowed")
     };
-    let forwarded = headers.get_all("x-forwarded-for");
-    let texts: Vec<&str> = forwarded.iter().map(|value| value.to_str().unwrap_or("?")).collect();
-    match caller_address(peer.ip(), &texts.join(","), trusted_proxies) {
+    match caller_address(peer.ip(), &forwarded_for(headers), trusted_proxies) {
         Some(caller) if key.allowed_networks.iter().any(|net| net.contains(caller)) => Ok(()),
         Some(_) | None => Err(refused()),
     }
+}
+
+/// Returns the address a request came from, seen through trusted proxies. An address the proxy
+/// wrote unreadably is replaced by the proxy's own.
+pub fn client_address(
+    trusted_proxies: &[IpRange],
+    peer: SocketAddr,
+    headers: &HeaderMap,
+) -> SocketAddr {
+    match caller_address(peer.ip(), &forwarded_for(headers), trusted_proxies) {
+        Some(caller) if caller != peer.ip() => SocketAddr::new(caller, 0),
+        Some(_) | None => peer,
+    }
+}
+
+/// All `X-Forwarded-For` headers as one list.
+fn forwarded_for(headers: &HeaderMap) -> String {
+    let forwarded = headers.get_all("x-forwarded-for");
+    let texts: Vec<&str> = forwarded.iter().map(|value| value.to_str().unwrap_or("?")).collect();
+    texts.join(",")
 }
 
 /// Returns the caller's address: the peer, or behind trusted proxies the last address in

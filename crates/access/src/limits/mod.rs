@@ -14,7 +14,7 @@ mod rate_window;
 mod shared_limits;
 
 pub use admission::{Admission, BufferPermit, FreePermit};
-pub use allowed_networks::check as check_address;
+pub use allowed_networks::{check as check_address, client_address};
 pub use headers::add_limit_headers;
 pub use rate_window::{RateWindow, RemainingLimit, RemainingLimits};
 pub use shared_limits::SharedLimits;

@@ -26,6 +26,8 @@ struct SettingsBody {
     #[serde(default, deserialize_with = "sent")]
     signup_cap_usd: Option<Option<String>>,
     #[serde(default, deserialize_with = "sent")]
+    second_factor_roles: Option<Option<String>>,
+    #[serde(default, deserialize_with = "sent")]
     name: Option<Option<String>>,
 }
 
@@ -33,8 +35,9 @@ pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
     let actor = actor(&incoming.state, &incoming.key).await?;
     let ApiRequest { state, request, .. } = incoming;
     let read = if_match(&request);
-    let SettingsBody { signup, signup_role, signup_cap_usd, name } = read_body(request).await?;
-    let change = SettingsChange { signup, signup_role, signup_cap_usd, name };
+    let SettingsBody { signup, signup_role, signup_cap_usd, second_factor_roles, name } =
+        read_body(request).await?;
+    let change = SettingsChange { signup, signup_role, signup_cap_usd, second_factor_roles, name };
     let changed = state.admin.change_settings(&actor, read.as_read_version(), change).await;
     Ok(entity_response(StatusCode::OK, &changed.map_err(admin_error)?))
 }

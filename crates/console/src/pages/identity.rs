@@ -5,9 +5,10 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use http::{HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap, StatusCode};
 use maud::html;
 
+use super::login::client_network;
 use crate::cookies::{self, CookieKind};
 use crate::form::{FormFields, QueryFields};
 use crate::layout::{Layout, page};
@@ -35,22 +36,36 @@ pub(crate) async fn begin(
 pub(crate) async fn callback(
     State(state): State<Arc<ConsoleState>>,
     name: Result<Path<String>, PathRejection>,
+    extensions: Extensions,
     headers: HeaderMap,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
     let Path(name) = name.map_err(|_| PageError::NotFound)?;
+    let finished = finish(&state, &name, &headers, &query).await;
+    if let Err(PageError::SignInRefused(_)) = finished {
+        signin::record_refusal(&state, client_network(&extensions), None, "identity").await?;
+    }
+    finished
+}
+
+async fn finish(
+    state: &ConsoleState,
+    name: &str,
+    headers: &HeaderMap,
+    query: &FormFields,
+) -> Result<Response, PageError> {
     let IdentityReturn { provider, claims: person, link } =
-        oidc::finish_sign_in(&state, &name, &headers, &query).await?;
+        oidc::finish_sign_in(state, name, headers, query).await?;
     let next = links::link_data(&link).next.unwrap_or_else(|| "/console".to_owned());
     if let Some(account_id) = &link.account_id {
-        return link_identity(&state, &headers, account_id, &person, &next).await;
+        return link_identity(state, headers, account_id, &person, &next).await;
     }
     let known = state.store.account_by_identity(&person.issuer, &person.subject).await?;
     if let Some(account) = known {
         if account.disabled {
             return Err(PageError::SignInRefused("This account is locked."));
         }
-        return signin::complete_sign_in(&state, &headers, &account, &provider.name, &next).await;
+        return signin::complete_sign_in(state, headers, &account, &provider.name, &next).await;
     }
     let account = match state.host.accounts().sign_up_with_identity(&provider, &person).await? {
         IdentitySignUp::Created(account) => account,
@@ -68,7 +83,7 @@ pub(crate) async fn callback(
             ));
         }
     };
-    signin::complete_sign_in(&state, &headers, &account, &provider.name, &next).await
+    signin::complete_sign_in(state, headers, &account, &provider.name, &next).await
 }
 
 /// Links an identity to an account. The user who started the flow must still be signed in.

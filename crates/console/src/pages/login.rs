@@ -12,12 +12,13 @@ use store::Account;
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::password::PasswordSlot;
 use crate::redirect::see_other;
 use crate::session::{self, SignedInUser};
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
 use crate::throttle::ClientNetwork;
-use crate::{signin, urls};
+use crate::{known_device, signin, urls};
 
 const MAX_LOGIN_BYTES: usize = 320;
 
@@ -59,16 +60,21 @@ pub(crate) async fn sign_in(
         let why = Some("Enter your username or e-mail address and your password.");
         return form(&state, StatusCode::BAD_REQUEST, &LoginInput { login, next, why }).await;
     }
+    let account = state.store.account_by_login(login).await?;
     let network = client_network(&extensions);
-    state.sign_in_throttle.admit(&state.store, login, network, state.now()).await?;
-    match authenticate(&state, login, password).await? {
+    let source = known_device::attempt_source(&state, &headers, account.as_ref(), network).await?;
+    let slot = state.passwords.reserve_for(&source)?;
+    state.sign_in_throttle.admit_source(&state.store, login, &source, state.now()).await?;
+    let tried = account.clone();
+    match authenticate(slot, account, password).await? {
         Some(account) => {
-            state.sign_in_throttle.clear_name(&state.store, login, network, state.now()).await?;
+            state.sign_in_throttle.clear_source(&state.store, login, &source, state.now()).await?;
             let next = if next.is_empty() { "/console" } else { next };
             signin::after_password(&state, &headers, &account, next).await
         }
         None => {
-            tracing::info!("a sign-in was refused");
+            let accounts = state.host.accounts();
+            accounts.record_refused_sign_in(tried.as_ref(), "password").await?;
             let why = Some("This username and this password do not go together.");
             form(&state, StatusCode::UNAUTHORIZED, &LoginInput { login, next, why }).await
         }
@@ -80,16 +86,15 @@ pub(crate) fn client_network(extensions: &Extensions) -> ClientNetwork {
     ClientNetwork::of(extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()))
 }
 
-/// Returns the account for a login and password. The work is the same whether the account is
+/// Returns the account if the password is right and it may sign in. The work is the same whether the account is
 /// missing, disabled or has no password, so the response time reveals nothing.
 async fn authenticate(
-    state: &ConsoleState,
-    login: &str,
+    slot: PasswordSlot<'_>,
+    account: Option<Account>,
     password: &str,
 ) -> Result<Option<Account>, PageError> {
-    let account = state.store.account_by_login(login).await?;
     let hash = account.as_ref().and_then(|account| account.password_hash.clone());
-    let fits = state.passwords.verify(password, hash).await?;
+    let fits = slot.verify(password, hash).await?;
     Ok(account.filter(|account| fits && !account.disabled))
 }
 

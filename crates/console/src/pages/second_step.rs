@@ -17,7 +17,7 @@ use crate::page_error::PageError;
 use crate::passkey::{self, PasskeyResponse};
 use crate::signin::{self, PendingSignIn};
 use crate::state::ConsoleState;
-use crate::{totp, urls};
+use crate::{known_device, totp, urls};
 use admin::open_totp_secret;
 
 /// `GET /login/second`
@@ -51,15 +51,18 @@ pub(crate) async fn submit_code(
         return Ok(form(StatusCode::BAD_REQUEST, &pending, Some("Enter the code.")));
     }
     let network = client_network(&extensions);
+    let source =
+        known_device::attempt_source(&state, &headers, Some(&pending.account), network).await?;
     let id = pending.account.id.clone();
-    state.code_throttle.admit(&state.store, &id, network, state.now()).await?;
+    state.code_throttle.admit_source(&state.store, &id, &source, state.now()).await?;
     match accept_code(&state, &pending, code).await? {
         Some(how) => {
-            state.code_throttle.clear_name(&state.store, &id, network, state.now()).await?;
+            state.code_throttle.clear_source(&state.store, &id, &source, state.now()).await?;
             pending.complete(&state, &headers, how).await
         }
         None => {
-            tracing::info!("a second factor was refused");
+            let accounts = state.host.accounts();
+            accounts.record_refused_sign_in(Some(&pending.account), "code").await?;
             let why = "This code is not right, or it was used before.";
             Ok(form(StatusCode::UNAUTHORIZED, &pending, Some(why)))
         }
@@ -116,7 +119,8 @@ pub(crate) async fn begin_passkey(
     .into_response())
 }
 
-/// `POST /login/second/passkey`
+/// `POST /login/second/passkey`. A signature cannot be guessed, so no attempt is counted and none
+/// has to wait.
 pub(crate) async fn submit_passkey(
     State(state): State<Arc<ConsoleState>>,
     extensions: Extensions,
@@ -125,33 +129,27 @@ pub(crate) async fn submit_passkey(
 ) -> Result<Response, PageError> {
     let pending = pending_sign_in(&state, &headers).await?;
     let id = pending.account.id.clone();
-    state.code_throttle.admit(&state.store, &id, client_network(&extensions), state.now()).await?;
     let shown = PasskeyResponse::read(&fields);
     match passkey::verify_assertion(&state, &shown, Some(&id), false).await? {
         Some(account) if account == id => {
-            state
-                .code_throttle
-                .clear_name(&state.store, &id, client_network(&extensions), state.now())
-                .await?;
             pending.complete(&state, &headers, "password and passkey").await
         }
         Some(_) | None => {
+            let network = client_network(&extensions);
+            signin::record_refusal(&state, network, Some(&pending.account), "passkey").await?;
             let why = "This passkey was not accepted. Try again, or use a code.";
             Ok(form(StatusCode::UNAUTHORIZED, &pending, Some(why)))
         }
     }
 }
 
-/// `POST /login/passkey/begin`: challenge for any passkey of this gateway.
+/// `POST /login/passkey/begin`: challenge for any passkey of this gateway. Attempts are not
+/// counted, so that no wrong password keeps the owner of a passkey out.
 pub(crate) async fn begin_passkey_sign_in(
     State(state): State<Arc<ConsoleState>>,
     extensions: Extensions,
 ) -> Result<Response, PageError> {
-    state
-        .sign_in_throttle
-        .admit_network(&state.store, client_network(&extensions), state.now())
-        .await?;
-    let challenge = passkey::challenge(&state, None, passkey::GET_CEREMONY).await?;
+    let challenge = passkey::network_challenge(&state, client_network(&extensions)).await?;
     Ok(Json(json!({
         "challenge": challenge,
         "rpId": passkey::relying_party_id(&state),
@@ -176,16 +174,11 @@ pub(crate) async fn passkey_sign_in(
         None => None,
     };
     let Some(account) = account else {
-        tracing::info!("a sign-in was refused");
+        signin::record_refusal(&state, client_network(&extensions), None, "passkey").await?;
         return Err(PageError::SignInRefused(
             "This passkey was not accepted. Sign in another way.",
         ));
     };
-    // The attempt was counted when the challenge was issued.
-    state
-        .sign_in_throttle
-        .uncount_network(&state.store, client_network(&extensions), state.now())
-        .await?;
     // Unused challenges expire; those of this account can be dropped now.
     state.store.drop_links_of(&account.id, LinkPurpose::Challenge).await?;
     signin::complete_sign_in(&state, &headers, &account, "passkey", next).await

@@ -31,7 +31,7 @@ fn now(gateway: &ConsoleGateway) -> Micros {
 }
 
 /// Adds an authenticator app; returns its secret and the recovery codes.
-async fn add_app(gateway: &ConsoleGateway, cookie: &str) -> (String, Vec<String>) {
+pub(crate) async fn add_app(gateway: &ConsoleGateway, cookie: &str) -> (String, Vec<String>) {
     let page = gateway.get("/console/account/totp").cookie(cookie).send().await;
     page.assert_contains("<svg class=\"qr\"");
     let secret = page.body.split("name=\"secret\" value=\"").nth(1).unwrap();
@@ -193,7 +193,7 @@ async fn password_reset_does_not_skip_the_second_factor() {
     got.assert_redirect("/login/second");
 }
 
-async fn begin(gateway: &ConsoleGateway, path: &str, cookie: &str) -> PageReply {
+pub(crate) async fn begin(gateway: &ConsoleGateway, path: &str, cookie: &str) -> PageReply {
     let got = gateway.post(path, &[]).cookie(cookie).send().await;
     assert_eq!(got.header("content-type"), "application/json", "{}", got.body);
     got
@@ -204,7 +204,11 @@ const NEW: &str = "/console/account/passkeys";
 const BEGIN: &str = "/login/passkey/begin";
 const ENTER: &str = "/login/passkey";
 
-async fn with_passkey(gateway: &ConsoleGateway, name: &str, device: &FakePasskey) -> String {
+pub(crate) async fn with_passkey(
+    gateway: &ConsoleGateway,
+    name: &str,
+    device: &FakePasskey,
+) -> String {
     gateway.account(name, AccountRole::Member).await;
     let cookie = gateway.sign_in(name).await;
     let begun = begin(gateway, BEGIN_NEW, &cookie).await;

@@ -227,6 +227,14 @@ impl PageReply {
         self.header("set-cookie").split(';').next().unwrap().to_owned()
     }
 
+    /// Cookie with that name as a browser sends it back; empty if the reply does not set it.
+    pub(crate) fn cookie_named(&self, name: &str) -> String {
+        let set = self.headers.get_all("set-cookie").iter().filter_map(|set| set.to_str().ok());
+        let mut pairs = set.filter_map(|set| set.split(';').next());
+        let named = pairs.find(|pair| pair.split('=').next() == Some(name));
+        named.unwrap_or_default().to_owned()
+    }
+
     pub(crate) fn assert_redirect(&self, path: &str) {
         assert_eq!((self.status, self.header("location")), (StatusCode::SEE_OTHER, path));
     }

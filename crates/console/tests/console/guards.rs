@@ -24,7 +24,7 @@ async fn console_without_a_session_redirects_to_sign_in() {
         let path = filled(route.path);
         let got = gateway.ask(route.method.clone(), &path).send().await;
         match route.guard {
-            Guard::Session => {
+            Guard::Session | Guard::Proof => {
                 assert_eq!(got.status, StatusCode::SEE_OTHER, "{path}");
                 let place = got.header("location");
                 assert!(
@@ -133,6 +133,11 @@ async fn every_reply_has_the_security_headers() {
         assert!(!policy.contains("unsafe"));
         assert_eq!(got.header("x-content-type-options"), "nosniff");
         assert_eq!(got.header("referrer-policy"), "same-origin");
+        assert_eq!(got.header("cross-origin-opener-policy"), "same-origin");
+        assert_eq!(got.header("cross-origin-resource-policy"), "same-origin");
+        let permissions = got.header("permissions-policy");
+        assert!(permissions.starts_with("publickey-credentials-get=(self), "), "{permissions}");
+        assert!(permissions.contains("camera=()") && !permissions.contains('*'));
         assert_ne!(got.header("cache-control"), "");
         let mime = got.header("content-type");
         let json = route_is_json(&got.body) && mime == "application/json";
@@ -233,4 +238,43 @@ async fn administrators_cannot_change_their_peers_or_owners() {
         let revoked = gateway.store.key(&key.id).await.unwrap().unwrap().revoked;
         assert_eq!(revoked.is_some(), status == 303, "{}", key.id);
     }
+}
+
+#[tokio::test]
+async fn an_old_session_does_nothing_dangerous_without_a_proof() {
+    let gateway = ConsoleGateway::new().await;
+    gateway.account("anna", AccountRole::Owner).await;
+    let max = gateway.account("max", AccountRole::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    gateway.host.clock.pass(601 * crate::gateway::SECOND);
+    let before = gateway.store.audits(100).await.unwrap();
+    let mut forms = 0;
+    for route in routes().iter().filter(|route| route.guard == Guard::Proof) {
+        let path = filled(&route.path.replace("{id}", &max.id));
+        let fields = [("role", "owner"), ("locked", "yes"), ("name", "x")];
+        let got = match route.method {
+            Method::POST => gateway.post(&path, &fields).cookie(&cookie).send().await,
+            _ => gateway.get(&path).cookie(&cookie).send().await,
+        };
+        assert_eq!(got.status, StatusCode::SEE_OTHER, "{path}");
+        let place = got.header("location");
+        assert!(place.starts_with("/console/account/prove?next=%2Fconsole%2F"), "{path} {place}");
+        forms += 1;
+    }
+    assert!(forms >= 25, "{forms}");
+    assert_eq!(gateway.store.audits(100).await.unwrap(), before);
+    assert_eq!(gateway.store.account(&max.id).await.unwrap(), Some(max.clone()));
+
+    let role = format!("/console/people/{}/role", max.id);
+    let asked = gateway.post(&role, &[("role", "viewer")]).cookie(&cookie).send().await;
+    let page = format!("/console/people/{}", max.id);
+    let proof = format!("/console/account/prove?next={}", page.replace('/', "%2F"));
+    asked.assert_redirect(&proof);
+    let fields = [("current", PASSWORD), ("next", page.as_str())];
+    let proved = gateway.post("/console/account/prove", &fields).cookie(&cookie).send().await;
+    proved.assert_redirect(&page);
+    let done = gateway.post(&role, &[("role", "viewer")]).cookie(&cookie).send().await;
+    assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.body);
+    let role = gateway.store.account(&max.id).await.unwrap().unwrap().role;
+    assert_eq!(role, AccountRole::Viewer);
 }

@@ -103,6 +103,17 @@ async fn first_identity_sign_in_creates_the_account() {
 }
 
 #[tokio::test]
+async fn refused_identities_leave_a_line_in_the_audit_log() {
+    let fixture = IdentityFixture::new().await;
+    let got = fixture.arrives(|claims| claims["aud"] = json!("another")).await;
+    fixture.nobody_got_in(&got, "another audience").await;
+    let lines = fixture.gateway.store.audits(9).await.unwrap();
+    let seen: Vec<_> =
+        lines.iter().map(|line| (&*line.actor, &*line.action, &*line.detail)).collect();
+    assert_eq!(seen, [("anonymous", "session.refuse", "identity")]);
+}
+
+#[tokio::test]
 async fn callback_works_once_and_only_for_the_same_browser() {
     let fixture = IdentityFixture::new().await;
     let (one, two) = (fixture.leave("corp").await, fixture.leave("corp").await);

@@ -78,6 +78,25 @@ async fn eleventh_sign_in_waits_even_with_the_right_password() {
 }
 
 #[tokio::test]
+async fn sign_ins_refused_as_busy_are_not_counted() {
+    let gateway = ConsoleGateway::new().await;
+    let attempt = |name: String| {
+        let fields = [("login", name.as_str()), ("password", "wrong wrong wrong")];
+        gateway.post("/login", &fields).from([192, 0, 2, 1]).send()
+    };
+    // More than the queue holds, fewer than the network may try.
+    let names = (0..45).map(|n| format!("n{n}"));
+    let replies = futures_util::future::join_all(names.map(&attempt)).await;
+    let count = |status| replies.iter().filter(|reply| reply.status == status).count();
+    let (counted, busy) = (count(StatusCode::UNAUTHORIZED), count(StatusCode::SERVICE_UNAVAILABLE));
+    assert!(busy > 0 && counted + busy == 45, "{counted} {busy}");
+    for n in counted..50 {
+        assert_eq!(attempt(format!("m{n}")).await.status, StatusCode::UNAUTHORIZED, "{n}");
+    }
+    assert_eq!(attempt("last".to_owned()).await.status, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
 async fn forwarded_headers_do_not_change_the_client_network() {
     let gateway = ConsoleGateway::new().await;
     let mut held = 0;

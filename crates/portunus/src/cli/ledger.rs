@@ -61,7 +61,7 @@ enum ExportFormat {
 }
 
 /// Parses an instant, or a date, which starts at midnight UTC.
-fn parse_time(text: &str) -> Result<Micros, String> {
+pub(super) fn parse_time(text: &str) -> Result<Micros, String> {
     let instant = match text.parse::<Timestamp>() {
         Ok(instant) => Ok(instant),
         Err(why) => match text.parse::<Date>() {

@@ -1,6 +1,7 @@
 //! The command line. Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 mod account_terms;
+mod audit;
 mod check;
 mod common;
 mod import;
@@ -59,6 +60,8 @@ enum CliCommand {
     /// Verify or export the ledger
     #[command(subcommand)]
     Ledger(ledger::LedgerCommand),
+    /// Print, export or follow the audit log, oldest change first
+    Audit(audit::AuditArgs),
     /// Serve the demo models as a stand-alone provider
     #[command(after_long_help = simulate::faults_help())]
     Simulate {
@@ -122,6 +125,7 @@ async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
         CliCommand::Users(command) => users::run(&common, command).await,
         CliCommand::Models => models::list(&common),
         CliCommand::Ledger(command) => ledger::run(&common, command).await,
+        CliCommand::Audit(args) => audit::run(&common, args).await,
         CliCommand::Simulate { listen, canned, pace, faults } => {
             simulate::simulate(&listen, canned, pace, faults.as_deref()).await
         }

@@ -124,6 +124,7 @@ async fn a_key_is_made_changed_rotated_and_revoked() {
     assert_eq!(actions, ["key.revoke", "key.rotate", "key.change", "key.create"]);
     let acting = json!(admin.split('-').nth(2).unwrap());
     assert!(audit["data"].as_array().unwrap().iter().all(|line| line["key_id"] == acting));
+    assert!(audit["data"].as_array().unwrap().iter().all(|line| line["address"] == "127.0.0.1"));
     assert!(!audit.to_string().contains(text), "no secret in the log");
 }
 

@@ -126,6 +126,7 @@ async fn settings_are_changed_once_and_a_late_change_is_told() {
     let told = gateway.get("/api/admin/settings").send().await.json();
     let expected = json!({
         "signup": "open", "signup_role": "viewer", "signup_cap_usd": "5.000000000",
+        "second_factor_roles": null,
         "name": "Harbour & Sons",
     });
     assert_eq!(told, expected);
@@ -149,6 +150,8 @@ async fn the_audit_log_is_filtered_paged_and_exported() {
                 action: "test.done",
                 subject: &format!("thing {n}"),
                 detail: "=1+1",
+                address: (n == 119).then_some("192.0.2.1"),
+                agent: (n == 119).then_some("curl/8"),
             })
             .await
             .unwrap();
@@ -167,7 +170,8 @@ async fn the_audit_log_is_filtered_paged_and_exported() {
     assert_eq!(adam.looks("/console/audit?from=yesterday").await.status, 400);
     let csv = adam.sees("/console/audit.csv?action=test.done").await;
     assert_eq!(csv.lines().count(), 121);
-    let line = "1970-01-05T23:00:00Z,adam,id-of-adam,test.done,thing 119,thing 119,\"'=1+1\",abc";
+    let line = "1970-01-05T23:00:00Z,adam,id-of-adam,test.done,thing 119,thing 119,\"'=1+1\",abc,\
+                192.0.2.1,curl/8";
     assert_eq!(csv.lines().nth(1).unwrap(), line);
     let wrong = gateway.get("/api/admin/audit?before=x").send().await;
     assert_eq!((wrong.status.as_u16(), wrong.json()["field"].as_str()), (400, Some("before")));

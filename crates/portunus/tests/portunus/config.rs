@@ -60,6 +60,7 @@ fn configuration_errors_name_the_field_and_a_remedy() {
         ("[servr]\n", "unknown field `servr`", "did you mean `server`?"),
         ("[server]\nlisten = \"nowhere\"", "server.listen", "127.0.0.1:8080"),
         ("[server]\ntrusted_proxies = [\"10.0.0.0/40\"]", "server.trusted_proxies", "10.0.0.0/8"),
+        ("[telemetry]\naudit = true", "telemetry.audit", "needs a collector"),
         ("[shared]\nvalkey = \"nowhere\"", "shared.valkey", "redis://127.0.0.1:6379"),
         (
             "[shared]\nvalkey = \"redis://h\"\npatience = \"soon\"",

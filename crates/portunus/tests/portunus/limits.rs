@@ -273,6 +273,34 @@ async fn a_key_works_from_its_addresses_only_and_strangers_cannot_forge_them() {
     }
 }
 
+#[tokio::test]
+async fn behind_a_trusted_proxy_wrong_sign_ins_lock_out_their_own_network_only() {
+    let sign_in = async |gateway: &TestGateway, name: &str, from: &str| {
+        let body = format!("login={name}&password=wrong+wrong+wrong");
+        let form = gateway.request(http::Method::POST, "/login").without_key().body(body);
+        let form = form.header("content-type", "application/x-www-form-urlencoded");
+        let form = form.header("sec-fetch-site", "same-origin").header("x-forwarded-for", from);
+        form.send().await.status.as_u16()
+    };
+    let behind = TestGateway::with_config("[server]\ntrusted_proxies = [\"127.0.0.0/8\"]\n").await;
+    for n in 1..=12 {
+        let from = format!("198.51.100.{n}");
+        assert_eq!(sign_in(&behind, "anna", &from).await, 401, "{from}");
+    }
+    for _ in 0..9 {
+        assert_eq!(sign_in(&behind, "anna", "198.51.100.7, 127.0.0.9").await, 401);
+    }
+    assert_eq!(sign_in(&behind, "anna", "198.51.100.7").await, 429, "ten tries are over");
+    assert_eq!(sign_in(&behind, "anna", "198.51.100.8").await, 401, "for that network only");
+
+    let direct = TestGateway::start().await;
+    let mut held = 0;
+    for n in 1..=12 {
+        held += usize::from(sign_in(&direct, "anna", &format!("198.51.100.{n}")).await == 429);
+    }
+    assert_eq!(held, 2, "nobody else is believed");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_is_never_passed_and_its_refusal_says_when_it_begins_anew() {
     let gateway = TestGateway::start().await;

@@ -52,7 +52,7 @@ async fn every_page_behind_a_session_sends_a_stranger_to_sign_in() {
             .replace("{*path}", "v1/key");
         let got = gateway.request(route.method.clone(), &path).without_key().send().await;
         match route.guard {
-            console::Guard::Session => {
+            console::Guard::Session | console::Guard::Proof => {
                 assert_eq!(got.status, 303, "{path}");
                 let place = got.header("location");
                 assert!(place == "/login" || place.starts_with("/login?next="), "{path} {place}");

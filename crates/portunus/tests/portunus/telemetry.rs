@@ -122,6 +122,72 @@ async fn a_trace_nobody_records_is_counted_and_not_told() {
     assert!(collector.requests().iter().all(|asked| !asked.head.contains("/v1/traces")));
 }
 
+/// Records that the collector received, over all reports.
+fn log_records(collector: &ScriptedProvider) -> Vec<Value> {
+    let asked = collector.requests().into_iter().filter(|asked| asked.head.contains("/v1/logs"));
+    let records = asked.flat_map(|asked| {
+        let records = asked.json()["resourceLogs"][0]["scopeLogs"][0]["logRecords"].clone();
+        records.as_array().unwrap().clone()
+    });
+    records.collect()
+}
+
+#[tokio::test]
+async fn the_audit_log_of_all_nodes_is_streamed_once() {
+    let collector = ScriptedProvider::start(vec![reply(200, "application/json", "{}")]).await;
+    let config = format!("[telemetry]\notlp = \"{}\"\naudit = true\n", collector.url);
+    let one = TestGateway::with_config(&config).await;
+    let two = one.start_second_node(&config).await;
+    for (node, name) in [(&one, "first"), (&two, "second")] {
+        let body = json!({ "name": name, "cap_usd": null });
+        let asked = node.post("/api/admin/keys", &body).header("user-agent", "curl/8");
+        let made = asked.send().await;
+        assert_eq!(made.status, 201, "{}", made.text());
+    }
+    let is_key = |record: &Value| record["eventName"] == "key.create";
+    let made = || log_records(&collector).into_iter().filter(is_key).collect::<Vec<_>>();
+    let with_agent = || {
+        let agent = |record: &Value| {
+            attribute(&record["attributes"], "user_agent.original")["stringValue"].clone()
+        };
+        made().into_iter().filter(|record| agent(record) == "curl/8").collect::<Vec<_>>()
+    };
+    until("both keys were streamed", async || with_agent().len() >= 2).await;
+    // A wrong sign-in comes later; lines are sent in order, so nothing else is on its way.
+    let form = one.request(http::Method::POST, "/login").without_key();
+    let form = form.header("content-type", "application/x-www-form-urlencoded");
+    let form = form.header("sec-fetch-site", "same-origin").body("login=anna&password=wrong+wrong");
+    assert_eq!(form.send().await.status, 401);
+    until("the refusal was streamed", async || {
+        log_records(&collector).iter().any(|record| record["severityText"] == "WARN")
+    })
+    .await;
+    assert_eq!(with_agent().len(), 2);
+    let ids: Vec<Value> = log_records(&collector)
+        .iter()
+        .map(|record| attribute(&record["attributes"], "portunus.audit.id")["stringValue"].clone())
+        .collect();
+    let unique: std::collections::HashSet<String> = ids.iter().map(Value::to_string).collect();
+    assert_eq!(unique.len(), ids.len(), "{ids:?}");
+    let first = with_agent().remove(0);
+    let address = attribute(&first["attributes"], "client.address");
+    assert_eq!(address["stringValue"], "127.0.0.1");
+}
+
+#[tokio::test]
+async fn audit_lines_wait_for_a_collector_that_refuses() {
+    let refuse = reply(503, "application/json", "{}");
+    let collector = ScriptedProvider::start(vec![refuse]).await;
+    let config = format!("[telemetry]\notlp = \"{}\"\naudit = true\n", collector.url);
+    let gateway = TestGateway::with_config(&config).await;
+    let made =
+        gateway.post("/api/admin/keys", &json!({ "name": "x", "cap_usd": null })).send().await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    until("the collector refused", async || !log_records(&collector).is_empty()).await;
+    until("the position stays", async || gateway.app.store.audit_stream().await.unwrap() == "0 0")
+        .await;
+}
+
 #[tokio::test]
 async fn failures_of_the_journal_are_counted() {
     let gateway = TestGateway::start().await;

@@ -21,7 +21,25 @@ on_both!(
     an_account_and_its_identity_are_added_atomically,
     a_code_counts_once,
     factors_are_removed_by_their_owner_only,
+    challenges_without_an_account_are_trimmed_by_their_data,
 );
+
+async fn challenges_without_an_account_are_trimmed_by_their_data(database: Arc<TestDatabase>) {
+    let (store, anna) = with_account(&database).await;
+    for n in 1..=6 {
+        let link = link(LinkPurpose::Challenge, None, n);
+        store.add_link(&Link { created: Micros::new(n.into()), ..link }).await.unwrap();
+    }
+    store.add_link(&link(LinkPurpose::Challenge, Some(&anna), 7)).await.unwrap();
+    store.add_link(&link(LinkPurpose::Invite, None, 8)).await.unwrap();
+    let other = Link { data: "other".to_owned(), ..link(LinkPurpose::Challenge, None, 9) };
+    store.add_link(&other).await.unwrap();
+    assert_eq!(store.trim_challenges("{}", 2).await.unwrap(), 4);
+    for (n, is_left) in (1..=9).zip([false, false, false, false, true, true, true, true, true]) {
+        assert_eq!(store.link(&[n; 32]).await.unwrap().is_some(), is_left, "{n}");
+    }
+    store.close().await;
+}
 
 fn link(purpose: LinkPurpose, account: Option<&Account>, n: u8) -> Link {
     Link {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use canon::Micros;
-use store::{Account, AccountRole, PersonChange, Session, StoreError};
+use store::{Account, AccountRole, KnownDevice, PersonChange, Session, StoreError};
 use tokio::task::JoinSet;
 
 use crate::on_both;
@@ -20,7 +20,52 @@ on_both!(
     a_renamed_account_is_found_by_its_new_names_only,
     a_session_leads_to_its_account,
     sessions_end_one_by_one_by_account_and_by_time,
+    known_devices_move_are_bounded_and_end_with_the_account,
 );
+
+async fn known_devices_move_are_bounded_and_end_with_the_account(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let (anna, bert) = (account("anna"), account("bert"));
+    for account in [&anna, &bert] {
+        store.add_account(account).await.unwrap();
+    }
+    let remember = async |n: u8, replaces: Option<u8>, account: &Account, seen: i64, since: i64| {
+        let (hash, old) = ([n; 32], replaces.map(|old| [old; 32]));
+        let device = KnownDevice {
+            hash: &hash,
+            replaces: old.as_ref().map(<[u8; 32]>::as_slice),
+            account_id: &account.id,
+            seen: Micros::new(seen),
+        };
+        store.remember_device(device, 3, Micros::new(since)).await
+    };
+    let seen = async |n: u8, account: &Account| {
+        store.device_seen(&[n; 32], &account.id).await.unwrap().map(Micros::get)
+    };
+    remember(1, None, &anna, 10, 0).await.unwrap();
+    remember(2, Some(1), &bert, 20, 0).await.unwrap();
+    assert_eq!(
+        (seen(1, &anna).await, seen(2, &anna).await, seen(2, &bert).await),
+        (None, Some(10), Some(20))
+    );
+    remember(2, Some(2), &bert, 21, 0).await.unwrap();
+    assert_eq!(seen(2, &bert).await, Some(21));
+    for n in 3..=5 {
+        remember(n, None, &anna, i64::from(n) * 10, 0).await.unwrap();
+    }
+    assert_eq!((seen(2, &anna).await, seen(3, &anna).await), (None, Some(30)), "the latest three");
+    remember(6, None, &bert, 60, 31).await.unwrap();
+    assert_eq!((seen(2, &bert).await, seen(3, &anna).await), (None, None), "the old ones go");
+    assert!(matches!(
+        remember(7, None, &account("nobody"), 70, 0).await,
+        Err(StoreError::Missing(_))
+    ));
+    store.set_password(&anna.id, None, Micros::new(80)).await.unwrap();
+    assert_eq!((seen(4, &anna).await, seen(6, &bert).await), (None, Some(60)));
+    store.drop_sessions_of(&bert.id).await.unwrap();
+    assert_eq!(seen(6, &bert).await, None);
+    store.close().await;
+}
 
 async fn an_account_is_stored_completely(database: Arc<TestDatabase>) {
     let store = database.open().await;

@@ -75,7 +75,16 @@ fn line<'a>(
     subject: &'a str,
     detail: &'a str,
 ) -> AuditLine<'a> {
-    AuditLine { at: Micros::new(at), actor, key_id: None, action, subject, detail }
+    AuditLine {
+        at: Micros::new(at),
+        actor,
+        key_id: None,
+        action,
+        subject,
+        detail,
+        address: None,
+        agent: None,
+    }
 }
 
 async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
@@ -87,11 +96,11 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
         |audits: Vec<AuditRecord>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
     assert_eq!(subjects(store.audits(10).await.unwrap()), ["third", "second", "late", "first"]);
     assert_eq!(subjects(store.audits(2).await.unwrap()), ["third", "second"]);
-    let AuditRecord { id: _, at, actor, key_id, action, subject, detail } =
+    let AuditRecord { id: _, at, actor, key_id, action, subject, detail, address, agent } =
         store.audits(1).await.unwrap().remove(0);
     assert_eq!(
-        (at, &*actor, key_id, &*action, &*subject, &*detail),
-        (Micros::new(7), "someone", None, "key.revoke", "third", "because")
+        (at, &*actor, key_id, &*action, &*subject, &*detail, address, agent),
+        (Micros::new(7), "someone", None, "key.revoke", "third", "because", None, None)
     );
     store.add_audit(&line(9, "another", "key", "whole", "")).await.unwrap();
     store.add_audit(&line(9, "another", "keys.list", "alike", "")).await.unwrap();
@@ -116,9 +125,25 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
         (last.subject.as_str(), of(before).await),
         ("second", vec!["late".to_owned(), "first".to_owned()])
     );
+    let after = AuditFilter { after: Some(last.id), ..AuditFilter::default() };
+    let written = ["third", "late", "whole", "alike"];
+    assert_eq!(of(after.clone()).await, written, "in the order of writing");
+    assert_eq!(subjects(store.audits_of(&after, 1).await.unwrap()), ["third"]);
+    assert_eq!(store.audit_stream().await.unwrap(), "");
+    assert!(store.move_audit_stream("", "7").await.unwrap());
+    assert!(!store.move_audit_stream("", "8").await.unwrap(), "another node was first");
+    assert_eq!(store.audit_stream().await.unwrap(), "7");
     let by_key = AuditLine { key_id: Some("abc"), ..line(99, "someone", "x", "", "") };
     store.add_audit(&by_key).await.unwrap();
     assert_eq!(store.audits(1).await.unwrap().remove(0).key_id.as_deref(), Some("abc"));
+    let (address, agent) = (Some("192.0.2.1"), Some("curl\0/8"));
+    let by_request = AuditLine { address, agent, ..line(100, "someone", "x", "", "") };
+    store.add_audit(&by_request).await.unwrap();
+    let read = store.audits(1).await.unwrap().remove(0);
+    assert_eq!(
+        (read.address.as_deref(), read.agent.as_deref()),
+        (Some("192.0.2.1"), Some("curl\u{fffd}/8"))
+    );
     store.close().await;
 }
 

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 
-use super::{PAGE_PATH, prove, render_page};
+use super::render_page;
 use crate::form::{FieldErrors, FormFields};
 use crate::page_error::PageError;
 use crate::pages;
@@ -22,9 +22,6 @@ pub(crate) async fn change(
     user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
-        return Ok(redirect);
-    }
     let account = &user.account;
     let email = fields.get_single("email", 4_096)?;
     let mut errors = FieldErrors::default();

@@ -6,7 +6,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 
-use super::{PAGE_PATH, prove};
+use super::PAGE_PATH;
 use crate::form::FormFields;
 use crate::oidc;
 use crate::page_error::PageError;
@@ -21,9 +21,6 @@ pub(crate) async fn link(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
     let Path(name) = name.map_err(|_| PageError::NotFound)?;
-    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
-        return Ok(redirect);
-    }
     oidc::begin_sign_in(&state, &name, Some(&user.account.id), "/console/account?told=identity")
         .await
 }
@@ -34,9 +31,6 @@ pub(crate) async fn remove(
     user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
-        return Ok(redirect);
-    }
     let (issuer, subject) =
         (fields.get_trimmed("issuer", 512)?, fields.get_trimmed("subject", 512)?);
     state.host.accounts().remove_identity(&user.actor(), issuer, subject).await?;

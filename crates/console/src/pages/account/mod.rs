@@ -42,6 +42,9 @@ pub(crate) async fn show(
         "factor" => Some("That was removed."),
         "passkey" => Some("The passkey was added."),
         "identity" => Some("Your account is linked."),
+        "second" => {
+            Some("Your role needs a second factor. Add an authenticator app or a passkey here.")
+        }
         _ => None,
     };
     render_page(
@@ -76,9 +79,6 @@ pub(crate) async fn remove_factor(
     if !factors.iter().any(|factor| factor.id == id) {
         return Err(PageError::NotFound);
     }
-    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
-        return Ok(redirect);
-    }
     state.host.accounts().remove_factor(&user.actor(), &id).await?;
     super::notify_owner(&state, account, "a second factor was removed");
     Ok(redirect_to("/console/account?told=factor"))
@@ -96,8 +96,9 @@ pub(super) async fn password_matches(
         return Ok(false);
     }
     let now = state.now();
+    let slot = state.passwords.reserve()?;
     state.code_throttle.admit_name(&state.store, &account.id, now).await?;
-    let right = state.passwords.verify(password, account.password_hash.clone()).await?;
+    let right = slot.verify(password, account.password_hash.clone()).await?;
     if right {
         state
             .code_throttle

@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde_json::json;
 use store::FactorKind;
 
-use super::{PAGE_PATH, prove, render_page, totp};
+use super::{render_page, totp};
 use crate::form::{FieldErrors, FormFields};
 use crate::page_error::PageError;
 use crate::pages;
@@ -24,9 +24,6 @@ pub(crate) async fn begin(
     State(state): State<Arc<ConsoleState>>,
     user: SignedInUser,
 ) -> Result<Response, PageError> {
-    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
-        return Ok(redirect);
-    }
     let account = &user.account;
     let factors = state.store.factors_of(&account.id).await?;
     let known = factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
@@ -53,9 +50,6 @@ pub(crate) async fn add(
     user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
-        return Ok(redirect);
-    }
     let account = &user.account;
     let name = fields.get_trimmed("name", 4_096)?;
     let mut errors = FieldErrors::default();

@@ -65,6 +65,7 @@ pub(crate) async fn submit(
         if password_matches(&state, &user, fields.get("current")).await? {
             return finish(&state, &user, "password", next(&fields)).await;
         }
+        state.host.accounts().record_refused_proof(account, "password").await?;
         errors.add("current", "This is not your password.");
     } else {
         state.code_throttle.admit_name(&state.store, &account.id, state.now()).await?;
@@ -77,6 +78,7 @@ pub(crate) async fn submit(
                 .await?;
             return finish(&state, &user, "code", next(&fields)).await;
         }
+        state.host.accounts().record_refused_proof(account, "code").await?;
         errors.add("code", "This code is not right, or it was used before.");
     }
     form(&state, &user, StatusCode::FORBIDDEN, next(&fields), &errors).await
@@ -101,23 +103,16 @@ pub(crate) async fn begin(
     .into_response())
 }
 
-/// `POST /console/account/prove/passkey`
+/// `POST /console/account/prove/passkey`. A signature cannot be guessed, so no attempt is counted.
 pub(crate) async fn passkey(
     State(state): State<Arc<ConsoleState>>,
     user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let id = &user.account.id;
-    state.code_throttle.admit_name(&state.store, id, state.now()).await?;
     match passkey::verify_assertion(&state, &PasskeyResponse::read(&fields), Some(id), true).await?
     {
-        Some(account) if account == *id => {
-            state
-                .code_throttle
-                .clear_name(&state.store, id, ClientNetwork::of(None), state.now())
-                .await?;
-            finish(&state, &user, "passkey", next(&fields)).await
-        }
+        Some(account) if account == *id => finish(&state, &user, "passkey", next(&fields)).await,
         Some(_) | None => {
             let mut errors = FieldErrors::default();
             errors.add("", "This passkey was not accepted. Try again, or use another way.");
@@ -153,8 +148,8 @@ async fn form(
         section.card {
             p.crumbs { a href=(PAGE_PATH) { "Your account" } " / once more" }
             h1 { "Is it you?" }
-            p.muted { "Before the ways into this account are changed, prove once more that it is \
-                yours. It holds for ten minutes." }
+            p.muted { "Before you change this, prove once more that it is you. It holds for ten \
+                minutes." }
             @if let Some(why) = errors.get("") { p.objection role="alert" { (why) } }
             @if passkey {
                 form hidden method="post" action={ (PROOF_PATH) "/passkey" } data-passkey="get"

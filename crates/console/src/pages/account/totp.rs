@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use qrcodegen::{QrCode, QrCodeEcc};
 use store::{Account, FactorKind};
 
-use super::{PAGE_PATH, prove};
+use super::PAGE_PATH;
 use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, ok_page, page};
 use crate::page_error::PageError;
@@ -28,9 +28,6 @@ pub(crate) async fn new_form(
     if user.account.password_hash.is_none() || has_totp(&state, &user.account).await? {
         return Ok(see_other(PAGE_PATH));
     }
-    if let Some(redirect) = prove::require_proof(&state, &user, "/console/account/totp").await? {
-        return Ok(redirect);
-    }
     let secret = totp::new_secret()?;
     form(&state, StatusCode::OK, &user.account, &secret, &FieldErrors::default())
 }
@@ -44,9 +41,6 @@ pub(crate) async fn add(
     let account = &user.account;
     if account.password_hash.is_none() || has_totp(&state, account).await? {
         return Ok(see_other(PAGE_PATH));
-    }
-    if let Some(redirect) = prove::require_proof(&state, &user, "/console/account/totp").await? {
-        return Ok(redirect);
     }
     let text = fields.get_trimmed("secret", 64)?;
     let secret = totp::from_base32(text).filter(|secret| secret.len() == 20);
@@ -69,9 +63,6 @@ pub(crate) async fn recovery(
     State(state): State<Arc<ConsoleState>>,
     user: SignedInUser,
 ) -> Result<Response, PageError> {
-    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
-        return Ok(redirect);
-    }
     let factors = state.store.factors_of(&user.account.id).await?;
     if !factors.iter().any(|factor| is_second_factor(factor.kind)) {
         return Ok(see_other(PAGE_PATH));

@@ -11,7 +11,7 @@ use futures_util::stream;
 use http::header;
 use maud::{Markup, html};
 
-use crate::csv::csv_line;
+use crate::audit_csv::{audit_csv_header, audit_csv_line, display_name};
 use crate::display;
 use crate::form::{FormFields, QueryFields};
 use crate::layout::{Layout, ok_page};
@@ -119,10 +119,6 @@ async fn display_names(state: &ConsoleState) -> Result<HashMap<String, String>, 
     Ok(accounts.chain(keys).collect())
 }
 
-fn display_name<'a>(names: &'a HashMap<String, String>, id: &'a str) -> &'a str {
-    names.get(id).map_or(id, String::as_str)
-}
-
 /// `GET /console/audit`
 pub(crate) async fn show(
     State(state): State<Arc<ConsoleState>>,
@@ -203,10 +199,13 @@ fn table(
                     th scope="col" { "What" }
                     th scope="col" { "To what" }
                     th scope="col" { "More" }
+                    th scope="col" { "From" }
                 } }
                 tbody {
                     @for change in changes {
-                        @let AuditEntry { at, actor, action, subject, detail, key_id } = change;
+                        @let AuditEntry {
+                            at, actor, action, subject, detail, key_id, address, agent,
+                        } = change;
                         tr {
                             td data-label="When" { (display::relative_time(*at, now)) }
                             td data-label="Who" {
@@ -218,6 +217,11 @@ fn table(
                                 bdi.wrap title=(subject) { (display_name(names, subject)) }
                             }
                             td data-label="More" { bdi.wrap { (detail) } }
+                            td data-label="From" {
+                                bdi.wrap title=[agent.as_deref()] {
+                                    (address.as_deref().unwrap_or_default())
+                                }
+                            }
                         }
                     }
                 }
@@ -225,15 +229,6 @@ fn table(
         }
     }
 }
-
-/// A time for the export; empty if it lies outside the calendar.
-fn export_time(at: Micros) -> String {
-    jiff::Timestamp::from_microsecond(at.get()).map(|at| at.to_string()).unwrap_or_default()
-}
-
-/// Columns of the export.
-const CSV_COLUMNS: [&str; 8] =
-    ["at", "actor", "actor_id", "action", "subject", "subject_id", "detail", "key_id"];
 
 /// Position of an export.
 enum AuditPosition {
@@ -283,7 +278,7 @@ impl AuditExport {
         let before = match self.position {
             AuditPosition::Header => {
                 self.position = AuditPosition::Page(None);
-                return Ok(Some(Bytes::from(csv_line(CSV_COLUMNS))));
+                return Ok(Some(Bytes::from(audit_csv_header())));
             }
             AuditPosition::Page(before) => before,
             AuditPosition::End => return Ok(None),
@@ -302,19 +297,7 @@ impl AuditExport {
             None => AuditPosition::End,
             next => AuditPosition::Page(next),
         };
-        let lines = page.entries.iter().map(|change| {
-            let AuditEntry { at, actor, action, subject, detail, key_id } = change;
-            csv_line([
-                &export_time(*at),
-                display_name(&self.names, actor),
-                actor,
-                action,
-                display_name(&self.names, subject),
-                subject,
-                detail,
-                key_id.as_deref().unwrap_or_default(),
-            ])
-        });
+        let lines = page.entries.iter().map(|change| audit_csv_line(change, &self.names));
         Ok(Some(Bytes::from(lines.collect::<String>())))
     }
 }

@@ -1,4 +1,4 @@
-//! Settings: sign-up, name of the gateway, vault key.
+//! Settings: sign-up, required second factors, name of the gateway, vault key.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ use admin::{GatewaySettings, SettingsChange, VaultStatus};
 
 const PAGE_PATH: &str = "/console/settings";
 /// Fields of the form, named as in the API.
-const FORM_FIELDS: [&str; 4] = ["signup", "signup_role", "signup_cap_usd", "name"];
+const FORM_FIELDS: [&str; 5] =
+    ["signup", "signup_role", "signup_cap_usd", "second_factor_roles", "name"];
 
 /// `GET /console/settings`
 pub(crate) async fn show(
@@ -36,8 +37,10 @@ pub(crate) async fn show(
         _ => None,
     };
     let now = state.host.admin().settings(&user.actor()).await?;
-    let GatewaySettings { signup, signup_role, signup_cap_usd, name } = now.clone();
-    let values = [signup, signup_role, signup_cap_usd, name].map(Option::unwrap_or_default);
+    let GatewaySettings { signup, signup_role, signup_cap_usd, second_factor_roles, name } =
+        now.clone();
+    let values = [signup, signup_role, signup_cap_usd, second_factor_roles, name];
+    let values = values.map(Option::unwrap_or_default);
     let form = SettingsForm {
         current: now,
         fields: FormFields::prefilled(FORM_FIELDS.into_iter().zip(values).collect()),
@@ -56,8 +59,8 @@ pub(crate) async fn change(
     let (admin, actor) = (state.host.admin(), user.actor());
     // An empty field resets the setting.
     let value = |name| Some(Some(fields.get(name).trim().to_owned()).filter(|t| !t.is_empty()));
-    let [signup, signup_role, signup_cap_usd, name] = FORM_FIELDS.map(value);
-    let change = SettingsChange { signup, signup_role, signup_cap_usd, name };
+    let [signup, signup_role, signup_cap_usd, second_factor_roles, name] = FORM_FIELDS.map(value);
+    let change = SettingsChange { signup, signup_role, signup_cap_usd, second_factor_roles, name };
     let Err(error) = admin.change_settings(&actor, read_version(&fields), change).await else {
         return Ok(redirect_to("/console/settings?told=saved"));
     };
@@ -111,6 +114,16 @@ impl SettingsForm {
                 div.columns {
                     section.card { (sign_up_fields(mode, state.host.can_mail(), fields, errors)) }
                     section.card {
+                        h2 { "Second factor" }
+                        (select(
+                            ("second_factor_roles", "Who needs one"),
+                            fields.get("second_factor_roles"),
+                            &second_factor_choices(&current.second_factor_roles),
+                            errors,
+                        ))
+                        p.help { "An authenticator app or a passkey. Until they have one, these \
+                            people see their own account only. Accounts without a password that \
+                            sign in through an identity provider need none here." }
                         h2 { "Name" }
                         (FormInput {
                             name: "name",
@@ -129,6 +142,23 @@ impl SettingsForm {
         let layout = Layout::signed_in("Settings", &user.account).with_nav(PAGE_PATH);
         Ok(page(status, &layout, &body))
     }
+}
+
+/// Choices of the roles that need a second factor. A set that only the API can make is kept.
+fn second_factor_choices(current: &Option<String>) -> Vec<(&str, &str)> {
+    let mut choices = vec![
+        ("", "Nobody"),
+        ("owner", "Owners"),
+        ("owner,admin", "Owners and administrators"),
+        ("owner,admin,member", "Everybody but viewers"),
+        ("owner,admin,member,viewer", "Everybody"),
+    ];
+    if let Some(own) = current
+        && !choices.iter().any(|(value, _)| value == own)
+    {
+        choices.push((own, own));
+    }
+    choices
 }
 
 fn sign_up_fields(

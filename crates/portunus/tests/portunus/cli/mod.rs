@@ -1,5 +1,6 @@
 //! The program: its output and its exit codes.
 
+mod audit;
 mod full_disk;
 mod process_limits;
 

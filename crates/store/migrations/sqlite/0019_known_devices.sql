@@ -1,0 +1,12 @@
+-- Browsers in which a person has signed in before. Guessing elsewhere does not slow them down. Only
+-- the hash of the token in their cookie is kept.
+CREATE TABLE known_devices (
+    hash       BLOB    NOT NULL,
+    account_id TEXT    NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    seen       INTEGER NOT NULL,
+    PRIMARY KEY (hash, account_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX known_devices_by_account ON known_devices (account_id, seen);
+CREATE INDEX known_devices_by_time ON known_devices (seen);
+-- Challenges for passkeys are bounded by the network that asks for them.
+CREATE INDEX challenges_by_data ON links (data, created) WHERE purpose = 'challenge';
