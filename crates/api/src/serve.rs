@@ -141,7 +141,7 @@ async fn serve_keyed(
     mut request: Request<Body>,
 ) -> Response {
     let proxies = &state.config().trusted_proxies;
-    if route.scope == Some(KeyScope::Admin) {
+    if matches!(route.need, RouteNeed::Admin(_)) {
         let client = limits::client_address(proxies, peer, request.headers());
         request.extensions_mut().insert(ConnectInfo(client));
     }
