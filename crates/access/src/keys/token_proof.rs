@@ -66,13 +66,14 @@ impl fmt::Debug for TokenProof {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::KeyScope;
     use crate::keys::NewKeyToken;
 
     #[test]
     fn covers_only_the_remembered_token_under_its_key() {
         let key = ProofKey::generate().unwrap();
-        let new = NewKeyToken::generate().unwrap();
-        let other = NewKeyToken::with_id(new.id.clone()).unwrap();
+        let new = NewKeyToken::generate(KeyScope::Call).unwrap();
+        let other = NewKeyToken::with_id(new.id.clone(), KeyScope::Call).unwrap();
         let (token, other) =
             (KeyToken::parse(&new.text).unwrap(), KeyToken::parse(&other.text).unwrap());
         let proof = TokenProof::default();
