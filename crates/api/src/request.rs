@@ -17,7 +17,7 @@ pub(crate) struct ApiRequest {
     pub(crate) state: Arc<ApiState>,
     pub(crate) key: Arc<ApiKey>,
     pub(crate) id: RequestId,
-    /// What the request holds until it ends.
+    /// Resources held until the request ends.
     pub(crate) admission: Admission,
     pub(crate) request: Request<Body>,
 }

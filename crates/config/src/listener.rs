@@ -88,7 +88,7 @@ pub(super) fn gate_limits(raw: &RawLimits, body: usize) -> Result<GateLimits, Fi
         Some(0) => Err(FieldError::new(format_args!("limits.{name}"), "must be at least one")),
         configured => Ok(configured.unwrap_or(default)),
     };
-    // Where only the size of bodies is configured, memory follows it.
+    // Memory follows the size of bodies where only that is configured.
     let per_key = size("buffered_per_key", &raw.buffered_per_key, body.max(256 << 20))?;
     if per_key < body as u64 {
         return Err(FieldError::new("limits.buffered_per_key", "is less than `limits.body`"));

@@ -32,7 +32,7 @@ pub struct CallRequest {
     pub key: Arc<ApiKey>,
     /// Id of the request.
     pub id: RequestId,
-    /// What the request holds until it ends.
+    /// Resources held until the request ends.
     pub admission: Admission,
     /// HTTP request.
     pub request: Request<Body>,
@@ -48,7 +48,7 @@ pub struct Call {
     pub key: Arc<ApiKey>,
     /// Id of the request.
     pub id: Arc<str>,
-    /// What the call holds until it ends.
+    /// Resources held until the call ends.
     pub admission: Admission,
     /// Format of the caller.
     pub dialect: &'static dyn Dialect,

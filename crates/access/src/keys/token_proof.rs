@@ -66,8 +66,8 @@ impl fmt::Debug for TokenProof {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::KeyScope;
     use crate::keys::NewKeyToken;
+    use store::KeyScope;
 
     #[test]
     fn covers_only_the_remembered_token_under_its_key() {

@@ -23,7 +23,7 @@ const MAX_CALLERS: usize = 10_000;
 /// `Retry-After` for full memory. The time until another request ends is unknown.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What an admitted request holds until it ends.
+/// Resources that an admitted request holds until it ends.
 #[derive(Clone, Default)]
 pub struct Admission {
     /// Permit within the rate limits of the key and its account; `None` without limits.
