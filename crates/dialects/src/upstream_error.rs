@@ -6,6 +6,7 @@
 use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
 
 use crate::prompt_blocks;
+use crate::scrub::scrub;
 
 /// Fields of a provider's error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,10 +26,10 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
         "the provider answered {status} {} {}: {}",
         words.kind,
         words.code,
-        redact(&words.message)
+        scrub(&words.message)
     );
     let with_message = |trouble, fallback: &'static str| {
-        let message = redact(&words.message);
+        let message = scrub(&words.message);
         let fault = if message.is_empty() {
             ApiError::new(trouble, fallback)
         } else {
@@ -116,27 +117,6 @@ fn is_out_of_credit(status: u16, words: &UpstreamError) -> bool {
     }
 }
 
-/// Removes words from a message that may be a credential, an account id or a URL, and truncates it.
-fn redact(message: &str) -> String {
-    let is_sensitive = |word: &str| {
-        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-        bare.contains("://")
-            || bare.starts_with("sk-")
-            || bare.starts_with("org-")
-            || bare.starts_with("AIza")
-            || (bare.len() >= 24 && bare.chars().any(|c| c.is_ascii_digit()) && !bare.contains('.'))
-    };
-    let words: Vec<&str> = message
-        .split_whitespace()
-        .map(|word| if is_sensitive(word) { "…" } else { word })
-        .collect();
-    let mut text = words.join(" ");
-    if text.chars().count() > 400 {
-        text = text.chars().take(400).chain(std::iter::once('…')).collect();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,7 +128,7 @@ mod tests {
             ..UpstreamError::default()
         };
         let fault = map_upstream_error(400, Some(words));
-        assert_eq!(fault.message(), "Incorrect key … at … for …");
+        assert_eq!(fault.message(), "Incorrect key [hidden] at [hidden] for [hidden]");
     }
 
     #[test]

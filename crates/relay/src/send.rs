@@ -37,7 +37,7 @@ pub(super) async fn send_with_headers(
     let (provider, options) = (&candidate.lane.provider, send_options(call, candidate));
     let pieces = outgoing.body.into_segments();
     let answer = provider.send(&outgoing.path, headers, pieces, &options).await?;
-    check_status(call, dialect, answer).await
+    check_status(call, candidate, dialect, answer).await
 }
 
 /// Sends a GET request to a path or URL of the lane's provider. Any status but 200 is an error.
@@ -49,7 +49,7 @@ pub(super) async fn get_from_lane(
 ) -> Result<ClientResponse, ApiError> {
     let headers = request_headers(call, dialect);
     let answer = candidate.lane.provider.get(at, headers, &send_options(call, candidate)).await?;
-    check_status(call, dialect, answer).await
+    check_status(call, candidate, dialect, answer).await
 }
 
 fn send_options(call: &Call, candidate: &Candidate) -> SendOptions {
@@ -65,6 +65,7 @@ fn send_options(call: &Call, candidate: &Candidate) -> SendOptions {
 /// Converts an error status into an error.
 async fn check_status(
     call: &Call,
+    candidate: &Candidate,
     dialect: &'static dyn Dialect,
     answer: ClientResponse,
 ) -> Result<ClientResponse, ApiError> {
@@ -74,6 +75,7 @@ async fn check_status(
     }
     let (response_headers, body) = Box::pin(read_error_body(answer)).await;
     if (400..600).contains(&status) {
+        let body = candidate.lane.provider.hide_secrets(body);
         let error = dialect.read_error(status, &body);
         let hint = matches!(status, 429 | 503 | 529)
             .then(|| suggested_wait(&response_headers, &body, call.engine.clock.now()))

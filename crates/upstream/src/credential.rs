@@ -26,6 +26,12 @@ enum CredentialKind {
     SigV4(Arc<SigV4Signer>),
 }
 
+/// Returns the secret of a header, without the name of its scheme.
+fn without_scheme(value: &HeaderValue) -> Vec<u8> {
+    let value = value.as_bytes();
+    value.strip_prefix(b"Bearer ").unwrap_or(value).to_vec()
+}
+
 impl Credential {
     /// No credential.
     pub const fn none() -> Self {
@@ -63,6 +69,18 @@ impl Credential {
             CredentialKind::Header(..) | CredentialKind::Google(_) | CredentialKind::SigV4(_) => {
                 false
             }
+        }
+    }
+
+    /// Returns the secret texts of the credential, as far as they are known now.
+    pub(crate) fn secrets(&self) -> Vec<Vec<u8>> {
+        match &self.0 {
+            CredentialKind::None => Vec::new(),
+            CredentialKind::Header(_, value) => vec![without_scheme(value)],
+            CredentialKind::Google(google) => {
+                google.current_token().iter().map(without_scheme).collect()
+            }
+            CredentialKind::SigV4(keys) => keys.secrets(),
         }
     }
 

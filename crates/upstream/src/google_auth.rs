@@ -202,6 +202,11 @@ impl GoogleAuth {
         Ok(token.value.clone())
     }
 
+    /// Returns the token in use, if there is one.
+    pub(crate) fn current_token(&self) -> Option<HeaderValue> {
+        self.token.load().as_ref().map(|token| token.value.clone())
+    }
+
     /// Drops a token that the provider refused.
     pub(crate) fn forget(&self) {
         self.token.store(None);

@@ -14,6 +14,7 @@ mod media_type;
 mod provider;
 mod retry_budget;
 mod retry_hint;
+mod secret_filter;
 mod sigv4;
 
 pub use credential::{ClockFn, Credential};

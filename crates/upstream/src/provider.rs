@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use crate::credential::Credential;
+use crate::secret_filter;
 use transport::Outbound;
 use transport::RequestBody;
 use transport::{ClientResponse, HttpClient, SendError};
@@ -202,6 +203,13 @@ impl Provider {
     /// Returns the number of credentials, at least one.
     pub fn credential_count(&self) -> usize {
         self.more_credentials.len() + 1
+    }
+
+    /// Returns a text of the provider without any piece of its credentials.
+    pub fn hide_secrets(&self, text: Vec<u8>) -> Vec<u8> {
+        let all = (0..self.credential_count()).map(|index| self.credential(index));
+        let secrets: Vec<Vec<u8>> = all.flat_map(Credential::secrets).collect();
+        secret_filter::hide_secrets(text, &secrets)
     }
 
     fn credential(&self, index: usize) -> &Credential {

@@ -89,6 +89,13 @@ impl SigV4Signer {
         })
     }
 
+    /// Returns the secret texts.
+    pub(crate) fn secrets(&self) -> Vec<Vec<u8>> {
+        let session = self.session.iter().map(|session| session.as_bytes().to_vec());
+        let keys = [&self.access_key, &self.secret_key];
+        keys.into_iter().map(|key| key.as_bytes().to_vec()).chain(session).collect()
+    }
+
     /// Returns true if both have the same keys, region and service.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let Self { region, service, access_key, secret_key, session, now: _ } = self;

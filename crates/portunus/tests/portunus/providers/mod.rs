@@ -2,6 +2,7 @@
 
 mod auth;
 mod bedrock;
+mod echoed_secrets;
 mod environment;
 mod google;
 mod request_adaptation;

@@ -1,0 +1,72 @@
+//! Removes a provider's credentials from its own texts.
+
+use std::collections::HashSet;
+
+/// Pieces of a secret of this length are hidden.
+const PIECE_BYTES: usize = 8;
+/// The text in place of a piece.
+const HIDDEN: &[u8] = b"[hidden]";
+
+/// Returns a text without any piece of a secret. Takes one pass over the text.
+pub(crate) fn hide_secrets(text: Vec<u8>, secrets: &[Vec<u8>]) -> Vec<u8> {
+    let pieces: HashSet<&[u8]> = secrets.iter().flat_map(|own| own.windows(PIECE_BYTES)).collect();
+    if pieces.is_empty() {
+        return text;
+    }
+    let mut shown = Vec::with_capacity(text.len());
+    // The end of the secret that was found last, and the bytes that are written.
+    let (mut hidden_to, mut written_to) = (0, 0);
+    for (start, piece) in text.windows(PIECE_BYTES).enumerate() {
+        if !pieces.contains(piece) {
+            continue;
+        }
+        if start >= hidden_to {
+            shown.extend_from_slice(text.get(written_to..start).unwrap_or_default());
+            shown.extend_from_slice(HIDDEN);
+        }
+        hidden_to = start + PIECE_BYTES;
+        written_to = hidden_to;
+    }
+    shown.extend_from_slice(text.get(written_to..).unwrap_or_default());
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hidden(text: &str, secret: &str) -> String {
+        let shown = hide_secrets(text.as_bytes().to_vec(), &[secret.as_bytes().to_vec()]);
+        String::from_utf8(shown).unwrap()
+    }
+
+    #[test]
+    fn the_text_around_a_secret_stays() {
+        let secret = "ya29.a0AfH6SMBx-secret";
+        assert_eq!(
+            hidden("the key ya29.a0AfH6SMBx-secret is wrong", secret),
+            "the key [hidden] is wrong"
+        );
+        assert_eq!(hidden("starts with ya29.a0A… here", secret), "starts with [hidden]… here");
+        assert_eq!(hidden("ya29.a0Ax-secret", secret), "[hidden][hidden]");
+        assert_eq!(hidden("nothing to hide", secret), "nothing to hide");
+        assert_eq!(hidden("short", "tiny"), "short");
+    }
+
+    proptest! {
+        #[test]
+        fn no_piece_of_a_secret_is_shown(
+            secret in "[a-z0-9.-]{8,40}",
+            before in "[A-Z ]{0,20}",
+            after in "[A-Z ]{0,20}",
+            from in 0_usize..40,
+            length in 8_usize..40,
+        ) {
+            let from = from.min(secret.len() - PIECE_BYTES);
+            let piece = &secret[from..(from + length).min(secret.len())];
+            let shown = hidden(&format!("{before}{piece}{after}"), &secret);
+            prop_assert_eq!(shown, format!("{before}[hidden]{after}"));
+        }
+    }
+}
