@@ -94,7 +94,7 @@ fn first_raised(wanted: &KeyBounds, bounds: &KeyBounds) -> Option<&'static str> 
         ("limits.rpm", at_most(limits.rpm, rpm)),
         ("limits.tpm", at_most(limits.tpm, tpm)),
         ("limits.concurrency", at_most(limits.concurrency, concurrency)),
-        ("ips", part_of(ips, &bounds.ips, is_network_within)),
+        ("ips", networks_within(ips, &bounds.ips)),
     ];
     fields.into_iter().find(|(_, within)| !within).map(|(field, _)| field)
 }
@@ -115,6 +115,11 @@ fn budget_at_most(wanted: Option<BudgetTerms>, bound: Option<BudgetTerms>) -> bo
 fn part_of(wanted: &[String], bound: &[String], fits: fn(&str, &str) -> bool) -> bool {
     let allowed = |one: &String| bound.iter().any(|bound| fits(one, bound));
     bound.is_empty() || (!wanted.is_empty() && wanted.iter().all(allowed))
+}
+
+/// Returns true if a key with these networks works only where one with the others works.
+pub(crate) fn networks_within(wanted: &[String], bound: &[String]) -> bool {
+    part_of(wanted, bound, is_network_within)
 }
 
 fn is_network_within(wanted: &str, bound: &str) -> bool {

@@ -10,7 +10,7 @@ use store::{
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
-use crate::key_bounds::{BoundRole, bind_sent, limits_of, require_within};
+use crate::key_bounds::{BoundRole, bind_sent, limits_of, networks_within, require_within};
 use crate::names;
 use crate::rights::{TeamAction, may_change, may_in_team, not_permitted};
 use crate::time_text::rfc3339;
@@ -362,6 +362,11 @@ fn require_may_issue_admin_key(actor: &Actor, issued: &KeyRecord) -> Result<(), 
     }
     if !record.grants.covers(&issued.grants) {
         return Err(AdminError::forbidden("an admin key cannot issue one that may do more"));
+    }
+    if !networks_within(&issued.ips, &record.ips) {
+        return Err(AdminError::forbidden(
+            "an admin key that works from some addresses cannot issue one for others",
+        ));
     }
     Ok(())
 }

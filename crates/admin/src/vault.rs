@@ -8,6 +8,7 @@ use store::{RekeyCounts, VaultError};
 use crate::Admin;
 use crate::actor::Actor;
 use crate::error::AdminError;
+use crate::request_origin::RequestOrigin;
 
 /// State of the vault.
 #[derive(Clone, Debug, Serialize)]
@@ -48,7 +49,8 @@ impl Admin {
         actor.require_admin()?;
         // Runs as a task of its own, so that it completes even if the caller disconnects.
         let (admin, task_actor) = (Arc::clone(self), actor.clone());
-        let rekeying = self.engine.tasks.spawn(async move {
+        let origin = RequestOrigin::current();
+        let rekeying = self.engine.tasks.spawn(origin.scope(async move {
             let record = async |detail: &str| {
                 admin.accounts.record_event(&task_actor, ["vault.rekey", "vault", detail]).await
             };
@@ -57,7 +59,7 @@ impl Admin {
             let RekeyCounts { sealed, left } = admin.vault.rekey(&admin.store).await?;
             record(&format!("{sealed} resealed, {left} could not be opened")).await?;
             Ok(RekeyCounts { sealed, left })
-        });
+        }));
         let done = rekeying.await.map_err(|e| AdminError::Internal(e.to_string()))?;
         let RekeyCounts { sealed, left } = done.map_err(|why| match why {
             VaultError::Store(error) => AdminError::Store(error),

@@ -71,6 +71,7 @@ impl StoredAnswers {
         if let Some(run) = self.find_run(id, owner) {
             run.decide_end(|| ());
             run.cancel.cancel();
+            self.runs.lock().remove(id);
         }
         let unstored = {
             let mut unstored = self.unstored.lock();

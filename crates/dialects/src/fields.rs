@@ -5,6 +5,7 @@ use canon::{
     ApiError, CacheBreakpoint, Citation, ExtraFields, Finish, Losses, ToolChoiceMode, WireFormat,
 };
 use serde_json::{Map, Number, Value};
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::json;
@@ -175,6 +176,12 @@ pub(crate) struct ObjectWriter {
     names: u64,
 }
 
+/// Returns the bit of a name, by which most new names are known to be new.
+fn name_bit(name: &[u8]) -> u64 {
+    let first = name.get(1).copied().unwrap_or_default();
+    1 << ((name.len() * 7 + usize::from(first)) % 64)
+}
+
 impl ObjectWriter {
     pub(crate) fn new() -> Self {
         let mut json = Vec::with_capacity(1 << 8);
@@ -190,12 +197,27 @@ impl ObjectWriter {
     /// Returns the position of a field in the list, by its name in JSON at the end of the text.
     fn find(&mut self, start: usize) -> Option<usize> {
         let (fields, name) = self.json.split_at_checked(start)?;
-        let first = name.get(1).copied().unwrap_or_default();
-        let bit = 1_u64 << ((name.len() * 7 + usize::from(first)) % 64);
+        let bit = name_bit(name);
         let is_new = self.names & bit == 0;
         self.names |= bit;
         let is_same = |at: &usize| fields.get(*at..*at + name.len()) == Some(name);
         if is_new { None } else { self.fields.iter().position(is_same) }
+    }
+
+    /// Returns the names of all fields, as they stand in JSON.
+    fn field_names(&self) -> HashSet<Vec<u8>> {
+        let name = |at: &usize| {
+            let text = self.json.get(*at..).unwrap_or_default();
+            let mut is_escaped = false;
+            let end = text.iter().skip(1).position(|byte| {
+                let is_end = *byte == b'"' && !is_escaped;
+                is_escaped = *byte == b'\\' && !is_escaped;
+                is_end
+            });
+            // The quotes on both sides, and the colon.
+            text.get(..end.unwrap_or(0) + 3).unwrap_or_default().to_vec()
+        };
+        self.fields.iter().map(name).collect()
     }
 
     /// Puts a field in the place of the one of that name, if it may be replaced, or else at the end.
@@ -264,7 +286,33 @@ impl ObjectWriter {
         mut self,
         fields: impl Iterator<Item = (&'a str, &'a Value)>,
     ) -> Self {
-        fields.for_each(|(name, value)| self.put(name, Some(value), false));
+        // The added names differ from each other, so that they are compared only with earlier ones.
+        // A caller can send thousands of them.
+        const MAX_SEARCHED: usize = 64;
+        let mut fields = fields.peekable();
+        let mut known = HashSet::new();
+        while self.fields.len() <= MAX_SEARCHED
+            && let Some((name, value)) = fields.next()
+        {
+            self.put(name, Some(value), false);
+        }
+        if fields.peek().is_some() {
+            known = self.field_names();
+        }
+        for (name, value) in fields {
+            let start = self.json.len();
+            json::write_string(name, &mut self.json);
+            self.json.push(b':');
+            let written = self.json.get(start..).unwrap_or_default();
+            if known.contains(written) {
+                self.json.truncate(start);
+                continue;
+            }
+            self.names |= name_bit(written);
+            value.write_json(&mut self.json);
+            self.json.push(b',');
+            self.fields.push(start);
+        }
         self
     }
 
@@ -351,6 +399,22 @@ mod tests {
             written(object.with_object(Some(&more))),
             r#"{"a":1,"b":"two","c":true,"\"":[null,{"x":{}}]}"#
         );
+    }
+
+    #[test]
+    fn of_many_fields_none_is_written_twice() {
+        let many = |from: usize| {
+            let fields = (from..from + 200).map(|n| (format!("\"{n}\\"), Value::from(from)));
+            Value::Object(fields.collect())
+        };
+        let object = ObjectWriter::new().with_object(Some(&many(0))).with_object(Some(&many(100)));
+        let written = object.clone().set("\"150\\", "new").to_json();
+        let read: Map<String, Value> = serde_json::from_slice(&written).unwrap();
+        assert_eq!(read.len(), 300);
+        let text = String::from_utf8(written).unwrap();
+        assert_eq!(text.matches(':').count(), 300);
+        assert_eq!(read["\"150\\"], "new");
+        assert_eq!((&read["\"199\\"], &read["\"200\\"]), (&Value::from(0), &Value::from(100)));
     }
 
     #[test]

@@ -315,6 +315,14 @@ async fn admin_keys_are_handed_out_by_owners_and_never_outlive_the_key_that_made
         let got = make(wish.clone(), &owner).await;
         assert_eq!(got.status, status, "{wish}: {}", got.text());
     }
+    let bound = json!({ "name": "x", "scope": "admin", "ips": ["127.0.0.0/8"] });
+    let bound = make(bound, &owner).await.json();
+    let bound = bound["key"].as_str().unwrap();
+    for (ips, status) in [(json!([]), 403), (json!(["10.0.0.1"]), 403), (json!(["127.0.0.1"]), 201)]
+    {
+        let got = make(json!({ "name": "y", "scope": "admin", "ips": ips }), bound).await;
+        assert_eq!(got.status, status, "{ips}: {}", got.text());
+    }
     let made = make(plain, &owner).await;
     assert_eq!(made.status, 201, "{}", made.text());
     let (told, own) = (made.json(), gateway.get("/v1/key").key(&owner).send().await.json());

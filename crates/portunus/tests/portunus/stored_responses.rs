@@ -217,6 +217,22 @@ async fn a_thread_of_messages_needs_only_what_is_new() {
 }
 
 #[tokio::test]
+async fn a_deleted_background_answer_is_not_streamed_again() {
+    let gateway = TestGateway::start().await;
+    let body = json!({ "model": "demo-chat", "input": "Hello!", "background": true });
+    let id = gateway.post("/v1/responses", &body).send().await.json();
+    let path = format!("/v1/responses/{}", id["id"].as_str().unwrap());
+    until("the run is completed", async || {
+        gateway.get(&path).send().await.json()["status"] == "completed"
+    })
+    .await;
+    assert_eq!(gateway.get(&format!("{path}?stream=true")).send().await.status, 200);
+    assert_eq!(gateway.request(http::Method::DELETE, &path).send().await.status, 200);
+    assert_eq!(gateway.get(&path).send().await.status, 404);
+    assert_eq!(gateway.get(&format!("{path}?stream=true")).send().await.status, 404);
+}
+
+#[tokio::test]
 async fn a_websocket_is_refused_at_once() {
     let gateway = TestGateway::start().await;
     let got = gateway

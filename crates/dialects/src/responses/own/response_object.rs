@@ -72,7 +72,8 @@ impl ResponseEcho {
 
     /// Creates a response object for a stream that failed before its response was known.
     pub(crate) fn without_request(request_id: &str) -> Self {
-        let stamp = ReplyStamp { id: request_id.to_owned(), created: 0 };
+        let id = request_id.trim_start_matches("req_").to_owned();
+        let stamp = ReplyStamp { id, created: 0 };
         Self::from_request(&ChatRequest::default(), &stamp, 0)
     }
 
