@@ -6,12 +6,14 @@ use access::limits::Admission;
 use access::{authentication, limits};
 use admin::RequestOrigin;
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::Request;
 use http::header::{CACHE_CONTROL, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -266,7 +268,19 @@ async fn refuse(
 /// causes a TCP reset, which can destroy the response (RFC 9112, section 9.6).
 async fn drain_body(request: Request<Body>) {
     const MAX_DRAIN_BYTES: usize = 256 << 10;
-    let reading = to_bytes(request.into_body(), MAX_DRAIN_BYTES);
+    let mut body = request.into_body();
+    // A body that is refused for its size is not asked for.
+    if body.size_hint().lower() > MAX_DRAIN_BYTES as u64 {
+        return;
+    }
+    let reading = async {
+        let mut read = 0;
+        while read <= MAX_DRAIN_BYTES
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            read += frame.data_ref().map_or(0, |data| data.len());
+        }
+    };
     let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
 }
 

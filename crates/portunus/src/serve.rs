@@ -72,7 +72,12 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
 /// Serves metrics on a separate listener. It is plain HTTP, because the listener is internal.
 pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
     let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
-    let settings = || ListenerSettings { limits: app.config().http_limits, tls: None };
+    let most = process_limits::raise_open_files();
+    let settings = || {
+        let mut limits = app.config().http_limits;
+        limits.connections = limits.connections.min(most);
+        ListenerSettings { limits, tls: None }
+    };
     let handler = |_| MetricsHandler(Arc::clone(&app.api));
     accept(listener, connections, tasks, settings, handler).await;
 }

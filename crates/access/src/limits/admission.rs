@@ -70,9 +70,8 @@ impl RateLimiter {
         }
         let declared = request.headers().get(CONTENT_LENGTH);
         let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
-        if declared.is_some_and(|length| length > gate.body) {
-            // Its reader refuses it for its size, before a byte of it is read.
-            return Ok(None);
+        if declared.is_some_and(|length: u64| length > gate.body) {
+            return Err(transport::too_large(usize::try_from(gate.body).unwrap_or(usize::MAX)));
         }
         let permit = Arc::new(BufferPermit {
             caller: self.caller(caller),
@@ -211,6 +210,7 @@ mod tests {
         let first = admit("a", 50).unwrap();
         let refused = admit("a", 20).err().unwrap();
         assert_eq!(refused.kind(), ErrorKind::RateLimited);
+        assert_eq!(admit("a", 61).err().unwrap().kind(), ErrorKind::BodyTooLarge);
         let second = admit("b", 50).unwrap();
         let refused = admit("c", 1).err().unwrap();
         assert_eq!(refused.kind(), ErrorKind::Overloaded);

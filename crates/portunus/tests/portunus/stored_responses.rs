@@ -227,7 +227,7 @@ async fn a_deleted_background_answer_is_not_streamed_again() {
     })
     .await;
     assert_eq!(gateway.get(&format!("{path}?stream=true")).send().await.status, 200);
-    assert_eq!(gateway.request(http::Method::DELETE, &path).send().await.status, 200);
+    assert_eq!(gateway.request(Method::DELETE, &path).send().await.status, 200);
     assert_eq!(gateway.get(&path).send().await.status, 404);
     assert_eq!(gateway.get(&format!("{path}?stream=true")).send().await.status, 404);
 }

@@ -117,7 +117,7 @@ async fn answer<H: RequestHandler>(
     running: StreamGuard,
     limits: &HttpLimits,
 ) -> Response<TrackedBody> {
-    let request = request.map(|body| Body::new(PacedBody::new(body, limits)));
+    let request = request.map(|body| Body::new(PacedBody::new(body, |_| 0, limits)));
     let context = handler.context(request.uri().path(), request.headers());
     let response = match check_headers(request.headers(), limits) {
         Err(error) => handler.refuse(&error, request.uri().path()),

@@ -20,17 +20,29 @@ use super::limits::HttpLimits;
 /// before. Only the time that the reader waits counts.
 pub(super) struct PacedBody<B> {
     body: B,
+    /// Returns the bytes that have arrived and that the body holds back.
+    held: fn(&B) -> u64,
     limits: HttpLimits,
-    /// Bytes since the reader began to wait.
-    received: u64,
-    /// Time until which the reader waits.
-    deadline: Option<Instant>,
+    forwarded: u64,
+    /// Time until which the reader waits, and the bytes that must have arrived by then.
+    due: Option<(Instant, u64)>,
     timer: DeadlineTimer,
 }
 
 impl<B> PacedBody<B> {
-    pub(super) fn new(body: B, limits: &HttpLimits) -> Self {
-        Self { body, limits: *limits, received: 0, deadline: None, timer: DeadlineTimer::default() }
+    pub(super) fn new(body: B, held: fn(&B) -> u64, limits: &HttpLimits) -> Self {
+        let (limits, timer) = (*limits, DeadlineTimer::default());
+        Self { body, held, limits, forwarded: 0, due: None, timer }
+    }
+
+    /// Begins to wait for the next bytes; `None` if the time is no limit.
+    fn wait(&mut self, arrived: u64) -> Option<(Instant, u64)> {
+        let HttpLimits { body_time, body_rate, .. } = self.limits;
+        let until = Instant::now().checked_add(body_time)?;
+        let time = u64::try_from(body_time.as_millis()).unwrap_or(u64::MAX);
+        let bytes = (body_rate.saturating_mul(time) / 1_000).max(1);
+        self.due = Some((until, arrived.saturating_add(bytes)));
+        self.due
     }
 }
 
@@ -46,25 +58,22 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let Self { body, limits, received, deadline, timer } = &mut *self;
-        if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             let bytes = match &frame {
                 Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
                 Some(Err(_)) | None => 0,
             };
-            *received = received.saturating_add(bytes as u64);
-            let due = limits.body_rate.saturating_mul(limits.body_time.as_secs().max(1));
-            if *received >= due {
-                (*received, *deadline) = (0, None);
-            }
+            self.forwarded = self.forwarded.saturating_add(bytes as u64);
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        // A time that cannot be represented is no limit.
-        let Some(until) = deadline.or_else(|| Instant::now().checked_add(limits.body_time)) else {
-            return Poll::Pending;
+        let arrived = self.forwarded.saturating_add((self.held)(&self.body));
+        let due = match self.due {
+            Some((_, bytes)) if arrived >= bytes => self.wait(arrived),
+            Some(due) => Some(due),
+            None => self.wait(arrived),
         };
-        *deadline = Some(until);
-        ready!(timer.poll(cx, until));
+        let Some((until, _)) = due else { return Poll::Pending };
+        ready!(self.timer.poll(cx, until));
         let late = io::Error::new(io::ErrorKind::TimedOut, "the body did not arrive in time");
         Poll::Ready(Some(Err(late.into())))
     }
@@ -108,4 +117,58 @@ pub fn body_error(error: &axum::Error, limit: usize) -> ApiError {
 pub fn too_large(limit: usize) -> ApiError {
     let message = format!("the body is larger than {limit} bytes, the limit here");
     ApiError::new(ErrorKind::BodyTooLarge, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+    use http_body_util::BodyExt as _;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    /// A body that holds all its bytes back.
+    struct HeldBody(Arc<AtomicU64>);
+
+    impl HttpBody for HeldBody {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+            Poll::Pending
+        }
+    }
+
+    const LIMITS: HttpLimits = HttpLimits {
+        connections: 1,
+        connections_per_address: 1,
+        headers: 1,
+        header_bytes: 1,
+        header_time: Duration::MAX,
+        body_time: Duration::from_secs(30),
+        body_rate: 1_000,
+        idle: Duration::MAX,
+        stall: Duration::MAX,
+        streams: 1,
+        resets: 1,
+    };
+
+    #[tokio::test]
+    async fn bytes_that_a_body_holds_back_have_arrived() {
+        let arrived = Arc::new(AtomicU64::new(0));
+        let held = |body: &HeldBody| body.0.load(Ordering::Relaxed);
+        let mut body = PacedBody::new(HeldBody(Arc::clone(&arrived)), held, &LIMITS);
+        // 30,000 bytes are due in 30 seconds; then as many more, whatever came before.
+        for (bytes, due) in
+            [(0, 30_000), (29_999, 30_000), (30_000, 60_000), (9_000_000, 9_030_000)]
+        {
+            arrived.store(bytes, Ordering::Relaxed);
+            assert!(body.frame().now_or_never().is_none());
+            assert_eq!(body.due.map(|(_, bytes)| bytes), Some(due), "{bytes} bytes");
+        }
+    }
 }

@@ -76,6 +76,13 @@ async fn uploads_share_the_memory_of_their_key() {
     caller.send(upload(&second, CHAT, "transfer-encoding: chunked\r\n")).await;
     caller.send(format!("400\r\n{}\r\n", " ".repeat(0x400))).await;
     assert_eq!(caller.answer().await.unwrap().status, 503);
+    // One that is too large is refused by its size, also if its answer is to be kept.
+    for more in ["", "idempotency-key: once\r\n"] {
+        let mut caller = Caller::to(&gateway).await;
+        let head = format!("content-length: {}\r\n{more}", 2 << 20);
+        caller.send(upload(&second, CHAT, &head)).await;
+        assert_eq!(caller.answer().await.unwrap().status, 413, "{more}");
+    }
     // An upload that ends frees its memory.
     drop(uploads);
     until("no upload", async || limiter.buffered_bytes() == 0).await;

@@ -27,6 +27,14 @@ pub(super) struct IncomingBody<S> {
     pub(super) last_frame_at: Instant,
 }
 
+impl<S> IncomingBody<S> {
+    /// Returns the bytes that have arrived and are not forwarded yet.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let wire = self.wire.lock();
+        if wire.request_number == self.request_number { wire.read.len() as u64 } else { 0 }
+    }
+}
+
 /// Returns true if more bytes should be read before a piece is forwarded.
 fn should_read_more(framing: &Framing, read: usize, last_frame_at: Instant) -> bool {
     match framing {

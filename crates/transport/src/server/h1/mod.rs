@@ -245,7 +245,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 let last_frame_at = std::time::Instant::now();
                 let wire = Arc::clone(&self.wire);
                 let body = IncomingBody { wire, request_number, length, last_frame_at };
-                Body::new(PacedBody::new(body, &self.limits))
+                Body::new(PacedBody::new(body, IncomingBody::held_bytes, &self.limits))
             }
         };
         drop(wire);
