@@ -9,8 +9,8 @@ use relay::ErrorFormat;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use transport::ShutdownPhase;
 use transport::server::{ListenerSettings, accept};
+use transport::{HttpLimits, ShutdownPhase};
 
 use crate::app::App;
 use crate::process_limits;
@@ -57,10 +57,8 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
     }
     let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
     let settings = || {
-        let config = app.config();
-        let mut limits = config.http_limits;
-        limits.connections = limits.connections.min(most);
-        ListenerSettings { limits, tls: config.tls.clone() }
+        let tls = app.config().tls.clone();
+        ListenerSettings { limits: listener_limits(&app, most), tls }
     };
     let handler = |peer| ApiHandler::new(Arc::clone(&api), peer);
     tokio::select! {
@@ -69,15 +67,17 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
     }
 }
 
+/// Returns the configured limits, with at most so many connections.
+fn listener_limits(app: &App, most: usize) -> HttpLimits {
+    let limits = app.config().http_limits;
+    HttpLimits { connections: limits.connections.min(most), ..limits }
+}
+
 /// Serves metrics on a separate listener. It is plain HTTP, because the listener is internal.
 pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
     let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
     let most = process_limits::raise_open_files();
-    let settings = || {
-        let mut limits = app.config().http_limits;
-        limits.connections = limits.connections.min(most);
-        ListenerSettings { limits, tls: None }
-    };
+    let settings = || ListenerSettings { limits: listener_limits(&app, most), tls: None };
     let handler = |_| MetricsHandler(Arc::clone(&app.api));
     accept(listener, connections, tasks, settings, handler).await;
 }
