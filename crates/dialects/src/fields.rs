@@ -290,15 +290,13 @@ impl ObjectWriter {
         // A caller can send thousands of them.
         const MAX_SEARCHED: usize = 64;
         let mut fields = fields.peekable();
-        let mut known = HashSet::new();
         while self.fields.len() <= MAX_SEARCHED
             && let Some((name, value)) = fields.next()
         {
             self.put(name, Some(value), false);
         }
-        if fields.peek().is_some() {
-            known = self.field_names();
-        }
+        let has_more = fields.peek().is_some();
+        let known = if has_more { self.field_names() } else { HashSet::new() };
         for (name, value) in fields {
             let start = self.json.len();
             json::write_string(name, &mut self.json);
