@@ -56,6 +56,15 @@ pub(crate) fn limits_json(limits: RateLimits) -> Value {
     json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency })
 }
 
+/// Describes rate limits for the audit log.
+pub(crate) fn limits_text(limits: RateLimits) -> String {
+    let RateLimits { rpm, tpm, concurrency } = limits;
+    let all = [("rpm", rpm), ("tpm", tpm), ("concurrency", concurrency)];
+    let set = all.iter().filter_map(|(name, limit)| limit.map(|limit| format!("{name} {limit}")));
+    let texts: Vec<String> = set.collect();
+    if texts.is_empty() { "no rate limits".to_owned() } else { texts.join(", ") }
+}
+
 pub(crate) fn with_field(mut object: Value, name: &str, value: impl Into<Value>) -> Value {
     if let Value::Object(fields) = &mut object {
         fields.insert(name.to_owned(), value.into());
@@ -96,20 +105,38 @@ impl AccountAdmin {
                 require_within(&bounds_of(&terms, limits), &bounds)?;
             }
         }
-        let cap = terms.cap.as_ref().map_or_else(|| "no cap".to_owned(), Money::to_string);
+        let (terms_text, limits_text) = (terms.to_string(), limits_text(limits));
         let mut notes = Vec::new();
         if terms != before.terms {
             change.set_account_terms(&account.id, &terms).await?;
-            notes.push(["account.terms", &account.id, &cap]);
+            notes.push(["account.terms", &account.id, &terms_text]);
         }
         if limits != before.limits {
             change.set_account_limits(&account.id, limits).await?;
-            notes.push(["account.limits", &account.id, ""]);
+            notes.push(["account.limits", &account.id, &limits_text]);
         }
         if !notes.is_empty() {
             self.commit(change, actor, &notes).await?;
         }
         self.load_terms(&account.id).await
+    }
+
+    /// Refuses terms of a team that are wider than those of the administrator who sets them, who
+    /// could otherwise leave the own limits with a key of that team.
+    pub(crate) async fn require_within_own_terms(
+        &self,
+        actor: &Actor,
+        team: &TermsView,
+    ) -> Result<(), AdminError> {
+        let Some(account) = actor.account() else { return Ok(()) };
+        match BoundRole::of(actor, &KeyOwner::Person(account.clone())) {
+            BoundRole::Sets | BoundRole::Free => Ok(()),
+            BoundRole::Obeys => {
+                let own = self.load_terms(&account.id).await?;
+                let own = bounds_of(&own.terms, own.limits);
+                require_within(&bounds_of(&team.terms, team.limits), &own)
+            }
+        }
     }
 
     /// Loads the terms of an account or a team.

@@ -105,7 +105,8 @@ impl Admin {
         }
         let AuditQuery { actor, action, since, until, before } = query;
         let before = before.map(|AuditCursor { at, id }| (at, id));
-        let filter = AuditFilter { actor, action, since, until, before, after: None };
+        let actors = actor.into_iter().collect();
+        let filter = AuditFilter { actors, action, since, until, before, after: None };
         let records = self.store.audits_of(&filter, limit).await?;
         let full = u32::try_from(records.len()) == Ok(limit);
         let last = records.last().filter(|_| full);

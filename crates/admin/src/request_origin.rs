@@ -19,7 +19,7 @@ tokio::task_local! {
 pub struct RequestOrigin {
     /// Address of the client, seen through trusted proxies.
     pub(crate) address: Option<String>,
-    /// User agent, shortened.
+    /// User agent, shortened and without control characters.
     pub(crate) agent: Option<String>,
 }
 
@@ -28,7 +28,8 @@ impl RequestOrigin {
     pub fn new(address: Option<IpAddr>, headers: &HeaderMap) -> Self {
         let agent = headers.get(header::USER_AGENT).map(|value| {
             let text = String::from_utf8_lossy(value.as_bytes());
-            text.chars().take(MAX_AGENT_CHARS).collect()
+            let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+            text.chars().take(MAX_AGENT_CHARS).map(visible).collect()
         });
         Self { address: address.map(|address| address.to_canonical().to_string()), agent }
     }
@@ -58,5 +59,14 @@ mod tests {
         assert_eq!(seen.address.as_deref(), Some("192.0.2.1"));
         assert_eq!(seen.agent.map(|agent| agent.len()), Some(MAX_AGENT_CHARS));
         assert_eq!(RequestOrigin::current(), RequestOrigin::default());
+    }
+
+    #[test]
+    fn control_characters_of_an_agent_are_replaced() {
+        let mut headers = HeaderMap::new();
+        let agent = http::HeaderValue::from_bytes("a\tb\u{9b}2J".as_bytes()).unwrap();
+        headers.insert(header::USER_AGENT, agent);
+        let origin = RequestOrigin::new(None, &headers);
+        assert_eq!(origin.agent.as_deref(), Some("a\u{fffd}b\u{fffd}2J"));
     }
 }

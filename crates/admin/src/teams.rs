@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use store::{AccountTerms, BudgetTerms, ObjectSharing, RateLimits, Team, TeamMember};
 
 use crate::account_admin::AccountAdmin;
-use crate::account_terms::{TermsView, limits_json, validate, value_of, with_field};
+use crate::account_terms::{TermsView, limits_json, limits_text, validate, value_of, with_field};
 use crate::actor::Actor;
 use crate::error::AdminError;
 use crate::names;
@@ -121,7 +121,7 @@ impl TeamChange {
 /// Describes changed terms for the audit log; `None` if they are the same.
 fn changed_terms(before: &TermsView, after: &TermsView) -> Option<String> {
     let terms = (after.terms != before.terms).then(|| after.terms.to_string());
-    let limits = (after.limits != before.limits).then(|| "limits".to_owned());
+    let limits = (after.limits != before.limits).then(|| limits_text(after.limits));
     let changes: Vec<String> = terms.into_iter().chain(limits).collect();
     (!changes.is_empty()).then(|| changes.join(", "))
 }
@@ -178,6 +178,7 @@ impl AccountAdmin {
         };
         let mut terms = blank.clone();
         change.apply(&mut team, &mut terms)?;
+        self.require_within_own_terms(actor, &terms).await?;
         let mut store_change = self.store.begin_change().await?;
         store_change.add_team_with_terms(&team, &terms.terms).await?;
         if terms.limits != blank.limits {
@@ -204,6 +205,9 @@ impl AccountAdmin {
         read.check(&before.stable_json())?;
         let (mut team, mut terms) = (before.team.clone(), before.terms.clone());
         change.apply(&mut team, &mut terms)?;
+        if changed_terms(&before.terms, &terms).is_some() {
+            self.require_within_own_terms(actor, &terms).await?;
+        }
         let mut notes = Vec::new();
         if team.name != before.team.name {
             store_change.rename_account(id, &team.name, None, self.now()).await?;

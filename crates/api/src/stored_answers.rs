@@ -108,7 +108,7 @@ impl StoredAnswers {
     /// Returns a background run of that owner, running or recently ended.
     pub(crate) fn find_run(&self, id: &str, owner: &ObjectOwner) -> Option<Arc<BackgroundRun>> {
         let runs = self.runs.lock();
-        let run = runs.get(id).filter(|run| owner.owns(&run.account_id, Some(&run.key_id)));
+        let run = runs.get(id).filter(|run| run.belongs_to(owner));
         run.filter(|run| !run.progress.lock().is_expired()).cloned()
     }
 }
@@ -194,6 +194,11 @@ impl RunProgress {
 }
 
 impl BackgroundRun {
+    /// Returns true if that owner may see the run.
+    pub(crate) fn belongs_to(&self, owner: &ObjectOwner) -> bool {
+        owner.owns(&self.account_id, Some(&self.key_id))
+    }
+
     /// Appends the next event of the answer, framed as SSE.
     pub(crate) fn push_event(&self, number: u64, event: Bytes) {
         self.progress.lock().events.push((number, event));

@@ -23,6 +23,8 @@ pub(crate) struct ConsoleState {
     pub(crate) mail_throttle: Throttle,
     /// Limits attempts at second-factor codes.
     pub(crate) code_throttle: Throttle,
+    /// Limits proofs of people who are signed in.
+    pub(crate) proof_throttle: Throttle,
     /// Limits audit lines of refused passkeys and identities.
     pub(crate) refusal_throttle: Throttle,
     /// Limits account lookups by team managers.
@@ -40,6 +42,7 @@ impl ConsoleState {
             sign_in_throttle: Throttle(throttle::SIGN_IN_LIMITS),
             mail_throttle: Throttle(throttle::MAIL_LIMITS),
             code_throttle: Throttle(throttle::CODE_LIMITS),
+            proof_throttle: Throttle(throttle::PROOF_LIMITS),
             refusal_throttle: Throttle(throttle::REFUSAL_LIMITS),
             lookup_throttle: Throttle(throttle::LOOKUP_LIMITS),
             discovery: DiscoveryCache::default(),

@@ -66,6 +66,10 @@ pub(crate) const CODE_LIMITS: ThrottleLimits = ThrottleLimits {
     max_wait: Micros::from_secs(900),
 };
 
+/// Limits proofs of people who are signed in. A stolen session that uses them up must not keep the
+/// person from the second step of a sign-in.
+pub(crate) const PROOF_LIMITS: ThrottleLimits = ThrottleLimits { label: "proofs", ..CODE_LIMITS };
+
 /// Limits lines in the audit log about refused passkeys and identities, by network.
 pub(crate) const REFUSAL_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "refusals",

@@ -6,7 +6,7 @@ use access::limits::{RateLimiter, SharedLimits};
 use admin::{AccountAdmin, Admin, SETUP_TOKEN_SETTING, StoredConfig};
 use api::{ApiState, ImageTasks, StoredAnswers};
 use canon::Micros;
-use config::{Config, StoredEntries};
+use config::{BlobStore, Config, StoredEntries};
 use http::HeaderValue;
 use ledger::{Clock, FileDisk, LeaseClient, OpenCalls, OpenedJournal, SystemClock};
 use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds, node_name};
@@ -102,6 +102,11 @@ impl App {
         let pepper = key_pepper(&config, &store).await?;
         let keys = Arc::new(KeyCache::load(store.clone(), Arc::clone(&clock), &pepper).await?);
         let files = FileStore::open(&config, &pepper, Arc::clone(&clock))?;
+        if let BlobStore::Folder(folder) = &config.files.store
+            && let Err(e) = process_limits::hide_folder(folder)
+        {
+            tracing::warn!("others may read the folder {}: {e}", folder.display());
+        }
         let (tasks, background) = (TaskTracker::new(), TaskTracker::new());
         let calls_ended = CancellationToken::new();
         let telemetry = Telemetry::start(

@@ -54,8 +54,8 @@ const LIST: &str =
 /// Conditions on changes; `None` is no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Made by this account or command.
-    pub actor: Option<String>,
+    /// Made by one of these accounts or commands; empty is no condition.
+    pub actors: Vec<String>,
     /// Of this action (`key.revoke`), or of all actions on this kind of object (`key`).
     pub action: Option<String>,
     /// At this time or later.
@@ -127,12 +127,16 @@ impl Store {
         filter: &AuditFilter,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError> {
-        let AuditFilter { actor, action, since, until, before, after } = filter;
+        let AuditFilter { actors, action, since, until, before, after } = filter;
         Ok(on_reader!(&self.db, pool: Kind => {
             let mut query = QueryBuilder::<Kind>::new(LIST);
             query.push(" WHERE 1 = 1");
-            if let Some(actor) = actor {
-                query.push(" AND actor = ").push_bind(clean(actor));
+            if !actors.is_empty() {
+                let mut list = query.push(" AND actor IN (").separated(", ");
+                for actor in actors {
+                    list.push_bind(clean(actor));
+                }
+                query.push(")");
             }
             if let Some(action) = action {
                 let kind = format!("{}.", clean(action));

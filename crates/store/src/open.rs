@@ -99,14 +99,21 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
 }
 
 /// Creates the file with access for its owner only, because it holds password hashes and the key
-/// pepper. SQLite gives its side files the same permissions. SQLite reports a failure when it opens
-/// the file.
+/// pepper, and takes one of an earlier version away from others. SQLite gives its side files the
+/// same permissions. SQLite reports a failure when it opens the file.
 async fn create_private(path: &str) {
     let mut options = tokio::fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     options.mode(0o600);
     drop(options.open(path).await);
+    #[cfg(unix)]
+    for suffix in ["", "-wal", "-shm"] {
+        use std::os::unix::fs::PermissionsExt as _;
+        let rights = std::fs::Permissions::from_mode(0o600);
+        // A side file may be absent.
+        drop(tokio::fs::set_permissions(format!("{path}{suffix}"), rights).await);
+    }
 }
 
 /// Retries while another process holds the file. The first switch to write-ahead mode fails at once

@@ -187,6 +187,24 @@ async fn administrators_do_not_lift_what_an_owner_set_on_them() {
         let view = admin.account_terms(&Actor::Operator, "admin").await.unwrap();
         assert_eq!((&view.terms, view.limits), (&terms, limits), "{actor}");
     }
+    // A team has terms of its own, so the administrator's terms bind those too.
+    let free = TeamChange { name: Some("Crew".to_owned()), ..TeamChange::default() };
+    let bound = TeamChange {
+        cap: Some(Some(usd("5"))),
+        budget: Some(Some(day("1"))),
+        models: Some(texts(&["a"])),
+        limits: Some(limits),
+        ..free.clone()
+    };
+    for name in ["admin", "key of admin"] {
+        let actor = fixture.actor(name).await;
+        assert_eq!(outcome(&admin.create_team(&actor, free.clone()).await), "forbidden");
+        let named = TeamChange { name: Some(format!("Crew of {name}")), ..bound.clone() };
+        let made = admin.create_team(&actor, named).await;
+        let lifted = TeamChange { cap: Some(None), ..TeamChange::default() };
+        let lifted = admin.change_team(&actor, &made.unwrap().team.id, READ, lifted).await;
+        assert_eq!(outcome(&lifted), "forbidden");
+    }
     let lower = AccountTerms { cap: Some(usd("4")), ..terms.clone() };
     assert_eq!(set("admin", &lower, limits).await, "done");
     assert_eq!(set("owner", &AccountTerms::default(), RateLimits::default()).await, "done");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::conversation::Conversation;
 use super::recorder::{ResponseRecorder, final_response};
-use super::stored::replay;
+use super::stored::RunFollower;
 use crate::json_object::{parse_object, set_fields, text_field};
 use crate::state::ApiState;
 use crate::stored_answers::BackgroundRun;
@@ -43,9 +43,13 @@ pub(super) async fn start(
     let text = Value::from(queued.clone()).to_string();
     recorder.store(&text);
     let run = state.stored_answers.begin_run(&id, &call.key.record);
+    let key = Arc::clone(&call.key);
     let task = run_to_end(Arc::clone(&state), call, recorder, (id, queued), Arc::clone(&run));
     state.engine.tasks.spawn(task);
-    if streamed { Ok(replay(run, None)) } else { Ok(json_response(text)) }
+    if streamed {
+        return Ok(RunFollower { state, key, run, after: None }.into_response());
+    }
+    Ok(json_response(text))
 }
 
 /// Returns the response object of a run that has not started yet.

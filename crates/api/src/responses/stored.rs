@@ -1,14 +1,18 @@
 //! Stored responses: retrieve, delete, cancel, list input items.
 
+use access::keys::ApiKey;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::ApiError;
+use canon::{ApiError, ErrorKind};
+use dialects::PassThrough as _;
+use dialects::responses::ResponsesDialect;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{ObjectOwner, StoredResponse};
 
 use crate::json_object::{parse_object, set_fields, text_field};
@@ -19,9 +23,13 @@ use crate::stored_answers::BackgroundRun;
 use relay::event_stream;
 use relay::json_response;
 
+/// Time after which a caller that waits for events is checked again.
+const ACCESS_PERIOD: Duration = Duration::from_secs(1);
+
 /// Stored response named in a request, and the owner whose responses the caller may see.
 struct ResponseLookup {
     state: Arc<ApiState>,
+    key: Arc<ApiKey>,
     owner: ObjectOwner,
     id: String,
     query: Vec<(String, String)>,
@@ -34,6 +42,7 @@ impl ResponseLookup {
         Self {
             state,
             owner: key.object_owner(),
+            key,
             id: percent_decode(rest.split('/').next().unwrap_or_default()),
             query: query_pairs(request.uri().query().unwrap_or_default()),
         }
@@ -69,7 +78,8 @@ pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
                 "only a recent background answer can be streamed",
             ));
         };
-        return Ok(replay(run, after));
+        let ResponseLookup { state, key, .. } = lookup;
+        return Ok(RunFollower { state, key, run, after }.into_response());
     }
     let stored = lookup.find().await?;
     let mut reply = parse_object(&stored.reply);
@@ -83,20 +93,53 @@ pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
     Ok(json_response(Value::from(reply).to_string()))
 }
 
-/// Streams the events of a background run after that number, then the events still to come.
-pub(super) fn replay(run: Arc<BackgroundRun>, after: Option<u64>) -> Response {
-    let events = futures_util::stream::unfold((run, after), |(run, after)| async move {
-        let events = run.events_after(after).await?;
-        let last = events.last().map(|(number, _)| *number);
-        let bytes: Vec<u8> = events.iter().flat_map(|(_, event)| event.iter().copied()).collect();
-        let frame = Frame::data(Bytes::from(bytes));
-        Some((Ok::<_, Infallible>(frame), (run, last)))
-    });
-    event_stream(Body::new(StreamBody::new(Box::pin(events))), false)
+/// A caller that follows a background run.
+pub(super) struct RunFollower {
+    pub(super) state: Arc<ApiState>,
+    pub(super) key: Arc<ApiKey>,
+    pub(super) run: Arc<BackgroundRun>,
+    /// Number of the last event that was sent.
+    pub(super) after: Option<u64>,
+}
+
+impl RunFollower {
+    /// Streams the events that follow, those still to come included.
+    pub(super) fn into_response(self) -> Response {
+        let events = futures_util::stream::unfold(Some(self), |follower| async move {
+            let (bytes, follower) = follower?.next().await?;
+            Some((Ok::<_, Infallible>(Frame::data(bytes)), follower))
+        });
+        event_stream(Body::new(StreamBody::new(Box::pin(events))), false)
+    }
+
+    /// Returns the next events. Without a follower they are the last ones.
+    async fn next(mut self) -> Option<(Bytes, Option<Self>)> {
+        loop {
+            if let Err(error) = self.check_access() {
+                return Some((ResponsesDialect.write_abort(&error, "").into(), None));
+            }
+            let events = tokio::time::timeout(ACCESS_PERIOD, self.run.events_after(self.after));
+            let Ok(events) = events.await else { continue };
+            let events = events?;
+            self.after = events.last().map(|(number, _)| *number);
+            let bytes: Vec<u8> =
+                events.iter().flat_map(|(_, event)| event.iter().copied()).collect();
+            return Some((bytes.into(), Some(self)));
+        }
+    }
+
+    /// Refuses a key that was revoked, and a run that its account no longer shares.
+    fn check_access(&self) -> Result<(), ApiError> {
+        let key = self.state.engine.keys.still_live(&self.key)?;
+        if self.run.belongs_to(&key.object_owner()) {
+            return Ok(());
+        }
+        Err(ApiError::new(ErrorKind::NotFound, "this response is no longer shared with this key"))
+    }
 }
 
 pub(crate) async fn delete(incoming: ApiRequest) -> Result<Response, ApiError> {
-    let ResponseLookup { state, owner, id, query: _ } = ResponseLookup::from_request(incoming);
+    let ResponseLookup { state, owner, id, .. } = ResponseLookup::from_request(incoming);
     state.stored_answers.delete(&id, &owner).await?;
     Ok(json_response(json!({ "id": id, "object": "response", "deleted": true }).to_string()))
 }

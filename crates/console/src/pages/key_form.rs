@@ -11,6 +11,7 @@ use store::{BudgetTerms, KeyGrants, KeyRecord, KeyScope, RateLimits};
 
 use crate::form::{FieldErrors, FormFields, FormInput, field_notes, note_ids};
 use crate::page_error::PageError;
+use crate::pages::key_scope_fields::{read_grants, render_parts, render_read_only};
 use crate::state::ConsoleState;
 use admin::names::has_hidden_characters;
 use admin::{KeyChange, KeyDraft};
@@ -28,6 +29,7 @@ const MAX_CAP: Money = Money::from_nanos(1_000_000_000_000_000);
 /// Terms of a key: scope, cap, expiry, models and limits.
 pub(super) struct KeyTerms {
     pub(super) scope: KeyScope,
+    grants: KeyGrants,
     pub(super) name: String,
     pub(super) cap: Option<Money>,
     pub(super) expires: Option<Micros>,
@@ -55,11 +57,14 @@ impl KeyTerms {
             add_error("name", "This name contains invisible characters.".to_owned());
         }
         let scope = before.map_or_else(|| scope_of(fields), |before| before.scope);
-        let cap = match scope {
-            KeyScope::Call => {
+        let grants = before.map_or_else(|| read_grants(scope, fields), |key| key.grants.clone());
+        let cap = match (scope, &grants) {
+            (KeyScope::Call, KeyGrants::All) => {
                 parse_cap(fields.get_trimmed("cap", MAX_FIELD_BYTES)?, fields.contains("unlimited"))
             }
-            KeyScope::Admin => Ok(Some(Money::ZERO)),
+            (KeyScope::Call, KeyGrants::Read | KeyGrants::Parts(_)) | (KeyScope::Admin, _) => {
+                Ok(Some(Money::ZERO))
+            }
         };
         let expires = match before {
             None => parse_days(fields.get_trimmed("days", MAX_FIELD_BYTES)?)
@@ -105,6 +110,7 @@ impl KeyTerms {
         let mut reject = |field: &'static str, why: &str| add_error(field, why.to_owned());
         Ok(Self {
             scope,
+            grants,
             name: name.to_owned(),
             cap: cap.unwrap_or_else(|why| {
                 reject("cap", why);
@@ -138,13 +144,12 @@ impl KeyTerms {
     }
 
     pub(super) fn into_draft(self) -> KeyDraft {
-        let Self { scope, name, cap, expires, models, limits, ips, budget } = self;
-        let grants = KeyGrants::default();
+        let Self { scope, grants, name, cap, expires, models, limits, ips, budget } = self;
         KeyDraft { scope, grants, name, cap, models, expires, limits, ips, budget }
     }
 
     pub(super) fn into_change(self) -> KeyChange {
-        let Self { scope: _, name, cap, expires, models, limits, ips, budget } = self;
+        let Self { scope: _, grants: _, name, cap, expires, models, limits, ips, budget } = self;
         KeyChange {
             name: Some(name),
             cap: Some(cap),
@@ -275,16 +280,16 @@ pub(super) fn parse_list(text: &str) -> Vec<String> {
     ids
 }
 
-/// Renders the form.
+/// Renders the form. `editing` has the grants of the edited key, which stay.
 pub(super) fn render(
     scope: KeyScope,
     fields: &FormFields,
     errors: &FieldErrors,
-    editing: bool,
+    editing: Option<&KeyGrants>,
 ) -> Markup {
     match scope {
         KeyScope::Call => render_call(fields, errors, editing),
-        KeyScope::Admin => render_admin(fields, errors, editing),
+        KeyScope::Admin => render_admin(fields, errors, editing.is_some()),
     }
 }
 
@@ -303,6 +308,7 @@ fn render_admin(fields: &FormFields, errors: &FieldErrors, editing: bool) -> Mar
             help: Some("Where it is used, for example: provisioning, monitoring."),
             ..FormInput::default()
         }.render(errors))
+        @if !editing { (render_parts(fields)) }
         (expiry_field(fields, errors, editing, ["A day in UTC.", "Leave empty for 30 days."]))
         (address_field(fields, errors))
     }
@@ -349,7 +355,7 @@ fn address_field(fields: &FormFields, errors: &FieldErrors) -> Markup {
     )
 }
 
-fn render_call(fields: &FormFields, errors: &FieldErrors, editing: bool) -> Markup {
+fn render_call(fields: &FormFields, errors: &FieldErrors, editing: Option<&KeyGrants>) -> Markup {
     let further = ["rpm", "tpm", "concurrency", "budget", "ips"];
     let open = further.iter().any(|f| errors.get(f).is_some() || !fields.get(f).is_empty());
     html! {
@@ -362,6 +368,25 @@ fn render_call(fields: &FormFields, errors: &FieldErrors, editing: bool) -> Mark
             help: Some("Where it is used, for example: website, nightly report."),
             ..FormInput::default()
         }.render(errors))
+        @if editing.is_none() { (render_read_only(fields)) }
+        @if editing.is_none_or(|grants| *grants == KeyGrants::All) { (quota_fields(fields, errors)) }
+        (expiry_field(fields, errors, editing.is_some(), [
+            "A day in UTC. Leave empty for a key that does not expire.",
+            "Leave empty for a key that does not expire.",
+        ]))
+        (list_field("models", "Models", "One id per line. Leave empty to allow every model.", fields, errors))
+        details open[open] {
+            summary { "Limits, budget and addresses" }
+            div.further {
+                (limit_fields(fields, errors))
+                (address_field(fields, errors))
+            }
+        }
+    }
+}
+
+fn quota_fields(fields: &FormFields, errors: &FieldErrors) -> Markup {
+    html! {
         fieldset {
             legend { "Quota" }
             label.tick {
@@ -381,18 +406,6 @@ fn render_call(fields: &FormFields, errors: &FieldErrors, editing: bool) -> Mark
                 help: Some("Calls that would pass it are refused."),
                 ..FormInput::default()
             }.render(errors))
-        }
-        (expiry_field(fields, errors, editing, [
-            "A day in UTC. Leave empty for a key that does not expire.",
-            "Leave empty for a key that does not expire.",
-        ]))
-        (list_field("models", "Models", "One id per line. Leave empty to allow every model.", fields, errors))
-        details open[open] {
-            summary { "Limits, budget and addresses" }
-            div.further {
-                (limit_fields(fields, errors))
-                (address_field(fields, errors))
-            }
         }
     }
 }

@@ -134,7 +134,7 @@ fn form(
             h1 { (title) @if let Some(team) = &user.team { " of " bdi { (team.name) } } }
             (error_summary(errors))
             form method="post" action=(user.path_for("/console/keys")) {
-                (key_form::render(scope, fields, errors, false))
+                (key_form::render(scope, fields, errors, None))
                 div.actions {
                     button.button type="submit" { "Create key" }
                     a.button.quiet href=(home) { "Cancel" }
@@ -215,14 +215,18 @@ fn edit_form(
         section.card {
             p.crumbs { a href=(home) { "Console" } " / Keys" }
             h1 { "Edit " bdi { (key.name) } }
-            p.muted { code { (key_front(&key.id, key.scope)) "…" } " · spent " (display::money(key.spent)) }
+            p.muted {
+                code { (key_front(&key.id, key.scope)) "…" }
+                " · scope " (key.grants.scope_text(key.scope))
+                " · spent " (display::money(key.spent))
+            }
             (error_summary(errors))
             @if !key.bounds.is_none() {
                 p.muted { "Limits that an administrator set can be lowered by others, not raised." }
             }
             form method="post" action={ (here) "/edit" } {
                 (version_field(&key_version(key)))
-                (key_form::render(key.scope, fields, errors, true))
+                (key_form::render(key.scope, fields, errors, Some(&key.grants)))
                 div.actions {
                     button.button type="submit" { "Save" }
                     a.button.quiet href=(home) { "Cancel" }

@@ -7,6 +7,7 @@ pub(crate) mod confirm;
 pub(crate) mod front;
 pub(crate) mod identity;
 mod key_form;
+mod key_scope_fields;
 pub(crate) mod keys;
 pub(crate) mod login;
 pub(crate) mod members;

@@ -2,7 +2,7 @@
 
 use catalog::ModelKind;
 use maud::{Markup, html};
-use store::{KeyRecord, KeyScope};
+use store::{KeyGrants, KeyRecord, KeyScope};
 
 use super::{TabPanel, copy_block, tabs};
 use crate::snippet::{self, ApiFormat};
@@ -23,8 +23,9 @@ pub(super) fn render_new_key(
         chats.find(|model| allowed(&model.id)).map(|model| model.id.clone())
     });
     let mut shown = Vec::new();
-    // An admin key makes no calls, so the examples do not apply.
-    let model = model.filter(|_| record.scope == KeyScope::Call);
+    // The examples are for keys that make calls.
+    let calls = record.scope == KeyScope::Call && record.grants == KeyGrants::All;
+    let model = model.filter(|_| calls);
     if let Some(model) = &model {
         let format = formats.iter().find(|format| format.supports(ModelKind::Chat));
         shown.extend(format.map(|format| ("curl", "curl", format.curl(&url, model, text))));
@@ -43,9 +44,12 @@ pub(super) fn render_new_key(
         }
     }
     let environment = snippet::environment(&url, text, &formats);
-    if record.scope == KeyScope::Admin {
-        let list = format!("curl {url}/api/admin/keys -H \"Authorization: Bearer {text}\"");
-        shown.push(("curl", "curl", list));
+    if !calls {
+        // Every key may ask what it is.
+        let whole = record.scope == KeyScope::Admin && record.grants == KeyGrants::All;
+        let path = if whole { "/api/admin/keys" } else { "/v1/key" };
+        let curl = format!("curl {url}{path} -H \"Authorization: Bearer {text}\"");
+        shown.push(("curl", "curl", curl));
     } else if !environment.is_empty() {
         shown.push(("env", "Environment", environment));
     }

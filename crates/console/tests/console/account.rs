@@ -4,6 +4,7 @@ use canon::Micros;
 use http::StatusCode;
 use store::AccountRole;
 
+use crate::factors::add_app;
 use crate::gateway::{ConsoleGateway, PASSWORD};
 
 const NEW: &str = "four quiet lanterns";
@@ -40,6 +41,7 @@ async fn password_guesses_in_a_session_are_throttled() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
+    add_app(&gateway, &cookie).await;
     let fields = [("current", "wrong wrong wrong"), ("password", NEW), ("again", NEW)];
     let mut held = 0;
     for _ in 0..8 {
@@ -47,6 +49,12 @@ async fn password_guesses_in_a_session_are_throttled() {
         held += usize::from(got.status == StatusCode::TOO_MANY_REQUESTS);
     }
     assert_eq!(held, 3);
+    let fields = [("login", "anna"), ("password", PASSWORD)];
+    let pending = gateway.post("/login", &fields).send().await;
+    pending.assert_redirect("/login/second");
+    let fields = [("code", "000000")];
+    let got = gateway.post("/login/second", &fields).cookie(&pending.cookie()).send().await;
+    assert_eq!(got.status, StatusCode::UNAUTHORIZED, "the second step has a counter of its own");
 }
 
 #[tokio::test]

@@ -77,6 +77,9 @@ async fn refused_codes_passkeys_and_proofs_leave_lines() {
     gateway.host.clock.pass(601 * SECOND);
     let wrong = [("current", "wrong wrong"), ("next", "/console/account")];
     gateway.post("/console/account/prove", &wrong).cookie(&cookie).send().await;
+    let new = "four quiet lanterns";
+    let wrong = [("current", "wrong wrong"), ("password", new), ("again", new)];
+    gateway.post("/console/account/password", &wrong).cookie(&cookie).send().await;
     gateway.post("/login/passkey", &[("id", "x")]).send().await;
     let lines = refused(&gateway).await;
     let seen: Vec<_> =
@@ -85,6 +88,7 @@ async fn refused_codes_passkeys_and_proofs_leave_lines() {
         seen,
         [
             ("anonymous", "", "passkey"),
+            (&*anna.id, &*anna.id, "password"),
             (&*anna.id, &*anna.id, "password"),
             ("anonymous", &*anna.id, "code"),
         ]

@@ -359,6 +359,33 @@ async fn keys_of_other_accounts_cannot_be_edited_or_rotated() {
 }
 
 #[tokio::test]
+async fn keys_can_be_narrowed_to_reading_or_to_parts_of_administration() {
+    let gateway = ConsoleGateway::new().await;
+    gateway.account("ada", AccountRole::Admin).await;
+    let cookie = gateway.sign_in("ada").await;
+    let make = async |fields: &[(&str, &str)]| {
+        let got = gateway.post("/console/keys", fields).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::OK, "{}", got.body);
+        got.assert_contains("/v1/key ");
+    };
+    make(&[("name", "reader"), ("read_only", "yes"), ("cap", "")]).await;
+    make(&[("scope", "admin"), ("name", "robot"), ("part_usage", "yes"), ("part_keys", "yes")])
+        .await;
+    for (name, scope) in [("reader", "read"), ("robot", "admin:keys admin:usage")] {
+        let keys = gateway.store.keys().await.unwrap();
+        let key = keys.into_iter().find(|key| key.name == name).unwrap();
+        assert_eq!(
+            (key.grants.scope_text(key.scope).as_str(), key.cap),
+            (scope, Some(Money::ZERO))
+        );
+        let edit = format!("/console/keys/{}/edit", key.id);
+        let page = gateway.get(&edit).cookie(&cookie).send().await;
+        page.assert_contains(&format!("scope {scope}"));
+        page.assert_lacks("name=\"cap\"");
+    }
+}
+
+#[tokio::test]
 async fn admin_keys_need_an_administrator_with_recent_proof() {
     const NEW: &str = "/console/keys/new?scope=admin";
     const PROVE: &str = "/console/account/prove?next=%2Fconsole%2Fkeys%2Fnew%3Fscope%3Dadmin";

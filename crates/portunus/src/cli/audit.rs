@@ -68,14 +68,13 @@ pub(super) async fn run(common: &CommonArgs, args: AuditArgs) -> anyhow::Result<
 /// Prints page by page, oldest first, so that only one page is in memory.
 async fn print(store: &Store, args: AuditArgs, format: AuditFormat) -> anyhow::Result<()> {
     let AuditArgs { format: _, since, until, actor, action, follow } = args;
-    let actor = match actor {
-        Some(login) => {
-            let account = store.account_by_login(&login).await?;
-            Some(account.map_or(login, |account| account.id))
-        }
-        None => None,
-    };
-    let mut filter = AuditFilter { actor, action, since, until, before: None, after: Some(0) };
+    // The text itself too: an account can have the name of a command or the id of another account.
+    let mut actors = Vec::new();
+    if let Some(text) = actor {
+        actors.extend(store.account_by_login(&text).await?.map(|account| account.id));
+        actors.push(text);
+    }
+    let mut filter = AuditFilter { actors, action, since, until, before: None, after: Some(0) };
     let mut text = match format {
         AuditFormat::Csv => audit_csv_header(),
         AuditFormat::Text | AuditFormat::Json => String::new(),
@@ -120,7 +119,7 @@ async fn names(store: &Store) -> anyhow::Result<HashMap<String, String>> {
 
 /// One change for people. Control characters are escaped, so that no name moves the cursor.
 fn text_line(entry: &AuditEntry, names: &HashMap<String, String>) -> String {
-    let AuditEntry { at, actor, action, subject, detail, key_id, address, agent: _ } = entry;
+    let AuditEntry { at, actor, action, subject, detail, key_id, address, agent } = entry;
     let name = |id: &String| names.get(id).unwrap_or(id).clone();
     let time = jiff::Timestamp::from_microsecond(at.get()).map(|at| format!("{at:.0}"));
     let mut line = format!("{}  {}", time.unwrap_or_default(), name(actor));
@@ -135,6 +134,9 @@ fn text_line(entry: &AuditEntry, names: &HashMap<String, String>) -> String {
     }
     if let Some(address) = address {
         let _ = write!(line, "  from {address}");
+    }
+    if let Some(agent) = agent {
+        let _ = write!(line, " with {agent}");
     }
     let escaped = line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
     escaped.collect()

@@ -1,17 +1,25 @@
 //! Answers, threads, tasks, replays, receipts and webhook secrets belong to the key that made them,
 //! unless the account shares them.
 
+use admin::Actor;
 use http::Method;
 use serde_json::{Value, json};
+use std::time::Duration;
 use store::{AccountTerms, ObjectSharing};
-use testkit::{TestGateway, TestRequest, TestResponse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestRequest, TestResponse};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::money::key;
 
 /// Lets the keys of the first account share their objects.
 pub(crate) async fn share(gateway: &TestGateway) {
+    set_sharing(gateway, ObjectSharing::Account).await;
+}
+
+async fn set_sharing(gateway: &TestGateway, share: ObjectSharing) {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    let terms = AccountTerms { share: ObjectSharing::Account, ..AccountTerms::default() };
+    let terms = AccountTerms { share, ..AccountTerms::default() };
     gateway.app.store.set_account_terms(&account.id, &terms).await.unwrap();
     gateway.app.engine.keys.refresh().await.unwrap();
 }
@@ -118,6 +126,44 @@ async fn an_account_that_shares_lets_all_its_keys_use_the_objects() {
         // A task or a run that is over cannot be cancelled any more.
         let over = got.status == 409 && name.contains("/cancel");
         assert!(got.status.is_success() || over, "{name}: {} {}", got.status, got.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_followed_run_ends_when_it_is_no_longer_shared_or_the_key_is_revoked() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    let first = r#"data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"Hi"}}]}"#;
+    let steps = vec![
+        AnswerStep::Bytes(format!("{head}{first}\n\n").into_bytes()),
+        AnswerStep::Wait(Duration::from_secs(60)),
+    ];
+    let provider = ScriptedProvider::start(vec![steps]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
+    let ask = json!({ "model": "m", "input": "Hi", "background": true });
+    let id = id_of(&gateway.post("/v1/responses", &ask).send().await);
+    for (ends_sharing, say) in [(true, "no longer shared"), (false, "key is not valid")] {
+        set_sharing(&gateway, ObjectSharing::Account).await;
+        let second = key(&gateway, |_| ()).await;
+        let mut socket = TcpStream::connect(gateway.url.replace("http://", "")).await.unwrap();
+        let head = format!(
+            "GET /v1/responses/{id}?stream=true HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+             authorization: Bearer {second}\r\n\r\n"
+        );
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let mut read = Vec::new();
+        while !String::from_utf8_lossy(&read).contains("output_text.delta") {
+            assert_ne!(socket.read_buf(&mut read).await.unwrap(), 0, "the stream has begun");
+        }
+        if ends_sharing {
+            set_sharing(&gateway, ObjectSharing::Key).await;
+        } else {
+            let id = access::keys::KeyToken::parse(&second).unwrap().id().to_owned();
+            let accounts = &gateway.app.admin.accounts;
+            accounts.revoke_key(&Actor::Operator, &id, <_>::default()).await.unwrap();
+        }
+        socket.read_to_end(&mut read).await.unwrap();
+        let text = String::from_utf8_lossy(&read);
+        assert!(text.contains("response.failed") && text.contains(say), "{text}");
     }
 }
 

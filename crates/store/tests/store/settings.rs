@@ -105,12 +105,13 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
     store.add_audit(&line(9, "another", "key", "whole", "")).await.unwrap();
     store.add_audit(&line(9, "another", "keys.list", "alike", "")).await.unwrap();
     let which = |actor: &str, action: &str| AuditFilter {
-        actor: (!actor.is_empty()).then(|| actor.to_owned()),
+        actors: actor.split_whitespace().map(str::to_owned).collect(),
         action: (!action.is_empty()).then(|| action.to_owned()),
         ..AuditFilter::default()
     };
     let of = async |filter: AuditFilter| subjects(store.audits_of(&filter, 9).await.unwrap());
     assert_eq!(of(which("another", "")).await, ["alike", "whole"]);
+    assert_eq!(of(which("another nobody", "")).await, ["alike", "whole"]);
     assert_eq!(of(which("", "key")).await, ["whole", "third", "second", "late", "first"]);
     assert_eq!(of(which("another", "key.revoke")).await, [""; 0]);
     let time = AuditFilter {

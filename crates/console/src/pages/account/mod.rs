@@ -85,7 +85,7 @@ pub(crate) async fn remove_factor(
 }
 
 /// Returns true if the password is right. A signed-in browser alone must not be enough to take an
-/// account over. Attempts count like sign-in attempts.
+/// account over. Attempts are limited, and the audit log names those that fail.
 pub(super) async fn password_matches(
     state: &ConsoleState,
     user: &SignedInUser,
@@ -97,13 +97,13 @@ pub(super) async fn password_matches(
     }
     let now = state.now();
     let slot = state.passwords.reserve()?;
-    state.code_throttle.admit_name(&state.store, &account.id, now).await?;
+    let throttle = &state.proof_throttle;
+    throttle.admit_name(&state.store, &account.id, now).await?;
     let right = slot.verify(password, account.password_hash.clone()).await?;
     if right {
-        state
-            .code_throttle
-            .clear_name(&state.store, &account.id, ClientNetwork::of(None), now)
-            .await?;
+        throttle.clear_name(&state.store, &account.id, ClientNetwork::of(None), now).await?;
+    } else {
+        state.host.accounts().record_refused_proof(account, "password").await?;
     }
     Ok(right)
 }

@@ -65,17 +65,15 @@ pub(crate) async fn submit(
         if password_matches(&state, &user, fields.get("current")).await? {
             return finish(&state, &user, "password", next(&fields)).await;
         }
-        state.host.accounts().record_refused_proof(account, "password").await?;
         errors.add("current", "This is not your password.");
     } else {
-        state.code_throttle.admit_name(&state.store, &account.id, state.now()).await?;
+        let throttle = &state.proof_throttle;
+        throttle.admit_name(&state.store, &account.id, state.now()).await?;
         let factors = state.store.factors_of(&account.id).await?;
         let here = PendingSignIn::for_signed_in(account.clone(), factors);
         if accept_code(&state, &here, fields.get_trimmed("code", 64)?).await?.is_some() {
-            state
-                .code_throttle
-                .clear_name(&state.store, &account.id, ClientNetwork::of(None), state.now())
-                .await?;
+            let network = ClientNetwork::of(None);
+            throttle.clear_name(&state.store, &account.id, network, state.now()).await?;
             return finish(&state, &user, "code", next(&fields)).await;
         }
         state.host.accounts().record_refused_proof(account, "code").await?;

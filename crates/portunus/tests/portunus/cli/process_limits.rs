@@ -57,8 +57,22 @@ fn only_the_user_of_the_program_may_read_its_files() {
     assert_eq!(mode(&data), 0o700);
     let below = paths_below(&data);
     assert!(below.iter().any(|path| path.ends_with("journal")), "{below:?}");
-    for path in below {
-        assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+    for path in &below {
+        assert_eq!(mode(path) & 0o077, 0, "{}", path.display());
+    }
+    assert_eq!(terminate(child), Some(0));
+    // They can lie outside of the data folder, so their own rights count too.
+    let open = |path: &&PathBuf| path.ends_with("files") || path.extension() == Some("db".as_ref());
+    let opened: Vec<&PathBuf> = below.iter().filter(open).collect();
+    assert_eq!(opened.len(), 2, "{below:?}");
+    for path in &opened {
+        let bits = if path.is_dir() { 0o755 } else { 0o644 };
+        std::fs::set_permissions(path, PermissionsExt::from_mode(bits)).unwrap();
+    }
+    let (child, address) = start(&folder, "umask 022");
+    assert!(health(&address).starts_with("HTTP/1.1 200"));
+    for path in opened {
+        assert_eq!(mode(path) & 0o077, 0, "{}", path.display());
     }
     assert_eq!(terminate(child), Some(0));
 }
