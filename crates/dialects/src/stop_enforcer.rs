@@ -80,13 +80,8 @@ impl StopEnforcer {
         Some(Self {
             stop_texts,
             limit,
-            single_candidate: chat.sampling.candidates.unwrap_or(1) <= 1,
-            lane: origin,
             scale: UsageEstimator { input_tokens: 0, count_tokens: |text| text.len() as u64 / 4 },
-            reported: None,
-            candidates: Vec::new(),
-            ended: Vec::new(),
-            has_cut: false,
+            ..Self::forwarding_all(chat.sampling.candidates.unwrap_or(1), origin)
         })
     }
 

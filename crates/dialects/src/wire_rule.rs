@@ -36,6 +36,11 @@ impl FieldProblem {
         Self { path: Cow::Owned(join_path(outer, &path)), why }
     }
 
+    /// Returns the error of a request that cannot be written. Its reason does not begin with the path.
+    pub(crate) fn into_unwritable(self) -> canon::ApiError {
+        canon::ApiError::invalid(self.path, self.why)
+    }
+
     /// Returns the error of a request whose root this problem was found in.
     pub(crate) fn into_error(self) -> canon::ApiError {
         let Self { path, why } = self;

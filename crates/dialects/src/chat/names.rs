@@ -74,5 +74,8 @@ pub(super) const NO_SIGNATURE_FIELD: &str =
 /// Loss text for a signature that another provider issued.
 pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
 
+/// Loss text for the queries of a search.
+pub(super) const NO_SEARCH_FIELD: &str = "the chat format shows citations but no search queries";
+
 /// Loss text for media other than images and one audio clip.
 pub(super) const NO_MEDIA_FIELD: &str = "the chat format has no field for this media";

@@ -69,18 +69,13 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         images: _,
         seconds: _,
     } = *usage;
-    let mut prompt = ObjectWriter::new().set("cached_tokens", cache_read);
-    let written = cache_write.saturating_add(cache_write_long);
-    if written > 0 {
-        prompt = prompt.set("cache_write_tokens", written);
-    }
-    prompt = prompt.set("audio_tokens", input_audio);
-    if input_image > 0 {
-        prompt = prompt.set("image_tokens", input_image);
-    }
-    if input_video > 0 {
-        prompt = prompt.set("video_tokens", input_video);
-    }
+    let present = |count: u64| (count > 0).then_some(count);
+    let prompt = ObjectWriter::new()
+        .set("cached_tokens", cache_read)
+        .set_some("cache_write_tokens", present(cache_write.saturating_add(cache_write_long)))
+        .set("audio_tokens", input_audio)
+        .set_some("image_tokens", present(input_image))
+        .set_some("video_tokens", present(input_video));
     let completion = ObjectWriter::new()
         .set("reasoning_tokens", thinking)
         .set("audio_tokens", output_audio)

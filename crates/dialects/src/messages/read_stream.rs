@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::fault;
 use super::names::ORIGIN;
 use super::own::tool_names;
-use super::read_content::{self, owned};
+use super::read_content;
 use super::reply::{
     MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyText, MessagesReplyThinking,
     MessagesReplyView,
@@ -23,7 +23,8 @@ use crate::json;
 use crate::repeated_text::TextReader;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::{not_json, out_of_order};
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
+use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -97,11 +98,10 @@ impl StreamReader for MessagesStreamReader {
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        if self.ended {
-            return Ok(());
+        match self.ended {
+            true => Ok(()),
+            false => Err(broken_off("the messages stream ended without a stop reason")),
         }
-        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
-            .with_log_note("the messages stream ended without a stop reason"))
     }
 
     fn is_done(&self) -> bool {

@@ -9,6 +9,7 @@ use super::content::{MessagesBlock, MessagesTurn};
 use super::own::thinking::MIN_BUDGET_TOKENS;
 use super::own::tool_names::{self, MAX_NAME_BYTES};
 use crate::checks::model_name;
+use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_rule::{
@@ -56,18 +57,11 @@ wire_object! {
         strict kept: bool,
         defer_loading kept: bool,
         max_uses kept: LooseValue<u64>,
-        user_location kept: MessagesUserLocation<'a>,
+        user_location kept: SearchLocation<'a>,
         allowed_domains kept: Vec<BorrowedText<'a>>,
         blocked_domains kept: Vec<BorrowedText<'a>>,
     }
     check MessagesTool::check;
-
-    pub(super) struct MessagesUserLocation<'a>("an object") {
-        country: BorrowedText<'a>,
-        region: BorrowedText<'a>,
-        city: BorrowedText<'a>,
-        timezone: BorrowedText<'a>,
-    }
 
     pub(super) struct MessagesToolChoice<'a>("an object with a `type`") {
         kind "type" required: BorrowedText<'a> where one_of(&["auto", "any", "tool", "none"]),

@@ -170,7 +170,7 @@ pub(super) fn write_usage(
     }
     let others = other_fields.and_then(Value::as_object).into_iter().flatten();
     let others = others.filter(|(name, _)| whole || *name == "iterations");
-    object.with_fields(others.map(|(name, value)| (name.as_str(), value)))
+    object.with_fields(others)
 }
 
 /// Writes how the tokens that were written to the cache divide by lifetime.

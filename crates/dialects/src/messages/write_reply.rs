@@ -427,7 +427,7 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
     let tier = blocks.tier.or((!has_tier).then_some(STANDARD_TIER));
     let usage = usage.set_some(TIER_FIELD, tier);
     let body = message(&stamp.id, &chat.model, blocks.output.0, (reason, stop), usage)
-        .with_fields(blocks.extras.iter().map(|(name, value)| (name.as_str(), value)));
+        .with_fields(&blocks.extras);
     (body.to_json(), blocks.losses.into_vec())
 }
 
