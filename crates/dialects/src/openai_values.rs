@@ -127,29 +127,25 @@ pub(crate) fn code_block(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
+/// The words of `service_tier`.
+const TIERS: [(&str, ServiceTier); 5] = [
+    ("auto", ServiceTier::Auto),
+    ("default", ServiceTier::Standard),
+    ("flex", ServiceTier::Flex),
+    ("priority", ServiceTier::Priority),
+    ("fast", ServiceTier::Fast),
+];
+
 /// Reads a `service_tier`.
 pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
-    match word {
-        "auto" => ServiceTier::Auto,
-        "default" => ServiceTier::Standard,
-        "flex" => ServiceTier::Flex,
-        "priority" => ServiceTier::Priority,
-        "fast" => ServiceTier::Fast,
-        other => ServiceTier::Other(origin, other.to_owned()),
-    }
+    let known = TIERS.into_iter().find(|(own, _)| *own == word);
+    known.map_or_else(|| ServiceTier::Other(origin, word.to_owned()), |(_, tier)| tier)
 }
 
 /// Returns the `service_tier`. `None` if the formats have no word for it.
 pub(crate) fn write_tier(tier: &ServiceTier) -> Option<&str> {
     match tier {
-        ServiceTier::Auto => Some("auto"),
-        ServiceTier::Standard => Some("default"),
-        ServiceTier::Flex => Some("flex"),
-        ServiceTier::Priority => Some("priority"),
-        ServiceTier::Fast => Some("fast"),
         ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
-        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => {
-            None
-        }
+        tier => TIERS.iter().find(|(_, own)| own == tier).map(|(word, _)| *word),
     }
 }

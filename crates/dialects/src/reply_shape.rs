@@ -57,11 +57,12 @@ pub(crate) fn complete(
     stamp: &ReplyStamp,
 ) -> Bytes {
     let edits = edits(body, shape, &ReplyValues { model, stamp: Some(stamp) });
-    if edits.is_empty() { body.clone() } else { apply(body, edits) }
+    apply(body, edits).unwrap_or_else(|| body.clone())
 }
 
-fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Bytes {
-    Bytes::from(BodySegments::with_edits(body, edits).to_vec())
+/// Returns the edited body; `None` without edits.
+fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Option<Bytes> {
+    (!edits.is_empty()).then(|| Bytes::from(BodySegments::with_edits(body, edits).to_vec()))
 }
 
 fn edits(body: &[u8], shape: &ObjectShape, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
@@ -276,7 +277,7 @@ impl StreamCompleter {
                 if matches!(self.state, CompleterState::First) {
                     self.state = later_state(data, &edits);
                 }
-                (!edits.is_empty()).then(|| apply(data, edits))
+                apply(data, edits)
             }
         };
         self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });
@@ -286,8 +287,8 @@ impl StreamCompleter {
     pub(crate) fn observe_late(&mut self, frame: &StreamFrame) {
         let values = ReplyValues { model: &self.model, stamp: None };
         let edits = edits(&frame.data, self.shape, &values);
-        self.changed = (!edits.is_empty())
-            .then(|| StreamFrame { event: frame.event.clone(), data: apply(&frame.data, edits) });
+        let changed = apply(&frame.data, edits);
+        self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });
     }
 
     /// Takes an event that was changed already and has to be written in that form.

@@ -288,21 +288,17 @@ impl DataLines {
     }
 
     fn add(&mut self, line: Bytes) {
-        *self = match std::mem::take(self) {
-            Self::None => Self::One(line),
-            Self::One(first) => {
-                let mut lines = BytesMut::with_capacity(first.len() + line.len() + 1);
-                lines.extend_from_slice(&first);
-                lines.extend_from_slice(b"\n");
-                lines.extend_from_slice(&line);
-                Self::Many(lines)
+        let mut lines = match std::mem::take(self) {
+            Self::None => {
+                *self = Self::One(line);
+                return;
             }
-            Self::Many(mut lines) => {
-                lines.extend_from_slice(b"\n");
-                lines.extend_from_slice(&line);
-                Self::Many(lines)
-            }
+            Self::One(first) => BytesMut::from(&first[..]),
+            Self::Many(lines) => lines,
         };
+        lines.extend_from_slice(b"\n");
+        lines.extend_from_slice(&line);
+        *self = Self::Many(lines);
     }
 }
 

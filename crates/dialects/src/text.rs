@@ -3,8 +3,25 @@
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
+
+/// The methods of a visitor that takes a text, borrowed if possible.
+macro_rules! visit_text {
+    ($de:lifetime, $take:expr) => {
+        fn visit_borrowed_str<E>(self, text: &$de str) -> Result<Self::Value, E> {
+            Ok($take(::std::borrow::Cow::Borrowed(text)))
+        }
+        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+            Ok($take(::std::borrow::Cow::Owned(text.to_owned())))
+        }
+        fn visit_string<E>(self, text: String) -> Result<Self::Value, E> {
+            Ok($take(::std::borrow::Cow::Owned(text)))
+        }
+    };
+}
+pub(crate) use visit_text;
 
 /// A string borrowed from the input if possible.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +36,12 @@ impl BorrowedText<'_> {
 /// Returns the text of a field; an empty one if there is none.
 pub(crate) fn owned(text: Option<BorrowedText<'_>>) -> String {
     text.map(BorrowedText::into_owned).unwrap_or_default()
+}
+
+impl From<BorrowedText<'_>> for Value {
+    fn from(text: BorrowedText<'_>) -> Self {
+        Self::from(text.0)
+    }
 }
 
 impl std::ops::Deref for BorrowedText<'_> {
@@ -39,17 +62,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for BorrowedText<'a> {
                 f.write_str("a string")
             }
 
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<BorrowedText<'de>, E> {
-                Ok(BorrowedText(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<BorrowedText<'de>, E> {
-                Ok(BorrowedText(Cow::Owned(text.to_owned())))
-            }
-
-            fn visit_string<E>(self, text: String) -> Result<BorrowedText<'de>, E> {
-                Ok(BorrowedText(Cow::Owned(text)))
-            }
+            visit_text!('de, BorrowedText);
         }
         from.deserialize_str(TextVisitor)
     }

@@ -134,6 +134,11 @@ pub(crate) fn read_raw<'de, T: Deserialize<'de>>(raw: &'de RawValue) -> Result<T
     json::parse_described(raw.get())
 }
 
+/// Returns the error of a field.
+pub(crate) fn field_error<E: Error>(field: &'static str, why: &'static str) -> E {
+    E::custom(FieldProblem::new(field, why))
+}
+
 /// An object with a description.
 pub(crate) trait WireObject<'de>: Sized {
     /// The expected value, as named in an error.
@@ -169,7 +174,7 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
         if let (Some(name), Some(tag)) = (&name, self.tag)
             && name == tag
         {
-            return Err(A::Error::custom(FieldProblem::new(tag, "is there twice")));
+            return Err(field_error(tag, "is there twice"));
         }
         Ok(name)
     }
@@ -271,7 +276,7 @@ pub(crate) fn find_kind<'de, A: MapAccess<'de>>(
             continue;
         }
         let Ok(BorrowedText(kind)) = json::read::<BorrowedText<'de>>(value.get()) else {
-            return Err(A::Error::custom(FieldProblem::new(tag, "must be a string")));
+            return Err(field_error(tag, "must be a string"));
         };
         let kept = before.0.clone().into_iter();
         let fields = FieldSource { kept, tag: Some(tag), ..fields };
@@ -360,7 +365,7 @@ macro_rules! wire_object {
             $vis fn read_options(&self, chat: &mut ::canon::ChatRequest) {
                 $($(
                     if let Some(value) = &self.$field {
-                        let value = $crate::request_option::PlainField::to_value(value);
+                        let value = ::serde_json::Value::from(value.clone());
                         $crate::request_option::RequestOption::$option.read(&value, chat);
                     }
                 )?)*
@@ -378,12 +383,8 @@ macro_rules! wire_object {
                     match &*name {
                         $($crate::wire_object::wire_object!(@name $field $($json)?) => {
                             if read.$field.is_some() {
-                                return Err(::serde::de::Error::custom(
-                                    $crate::wire_rule::FieldProblem::new(
-                                        $crate::wire_object::wire_object!(@name $field $($json)?),
-                                        "is there twice",
-                                    ),
-                                ));
+                                let field = $crate::wire_object::wire_object!(@name $field $($json)?);
+                                return Err($crate::wire_object::field_error(field, "is there twice"));
                             }
                             $crate::wire_object::wire_object!(@keep fields read name $($mark)?);
                             read.$field =
@@ -441,22 +442,17 @@ macro_rules! wire_object {
     (@next $fields:ident camel_case) => { $fields.next_camel_name()? };
     (@value $fields:ident) => { $fields.value()? };
     (@value $fields:ident $rule:expr) => { $fields.checked($rule)? };
-    (@keep $fields:ident $read:ident $name:ident) => {};
-    (@keep $fields:ident $read:ident $name:ident required) => {};
     (@keep $fields:ident $read:ident $name:ident kept) => {
         let value = $fields.keep_value(&$name)?;
         $read.rest.push($name, value);
     };
-    (@require $read:ident $field:ident $name:tt) => {};
-    (@require $read:ident $field:ident $name:tt kept) => {};
+    (@keep $($unmarked:tt)*) => {};
     (@require $read:ident $field:ident $name:tt required) => {
         if $read.$field.is_none() {
-            return Err(::serde::de::Error::custom($crate::wire_rule::FieldProblem::new(
-                $name,
-                "is required",
-            )));
+            return Err($crate::wire_object::field_error($name, "is required"));
         }
     };
+    (@require $($unmarked:tt)*) => {};
     (@meaning) => { $crate::wire_object::FieldMeaning::Own };
     (@meaning $option:ident) => {
         $crate::wire_object::FieldMeaning::Option($crate::request_option::RequestOption::$option)
@@ -470,10 +466,9 @@ macro_rules! wire_object {
     (@meaning => $option:ident $(($inner:ident))?) => {
         $crate::wire_object::FieldMeaning::Option($crate::request_option::RequestOption::$option)
     };
-    (@inside) => { &[] };
-    (@inside => $meaning:ident) => { &[] };
     (@inside => ReadOnly($option:ident)) => { &[] };
     (@inside => $meaning:ident($inner:ident)) => { $inner::FIELDS };
+    (@inside $($other:tt)*) => { &[] };
 }
 pub(crate) use wire_object;
 
@@ -520,9 +515,7 @@ macro_rules! wire_union {
                             .map(Self::$variant)
                     })?)*
                     Some(_) => before.with_rest(fields).map(Self::Unknown),
-                    None => Err(::serde::de::Error::custom(
-                        $crate::wire_rule::FieldProblem::new($tag, "is required"),
-                    )),
+                    None => Err($crate::wire_object::field_error($tag, "is required")),
                 }
             }
         }

@@ -8,6 +8,7 @@ use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::own::audio::AudioBuffer;
 use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView, split_content};
 use super::signatures::{self, DetailsAuthor};
+use super::usage::ChatUsage;
 use super::{fault, read_reply, write_reply};
 use crate::endings;
 use crate::json;
@@ -39,7 +40,8 @@ pub(super) struct ChatStreamReader {
 struct ChatCandidate {
     index: u32,
     slots: u32,
-    open: Option<(ChatTextKind, u32)>,
+    /// The open text, refusal or thought.
+    open: Option<(PartStart, u32)>,
     /// Fields of the open thought's entry, written out together with its signature.
     thought_fields: Map<String, Value>,
     /// Tool calls by the provider's index.
@@ -55,14 +57,6 @@ struct StreamedCall {
     index: u32,
     id: String,
     slot: u32,
-    open: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ChatTextKind {
-    Text,
-    Refusal,
-    Thought,
 }
 
 impl StreamReader for ChatStreamReader {
@@ -115,7 +109,7 @@ impl ChatStreamReader {
         if let Some(error) = chunk.error {
             return Err(fault::read_object(error.get()));
         }
-        let usage = chunk.usage();
+        let usage = ChatUsage::count(chunk.usage.as_ref());
         if !self.started {
             // Azure sends the filter results of the prompt first, in a chunk without id, model and
             // time: <https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter>.
@@ -191,20 +185,20 @@ impl ChatCandidate {
         let audio = delta.audio.take().unwrap_or_default();
         self.audio.add(&audio);
         if !thought.is_empty() {
-            self.add_text(ChatTextKind::Thought, thought, out);
+            self.add_text(PartStart::Thought, thought, out);
         }
         // Audio output has its text in the transcript only.
         let transcript = audio.transcript.map(BorrowedText::into_owned).unwrap_or_default();
         let text = if content.is_empty() { transcript } else { content.into_owned() };
         if !text.is_empty() {
-            self.add_text(ChatTextKind::Text, text, out);
+            self.add_text(PartStart::Text, text, out);
         }
         for citation in parse_list(delta.annotations).into_iter().filter_map(read_reply::citation) {
-            let place = self.open(ChatTextKind::Text, out);
+            let place = self.open(PartStart::Text, out);
             out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
         }
         if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
-            self.add_text(ChatTextKind::Refusal, text.into_owned(), out);
+            self.add_text(PartStart::Refusal, text.into_owned(), out);
         }
         self.read_logprobs(choice.logprobs, out);
         self.rest.extend(delta.rest.to_map());
@@ -241,12 +235,12 @@ impl ChatCandidate {
         if details.is_empty() {
             let plain = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref());
             if let Some(text) = plain.filter(|text| !text.is_empty()) {
-                self.add_text(ChatTextKind::Thought, (**text).to_owned(), out);
+                self.add_text(PartStart::Thought, (**text).to_owned(), out);
             }
             return;
         }
         for mut detail in details {
-            if matches!(self.open, Some((ChatTextKind::Thought, _)))
+            if matches!(self.open, Some((PartStart::Thought, _)))
                 && let Value::Object(detail) = &mut detail
                 && detail.get("type").and_then(Value::as_str) != Some("reasoning.encrypted")
             {
@@ -267,7 +261,7 @@ impl ChatCandidate {
             // its citations are still to come.
             let is_late = thought.text.is_empty()
                 && part.signature.is_some()
-                && matches!(self.open, Some((ChatTextKind::Text | ChatTextKind::Refusal, _)));
+                && matches!(self.open, Some((PartStart::Text | PartStart::Refusal, _)));
             if thought.redacted || is_late {
                 if !is_late {
                     self.close_text(out);
@@ -276,7 +270,7 @@ impl ChatCandidate {
                 continue;
             }
             if !thought.text.is_empty() || part.signature.is_some() {
-                let place = self.open(ChatTextKind::Thought, out);
+                let place = self.open(PartStart::Thought, out);
                 if !thought.text.is_empty() {
                     out.push(Event::PartDelta(place, PartDelta::Text(thought.text.clone())));
                 }
@@ -291,7 +285,7 @@ impl ChatCandidate {
 
     fn read_logprobs(&mut self, logprobs: Option<&RawValue>, out: &mut Vec<Event>) {
         let Some(logprobs) = logprobs.map(raw_value) else { return };
-        for (refused, kind) in [(false, ChatTextKind::Text), (true, ChatTextKind::Refusal)] {
+        for (refused, kind) in [(false, PartStart::Text), (true, PartStart::Refusal)] {
             let list = logprobs.get(write_reply::text_field(refused));
             let logprobs = list.map(read_logprobs).unwrap_or_default();
             if !logprobs.is_empty() {
@@ -321,8 +315,7 @@ impl ChatCandidate {
                 let (id, name) = (owned(delta.id), owned(inner.name));
                 let count = u32::try_from(self.calls.len()).unwrap_or(0);
                 let index = delta.index.unwrap_or(count);
-                let (slot, open) = (place.slot, true);
-                self.calls.push(StreamedCall { index, id: id.clone(), slot, open });
+                self.calls.push(StreamedCall { index, id: id.clone(), slot: place.slot });
                 out.push(Event::PartStart(place, PartStart::ToolCall { id, name, custom }));
                 place.slot
             }
@@ -361,8 +354,7 @@ impl ChatCandidate {
         if let Some(part) = std::mem::take(&mut self.audio).into_part() {
             self.add_whole(part, out);
         }
-        for call in self.calls.iter_mut().filter(|call| call.open) {
-            call.open = false;
+        for call in &self.calls {
             out.push(Event::PartEnd(PartIndex { candidate: self.index, slot: call.slot }));
         }
         if !self.rest.is_empty() {
@@ -371,7 +363,7 @@ impl ChatCandidate {
         }
     }
 
-    fn add_text(&mut self, what: ChatTextKind, text: String, out: &mut Vec<Event>) {
+    fn add_text(&mut self, what: PartStart, text: String, out: &mut Vec<Event>) {
         let place = self.open(what, out);
         out.push(Event::PartDelta(place, PartDelta::Text(text)));
     }
@@ -385,21 +377,16 @@ impl ChatCandidate {
     }
 
     /// Returns the open part of that kind. Opens one if another kind or none is open.
-    fn open(&mut self, what: ChatTextKind, out: &mut Vec<Event>) -> PartIndex {
-        if let Some((open, slot)) = self.open
-            && open == what
+    fn open(&mut self, what: PartStart, out: &mut Vec<Event>) -> PartIndex {
+        if let Some((open, slot)) = &self.open
+            && *open == what
         {
-            return PartIndex { candidate: self.index, slot };
+            return PartIndex { candidate: self.index, slot: *slot };
         }
         self.close_text(out);
         let place = self.next_place();
-        self.open = Some((what, place.slot));
-        let opening = match what {
-            ChatTextKind::Text => PartStart::Text,
-            ChatTextKind::Refusal => PartStart::Refusal,
-            ChatTextKind::Thought => PartStart::Thought,
-        };
-        out.push(Event::PartStart(place, opening));
+        self.open = Some((what.clone(), place.slot));
+        out.push(Event::PartStart(place, what));
         place
     }
 

@@ -6,6 +6,7 @@ use canon::Usage;
 
 use crate::fields::ObjectWriter;
 use crate::wire_object::wire_object;
+use crate::wire_value::LooseValue;
 
 wire_object! {
     /// Token counts.
@@ -31,8 +32,13 @@ wire_object! {
 }
 
 impl ChatUsage<'_> {
+    /// Returns the token counts of a reply, if it reports them.
+    pub(super) fn count(reported: Option<&LooseValue<Self>>) -> Option<Usage> {
+        Some(reported?.0.as_ref()?.to_canon())
+    }
+
     /// Converts to canon usage. Both count cached tokens as part of the input.
-    pub(super) fn to_canon(&self) -> Usage {
+    fn to_canon(&self) -> Usage {
         let (none, nothing) = (ChatPromptDetails::default(), ChatCompletionDetails::default());
         let prompt = self.prompt_tokens_details.as_ref().unwrap_or(&none);
         let output = self.completion_tokens_details.as_ref().unwrap_or(&nothing);

@@ -6,12 +6,12 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::names::{FOREIGN_SIGNATURE, ORIGIN, REASONING_DETAILS};
+use super::names::{ORIGIN, REASONING_DETAILS};
 use super::signatures;
 use crate::LaneSettings;
 use crate::fields::{
-    FOREIGN_FILE, ObjectWriter, lose, note_foreign_fields, number, write_cache_breakpoint,
-    write_cache_control,
+    FOREIGN_FILE, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, number,
+    write_cache_breakpoint, write_cache_control,
 };
 use crate::native::BYPASS_SIGNATURE;
 use crate::openai_values::{code_block, write_detail};

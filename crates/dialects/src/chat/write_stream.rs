@@ -47,23 +47,14 @@ struct TextFrame {
     after: Vec<u8>,
 }
 
-/// State of the part in a slot.
+/// State of the part in a slot. The signature of a whole thought follows the thought, so that it is
+/// kept with its index until it is closed.
 enum ChatPartState {
-    Text {
-        offset: usize,
-        signature: Option<Signature>,
-    },
+    Text { offset: usize, signature: Option<Signature> },
     Refusal,
-    Thought {
-        index: usize,
-    },
-    /// A thought that came in one piece, and its index. Its signature follows.
+    Thought { index: usize },
     WholeThought(Box<(Part, usize)>),
-    Call {
-        index: usize,
-        id: String,
-        custom: bool,
-    },
+    Call { index: usize, id: String, custom: bool },
     Written,
 }
 

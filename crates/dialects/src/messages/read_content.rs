@@ -18,7 +18,10 @@ use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::TextOrList;
 
 /// Reads the content of a turn or of a tool result.
-pub(super) fn read(content: TextOrList<'_, MessagesBlock<'_>>, author: BlockAuthor) -> Vec<Part> {
+pub(super) fn read<const MAX: usize>(
+    content: TextOrList<'_, MessagesBlock<'_>, MAX>,
+    author: BlockAuthor,
+) -> Vec<Part> {
     match content {
         TextOrList::Text(text) => vec![Part::text(text.into_owned())],
         TextOrList::List(blocks) => {

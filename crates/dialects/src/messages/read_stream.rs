@@ -5,7 +5,6 @@
 //! then read at once.
 
 use canon::{ApiError, ErrorKind, Event, Finish, PartDelta, PartIndex, PartStart, RawReason};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::fault;
@@ -139,12 +138,7 @@ impl MessagesStreamReader {
         if let Some(usage) = message.usage.and_then(|usage| usage.0) {
             self.count(&usage, true, out);
         }
-        out.extend(message.rest.to_map().into_iter().map(|(name, value)| Event::Extra {
-            candidate: None,
-            origin: ORIGIN,
-            name,
-            value,
-        }));
+        out.extend(message.rest.present().map(|(name, raw)| extra(None, name, raw_value(raw))));
         Ok(())
     }
 
@@ -324,23 +318,20 @@ impl MessagesStreamReader {
         if let Some(usage) = event.usage.and_then(|usage| usage.0) {
             self.count(&usage, false, out);
         }
-        let extra = |candidate, name: &str, value: Option<&RawValue>| {
-            let (name, value) = (name.to_owned(), raw_value(value?));
-            Some(Event::Extra { candidate, origin: ORIGIN, name, value })
-        };
-        out.extend(extra(None, "container", delta.container));
-        out.extend(extra(None, "context_management", event.context_management));
+        let fields =
+            [("container", delta.container), ("context_management", event.context_management)];
+        let present = fields.into_iter().filter_map(|(name, raw)| Some((name, raw?)));
+        out.extend(present.map(|(name, raw)| extra(None, name, raw_value(raw))));
         let Some(word) = delta.stop_reason.filter(|_| !self.ended) else { return Ok(()) };
         while let Some(open) = self.open.first() {
             self.stop_block(open.index, out)?;
         }
         self.ended = true;
         if !self.other_usage.is_empty() {
-            let value = Value::Object(std::mem::take(&mut self.other_usage));
-            let name = USAGE_EXTRA.to_owned();
-            out.push(Event::Extra { candidate: None, origin: ORIGIN, name, value });
+            let usage = Value::Object(std::mem::take(&mut self.other_usage));
+            out.push(extra(None, USAGE_EXTRA, usage));
         }
-        out.extend(extra(Some(0), "stop_details", delta.stop_details));
+        out.extend(delta.stop_details.map(|raw| extra(Some(0), "stop_details", raw_value(raw))));
         let finish = Finish {
             reason: endings::read(ORIGIN, &word),
             raw: RawReason::new(ORIGIN, &*word),
@@ -355,6 +346,11 @@ impl MessagesStreamReader {
 pub(super) fn second_start_error() -> ApiError {
     ApiError::new(ErrorKind::Interrupted, "the provider began a second answer within the first")
         .with_log_note("a second message_start in one messages stream")
+}
+
+/// A field of the reply that only this format has.
+fn extra(candidate: Option<u32>, name: &str, value: Value) -> Event {
+    Event::Extra { candidate, origin: ORIGIN, name: name.to_owned(), value }
 }
 
 fn grow(slot: u32, text: String, out: &mut Vec<Event>) {

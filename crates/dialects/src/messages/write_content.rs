@@ -7,13 +7,14 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 use super::names::{
-    BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, ORIGIN,
-    UNSIGNED_THOUGHT,
+    BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT,
 };
 use super::own::server_tools::text_of;
 use super::own::tool_names;
 use crate::envelope;
-use crate::fields::{ObjectWriter, lose, note_foreign_fields, write_cache_control};
+use crate::fields::{
+    FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
+};
 use crate::openai_values::code_block;
 use crate::wire_rule::FieldProblem;
 use crate::write_json::TextOrParts;

@@ -26,15 +26,19 @@ use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
 
 /// Output of blocks: the events of a stream, or the list of a whole reply.
 pub(super) trait BlockOutput {
-    fn start(&mut self, block: Map<String, Value>);
+    fn start(&mut self, block: Value);
     /// Adds a text to a field of the open block.
     fn grow(&mut self, delta: &'static str, field: &str, text: &str);
     fn cite(&mut self, citation: Value);
-    fn stop(&mut self);
+    fn stop(&mut self) {}
     /// Writes a complete block.
-    fn write(&mut self, block: Value);
+    fn write(&mut self, block: Value) {
+        self.start(block);
+    }
     /// Returns the list of blocks, if none of them is sent yet.
-    fn unsent(&mut self) -> Option<&mut Vec<Value>>;
+    fn unsent(&mut self) -> Option<&mut Vec<Value>> {
+        None
+    }
 }
 
 /// The blocks of a whole reply.
@@ -49,8 +53,8 @@ impl BlockList {
 }
 
 impl BlockOutput for BlockList {
-    fn start(&mut self, block: Map<String, Value>) {
-        self.0.push(Value::Object(block));
+    fn start(&mut self, block: Value) {
+        self.0.push(block);
     }
 
     fn grow(&mut self, _delta: &'static str, field: &str, text: &str) {
@@ -63,12 +67,6 @@ impl BlockOutput for BlockList {
         if let Some(Value::Array(cited)) = self.field("citations", Value::Array(Vec::new())) {
             cited.push(citation);
         }
-    }
-
-    fn stop(&mut self) {}
-
-    fn write(&mut self, block: Value) {
-        self.0.push(block);
     }
 
     fn unsent(&mut self) -> Option<&mut Vec<Value>> {
