@@ -138,9 +138,12 @@ pub(crate) struct ObjectWriter {
     fields: Vec<usize>,
     /// A bit for each length and first letter of a name.
     names: u64,
-    /// The names in JSON, once there are many. A caller can send thousands of them.
-    many: Option<Box<HashSet<Vec<u8>>>>,
+    many: Option<Box<FieldNames>>,
 }
+
+/// The names in JSON of an object with many fields. A caller can send thousands of them.
+#[derive(Clone, Debug)]
+struct FieldNames(HashSet<Vec<u8>>);
 
 /// The number of fields that are searched one by one.
 const MAX_SEARCHED: usize = 64;
@@ -166,12 +169,12 @@ impl ObjectWriter {
     /// Returns the position of a field in the list, by its name in JSON at the end of the text.
     fn find(&mut self, start: usize) -> Option<usize> {
         if self.fields.len() > MAX_SEARCHED && self.many.is_none() {
-            self.many = Some(Box::new(self.field_names()));
+            self.many = Some(Box::new(FieldNames(self.field_names())));
         }
         let (fields, name) = self.json.split_at_checked(start)?;
         let bit = name_bit(name);
         let is_new = match &mut self.many {
-            Some(names) => names.insert(name.to_vec()),
+            Some(names) => names.0.insert(name.to_vec()),
             None => self.names & bit == 0,
         };
         self.names |= bit;

@@ -42,6 +42,13 @@ pub(crate) struct ObjectShape {
     pub(crate) inside: &'static [(&'static str, &'static ObjectShape)],
 }
 
+impl ObjectShape {
+    /// Describes an object without described objects inside.
+    pub(crate) const fn flat(fields: &'static [(&'static str, DefaultValue)]) -> Self {
+        Self { fields, inside: &[] }
+    }
+}
+
 /// The values of one reply.
 struct ReplyValues<'a> {
     model: &'a str,
@@ -97,14 +104,6 @@ impl CompletionPass<'_> {
         let open = memchr::memchr(b'{', self.text.as_bytes().get(self.seen..)?)?;
         self.seen += open + 1;
         Some(self.seen)
-    }
-
-    fn replace(&mut self, value: &RawValue, json: String) {
-        if value.get() != json {
-            let start = self.place_of(value.get());
-            let range = start..start + value.get().len();
-            self.edits.push(BodyEdit { range, replacement: Bytes::from(json) });
-        }
     }
 }
 
@@ -164,8 +163,10 @@ impl<'de> Visitor<'de> for ShapeSeed<'_, '_> {
             let start = pass.place_of(value.get());
             let lacks = value.get() == "null";
             if lacks || matches!(default, DefaultValue::SelectedModel) {
-                if let Some(json) = default_json(*default, pass.values, position) {
-                    pass.replace(value, json);
+                let json = default_json(*default, pass.values, position);
+                if let Some(json) = json.filter(|json| json != value.get()) {
+                    let range = start..start + value.get().len();
+                    pass.edits.push(BodyEdit { range, replacement: Bytes::from(json) });
                 }
             } else if let Some(shape) = inner {
                 // The objects inside of the value are still to come.

@@ -51,12 +51,10 @@ impl StreamFrame {
 
     /// Checks that the data begins like an object. A list would be read as an object without fields.
     pub(crate) fn check_object(&self) -> Result<(), ApiError> {
+        let why = "the provider sent a piece that is not a JSON object";
         match self.data.trim_ascii_start().first() {
             Some(b'{') => Ok(()),
-            _ => Err(ApiError::new(
-                ErrorKind::Interrupted,
-                "the provider sent a piece that is not a JSON object",
-            )),
+            _ => Err(ApiError::new(ErrorKind::Interrupted, why)),
         }
     }
 

@@ -38,6 +38,11 @@ pub(crate) fn owned(text: Option<BorrowedText<'_>>) -> String {
     text.map(BorrowedText::into_owned).unwrap_or_default()
 }
 
+/// Returns the text of a field, unless it is empty.
+pub(crate) fn present(text: Option<BorrowedText<'_>>) -> Option<String> {
+    text.map(BorrowedText::into_owned).filter(|text| !text.is_empty())
+}
+
 impl From<BorrowedText<'_>> for Value {
     fn from(text: BorrowedText<'_>) -> Self {
         Self::from(text.0)
@@ -74,16 +79,12 @@ pub(crate) fn to_camel_case(name: &str) -> Cow<'_, str> {
         return Cow::Borrowed(name);
     }
     let mut out = String::with_capacity(name.len());
-    let mut raise = false;
-    for letter in name.chars() {
-        match letter {
-            '_' => raise = true,
-            _ if raise => {
-                out.push(letter.to_ascii_uppercase());
-                raise = false;
-            }
-            _ => out.push(letter),
-        }
+    for word in name.split('_') {
+        let mut letters = word.chars();
+        let first = letters.next();
+        let is_first_word = out.is_empty();
+        out.extend(first.map(|c| if is_first_word { c } else { c.to_ascii_uppercase() }));
+        out.push_str(letters.as_str());
     }
     Cow::Owned(out)
 }

@@ -4,6 +4,7 @@
 //! caller to fix the request, and never with a credential or a URL in it.
 
 use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
+use std::borrow::Cow;
 
 use crate::prompt_blocks;
 use crate::scrub::scrub;
@@ -30,11 +31,8 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
     );
     let with_message = |trouble, fallback: &'static str| {
         let message = scrub(&words.message);
-        let fault = if message.is_empty() {
-            ApiError::new(trouble, fallback)
-        } else {
-            ApiError::new(trouble, message)
-        };
+        let message = if message.is_empty() { fallback.into() } else { Cow::Owned(message) };
+        let fault = ApiError::new(trouble, message);
         match &words.param {
             Some(param) => fault.with_param(param.clone()),
             None => fault,

@@ -153,8 +153,8 @@ pub(crate) struct FieldSource<'de, A> {
     kept: std::vec::IntoIter<(Cow<'de, str>, &'de RawValue)>,
     /// A field that was set aside and is to be read now.
     current: Option<(Cow<'de, str>, &'de RawValue)>,
-    /// The field that told the kind of the object. It must not come again.
-    tag: Option<&'static str>,
+    /// The field that told the kind of the object, with its own name. It must not come again.
+    tag: Option<(&'static str, (Cow<'de, str>, &'de RawValue))>,
     map: A,
 }
 
@@ -171,12 +171,61 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
             return Ok(Some(name));
         }
         let name = self.map.next_key::<BorrowedText<'de>>()?.map(|BorrowedText(name)| name);
-        if let (Some(name), Some(tag)) = (&name, self.tag)
-            && name == tag
-        {
-            return Err(field_error(tag, "is there twice"));
+        match (&name, &self.tag) {
+            (Some(name), Some((tag, _))) if name == tag => Err(field_error(tag, "is there twice")),
+            _ => Ok(name),
         }
-        Ok(name)
+    }
+
+    /// Finds the field that tells the kind of an object, and sets the fields before it aside. Null
+    /// is no value.
+    pub(crate) fn find_kind(
+        &mut self,
+        tag: &'static str,
+    ) -> Result<Option<Cow<'de, str>>, A::Error> {
+        let (mut before, mut kind) = (Vec::new(), None);
+        while kind.is_none()
+            && let Some(name) = self.next_name()?
+        {
+            let value = self.raw_value()?;
+            if name != tag || value.get() == "null" {
+                before.push((name, value));
+                continue;
+            }
+            let Ok(BorrowedText(word)) = json::read(value.get()) else {
+                return Err(field_error(tag, "must be a string"));
+            };
+            self.tag = Some((tag, (name, value)));
+            kind = Some(word);
+        }
+        before.extend(self.kept.by_ref());
+        self.kept = before.into_iter();
+        Ok(kind)
+    }
+
+    /// Returns the fields together with the one that tells the kind.
+    #[must_use]
+    pub(crate) fn with_tag(self) -> Self {
+        let tag = self.tag.as_ref().map(|(_, field)| field.clone());
+        let kept: Vec<_> = self.kept.chain(tag).collect();
+        Self { kept: kept.into_iter(), ..self }
+    }
+
+    /// Returns all fields of an object of a kind without a description.
+    pub(crate) fn into_unknown(self) -> Result<UnknownFields<'de>, A::Error> {
+        let (mut fields, mut all) = (self.with_tag(), UnknownFields::default());
+        while let Some(name) = fields.next_name()? {
+            all.push(name, fields.raw_value()?);
+        }
+        Ok(all)
+    }
+
+    /// Returns the value of the field as it was sent.
+    fn raw_value(&mut self) -> Result<&'de RawValue, A::Error> {
+        match self.current.take() {
+            Some((_, raw)) => Ok(raw),
+            None => self.map.next_value(),
+        }
     }
 
     /// Returns the name of the next field in camelCase.
@@ -189,10 +238,7 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
 
     /// Returns the value of the field as it was sent, and leaves it to be read once more.
     pub(crate) fn keep_value(&mut self, name: &Cow<'de, str>) -> Result<&'de RawValue, A::Error> {
-        let raw = match self.current.take() {
-            Some((_, raw)) => raw,
-            None => self.map.next_value()?,
-        };
+        let raw = self.raw_value()?;
         self.current = Some((name.clone(), raw));
         Ok(raw)
     }
@@ -260,60 +306,6 @@ pub(crate) fn read_object<'de, T: WireObject<'de>, D: Deserializer<'de>>(
         }
     }
     from.deserialize_map(ObjectVisitor(PhantomData))
-}
-
-/// Finds the field that tells the kind of an object, and sets the fields before it aside.
-pub(crate) fn find_kind<'de, A: MapAccess<'de>>(
-    mut fields: FieldSource<'de, A>,
-    tag: &'static str,
-) -> Result<(KindFields<'de>, FieldSource<'de, A>), A::Error> {
-    let mut before = UnknownFields::default();
-    while let Some(name) = fields.next_name()? {
-        let value: &'de RawValue = fields.value()?;
-        // Null is no value.
-        if name != tag || value.get() == "null" {
-            before.push(name, value);
-            continue;
-        }
-        let Ok(BorrowedText(kind)) = json::read::<BorrowedText<'de>>(value.get()) else {
-            return Err(field_error(tag, "must be a string"));
-        };
-        let kept = before.0.clone().into_iter();
-        let fields = FieldSource { kept, tag: Some(tag), ..fields };
-        return Ok((KindFields { kind: Some(kind), before, tag: Some((name, value)) }, fields));
-    }
-    let fields = FieldSource { kept: before.0.clone().into_iter(), ..fields };
-    Ok((KindFields { kind: None, before, tag: None }, fields))
-}
-
-/// Fields up to the one that tells the kind.
-pub(crate) struct KindFields<'de> {
-    /// The kind; `None` if no field tells it.
-    pub(crate) kind: Option<Cow<'de, str>>,
-    before: UnknownFields<'de>,
-    tag: Option<(Cow<'de, str>, &'de RawValue)>,
-}
-
-impl<'de> KindFields<'de> {
-    /// Returns the fields together with the one that tells the kind.
-    pub(crate) fn with_tag<A>(self, fields: FieldSource<'de, A>) -> FieldSource<'de, A> {
-        let kept: Vec<_> = self.before.0.into_iter().chain(self.tag).collect();
-        FieldSource { kept: kept.into_iter(), ..fields }
-    }
-
-    /// Returns all fields of an object of a kind without a description.
-    pub(crate) fn with_rest<A: MapAccess<'de>>(
-        self,
-        mut fields: FieldSource<'de, A>,
-    ) -> Result<UnknownFields<'de>, A::Error> {
-        let mut all = self.before;
-        all.0.extend(self.tag);
-        fields.kept = Vec::new().into_iter();
-        while let Some(name) = fields.next_name()? {
-            all.push(name, fields.map.next_value()?);
-        }
-        Ok(all)
-    }
 }
 
 /// Describes objects of a wire format.
@@ -499,10 +491,9 @@ macro_rules! wire_union {
             const EXPECTED: &'static str = $expected;
 
             fn read_fields<A: ::serde::de::MapAccess<$life>>(
-                fields: $crate::wire_object::FieldSource<$life, A>,
+                mut fields: $crate::wire_object::FieldSource<$life, A>,
             ) -> Result<Self, A::Error> {
-                let (mut before, fields) = $crate::wire_object::find_kind(fields, $tag)?;
-                let kind = before.kind.take();
+                let kind = fields.find_kind($tag)?;
                 $(let kind = kind.or(Some(::std::borrow::Cow::Borrowed($default)));)?
                 match kind.as_deref() {
                     $($(Some($word))|+ => {
@@ -510,11 +501,11 @@ macro_rules! wire_union {
                             .map(Self::$variant)
                     })*
                     $($(Some(kind) if kind.starts_with($prefix) => {
-                        let fields = before.with_tag(fields);
+                        let fields = fields.with_tag();
                         <$kind as $crate::wire_object::WireObject<$life>>::read_fields(fields)
                             .map(Self::$variant)
                     })?)*
-                    Some(_) => before.with_rest(fields).map(Self::Unknown),
+                    Some(_) => fields.into_unknown().map(Self::Unknown),
                     None => Err($crate::wire_object::field_error($tag, "is required")),
                 }
             }

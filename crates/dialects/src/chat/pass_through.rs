@@ -104,22 +104,16 @@ static CHOICE: ObjectShape = ObjectShape {
     inside: &[("message", &MESSAGE)],
 };
 
-static MESSAGE: ObjectShape = ObjectShape {
-    fields: &[
-        ("role", DefaultValue::Json("\"assistant\"")),
-        ("content", DefaultValue::Json("null")),
-        ("refusal", DefaultValue::Json("null")),
-    ],
-    inside: &[],
-};
+static MESSAGE: ObjectShape = ObjectShape::flat(&[
+    ("role", DefaultValue::Json("\"assistant\"")),
+    ("content", DefaultValue::Json("null")),
+    ("refusal", DefaultValue::Json("null")),
+]);
 
-static USAGE: ObjectShape = ObjectShape {
-    fields: &[
-        ("prompt_tokens_details", DefaultValue::Json("{\"cached_tokens\":0,\"audio_tokens\":0}")),
-        ("completion_tokens_details", DefaultValue::Json(NO_DETAILS)),
-    ],
-    inside: &[],
-};
+static USAGE: ObjectShape = ObjectShape::flat(&[
+    ("prompt_tokens_details", DefaultValue::Json("{\"cached_tokens\":0,\"audio_tokens\":0}")),
+    ("completion_tokens_details", DefaultValue::Json(NO_DETAILS)),
+]);
 
 const NO_DETAILS: &str = "{\"reasoning_tokens\":0,\"audio_tokens\":0,\
     \"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}";
@@ -135,14 +129,11 @@ static CHUNK: ObjectShape = ObjectShape {
     inside: &[("choices", &CHUNK_CHOICE), ("usage", &USAGE)],
 };
 
-static CHUNK_CHOICE: ObjectShape = ObjectShape {
-    fields: &[
-        ("index", DefaultValue::Position),
-        ("delta", DefaultValue::Json("{}")),
-        ("finish_reason", DefaultValue::Json("null")),
-    ],
-    inside: &[],
-};
+static CHUNK_CHOICE: ObjectShape = ObjectShape::flat(&[
+    ("index", DefaultValue::Position),
+    ("delta", DefaultValue::Json("{}")),
+    ("finish_reason", DefaultValue::Json("null")),
+]);
 
 fn read_tier(word: Option<LooseText<'_>>) -> Option<ServiceTier> {
     word.map(|word| openai_values::read_tier(ORIGIN, &word.0))

@@ -16,7 +16,7 @@ use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
 use crate::service_tier::TIER_FIELD;
 use crate::sse::{not_json, out_of_order};
-use crate::text::{BorrowedText, owned};
+use crate::text::{BorrowedText, owned, present};
 use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
 use crate::wire_value::LooseText;
@@ -117,14 +117,8 @@ impl ChatStreamReader {
                 return Ok(());
             }
             self.started = true;
-            let present = |text: Option<BorrowedText<'_>>| {
-                text.map(BorrowedText::into_owned).filter(|text| !text.is_empty())
-            };
-            out.push(Event::Start {
-                id: present(chunk.id),
-                model: present(chunk.model),
-                created: chunk.created,
-            });
+            let (id, model) = (present(chunk.id), present(chunk.model));
+            out.push(Event::Start { id, model, created: chunk.created });
             // Further chunks repeat these fields.
             let rest = chunk.rest.present();
             out.extend(rest.map(|(name, value)| extra(None, name, raw_value(value))));

@@ -66,18 +66,15 @@ fn check_messages(messages: &[ChatMessage<'_>]) -> RuleResult {
     let (mut calls, mut answered) = (HashSet::new(), HashSet::new());
     for (at, message) in messages.iter().enumerate() {
         let id = message.tool_call_id.as_deref();
-        if message.role.as_deref() == Some("tool") {
-            let why = match id {
-                Some(id) if !calls.contains(id) => {
-                    "answers no call: no earlier assistant message has a `tool_calls` entry with \
-                     this id"
-                }
-                Some(id) if answered.contains(id) => "was answered before",
-                _ => "",
-            };
-            if !why.is_empty() {
-                return Err(FieldProblem::new(format!("messages[{at}].tool_call_id"), why));
+        let why = match id.filter(|_| message.role.as_deref() == Some("tool")) {
+            Some(id) if !calls.contains(id) => {
+                "answers no call: no earlier assistant message has a `tool_calls` entry with this id"
             }
+            Some(id) if answered.contains(id) => "was answered before",
+            _ => "",
+        };
+        if !why.is_empty() {
+            return Err(FieldProblem::new(format!("messages[{at}].tool_call_id"), why));
         }
         answered.extend(id);
         calls.extend(message.tool_calls.iter().flatten().filter_map(|call| call.id.as_deref()));

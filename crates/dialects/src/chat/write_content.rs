@@ -14,7 +14,7 @@ use crate::fields::{
     write_cache_breakpoint, write_cache_control,
 };
 use crate::native::BYPASS_SIGNATURE;
-use crate::openai_values::{code_block, write_detail};
+use crate::openai_values::{code_block, write_detail, write_url};
 use crate::write_json::TextOrParts;
 
 pub(super) fn write_turn(
@@ -133,8 +133,7 @@ fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Opti
         Some(ObjectWriter::typed(word).set(word, inner.with_object(extras.get(ORIGIN, word))))
     };
     let url = match source {
-        MediaSource::Inline { mime, data } => format!("data:{mime};base64,{data}"),
-        MediaSource::Url { url, .. } => url.clone(),
+        MediaSource::Inline { .. } | MediaSource::Url { .. } => write_url(source)?,
         MediaSource::File { origin, id } if *origin == ORIGIN => {
             return whole("file", ObjectWriter::new().set("file_id", id.as_str()));
         }

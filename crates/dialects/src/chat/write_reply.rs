@@ -1,7 +1,7 @@
 //! Writes a whole chat completion from canon.
 
 use canon::{
-    ChatReply, Citation, Finish, FinishReason, Logprob, Losses, Lossy, Media, MediaSource, Part,
+    ChatReply, Citation, Finish, FinishReason, Logprob, Losses, Lossy, Media, MediaKind, Part,
     PartKind, ReplyCandidate, Usage,
 };
 use serde_json::Value;
@@ -13,7 +13,7 @@ use super::own::audio;
 use super::{signatures, usage, write_content};
 use crate::endings;
 use crate::fields::{ObjectWriter, note_citation, note_foreign_fields, note_stop_text};
-use crate::openai_values;
+use crate::openai_values::{self, write_url};
 use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, signed_span};
 
@@ -201,13 +201,7 @@ pub(super) fn write_citation(
 
 /// Writes a generated image. `None` for other media.
 pub(super) fn write_image(media: &Media) -> Option<ObjectWriter> {
-    let url = match (&media.kind, &media.source) {
-        (canon::MediaKind::Image, MediaSource::Inline { mime, data }) => {
-            format!("data:{mime};base64,{data}")
-        }
-        (canon::MediaKind::Image, MediaSource::Url { url, .. }) => url.clone(),
-        _ => return None,
-    };
+    let url = write_url(&media.source).filter(|_| media.kind == MediaKind::Image)?;
     let inner = ObjectWriter::new().set("url", url);
     Some(ObjectWriter::typed("image_url").set("image_url", inner))
 }

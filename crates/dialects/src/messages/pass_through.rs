@@ -78,13 +78,10 @@ static REPLY: ObjectShape = ObjectShape {
     inside: &[("usage", &USAGE)],
 };
 
-static USAGE: ObjectShape = ObjectShape {
-    fields: &[
-        ("cache_creation_input_tokens", DefaultValue::Json("0")),
-        ("cache_read_input_tokens", DefaultValue::Json("0")),
-    ],
-    inside: &[],
-};
+static USAGE: ObjectShape = ObjectShape::flat(&[
+    ("cache_creation_input_tokens", DefaultValue::Json("0")),
+    ("cache_read_input_tokens", DefaultValue::Json("0")),
+]);
 
 /// The event that begins a stream has the message. The official client fails without its usage.
 static START: ObjectShape = ObjectShape { fields: &[], inside: &[("message", &STARTED_MESSAGE)] };

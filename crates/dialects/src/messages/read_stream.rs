@@ -22,7 +22,7 @@ use crate::json;
 use crate::repeated_text::TextReader;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::{not_json, out_of_order};
-use crate::text::{BorrowedText, owned};
+use crate::text::{BorrowedText, owned, present};
 use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
@@ -130,9 +130,6 @@ impl MessagesStreamReader {
             return Err(second_start_error());
         }
         self.begun = true;
-        let present = |text: Option<BorrowedText<'_>>| {
-            text.map(BorrowedText::into_owned).filter(|text| !text.is_empty())
-        };
         let (id, model) = (present(message.id), present(message.model));
         out.push(Event::Start { id, model, created: None });
         if let Some(usage) = message.usage.and_then(|usage| usage.0) {

@@ -1,6 +1,6 @@
 //! Token counts and service tier, read and written.
 
-use canon::{ServiceTier, Usage, WireFormat};
+use canon::{ServiceTier, Usage};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
@@ -191,11 +191,7 @@ pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
         ServiceTier::Auto | ServiceTier::Priority => Some("auto"),
         ServiceTier::Standard => Some("standard_only"),
         ServiceTier::Flex | ServiceTier::Fast => None,
-        ServiceTier::Other(WireFormat::Messages, word) => Some(word),
-        ServiceTier::Other(
-            WireFormat::Chat | WireFormat::Responses | WireFormat::Native | WireFormat::Images,
-            _,
-        ) => None,
+        ServiceTier::Other(origin, word) => (*origin == ORIGIN).then_some(word),
     }
 }
 
