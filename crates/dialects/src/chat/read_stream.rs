@@ -194,7 +194,14 @@ impl ChatCandidate {
         if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
             self.add_text(PartStart::Refusal, text.into_owned(), out);
         }
-        self.read_logprobs(choice.logprobs, out);
+        let logprobs = choice.logprobs.map(raw_value).unwrap_or_default();
+        for (refused, kind) in [(false, PartStart::Text), (true, PartStart::Refusal)] {
+            let list = logprobs.get(write_reply::text_field(refused));
+            if let Some(list) = list.map(read_logprobs).filter(|list| !list.is_empty()) {
+                let place = self.open(kind, out);
+                out.push(Event::PartDelta(place, PartDelta::Logprobs(list)));
+            }
+        }
         self.rest.extend(delta.rest.to_map());
         for image in parse_list(delta.images).iter().filter_map(read_reply::image) {
             self.close_text(out);
@@ -273,18 +280,6 @@ impl ChatCandidate {
                     out.push(Event::PartSignature(place, signature));
                     self.close_text(out);
                 }
-            }
-        }
-    }
-
-    fn read_logprobs(&mut self, logprobs: Option<&RawValue>, out: &mut Vec<Event>) {
-        let Some(logprobs) = logprobs.map(raw_value) else { return };
-        for (refused, kind) in [(false, PartStart::Text), (true, PartStart::Refusal)] {
-            let list = logprobs.get(write_reply::text_field(refused));
-            let logprobs = list.map(read_logprobs).unwrap_or_default();
-            if !logprobs.is_empty() {
-                let place = self.open(kind, out);
-                out.push(Event::PartDelta(place, PartDelta::Logprobs(logprobs)));
             }
         }
     }

@@ -216,7 +216,18 @@ impl MessagesStreamReader {
     ) -> Result<(), ApiError> {
         let kind = delta.kind.as_deref().unwrap_or_default();
         if !self.open.iter().any(|open| open.index == index) {
-            self.open_without_start(index, kind, out)?;
+            // A delta that came without the start of its block. Only the blocks whose start says
+            // nothing else can be repaired.
+            let block = match kind {
+                "text_delta" | "citations_delta" => {
+                    MessagesReplyBlock::Text(MessagesReplyText::default())
+                }
+                "thinking_delta" | "signature_delta" => {
+                    MessagesReplyBlock::Thinking(MessagesReplyThinking::default())
+                }
+                _ => return Err(out_of_order("a delta of a block that never started")),
+            };
+            self.start_block(index, block, out)?;
         }
         let Some(open) = self.open.iter_mut().find(|open| open.index == index) else {
             return Ok(());
@@ -248,26 +259,6 @@ impl MessagesStreamReader {
             }
         }
         Ok(())
-    }
-
-    /// Opens the block of a delta that came without its `content_block_start`. Only the blocks whose
-    /// start says nothing else can be repaired.
-    fn open_without_start(
-        &mut self,
-        index: u32,
-        kind: &str,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ApiError> {
-        let block = match kind {
-            "text_delta" | "citations_delta" => {
-                MessagesReplyBlock::Text(MessagesReplyText::default())
-            }
-            "thinking_delta" | "signature_delta" => {
-                MessagesReplyBlock::Thinking(MessagesReplyThinking::default())
-            }
-            _ => return Err(out_of_order("a delta of a block that never started")),
-        };
-        self.start_block(index, block, out)
     }
 
     /// Reads the end of a block.
