@@ -38,15 +38,15 @@ pub fn with_caller_paths(
         }
         RefusedRequest::Parsed(chat) => (None, parsed_body(chat)),
     };
-    let lane = RequestBody { format, body: &sent };
-    let caller = RequestBody { format: Some(caller), body: &body };
+    let lane = FormatBody { format, body: &sent };
+    let caller = FormatBody { format: Some(caller), body: &body };
     let lists = lane.lists().into_iter().zip(caller.lists()).collect();
     PathMap { lane, caller, lists }.apply(error)
 }
 
 /// A body and its format.
 #[derive(Clone, Copy)]
-struct RequestBody<'a> {
+struct FormatBody<'a> {
     /// `None` for the parsed request.
     format: Option<WireFormat>,
     body: &'a Value,
@@ -82,7 +82,7 @@ impl TextLeaf<'_> {
     }
 }
 
-impl<'a> RequestBody<'a> {
+impl<'a> FormatBody<'a> {
     /// Returns the two lists that errors point into: the conversation and the tools.
     fn lists(self) -> [TextList<'a>; 2] {
         [
@@ -269,8 +269,8 @@ fn write_path(steps: &[PathStep<'_>]) -> String {
 
 /// The paths of two requests that mean the same.
 struct PathMap<'a> {
-    lane: RequestBody<'a>,
-    caller: RequestBody<'a>,
+    lane: FormatBody<'a>,
+    caller: FormatBody<'a>,
     /// The lists of both requests.
     lists: Vec<(TextList<'a>, TextList<'a>)>,
 }
