@@ -38,6 +38,14 @@ pub(crate) fn owned(text: Option<BorrowedText<'_>>) -> String {
     text.map(BorrowedText::into_owned).unwrap_or_default()
 }
 
+impl std::ops::Deref for BorrowedText<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Returns the text of a field, unless it is empty.
 pub(crate) fn present(text: Option<BorrowedText<'_>>) -> Option<String> {
     text.map(BorrowedText::into_owned).filter(|text| !text.is_empty())
@@ -46,14 +54,6 @@ pub(crate) fn present(text: Option<BorrowedText<'_>>) -> Option<String> {
 impl From<BorrowedText<'_>> for Value {
     fn from(text: BorrowedText<'_>) -> Self {
         Self::from(text.0)
-    }
-}
-
-impl std::ops::Deref for BorrowedText<'_> {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
     }
 }
 
