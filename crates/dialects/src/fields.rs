@@ -138,15 +138,7 @@ pub(crate) struct ObjectWriter {
     fields: Vec<usize>,
     /// A bit for each length and first letter of a name.
     names: u64,
-    many: Option<Box<FieldNames>>,
 }
-
-/// The names in JSON of an object with many fields. A caller can send thousands of them.
-#[derive(Clone, Debug)]
-struct FieldNames(HashSet<Vec<u8>>);
-
-/// The number of fields that are searched one by one.
-const MAX_SEARCHED: usize = 64;
 
 /// Returns the bit of a name, by which most new names are known to be new.
 fn name_bit(name: &[u8]) -> u64 {
@@ -158,7 +150,7 @@ impl ObjectWriter {
     pub(crate) fn new() -> Self {
         let mut json = Vec::with_capacity(1 << 8);
         json.push(b'{');
-        Self { json, fields: Vec::with_capacity(8), names: 0, many: None }
+        Self { json, fields: Vec::with_capacity(8), names: 0 }
     }
 
     /// Starts an object that tells its kind in `type`.
@@ -168,15 +160,9 @@ impl ObjectWriter {
 
     /// Returns the position of a field in the list, by its name in JSON at the end of the text.
     fn find(&mut self, start: usize) -> Option<usize> {
-        if self.fields.len() > MAX_SEARCHED && self.many.is_none() {
-            self.many = Some(Box::new(FieldNames(self.field_names())));
-        }
         let (fields, name) = self.json.split_at_checked(start)?;
         let bit = name_bit(name);
-        let is_new = match &mut self.many {
-            Some(names) => names.0.insert(name.to_vec()),
-            None => self.names & bit == 0,
-        };
+        let is_new = self.names & bit == 0;
         self.names |= bit;
         let is_same = |at: &usize| fields.get(*at..*at + name.len()) == Some(name);
         if is_new { None } else { self.fields.iter().position(is_same) }
@@ -264,8 +250,30 @@ impl ObjectWriter {
         mut self,
         fields: impl IntoIterator<Item = (impl AsRef<str>, &'a Value)>,
     ) -> Self {
-        for (name, value) in fields {
+        // The added names differ from each other, so that they are compared only with earlier ones.
+        // A caller can send thousands of them.
+        const MAX_SEARCHED: usize = 64;
+        let mut fields = fields.into_iter().peekable();
+        while self.fields.len() <= MAX_SEARCHED
+            && let Some((name, value)) = fields.next()
+        {
             self.put(name.as_ref(), Some(value), false);
+        }
+        let has_more = fields.peek().is_some();
+        let known = if has_more { self.field_names() } else { HashSet::new() };
+        for (name, value) in fields {
+            let start = self.json.len();
+            json::write_string(name.as_ref(), &mut self.json);
+            self.json.push(b':');
+            let written = self.json.get(start..).unwrap_or_default();
+            if known.contains(written) {
+                self.json.truncate(start);
+                continue;
+            }
+            self.names |= name_bit(written);
+            value.write_json(&mut self.json);
+            self.json.push(b',');
+            self.fields.push(start);
         }
         self
     }

@@ -101,7 +101,9 @@ pub(crate) fn write_options(
 ) -> ObjectWriter {
     for field in fields {
         let plain = RequestOption::PLAIN.iter().find(|(option, ..)| field.is_option(*option));
-        body = body.set_some(field.name, plain.and_then(|(.., value)| value(chat)));
+        if let Some(value) = plain.and_then(|(.., value)| value(chat)) {
+            body = body.set(field.name, value);
+        }
     }
     body
 }

@@ -153,8 +153,8 @@ pub(crate) struct FieldSource<'de, A> {
     kept: std::vec::IntoIter<(Cow<'de, str>, &'de RawValue)>,
     /// A field that was set aside and is to be read now.
     current: Option<(Cow<'de, str>, &'de RawValue)>,
-    /// The field that told the kind of the object, with its own name. It must not come again.
-    tag: Option<(&'static str, (Cow<'de, str>, &'de RawValue))>,
+    /// The field that told the kind of the object. It must not come again.
+    tag: Option<(&'static str, &'de RawValue)>,
     map: A,
 }
 
@@ -195,7 +195,7 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
             let Ok(BorrowedText(word)) = json::read(value.get()) else {
                 return Err(field_error(tag, "must be a string"));
             };
-            self.tag = Some((tag, (name, value)));
+            self.tag = Some((tag, value));
             kind = Some(word);
         }
         before.extend(self.kept.by_ref());
@@ -206,7 +206,7 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
     /// Returns the fields together with the one that tells the kind.
     #[must_use]
     pub(crate) fn with_tag(self) -> Self {
-        let tag = self.tag.as_ref().map(|(_, field)| field.clone());
+        let tag = self.tag.map(|(name, value)| (Cow::Borrowed(name), value));
         let kept: Vec<_> = self.kept.chain(tag).collect();
         Self { kept: kept.into_iter(), ..self }
     }
