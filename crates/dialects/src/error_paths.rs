@@ -7,7 +7,7 @@
 //! fields. This runs only for an error, in one pass over both requests.
 
 use canon::{ApiError, ChatRequest, FunctionTool, MediaSource, Part, PartKind, Tool, WireFormat};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
 use crate::request_option::{RequestOption, described_paths};
@@ -32,43 +32,30 @@ pub fn with_caller_paths(
     body: &[u8],
 ) -> ApiError {
     let Ok(body) = serde_json::from_slice::<Value>(body) else { return error.without_param() };
-    let caller = RequestTexts::of_body(caller, &body);
-    match refused {
+    let (format, sent) = match refused {
         RefusedRequest::Body(format, sent) => {
-            let sent = serde_json::from_slice::<Value>(sent).unwrap_or_default();
-            PathMap { lane: RequestTexts::of_body(format, &sent), caller }.apply(error)
+            (Some(format), serde_json::from_slice(sent).unwrap_or_default())
         }
-        RefusedRequest::Parsed(chat) => {
-            PathMap { lane: RequestTexts::of_chat(chat), caller }.apply(error)
-        }
-    }
+        RefusedRequest::Parsed(chat) => (None, parsed_body(chat)),
+    };
+    let lane = FormatBody { format, body: &sent };
+    let caller = FormatBody { format: Some(caller), body: &body };
+    let lists = lane.lists().into_iter().zip(caller.lists()).collect();
+    PathMap { lane, caller, lists }.apply(error)
 }
 
-/// The two lists of a request that errors point into.
+/// A body and its format.
 #[derive(Clone, Copy)]
-enum RequestList {
-    Conversation,
-    Tools,
+struct FormatBody<'a> {
+    /// `None` for the parsed request.
+    format: Option<WireFormat>,
+    body: &'a Value,
 }
 
-impl RequestList {
-    /// Returns the fields that hold the list in a format.
-    fn fields(self, format: WireFormat) -> Vec<String> {
-        let mut paths = described_paths(crate::request_fields(format));
-        paths.retain(|(_, meaning)| match self {
-            Self::Conversation => matches!(meaning, FieldMeaning::Conversation),
-            Self::Tools => matches!(meaning, FieldMeaning::Tools),
-        });
-        paths.into_iter().map(|(path, _)| path).collect()
-    }
-
-    /// Returns the name of the list in errors about the parsed request.
-    const fn parsed_name(self) -> &'static str {
-        match self {
-            Self::Conversation => "turns",
-            Self::Tools => "tools",
-        }
-    }
+/// A list of a request that errors point into: the fields that hold it, and its texts.
+struct TextList<'a> {
+    fields: Vec<String>,
+    texts: Vec<TextLeaf<'a>>,
 }
 
 /// One step of a path.
@@ -95,102 +82,131 @@ impl TextLeaf<'_> {
     }
 }
 
-/// The texts of a request, by the two lists that errors point into.
-struct RequestTexts<'a> {
-    /// The format and the body; `None` for the parsed request.
-    body: Option<(WireFormat, &'a Value)>,
-    conversation: Vec<TextLeaf<'a>>,
-    tools: Vec<TextLeaf<'a>>,
-}
+impl<'a> FormatBody<'a> {
+    /// Returns the two lists that errors point into: the conversation and the tools.
+    fn lists(self) -> [TextList<'a>; 2] {
+        [
+            self.list("turns", |meaning| matches!(meaning, FieldMeaning::Conversation)),
+            self.list("tools", |meaning| matches!(meaning, FieldMeaning::Tools)),
+        ]
+    }
 
-impl<'a> RequestTexts<'a> {
-    fn of_body(format: WireFormat, body: &'a Value) -> Self {
-        let texts = |list: RequestList| {
-            let mut found = Vec::new();
-            for name in list.fields(format) {
-                if let Some((key, value)) = find_field(body, &name, format) {
-                    collect_texts(value, &mut vec![PathStep::Key(key)], &mut found);
+    /// Returns the list whose fields have a meaning. `parsed` is its name in the parsed request.
+    fn list(self, parsed: &str, is_own: fn(&FieldMeaning) -> bool) -> TextList<'a> {
+        let described = self.format.map(|format| described_paths(crate::request_fields(format)));
+        let fields = match described {
+            Some(paths) => {
+                paths.into_iter().filter(|(_, own)| is_own(own)).map(|(path, _)| path).collect()
+            }
+            None => vec![parsed.to_owned()],
+        };
+        let mut texts = Vec::new();
+        for name in &fields {
+            if let Some((key, value)) = self.find_field(self.body, name) {
+                collect_texts(value, &mut vec![PathStep::Key(key)], &mut texts);
+            }
+        }
+        TextList { fields, texts }
+    }
+
+    /// Returns a field under its own name. The native format has two spellings of it.
+    fn find_field(self, value: &'a Value, name: &str) -> Option<(&'a str, &'a Value)> {
+        let fields: &Map<String, Value> = value.as_object()?;
+        if let Some((key, value)) = fields.get_key_value(name) {
+            return Some((key, value));
+        }
+        let camel = to_camel_case(name);
+        let mut fields = fields.iter().filter(|_| self.format == Some(WireFormat::Native));
+        let found = fields.find(|(key, _)| to_camel_case(key) == camel);
+        found.map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// Returns true if a path begins with a field.
+    fn begins(self, steps: &[PathStep<'_>], field: &str) -> bool {
+        let is_native = self.format == Some(WireFormat::Native);
+        let mut keys = steps.iter();
+        parse_path(field).iter().all(|wanted| match (keys.next(), wanted) {
+            (Some(PathStep::Key(key)), PathStep::Key(wanted)) => {
+                let key = if is_native { to_camel_case(key) } else { (*key).into() };
+                key == *wanted
+            }
+            _ => false,
+        })
+    }
+
+    /// Returns the part of a path that leads to a value. Steps that lead nowhere are skipped, because
+    /// some providers name the type of a block between its fields.
+    fn resolve(self, steps: &[PathStep<'_>]) -> Vec<PathStep<'a>> {
+        let (mut value, mut found) = (self.body, Vec::new());
+        for step in steps {
+            let next = match step {
+                PathStep::Key(name) => {
+                    self.find_field(value, name).map(|(key, inner)| (PathStep::Key(key), inner))
                 }
-            }
-            found
-        };
-        let (conversation, tools) = (texts(RequestList::Conversation), texts(RequestList::Tools));
-        Self { body: Some((format, body)), conversation, tools }
-    }
-
-    fn of_chat(chat: &'a ChatRequest) -> Self {
-        let step = |list: RequestList| PathStep::Key(list.parsed_name());
-        let mut conversation = Vec::new();
-        for (at, turn) in chat.turns.iter().enumerate() {
-            let mut path = vec![step(RequestList::Conversation), PathStep::Item(at)];
-            collect_parts(&turn.parts, &mut path, &mut conversation);
-        }
-        let names = chat.tools.iter().enumerate().filter_map(|(at, tool)| {
-            let (Tool::Function(FunctionTool { name, .. }) | Tool::Custom { name, .. }) = tool
-            else {
-                return None;
+                PathStep::Item(at) => value.get(*at).map(|inner| (PathStep::Item(*at), inner)),
             };
-            let path = vec![step(RequestList::Tools), PathStep::Item(at), PathStep::Key("name")];
-            Some(TextLeaf { path, text: name })
-        });
-        Self { body: None, conversation, tools: names.collect() }
+            if let Some((step, inner)) = next {
+                found.push(step);
+                value = inner;
+            }
+        }
+        found
     }
 
-    fn list(&self, list: RequestList) -> &[TextLeaf<'a>] {
-        match list {
-            RequestList::Conversation => &self.conversation,
-            RequestList::Tools => &self.tools,
-        }
+    /// Returns the options of the format, each with the path of its field.
+    fn options(self) -> impl Iterator<Item = (String, RequestOption)> {
+        let fields = self.format.map_or(&[][..], crate::request_fields);
+        described_paths(fields).into_iter().filter_map(|(path, meaning)| match meaning {
+            FieldMeaning::Option(option) | FieldMeaning::ReadOnly(option) => Some((path, *option)),
+            FieldMeaning::Own | FieldMeaning::Conversation | FieldMeaning::Tools => None,
+        })
     }
 
-    /// Returns true if a path leads into a list.
-    fn leads_into(&self, steps: &[PathStep<'_>], list: RequestList) -> bool {
-        match self.body {
-            Some((format, _)) => list.fields(format).iter().any(|name| begins(steps, name, format)),
-            None => steps.first() == Some(&PathStep::Key(list.parsed_name())),
-        }
+    /// Returns the first field that the request has, else the first one.
+    fn present_field<'n>(self, names: impl Iterator<Item = &'n String> + Clone) -> Option<String> {
+        let is_present = |name: &&String| {
+            let steps = parse_path(name);
+            self.resolve(&steps).len() == steps.len()
+        };
+        names.clone().find(is_present).or_else(|| names.clone().next()).cloned()
     }
 }
 
-fn collect_parts<'a>(
-    parts: &'a [Part],
-    path: &mut Vec<PathStep<'a>>,
-    found: &mut Vec<TextLeaf<'a>>,
-) {
-    path.push(PathStep::Key("parts"));
-    for (at, part) in parts.iter().enumerate() {
-        path.push(PathStep::Item(at));
-        if let Some(signature) = &part.signature {
-            let mut path = path.clone();
-            path.push(PathStep::Key("seal"));
-            found.push(TextLeaf { path, text: signature.origin_and_token().1 });
+/// Returns the texts of a parsed request as a body in which the paths of its errors lead to them.
+fn parsed_body(chat: &ChatRequest) -> Value {
+    let turns = chat.turns.iter().map(|turn| json!({"parts": parsed_parts(&turn.parts)}));
+    let tools = chat.tools.iter().map(|tool| match tool {
+        Tool::Function(FunctionTool { name, .. }) | Tool::Custom { name, .. } => {
+            json!({"name": name})
         }
-        let mut add = |text: &'a str| {
-            let mut path = path.clone();
-            path.push(PathStep::Key("content"));
-            found.push(TextLeaf { path, text });
-        };
-        match &part.kind {
-            PartKind::Text { text, .. } | PartKind::Refusal(text) => add(text),
+        Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) | Tool::Foreign { .. } => {
+            Value::Null
+        }
+    });
+    json!({"turns": turns.collect::<Value>(), "tools": tools.collect::<Value>()})
+}
+
+fn parsed_parts(parts: &[Part]) -> Value {
+    let part_texts = |part: &Part| {
+        let seal = part.signature.as_ref().map(|signature| signature.origin_and_token().1);
+        let (texts, inner): (Vec<&String>, &[Part]) = match &part.kind {
+            PartKind::Text { text, .. } | PartKind::Refusal(text) => (vec![text], &[]),
             PartKind::Media(media) => match &media.source {
-                MediaSource::Inline { data, .. } => add(data),
-                MediaSource::Url { url, .. } => add(url),
-                MediaSource::File { id, .. } => add(id),
-                MediaSource::Text(text) => add(text),
+                MediaSource::Inline { data: text, .. }
+                | MediaSource::Url { url: text, .. }
+                | MediaSource::File { id: text, .. }
+                | MediaSource::Text(text) => (vec![text], &[]),
             },
-            PartKind::Thought(thought) => add(&thought.text),
-            PartKind::ToolCall(call) => [&call.id, &call.name].into_iter().for_each(|t| add(t)),
-            PartKind::ToolResult(result) => {
-                add(&result.call_id);
-                collect_parts(&result.parts, path, found);
-            }
-            PartKind::CodeExecution(code) => add(&code.code),
-            PartKind::CodeResult(result) => add(&result.output),
-            PartKind::WebSearch(_) | PartKind::Foreign { .. } => {}
-        }
-        path.pop();
-    }
-    path.pop();
+            PartKind::Thought(thought) => (vec![&thought.text], &[]),
+            PartKind::ToolCall(call) => (vec![&call.id, &call.name], &[]),
+            PartKind::ToolResult(result) => (vec![&result.call_id], &result.parts),
+            PartKind::CodeExecution(code) => (vec![&code.code], &[]),
+            PartKind::CodeResult(result) => (vec![&result.output], &[]),
+            PartKind::WebSearch(_) | PartKind::Foreign { .. } => (Vec::new(), &[]),
+        };
+        json!({"seal": seal, "content": texts, "parts": parsed_parts(inner)})
+    };
+    parts.iter().map(part_texts).collect()
 }
 
 fn collect_texts<'a>(
@@ -218,21 +234,6 @@ fn collect_texts<'a>(
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
-}
-
-/// Returns a field under its own name. The native format has two spellings of it.
-fn find_field<'a>(
-    value: &'a Value,
-    name: &str,
-    format: WireFormat,
-) -> Option<(&'a str, &'a Value)> {
-    let fields: &Map<String, Value> = value.as_object()?;
-    if let Some((key, value)) = fields.get_key_value(name) {
-        return Some((key, value));
-    }
-    let camel = to_camel_case(name);
-    let mut fields = fields.iter().filter(|_| format == WireFormat::Native);
-    fields.find(|(key, _)| to_camel_case(key) == camel).map(|(key, value)| (key.as_str(), value))
 }
 
 /// Splits a path. Indexes stand in brackets or between dots.
@@ -266,37 +267,12 @@ fn write_path(steps: &[PathStep<'_>]) -> String {
     path
 }
 
-/// Returns the part of a path that leads to a value. Steps that lead nowhere are skipped, because
-/// some providers name the type of a block between its fields.
-fn resolve<'a>(
-    mut value: &'a Value,
-    steps: &[PathStep<'_>],
-    format: WireFormat,
-) -> Vec<PathStep<'a>> {
-    let mut found = Vec::new();
-    for step in steps {
-        match step {
-            PathStep::Key(name) => {
-                if let Some((key, inner)) = find_field(value, name, format) {
-                    found.push(PathStep::Key(key));
-                    value = inner;
-                }
-            }
-            PathStep::Item(at) => {
-                if let Some(inner) = value.get(*at) {
-                    found.push(PathStep::Item(*at));
-                    value = inner;
-                }
-            }
-        }
-    }
-    found
-}
-
 /// The paths of two requests that mean the same.
 struct PathMap<'a> {
-    lane: RequestTexts<'a>,
-    caller: RequestTexts<'a>,
+    lane: FormatBody<'a>,
+    caller: FormatBody<'a>,
+    /// The lists of both requests.
+    lists: Vec<(TextList<'a>, TextList<'a>)>,
 }
 
 impl PathMap<'_> {
@@ -320,62 +296,26 @@ impl PathMap<'_> {
 
     /// Returns the caller's path; `None` if the caller's format has no such field.
     fn translate(&self, path: &str) -> Option<String> {
+        let Self { lane, caller, lists } = self;
         let steps = parse_path(path);
-        let (caller, caller_body) = self.caller.body?;
-        for list in [RequestList::Conversation, RequestList::Tools] {
-            if self.lane.leads_into(&steps, list) {
-                let path = match self.lane.body {
-                    Some((format, sent)) => resolve(sent, &steps, format),
-                    None => steps,
-                };
-                let found = find_again(&path, self.lane.list(list), self.caller.list(list));
-                return found.or_else(|| self.present_field(list.fields(caller).iter().rev()));
+        for (from, to) in lists {
+            if from.fields.iter().any(|name| lane.begins(&steps, name)) {
+                let found = find_again(&lane.resolve(&steps), &from.texts, &to.texts);
+                return found.or_else(|| caller.present_field(to.fields.iter().rev()));
             }
         }
-        let (lane, _) = self.lane.body?;
-        let fields = options(lane).filter(|(name, _)| begins(&steps, name, lane));
+        let fields = lane.options().filter(|(name, _)| lane.begins(&steps, name));
         let (name, option) = fields.max_by_key(|(name, _)| name.len())?;
-        let own = options(caller).filter(|(_, other)| *other == option);
+        let own = caller.options().filter(|(_, other)| *other == option);
         let own: Vec<String> = own.map(|(name, _)| name).collect();
-        let own = self.present_field(own.iter())?;
+        let own = caller.present_field(own.iter())?;
         // A schema is the same tree in all formats.
         let rest = steps.get(parse_path(&name).len()..).unwrap_or_default();
         let mut whole = parse_path(&own);
         whole.extend(rest);
-        let found = resolve(caller_body, &whole, caller);
+        let found = caller.resolve(&whole);
         Some(if found.len() > parse_path(&own).len() { write_path(&found) } else { own })
     }
-
-    /// Returns the first field that the caller's request has, else the first one.
-    fn present_field<'n>(&self, names: impl Iterator<Item = &'n String> + Clone) -> Option<String> {
-        let (caller, body) = self.caller.body?;
-        let is_present = |name: &&String| {
-            let steps = parse_path(name);
-            resolve(body, &steps, caller).len() == steps.len()
-        };
-        names.clone().find(is_present).or_else(|| names.clone().next()).cloned()
-    }
-}
-
-/// Returns the options of a format, each with the path of its field.
-fn options(format: WireFormat) -> impl Iterator<Item = (String, RequestOption)> {
-    let paths = described_paths(crate::request_fields(format)).into_iter();
-    paths.filter_map(|(path, meaning)| match meaning {
-        FieldMeaning::Option(option) | FieldMeaning::ReadOnly(option) => Some((path, *option)),
-        FieldMeaning::Own | FieldMeaning::Conversation | FieldMeaning::Tools => None,
-    })
-}
-
-/// Returns true if a path begins with a field.
-fn begins(steps: &[PathStep<'_>], field: &str, format: WireFormat) -> bool {
-    let mut keys = steps.iter();
-    parse_path(field).iter().all(|wanted| match (keys.next(), wanted) {
-        (Some(PathStep::Key(key)), PathStep::Key(wanted)) => {
-            let key = if format == WireFormat::Native { to_camel_case(key) } else { (*key).into() };
-            key == *wanted
-        }
-        _ => false,
-    })
 }
 
 /// Finds the text at a path in another list: the same occurrence of the same text. Without one at

@@ -1,51 +1,15 @@
 //! Reads JSON objects field by field, so that the remaining fields are known and kept; writes JSON
 //! objects.
 
-use canon::{
-    ApiError, CacheBreakpoint, Citation, ExtraFields, Finish, Losses, ToolChoiceMode, WireFormat,
-};
+use canon::{CacheBreakpoint, Citation, ExtraFields, Finish, Losses, ToolChoiceMode, WireFormat};
 use serde_json::{Map, Number, Value};
 use std::collections::HashSet;
-use std::fmt;
 
 use crate::json;
 use crate::write_json::WriteJson;
 
-/// A path in a body. It is formatted only when an error needs it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum JsonPath<'a> {
-    Root,
-    Key(&'a JsonPath<'a>, &'a str),
-    Item(&'a JsonPath<'a>, usize),
-}
-
-impl<'a> JsonPath<'a> {
-    /// Returns the path of a field.
-    pub(crate) const fn key(&'a self, name: &'a str) -> Self {
-        Self::Key(self, name)
-    }
-
-    /// Returns the path of an item.
-    pub(crate) const fn item(&'a self, index: usize) -> Self {
-        Self::Item(self, index)
-    }
-
-    /// Returns an error at this path.
-    pub(crate) fn fault(&self, say: impl Into<String>) -> ApiError {
-        ApiError::invalid(self.to_string(), say.into())
-    }
-}
-
-impl fmt::Display for JsonPath<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => Ok(()),
-            Self::Key(Self::Root, name) => f.write_str(name),
-            Self::Key(parent, name) => write!(f, "{parent}.{name}"),
-            Self::Item(parent, index) => write!(f, "{parent}[{index}]"),
-        }
-    }
-}
+/// Loss text for a signature that another provider issued.
+pub(crate) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
 
 /// Loss text for a file that only its own provider can read.
 pub(crate) const FOREIGN_FILE: &str = "a file in another provider's storage cannot be read here";
@@ -268,7 +232,7 @@ impl ObjectWriter {
     /// Sets a field unless there is one of that name.
     #[must_use]
     pub(crate) fn with_default(self, name: &str, value: impl Into<Value>) -> Self {
-        self.with_fields(std::iter::once((name, &value.into())))
+        self.with_fields([(name, &value.into())])
     }
 
     /// Adds the extras of a format without overwriting existing fields.
@@ -277,29 +241,29 @@ impl ObjectWriter {
         let fields = extras.for_format(origin).into_iter().flatten();
         // Notes that a reader left for the writer are not part of the format.
         let fields = fields.filter(|(name, _)| !name.starts_with("portunus."));
-        self.with_fields(fields.map(|(name, value)| (name.as_str(), value)))
+        self.with_fields(fields)
     }
 
     /// Adds fields without overwriting existing ones.
     #[must_use]
     pub(crate) fn with_fields<'a>(
         mut self,
-        fields: impl Iterator<Item = (&'a str, &'a Value)>,
+        fields: impl IntoIterator<Item = (impl AsRef<str>, &'a Value)>,
     ) -> Self {
         // The added names differ from each other, so that they are compared only with earlier ones.
         // A caller can send thousands of them.
         const MAX_SEARCHED: usize = 64;
-        let mut fields = fields.peekable();
+        let mut fields = fields.into_iter().peekable();
         while self.fields.len() <= MAX_SEARCHED
             && let Some((name, value)) = fields.next()
         {
-            self.put(name, Some(value), false);
+            self.put(name.as_ref(), Some(value), false);
         }
         let has_more = fields.peek().is_some();
         let known = if has_more { self.field_names() } else { HashSet::new() };
         for (name, value) in fields {
             let start = self.json.len();
-            json::write_string(name, &mut self.json);
+            json::write_string(name.as_ref(), &mut self.json);
             self.json.push(b':');
             let written = self.json.get(start..).unwrap_or_default();
             if known.contains(written) {
@@ -329,8 +293,7 @@ impl ObjectWriter {
     /// Adds the fields of an object without overwriting existing ones.
     #[must_use]
     pub(crate) fn with_object(self, object: Option<&Value>) -> Self {
-        let fields = object.and_then(Value::as_object).into_iter().flatten();
-        self.with_fields(fields.map(|(name, value)| (name.as_str(), value)))
+        self.with_fields(object.and_then(Value::as_object).into_iter().flatten())
     }
 
     /// Returns the object as JSON text.

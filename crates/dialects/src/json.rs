@@ -78,10 +78,8 @@ pub fn checked_text(body: &[u8]) -> Result<&str, ApiError> {
         ApiError::invalid("", format!("the body is not valid UTF-8 (byte {})", e.valid_up_to()))
     })?;
     if depth(body) > MAX_DEPTH {
-        return Err(ApiError::invalid(
-            "",
-            format!("the body is nested more than {MAX_DEPTH} levels deep"),
-        ));
+        let why = format!("the body is nested more than {MAX_DEPTH} levels deep");
+        return Err(ApiError::invalid("", why));
     }
     Ok(text)
 }
@@ -296,10 +294,12 @@ pub(crate) fn parse_problem<T>(
         return FieldProblem::new("", why);
     }
     let path = if path == "." { String::new() } else { path };
-    let message = without_position(&cause.to_string());
-    let (path, why) = match FieldProblem::split_text(&message) {
+    let message = cause.to_string();
+    // The position is removed, because the error names the path.
+    let message = message.rsplit_once(" at line ").map_or(&*message, |(front, _)| front);
+    let (path, why) = match FieldProblem::split_text(message) {
         Some((inner, why)) => (join_path(&path, inner), why),
-        None => (path, &*message),
+        None => (path, message),
     };
     FieldProblem::new(path, shorten(&plain_reason(why)))
 }
@@ -318,11 +318,6 @@ fn plain_reason(reason: &str) -> String {
     let value = found.find(['`', '"']).and_then(|at| found.get(at..));
     let found = kind.or(value).unwrap_or(found).trim_matches('`');
     format!("must be {expected}, not {found}")
-}
-
-/// Removes the position from a parser message, because the error names the path.
-fn without_position(message: &str) -> String {
-    message.rsplit_once(" at line ").map_or(message, |(front, _)| front).to_owned()
 }
 
 /// Replaces the names of types in a parser message by the JSON values they stand for.

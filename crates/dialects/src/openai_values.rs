@@ -58,24 +58,27 @@ pub(crate) fn read_url(url: &str) -> MediaSource {
     }
 }
 
-/// Reads the detail of an image. `auto` equals no value.
-pub(crate) fn read_detail(word: &str) -> Option<ImageDetail> {
-    match word {
-        "low" => Some(ImageDetail::Low),
-        "high" => Some(ImageDetail::High),
-        "original" => Some(ImageDetail::Original),
-        _ => None,
+/// Writes a URL or a data URI; `None` for a source that has neither.
+pub(crate) fn write_url(source: &MediaSource) -> Option<String> {
+    match source {
+        MediaSource::Inline { mime, data } => Some(format!("data:{mime};base64,{data}")),
+        MediaSource::Url { url, mime: _ } => Some(url.clone()),
+        MediaSource::File { .. } | MediaSource::Text(_) => None,
     }
 }
 
+/// The words of the details of an image. `auto` equals no value.
+const DETAILS: [(&str, ImageDetail); 3] =
+    [("low", ImageDetail::Low), ("high", ImageDetail::High), ("original", ImageDetail::Original)];
+
+/// Reads the detail of an image.
+pub(crate) fn read_detail(word: &str) -> Option<ImageDetail> {
+    DETAILS.iter().find(|(own, _)| *own == word).map(|(_, detail)| *detail)
+}
+
 /// Returns the detail of an image.
-pub(crate) const fn write_detail(detail: ImageDetail) -> &'static str {
-    match detail {
-        ImageDetail::Low => "low",
-        ImageDetail::Medium => "auto",
-        ImageDetail::High => "high",
-        ImageDetail::Original => "original",
-    }
+pub(crate) fn write_detail(detail: ImageDetail) -> &'static str {
+    DETAILS.iter().find(|(_, own)| *own == detail).map_or("auto", |(word, _)| word)
 }
 
 /// Reads a cache breakpoint: the formats' own field, or `cache_control` of the messages format,
@@ -127,29 +130,25 @@ pub(crate) fn code_block(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
+/// The words of `service_tier`.
+const TIERS: [(&str, ServiceTier); 5] = [
+    ("auto", ServiceTier::Auto),
+    ("default", ServiceTier::Standard),
+    ("flex", ServiceTier::Flex),
+    ("priority", ServiceTier::Priority),
+    ("fast", ServiceTier::Fast),
+];
+
 /// Reads a `service_tier`.
 pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
-    match word {
-        "auto" => ServiceTier::Auto,
-        "default" => ServiceTier::Standard,
-        "flex" => ServiceTier::Flex,
-        "priority" => ServiceTier::Priority,
-        "fast" => ServiceTier::Fast,
-        other => ServiceTier::Other(origin, other.to_owned()),
-    }
+    let known = TIERS.into_iter().find(|(own, _)| *own == word);
+    known.map_or_else(|| ServiceTier::Other(origin, word.to_owned()), |(_, tier)| tier)
 }
 
 /// Returns the `service_tier`. `None` if the formats have no word for it.
 pub(crate) fn write_tier(tier: &ServiceTier) -> Option<&str> {
     match tier {
-        ServiceTier::Auto => Some("auto"),
-        ServiceTier::Standard => Some("default"),
-        ServiceTier::Flex => Some("flex"),
-        ServiceTier::Priority => Some("priority"),
-        ServiceTier::Fast => Some("fast"),
         ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
-        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => {
-            None
-        }
+        tier => TIERS.iter().find(|(_, own)| own == tier).map(|(word, _)| *word),
     }
 }

@@ -10,7 +10,6 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::envelope;
-use crate::request_option::PlainField;
 use crate::text::BorrowedText;
 use crate::wire_rule::{RuleResult, refuse_if};
 
@@ -34,9 +33,9 @@ impl<const FLOATS: bool> ProtoInteger<FLOATS> {
     }
 }
 
-impl<const FLOATS: bool> PlainField for ProtoInteger<FLOATS> {
-    fn to_value(&self) -> Value {
-        Value::from(self.0)
+impl<const FLOATS: bool> From<ProtoInteger<FLOATS>> for Value {
+    fn from(number: ProtoInteger<FLOATS>) -> Self {
+        Self::from(number.0)
     }
 }
 
@@ -86,36 +85,15 @@ pub(crate) struct ProtoCount(pub(crate) Option<u64>);
 
 impl<'de> Deserialize<'de> for ProtoCount {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct CountVisitor;
-        impl Visitor<'_> for CountVisitor {
-            type Value = ProtoCount;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a count")
-            }
-
-            fn visit_u64<E>(self, count: u64) -> Result<ProtoCount, E> {
-                Ok(ProtoCount(Some(count)))
-            }
-
-            fn visit_i64<E>(self, _below_zero: i64) -> Result<ProtoCount, E> {
-                Ok(ProtoCount(None))
-            }
-
-            fn visit_f64<E>(self, count: f64) -> Result<ProtoCount, E> {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "casts of floats saturate"
-                )]
-                Ok(ProtoCount((count >= 0.0).then_some(count as u64)))
-            }
-
-            fn visit_str<E>(self, count: &str) -> Result<ProtoCount, E> {
-                Ok(ProtoCount(count.parse().ok()))
-            }
-        }
-        from.deserialize_any(CountVisitor)
+        let value = Value::deserialize(from)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "casts of floats saturate"
+        )]
+        let rounded = || value.as_f64().filter(|count| *count >= 0.0).map(|count| count as u64);
+        let written = || value.as_str()?.parse().ok();
+        Ok(Self(value.as_u64().or_else(rounded).or_else(written)))
     }
 }
 

@@ -36,7 +36,7 @@ impl TextTemplate {
         }
         let number = memmem::find(before, NUMBER).map(|at| before.split_at(at + NUMBER.len()));
         let (head, middle) = match number {
-            Some((head, rest)) => (head, Some(rest.trim_ascii_digits())),
+            Some((head, rest)) => (head, Some(behind_digits(rest))),
             None => (before, None),
         };
         let middle = middle.map(<[u8]>::to_vec);
@@ -57,7 +57,7 @@ impl TextTemplate {
         }
         let text = match &self.middle {
             Some(middle) => {
-                let rest = varied.trim_ascii_digits();
+                let rest = behind_digits(varied);
                 let digits = varied.len() - rest.len();
                 let is_number = digits == 1 || (digits > 1 && varied.first() != Some(&b'0'));
                 rest.strip_prefix(&middle[..]).filter(|_| is_number)?
@@ -69,16 +69,10 @@ impl TextTemplate {
     }
 }
 
-trait AsciiDigits {
-    fn trim_ascii_digits(&self) -> &[u8];
-}
-
-impl AsciiDigits for [u8] {
-    /// Returns the bytes behind leading digits.
-    fn trim_ascii_digits(&self) -> &[u8] {
-        let digits = self.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        self.get(digits..).unwrap_or_default()
-    }
+/// Returns the bytes behind leading digits.
+fn behind_digits(bytes: &[u8]) -> &[u8] {
+    let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    bytes.get(digits..).unwrap_or_default()
 }
 
 /// The current template, as long as templates are of use.

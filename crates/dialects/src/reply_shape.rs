@@ -42,6 +42,13 @@ pub(crate) struct ObjectShape {
     pub(crate) inside: &'static [(&'static str, &'static ObjectShape)],
 }
 
+impl ObjectShape {
+    /// Describes an object without described objects inside.
+    pub(crate) const fn flat(fields: &'static [(&'static str, DefaultValue)]) -> Self {
+        Self { fields, inside: &[] }
+    }
+}
+
 /// The values of one reply.
 struct ReplyValues<'a> {
     model: &'a str,
@@ -57,11 +64,12 @@ pub(crate) fn complete(
     stamp: &ReplyStamp,
 ) -> Bytes {
     let edits = edits(body, shape, &ReplyValues { model, stamp: Some(stamp) });
-    if edits.is_empty() { body.clone() } else { apply(body, edits) }
+    apply(body, edits).unwrap_or_else(|| body.clone())
 }
 
-fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Bytes {
-    Bytes::from(BodySegments::with_edits(body, edits).to_vec())
+/// Returns the edited body; `None` without edits.
+fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Option<Bytes> {
+    (!edits.is_empty()).then(|| Bytes::from(BodySegments::with_edits(body, edits).to_vec()))
 }
 
 fn edits(body: &[u8], shape: &ObjectShape, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
@@ -96,14 +104,6 @@ impl CompletionPass<'_> {
         let open = memchr::memchr(b'{', self.text.as_bytes().get(self.seen..)?)?;
         self.seen += open + 1;
         Some(self.seen)
-    }
-
-    fn replace(&mut self, value: &RawValue, json: String) {
-        if value.get() != json {
-            let start = self.place_of(value.get());
-            let range = start..start + value.get().len();
-            self.edits.push(BodyEdit { range, replacement: Bytes::from(json) });
-        }
     }
 }
 
@@ -163,8 +163,10 @@ impl<'de> Visitor<'de> for ShapeSeed<'_, '_> {
             let start = pass.place_of(value.get());
             let lacks = value.get() == "null";
             if lacks || matches!(default, DefaultValue::SelectedModel) {
-                if let Some(json) = default_json(*default, pass.values, position) {
-                    pass.replace(value, json);
+                let json = default_json(*default, pass.values, position);
+                if let Some(json) = json.filter(|json| json != value.get()) {
+                    let range = start..start + value.get().len();
+                    pass.edits.push(BodyEdit { range, replacement: Bytes::from(json) });
                 }
             } else if let Some(shape) = inner {
                 // The objects inside of the value are still to come.
@@ -276,7 +278,7 @@ impl StreamCompleter {
                 if matches!(self.state, CompleterState::First) {
                     self.state = later_state(data, &edits);
                 }
-                (!edits.is_empty()).then(|| apply(data, edits))
+                apply(data, edits)
             }
         };
         self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });
@@ -286,8 +288,8 @@ impl StreamCompleter {
     pub(crate) fn observe_late(&mut self, frame: &StreamFrame) {
         let values = ReplyValues { model: &self.model, stamp: None };
         let edits = edits(&frame.data, self.shape, &values);
-        self.changed = (!edits.is_empty())
-            .then(|| StreamFrame { event: frame.event.clone(), data: apply(&frame.data, edits) });
+        let changed = apply(&frame.data, edits);
+        self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });
     }
 
     /// Takes an event that was changed already and has to be written in that form.

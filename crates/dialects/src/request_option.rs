@@ -8,7 +8,6 @@ use canon::{ChatRequest, Losses, WireFormat};
 use serde_json::Value;
 
 use crate::fields::{ObjectWriter, number};
-use crate::text::BorrowedText;
 use crate::wire_object::{FieldMeaning, FieldSpec};
 
 /// One option.
@@ -41,29 +40,6 @@ pub(crate) enum RequestOption {
     Metadata,
     CacheKey,
     Store,
-}
-
-/// A field whose value is carried as it is.
-pub(crate) trait PlainField {
-    fn to_value(&self) -> Value;
-}
-
-macro_rules! plain_fields {
-    ($($kind:ty),*) => {
-        $(impl PlainField for $kind {
-            fn to_value(&self) -> Value {
-                Value::from(*self)
-            }
-        })*
-    };
-}
-
-plain_fields!(f64, i64, bool);
-
-impl PlainField for BorrowedText<'_> {
-    fn to_value(&self) -> Value {
-        Value::from(&**self)
-    }
 }
 
 /// Returns the value of an option, if it is set.
@@ -125,7 +101,9 @@ pub(crate) fn write_options(
 ) -> ObjectWriter {
     for field in fields {
         let plain = RequestOption::PLAIN.iter().find(|(option, ..)| field.is_option(*option));
-        body = body.set_some(field.name, plain.and_then(|(.., value)| value(chat)));
+        if let Some(value) = plain.and_then(|(.., value)| value(chat)) {
+            body = body.set(field.name, value);
+        }
     }
     body
 }

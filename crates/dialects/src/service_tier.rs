@@ -72,24 +72,18 @@ pub(crate) fn write_tier(
     me: WireFormat,
     losses: &mut Losses,
 ) -> Option<&'static str> {
+    use ServiceTier::{Auto, Flex, Priority, Standard};
+    use WireFormat::{Chat, Messages, Responses};
     let word = match (me, tier) {
-        (WireFormat::Chat | WireFormat::Responses, ServiceTier::Auto | ServiceTier::Standard) => {
-            Some("default")
-        }
-        (WireFormat::Chat | WireFormat::Responses, ServiceTier::Flex) => Some("flex"),
-        (WireFormat::Messages, ServiceTier::Auto | ServiceTier::Standard) => Some("standard"),
-        (
-            WireFormat::Chat | WireFormat::Responses | WireFormat::Messages,
-            ServiceTier::Priority,
-        ) => Some("priority"),
+        (Chat | Responses, Auto | Standard) => Some("default"),
+        (Messages, Auto | Standard) => Some("standard"),
+        (Chat | Responses, Flex) => Some("flex"),
+        (Chat | Responses | Messages, Priority) => Some("priority"),
         _ => None,
     };
-    let is_default = matches!(tier, ServiceTier::Auto | ServiceTier::Standard);
-    losses.add_if(
-        word.is_none() && !is_default,
-        "reply.service_tier",
-        "the format has no word for the service tier of the reply",
-    );
+    let is_lost = word.is_none() && !matches!(tier, Auto | Standard);
+    let why = "the format has no word for the service tier of the reply";
+    losses.add_if(is_lost, "reply.service_tier", why);
     word
 }
 
@@ -109,7 +103,7 @@ pub(crate) fn note_reply_extras(
     found
 }
 
-/// Handles one field for [`note`].
+/// Handles one field for [`note_reply_extras`].
 pub(crate) fn note_reply_field(
     origin: WireFormat,
     name: &str,
@@ -120,15 +114,18 @@ pub(crate) fn note_reply_field(
     if let Some(tier) = field_tier(origin, name, value) {
         return write_tier(&tier, me, losses);
     }
-    // Chat keeps the fields of its message under one key.
-    if let (WireFormat::Chat, "message", Value::Object(inside)) = (origin, name, value) {
-        for name in inside.keys().filter(|name| is_reported(name)) {
-            losses.add(&format!("reply.{name}"), "only the provider's format has this field");
+    let mut note = |name: &str| {
+        let why = "only the provider's format has this field";
+        losses.add_if(is_reported(name), &format!("reply.{name}"), why);
+    };
+    match (origin, name, value) {
+        // Chat keeps the fields of its message under one key.
+        (WireFormat::Chat, "message", Value::Object(inside)) => {
+            inside.keys().for_each(|name| note(name));
         }
-        return None;
+        (_, TIER_FIELD | "system_fingerprint", _) => {}
+        (_, name, _) => note(name),
     }
-    let lost = is_reported(name) && !matches!(name, TIER_FIELD | "system_fingerprint");
-    losses.add_if(lost, &format!("reply.{name}"), "only the provider's format has this field");
     None
 }
 

@@ -51,12 +51,10 @@ impl StreamFrame {
 
     /// Checks that the data begins like an object. A list would be read as an object without fields.
     pub(crate) fn check_object(&self) -> Result<(), ApiError> {
+        let why = "the provider sent a piece that is not a JSON object";
         match self.data.trim_ascii_start().first() {
             Some(b'{') => Ok(()),
-            _ => Err(ApiError::new(
-                ErrorKind::Interrupted,
-                "the provider sent a piece that is not a JSON object",
-            )),
+            _ => Err(ApiError::new(ErrorKind::Interrupted, why)),
         }
     }
 
@@ -288,21 +286,17 @@ impl DataLines {
     }
 
     fn add(&mut self, line: Bytes) {
-        *self = match std::mem::take(self) {
-            Self::None => Self::One(line),
-            Self::One(first) => {
-                let mut lines = BytesMut::with_capacity(first.len() + line.len() + 1);
-                lines.extend_from_slice(&first);
-                lines.extend_from_slice(b"\n");
-                lines.extend_from_slice(&line);
-                Self::Many(lines)
+        let mut lines = match std::mem::take(self) {
+            Self::None => {
+                *self = Self::One(line);
+                return;
             }
-            Self::Many(mut lines) => {
-                lines.extend_from_slice(b"\n");
-                lines.extend_from_slice(&line);
-                Self::Many(lines)
-            }
+            Self::One(first) => BytesMut::from(&first[..]),
+            Self::Many(lines) => lines,
         };
+        lines.extend_from_slice(b"\n");
+        lines.extend_from_slice(&line);
+        *self = Self::Many(lines);
     }
 }
 

@@ -80,13 +80,8 @@ impl StopEnforcer {
         Some(Self {
             stop_texts,
             limit,
-            single_candidate: chat.sampling.candidates.unwrap_or(1) <= 1,
-            lane: origin,
             scale: UsageEstimator { input_tokens: 0, count_tokens: |text| text.len() as u64 / 4 },
-            reported: None,
-            candidates: Vec::new(),
-            ended: Vec::new(),
-            has_cut: false,
+            ..Self::forwarding_all(chat.sampling.candidates.unwrap_or(1), origin)
         })
     }
 
@@ -140,50 +135,40 @@ impl StopEnforcer {
 
     /// Handles the next event of the stream.
     pub fn push(&mut self, event: Event, out: &mut dyn FnMut(Event)) {
-        match event {
+        let candidate = match &event {
+            Event::PartStart(place, _)
+            | Event::PartDelta(place, _)
+            | Event::PartSignature(place, _)
+            | Event::PartEnd(place) => Some(place.candidate),
+            Event::Finish { candidate, .. } => Some(*candidate),
+            Event::Extra { candidate, .. } => *candidate,
+            Event::Start { .. } | Event::Usage(_) | Event::Error(_) => None,
+        };
+        if candidate.is_some_and(|candidate| self.is_cut(candidate)) {
+            return;
+        }
+        match &event {
             Event::PartStart(place, opening) => {
-                let state = state_of(&mut self.candidates, place.candidate);
-                if state.is_cut {
-                    return;
-                }
                 let held = matches!(opening, PartStart::Text).then(String::new);
-                state.open.insert(place, held);
-                out(Event::PartStart(place, opening));
-            }
-            Event::PartDelta(place, PartDelta::Text(text)) => self.grow(place, text, out),
-            Event::PartDelta(place, _) | Event::PartSignature(place, _) => {
-                if !self.is_cut(place.candidate) {
-                    out(event);
-                }
+                state_of(&mut self.candidates, place.candidate).open.insert(*place, held);
             }
             Event::PartEnd(place) => {
-                if self.is_cut(place.candidate) {
-                    return;
-                }
                 let state = state_of(&mut self.candidates, place.candidate);
-                if let Some(Some(held)) = state.open.remove(&place) {
-                    send_text(place, held, out);
-                }
-                out(Event::PartEnd(place));
-            }
-            Event::Usage(usage) => {
-                self.reported = Some(usage);
-                out(event);
-            }
-            Event::Finish { candidate, .. } => {
-                if !self.is_cut(candidate) {
-                    self.ended.push(candidate);
-                    out(event);
+                if let Some(Some(held)) = state.open.remove(place) {
+                    send_text(*place, held, out);
                 }
             }
-            Event::Extra { candidate: Some(candidate), .. } => {
-                if !self.is_cut(candidate) {
-                    out(event);
-                }
-            }
-            Event::Start { .. } | Event::Extra { candidate: None, .. } | Event::Error(_) => {
-                out(event);
-            }
+            Event::Usage(usage) => self.reported = Some(*usage),
+            Event::Finish { candidate, .. } => self.ended.push(*candidate),
+            Event::PartDelta(..)
+            | Event::PartSignature(..)
+            | Event::Extra { .. }
+            | Event::Start { .. }
+            | Event::Error(_) => {}
+        }
+        match event {
+            Event::PartDelta(place, PartDelta::Text(text)) => self.grow(place, text, out),
+            event => out(event),
         }
     }
 
@@ -194,9 +179,6 @@ impl StopEnforcer {
     fn grow(&mut self, place: PartIndex, text: String, out: &mut dyn FnMut(Event)) {
         let of_text = self.scale.count_tokens;
         let state = state_of(&mut self.candidates, place.candidate);
-        if state.is_cut {
-            return;
-        }
         if self.stop_texts.is_empty() && self.limit.is_none() {
             state.spent_tokens += of_text(&text);
             return send_text(place, text, out);

@@ -3,8 +3,25 @@
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
+
+/// The methods of a visitor that takes a text, borrowed if possible.
+macro_rules! visit_text {
+    ($de:lifetime, $take:expr) => {
+        fn visit_borrowed_str<E>(self, text: &$de str) -> Result<Self::Value, E> {
+            Ok($take(::std::borrow::Cow::Borrowed(text)))
+        }
+        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+            Ok($take(::std::borrow::Cow::Owned(text.to_owned())))
+        }
+        fn visit_string<E>(self, text: String) -> Result<Self::Value, E> {
+            Ok($take(::std::borrow::Cow::Owned(text)))
+        }
+    };
+}
+pub(crate) use visit_text;
 
 /// A string borrowed from the input if possible.
 #[derive(Clone, Debug, Default)]
@@ -16,11 +33,27 @@ impl BorrowedText<'_> {
     }
 }
 
+/// Returns the text of a field; an empty one if there is none.
+pub(crate) fn owned(text: Option<BorrowedText<'_>>) -> String {
+    text.map(BorrowedText::into_owned).unwrap_or_default()
+}
+
 impl std::ops::Deref for BorrowedText<'_> {
     type Target = str;
 
     fn deref(&self) -> &str {
         &self.0
+    }
+}
+
+/// Returns the text of a field, unless it is empty.
+pub(crate) fn present(text: Option<BorrowedText<'_>>) -> Option<String> {
+    text.map(BorrowedText::into_owned).filter(|text| !text.is_empty())
+}
+
+impl From<BorrowedText<'_>> for Value {
+    fn from(text: BorrowedText<'_>) -> Self {
+        Self::from(text.0)
     }
 }
 
@@ -34,17 +67,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for BorrowedText<'a> {
                 f.write_str("a string")
             }
 
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<BorrowedText<'de>, E> {
-                Ok(BorrowedText(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<BorrowedText<'de>, E> {
-                Ok(BorrowedText(Cow::Owned(text.to_owned())))
-            }
-
-            fn visit_string<E>(self, text: String) -> Result<BorrowedText<'de>, E> {
-                Ok(BorrowedText(Cow::Owned(text)))
-            }
+            visit_text!('de, BorrowedText);
         }
         from.deserialize_str(TextVisitor)
     }
@@ -56,16 +79,12 @@ pub(crate) fn to_camel_case(name: &str) -> Cow<'_, str> {
         return Cow::Borrowed(name);
     }
     let mut out = String::with_capacity(name.len());
-    let mut raise = false;
-    for letter in name.chars() {
-        match letter {
-            '_' => raise = true,
-            _ if raise => {
-                out.push(letter.to_ascii_uppercase());
-                raise = false;
-            }
-            _ => out.push(letter),
-        }
+    for word in name.split('_') {
+        let mut letters = word.chars();
+        let first = letters.next();
+        let is_first_word = out.is_empty();
+        out.extend(first.map(|c| if is_first_word { c } else { c.to_ascii_uppercase() }));
+        out.push_str(letters.as_str());
     }
     Cow::Owned(out)
 }

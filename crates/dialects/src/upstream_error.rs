@@ -4,6 +4,7 @@
 //! caller to fix the request, and never with a credential or a URL in it.
 
 use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
+use std::borrow::Cow;
 
 use crate::prompt_blocks;
 use crate::scrub::scrub;
@@ -30,11 +31,8 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
     );
     let with_message = |trouble, fallback: &'static str| {
         let message = scrub(&words.message);
-        let fault = if message.is_empty() {
-            ApiError::new(trouble, fallback)
-        } else {
-            ApiError::new(trouble, message)
-        };
+        let message = if message.is_empty() { fallback.into() } else { Cow::Owned(message) };
+        let fault = ApiError::new(trouble, message);
         match &words.param {
             Some(param) => fault.with_param(param.clone()),
             None => fault,
@@ -75,6 +73,18 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
     fault
         .with_blame(if is_callers { Blame::Caller } else { Blame::Upstream })
         .with_progress(UpstreamProgress::Answered(status))
+        .with_log_note(note)
+}
+
+/// Returns the error of a reply that cannot be read. `what` is the reply that was expected.
+pub(crate) fn unreadable_reply(what: &str, why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("not {what}: {why}"))
+}
+
+/// Returns the error of a stream that ended too early.
+pub(crate) fn broken_off(note: &'static str) -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
         .with_log_note(note)
 }
 

@@ -134,6 +134,11 @@ pub(crate) fn read_raw<'de, T: Deserialize<'de>>(raw: &'de RawValue) -> Result<T
     json::parse_described(raw.get())
 }
 
+/// Returns the error of a field.
+pub(crate) fn field_error<E: Error>(field: &'static str, why: &'static str) -> E {
+    E::custom(FieldProblem::new(field, why))
+}
+
 /// An object with a description.
 pub(crate) trait WireObject<'de>: Sized {
     /// The expected value, as named in an error.
@@ -149,7 +154,7 @@ pub(crate) struct FieldSource<'de, A> {
     /// A field that was set aside and is to be read now.
     current: Option<(Cow<'de, str>, &'de RawValue)>,
     /// The field that told the kind of the object. It must not come again.
-    tag: Option<&'static str>,
+    tag: Option<(&'static str, &'de RawValue)>,
     map: A,
 }
 
@@ -166,12 +171,61 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
             return Ok(Some(name));
         }
         let name = self.map.next_key::<BorrowedText<'de>>()?.map(|BorrowedText(name)| name);
-        if let (Some(name), Some(tag)) = (&name, self.tag)
-            && name == tag
-        {
-            return Err(A::Error::custom(FieldProblem::new(tag, "is there twice")));
+        match (&name, &self.tag) {
+            (Some(name), Some((tag, _))) if name == tag => Err(field_error(tag, "is there twice")),
+            _ => Ok(name),
         }
-        Ok(name)
+    }
+
+    /// Finds the field that tells the kind of an object, and sets the fields before it aside. Null
+    /// is no value.
+    pub(crate) fn find_kind(
+        &mut self,
+        tag: &'static str,
+    ) -> Result<Option<Cow<'de, str>>, A::Error> {
+        let (mut before, mut kind) = (Vec::new(), None);
+        while kind.is_none()
+            && let Some(name) = self.next_name()?
+        {
+            let value = self.raw_value()?;
+            if name != tag || value.get() == "null" {
+                before.push((name, value));
+                continue;
+            }
+            let Ok(BorrowedText(word)) = json::read(value.get()) else {
+                return Err(field_error(tag, "must be a string"));
+            };
+            self.tag = Some((tag, value));
+            kind = Some(word);
+        }
+        before.extend(self.kept.by_ref());
+        self.kept = before.into_iter();
+        Ok(kind)
+    }
+
+    /// Returns the fields together with the one that tells the kind.
+    #[must_use]
+    pub(crate) fn with_tag(self) -> Self {
+        let tag = self.tag.map(|(name, value)| (Cow::Borrowed(name), value));
+        let kept: Vec<_> = self.kept.chain(tag).collect();
+        Self { kept: kept.into_iter(), ..self }
+    }
+
+    /// Returns all fields of an object of a kind without a description.
+    pub(crate) fn into_unknown(self) -> Result<UnknownFields<'de>, A::Error> {
+        let (mut fields, mut all) = (self.with_tag(), UnknownFields::default());
+        while let Some(name) = fields.next_name()? {
+            all.push(name, fields.raw_value()?);
+        }
+        Ok(all)
+    }
+
+    /// Returns the value of the field as it was sent.
+    fn raw_value(&mut self) -> Result<&'de RawValue, A::Error> {
+        match self.current.take() {
+            Some((_, raw)) => Ok(raw),
+            None => self.map.next_value(),
+        }
     }
 
     /// Returns the name of the next field in camelCase.
@@ -184,10 +238,7 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
 
     /// Returns the value of the field as it was sent, and leaves it to be read once more.
     pub(crate) fn keep_value(&mut self, name: &Cow<'de, str>) -> Result<&'de RawValue, A::Error> {
-        let raw = match self.current.take() {
-            Some((_, raw)) => raw,
-            None => self.map.next_value()?,
-        };
+        let raw = self.raw_value()?;
         self.current = Some((name.clone(), raw));
         Ok(raw)
     }
@@ -257,60 +308,6 @@ pub(crate) fn read_object<'de, T: WireObject<'de>, D: Deserializer<'de>>(
     from.deserialize_map(ObjectVisitor(PhantomData))
 }
 
-/// Finds the field that tells the kind of an object, and sets the fields before it aside.
-pub(crate) fn find_kind<'de, A: MapAccess<'de>>(
-    mut fields: FieldSource<'de, A>,
-    tag: &'static str,
-) -> Result<(KindFields<'de>, FieldSource<'de, A>), A::Error> {
-    let mut before = UnknownFields::default();
-    while let Some(name) = fields.next_name()? {
-        let value: &'de RawValue = fields.value()?;
-        // Null is no value.
-        if name != tag || value.get() == "null" {
-            before.push(name, value);
-            continue;
-        }
-        let Ok(BorrowedText(kind)) = json::read::<BorrowedText<'de>>(value.get()) else {
-            return Err(A::Error::custom(FieldProblem::new(tag, "must be a string")));
-        };
-        let kept = before.0.clone().into_iter();
-        let fields = FieldSource { kept, tag: Some(tag), ..fields };
-        return Ok((KindFields { kind: Some(kind), before, tag: Some((name, value)) }, fields));
-    }
-    let fields = FieldSource { kept: before.0.clone().into_iter(), ..fields };
-    Ok((KindFields { kind: None, before, tag: None }, fields))
-}
-
-/// Fields up to the one that tells the kind.
-pub(crate) struct KindFields<'de> {
-    /// The kind; `None` if no field tells it.
-    pub(crate) kind: Option<Cow<'de, str>>,
-    before: UnknownFields<'de>,
-    tag: Option<(Cow<'de, str>, &'de RawValue)>,
-}
-
-impl<'de> KindFields<'de> {
-    /// Returns the fields together with the one that tells the kind.
-    pub(crate) fn with_tag<A>(self, fields: FieldSource<'de, A>) -> FieldSource<'de, A> {
-        let kept: Vec<_> = self.before.0.into_iter().chain(self.tag).collect();
-        FieldSource { kept: kept.into_iter(), ..fields }
-    }
-
-    /// Returns all fields of an object of a kind without a description.
-    pub(crate) fn with_rest<A: MapAccess<'de>>(
-        self,
-        mut fields: FieldSource<'de, A>,
-    ) -> Result<UnknownFields<'de>, A::Error> {
-        let mut all = self.before;
-        all.0.extend(self.tag);
-        fields.kept = Vec::new().into_iter();
-        while let Some(name) = fields.next_name()? {
-            all.push(name, fields.map.next_value()?);
-        }
-        Ok(all)
-    }
-}
-
 /// Describes objects of a wire format.
 ///
 /// A line is `name: Type` or `name "json name": Type`, then `= Option` for an option that is
@@ -360,7 +357,7 @@ macro_rules! wire_object {
             $vis fn read_options(&self, chat: &mut ::canon::ChatRequest) {
                 $($(
                     if let Some(value) = &self.$field {
-                        let value = $crate::request_option::PlainField::to_value(value);
+                        let value = ::serde_json::Value::from(value.clone());
                         $crate::request_option::RequestOption::$option.read(&value, chat);
                     }
                 )?)*
@@ -378,12 +375,8 @@ macro_rules! wire_object {
                     match &*name {
                         $($crate::wire_object::wire_object!(@name $field $($json)?) => {
                             if read.$field.is_some() {
-                                return Err(::serde::de::Error::custom(
-                                    $crate::wire_rule::FieldProblem::new(
-                                        $crate::wire_object::wire_object!(@name $field $($json)?),
-                                        "is there twice",
-                                    ),
-                                ));
+                                let field = $crate::wire_object::wire_object!(@name $field $($json)?);
+                                return Err($crate::wire_object::field_error(field, "is there twice"));
                             }
                             $crate::wire_object::wire_object!(@keep fields read name $($mark)?);
                             read.$field =
@@ -441,22 +434,17 @@ macro_rules! wire_object {
     (@next $fields:ident camel_case) => { $fields.next_camel_name()? };
     (@value $fields:ident) => { $fields.value()? };
     (@value $fields:ident $rule:expr) => { $fields.checked($rule)? };
-    (@keep $fields:ident $read:ident $name:ident) => {};
-    (@keep $fields:ident $read:ident $name:ident required) => {};
     (@keep $fields:ident $read:ident $name:ident kept) => {
         let value = $fields.keep_value(&$name)?;
         $read.rest.push($name, value);
     };
-    (@require $read:ident $field:ident $name:tt) => {};
-    (@require $read:ident $field:ident $name:tt kept) => {};
+    (@keep $($unmarked:tt)*) => {};
     (@require $read:ident $field:ident $name:tt required) => {
         if $read.$field.is_none() {
-            return Err(::serde::de::Error::custom($crate::wire_rule::FieldProblem::new(
-                $name,
-                "is required",
-            )));
+            return Err($crate::wire_object::field_error($name, "is required"));
         }
     };
+    (@require $($unmarked:tt)*) => {};
     (@meaning) => { $crate::wire_object::FieldMeaning::Own };
     (@meaning $option:ident) => {
         $crate::wire_object::FieldMeaning::Option($crate::request_option::RequestOption::$option)
@@ -470,10 +458,9 @@ macro_rules! wire_object {
     (@meaning => $option:ident $(($inner:ident))?) => {
         $crate::wire_object::FieldMeaning::Option($crate::request_option::RequestOption::$option)
     };
-    (@inside) => { &[] };
-    (@inside => $meaning:ident) => { &[] };
     (@inside => ReadOnly($option:ident)) => { &[] };
     (@inside => $meaning:ident($inner:ident)) => { $inner::FIELDS };
+    (@inside $($other:tt)*) => { &[] };
 }
 pub(crate) use wire_object;
 
@@ -504,10 +491,9 @@ macro_rules! wire_union {
             const EXPECTED: &'static str = $expected;
 
             fn read_fields<A: ::serde::de::MapAccess<$life>>(
-                fields: $crate::wire_object::FieldSource<$life, A>,
+                mut fields: $crate::wire_object::FieldSource<$life, A>,
             ) -> Result<Self, A::Error> {
-                let (mut before, fields) = $crate::wire_object::find_kind(fields, $tag)?;
-                let kind = before.kind.take();
+                let kind = fields.find_kind($tag)?;
                 $(let kind = kind.or(Some(::std::borrow::Cow::Borrowed($default)));)?
                 match kind.as_deref() {
                     $($(Some($word))|+ => {
@@ -515,14 +501,12 @@ macro_rules! wire_union {
                             .map(Self::$variant)
                     })*
                     $($(Some(kind) if kind.starts_with($prefix) => {
-                        let fields = before.with_tag(fields);
+                        let fields = fields.with_tag();
                         <$kind as $crate::wire_object::WireObject<$life>>::read_fields(fields)
                             .map(Self::$variant)
                     })?)*
-                    Some(_) => before.with_rest(fields).map(Self::Unknown),
-                    None => Err(::serde::de::Error::custom(
-                        $crate::wire_rule::FieldProblem::new($tag, "is required"),
-                    )),
+                    Some(_) => fields.into_unknown().map(Self::Unknown),
+                    None => Err($crate::wire_object::field_error($tag, "is required")),
                 }
             }
         }

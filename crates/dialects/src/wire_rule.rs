@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
 use crate::text::BorrowedText;
 
@@ -34,6 +35,11 @@ impl FieldProblem {
     pub(crate) fn inside(self, outer: &str) -> Self {
         let Self { path, why } = self;
         Self { path: Cow::Owned(join_path(outer, &path)), why }
+    }
+
+    /// Returns the error of a request that cannot be written. Its reason does not begin with the path.
+    pub(crate) fn into_unwritable(self) -> canon::ApiError {
+        canon::ApiError::invalid(self.path, self.why)
     }
 
     /// Returns the error of a request whose root this problem was found in.
@@ -122,9 +128,9 @@ pub(crate) fn max_bytes<'a>(most: usize) -> impl Fn(&BorrowedText<'a>) -> RuleRe
 }
 
 /// Refuses a list with a word that is not in the other list.
-pub(crate) fn each_one_of<'a>(
+pub(crate) fn each_one_of<'a, L: Deref<Target = [BorrowedText<'a>]>>(
     words: &'static [&'static str],
-) -> impl Fn(&Vec<BorrowedText<'a>>) -> RuleResult {
+) -> impl Fn(&L) -> RuleResult {
     move |list| {
         let check = one_of(words);
         let mut items = list.iter().enumerate();

@@ -7,24 +7,25 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::json;
 use crate::json_reader::LOOSE_VALUE;
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, visit_text};
 use crate::wire_object::{FieldSource, WireObject, raw_value, read_raw};
 use crate::wire_rule::FieldProblem;
 
 /// Any value of a field whose presence alone matters.
 pub(crate) type AnyValue = IgnoredAny;
 
-/// A text, or a list.
+/// A text, or a list. The length of the list is limited while it is parsed.
 #[derive(Debug)]
-pub(crate) enum TextOrList<'a, T> {
+pub(crate) enum TextOrList<'a, T, const MAX: usize = MAX_LIST_ITEMS> {
     Text(BorrowedText<'a>),
     List(Vec<T>),
 }
 
-impl<'a> TextOrList<'a, BorrowedText<'a>> {
+impl<const MAX: usize> TextOrList<'_, BorrowedText<'_>, MAX> {
     /// Returns the texts. One text is a list of one.
     pub(crate) fn into_texts(self) -> Vec<String> {
         match self {
@@ -34,26 +35,22 @@ impl<'a> TextOrList<'a, BorrowedText<'a>> {
     }
 }
 
-impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
+impl<'de: 'a, 'a, T: Deserialize<'de>, const MAX: usize> Deserialize<'de>
+    for TextOrList<'a, T, MAX>
+{
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct TextOrListVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for TextOrListVisitor<T> {
-            type Value = TextOrList<'de, T>;
+        struct TextOrListVisitor<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for TextOrListVisitor<T, MAX> {
+            type Value = TextOrList<'de, T, MAX>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string or a list")
             }
 
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(TextOrList::Text(BorrowedText(Cow::Borrowed(text))))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(TextOrList::Text(BorrowedText(Cow::Owned(text.to_owned()))))
-            }
+            visit_text!('de, |text| TextOrList::Text(BorrowedText(text)));
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                read_items(items, MAX_LIST_ITEMS).map(TextOrList::List)
+                read_items(items, MAX).map(TextOrList::List)
             }
         }
         from.deserialize_any(TextOrListVisitor(PhantomData))
@@ -63,7 +60,8 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
 /// Maximum length of a list without a limit of its own. The view of an item is larger than its text.
 pub(crate) const MAX_LIST_ITEMS: usize = 100_000;
 
-fn read_items<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
+/// Reads a list of at most `max` items, and stops at the first one more.
+pub(crate) fn read_items<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
     mut items: A,
     max: usize,
 ) -> Result<Vec<T>, A::Error> {
@@ -95,13 +93,7 @@ impl<'de: 'a, 'a, T: WireObject<'de>> Deserialize<'de> for TextOrObject<'a, T> {
                 write!(f, "a string or {}", T::EXPECTED)
             }
 
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(TextOrObject::Text(BorrowedText(Cow::Borrowed(text))))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(TextOrObject::Text(BorrowedText(Cow::Owned(text.to_owned()))))
-            }
+            visit_text!('de, |text| TextOrObject::Text(BorrowedText(text)));
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 T::read_fields(FieldSource::new(map)).map(TextOrObject::Object)
@@ -111,22 +103,26 @@ impl<'de: 'a, 'a, T: WireObject<'de>> Deserialize<'de> for TextOrObject<'a, T> {
     }
 }
 
-/// A list, or one object in place of a list of one.
+/// A list, or one object in place of a list of one. The length is limited while it is parsed.
 #[derive(Debug)]
-pub(crate) struct OneOrMany<T>(pub(crate) Vec<T>);
+pub(crate) struct OneOrMany<T, const MAX: usize = MAX_LIST_ITEMS>(pub(crate) Vec<T>);
 
-impl<'de, T: WireObject<'de> + Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
+impl<'de, T: WireObject<'de> + Deserialize<'de>, const MAX: usize> Deserialize<'de>
+    for OneOrMany<T, MAX>
+{
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct OneOrManyVisitor<T>(PhantomData<T>);
-        impl<'de, T: WireObject<'de> + Deserialize<'de>> Visitor<'de> for OneOrManyVisitor<T> {
-            type Value = OneOrMany<T>;
+        struct OneOrManyVisitor<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: WireObject<'de> + Deserialize<'de>, const MAX: usize> Visitor<'de>
+            for OneOrManyVisitor<T, MAX>
+        {
+            type Value = OneOrMany<T, MAX>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "a list or {}", T::EXPECTED)
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                read_items(items, MAX_LIST_ITEMS).map(OneOrMany)
+                read_items(items, MAX).map(OneOrMany)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
@@ -196,6 +192,13 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for PlacedValue<'a, T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let raw = <&'de RawValue>::deserialize(from)?;
         Ok(Self { raw, value: read_raw(raw).map_err(D::Error::custom)? })
+    }
+}
+
+impl<T> PlacedValue<'_, T> {
+    /// Returns the place of a field in the text of its body.
+    pub(crate) fn range(field: Option<&Self>, text: &str) -> Option<Range<usize>> {
+        field.map(|value| json::range_of(text, value.raw))
     }
 }
 
@@ -291,13 +294,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for EnumWord<'a> {
                 f.write_str("a string")
             }
 
-            fn visit_borrowed_str<E>(self, word: &'de str) -> Result<Self::Value, E> {
-                Ok(EnumWord(Cow::Borrowed(word)))
-            }
-
-            fn visit_str<E>(self, word: &str) -> Result<Self::Value, E> {
-                Ok(EnumWord(Cow::Owned(word.to_owned())))
-            }
+            visit_text!('de, EnumWord);
 
             fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
                 Ok(EnumWord(Cow::Owned(number.to_string())))

@@ -4,11 +4,10 @@
 
 use serde_json::value::RawValue;
 
-use crate::checks::max_items;
 use crate::media_rules::{base64_error, file_data_error, picture_url_error};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
-use crate::wire_rule::{FieldProblem, RuleResult, ensure, one_of, passes, refuse};
+use crate::wire_rule::{RuleResult, ensure, one_of, passes, require};
 use crate::wire_value::{AnyValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;
@@ -17,7 +16,7 @@ wire_object! {
     pub(super) struct ChatMessage<'a>("a message object") {
         role required: BorrowedText<'a>
             where one_of(&["system", "developer", "user", "assistant", "tool", "function"]),
-        content: TextOrList<'a, ChatPart<'a>> where no_empty_list,
+        content: ChatContent<'a> where no_empty_list,
         name: BorrowedText<'a> where author_name,
         tool_calls: Vec<ChatToolCall<'a>>,
         tool_call_id: BorrowedText<'a>,
@@ -26,6 +25,9 @@ wire_object! {
     }
     check ChatMessage::check
 }
+
+/// The content of a message.
+pub(super) type ChatContent<'a> = TextOrList<'a, ChatPart<'a>, MAX_PARTS>;
 
 wire_union! {
     /// Part of a message.
@@ -86,10 +88,7 @@ wire_object! {
         file_id: BorrowedText<'a>,
         filename: BorrowedText<'a>,
     }
-    check |file| match (&file.file_data, &file.file_id) {
-        (None, None) => Err(FieldProblem::new("file_data", "is required")),
-        _ => Ok(()),
-    };
+    check |file| require("file_data", file.file_data.is_some() || file.file_id.is_some());
 
     pub(super) struct ChatToolCall<'a>("a call object") {
         id: BorrowedText<'a>,
@@ -129,37 +128,29 @@ impl ChatToolCall<'_> {
 
 impl ChatMessage<'_> {
     fn check(&self) -> RuleResult {
-        let refuse = |field, why| Err(FieldProblem::new(field, why));
-        let is_empty = self.content.is_none();
-        match self.role.as_deref().unwrap_or_default() {
+        let has_content = self.content.is_some();
+        let (field, is_present, why) = match self.role.as_deref().unwrap_or_default() {
             "assistant" => {
                 let has_other_content = self.tool_calls.is_some()
                     || self.function_call.is_some()
                     || self.refusal.is_some()
                     || self.rest.get("audio").is_some_and(|audio| audio.get() != "null");
-                match is_empty && !has_other_content {
-                    true => refuse("content", "is required unless there are `tool_calls`"),
-                    false => Ok(()),
-                }
+                let why = "is required unless there are `tool_calls`";
+                ("content", has_content || has_other_content, why)
             }
             "tool" if self.tool_call_id.is_none() => {
-                refuse("tool_call_id", "is required in a tool message")
+                ("tool_call_id", false, "is required in a tool message")
             }
-            "function" => match self.name {
-                None => refuse("name", "is required in a function message"),
-                Some(_) => Ok(()),
-            },
-            _ if is_empty => refuse("content", "is required"),
-            _ => Ok(()),
-        }
+            "function" => ("name", self.name.is_some(), "is required in a function message"),
+            _ => ("content", has_content, "is required"),
+        };
+        ensure(is_present, why).map_err(|problem| problem.inside(field))
     }
 }
 
-fn no_empty_list(content: &TextOrList<'_, ChatPart<'_>>) -> RuleResult {
-    match content {
-        TextOrList::List(parts) if parts.is_empty() => refuse("must not be an empty list"),
-        content => max_items(MAX_PARTS)(content),
-    }
+fn no_empty_list(content: &ChatContent<'_>) -> RuleResult {
+    let is_empty = matches!(content, TextOrList::List(parts) if parts.is_empty());
+    ensure(!is_empty, "must not be an empty list")
 }
 
 fn author_name(name: &BorrowedText<'_>) -> RuleResult {

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use crate::fields::ObjectWriter;
 use crate::prompt_blocks;
+use crate::upstream_error::{UpstreamError, map_upstream_error};
 
 /// Reads a provider's error response.
 pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
@@ -19,7 +20,7 @@ pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
     // Some providers send the error without the `error` wrapper.
     let error = serde_json::from_slice::<ChatErrorBody>(body).ok().and_then(|body| body.error);
     let error = error.or_else(|| serde_json::from_slice(body).ok());
-    crate::upstream_error::map_upstream_error(status, error.as_ref().map(message_and_code))
+    map_upstream_error(status, error.as_ref().map(message_and_code))
 }
 
 /// Reads an error object that came in place of an answer: with status 200, or inside a stream.
@@ -37,44 +38,37 @@ pub(super) fn read_object(error: &str) -> ApiError {
         ("server_is_overloaded" | "slow_down" | "overloaded", _) | (_, "overloaded_error") => 529,
         _ => 503,
     };
-    crate::upstream_error::map_upstream_error(status, Some(error_fields))
+    map_upstream_error(status, Some(error_fields))
 }
 
-fn message_and_code(error: &Value) -> crate::upstream_error::UpstreamError {
+fn message_and_code(error: &Value) -> UpstreamError {
     let text = |name: &str| match error.get(name) {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Number(number)) => number.to_string(),
         _ => String::new(),
     };
-    match error {
-        Value::String(message) => crate::upstream_error::UpstreamError {
-            message: message.clone(),
-            ..crate::upstream_error::UpstreamError::default()
-        },
-        _ => crate::upstream_error::UpstreamError {
-            message: text("message"),
-            kind: text("type"),
-            code: text("code"),
-            param: error.get("param").and_then(Value::as_str).map(str::to_owned),
-        },
+    UpstreamError {
+        message: error.as_str().map_or_else(|| text("message"), str::to_owned),
+        kind: text("type"),
+        code: text("code"),
+        param: error.get("param").and_then(Value::as_str).map(str::to_owned),
     }
 }
 
 /// Writes an error in this format.
 pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
     let (status, kind, code) = error_words(fault.kind());
-    let code: Option<Cow<'_, str>> = fault.code().map(Cow::Borrowed).or(code.map(Cow::Borrowed));
-    let body: Value = ObjectWriter::new()
-        .set(
-            "error",
-            ObjectWriter::new()
-                .set("message", message(fault).as_ref())
-                .set("type", kind)
-                .set("param", fault.param().map_or(Value::Null, Value::from))
-                .set("code", code.map_or(Value::Null, |code| Value::from(code.into_owned()))),
-        )
-        .into();
-    (status, body.to_string().into_bytes())
+    let error = ObjectWriter::new()
+        .set("message", message(fault).as_ref())
+        .set("type", kind)
+        .set("param", fault.param())
+        .set("code", fault.code().or(code));
+    (status, ObjectWriter::new().set("error", error).to_json())
+}
+
+/// Returns the status of an error, which is the same in all formats.
+pub(crate) const fn error_status(trouble: ErrorKind) -> u16 {
+    error_words(trouble).0
 }
 
 /// Returns the message for the caller. Wrappers of the official clients recognise a wrong key by

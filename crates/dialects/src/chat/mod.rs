@@ -26,6 +26,8 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
+pub(crate) use fault::error_status;
+
 use crate::repeated_text::RepeatingReader;
 use crate::{Dialect, FormatFunctions, FormatTraits};
 

@@ -1,6 +1,6 @@
 //! Constants that the readers and the writers of the chat format share.
 
-use canon::{MediaKind, WireFormat};
+use canon::{MediaKind, Modality, WireFormat};
 
 use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle, StopSupport};
 use crate::media_urls::{FILE_DATA, MediaUrlFields};
@@ -58,6 +58,10 @@ pub(super) const DONE_MARKER: &[u8] = b"[DONE]";
 /// (`stop`).
 pub(super) const MAX_STOP_SEQUENCES: usize = 4;
 
+/// The words of `modalities`.
+pub(super) const MODALITIES: [(&str, Modality); 3] =
+    [("text", Modality::Text), ("image", Modality::Image), ("audio", Modality::Audio)];
+
 /// Field for thinking and its signatures, an extension of OpenRouter.
 pub(super) const REASONING_DETAILS: &str = "reasoning_details";
 
@@ -71,8 +75,8 @@ pub(super) const MESSAGE_EXTRA: &str = "message";
 pub(super) const NO_SIGNATURE_FIELD: &str =
     "chat clients return signatures only on thinking, text and calls";
 
-/// Loss text for a signature that another provider issued.
-pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
+/// Loss text for the queries of a search.
+pub(super) const NO_SEARCH_FIELD: &str = "the chat format shows citations but no search queries";
 
 /// Loss text for media other than images and one audio clip.
 pub(super) const NO_MEDIA_FIELD: &str = "the chat format has no field for this media";

@@ -4,13 +4,13 @@
 use bytes::Bytes;
 use canon::{ApiError, ServiceTier, Usage};
 use memchr::memmem::Finder;
-use serde::Deserialize;
 use serde_json::Value;
 use std::sync::LazyLock;
 
 use super::names::{DONE_MARKER, ORIGIN, PATH};
 use super::read_reply::unreadable;
 use super::reply::{ChatMeterChoice, ChatMeterView};
+use super::usage::ChatUsage;
 use super::{ChatDialect, fault, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
@@ -45,7 +45,7 @@ impl PassThrough for ChatDialect {
         if let Some(error) = whole.error {
             return Err(fault::read_object(error.get()));
         }
-        let usage = whole.usage();
+        let usage = ChatUsage::count(whole.usage.as_ref());
         let choices = whole.choices.ok_or_else(|| unreadable("there is no `choices`"))?;
         let messages = choices.iter().filter_map(|choice| choice.message);
         let texts =
@@ -77,8 +77,9 @@ impl PassThrough for ChatDialect {
     }
 
     fn write_abort(&self, fault: &ApiError, _request_id: &str) -> Vec<u8> {
-        let (_, body) = fault::write(fault);
-        [b"data: ".as_slice(), &body, b"\n\n"].concat()
+        let mut out = Vec::new();
+        StreamFrame::data(fault::write(fault).1).write_data(&mut out);
+        out
     }
 }
 
@@ -103,28 +104,19 @@ static CHOICE: ObjectShape = ObjectShape {
     inside: &[("message", &MESSAGE)],
 };
 
-static MESSAGE: ObjectShape = ObjectShape {
-    fields: &[
-        ("role", DefaultValue::Json("\"assistant\"")),
-        ("content", DefaultValue::Json("null")),
-        ("refusal", DefaultValue::Json("null")),
-    ],
-    inside: &[],
-};
+static MESSAGE: ObjectShape = ObjectShape::flat(&[
+    ("role", DefaultValue::Json("\"assistant\"")),
+    ("content", DefaultValue::Json("null")),
+    ("refusal", DefaultValue::Json("null")),
+]);
 
-static USAGE: ObjectShape = ObjectShape {
-    fields: &[
-        ("prompt_tokens_details", DefaultValue::Json("{\"cached_tokens\":0,\"audio_tokens\":0}")),
-        (
-            "completion_tokens_details",
-            DefaultValue::Json(
-                "{\"reasoning_tokens\":0,\"audio_tokens\":0,\"accepted_prediction_tokens\":0,\
-                 \"rejected_prediction_tokens\":0}",
-            ),
-        ),
-    ],
-    inside: &[],
-};
+static USAGE: ObjectShape = ObjectShape::flat(&[
+    ("prompt_tokens_details", DefaultValue::Json("{\"cached_tokens\":0,\"audio_tokens\":0}")),
+    ("completion_tokens_details", DefaultValue::Json(NO_DETAILS)),
+]);
+
+const NO_DETAILS: &str = "{\"reasoning_tokens\":0,\"audio_tokens\":0,\
+    \"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}";
 
 /// The documented fields of a chunk,
 /// <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
@@ -137,14 +129,11 @@ static CHUNK: ObjectShape = ObjectShape {
     inside: &[("choices", &CHUNK_CHOICE), ("usage", &USAGE)],
 };
 
-static CHUNK_CHOICE: ObjectShape = ObjectShape {
-    fields: &[
-        ("index", DefaultValue::Position),
-        ("delta", DefaultValue::Json("{}")),
-        ("finish_reason", DefaultValue::Json("null")),
-    ],
-    inside: &[],
-};
+static CHUNK_CHOICE: ObjectShape = ObjectShape::flat(&[
+    ("index", DefaultValue::Position),
+    ("delta", DefaultValue::Json("{}")),
+    ("finish_reason", DefaultValue::Json("null")),
+]);
 
 fn read_tier(word: Option<LooseText<'_>>) -> Option<ServiceTier> {
     word.map(|word| openai_values::read_tier(ORIGIN, &word.0))
@@ -164,31 +153,22 @@ struct ChatStreamMeter {
     totals: ReplyMeter,
 }
 
-/// Fields every chunk of a stream repeats.
-#[derive(Default, Deserialize)]
-struct ChatChunkHeader {
-    #[serde(default)]
-    id: Option<Value>,
-    #[serde(default)]
-    created: Option<Value>,
-}
-
 impl ChatStreamMeter {
     /// Creates a chunk with the given choices and the repeated fields of the stream.
-    fn chunk(&self, choices: Vec<Value>) -> ObjectWriter {
-        let ChatChunkHeader { id, created } =
-            serde_json::from_slice(&self.first_chunk).unwrap_or_default();
+    fn chunk(&self, choices: Vec<ObjectWriter>) -> ObjectWriter {
+        let first: Value = serde_json::from_slice(&self.first_chunk).unwrap_or_default();
+        let repeated = |name: &str| first.get(name).filter(|value| !value.is_null()).cloned();
         ObjectWriter::new()
-            .set_some("id", id)
+            .set_some("id", repeated("id"))
             .set("object", "chat.completion.chunk")
-            .set_some("created", created)
+            .set_some("created", repeated("created"))
             .set("model", &*self.model)
             .set("choices", choices)
     }
 }
 
-fn write_chunk(chunk: ObjectWriter, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("data: {}\n\n", Value::from(chunk)).as_bytes());
+fn write_chunk(chunk: &ObjectWriter, out: &mut Vec<u8>) {
+    StreamFrame::data(chunk.to_json()).write_data(out);
 }
 
 /// The keys under which texts stand. They are compiled once because building a finder costs more
@@ -242,7 +222,7 @@ impl StreamMeter for ChatStreamMeter {
         if let Some(error) = chunk.error {
             return FrameAction::Error(fault::read_object(error.get()));
         }
-        let usage = chunk.usage();
+        let usage = ChatUsage::count(chunk.usage.as_ref());
         if chunk.choices.is_none() && usage.is_none() {
             // An event of the provider's own. SDKs of this format expect `choices` in each chunk.
             return FrameAction::Drop;
@@ -285,11 +265,11 @@ impl StreamMeter for ChatStreamMeter {
         let open = (0..self.candidates).filter(|index| !self.ended.contains(index));
         let choices = open.map(|index| {
             let choice = ObjectWriter::new().set("index", index).set("delta", ObjectWriter::new());
-            choice.set("logprobs", Value::Null).set("finish_reason", "length").into()
+            choice.set("logprobs", Value::Null).set("finish_reason", "length")
         });
-        write_chunk(self.chunk(choices.collect()), out);
+        write_chunk(&self.chunk(choices.collect()), out);
         if self.wants_usage {
-            write_chunk(self.chunk(Vec::new()).set("usage", usage::write_usage(usage)), out);
+            write_chunk(&self.chunk(Vec::new()).set("usage", usage::write_usage(usage)), out);
         }
         self.totals.is_finished = true;
         self.write_end(out);

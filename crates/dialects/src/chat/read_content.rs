@@ -6,13 +6,15 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::content::{ChatCalledFunction, ChatFile, ChatMessage, ChatPart, ChatToolCall};
+use super::content::{
+    ChatCalledFunction, ChatContent, ChatFile, ChatMessage, ChatPart, ChatToolCall,
+};
 use super::names::{ORIGIN, REASONING_DETAILS};
 use super::signatures::{self, DetailsAuthor};
 use crate::json;
 use crate::openai_values::{read_cache_mark, read_detail, read_url};
 use crate::signed_span;
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::TextOrList;
 
@@ -44,7 +46,7 @@ pub(super) fn read_turns(messages: Vec<ChatMessage<'_>>) -> Vec<Turn> {
     turns
 }
 
-fn read_content(content: Option<TextOrList<'_, ChatPart<'_>>>) -> Vec<Part> {
+fn read_content(content: Option<ChatContent<'_>>) -> Vec<Part> {
     match content {
         None => Vec::new(),
         Some(TextOrList::Text(text)) => vec![Part::text(text.into_owned())],
@@ -54,21 +56,13 @@ fn read_content(content: Option<TextOrList<'_, ChatPart<'_>>>) -> Vec<Part> {
 
 fn read_part(part: ChatPart<'_>) -> Part {
     let (kind, mut rest, inner) = match part {
-        ChatPart::Text(part) => {
-            let text = part.text.map(BorrowedText::into_owned).unwrap_or_default();
-            (PartKind::Text { text, citations: Vec::new() }, part.rest, None)
-        }
-        ChatPart::Refusal(part) => {
-            let text = part.refusal.map(BorrowedText::into_owned).unwrap_or_default();
-            (PartKind::Refusal(text), part.rest, None)
-        }
+        ChatPart::Text(part) => (Part::text(owned(part.text)).kind, part.rest, None),
+        ChatPart::Refusal(part) => (PartKind::Refusal(owned(part.refusal)), part.rest, None),
         ChatPart::Image(part) => {
             let image = part.image_url.unwrap_or_default();
             let detail = image.detail.as_deref().and_then(read_detail);
-            let media = Media {
-                detail,
-                ..Media::new(MediaKind::Image, read_url(&image.url.unwrap_or_default()))
-            };
+            let source = read_url(&image.url.unwrap_or_default());
+            let media = Media { detail, ..Media::new(MediaKind::Image, source) };
             (PartKind::Media(media), part.rest, Some(("image_url", image.rest)))
         }
         ChatPart::Video(part) => {
@@ -79,10 +73,8 @@ fn read_part(part: ChatPart<'_>) -> Part {
                 fps: video.fps,
             };
             let clip = (clip != VideoClip::default()).then_some(clip);
-            let media = Media {
-                clip,
-                ..Media::new(MediaKind::Video, read_url(&video.url.unwrap_or_default()))
-            };
+            let source = read_url(&video.url.unwrap_or_default());
+            let media = Media { clip, ..Media::new(MediaKind::Video, source) };
             (PartKind::Media(media), part.rest, Some(("video_url", video.rest)))
         }
         ChatPart::Audio(part) => {
@@ -91,8 +83,8 @@ fn read_part(part: ChatPart<'_>) -> Part {
                 Some("mp3") => "audio/mpeg".to_owned(),
                 format => format!("audio/{}", format.unwrap_or("wav")),
             };
-            let data = audio.data.map(BorrowedText::into_owned).unwrap_or_default();
-            let media = Media::new(MediaKind::Audio, MediaSource::Inline { mime, data });
+            let source = MediaSource::Inline { mime, data: owned(audio.data) };
+            let media = Media::new(MediaKind::Audio, source);
             (PartKind::Media(media), part.rest, Some(("input_audio", audio.rest)))
         }
         ChatPart::File(part) => {
@@ -116,12 +108,12 @@ fn read_part(part: ChatPart<'_>) -> Part {
 }
 
 fn read_file(file: ChatFile<'_>) -> Media {
+    let source = match file.file_id {
+        Some(id) => MediaSource::File { origin: ORIGIN, id: id.into_owned() },
+        None => read_url(&file.file_data.unwrap_or_default()),
+    };
     let name = file.filename.map(BorrowedText::into_owned);
-    if let Some(id) = file.file_id {
-        let source = MediaSource::File { origin: ORIGIN, id: id.into_owned() };
-        return Media { name, ..Media::new(MediaKind::Document, source) };
-    }
-    Media { name, ..Media::new(MediaKind::Document, read_url(&file.file_data.unwrap_or_default())) }
+    Media { name, ..Media::new(MediaKind::Document, source) }
 }
 
 /// Reads an assistant message. Its remaining fields are left in it. Returns the parts, and unknown
@@ -150,8 +142,7 @@ fn read_assistant(message: &mut ChatMessage<'_>) -> (Vec<Part>, Vec<Value>) {
 
 /// Reads `function_call`, the deprecated form of a tool call. It has no id.
 fn read_function_call(call: ChatCalledFunction<'_>) -> Part {
-    let name = call.name.map(BorrowedText::into_owned).unwrap_or_default();
-    let arguments = call.arguments.map(BorrowedText::into_owned).unwrap_or_default();
+    let (name, arguments) = (owned(call.name), owned(call.arguments));
     let id = format!("call_{name}");
     Part::new(PartKind::ToolCall(ToolCall { id, name, arguments, custom: false }))
 }
@@ -191,9 +182,9 @@ fn read_tool_call(call: ChatToolCall<'_>) -> Part {
     let called = custom.or(function).unwrap_or_default();
     let arguments = if is_custom { called.input } else { called.arguments };
     let call = ToolCall {
-        id: id.map(BorrowedText::into_owned).unwrap_or_default(),
-        name: called.name.map(BorrowedText::into_owned).unwrap_or_default(),
-        arguments: arguments.map(BorrowedText::into_owned).unwrap_or_default(),
+        id: owned(id),
+        name: owned(called.name),
+        arguments: owned(arguments),
         custom: is_custom,
     };
     let extra = extra_content.map(raw_value);
@@ -206,7 +197,7 @@ fn read_tool_call(call: ChatToolCall<'_>) -> Part {
 fn read_tool_result(message: &mut ChatMessage<'_>) -> Part {
     let failed = message.rest.take("is_error").is_some_and(|value| value.get() == "true");
     let cache_breakpoint = read_cache_mark(&mut message.rest);
-    let call_id = message.tool_call_id.take().map(BorrowedText::into_owned).unwrap_or_default();
+    let call_id = owned(message.tool_call_id.take());
     let parts = read_content(message.content.take());
     let result = ToolResult { call_id, name: None, parts, object: None, is_error: failed };
     Part { cache_breakpoint, ..Part::new(PartKind::ToolResult(result)) }

@@ -1,12 +1,12 @@
 //! Reads a chat request into canon.
 
 use canon::{
-    EffortLevel, ExtraFields, ImageShape, JsonSchema, Modality, ResponseFormat, ThinkingDisplay,
+    EffortLevel, ExtraFields, ImageShape, JsonSchema, ResponseFormat, ThinkingDisplay,
     ThinkingOptions, Tool, ToolChoiceMode,
 };
 use serde_json::Map;
 
-use super::names::{ORIGIN, REASONING_EXTRA};
+use super::names::{MODALITIES, ORIGIN, REASONING_EXTRA};
 use super::read_content::read_turns;
 use super::read_tools::{
     read_choice, read_legacy_choice, read_legacy_function, read_search, read_tool,
@@ -21,7 +21,12 @@ use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList};
 pub(super) fn read(view: ChatRequestView<'_>) -> canon::ChatRequest {
     let mut chat = canon::ChatRequest::default();
     view.read_options(&mut chat);
-    read_sampling(&view, &mut chat);
+    chat.sampling.top_k = view.top_k;
+    chat.sampling.max_output_tokens = view.output_limit();
+    chat.sampling.stop_sequences = view.stop.map(TextOrList::into_texts).unwrap_or_default();
+    chat.sampling.candidates = view.n.and_then(|n| u32::try_from(n).ok());
+    let alternatives = u32::try_from(view.top_logprobs.unwrap_or(0)).unwrap_or(0);
+    chat.sampling.logprobs = view.logprobs.unwrap_or(false).then_some(alternatives);
     chat.model = view.model.map(|model| model.value.into_owned()).unwrap_or_default();
     chat.turns = read_turns(view.messages.map(|list| list.0).unwrap_or_default());
     chat.tools = view.tools.into_iter().flatten().map(read_tool).collect();
@@ -34,7 +39,8 @@ pub(super) fn read(view: ChatRequestView<'_>) -> canon::ChatRequest {
     };
     chat.response_format = view.response_format.map_or(ResponseFormat::Text, read_format);
     let words = view.modalities.iter().flatten();
-    chat.modalities = words.filter_map(|word| read_modality(word)).collect();
+    let known = |word: &BorrowedText<'_>| MODALITIES.iter().find(|(own, _)| *own == &**word);
+    chat.modalities = words.filter_map(known).map(|(_, modality)| *modality).collect();
     chat.hints.user = view.safety_identifier.or(view.user).map(BorrowedText::into_owned);
     chat.hints.metadata = view.metadata.map(OpaqueObject::to_map).unwrap_or_default();
     chat.hints.service_tier = view.service_tier.as_deref().map(|word| read_tier(ORIGIN, word));
@@ -55,20 +61,6 @@ pub(super) fn read(view: ChatRequestView<'_>) -> canon::ChatRequest {
     chat
 }
 
-fn read_sampling(view: &ChatRequestView<'_>, chat: &mut canon::ChatRequest) {
-    let sampling = &mut chat.sampling;
-    sampling.top_k = view.top_k;
-    sampling.stop_sequences = match &view.stop {
-        None => Vec::new(),
-        Some(TextOrList::Text(text)) => vec![(**text).to_owned()],
-        Some(TextOrList::List(texts)) => texts.iter().map(|text| (**text).to_owned()).collect(),
-    };
-    sampling.max_output_tokens = view.output_limit();
-    sampling.candidates = view.n.and_then(|n| u32::try_from(n).ok());
-    let alternatives = u32::try_from(view.top_logprobs.unwrap_or(0)).unwrap_or(0);
-    sampling.logprobs = view.logprobs.unwrap_or(false).then_some(alternatives);
-}
-
 /// Reads `reasoning`. The caller's own object and its unknown fields stay in the extras.
 fn read_reasoning(
     level: Option<EffortLevel>,
@@ -86,15 +78,6 @@ fn read_reasoning(
         budget: max_tokens,
         dynamic: enabled == Some(true) && level.is_none() && max_tokens.is_none(),
         display: exclude.unwrap_or(false).then_some(ThinkingDisplay::Hidden),
-    }
-}
-
-fn read_modality(word: &str) -> Option<Modality> {
-    match word {
-        "text" => Some(Modality::Text),
-        "audio" => Some(Modality::Audio),
-        "image" => Some(Modality::Image),
-        _ => None,
     }
 }
 

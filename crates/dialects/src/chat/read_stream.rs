@@ -1,9 +1,6 @@
 //! Reads chat chunks into events.
 
-use canon::{
-    ApiError, ErrorKind, Event, Finish, PartDelta, PartIndex, PartStart, RawReason, Signature,
-    Usage, WireFormat,
-};
+use canon::{ApiError, Event, Finish, Part, PartDelta, PartIndex, PartStart, RawReason, Usage};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -11,13 +8,16 @@ use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::own::audio::AudioBuffer;
 use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView, split_content};
 use super::signatures::{self, DetailsAuthor};
-use super::{fault, read_reply};
+use super::usage::ChatUsage;
+use super::{fault, read_reply, write_reply};
 use crate::endings;
 use crate::json;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
+use crate::service_tier::TIER_FIELD;
 use crate::sse::{not_json, out_of_order};
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned, present};
+use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
 use crate::wire_value::LooseText;
 use crate::{StreamFrame, StreamReader};
@@ -40,7 +40,8 @@ pub(super) struct ChatStreamReader {
 struct ChatCandidate {
     index: u32,
     slots: u32,
-    open: Option<(ChatTextKind, u32)>,
+    /// The open text, refusal or thought.
+    open: Option<(PartStart, u32)>,
     /// Fields of the open thought's entry, written out together with its signature.
     thought_fields: Map<String, Value>,
     /// Tool calls by the provider's index.
@@ -56,14 +57,6 @@ struct StreamedCall {
     index: u32,
     id: String,
     slot: u32,
-    open: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ChatTextKind {
-    Text,
-    Refusal,
-    Thought,
 }
 
 impl StreamReader for ChatStreamReader {
@@ -82,12 +75,10 @@ impl StreamReader for ChatStreamReader {
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        let complete = !self.candidates.is_empty() && self.candidates.iter().all(|c| c.ended);
-        if complete {
-            return Ok(());
+        match !self.candidates.is_empty() && self.candidates.iter().all(|c| c.ended) {
+            true => Ok(()),
+            false => Err(broken_off("the chat stream ended without a finish reason")),
         }
-        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
-            .with_log_note("the chat stream ended without a finish reason"))
     }
 
     fn is_done(&self) -> bool {
@@ -103,9 +94,9 @@ impl TextReader for ChatStreamReader {
     }
 }
 
-/// A field of the whole answer that only this format has.
-fn extra(name: String, value: Value) -> Event {
-    Event::Extra { candidate: None, origin: ORIGIN, name, value }
+/// A field of the whole answer or of a candidate that only this format has.
+fn extra(candidate: Option<u32>, name: &str, value: Value) -> Event {
+    Event::Extra { candidate, origin: ORIGIN, name: name.to_owned(), value }
 }
 
 impl ChatStreamReader {
@@ -118,7 +109,7 @@ impl ChatStreamReader {
         if let Some(error) = chunk.error {
             return Err(fault::read_object(error.get()));
         }
-        let usage = chunk.usage();
+        let usage = ChatUsage::count(chunk.usage.as_ref());
         if !self.started {
             // Azure sends the filter results of the prompt first, in a chunk without id, model and
             // time: <https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter>.
@@ -126,21 +117,16 @@ impl ChatStreamReader {
                 return Ok(());
             }
             self.started = true;
-            let present = |text: Option<BorrowedText<'_>>| {
-                text.map(BorrowedText::into_owned).filter(|text| !text.is_empty())
-            };
-            out.push(Event::Start {
-                id: present(chunk.id),
-                model: present(chunk.model),
-                created: chunk.created,
-            });
+            let (id, model) = (present(chunk.id), present(chunk.model));
+            out.push(Event::Start { id, model, created: chunk.created });
             // Further chunks repeat these fields.
-            out.extend(chunk.rest.to_map().into_iter().map(|(name, value)| extra(name, value)));
+            let rest = chunk.rest.present();
+            out.extend(rest.map(|(name, value)| extra(None, name, raw_value(value))));
         }
         if let Some(LooseText(tier)) = chunk.service_tier
             && self.tier.as_deref() != Some(&*tier)
         {
-            out.push(extra("service_tier".to_owned(), Value::from(&*tier)));
+            out.push(extra(None, TIER_FIELD, Value::from(&*tier)));
             self.tier = Some(tier.into_owned());
         }
         for (at, choice) in (0..).zip(chunk.choices.unwrap_or_default()) {
@@ -193,25 +179,33 @@ impl ChatCandidate {
         let audio = delta.audio.take().unwrap_or_default();
         self.audio.add(&audio);
         if !thought.is_empty() {
-            self.add_text(ChatTextKind::Thought, thought, out);
+            self.add_text(PartStart::Thought, thought, out);
         }
         // Audio output has its text in the transcript only.
         let transcript = audio.transcript.map(BorrowedText::into_owned).unwrap_or_default();
         let text = if content.is_empty() { transcript } else { content.into_owned() };
         if !text.is_empty() {
-            self.add_text(ChatTextKind::Text, text, out);
+            self.add_text(PartStart::Text, text, out);
         }
-        self.read_annotations(delta.annotations, out);
+        for citation in parse_list(delta.annotations).into_iter().filter_map(read_reply::citation) {
+            let place = self.open(PartStart::Text, out);
+            out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
+        }
         if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
-            self.add_text(ChatTextKind::Refusal, text.into_owned(), out);
+            self.add_text(PartStart::Refusal, text.into_owned(), out);
         }
-        self.read_logprobs(choice.logprobs, out);
+        let logprobs = choice.logprobs.map(raw_value).unwrap_or_default();
+        for (refused, kind) in [(false, PartStart::Text), (true, PartStart::Refusal)] {
+            let list = logprobs.get(write_reply::text_field(refused));
+            if let Some(list) = list.map(read_logprobs).filter(|list| !list.is_empty()) {
+                let place = self.open(kind, out);
+                out.push(Event::PartDelta(place, PartDelta::Logprobs(list)));
+            }
+        }
         self.rest.extend(delta.rest.to_map());
-        for image in read_reply::images(parse_list(delta.images)) {
+        for image in parse_list(delta.images).iter().filter_map(read_reply::image) {
             self.close_text(out);
-            let place = self.next_place();
-            out.push(Event::PartStart(place, PartStart::Complete(Box::new(image))));
-            out.push(Event::PartEnd(place));
+            self.add_whole(image, out);
         }
         for (at, mut call) in (0..).zip(delta.tool_calls.unwrap_or_default()) {
             call.index = call.index.or(is_whole.then_some(at));
@@ -219,20 +213,16 @@ impl ChatCandidate {
         }
         if let Some(function) = delta.function_call {
             let name = function.name.as_deref().unwrap_or_default();
-            let id = BorrowedText(format!("call_{name}").into());
-            let (id, index) = (Some(id).filter(|_| !name.is_empty()), Some(0));
-            self.read_call(
-                ChatReplyCall { index, id, function: Some(function), ..ChatReplyCall::default() },
-                out,
-            );
+            let id = (!name.is_empty()).then(|| BorrowedText(format!("call_{name}").into()));
+            let (index, function) = (Some(0), Some(function));
+            let call = ChatReplyCall { index, id, function, ..ChatReplyCall::default() };
+            self.read_call(call, out);
         }
         // Some providers send an empty reason in every chunk but the last.
         let reason = choice.finish_reason.filter(|word| !word.is_empty());
         if is_whole || reason.is_some() {
-            for (name, value) in choice.rest.to_map() {
-                let candidate = Some(self.index);
-                out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
-            }
+            let rest = choice.rest.present();
+            out.extend(rest.map(|(name, raw)| extra(Some(self.index), name, raw_value(raw))));
         }
         if let Some(word) = reason {
             self.finish(&word, out);
@@ -246,12 +236,12 @@ impl ChatCandidate {
         if details.is_empty() {
             let plain = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref());
             if let Some(text) = plain.filter(|text| !text.is_empty()) {
-                self.add_text(ChatTextKind::Thought, (**text).to_owned(), out);
+                self.add_text(PartStart::Thought, (**text).to_owned(), out);
             }
             return;
         }
         for mut detail in details {
-            if matches!(self.open, Some((ChatTextKind::Thought, _)))
+            if matches!(self.open, Some((PartStart::Thought, _)))
                 && let Value::Object(detail) = &mut detail
                 && detail.get("type").and_then(Value::as_str) != Some("reasoning.encrypted")
             {
@@ -272,21 +262,16 @@ impl ChatCandidate {
             // its citations are still to come.
             let is_late = thought.text.is_empty()
                 && part.signature.is_some()
-                && matches!(self.open, Some((ChatTextKind::Text | ChatTextKind::Refusal, _)));
+                && matches!(self.open, Some((PartStart::Text | PartStart::Refusal, _)));
             if thought.redacted || is_late {
                 if !is_late {
                     self.close_text(out);
                 }
-                let place = self.next_place();
-                let signature = part.signature.clone();
-                let whole = canon::Part { signature: None, ..part };
-                out.push(Event::PartStart(place, PartStart::Complete(Box::new(whole))));
-                out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
-                out.push(Event::PartEnd(place));
+                self.add_whole(part, out);
                 continue;
             }
             if !thought.text.is_empty() || part.signature.is_some() {
-                let place = self.open(ChatTextKind::Thought, out);
+                let place = self.open(PartStart::Thought, out);
                 if !thought.text.is_empty() {
                     out.push(Event::PartDelta(place, PartDelta::Text(thought.text.clone())));
                 }
@@ -295,26 +280,6 @@ impl ChatCandidate {
                     out.push(Event::PartSignature(place, signature));
                     self.close_text(out);
                 }
-            }
-        }
-    }
-
-    fn read_annotations(&mut self, annotations: Option<&RawValue>, out: &mut Vec<Event>) {
-        for citation in read_reply::citations(parse_list(annotations)) {
-            let place = self.open(ChatTextKind::Text, out);
-            out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
-        }
-    }
-
-    fn read_logprobs(&mut self, logprobs: Option<&RawValue>, out: &mut Vec<Event>) {
-        let Some(logprobs) = logprobs.map(raw_value) else { return };
-        for (name, kind) in
-            read_reply::LOGPROB_LISTS.iter().zip([ChatTextKind::Text, ChatTextKind::Refusal])
-        {
-            let logprobs = logprobs.get(name).map(read_logprobs).unwrap_or_default();
-            if !logprobs.is_empty() {
-                let place = self.open(kind, out);
-                out.push(Event::PartDelta(place, PartDelta::Logprobs(logprobs)));
             }
         }
     }
@@ -336,16 +301,10 @@ impl ChatCandidate {
             None => {
                 self.close_text(out);
                 let place = self.next_place();
-                let name = inner.name.map(|name| name.into_owned()).unwrap_or_default();
-                let index =
-                    delta.index.unwrap_or_else(|| u32::try_from(self.calls.len()).unwrap_or(0));
-                let id = delta.id.map(|id| id.into_owned()).unwrap_or_default();
-                self.calls.push(StreamedCall {
-                    index,
-                    id: id.clone(),
-                    slot: place.slot,
-                    open: true,
-                });
+                let (id, name) = (owned(delta.id), owned(inner.name));
+                let count = u32::try_from(self.calls.len()).unwrap_or(0);
+                let index = delta.index.unwrap_or(count);
+                self.calls.push(StreamedCall { index, id: id.clone(), slot: place.slot });
                 out.push(Event::PartStart(place, PartStart::ToolCall { id, name, custom }));
                 place.slot
             }
@@ -364,10 +323,7 @@ impl ChatCandidate {
             out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
         }
         let extra = delta.extra_content.map(raw_value);
-        let signature: Option<Signature> = extra.as_ref().and_then(signatures::read_call_signature);
-        debug_assert!(
-            signature.as_ref().is_none_or(|signature| signature.origin() == WireFormat::Native)
-        );
+        let signature = extra.as_ref().and_then(signatures::read_call_signature);
         out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
     }
 
@@ -385,45 +341,41 @@ impl ChatCandidate {
     fn close(&mut self, out: &mut Vec<Event>) {
         self.close_text(out);
         if let Some(part) = std::mem::take(&mut self.audio).into_part() {
-            let place = self.next_place();
-            out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
-            out.push(Event::PartEnd(place));
+            self.add_whole(part, out);
         }
-        for call in self.calls.iter_mut().filter(|call| call.open) {
-            call.open = false;
+        for call in &self.calls {
             out.push(Event::PartEnd(PartIndex { candidate: self.index, slot: call.slot }));
         }
         if !self.rest.is_empty() {
-            out.push(Event::Extra {
-                candidate: Some(self.index),
-                origin: ORIGIN,
-                name: MESSAGE_EXTRA.to_owned(),
-                value: Value::Object(std::mem::take(&mut self.rest)),
-            });
+            let rest = Value::Object(std::mem::take(&mut self.rest));
+            out.push(extra(Some(self.index), MESSAGE_EXTRA, rest));
         }
     }
 
-    fn add_text(&mut self, what: ChatTextKind, text: String, out: &mut Vec<Event>) {
+    fn add_text(&mut self, what: PartStart, text: String, out: &mut Vec<Event>) {
         let place = self.open(what, out);
         out.push(Event::PartDelta(place, PartDelta::Text(text)));
     }
 
+    /// Adds a part that comes in one piece.
+    fn add_whole(&mut self, mut part: Part, out: &mut Vec<Event>) {
+        let (place, signature) = (self.next_place(), part.signature.take());
+        out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
+        out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
+        out.push(Event::PartEnd(place));
+    }
+
     /// Returns the open part of that kind. Opens one if another kind or none is open.
-    fn open(&mut self, what: ChatTextKind, out: &mut Vec<Event>) -> PartIndex {
-        if let Some((open, slot)) = self.open
-            && open == what
+    fn open(&mut self, what: PartStart, out: &mut Vec<Event>) -> PartIndex {
+        if let Some((open, slot)) = &self.open
+            && *open == what
         {
-            return PartIndex { candidate: self.index, slot };
+            return PartIndex { candidate: self.index, slot: *slot };
         }
         self.close_text(out);
         let place = self.next_place();
-        self.open = Some((what, place.slot));
-        let opening = match what {
-            ChatTextKind::Text => PartStart::Text,
-            ChatTextKind::Refusal => PartStart::Refusal,
-            ChatTextKind::Thought => PartStart::Thought,
-        };
-        out.push(Event::PartStart(place, opening));
+        self.open = Some((what.clone(), place.slot));
+        out.push(Event::PartStart(place, what));
         place
     }
 

@@ -5,7 +5,7 @@ use canon::{FunctionTool, JsonSchema, Tool, ToolChoiceMode, WebSearchTool};
 use super::names::ORIGIN;
 use super::request::{ChatFunction, ChatSearchOptions, ChatTool, ChatToolChoice, ChatToolName};
 use crate::openai_values::{SearchLocation, read_cache_mark};
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::TextOrObject;
 
@@ -28,7 +28,7 @@ pub(super) fn read_tool(tool: ChatTool<'_>) -> Tool {
         ChatTool::Custom(tool) => {
             let custom = tool.custom.unwrap_or_default();
             Tool::Custom {
-                name: custom.name.map(BorrowedText::into_owned).unwrap_or_default(),
+                name: owned(custom.name),
                 description: custom.description.map(BorrowedText::into_owned),
                 grammar: custom.format.map(raw_value),
                 extras: custom.rest.to_extras(ORIGIN),
@@ -41,7 +41,7 @@ pub(super) fn read_tool(tool: ChatTool<'_>) -> Tool {
 fn read_function(function: ChatFunction<'_>) -> (FunctionTool, UnknownFields<'_>) {
     let ChatFunction { name, description, parameters, strict, rest } = function;
     let tool = FunctionTool {
-        name: name.map(BorrowedText::into_owned).unwrap_or_default(),
+        name: owned(name),
         description: description.map(BorrowedText::into_owned),
         parameters: parameters.map(|schema| JsonSchema::new(schema.to_value())),
         strict,
@@ -65,15 +65,11 @@ pub(super) fn read_choice(choice: &TextOrObject<'_, ChatToolChoice<'_>>) -> Tool
             _ => ToolChoiceMode::Unset,
         },
         TextOrObject::Object(choice) => match (&choice.allowed_tools, choice.tool_name()) {
-            (Some(allowed), _) => ToolChoiceMode::AnyOf {
-                names: allowed
-                    .tools
-                    .iter()
-                    .flatten()
-                    .filter_map(|tool| tool.tool_name().map(str::to_owned))
-                    .collect(),
-                required: allowed.mode.as_deref() == Some("required"),
-            },
+            (Some(allowed), _) => {
+                let names = allowed.tools.iter().flatten().filter_map(ChatToolChoice::tool_name);
+                let required = allowed.mode.as_deref() == Some("required");
+                ToolChoiceMode::AnyOf { names: names.map(str::to_owned).collect(), required }
+            }
             (None, Some(name)) => ToolChoiceMode::Tool(name.to_owned()),
             (None, None) => ToolChoiceMode::Unset,
         },

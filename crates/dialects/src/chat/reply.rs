@@ -6,7 +6,6 @@
 //! See <https://platform.openai.com/docs/api-reference/chat/object> and
 //! <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
 
-use canon::Usage;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -97,12 +96,7 @@ impl<'a> ChatReplyView<'a> {
         is_empty(&self.id)
             && is_empty(&self.model)
             && self.choices.as_ref().is_none_or(Vec::is_empty)
-            && self.usage().is_none()
-    }
-
-    /// Returns the token counts.
-    pub(super) fn usage(&self) -> Option<Usage> {
-        Some(self.usage.as_ref()?.0.as_ref()?.to_canon())
+            && ChatUsage::count(self.usage.as_ref()).is_none()
     }
 }
 
@@ -117,13 +111,6 @@ pub(super) fn split_content(content: Option<TextOrList<'_, Value>>) -> (String, 
     let text_of = |part: &Value| part.get("text").and_then(Value::as_str).map(str::to_owned);
     let thoughts = parts.iter().filter_map(|part| part.get("thinking")?.as_array()).flatten();
     (thoughts.filter_map(text_of).collect(), parts.iter().filter_map(text_of).collect())
-}
-
-impl ChatMeterView<'_> {
-    /// Returns the token counts.
-    pub(super) fn usage(&self) -> Option<Usage> {
-        Some(self.usage.as_ref()?.0.as_ref()?.to_canon())
-    }
 }
 
 impl ChatMeterChoice<'_> {

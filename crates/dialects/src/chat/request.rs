@@ -13,8 +13,8 @@ use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of, refuse,
-    refuse_if, within,
+    RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of, refuse, refuse_if,
+    require, within,
 };
 use crate::wire_value::{
     AnyValue, BoundedList, MAX_LIST_ITEMS, OpaqueObject, PlacedValue, TextOrList, TextOrObject,
@@ -45,7 +45,7 @@ wire_object! {
         seed: i64 = Seed,
         top_logprobs: i64 => Logprobs where within(0, 20),
         logprobs: bool => Logprobs,
-        stop: TextOrList<'a, BorrowedText<'a>> => StopSequences where stop_sequences,
+        stop: ChatStops<'a> => StopSequences where stop_sequences,
         tools: BoundedList<ChatTool<'a>, MAX_LIST_ITEMS> => Tools,
         functions: BoundedList<ChatFunction<'a>, MAX_LIST_ITEMS> => Tools,
         tool_choice: TextOrObject<'a, ChatToolChoice<'a>> => ToolChoice where tool_choice_word,
@@ -154,29 +154,29 @@ wire_object! {
 impl ChatRequestView<'_> {
     /// Returns the output limit.
     pub(super) fn output_limit(&self) -> Option<u64> {
-        self.max_completion_tokens.as_ref().or(self.max_tokens.as_ref()).map(|limit| limit.value)
+        self.limit_field().map(|limit| limit.value)
+    }
+
+    /// Returns the field that holds the output limit.
+    pub(super) fn limit_field(&self) -> Option<&PlacedValue<'_, u64>> {
+        self.max_completion_tokens.as_ref().or(self.max_tokens.as_ref())
     }
 }
 
 impl ChatFormat<'_> {
     fn check(&self) -> RuleResult {
-        match (self.kind.as_deref(), &self.json_schema) {
-            (Some("json_schema"), None) => {
-                Err(FieldProblem::new("json_schema.name", "is required"))
-            }
-            _ => Ok(()),
-        }
+        let is_schema = self.kind.as_deref() == Some("json_schema");
+        require("json_schema.name", !is_schema || self.json_schema.is_some())
     }
 }
 
-fn stop_sequences(stop: &TextOrList<'_, BorrowedText<'_>>) -> RuleResult {
+type ChatStops<'a> = TextOrList<'a, BorrowedText<'a>, MAX_STOP_SEQUENCES>;
+
+fn stop_sequences(stop: &ChatStops<'_>) -> RuleResult {
     let texts = match stop {
         TextOrList::Text(text) => std::slice::from_ref(text),
         TextOrList::List(texts) => texts,
     };
-    if texts.len() > MAX_STOP_SEQUENCES {
-        return refuse(format!("must have at most {MAX_STOP_SEQUENCES} items"));
-    }
     refuse_if(texts.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES), || {
         format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")
     })

@@ -1,6 +1,6 @@
 //! Rules of a chat request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, Losses};
+use canon::ApiError;
 use std::collections::HashSet;
 
 use super::content::ChatMessage;
@@ -8,31 +8,33 @@ use super::names::ORIGIN;
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
-use crate::json;
 use crate::openai_values::read_tier;
 use crate::wire_rule::{FieldProblem, RuleResult};
-use crate::wire_value::{TextOrList, TextOrObject};
+use crate::wire_value::{PlacedValue, TextOrList, TextOrObject};
 
 /// Checks a request and returns its facts.
 pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFacts, ApiError> {
-    check_messages(messages(view)).map_err(FieldProblem::into_error)?;
-    check_options(view).map_err(FieldProblem::into_error)?;
-    check_tools(view).map_err(FieldProblem::into_error)?;
+    let checked = check_messages(messages(view))
+        .and_then(|()| check_options(view))
+        .and_then(|()| check_tools(view));
+    checked.map_err(FieldProblem::into_error)?;
     let options = view.stream_options.as_ref().map(|options| &options.value);
     Ok(RequestFacts {
         model: view.model.as_ref().map(|model| (*model.value).to_owned()).unwrap_or_default(),
         stream: view.stream.unwrap_or(false),
-        json_array: false,
         wants_usage: options.and_then(|options| options.include_usage).unwrap_or(false),
         max_output_tokens: view.output_limit(),
         candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
         service_tier: view.service_tier.as_deref().map(|word| read_tier(ORIGIN, word)),
         max_searches: max_searches(view),
-        patch_points: patch_points(text, view),
-        edits: Vec::new(),
+        patch_points: PatchPoints {
+            model: PlacedValue::range(view.model.as_ref(), text),
+            limit: PlacedValue::range(view.limit_field(), text),
+            stream_options: PlacedValue::range(view.stream_options.as_ref(), text),
+            ..PatchPoints::locate(text)
+        },
         only_text: !messages(view).iter().any(has_parts),
-        losses: Losses::new(),
-        stored_object: None,
+        ..RequestFacts::default()
     })
 }
 
@@ -42,19 +44,6 @@ fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {
 
 const fn has_parts(message: &ChatMessage<'_>) -> bool {
     matches!(message.content, Some(TextOrList::List(_)))
-}
-
-fn patch_points(text: &str, view: &ChatRequestView<'_>) -> PatchPoints {
-    let limit = view.max_completion_tokens.as_ref().or(view.max_tokens.as_ref());
-    PatchPoints {
-        model: view.model.as_ref().map(|model| json::range_of(text, model.raw)),
-        limit: limit.map(|limit| json::range_of(text, limit.raw)),
-        stream_options: view
-            .stream_options
-            .as_ref()
-            .map(|options| json::range_of(text, options.raw)),
-        ..PatchPoints::locate(text)
-    }
 }
 
 /// Maximum searches to reserve money for. This format has no field that limits them.
@@ -77,18 +66,15 @@ fn check_messages(messages: &[ChatMessage<'_>]) -> RuleResult {
     let (mut calls, mut answered) = (HashSet::new(), HashSet::new());
     for (at, message) in messages.iter().enumerate() {
         let id = message.tool_call_id.as_deref();
-        if message.role.as_deref() == Some("tool") {
-            let why = match id {
-                Some(id) if !calls.contains(id) => {
-                    "answers no call: no earlier assistant message has a `tool_calls` entry with \
-                     this id"
-                }
-                Some(id) if answered.contains(id) => "was answered before",
-                _ => "",
-            };
-            if !why.is_empty() {
-                return Err(FieldProblem::new(format!("messages[{at}].tool_call_id"), why));
+        let why = match id.filter(|_| message.role.as_deref() == Some("tool")) {
+            Some(id) if !calls.contains(id) => {
+                "answers no call: no earlier assistant message has a `tool_calls` entry with this id"
             }
+            Some(id) if answered.contains(id) => "was answered before",
+            _ => "",
+        };
+        if !why.is_empty() {
+            return Err(FieldProblem::new(format!("messages[{at}].tool_call_id"), why));
         }
         answered.extend(id);
         calls.extend(message.tool_calls.iter().flatten().filter_map(|call| call.id.as_deref()));
@@ -360,6 +346,29 @@ mod tests {
         assert!(read_facts(b"{\"model\":\"\xe9\"}").is_err());
         assert!(read_facts("\u{feff}{}".as_bytes()).is_err());
         refused(&with_messages(r#"[{"role":"user","content":"\ud800"}]"#));
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_refused_before_its_end() {
+        let list = |item: &str, count: usize| format!("[{} oops", format!("{item},").repeat(count));
+        let message = r#"{"role":"user","content":"x"}"#;
+        let (part, function) = (r#"{"type":"text","text":"x"}"#, r#"{"name":"f"}"#);
+        let of_messages = |list: String| with_messages(&list);
+        let of_parts =
+            |list: String| with_messages(&format!(r#"[{{"role":"user","content":{list}"#));
+        let of_field = |name: &str, list: String| with(&format!("\"{name}\":{list}"));
+        for (body, field, most) in [
+            (of_messages(list(message, 10_001)), "messages", 10_000),
+            (of_parts(list(part, 10_001)), "messages[0].content", 10_000),
+            (of_field("stop", list("\"x\"", 5)), "stop", 4),
+            (of_field("tools", list(r#"{"type":"x"}"#, 100_001)), "tools", 100_000),
+            (of_field("functions", list(function, 100_001)), "functions", 100_000),
+        ] {
+            let why = format!("`{field}` must have at most {most} items");
+            assert_eq!(refused(&body), (field.to_owned(), why));
+        }
+        let (param, why) = refused(&of_parts(list(part, 10_000)));
+        assert!(param.is_empty() && why.contains("is not valid JSON"), "{param} {why}");
     }
 
     #[test]

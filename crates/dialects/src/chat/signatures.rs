@@ -13,29 +13,25 @@
 //! own, whatever `format` says, and carry `format` and `id` inside.
 
 use canon::{Part, PartKind, Signature, Thought, WireFormat};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::names::ORIGIN;
 use crate::fields::ObjectWriter;
 use crate::signed_span;
 
-/// Returns the `format` word for an origin.
-const fn format_of(origin: WireFormat) -> &'static str {
-    match origin {
-        WireFormat::Messages => "anthropic-claude-v1",
-        WireFormat::Responses => "openai-responses-v1",
-        WireFormat::Native => "google-gemini-v1",
-        WireFormat::Chat | WireFormat::Images => "unknown",
-    }
+/// The `format` words of the origins.
+const FORMATS: [(WireFormat, &str); 3] = [
+    (WireFormat::Messages, "anthropic-claude-v1"),
+    (WireFormat::Responses, "openai-responses-v1"),
+    (WireFormat::Native, "google-gemini-v1"),
+];
+
+fn format_of(origin: WireFormat) -> &'static str {
+    FORMATS.iter().find(|(own, _)| *own == origin).map_or("unknown", |(_, format)| format)
 }
 
 fn origin_of(format: Option<&str>) -> WireFormat {
-    match format {
-        Some("anthropic-claude-v1") => WireFormat::Messages,
-        Some("openai-responses-v1") => WireFormat::Responses,
-        Some("google-gemini-v1") => WireFormat::Native,
-        _ => WireFormat::Chat,
-    }
+    FORMATS.iter().find(|(_, own)| Some(*own) == format).map_or(ORIGIN, |(origin, _)| *origin)
 }
 
 /// Author of a `reasoning_details` list.
@@ -78,29 +74,18 @@ pub(super) fn read_detail(detail: &Value, author: DetailsAuthor) -> Option<Part>
     let token = |name: &str| text(name).filter(|token| !token.is_empty());
     let format = text("format");
     let origin = if author == DetailsAuthor::Provider { ORIGIN } else { origin_of(format) };
-    let signature = |token: &str| match origin {
-        WireFormat::Chat => pack(format, text("id"), token),
-        WireFormat::Responses | WireFormat::Messages | WireFormat::Native | WireFormat::Images => {
-            Signature::new(origin, token)
-        }
+    let signature = |token: &str| match origin == ORIGIN {
+        true => pack(format, text("id"), token),
+        false => Signature::new(origin, token),
     };
-    let mut part = match text("type")? {
-        "reasoning.text" => {
-            let thought =
-                Thought { text: text("text").unwrap_or_default().to_owned(), redacted: false };
-            Part::new(PartKind::Thought(thought)).with_signature(token("signature").map(signature))
-        }
-        "reasoning.summary" => {
-            let thought =
-                Thought { text: text("summary").unwrap_or_default().to_owned(), redacted: false };
-            Part::new(PartKind::Thought(thought))
-        }
-        "reasoning.encrypted" => {
-            let thought = Thought { text: String::new(), redacted: true };
-            Part::new(PartKind::Thought(thought)).with_signature(token("data").map(signature))
-        }
+    let (shown, redacted, signed) = match text("type")? {
+        "reasoning.text" => (text("text"), false, token("signature")),
+        "reasoning.summary" => (text("summary"), false, None),
+        "reasoning.encrypted" => (None, true, token("data")),
         _ => return None,
     };
+    let thought = Thought { text: shown.unwrap_or_default().to_owned(), redacted };
+    let mut part = Part::new(PartKind::Thought(thought)).with_signature(signed.map(signature));
     if part.signature.is_none() {
         for name in ["id", "format"] {
             if let Some(word) = text(name).filter(|word| *word != "unknown") {
@@ -140,46 +125,38 @@ pub(super) fn split_details(
 }
 
 /// Writes the entry of a thought.
-pub(super) fn write_detail(part: &Part, thought: &Thought, index: usize) -> Value {
+pub(super) fn write_detail(part: &Part, thought: &Thought, index: usize) -> ObjectWriter {
     let kept = |name: &str| part.extras.get(ORIGIN, name).and_then(Value::as_str);
     let (format, id, token) = match part.signature.as_ref().map(unpack) {
         Some((format, id, token)) => (format, id, Some(token)),
         None => (kept("format").unwrap_or("unknown"), kept("id"), None),
     };
-    let detail = if thought.redacted {
-        ObjectWriter::new().set("type", "reasoning.encrypted").set_some("data", token)
-    } else {
-        ObjectWriter::new()
-            .set("type", "reasoning.text")
+    let detail = match thought.redacted {
+        true => ObjectWriter::typed("reasoning.encrypted").set_some("data", token),
+        false => ObjectWriter::typed("reasoning.text")
             .set("text", thought.text.as_str())
-            .set_some("signature", token)
+            .set_some("signature", token),
     };
-    detail.set_some("id", id).set("format", format).set("index", index).into()
+    detail.set_some("id", id).set("format", format).set("index", index)
 }
 
 /// Writes the entry for the signature of a part that is not a thought.
-pub(super) fn write_part_signature(signature: &Signature, id: &str, index: usize) -> Value {
+pub(super) fn write_part_signature(signature: &Signature, id: &str, index: usize) -> ObjectWriter {
     let (origin, token) = signature.origin_and_token();
-    ObjectWriter::new()
-        .set("type", "reasoning.encrypted")
-        .set("data", token)
-        .set("id", id)
-        .set("format", format_of(origin))
-        .set("index", index)
-        .into()
+    let detail = ObjectWriter::typed("reasoning.encrypted").set("data", token).set("id", id);
+    detail.set("format", format_of(origin)).set("index", index)
 }
 
 /// Writes a delta of an entry that adds text.
-pub(super) fn text_delta(text: &str, index: usize) -> Value {
-    let piece = ObjectWriter::new().set("type", "reasoning.text").set("text", text);
-    Value::Array(vec![piece.set("index", index).into()])
+pub(super) fn text_delta(text: &str, index: usize) -> ObjectWriter {
+    ObjectWriter::typed("reasoning.text").set("text", text).set("index", index)
 }
 
 /// Writes a delta of an entry that adds the signature.
-pub(super) fn signature_delta(signature: &Signature, index: usize) -> Value {
+pub(super) fn signature_delta(signature: &Signature, index: usize) -> ObjectWriter {
     let (format, id, token) = unpack(signature);
-    let piece = ObjectWriter::new().set("type", "reasoning.text").set("signature", token);
-    Value::Array(vec![piece.set_some("id", id).set("format", format).set("index", index).into()])
+    let piece = ObjectWriter::typed("reasoning.text").set("signature", token);
+    piece.set_some("id", id).set("format", format).set("index", index)
 }
 
 /// Reads the signature of a tool call.
@@ -189,10 +166,10 @@ pub(super) fn read_call_signature(extra_content: &Value) -> Option<Signature> {
 }
 
 /// Writes the signature of a tool call into its own field. `None` if only the list can carry it.
-pub(super) fn write_call_signature(signature: &Signature) -> Option<Map<String, Value>> {
+pub(super) fn write_call_signature(signature: &Signature) -> Option<ObjectWriter> {
     let token = signature.for_format(WireFormat::Native)?;
     let google = ObjectWriter::new().set("thought_signature", token);
-    Some(ObjectWriter::new().set("google", google).into_map())
+    Some(ObjectWriter::new().set("google", google))
 }
 
 #[cfg(test)]
@@ -206,7 +183,7 @@ mod tests {
         let part = read_detail(&entry, DetailsAuthor::Provider).unwrap();
         assert_eq!(part.signature.as_ref().map(Signature::origin), Some(ORIGIN));
         let PartKind::Thought(thought) = &part.kind else { panic!("{part:?}") };
-        assert_eq!(write_detail(&part, thought, 0), entry);
+        assert_eq!(Value::from(write_detail(&part, thought, 0)), entry);
         let entry_part = read_detail(&entry, DetailsAuthor::Client).unwrap();
         assert_eq!(entry_part.signature, Some(Signature::new(WireFormat::Messages, "EqQB")));
     }

@@ -6,6 +6,7 @@ use canon::Usage;
 
 use crate::fields::ObjectWriter;
 use crate::wire_object::wire_object;
+use crate::wire_value::LooseValue;
 
 wire_object! {
     /// Token counts.
@@ -31,8 +32,13 @@ wire_object! {
 }
 
 impl ChatUsage<'_> {
+    /// Returns the token counts of a reply, if it reports them.
+    pub(super) fn count(reported: Option<&LooseValue<Self>>) -> Option<Usage> {
+        Some(reported?.0.as_ref()?.to_canon())
+    }
+
     /// Converts to canon usage. Both count cached tokens as part of the input.
-    pub(super) fn to_canon(&self) -> Usage {
+    fn to_canon(&self) -> Usage {
         let (none, nothing) = (ChatPromptDetails::default(), ChatCompletionDetails::default());
         let prompt = self.prompt_tokens_details.as_ref().unwrap_or(&none);
         let output = self.completion_tokens_details.as_ref().unwrap_or(&nothing);
@@ -69,18 +75,13 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         images: _,
         seconds: _,
     } = *usage;
-    let mut prompt = ObjectWriter::new().set("cached_tokens", cache_read);
-    let written = cache_write.saturating_add(cache_write_long);
-    if written > 0 {
-        prompt = prompt.set("cache_write_tokens", written);
-    }
-    prompt = prompt.set("audio_tokens", input_audio);
-    if input_image > 0 {
-        prompt = prompt.set("image_tokens", input_image);
-    }
-    if input_video > 0 {
-        prompt = prompt.set("video_tokens", input_video);
-    }
+    let present = |count: u64| (count > 0).then_some(count);
+    let prompt = ObjectWriter::new()
+        .set("cached_tokens", cache_read)
+        .set_some("cache_write_tokens", present(cache_write.saturating_add(cache_write_long)))
+        .set("audio_tokens", input_audio)
+        .set_some("image_tokens", present(input_image))
+        .set_some("video_tokens", present(input_video));
     let completion = ObjectWriter::new()
         .set("reasoning_tokens", thinking)
         .set("audio_tokens", output_audio)

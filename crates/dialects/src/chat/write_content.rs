@@ -2,19 +2,19 @@
 
 use canon::{
     CacheBreakpoint, CacheField, ExtraFields, Losses, Media, MediaKind, MediaSource, Part,
-    PartKind, Role, Thought, ToolCall, ToolResult, Turn, VideoClip, WireFormat,
+    PartKind, Role, ToolCall, ToolResult, Turn, VideoClip, WireFormat,
 };
 use serde_json::Value;
 
-use super::names::{FOREIGN_SIGNATURE, ORIGIN};
+use super::names::{ORIGIN, REASONING_DETAILS};
 use super::signatures;
-use super::write_tools::with_inner_extras;
 use crate::LaneSettings;
 use crate::fields::{
-    ObjectWriter, note_foreign_fields, number, write_cache_breakpoint, write_cache_control,
+    FOREIGN_FILE, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, number,
+    write_cache_breakpoint, write_cache_control,
 };
 use crate::native::BYPASS_SIGNATURE;
-use crate::openai_values::{code_block, write_detail};
+use crate::openai_values::{code_block, write_detail, write_url};
 use crate::write_json::TextOrParts;
 
 pub(super) fn write_turn(
@@ -25,43 +25,41 @@ pub(super) fn write_turn(
 ) {
     let Turn { role, parts, name, extras } = turn;
     note_foreign_fields(extras, ORIGIN, "turn", losses);
-    match role {
-        Role::Assistant => messages.extend(assistant(turn, lane, losses)),
-        Role::System | Role::Developer => {
-            let word = if *role == Role::System { "system" } else { "developer" };
-            let message = ObjectWriter::new().set("role", word).set_some("name", name.as_deref());
-            let content = content(&parts.iter().collect::<Vec<_>>(), lane, losses);
-            if !content.is_empty() || parts.is_empty() {
-                messages.push(message.set("content", content).with_extras(extras, ORIGIN));
-            }
-        }
-        Role::User => {
-            // Tool results come first: the API requires them right after the calls they answer.
-            let mut attachments = Vec::new();
-            for part in parts {
-                if let PartKind::ToolResult(result) = &part.kind {
-                    note_foreign_fields(&part.extras, ORIGIN, "part", losses);
-                    messages.push(tool_result(
-                        result,
-                        cache_mark(part.cache_breakpoint.as_ref(), lane, losses),
-                        &mut attachments,
-                        losses,
-                    ));
-                }
-            }
-            let rest: Vec<&Part> = parts
-                .iter()
-                .filter(|part| !matches!(part.kind, PartKind::ToolResult(_)))
-                .chain(&attachments)
-                .collect();
-            let content = content(&rest, lane, losses);
-            if !content.is_empty() || parts.is_empty() {
-                let message =
-                    ObjectWriter::new().set("role", "user").set_some("name", name.as_deref());
-                messages.push(message.set("content", content).with_extras(extras, ORIGIN));
-            }
-        }
+    let (word, attachments) = match role {
+        Role::Assistant => return messages.extend(assistant(turn, lane, losses)),
+        Role::System => ("system", Vec::new()),
+        Role::Developer => ("developer", Vec::new()),
+        // Tool results come first: the API requires them right after the calls they answer.
+        Role::User => ("user", write_results(parts, lane, messages, losses)),
+    };
+    let is_other = |part: &&Part| *role != Role::User || !is_result(part);
+    let others: Vec<&Part> = parts.iter().filter(is_other).chain(&attachments).collect();
+    let content = content(&others, lane, losses);
+    if !content.is_empty() || parts.is_empty() {
+        let message = ObjectWriter::new().set("role", word).set_some("name", name.as_deref());
+        messages.push(message.set("content", content).with_extras(extras, ORIGIN));
     }
+}
+
+const fn is_result(part: &Part) -> bool {
+    matches!(part.kind, PartKind::ToolResult(_))
+}
+
+/// Writes the tool results of a turn. Returns their media, which follow in the user's message.
+fn write_results(
+    parts: &[Part],
+    lane: &LaneSettings<'_>,
+    messages: &mut Vec<ObjectWriter>,
+    losses: &mut Losses,
+) -> Vec<Part> {
+    let mut attachments = Vec::new();
+    for part in parts {
+        let PartKind::ToolResult(result) = &part.kind else { continue };
+        note_foreign_fields(&part.extras, ORIGIN, "part", losses);
+        let cache = cache_mark(part.cache_breakpoint.as_ref(), lane, losses);
+        messages.push(tool_result(result, cache, &mut attachments, losses));
+    }
+    attachments
 }
 
 fn content<'a>(
@@ -84,31 +82,22 @@ fn content<'a>(
 
 fn write_part(part: &Part, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<ObjectWriter> {
     note_foreign_fields(&part.extras, ORIGIN, "part", losses);
+    let text_part = |text: &str| ObjectWriter::typed("text").set("text", text);
     let object = match &part.kind {
-        PartKind::Text { text, .. } => {
-            ObjectWriter::new().set("type", "text").set("text", text.as_str())
-        }
-        PartKind::Refusal(text) => {
-            ObjectWriter::new().set("type", "refusal").set("refusal", text.as_str())
-        }
+        PartKind::Text { text, .. } => text_part(text),
+        PartKind::Refusal(text) => ObjectWriter::typed("refusal").set("refusal", text.as_str()),
         PartKind::Media(media) => write_media(media, &part.extras, losses)?,
         PartKind::Foreign { origin, value } if *origin == ORIGIN => {
             return Some(ObjectWriter::new().with_object(Some(value)));
         }
-        PartKind::CodeExecution(code) => ObjectWriter::new()
-            .set("type", "text")
-            .set("text", code_block(&code.language, &code.code)),
-        PartKind::CodeResult(outcome) => {
-            ObjectWriter::new().set("type", "text").set("text", code_block("", &outcome.output))
-        }
+        PartKind::CodeExecution(code) => text_part(&code_block(&code.language, &code.code)),
+        PartKind::CodeResult(outcome) => text_part(&code_block("", &outcome.output)),
         PartKind::Foreign { .. } => {
-            losses.add("part", "a part only the caller's format has");
-            return None;
+            return lose("part", "a part only the caller's format has", losses);
         }
         PartKind::Thought(_) | PartKind::ToolCall(_) | PartKind::ToolResult(_) => return None,
         PartKind::WebSearch(_) => {
-            losses.add("part.search", "the chat format has no field for a past search");
-            return None;
+            return lose("part.search", "the chat format has no field for a past search", losses);
         }
     };
     let object = match cache_mark(part.cache_breakpoint.as_ref(), lane, losses) {
@@ -130,56 +119,41 @@ fn cache_mark(
             Some(("prompt_cache_breakpoint", write_cache_breakpoint(mark)))
         }
         Some(CacheField::CacheControl) => Some(("cache_control", write_cache_control(mark))),
-        None => {
-            losses.add("part.cache", "this provider takes no cache breakpoints");
-            None
-        }
+        None => lose("part.cache", "this provider takes no cache breakpoints", losses),
     }
 }
 
 fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Option<ObjectWriter> {
     let Media { kind, source, name, detail, clip } = media;
-    losses.add_if(
-        clip.is_some() && *kind != MediaKind::Video,
-        "media.clip",
-        "the chat format has clips only for video",
-    );
-    losses.add_if(
-        detail.is_some() && *kind != MediaKind::Image,
-        "media.detail",
-        "the chat format has a resolution only for images",
-    );
+    let is_lost = clip.is_some() && *kind != MediaKind::Video;
+    losses.add_if(is_lost, "media.clip", "the chat format has clips only for video");
+    let is_lost = detail.is_some() && *kind != MediaKind::Image;
+    losses.add_if(is_lost, "media.detail", "the chat format has a resolution only for images");
     let whole = |word: &'static str, inner: ObjectWriter| {
-        ObjectWriter::new().set("type", word).set(word, with_inner_extras(inner, extras, word))
+        Some(ObjectWriter::typed(word).set(word, inner.with_object(extras.get(ORIGIN, word))))
     };
     let url = match source {
-        MediaSource::Inline { mime, data } => format!("data:{mime};base64,{data}"),
-        MediaSource::Url { url, .. } => url.clone(),
+        MediaSource::Inline { .. } | MediaSource::Url { .. } => write_url(source)?,
         MediaSource::File { origin, id } if *origin == ORIGIN => {
-            let file = ObjectWriter::new().set("file_id", id.as_str());
-            return Some(whole("file", file));
+            return whole("file", ObjectWriter::new().set("file_id", id.as_str()));
         }
-        MediaSource::File { .. } => {
-            losses.add("media.file", "a file in another provider's storage cannot be read here");
-            return None;
-        }
+        MediaSource::File { .. } => return lose("media.file", FOREIGN_FILE, losses),
         MediaSource::Text(text) => {
-            return Some(ObjectWriter::new().set("type", "text").set("text", text.as_str()));
+            return Some(ObjectWriter::typed("text").set("text", text.as_str()));
         }
     };
     match (kind, source) {
         (MediaKind::Image, _) => {
             let detail = detail.map(write_detail);
-            let image = ObjectWriter::new().set("url", url).set_some("detail", detail);
-            Some(whole("image_url", image))
+            whole("image_url", ObjectWriter::new().set("url", url).set_some("detail", detail))
         }
         (MediaKind::Audio, MediaSource::Inline { mime, data }) => {
             let format = match mime.as_str() {
                 "audio/mpeg" | "audio/mp3" => "mp3",
                 other => other.strip_prefix("audio/").unwrap_or("wav"),
             };
-            let audio = ObjectWriter::new().set("data", data.as_str()).set("format", format);
-            Some(whole("input_audio", audio))
+            let audio = ObjectWriter::new().set("data", data.as_str());
+            whole("input_audio", audio.set("format", format))
         }
         (MediaKind::Video, _) => {
             let VideoClip { start, end, fps } = clip.clone().unwrap_or_default();
@@ -188,17 +162,14 @@ fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Opti
                 .set_some("start_offset", start)
                 .set_some("end_offset", end)
                 .set_some("fps", fps.map(number));
-            Some(whole("video_url", video))
+            whole("video_url", video)
         }
         (MediaKind::Document, MediaSource::Inline { .. }) => {
-            let file = ObjectWriter::new()
-                .set("filename", name.as_deref().unwrap_or("document.pdf"))
-                .set("file_data", url);
-            Some(whole("file", file))
+            let name = name.as_deref().unwrap_or("document.pdf");
+            whole("file", ObjectWriter::new().set("filename", name).set("file_data", url))
         }
         (MediaKind::Audio | MediaKind::Document, _) => {
-            losses.add("media.url", "the chat format takes this kind of media only inline");
-            None
+            lose("media.url", "the chat format takes this kind of media only inline", losses)
         }
     }
 }
@@ -226,33 +197,24 @@ fn tool_result(
             TextOrParts::Parts(vec![part.set(field, mark)])
         }
     };
-    ObjectWriter::new()
-        .set("role", "tool")
-        .set("tool_call_id", call.as_str())
-        .set("content", content)
+    let message = ObjectWriter::new().set("role", "tool").set("tool_call_id", call.as_str());
+    message.set("content", content)
 }
 
 /// Writes a turn of the model; `None` if the format can carry nothing of it.
 fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<ObjectWriter> {
-    let mut content_parts = Vec::new();
-    let mut calls = Vec::new();
-    let mut thoughts = Vec::new();
-    let mut details = Vec::new();
+    let (mut content_parts, mut calls) = (Vec::new(), Vec::new());
+    let (mut thoughts, mut details) = (String::new(), Vec::new());
     for part in &turn.parts {
         match &part.kind {
             PartKind::Thought(thought) => {
-                let Thought { text, redacted: _ } = thought;
-                if !text.is_empty() {
-                    thoughts.push(text.as_str());
-                }
-                if part
-                    .signature
-                    .as_ref()
-                    .is_some_and(|signature| signature.for_format(ORIGIN).is_some())
-                {
-                    details.push(signatures::write_detail(part, thought, details.len()));
-                } else {
-                    losses.add_if(part.signature.is_some(), "thought.seal", FOREIGN_SIGNATURE);
+                thoughts.push_str(&thought.text);
+                match part.signature.as_ref().map(|signature| signature.for_format(ORIGIN)) {
+                    Some(Some(_)) => {
+                        details.push(signatures::write_detail(part, thought, details.len()));
+                    }
+                    Some(None) => losses.add("thought.seal", FOREIGN_SIGNATURE),
+                    None => {}
                 }
             }
             PartKind::ToolCall(call) => {
@@ -289,8 +251,8 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Optio
         .set("role", "assistant")
         .set_some("name", turn.name.as_deref())
         .set("content", content)
-        .set_some("reasoning_content", (!thoughts.is_empty()).then(|| thoughts.concat()))
-        .set_some("reasoning_details", (!details.is_empty()).then_some(details))
+        .set_some("reasoning_content", (!thoughts.is_empty()).then_some(thoughts))
+        .set_some(REASONING_DETAILS, (!details.is_empty()).then_some(details))
         .set_some("tool_calls", (!calls.is_empty()).then_some(calls))
         .with_extras(&turn.extras, ORIGIN);
     Some(message)
@@ -308,17 +270,16 @@ fn is_bypass(part: &Part, lane: &LaneSettings<'_>) -> bool {
 /// Writes a tool call of a message.
 pub(super) fn write_call(call: &ToolCall, part: &Part) -> ObjectWriter {
     let ToolCall { id, name, arguments, custom } = call;
-    let object = ObjectWriter::new().set("id", id.as_str());
-    let object = if *custom {
-        let inner = ObjectWriter::new().set("name", name.as_str()).set("input", arguments.as_str());
-        object.set("type", "custom").set("custom", with_inner_extras(inner, &part.extras, "custom"))
-    } else {
-        let arguments = if arguments.is_empty() { "{}" } else { arguments.as_str() };
-        let inner = ObjectWriter::new().set("name", name.as_str()).set("arguments", arguments);
-        object
-            .set("type", "function")
-            .set("function", with_inner_extras(inner, &part.extras, "function"))
+    let (kind, field, text) = match custom {
+        true => ("custom", "input", arguments.as_str()),
+        false if arguments.is_empty() => ("function", "arguments", "{}"),
+        false => ("function", "arguments", arguments.as_str()),
     };
+    let inner = ObjectWriter::new().set("name", name.as_str()).set(field, text);
+    let object = ObjectWriter::new()
+        .set("id", id.as_str())
+        .set("type", kind)
+        .set(kind, inner.with_object(part.extras.get(ORIGIN, kind)));
     let signature = part.signature.as_ref().and_then(signatures::write_call_signature);
     object.set_some("extra_content", signature).with_extras(&part.extras, ORIGIN)
 }

@@ -1,17 +1,19 @@
 //! Writes a whole chat completion from canon.
 
 use canon::{
-    ChatReply, Citation, ExtraFields, Finish, FinishReason, Logprob, Losses, Lossy, Media,
-    MediaSource, Part, PartKind, ReplyCandidate, Thought, Usage,
+    ChatReply, Citation, Finish, FinishReason, Logprob, Losses, Lossy, Media, MediaKind, Part,
+    PartKind, ReplyCandidate, Usage,
 };
 use serde_json::Value;
 
-use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
+use super::names::{
+    MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SEARCH_FIELD, NO_SIGNATURE_FIELD, ORIGIN, REASONING_DETAILS,
+};
 use super::own::audio;
 use super::{signatures, usage, write_content};
 use crate::endings;
 use crate::fields::{ObjectWriter, note_citation, note_foreign_fields, note_stop_text};
-use crate::openai_values;
+use crate::openai_values::{self, write_url};
 use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, signed_span};
 
@@ -57,14 +59,12 @@ fn choice(
     for part in &parts {
         message.add(part, losses);
     }
-    let rest = extras.get(ORIGIN, MESSAGE_EXTRA).and_then(Value::as_object).cloned();
-    let rest = ExtraFields::from_fields(ORIGIN, rest.unwrap_or_default());
-    let requested = chat.sampling.logprobs.is_some();
     let refused = message.text.is_none() && message.refusal.is_some();
-    let logprobs = if requested { write_logprobs(&logprobs, refused) } else { Value::Null };
+    let logprobs = chat.sampling.logprobs.map(|_| write_logprobs(&logprobs, refused));
+    let message = message.into_message().with_object(extras.get(ORIGIN, MESSAGE_EXTRA));
     ObjectWriter::new()
         .set("index", index)
-        .set("message", message.into_message().with_extras(&rest, ORIGIN))
+        .set("message", message)
         .set("logprobs", logprobs)
         .set("finish_reason", finish_reason(finish.as_ref(), losses))
         .with_extras(&extras, ORIGIN)
@@ -72,12 +72,14 @@ fn choice(
 
 /// Returns the `finish_reason`. A reason that this format cannot express keeps the provider's word
 /// if the provider speaks chat.
-pub(super) fn finish_reason(finish: Option<&Finish>, losses: &mut Losses) -> Value {
-    let Some(Finish { reason, raw, stop_sequence: _ }) = finish else { return Value::Null };
-    let own = matches!(reason, FinishReason::Other | FinishReason::Malformed)
-        .then(|| raw.for_format(ORIGIN))
-        .flatten();
-    Value::from(own.unwrap_or_else(|| endings::write_or_truncated(ORIGIN, *reason, losses)))
+pub(super) fn finish_reason<'f>(
+    finish: Option<&'f Finish>,
+    losses: &mut Losses,
+) -> Option<&'f str> {
+    let Finish { reason, raw, stop_sequence: _ } = finish?;
+    let is_unknown = matches!(reason, FinishReason::Other | FinishReason::Malformed);
+    let own = raw.for_format(ORIGIN).filter(|_| is_unknown);
+    own.or_else(|| Some(endings::write_or_truncated(ORIGIN, *reason, losses)))
 }
 
 /// Collects the parts of a message. This format has one text per message, not a list.
@@ -86,11 +88,11 @@ struct ChatMessageBuilder {
     text: Option<String>,
     refusal: Option<String>,
     thoughts: String,
-    details: Vec<Value>,
+    details: Vec<ObjectWriter>,
     calls: Vec<ObjectWriter>,
-    annotations: Vec<Value>,
-    images: Vec<Value>,
-    audio: Option<Value>,
+    annotations: Vec<ObjectWriter>,
+    images: Vec<ObjectWriter>,
+    audio: Option<ObjectWriter>,
 }
 
 impl ChatMessageBuilder {
@@ -115,12 +117,10 @@ impl ChatMessageBuilder {
             }
             PartKind::Refusal(text) => self.refusal.get_or_insert_default().push_str(text),
             PartKind::Thought(thought) => {
-                let Thought { text, redacted: _ } = thought;
-                self.thoughts.push_str(text);
-                if text.is_empty() && signature.is_none() {
-                    return;
+                self.thoughts.push_str(&thought.text);
+                if !thought.text.is_empty() || signature.is_some() {
+                    self.details.push(signatures::write_detail(part, thought, self.details.len()));
                 }
-                self.details.push(signatures::write_detail(part, thought, self.details.len()));
             }
             PartKind::ToolCall(call) => {
                 self.calls.push(write_content::write_call(call, part));
@@ -139,9 +139,7 @@ impl ChatMessageBuilder {
             PartKind::CodeResult(outcome) => {
                 self.add_block(&openai_values::code_block("", &outcome.output))
             }
-            PartKind::WebSearch(_) => {
-                losses.add("reply.search", "the chat format shows citations but no search queries");
-            }
+            PartKind::WebSearch(_) => losses.add("reply.search", NO_SEARCH_FIELD),
             PartKind::ToolResult(_) | PartKind::Foreign { .. } => {
                 losses.add("reply.part", "a part only the provider's format has");
             }
@@ -165,13 +163,12 @@ impl ChatMessageBuilder {
 
     fn into_message(self) -> ObjectWriter {
         let Self { text, refusal, thoughts, details, calls, annotations, images, audio } = self;
-        let mentioned = (!thoughts.is_empty()).then_some(thoughts);
         ObjectWriter::new()
             .set("role", "assistant")
             .set("content", text)
             .set("refusal", refusal)
-            .set_some("reasoning_content", mentioned)
-            .set_some("reasoning_details", (!details.is_empty()).then_some(details))
+            .set_some("reasoning_content", (!thoughts.is_empty()).then_some(thoughts))
+            .set_some(REASONING_DETAILS, (!details.is_empty()).then_some(details))
             .set("annotations", annotations)
             .set_some("images", (!images.is_empty()).then_some(images))
             .set_some("audio", audio)
@@ -184,10 +181,10 @@ pub(super) fn write_citation(
     citation: &Citation,
     offset: usize,
     losses: &mut Losses,
-) -> Option<Value> {
+) -> Option<ObjectWriter> {
     let Citation { url, title, quote, span, extras } = citation;
     if extras.get(ORIGIN, "type").is_some() {
-        return Some(ObjectWriter::new().with_extras(extras, ORIGIN).into());
+        return Some(ObjectWriter::new().with_extras(extras, ORIGIN));
     }
     if note_citation(citation, ORIGIN, losses) {
         return None;
@@ -199,25 +196,23 @@ pub(super) fn write_citation(
         .set("start_index", start + offset)
         .set("end_index", end + offset)
         .set_some("content", quote.as_deref());
-    Some(ObjectWriter::new().set("type", "url_citation").set("url_citation", inner).into())
+    Some(ObjectWriter::typed("url_citation").set("url_citation", inner))
 }
 
 /// Writes a generated image. `None` for other media.
-pub(super) fn write_image(media: &Media) -> Option<Value> {
-    let url = match (&media.kind, &media.source) {
-        (canon::MediaKind::Image, MediaSource::Inline { mime, data }) => {
-            format!("data:{mime};base64,{data}")
-        }
-        (canon::MediaKind::Image, MediaSource::Url { url, .. }) => url.clone(),
-        _ => return None,
-    };
+pub(super) fn write_image(media: &Media) -> Option<ObjectWriter> {
+    let url = write_url(&media.source).filter(|_| media.kind == MediaKind::Image)?;
     let inner = ObjectWriter::new().set("url", url);
-    Some(ObjectWriter::new().set("type", "image_url").set("image_url", inner).into())
+    Some(ObjectWriter::typed("image_url").set("image_url", inner))
+}
+
+/// Returns the field of a text or of a refusal, in a message and in the log probabilities.
+pub(super) const fn text_field(refused: bool) -> &'static str {
+    if refused { "refusal" } else { "content" }
 }
 
 /// Log probabilities of the tokens of a text or of a refusal.
-pub(super) fn write_logprobs(list: &[Logprob], refused: bool) -> Value {
+pub(super) fn write_logprobs(list: &[Logprob], refused: bool) -> ObjectWriter {
     let list = openai_values::write_logprobs(list, true);
-    let (own, other) = if refused { ("refusal", "content") } else { ("content", "refusal") };
-    ObjectWriter::new().set(own, list).set(other, Value::Null).into()
+    ObjectWriter::new().set(text_field(refused), list).set(text_field(!refused), Value::Null)
 }

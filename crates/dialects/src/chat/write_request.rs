@@ -1,12 +1,11 @@
 //! Writes a chat request from canon.
 
 use canon::{
-    ApiError, ConversationState, EffortLevel, Losses, Lossy, Modality, RequestHints,
-    ResponseFormat, SamplingOptions, ThinkingOptions,
+    ApiError, ConversationState, EffortLevel, Losses, Lossy, RequestHints, ResponseFormat,
+    SamplingOptions, ThinkingDisplay, ThinkingOptions,
 };
-use serde_json::Value;
 
-use super::names::{MAX_STOP_SEQUENCES, ORIGIN, PATH, REASONING_EXTRA};
+use super::names::{MAX_STOP_SEQUENCES, MODALITIES, ORIGIN, PATH, REASONING_EXTRA};
 use super::request::ChatRequestView;
 use super::write_content::write_turn;
 use super::write_tools;
@@ -54,14 +53,10 @@ pub(super) fn write(
         None => body.set_some("reasoning_effort", write_thinking(*thinking, lane, &mut losses)),
     };
     let body = body.set_some("response_format", write_format(format));
-    let body = write_hints(body, hints, state, &mut losses);
-    let body = if modalities.is_empty() {
-        body
-    } else {
-        let words: Vec<&str> =
-            modalities.iter().map(|modality| write_modality(*modality)).collect();
-        body.set("modalities", words)
-    };
+    let word = |modality| MODALITIES.iter().find(|(_, own)| own == modality).map(|(word, _)| *word);
+    let words: Vec<&str> = modalities.iter().filter_map(word).collect();
+    let body = write_hints(body, hints, state, &mut losses)
+        .set_some("modalities", (!words.is_empty()).then_some(words));
     let canon::ImageShape { aspect_ratio: ratio, size } = canvas;
     let config = ObjectWriter::new()
         .set_some("aspect_ratio", ratio.as_deref())
@@ -96,11 +91,8 @@ fn write_sampling(
         frequency_penalty: _,
         seed: _,
     } = sampling;
-    losses.add_if(
-        stop.len() > MAX_STOP_SEQUENCES,
-        "sampling.stop",
-        "the chat format takes at most 4 stop sequences",
-    );
+    let why = "the chat format takes at most 4 stop sequences";
+    losses.add_if(stop.len() > MAX_STOP_SEQUENCES, "sampling.stop", why);
     let stop: Vec<&str> = stop.iter().take(MAX_STOP_SEQUENCES).map(String::as_str).collect();
     body.set_some("stop", (!stop.is_empty()).then_some(stop))
         .set_some("max_completion_tokens", lane.max_payable_output.or(*max_output))
@@ -114,38 +106,24 @@ fn write_thinking(
     lane: &LaneSettings<'_>,
     losses: &mut Losses,
 ) -> Option<&'static str> {
-    let ThinkingOptions { level: _, budget: _, dynamic: _, display: show } = thinking;
-    losses.add_if(
-        show.is_some_and(|show| show != canon::ThinkingDisplay::Hidden),
-        "thinking.show",
-        "the chat format cannot ask for a summary",
-    );
-    let level = thinking.effective_level();
-    level
-        .and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, losses))
-        .map(EffortLevel::as_str)
+    let is_shown = thinking.display.is_some_and(|display| display != ThinkingDisplay::Hidden);
+    losses.add_if(is_shown, "thinking.show", "the chat format cannot ask for a summary");
+    let level = thinking.effective_level()?;
+    ThinkingControls::for_lane(lane).effort_level(level, losses).map(EffortLevel::as_str)
 }
 
-fn write_format(format: &ResponseFormat) -> Option<Value> {
+fn write_format(format: &ResponseFormat) -> Option<ObjectWriter> {
     match format {
         ResponseFormat::Text => None,
-        ResponseFormat::Json => Some(ObjectWriter::new().set("type", "json_object").into()),
+        ResponseFormat::Json => Some(ObjectWriter::typed("json_object")),
         ResponseFormat::Schema { name, description, schema, strict } => {
             let inner = ObjectWriter::new()
                 .set("name", name.as_deref().unwrap_or("answer"))
                 .set_some("description", description.as_deref())
                 .set("schema", schema.json.clone())
                 .set_some("strict", *strict);
-            Some(ObjectWriter::new().set("type", "json_schema").set("json_schema", inner).into())
+            Some(ObjectWriter::typed("json_schema").set("json_schema", inner))
         }
-    }
-}
-
-const fn write_modality(modality: Modality) -> &'static str {
-    match modality {
-        Modality::Text => "text",
-        Modality::Image => "image",
-        Modality::Audio => "audio",
     }
 }
 
@@ -158,17 +136,11 @@ fn write_hints(
     let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } = hints;
     let ConversationState { store: _, previous_response: previous, background } = state;
     losses.add_if(previous.is_some(), "state.previous", "the chat format stores no conversations");
-    losses.add_if(
-        *background == Some(true),
-        "state.background",
-        "the chat format has no background mode",
-    );
+    let why = "the chat format has no background mode";
+    losses.add_if(*background == Some(true), "state.background", why);
     let written = tier.as_ref().and_then(write_tier);
-    losses.add_if(
-        tier.is_some() && written.is_none(),
-        "hints.tier",
-        "the chat format lacks this tier",
-    );
+    let is_lost = tier.is_some() && written.is_none();
+    losses.add_if(is_lost, "hints.tier", "the chat format lacks this tier");
     body.set_some("user", user.as_deref())
         .set_some("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
         .set_some("service_tier", written)

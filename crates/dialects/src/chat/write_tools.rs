@@ -1,6 +1,6 @@
 //! Writes the tools of a chat request.
 
-use canon::{ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool};
+use canon::{FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -27,10 +27,12 @@ pub(super) fn write(
                     .set_some("description", description.as_deref())
                     .set_some("format", grammar.clone())
                     .with_extras(extras, ORIGIN);
-                list.push(ObjectWriter::new().set("type", "custom").set("custom", inner).into());
+                list.push(ObjectWriter::typed("custom").set("custom", inner));
             }
             Tool::WebSearch(tool) => search = Some(write_search(tool, losses)),
-            Tool::Foreign { origin, value } if *origin == ORIGIN => list.push(value.clone()),
+            Tool::Foreign { origin, value } if *origin == ORIGIN => {
+                list.push(ObjectWriter::new().with_object(Some(value)));
+            }
             Tool::CodeExecution(_) => losses.add("tools.code", "the chat format cannot run code"),
             Tool::UrlFetch(_) => losses.add("tools.fetch", "the chat format cannot fetch URLs"),
             Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
@@ -47,7 +49,7 @@ pub(super) fn write(
         .set_some("parallel_tool_calls", parallel.filter(|_| has_tools))
 }
 
-fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
+fn write_function(tool: &FunctionTool, losses: &mut Losses) -> ObjectWriter {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
     note_foreign_fields(extras, ORIGIN, "tools", losses);
@@ -59,27 +61,23 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
         .set_some("description", description.as_deref())
         .set_some("parameters", parameters.as_ref().map(|schema| schema.json.clone()))
         .set_some("strict", *strict);
-    ObjectWriter::new()
-        .set("type", "function")
-        .set("function", with_inner_extras(inner, extras, "function"))
+    ObjectWriter::typed("function")
+        .set("function", inner.with_object(extras.get(ORIGIN, "function")))
         .with_extras(extras, ORIGIN)
-        .into()
 }
 
-fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
+fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> ObjectWriter {
     let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
         tool;
     note_foreign_fields(extras, ORIGIN, "tools", losses);
-    losses.add_if(
-        !allowed.is_empty() || !blocked.is_empty(),
-        "tools.search.domains",
-        "a chat search cannot be limited to domains",
-    );
+    let is_limited = !allowed.is_empty() || !blocked.is_empty();
+    let why = "a chat search cannot be limited to domains";
+    losses.add_if(is_limited, "tools.search.domains", why);
     let location = location.as_ref().map(|location| {
         let near = write_location(ObjectWriter::new(), location);
-        ObjectWriter::new().set("type", "approximate").set("approximate", near)
+        ObjectWriter::typed("approximate").set("approximate", near)
     });
-    ObjectWriter::new().set_some("user_location", location).with_extras(extras, ORIGIN).into()
+    ObjectWriter::new().set_some("user_location", location).with_extras(extras, ORIGIN)
 }
 
 fn write_choice(choice: &ToolChoiceMode, tools: &[Tool]) -> Option<Value> {
@@ -92,7 +90,7 @@ fn write_choice(choice: &ToolChoiceMode, tools: &[Tool]) -> Option<Value> {
         .collect();
     let named = |name: &str| {
         let kind = if custom.contains(name) { "custom" } else { "function" };
-        ObjectWriter::new().set("type", kind).set(kind, ObjectWriter::new().set("name", name))
+        ObjectWriter::typed(kind).set(kind, ObjectWriter::new().set("name", name))
     };
     match choice {
         ToolChoiceMode::Unset => None,
@@ -101,22 +99,10 @@ fn write_choice(choice: &ToolChoiceMode, tools: &[Tool]) -> Option<Value> {
         ToolChoiceMode::Required => Some("required".into()),
         ToolChoiceMode::Tool(name) => Some(named(name).into()),
         ToolChoiceMode::AnyOf { names, required } => {
-            let tools: Vec<Value> = names.iter().map(|name| named(name).into()).collect();
+            let tools: Vec<_> = names.iter().map(|name| named(name)).collect();
             let mode = if *required { "required" } else { "auto" };
             let inner = ObjectWriter::new().set("mode", mode).set("tools", tools);
-            Some(
-                ObjectWriter::new().set("type", "allowed_tools").set("allowed_tools", inner).into(),
-            )
+            Some(ObjectWriter::typed("allowed_tools").set("allowed_tools", inner).into())
         }
     }
-}
-
-/// Adds the extras kept for an inner object.
-pub(super) fn with_inner_extras(
-    object: ObjectWriter,
-    extras: &ExtraFields,
-    name: &str,
-) -> ObjectWriter {
-    let kept = extras.get(ORIGIN, name).and_then(Value::as_object).cloned().unwrap_or_default();
-    object.with_extras(&ExtraFields::from_fields(ORIGIN, kept), ORIGIN)
 }

@@ -147,10 +147,9 @@ impl MessagesImage<'_> {
             Some(MessagesSource::Base64(source)) => source.media_type.as_deref(),
             _ => None,
         };
-        match mime.is_none_or(|mime| mime.starts_with("image/")) {
-            true => Ok(()),
-            false => Err(FieldProblem::new("source.media_type", "must be the type of a picture")),
-        }
+        let is_picture = mime.is_none_or(|mime| mime.starts_with("image/"));
+        ensure(is_picture, "must be the type of a picture")
+            .map_err(|problem| problem.inside("source.media_type"))
     }
 }
 

@@ -4,6 +4,7 @@ use canon::{ApiError, ErrorKind};
 use serde_json::Value;
 use std::borrow::Cow;
 
+use crate::chat::error_status;
 use crate::fields::ObjectWriter;
 use crate::upstream_error::{UpstreamError, map_upstream_error};
 
@@ -23,21 +24,25 @@ pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
     map_upstream_error(effective_status(status, &words), Some(words))
 }
 
+/// The types of errors and their statuses.
+const KINDS: [(u16, &str); 10] = [
+    (400, "invalid_request_error"),
+    (401, "authentication_error"),
+    (402, "billing_error"),
+    (403, "permission_error"),
+    (404, "not_found_error"),
+    (413, "request_too_large"),
+    (429, "rate_limit_error"),
+    (500, "api_error"),
+    (504, "timeout_error"),
+    (529, "overloaded_error"),
+];
+
 /// Reads an error object that came in place of a reply, in a 200 response or inside a stream.
 pub(super) fn read_object(error: &Value) -> ApiError {
     let words = read_words(error);
-    let status = match words.kind.as_str() {
-        "invalid_request_error" => 400,
-        "authentication_error" => 401,
-        "billing_error" => 402,
-        "permission_error" => 403,
-        "not_found_error" => 404,
-        "request_too_large" => 413,
-        "rate_limit_error" => 429,
-        "timeout_error" => 504,
-        "overloaded_error" => 529,
-        _ => 500,
-    };
+    let known = KINDS.iter().find(|(_, kind)| *kind == words.kind);
+    let status = known.map_or(500, |(status, _)| *status);
     map_upstream_error(effective_status(status, &words), Some(words))
 }
 
@@ -51,10 +56,7 @@ fn effective_status(status: u16, words: &UpstreamError) -> u16 {
 
 fn read_words(error: &Value) -> UpstreamError {
     let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let message = match error {
-        Value::String(message) => message.clone(),
-        _ => text("message"),
-    };
+    let message = error.as_str().map_or_else(|| text("message"), str::to_owned);
     let too_long = message.starts_with("prompt is too long")
         || message.contains("exceed context limit")
         || message.contains("maximum context length");
@@ -73,19 +75,16 @@ fn read_words(error: &Value) -> UpstreamError {
 
 /// Writes an error: status and body. The body includes the request id.
 pub(super) fn write(fault: &ApiError, request_id: Option<&str>) -> (u16, Vec<u8>) {
-    let (status, kind) = kind(fault.kind());
+    let status = error_status(fault.kind());
     let details = (fault.code() == Some(THREAD_UNSUPPORTED)).then(|| {
         ObjectWriter::new().set("error_code", THREAD_UNSUPPORTED).set("unsupported", vec!["thread"])
     });
     let error = ObjectWriter::new()
-        .set("type", kind)
+        .set("type", kind(fault.kind()))
         .set("message", message(fault).as_ref())
         .set_some("details", details);
-    let body: Value = ObjectWriter::typed("error")
-        .set("error", error)
-        .set("request_id", request_id.map_or(Value::Null, Value::from))
-        .into();
-    (status, body.to_string().into_bytes())
+    let body = ObjectWriter::typed("error").set("error", error).set("request_id", request_id);
+    (status, body.to_json())
 }
 
 /// Returns the message for the caller. The format has no field for the path, so the message names
@@ -110,33 +109,16 @@ fn names_path(say: &str, path: &str) -> bool {
         || ['`', '\'', '"'].into_iter().any(quoted)
 }
 
-const fn kind(trouble: ErrorKind) -> (u16, &'static str) {
-    const INVALID: &str = "invalid_request_error";
-    match trouble {
-        ErrorKind::InvalidRequest | ErrorKind::ContextTooLong | ErrorKind::ContentPolicy => {
-            (400, INVALID)
-        }
-        ErrorKind::Unauthenticated => (401, "authentication_error"),
-        ErrorKind::Forbidden => (403, "permission_error"),
-        ErrorKind::UnknownPath | ErrorKind::UnknownModel | ErrorKind::NotFound => {
-            (404, "not_found_error")
-        }
-        ErrorKind::MethodNotAllowed => (405, INVALID),
-        ErrorKind::RequestTimeout => (408, INVALID),
-        ErrorKind::Conflict => (409, INVALID),
-        ErrorKind::PreconditionFailed => (412, INVALID),
-        ErrorKind::Gone => (410, "not_found_error"),
-        ErrorKind::BodyTooLarge => (413, "request_too_large"),
-        ErrorKind::UnsupportedMediaType => (415, INVALID),
-        ErrorKind::ExpectationFailed => (417, INVALID),
-        ErrorKind::UpgradeRefused => (426, INVALID),
-        ErrorKind::RateLimited | ErrorKind::QuotaExceeded => (429, "rate_limit_error"),
-        ErrorKind::HeadersTooLarge => (431, INVALID),
-        ErrorKind::Internal => (500, "api_error"),
-        ErrorKind::Interrupted => (503, "api_error"),
-        ErrorKind::Unavailable | ErrorKind::Overloaded => (503, "overloaded_error"),
-        ErrorKind::Timeout => (504, "timeout_error"),
-    }
+/// Returns the type of an error. Most of those of the caller have no type of their own.
+fn kind(trouble: ErrorKind) -> &'static str {
+    let status = match (trouble, error_status(trouble)) {
+        (ErrorKind::Interrupted, _) => 500,
+        (_, 410) => 404,
+        (_, 503) => 529,
+        (_, status) => status,
+    };
+    let known = KINDS.iter().find(|(own, _)| *own == status);
+    known.map_or("invalid_request_error", |(_, kind)| kind)
 }
 
 #[cfg(test)]

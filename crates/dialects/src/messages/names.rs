@@ -74,9 +74,6 @@ pub(super) const EFFORT_EXTRA: &str = "portunus.effort";
 /// Clients send these blocks back; a provider must not see them.
 pub(super) const GATEWAY_ID_PREFIX: &str = "srvtoolu_gw";
 
-/// The loss reason of a signature that another provider issued.
-pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
-
 /// The loss reason of a search that another provider ran.
 pub(super) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
 

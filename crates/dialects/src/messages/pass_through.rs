@@ -31,18 +31,8 @@ impl PassThrough for MessagesDialect {
         facts: &RequestFacts,
         lane: &LaneSettings<'_>,
     ) -> ProviderRequest {
-        let marks = &facts.patch_points;
-        let mut edits = facts.edits.clone();
-        if let Some(at) = &marks.model
-            && facts.model != lane.model
-        {
-            let replacement = json::to_json_string(lane.model);
-            edits.push(BodyEdit { range: at.clone(), replacement });
-        }
-        if let (Some(limit), Some(at)) = (lane.max_payable_output, &marks.limit) {
-            edits.push(BodyEdit { range: at.clone(), replacement: Bytes::from(limit.to_string()) });
-            edits.extend(lower_budget(body, limit));
-        }
+        let mut edits = facts.lane_edits(lane, "max_tokens");
+        edits.extend(lane.max_payable_output.and_then(|limit| lower_budget(body, limit)));
         ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }
     }
 
@@ -88,13 +78,10 @@ static REPLY: ObjectShape = ObjectShape {
     inside: &[("usage", &USAGE)],
 };
 
-static USAGE: ObjectShape = ObjectShape {
-    fields: &[
-        ("cache_creation_input_tokens", DefaultValue::Json("0")),
-        ("cache_read_input_tokens", DefaultValue::Json("0")),
-    ],
-    inside: &[],
-};
+static USAGE: ObjectShape = ObjectShape::flat(&[
+    ("cache_creation_input_tokens", DefaultValue::Json("0")),
+    ("cache_read_input_tokens", DefaultValue::Json("0")),
+]);
 
 /// The event that begins a stream has the message. The official client fails without its usage.
 static START: ObjectShape = ObjectShape { fields: &[], inside: &[("message", &STARTED_MESSAGE)] };

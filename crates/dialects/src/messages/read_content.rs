@@ -13,12 +13,15 @@ use super::own::tool_names;
 use super::signatures::{self, BlockAuthor};
 use crate::fields::ObjectWriter;
 use crate::json;
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::TextOrList;
 
 /// Reads the content of a turn or of a tool result.
-pub(super) fn read(content: TextOrList<'_, MessagesBlock<'_>>, author: BlockAuthor) -> Vec<Part> {
+pub(super) fn read<const MAX: usize>(
+    content: TextOrList<'_, MessagesBlock<'_>, MAX>,
+    author: BlockAuthor,
+) -> Vec<Part> {
     match content {
         TextOrList::Text(text) => vec![Part::text(text.into_owned())],
         TextOrList::List(blocks) => {
@@ -102,10 +105,6 @@ fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {
     Part { kind, signature, cache_breakpoint, extras: rest.to_extras(ORIGIN) }
 }
 
-pub(super) fn owned(text: Option<BorrowedText<'_>>) -> String {
-    text.map(BorrowedText::into_owned).unwrap_or_default()
-}
-
 /// Takes the prompt-cache breakpoint of a block or a tool,
 /// <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>.
 pub(super) fn take_cache(rest: &mut UnknownFields<'_>) -> Option<CacheBreakpoint> {
@@ -149,9 +148,8 @@ fn read_source(source: Option<Box<MessagesSource<'_>>>) -> Result<MediaSource, U
 
 /// Returns the whole block of a source of another type.
 fn media_block(kind: &str, source: UnknownFields<'_>, rest: &UnknownFields<'_>) -> Value {
-    let block = ObjectWriter::new().set("type", kind).set("source", source.to_value());
-    let rest = rest.to_map();
-    block.with_fields(rest.iter().map(|(name, value)| (name.as_str(), value))).into()
+    let block = ObjectWriter::typed(kind).set("source", source.to_value());
+    block.with_fields(&rest.to_map()).into()
 }
 
 /// Returns the text of a document that is made of text blocks.

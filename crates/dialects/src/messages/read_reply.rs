@@ -1,6 +1,6 @@
 //! Reads a provider's whole reply into canon, as the events of a stream.
 
-use canon::{ApiError, ChatReply, ErrorKind, ReplyBuilder};
+use canon::{ApiError, ChatReply, ReplyBuilder};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -8,6 +8,7 @@ use super::fault;
 use super::read_stream::MessagesStreamReader;
 use super::reply::{MessagesDelta, MessagesEvent, MessagesMeterView, MessagesReplyView};
 use crate::json;
+use crate::upstream_error::unreadable_reply;
 use crate::wire_object::raw_value;
 
 /// Reads a reply.
@@ -56,6 +57,5 @@ fn check<T>(error: Option<&RawValue>, content: Option<T>) -> Result<T, ApiError>
 }
 
 fn unreadable(why: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
-        .with_log_note(format!("not a message: {why}"))
+    unreadable_reply("a message", why)
 }

@@ -5,13 +5,12 @@
 //! then read at once.
 
 use canon::{ApiError, ErrorKind, Event, Finish, PartDelta, PartIndex, PartStart, RawReason};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::fault;
 use super::names::ORIGIN;
 use super::own::tool_names;
-use super::read_content::{self, owned};
+use super::read_content;
 use super::reply::{
     MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyText, MessagesReplyThinking,
     MessagesReplyView,
@@ -23,7 +22,8 @@ use crate::json;
 use crate::repeated_text::TextReader;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::{not_json, out_of_order};
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned, present};
+use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -97,11 +97,10 @@ impl StreamReader for MessagesStreamReader {
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        if self.ended {
-            return Ok(());
+        match self.ended {
+            true => Ok(()),
+            false => Err(broken_off("the messages stream ended without a stop reason")),
         }
-        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
-            .with_log_note("the messages stream ended without a stop reason"))
     }
 
     fn is_done(&self) -> bool {
@@ -131,20 +130,12 @@ impl MessagesStreamReader {
             return Err(second_start_error());
         }
         self.begun = true;
-        let present = |text: Option<BorrowedText<'_>>| {
-            text.map(BorrowedText::into_owned).filter(|text| !text.is_empty())
-        };
         let (id, model) = (present(message.id), present(message.model));
         out.push(Event::Start { id, model, created: None });
         if let Some(usage) = message.usage.and_then(|usage| usage.0) {
             self.count(&usage, true, out);
         }
-        out.extend(message.rest.to_map().into_iter().map(|(name, value)| Event::Extra {
-            candidate: None,
-            origin: ORIGIN,
-            name,
-            value,
-        }));
+        out.extend(message.rest.present().map(|(name, raw)| extra(None, name, raw_value(raw))));
         Ok(())
     }
 
@@ -225,7 +216,18 @@ impl MessagesStreamReader {
     ) -> Result<(), ApiError> {
         let kind = delta.kind.as_deref().unwrap_or_default();
         if !self.open.iter().any(|open| open.index == index) {
-            self.open_without_start(index, kind, out)?;
+            // A delta that came without the start of its block. Only the blocks whose start says
+            // nothing else can be repaired.
+            let block = match kind {
+                "text_delta" | "citations_delta" => {
+                    MessagesReplyBlock::Text(MessagesReplyText::default())
+                }
+                "thinking_delta" | "signature_delta" => {
+                    MessagesReplyBlock::Thinking(MessagesReplyThinking::default())
+                }
+                _ => return Err(out_of_order("a delta of a block that never started")),
+            };
+            self.start_block(index, block, out)?;
         }
         let Some(open) = self.open.iter_mut().find(|open| open.index == index) else {
             return Ok(());
@@ -257,26 +259,6 @@ impl MessagesStreamReader {
             }
         }
         Ok(())
-    }
-
-    /// Opens the block of a delta that came without its `content_block_start`. Only the blocks whose
-    /// start says nothing else can be repaired.
-    fn open_without_start(
-        &mut self,
-        index: u32,
-        kind: &str,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ApiError> {
-        let block = match kind {
-            "text_delta" | "citations_delta" => {
-                MessagesReplyBlock::Text(MessagesReplyText::default())
-            }
-            "thinking_delta" | "signature_delta" => {
-                MessagesReplyBlock::Thinking(MessagesReplyThinking::default())
-            }
-            _ => return Err(out_of_order("a delta of a block that never started")),
-        };
-        self.start_block(index, block, out)
     }
 
     /// Reads the end of a block.
@@ -324,23 +306,20 @@ impl MessagesStreamReader {
         if let Some(usage) = event.usage.and_then(|usage| usage.0) {
             self.count(&usage, false, out);
         }
-        let extra = |candidate, name: &str, value: Option<&RawValue>| {
-            let (name, value) = (name.to_owned(), raw_value(value?));
-            Some(Event::Extra { candidate, origin: ORIGIN, name, value })
-        };
-        out.extend(extra(None, "container", delta.container));
-        out.extend(extra(None, "context_management", event.context_management));
+        let fields =
+            [("container", delta.container), ("context_management", event.context_management)];
+        let present = fields.into_iter().filter_map(|(name, raw)| Some((name, raw?)));
+        out.extend(present.map(|(name, raw)| extra(None, name, raw_value(raw))));
         let Some(word) = delta.stop_reason.filter(|_| !self.ended) else { return Ok(()) };
         while let Some(open) = self.open.first() {
             self.stop_block(open.index, out)?;
         }
         self.ended = true;
         if !self.other_usage.is_empty() {
-            let value = Value::Object(std::mem::take(&mut self.other_usage));
-            let name = USAGE_EXTRA.to_owned();
-            out.push(Event::Extra { candidate: None, origin: ORIGIN, name, value });
+            let usage = Value::Object(std::mem::take(&mut self.other_usage));
+            out.push(extra(None, USAGE_EXTRA, usage));
         }
-        out.extend(extra(Some(0), "stop_details", delta.stop_details));
+        out.extend(delta.stop_details.map(|raw| extra(Some(0), "stop_details", raw_value(raw))));
         let finish = Finish {
             reason: endings::read(ORIGIN, &word),
             raw: RawReason::new(ORIGIN, &*word),
@@ -355,6 +334,11 @@ impl MessagesStreamReader {
 pub(super) fn second_start_error() -> ApiError {
     ApiError::new(ErrorKind::Interrupted, "the provider began a second answer within the first")
         .with_log_note("a second message_start in one messages stream")
+}
+
+/// A field of the reply that only this format has.
+fn extra(candidate: Option<u32>, name: &str, value: Value) -> Event {
+    Event::Extra { candidate, origin: ORIGIN, name: name.to_owned(), value }
 }
 
 fn grow(slot: u32, text: String, out: &mut Vec<Event>) {

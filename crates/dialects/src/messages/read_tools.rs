@@ -1,16 +1,16 @@
 //! Reads tools and the tool choice.
 
 use canon::{
-    ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoice, ToolChoiceMode, UserLocation,
-    WebSearchTool,
+    ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoice, ToolChoiceMode, WebSearchTool,
 };
 use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::own::tool_names;
-use super::read_content::{owned, take_cache};
-use super::request::{MessagesTool, MessagesToolChoice, MessagesUserLocation};
-use crate::text::BorrowedText;
+use super::read_content::take_cache;
+use super::request::{MessagesTool, MessagesToolChoice};
+use crate::openai_values::SearchLocation;
+use crate::text::{BorrowedText, owned};
 use crate::wire_value::OpaqueObject;
 
 /// Reads a tool. The types of the provider's own tools end in a date.
@@ -37,7 +37,7 @@ pub(super) fn read(mut tool: MessagesTool<'_>) -> Tool {
         Tool::WebSearch(WebSearchTool {
             allowed_domains: domains(tool.allowed_domains),
             blocked_domains: domains(tool.blocked_domains),
-            location: tool.user_location.map(read_location),
+            location: tool.user_location.map(SearchLocation::into_canon),
             extras: ExtraFields::from_fields(ORIGIN, fields),
         })
     } else if kind.starts_with("code_execution_") {
@@ -62,15 +62,6 @@ fn read_function(mut tool: MessagesTool<'_>) -> FunctionTool {
         deferred: tool.defer_loading.unwrap_or(false),
         cache: take_cache(&mut tool.rest),
         extras: tool.rest.to_extras(ORIGIN),
-    }
-}
-
-fn read_location(place: MessagesUserLocation<'_>) -> UserLocation {
-    UserLocation {
-        country: place.country.map(BorrowedText::into_owned),
-        region: place.region.map(BorrowedText::into_owned),
-        city: place.city.map(BorrowedText::into_owned),
-        timezone: place.timezone.map(BorrowedText::into_owned),
     }
 }
 

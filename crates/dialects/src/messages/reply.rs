@@ -117,7 +117,7 @@ impl MessagesDelta<'_> {
             ("partial_json", self.partial_json),
             ("signature", self.signature),
         ] {
-            fields.extend(text.map(|text| (name.to_owned(), Value::from(text.into_owned()))));
+            fields.extend(text.map(|text| (name.to_owned(), Value::from(text))));
         }
         fields.extend(self.citation.map(|raw| ("citation".to_owned(), raw_value(raw))));
         fields

@@ -9,10 +9,11 @@ use super::content::{MessagesBlock, MessagesTurn};
 use super::own::thinking::MIN_BUDGET_TOKENS;
 use super::own::tool_names::{self, MAX_NAME_BYTES};
 use crate::checks::model_name;
+use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, ensure, max_bytes, one_of, refuse, within,
+    FieldProblem, RuleResult, between, ensure, max_bytes, one_of, require, within,
 };
 use crate::wire_value::{
     BoundedList, LooseText, LooseValue, OpaqueObject, PlacedValue, TextOrList,
@@ -28,7 +29,7 @@ wire_object! {
     pub(super) struct MessagesRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
         max_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit,
-        system: TextOrList<'a, MessagesBlock<'a>> => Conversation where only_text,
+        system: MessagesSystem<'a> => Conversation where only_text,
         messages required: BoundedList<MessagesTurn<'a>, MAX_MESSAGES> => Conversation,
         stream: bool = Stream,
         temperature: f64 = Temperature where between(0.0, 1.0),
@@ -56,27 +57,19 @@ wire_object! {
         strict kept: bool,
         defer_loading kept: bool,
         max_uses kept: LooseValue<u64>,
-        user_location kept: MessagesUserLocation<'a>,
+        user_location kept: SearchLocation<'a>,
         allowed_domains kept: Vec<BorrowedText<'a>>,
         blocked_domains kept: Vec<BorrowedText<'a>>,
     }
     check MessagesTool::check;
-
-    pub(super) struct MessagesUserLocation<'a>("an object") {
-        country: BorrowedText<'a>,
-        region: BorrowedText<'a>,
-        city: BorrowedText<'a>,
-        timezone: BorrowedText<'a>,
-    }
 
     pub(super) struct MessagesToolChoice<'a>("an object with a `type`") {
         kind "type" required: BorrowedText<'a> where one_of(&["auto", "any", "tool", "none"]),
         name: BorrowedText<'a>,
         disable_parallel_tool_use: bool => ParallelToolCalls,
     }
-    check |choice| match (choice.kind.as_deref(), &choice.name) {
-        (Some("tool"), None) => Err(FieldProblem::new("name", "is required")),
-        _ => Ok(()),
+    check |choice| {
+        require("name", choice.kind.as_deref() != Some("tool") || choice.name.is_some())
     };
 
     pub(super) struct MessagesThinkingOptions<'a>("an object with a `type`") {
@@ -154,11 +147,10 @@ fn output_limit(limit: &PlacedValue<'_, u64>) -> RuleResult {
     ensure(limit.value <= MAX_OUTPUT_TOKENS, "must be a whole number of at least 1")
 }
 
-fn only_text(system: &TextOrList<'_, MessagesBlock<'_>>) -> RuleResult {
+type MessagesSystem<'a> = TextOrList<'a, MessagesBlock<'a>, MAX_SYSTEM_BLOCKS>;
+
+fn only_text(system: &MessagesSystem<'_>) -> RuleResult {
     let TextOrList::List(blocks) = system else { return Ok(()) };
-    if blocks.len() > MAX_SYSTEM_BLOCKS {
-        return refuse(format!("must have at most {MAX_SYSTEM_BLOCKS} blocks"));
-    }
     match blocks.iter().position(|block| !matches!(block, MessagesBlock::Text(_))) {
         Some(at) => Err(FieldProblem::new(format!("[{at}]"), "must be a text block")),
         None => Ok(()),
@@ -166,5 +158,5 @@ fn only_text(system: &TextOrList<'_, MessagesBlock<'_>>) -> RuleResult {
 }
 
 fn no_empty_text(texts: &Vec<BorrowedText<'_>>) -> RuleResult {
-    ensure(!(texts.iter().any(|text| text.is_empty())), "must not hold an empty string")
+    ensure(!texts.iter().any(|text| text.is_empty()), "must not hold an empty string")
 }

@@ -9,9 +9,8 @@ use super::own::gateway_blocks;
 use super::request::{MessagesRequestView, MessagesTool};
 use super::usage;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
-use crate::json;
 use crate::wire_rule::{FieldProblem, RuleResult};
-use crate::wire_value::TextOrList;
+use crate::wire_value::{PlacedValue, TextOrList};
 use crate::{RequestFacts, RequestTarget, RequestUse};
 
 /// The rule of the output limit.
@@ -60,8 +59,8 @@ pub(super) fn check(
         },
         max_searches: max_searches(view),
         patch_points: PatchPoints {
-            model: view.model.as_ref().map(|model| json::range_of(text, model.raw)),
-            limit: view.max_tokens.as_ref().map(|limit| json::range_of(text, limit.raw)),
+            model: PlacedValue::range(view.model.as_ref(), text),
+            limit: PlacedValue::range(view.max_tokens.as_ref(), text),
             ..PatchPoints::locate(text)
         },
         only_text: turns.iter().all(|turn| matches!(turn.content, Some(TextOrList::Text(_)))),
@@ -358,6 +357,26 @@ mod tests {
         refused(&with_messages(r#"[{"role":"user","content":"\ud800"}]"#));
         let deep = format!("{}{}", "[".repeat(9999), "]".repeat(9999));
         refused(&with(&format!(r#""x":{deep}"#)));
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_refused_before_its_end() {
+        let list = |item: &str, count: usize| format!("[{} oops", format!("{item},").repeat(count));
+        let (turn, block) = (r#"{"role":"user","content":"x"}"#, r#"{"type":"text","text":"x"}"#);
+        let of_blocks =
+            |list: String| with_messages(&format!(r#"[{{"role":"user","content":{list}"#));
+        let of_field = |name: &str, list: String| with(&format!("\"{name}\":{list}"));
+        for (body, field, most) in [
+            (with_messages(&list(turn, 100_001)), "messages", 100_000),
+            (of_blocks(list(block, 100_001)), "messages[0].content", 100_000),
+            (of_field("system", list(block, 1_001)), "system", 1_000),
+            (of_field("tools", list(r#"{"type":"x_1"}"#, 1_000)), "tools", 999),
+        ] {
+            let why = format!("`{field}` must have at most {most} items");
+            assert_eq!(refused(&body), (field.to_owned(), why));
+        }
+        let (param, why) = refused(&of_field("system", list(block, 1_000)));
+        assert!(param.is_empty() && why.contains("is not valid JSON"), "{param} {why}");
     }
 
     #[test]

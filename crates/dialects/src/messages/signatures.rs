@@ -115,9 +115,9 @@ impl OpenText {
     }
 }
 
-/// Returns the carrier of a signature on a call.
-pub(super) fn call_carrier(seal: &Signature, id: &str) -> Value {
-    carrier(seal, &format!("call {}", tool_names::write(id)))
+/// Returns the target of a signature on a call.
+pub(super) fn call_target(id: &str) -> String {
+    format!("call {}", tool_names::write(id))
 }
 
 /// Returns the carrier of a signature.
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn signature_finds_its_call_in_a_reordered_turn() {
-        let carried = call_carrier(&Signature::new(WireFormat::Native, "s"), "two");
+        let carried = carrier(&Signature::new(WireFormat::Native, "s"), &call_target("two"));
         let part = read_content::read_value(&carried, BlockAuthor::History).unwrap();
         let restored = restore(vec![call("two"), call("one"), part]);
         assert_eq!(restored[0].signature, Some(Signature::new(WireFormat::Native, "s")));

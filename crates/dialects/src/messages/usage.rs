@@ -1,6 +1,6 @@
 //! Token counts and service tier, read and written.
 
-use canon::{ServiceTier, Usage, WireFormat};
+use canon::{ServiceTier, Usage};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
@@ -149,28 +149,23 @@ pub(super) fn write_usage(
         input, cache_read, cache_write, cache_write_long, output, thinking, searches, ..
     } = combine(*usage, compaction(&runs.unwrap_or_default()), u64::saturating_sub);
     let written = cache_write.saturating_add(cache_write_long);
-    let mut object = ObjectWriter::new()
+    let details = (thinking > 0).then(|| ObjectWriter::new().set("thinking_tokens", thinking));
+    let fetches = other_fields.and_then(|other_fields| other_fields.get("server_tool_use"));
+    let server = (searches > 0 || fetches.is_some()).then(|| {
+        let server = ObjectWriter::new().set("web_search_requests", searches);
+        server.with_object(fetches).with_default("web_fetch_requests", 0)
+    });
+    let object = ObjectWriter::new()
         .set("input_tokens", input.saturating_sub(cache_read).saturating_sub(written))
         .set("cache_creation_input_tokens", written)
-        .set("cache_read_input_tokens", cache_read);
-    let split = write_cache_split(cache_write, cache_write_long);
-    let details = ObjectWriter::new().set("thinking_tokens", thinking);
-    object = object
-        .set_some("cache_creation", whole.then_some(split))
+        .set("cache_read_input_tokens", cache_read)
+        .set_some("cache_creation", whole.then(|| write_cache_split(cache_write, cache_write_long)))
         .set("output_tokens", output)
-        .set_some("output_tokens_details", (thinking > 0).then_some(details));
-    let fetches = other_fields.and_then(|other_fields| other_fields.get("server_tool_use"));
-    if searches > 0 || fetches.is_some() {
-        let mut server = ObjectWriter::new().set("web_search_requests", searches).into_map();
-        for (name, count) in fetches.and_then(Value::as_object).into_iter().flatten() {
-            server.insert(name.clone(), count.clone());
-        }
-        server.entry("web_fetch_requests").or_insert(Value::from(0));
-        object = object.set("server_tool_use", server);
-    }
+        .set_some("output_tokens_details", details)
+        .set_some("server_tool_use", server);
     let others = other_fields.and_then(Value::as_object).into_iter().flatten();
     let others = others.filter(|(name, _)| whole || *name == "iterations");
-    object.with_fields(others.map(|(name, value)| (name.as_str(), value)))
+    object.with_fields(others)
 }
 
 /// Writes how the tokens that were written to the cache divide by lifetime.
@@ -196,11 +191,7 @@ pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
         ServiceTier::Auto | ServiceTier::Priority => Some("auto"),
         ServiceTier::Standard => Some("standard_only"),
         ServiceTier::Flex | ServiceTier::Fast => None,
-        ServiceTier::Other(WireFormat::Messages, word) => Some(word),
-        ServiceTier::Other(
-            WireFormat::Chat | WireFormat::Responses | WireFormat::Native | WireFormat::Images,
-            _,
-        ) => None,
+        ServiceTier::Other(origin, word) => (*origin == ORIGIN).then_some(word),
     }
 }
 

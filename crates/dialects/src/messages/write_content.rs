@@ -1,19 +1,22 @@
 //! Writes parts as the blocks of a request.
 
 use canon::{
-    ApiError, Citation, Losses, Media, MediaKind, MediaSource, Part, PartKind, ToolCall, ToolResult,
+    Citation, Losses, Media, MediaKind, MediaSource, Part, PartKind, ToolCall, ToolResult,
 };
 use serde_json::Value;
 use std::borrow::Cow;
 
 use super::names::{
-    BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, ORIGIN,
-    UNSIGNED_THOUGHT,
+    BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT,
 };
 use super::own::server_tools::text_of;
 use super::own::tool_names;
 use crate::envelope;
-use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, write_cache_control};
+use crate::fields::{
+    FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
+};
+use crate::openai_values::code_block;
+use crate::wire_rule::FieldProblem;
 use crate::write_json::TextOrParts;
 
 /// A block of a request.
@@ -57,9 +60,8 @@ pub(super) fn content(mut blocks: Vec<RequestBlock<'_>>) -> TextOrParts<'_> {
 pub(super) fn write<'a>(
     part: &'a Part,
     is_instruction: bool,
-    path: &JsonPath<'_>,
     losses: &mut Losses,
-) -> Result<Option<RequestBlock<'a>>, ApiError> {
+) -> Result<Option<RequestBlock<'a>>, FieldProblem> {
     let Part { kind, signature, cache_breakpoint, extras } = part;
     note_foreign_fields(extras, ORIGIN, "part", losses);
     let is_thought = matches!(kind, PartKind::Thought(_));
@@ -93,11 +95,11 @@ pub(super) fn write<'a>(
         }
         PartKind::Refusal(text) => return text_block(Cow::Borrowed(text), None),
         PartKind::CodeExecution(code) => {
-            return text_block(Cow::Owned(fenced(&code.language, &code.code)), None);
+            return text_block(Cow::Owned(code_block(&code.language, &code.code)), None);
         }
         PartKind::CodeResult(result) if result.output.is_empty() => return Ok(None),
         PartKind::CodeResult(result) => {
-            return text_block(Cow::Owned(fenced("", &result.output)), None);
+            return text_block(Cow::Owned(code_block("", &result.output)), None);
         }
         PartKind::Thought(thought) => {
             // The provider refuses thinking of any other.
@@ -107,26 +109,19 @@ pub(super) fn write<'a>(
                 (Some(token), false) => ObjectWriter::typed("thinking")
                     .set("thinking", thought.text.as_str())
                     .set("signature", token),
-                (None, _) => {
-                    losses.add("thought", UNSIGNED_THOUGHT);
-                    return Ok(None);
-                }
+                (None, _) => return Ok(lose("thought", UNSIGNED_THOUGHT, losses)),
             };
             ("thinking", block)
         }
-        PartKind::Media(media) => ("media", write_media(media, path, losses)?),
+        PartKind::Media(media) => ("media", write_media(media, losses)?),
         PartKind::ToolCall(call) => ("tool_use", write_call(call)),
-        PartKind::ToolResult(result) => ("tool_result", write_result(result, path, losses)?),
-        PartKind::WebSearch(_) => {
-            losses.add("part.search", FOREIGN_SEARCH);
-            return Ok(None);
-        }
+        PartKind::ToolResult(result) => ("tool_result", write_result(result, losses)?),
+        PartKind::WebSearch(_) => return Ok(lose("part.search", FOREIGN_SEARCH, losses)),
         PartKind::Foreign { origin, value } if *origin == ORIGIN => {
             return Ok(Some(RequestBlock::own(value)));
         }
         PartKind::Foreign { .. } => {
-            losses.add("part", "a part only the caller's format has");
-            return Ok(None);
+            return Ok(lose("part", "a part only the caller's format has", losses));
         }
     };
     Ok(Some(RequestBlock::Other(kind, with_rest(object))))
@@ -142,17 +137,9 @@ fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Va
     // The gateway wrote this empty index for a client; it means nothing to a provider.
     let own = own.filter(|own| own.get("encrypted_index").and_then(Value::as_str) != Some(""));
     let own: Vec<Value> = own.cloned().collect();
-    losses.add_if(
-        own.len() < citations.len(),
-        "citations",
-        "citations of another provider's text cannot be sent to this one",
-    );
+    let why = "citations of another provider's text cannot be sent to this one";
+    losses.add_if(own.len() < citations.len(), "citations", why);
     (!own.is_empty()).then_some(own)
-}
-
-/// Writes code or its output as text, because the format takes no code runs of another provider.
-fn fenced(language: &str, code: &str) -> String {
-    format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
 /// Writes a call.
@@ -168,21 +155,18 @@ pub(super) fn write_call(call: &ToolCall) -> ObjectWriter {
         .set("input", input)
 }
 
-fn write_result(
-    result: &ToolResult,
-    path: &JsonPath<'_>,
-    losses: &mut Losses,
-) -> Result<ObjectWriter, ApiError> {
+fn write_result(result: &ToolResult, losses: &mut Losses) -> Result<ObjectWriter, FieldProblem> {
     let ToolResult { call_id, name: _, parts, object, is_error } = result;
     if call_id.is_empty() {
-        return Err(path.fault("a tool result must say which call it answers"));
+        return Err(FieldProblem::new("", "a tool result must say which call it answers"));
     }
     let mut blocks = Vec::with_capacity(parts.len());
     blocks.extend(object.as_ref().map(|_| RequestBlock::Text(result.as_text().into())));
     // The object has the texts already.
     let parts = parts.iter().enumerate();
     for (at, part) in parts.filter(|(_, part)| object.is_none() || part.as_text().is_none()) {
-        blocks.extend(write(part, false, &path.key("parts").item(at), losses)?);
+        let block = write(part, false, losses);
+        blocks.extend(block.map_err(|problem| problem.inside(&format!("parts[{at}]")))?);
     }
     Ok(ObjectWriter::typed("tool_result")
         .set("tool_use_id", tool_names::write(call_id).as_ref())
@@ -190,15 +174,12 @@ fn write_result(
         .set_some("is_error", is_error.then_some(true)))
 }
 
-fn write_media(
-    media: &Media,
-    path: &JsonPath<'_>,
-    losses: &mut Losses,
-) -> Result<ObjectWriter, ApiError> {
+fn write_media(media: &Media, losses: &mut Losses) -> Result<ObjectWriter, FieldProblem> {
     let Media { kind, source, name, detail, clip } = media;
     losses.add_if(detail.is_some(), "media.detail", "the messages format has no such field");
     losses.add_if(clip.is_some(), "media.clip", "the messages format has no clips");
-    let refuse = |what: &str| Err(path.fault(format!("the messages format takes no {what}")));
+    let refuse =
+        |what: &str| Err(FieldProblem::new("", format!("the messages format takes no {what}")));
     let is_image = match kind {
         MediaKind::Audio => return refuse("audio"),
         MediaKind::Video => return refuse("video"),

@@ -21,20 +21,25 @@ use super::signatures::{self, OpenText};
 use super::{usage, write_content};
 use crate::ReplyStamp;
 use crate::endings;
-use crate::fields::{ObjectWriter, note_citation, note_foreign_field, note_foreign_fields};
+use crate::fields::{ObjectWriter, lose, note_citation, note_foreign_field, note_foreign_fields};
+use crate::openai_values::write_url;
 use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
 
 /// Output of blocks: the events of a stream, or the list of a whole reply.
 pub(super) trait BlockOutput {
-    fn start(&mut self, block: Map<String, Value>);
+    fn start(&mut self, block: Value);
     /// Adds a text to a field of the open block.
     fn grow(&mut self, delta: &'static str, field: &str, text: &str);
     fn cite(&mut self, citation: Value);
-    fn stop(&mut self);
+    fn stop(&mut self) {}
     /// Writes a complete block.
-    fn write(&mut self, block: Value);
+    fn write(&mut self, block: Value) {
+        self.start(block);
+    }
     /// Returns the list of blocks, if none of them is sent yet.
-    fn unsent(&mut self) -> Option<&mut Vec<Value>>;
+    fn unsent(&mut self) -> Option<&mut Vec<Value>> {
+        None
+    }
 }
 
 /// The blocks of a whole reply.
@@ -49,8 +54,8 @@ impl BlockList {
 }
 
 impl BlockOutput for BlockList {
-    fn start(&mut self, block: Map<String, Value>) {
-        self.0.push(Value::Object(block));
+    fn start(&mut self, block: Value) {
+        self.0.push(block);
     }
 
     fn grow(&mut self, _delta: &'static str, field: &str, text: &str) {
@@ -63,12 +68,6 @@ impl BlockOutput for BlockList {
         if let Some(Value::Array(cited)) = self.field("citations", Value::Array(Vec::new())) {
             cited.push(citation);
         }
-    }
-
-    fn stop(&mut self) {}
-
-    fn write(&mut self, block: Value) {
-        self.0.push(block);
     }
 
     fn unsent(&mut self) -> Option<&mut Vec<Value>> {
@@ -217,15 +216,9 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         self.output.write(block);
     }
 
-    fn write_carrier(&mut self, signature: Option<Signature>, target: &str) {
+    fn write_carrier(&mut self, signature: Option<Signature>, target: impl FnOnce() -> String) {
         if let Some(signature) = signature {
-            self.write_block(signatures::carrier(&signature, target));
-        }
-    }
-
-    fn write_call_carrier(&mut self, signature: Option<Signature>, id: &str) {
-        if let Some(signature) = signature {
-            self.write_block(signatures::call_carrier(&signature, id));
+            self.write_block(signatures::carrier(&signature, &target()));
         }
     }
 
@@ -270,7 +263,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         self.write_late_fields(&mut part.extras);
         match &mut self.open_text {
             Some(open_text) => open_text.add(&part.written_text, part.signature.take()),
-            None => self.write_carrier(part.signature.take(), signatures::EMPTY_TEXT),
+            None => self.write_carrier(part.signature.take(), || signatures::EMPTY_TEXT.to_owned()),
         }
     }
 
@@ -301,7 +294,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
     fn write_call(&mut self, part: &mut PendingPart) {
         let PartStart::ToolCall { id, name, custom } = &part.start else { return };
         if part.closed && !part.started {
-            self.write_call_carrier(part.signature.take(), id);
+            self.write_carrier(part.signature.take(), || signatures::call_target(id));
             let arguments = std::mem::take(&mut part.waiting).concat();
             let (id, name, custom) = (id.clone(), name.clone(), *custom);
             let call = ToolCall { id, name, arguments, custom };
@@ -314,7 +307,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             return;
         }
         if !part.started {
-            self.write_call_carrier(part.signature.take(), id);
+            self.write_carrier(part.signature.take(), || signatures::call_target(id));
             let (id, name) = (tool_names::write(id), tool_names::write(name));
             part.extras.shift_insert(0, "input".to_owned(), Value::Object(Map::new()));
             self.start(&[("type", "tool_use"), ("id", &id), ("name", &name)], &mut part.extras);
@@ -326,7 +319,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         if part.closed {
             self.write_late_fields(&mut part.extras);
             self.output.stop();
-            self.write_call_carrier(part.signature.take(), id);
+            self.write_carrier(part.signature.take(), || signatures::call_target(id));
         }
     }
 
@@ -386,7 +379,9 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
                 let why = "the part of this signature could not be written";
                 self.losses.add_if(part.signature.is_some(), "part.seal", why);
             }
-            false => self.write_carrier(part.signature.clone(), signatures::NEXT_PART),
+            false => {
+                self.write_carrier(part.signature.clone(), || signatures::NEXT_PART.to_owned())
+            }
         }
         blocks.into_iter().for_each(|block| self.write_block(block));
     }
@@ -427,7 +422,7 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
     let tier = blocks.tier.or((!has_tier).then_some(STANDARD_TIER));
     let usage = usage.set_some(TIER_FIELD, tier);
     let body = message(&stamp.id, &chat.model, blocks.output.0, (reason, stop), usage)
-        .with_fields(blocks.extras.iter().map(|(name, value)| (name.as_str(), value)));
+        .with_fields(&blocks.extras);
     (body.to_json(), blocks.losses.into_vec())
 }
 
@@ -477,12 +472,7 @@ fn write_citation(citation: &Citation, text: &str, losses: &mut Losses) -> Optio
 /// Writes an image as markdown, because the format has no image block in replies.
 fn image_markdown(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Media { kind, source, name, detail: _, clip: _ } = media;
-    let url = match source {
-        MediaSource::Inline { mime, data } => Some(format!("data:{mime};base64,{data}")),
-        MediaSource::Url { url, mime: _ } => Some(url.clone()),
-        MediaSource::File { .. } | MediaSource::Text(_) => None,
-    };
-    let text = match (source, url.filter(|_| *kind == MediaKind::Image)) {
+    let text = match (source, write_url(source).filter(|_| *kind == MediaKind::Image)) {
         (MediaSource::Text(text), _) if *kind == MediaKind::Document => text.clone(),
         (_, Some(url)) => {
             let why = "an image is written as markdown, because replies hold only text";
@@ -490,8 +480,7 @@ fn image_markdown(media: &Media, part: &Part, losses: &mut Losses) -> Option<Val
             format!("![{}]({url})", name.as_deref().unwrap_or("image"))
         }
         (_, None) => {
-            losses.add("reply.media", "replies of the messages format hold only text");
-            return None;
+            return lose("reply.media", "replies of the messages format hold only text", losses);
         }
     };
     let block = ObjectWriter::typed("text").set("text", text);

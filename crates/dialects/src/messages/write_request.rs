@@ -13,10 +13,11 @@ use super::request::MessagesRequestView;
 use super::write_content::RequestBlock;
 use super::{usage, write_content, write_tools};
 use crate::checks::require_turns;
-use crate::fields::{JsonPath, ObjectWriter, note_foreign_fields, note_foreign_options, number};
+use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::json::BodySegments;
 use crate::request_option::note_lost_options;
 use crate::thinking_controls::ThinkingControls;
+use crate::wire_rule::FieldProblem;
 use crate::{LaneSettings, ProviderRequest};
 
 /// The output limit if neither caller nor catalog sets one; the format requires it.
@@ -107,7 +108,7 @@ impl PendingMessage<'_> {
         ObjectWriter::new()
             .set("role", self.role)
             .set("content", write_content::content(self.blocks))
-            .with_fields(self.extras.iter().map(|(name, value)| (name.as_str(), value)))
+            .with_fields(&self.extras)
     }
 
     fn first_kind(&self) -> &str {
@@ -127,7 +128,6 @@ fn write_conversation<'a>(
     turns: &'a [Turn],
     losses: &mut Losses,
 ) -> Result<(Vec<RequestBlock<'a>>, Vec<PendingMessage<'a>>), ApiError> {
-    let root = JsonPath::Root.key("turns");
     let mut system = Vec::new();
     let mut messages: Vec<PendingMessage<'a>> = Vec::new();
     for (at, turn) in turns.iter().enumerate() {
@@ -136,7 +136,9 @@ fn write_conversation<'a>(
         losses.add_if(name.is_some(), "turn.name", "the messages format has no participant names");
         let is_system = matches!(role, Role::System | Role::Developer) && !is_own_instruction(turn);
         let is_late = is_system && !messages.is_empty();
-        let mut blocks = write_turn(turn, is_late, &root.item(at).key("parts"), losses)?;
+        let blocks = write_turn(turn, is_late, losses);
+        let mut blocks =
+            blocks.map_err(|problem| problem.inside(&format!("turns[{at}]")).into_unwritable())?;
         let role = match role {
             Role::User => "user",
             Role::Assistant => "assistant",
@@ -185,9 +187,8 @@ fn is_own_instruction(turn: &Turn) -> bool {
 fn write_turn<'a>(
     turn: &'a Turn,
     is_late: bool,
-    path: &JsonPath<'_>,
     losses: &mut Losses,
-) -> Result<Vec<RequestBlock<'a>>, ApiError> {
+) -> Result<Vec<RequestBlock<'a>>, FieldProblem> {
     let takes_only_text =
         matches!(turn.role, Role::System | Role::Developer) && !is_own_instruction(turn);
     let mut blocks = Vec::with_capacity(turn.parts.len());
@@ -197,7 +198,8 @@ fn write_turn<'a>(
         } else if turn.role == Role::Assistant && matches!(part.kind, PartKind::Media(_)) {
             losses.add("turn.media", "assistant turns hold no media in this format");
         } else {
-            blocks.extend(write_content::write(part, is_late, &path.item(at), losses)?);
+            let block = write_content::write(part, is_late, losses);
+            blocks.extend(block.map_err(|problem| problem.inside(&format!("parts[{at}]")))?);
         }
     }
     Ok(blocks)

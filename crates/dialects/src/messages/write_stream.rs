@@ -4,7 +4,7 @@
 //! live and the others wait.
 
 use canon::{ChatRequest, Event, Finish, Loss, Usage};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::write_reply::{BlockOutput, ReplyBlocks, STANDARD_TIER, message};
 use super::{fault, usage};
@@ -151,7 +151,7 @@ pub(super) fn write_error(body: &[u8], out: &mut Vec<u8>) {
 }
 
 impl BlockOutput for BlockEvents {
-    fn start(&mut self, block: Map<String, Value>) {
+    fn start(&mut self, block: Value) {
         write_event("content_block_start", &mut self.out, |event| {
             event.set("index", self.index).set("content_block", block)
         });
@@ -209,7 +209,7 @@ impl BlockOutput for BlockEvents {
             }
             _ => None,
         };
-        self.start(fields);
+        self.start(Value::Object(fields));
         for citation in citations.as_ref().and_then(Value::as_array).into_iter().flatten() {
             self.cite(citation.clone());
         }
@@ -217,9 +217,5 @@ impl BlockOutput for BlockEvents {
             self.grow(delta, field, &text);
         }
         self.stop();
-    }
-
-    fn unsent(&mut self) -> Option<&mut Vec<Value>> {
-        None
     }
 }

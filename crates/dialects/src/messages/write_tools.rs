@@ -8,7 +8,9 @@ use std::collections::HashSet;
 
 use super::names::ORIGIN;
 use super::own::{schema, tool_names};
-use crate::fields::{ObjectWriter, note_foreign_fields, note_lost_choice, write_cache_control};
+use crate::fields::{
+    ObjectWriter, lose, note_foreign_fields, note_lost_choice, write_cache_control,
+};
 use crate::openai_values::write_location;
 
 const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
@@ -24,10 +26,10 @@ pub(super) fn write(
     losses: &mut Losses,
 ) -> Result<ObjectWriter, ApiError> {
     // The format cannot choose among some tools, so the others are not offered.
-    let mut only: Option<HashSet<&str>> = None;
-    if let ToolChoiceMode::AnyOf { names, .. } = &choice.mode {
-        only = Some(names.iter().map(String::as_str).collect());
-    }
+    let only: Option<HashSet<&str>> = match &choice.mode {
+        ToolChoiceMode::AnyOf { names, .. } => Some(names.iter().map(String::as_str).collect()),
+        _ => None,
+    };
     let mut list = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
         list.extend(write_tool(tool, at, only.as_ref(), losses)?);
@@ -91,11 +93,10 @@ fn write_tool(
         }
         Tool::UrlFetch(extras) => write_dated(FETCH_TOOL_TYPE, "web_fetch", extras, losses),
         Tool::Foreign { origin, value: Value::Object(fields) } if *origin == ORIGIN => {
-            ObjectWriter::new().with_fields(fields.iter().map(|(name, v)| (name.as_str(), v)))
+            ObjectWriter::new().with_fields(fields)
         }
         Tool::Foreign { .. } => {
-            losses.add("tools", "a tool only the caller's format has");
-            return Ok(None);
+            return Ok(lose("tools", "a tool only the caller's format has", losses));
         }
     }))
 }

@@ -9,7 +9,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::{Media, MediaKind, MediaSource, Part, PartKind};
-use serde_json::Value;
 
 use crate::envelope;
 use crate::fields::ObjectWriter;
@@ -54,23 +53,16 @@ impl AudioBuffer {
             _ => "audio/pcm",
         };
         let source = MediaSource::Inline { mime: mime.to_owned(), data: STANDARD.encode(bytes) };
-        let (name, detail, clip) = (None, None, None);
-        Some(Part::new(PartKind::Media(Media {
-            kind: MediaKind::Audio,
-            source,
-            name,
-            detail,
-            clip,
-        })))
+        Some(Part::new(PartKind::Media(Media::new(MediaKind::Audio, source))))
     }
 }
 
 /// Writes audio as the `audio` object. `None` for other media.
-pub(in crate::chat) fn write(media: &Media) -> Option<Value> {
+pub(in crate::chat) fn write(media: &Media) -> Option<ObjectWriter> {
     let (MediaKind::Audio, MediaSource::Inline { mime: _, data }) = (&media.kind, &media.source)
     else {
         return None;
     };
     let audio = ObjectWriter::new().set("id", "audio_not_kept").set("data", data.as_str());
-    Some(audio.set("expires_at", 0).set("transcript", "").into())
+    Some(audio.set("expires_at", 0).set("transcript", ""))
 }

@@ -38,25 +38,17 @@ pub(crate) fn read(block: Value) -> Part {
             notes =
                 age.map(|age| (HIT_EXTRA, ObjectWriter::new().set("page_age", age.clone()).into()));
             let found = |hit| (text_of(hit, "url").to_owned(), text_of(hit, "title").to_owned());
-            let results = hits().map(found).collect();
-            PartKind::WebSearch(WebSearch {
-                id: id_of(&block, "tool_use_id"),
-                queries: Vec::new(),
-                results,
-            })
+            let (id, results) = (id_of(&block, "tool_use_id"), hits().map(found).collect());
+            PartKind::WebSearch(WebSearch { id, queries: Vec::new(), results })
         }
-        ("server_tool_use", "web_search") => PartKind::WebSearch(WebSearch {
-            id: id_of(&block, "id"),
-            queries: input_of(&block, "query").map(str::to_owned).into_iter().collect(),
-            results: Vec::new(),
-        }),
+        ("server_tool_use", "web_search") => {
+            let queries = input_of(&block, "query").map(str::to_owned).into_iter().collect();
+            PartKind::WebSearch(WebSearch { id: id_of(&block, "id"), queries, results: Vec::new() })
+        }
         ("server_tool_use", "code_execution") => read_code(&block, "python", "code"),
         ("server_tool_use", "bash_code_execution") => read_code(&block, "bash", "command"),
-        _ => PartKind::Foreign { origin: ORIGIN, value: Value::Null },
+        _ => return Part::new(PartKind::Foreign { origin: ORIGIN, value: block }),
     };
-    if let PartKind::Foreign { origin, .. } = kind {
-        return Part::new(PartKind::Foreign { origin, value: block });
-    }
     let mut part = with_block(kind, block);
     if let Some((name, value)) = notes {
         part.extras.insert(ORIGIN, name, value);

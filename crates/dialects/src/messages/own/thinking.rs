@@ -49,14 +49,8 @@ pub(crate) fn is_carried(thinking: &MessagesThinkingOptions<'_>) -> bool {
     }
 }
 
-/// The levels that this format knows.
-const EFFORTS: [EffortLevel; 5] = [
-    EffortLevel::Low,
-    EffortLevel::Medium,
-    EffortLevel::High,
-    EffortLevel::XHigh,
-    EffortLevel::Max,
-];
+/// The levels that this format knows: `low` and all above.
+const EFFORTS: &[EffortLevel] = EffortLevel::ALL.split_at(EffortLevel::Low as usize).1;
 
 /// Returns the level of a word of `output_config.effort`.
 pub(crate) fn level(word: &str) -> Option<EffortLevel> {
@@ -140,7 +134,7 @@ pub(crate) fn write(
         losses.add_if(budget.is_some(), "thinking.budget", why);
         (ObjectWriter::typed("adaptive"), thinking.effective_level(), max_tokens)
     };
-    let level = level.and_then(|level| controls.nearest_level(level, &EFFORTS, losses));
+    let level = level.and_then(|level| controls.nearest_level(level, EFFORTS, losses));
     // The format has one length of summary.
     let display = display.map(|display| match display {
         ThinkingDisplay::Hidden => "omitted",
