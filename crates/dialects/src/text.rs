@@ -16,6 +16,11 @@ impl BorrowedText<'_> {
     }
 }
 
+/// Returns the text of a field; an empty one if there is none.
+pub(crate) fn owned(text: Option<BorrowedText<'_>>) -> String {
+    text.map(BorrowedText::into_owned).unwrap_or_default()
+}
+
 impl std::ops::Deref for BorrowedText<'_> {
     type Target = str;
 

@@ -78,6 +78,18 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
         .with_log_note(note)
 }
 
+/// Returns the error of a reply that cannot be read. `what` is the reply that was expected.
+pub(crate) fn unreadable_reply(what: &str, why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("not {what}: {why}"))
+}
+
+/// Returns the error of a stream that ended too early.
+pub(crate) fn broken_off(note: &'static str) -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
+        .with_log_note(note)
+}
+
 /// Error words of providers whose account has no credit left or is not paid.
 const CREDIT_CODES: &[&str] = &[
     "insufficient_quota",

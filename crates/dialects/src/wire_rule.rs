@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
 use crate::text::BorrowedText;
 
@@ -122,9 +123,9 @@ pub(crate) fn max_bytes<'a>(most: usize) -> impl Fn(&BorrowedText<'a>) -> RuleRe
 }
 
 /// Refuses a list with a word that is not in the other list.
-pub(crate) fn each_one_of<'a>(
+pub(crate) fn each_one_of<'a, L: Deref<Target = [BorrowedText<'a>]>>(
     words: &'static [&'static str],
-) -> impl Fn(&Vec<BorrowedText<'a>>) -> RuleResult {
+) -> impl Fn(&L) -> RuleResult {
     move |list| {
         let check = one_of(words);
         let mut items = list.iter().enumerate();

@@ -17,9 +17,9 @@ use crate::wire_rule::FieldProblem;
 /// Any value of a field whose presence alone matters.
 pub(crate) type AnyValue = IgnoredAny;
 
-/// A text, or a list.
+/// A text, or a list. The length of the list is limited while it is parsed.
 #[derive(Debug)]
-pub(crate) enum TextOrList<'a, T> {
+pub(crate) enum TextOrList<'a, T, const MAX: usize = MAX_LIST_ITEMS> {
     Text(BorrowedText<'a>),
     List(Vec<T>),
 }
@@ -34,11 +34,13 @@ impl<'a> TextOrList<'a, BorrowedText<'a>> {
     }
 }
 
-impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
+impl<'de: 'a, 'a, T: Deserialize<'de>, const MAX: usize> Deserialize<'de>
+    for TextOrList<'a, T, MAX>
+{
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct TextOrListVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for TextOrListVisitor<T> {
-            type Value = TextOrList<'de, T>;
+        struct TextOrListVisitor<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for TextOrListVisitor<T, MAX> {
+            type Value = TextOrList<'de, T, MAX>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string or a list")
@@ -53,7 +55,7 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                read_items(items, MAX_LIST_ITEMS).map(TextOrList::List)
+                read_items(items, MAX).map(TextOrList::List)
             }
         }
         from.deserialize_any(TextOrListVisitor(PhantomData))
@@ -63,7 +65,8 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
 /// Maximum length of a list without a limit of its own. The view of an item is larger than its text.
 pub(crate) const MAX_LIST_ITEMS: usize = 100_000;
 
-fn read_items<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
+/// Reads a list of at most `max` items, and stops at the first one more.
+pub(crate) fn read_items<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
     mut items: A,
     max: usize,
 ) -> Result<Vec<T>, A::Error> {
@@ -111,22 +114,26 @@ impl<'de: 'a, 'a, T: WireObject<'de>> Deserialize<'de> for TextOrObject<'a, T> {
     }
 }
 
-/// A list, or one object in place of a list of one.
+/// A list, or one object in place of a list of one. The length is limited while it is parsed.
 #[derive(Debug)]
-pub(crate) struct OneOrMany<T>(pub(crate) Vec<T>);
+pub(crate) struct OneOrMany<T, const MAX: usize = MAX_LIST_ITEMS>(pub(crate) Vec<T>);
 
-impl<'de, T: WireObject<'de> + Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
+impl<'de, T: WireObject<'de> + Deserialize<'de>, const MAX: usize> Deserialize<'de>
+    for OneOrMany<T, MAX>
+{
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct OneOrManyVisitor<T>(PhantomData<T>);
-        impl<'de, T: WireObject<'de> + Deserialize<'de>> Visitor<'de> for OneOrManyVisitor<T> {
-            type Value = OneOrMany<T>;
+        struct OneOrManyVisitor<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: WireObject<'de> + Deserialize<'de>, const MAX: usize> Visitor<'de>
+            for OneOrManyVisitor<T, MAX>
+        {
+            type Value = OneOrMany<T, MAX>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "a list or {}", T::EXPECTED)
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                read_items(items, MAX_LIST_ITEMS).map(OneOrMany)
+                read_items(items, MAX).map(OneOrMany)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {

@@ -128,7 +128,8 @@ fn count_media(parts: &[NativePart<'_>]) -> usize {
 }
 
 fn turn_parts(parts: &OneOrMany<NativePart<'_>>) -> RuleResult {
-    if parts.0.is_empty() { refuse("must not be empty") } else { check_parts(parts) }
+    ensure(!parts.0.is_empty(), "must not be empty")?;
+    check_parts(parts)
 }
 
 fn text_parts(parts: &OneOrMany<NativePart<'_>>) -> RuleResult {

@@ -13,7 +13,7 @@ use super::names::{ORIGIN, RESOLUTIONS};
 use super::own::dotted_extras;
 use super::signatures;
 use crate::proto_json::standard_base64;
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
 use crate::wire_object::raw_value;
 use crate::wire_value::OpaqueObject;
 
@@ -122,7 +122,7 @@ fn read_blob(blob: NativeBlob<'_>, extras: &mut ExtraFields) -> Media {
 /// Reads media behind an address, or in the provider's own storage.
 fn read_file(file: NativeFile<'_>, extras: &mut ExtraFields) -> Media {
     dotted_extras::keep(extras, "fileData", &file.rest);
-    let uri = file.file_uri.map(BorrowedText::into_owned).unwrap_or_default();
+    let uri = owned(file.file_uri);
     let mime = file.mime_type.map(BorrowedText::into_owned).filter(|mime| !mime.is_empty());
     let is_video = ["youtube.com/", "youtu.be/"].iter().any(|host| uri.contains(host));
     let kind = match mime.as_deref() {
@@ -165,7 +165,7 @@ fn read_call(call: NativeCall<'_>, id: Option<String>, extras: &mut ExtraFields)
     dotted_extras::keep(extras, "functionCall", &call.rest);
     PartKind::ToolCall(ToolCall {
         id: id.or_else(|| call.id.map(BorrowedText::into_owned)).unwrap_or_default(),
-        name: call.name.map(BorrowedText::into_owned).unwrap_or_default(),
+        name: owned(call.name),
         arguments: call.args.map_or_else(|| "{}".to_owned(), |args| raw_value(args).to_string()),
         custom: false,
     })
@@ -189,7 +189,7 @@ fn read_code(code: NativeCode<'_>, extras: &mut ExtraFields) -> PartKind {
     PartKind::CodeExecution(CodeExecution {
         id: code.id.map(BorrowedText::into_owned),
         language: Some(language).filter(|word| word != "language_unspecified").unwrap_or_default(),
-        code: code.code.map(BorrowedText::into_owned).unwrap_or_default(),
+        code: owned(code.code),
     })
 }
 
@@ -202,7 +202,7 @@ fn read_outcome(result: NativeCodeResult<'_>, extras: &mut ExtraFields) -> PartK
     }
     PartKind::CodeResult(CodeResult {
         id: result.id.map(BorrowedText::into_owned),
-        output: result.output.map(BorrowedText::into_owned).unwrap_or_default(),
+        output: owned(result.output),
         is_error,
     })
 }

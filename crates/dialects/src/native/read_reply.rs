@@ -1,11 +1,12 @@
 //! Reads a whole reply into canon: a stream of one chunk.
 
-use canon::{ApiError, ChatReply, ErrorKind, ReplyBuilder};
+use canon::{ApiError, ChatReply, ReplyBuilder};
 
 use super::fault;
 use super::read_stream::NativeStreamReader;
 use super::reply::NativeReplyView;
 use crate::json;
+use crate::upstream_error::unreadable_reply;
 use crate::wire_object::raw_value;
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
@@ -31,6 +32,5 @@ pub(super) fn parse(body: &[u8]) -> Result<NativeReplyView<'_>, ApiError> {
 }
 
 fn unreadable(why: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
-        .with_log_note(format!("not a native answer: {why}"))
+    unreadable_reply("a native answer", why)
 }

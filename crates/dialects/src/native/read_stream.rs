@@ -5,8 +5,8 @@
 //! last.
 
 use canon::{
-    ApiError, ErrorKind, Event, Finish, FinishReason, Part, PartDelta, PartIndex, PartKind,
-    PartStart, RawReason, Usage, into_part_events,
+    ApiError, Event, Finish, FinishReason, Part, PartDelta, PartIndex, PartKind, PartStart,
+    RawReason, Usage, into_part_events,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -24,6 +24,7 @@ use crate::json;
 use crate::repeated_text::TextReader;
 use crate::sse::not_json;
 use crate::text::BorrowedText;
+use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -72,22 +73,19 @@ struct CandidateState {
 
 /// Fields that only this format has, each as it was reported last. Chunks repeat them.
 #[derive(Default)]
-struct ReportedFields(HashMap<String, String>);
+struct ReportedFields {
+    candidate: Option<u32>,
+    reported: HashMap<String, String>,
+}
 
 impl ReportedFields {
     /// Reports a field unless the same value was reported before.
-    fn report(
-        &mut self,
-        candidate: Option<u32>,
-        name: &str,
-        value: &RawValue,
-        out: &mut Vec<Event>,
-    ) {
-        if self.0.get(name).is_some_and(|own| own == value.get()) {
+    fn report(&mut self, name: &str, value: &RawValue, out: &mut Vec<Event>) {
+        if self.reported.get(name).is_some_and(|own| own == value.get()) {
             return;
         }
-        self.0.insert(name.to_owned(), value.get().to_owned());
-        let (name, value) = (name.to_owned(), raw_value(value));
+        self.reported.insert(name.to_owned(), value.get().to_owned());
+        let (candidate, name, value) = (self.candidate, name.to_owned(), raw_value(value));
         out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
     }
 }
@@ -110,8 +108,7 @@ impl StreamReader for NativeStreamReader {
         if self.is_complete() {
             return Ok(());
         }
-        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
-            .with_log_note("the native stream ended without a finish reason"))
+        Err(broken_off("the native stream ended without a finish reason"))
     }
 
     /// Always false: the format has no end marker, the stream ends with the body.
@@ -168,8 +165,10 @@ impl NativeStreamReader {
         for (at, candidate) in list.into_iter().enumerate() {
             let index = candidate.index(at);
             if !self.candidates.iter().any(|own| own.index == index) {
+                let asides = ReportedFields { candidate: Some(index), ..Default::default() };
                 let (reply_id, is_whole) = (self.id.clone(), self.is_whole);
-                let state = CandidateState { reply_id, index, is_whole, ..Default::default() };
+                let state =
+                    CandidateState { reply_id, index, is_whole, asides, ..Default::default() };
                 self.candidates.push(state);
             }
             if let Some(own) = self.candidates.iter_mut().find(|own| own.index == index) {
@@ -185,10 +184,10 @@ impl NativeStreamReader {
                 let finish = Finish::new(FinishReason::PromptBlocked, raw);
                 out.push(Event::Finish { candidate: 0, finish });
             }
-            self.asides.report(None, "promptFeedback", feedback.raw, out);
+            self.asides.report("promptFeedback", feedback.raw, out);
         }
         for (name, value) in chunk.rest.present() {
-            self.asides.report(None, name, value, out);
+            self.asides.report(name, value, out);
         }
         if let Some(usage) = usage {
             self.count(&usage, out);
@@ -218,7 +217,7 @@ impl NativeStreamReader {
             });
         }
         for (name, value) in usage.rest.present() {
-            self.asides.report(None, &format!("usageMetadata.{name}"), value, out);
+            self.asides.report(&format!("usageMetadata.{name}"), value, out);
         }
         self.report_usage(out);
     }
@@ -271,10 +270,10 @@ impl CandidateState {
             out.push(Event::PartDelta(self.place(slot), PartDelta::Logprobs(chances)));
         }
         for (name, value) in candidate.rest.present() {
-            self.asides.report(Some(self.index), name, value, out);
+            self.asides.report(name, value, out);
         }
         if let Some(ratings) = candidate.safety_ratings.filter(is_filled) {
-            self.asides.report(Some(self.index), "safetyRatings", ratings, out);
+            self.asides.report("safetyRatings", ratings, out);
         }
         if let Some(word) = candidate.finish_reason {
             self.end(out);

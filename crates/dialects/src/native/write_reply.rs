@@ -14,6 +14,7 @@ use crate::endings;
 use crate::fields::{ObjectWriter, note_search_fields, note_stop_text, number};
 use crate::prompt_blocks;
 use crate::service_tier;
+use crate::write_json::WriteJson;
 
 /// Writes a reply to the caller of `chat`.
 pub(super) fn write(
@@ -106,7 +107,7 @@ impl NativeReplyFields {
     /// feedback.
     pub(super) fn write(
         &self,
-        candidates: Vec<(NativeCandidateWriter, Vec<ObjectWriter>)>,
+        candidates: Vec<(NativeCandidateWriter, Vec<impl WriteJson>)>,
         losses: &mut Losses,
     ) -> ObjectWriter {
         let mut feedback = self.extras.get(ORIGIN, "promptFeedback").cloned();
@@ -288,7 +289,7 @@ impl NativeCandidateWriter {
 
     fn write_object(
         self,
-        parts: Vec<ObjectWriter>,
+        parts: Vec<impl WriteJson>,
         sources: Option<Value>,
         tokens: Option<u64>,
         losses: &mut Losses,

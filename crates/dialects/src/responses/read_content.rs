@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::content::{
     ResponsesAnnotation, ResponsesCall, ResponsesCodeItem, ResponsesFilePart, ResponsesImageItem,
-    ResponsesImagePart, ResponsesItem, ResponsesMessage, ResponsesPart, ResponsesResult,
-    ResponsesSearchAction, ResponsesSearchItem,
+    ResponsesImagePart, ResponsesItem, ResponsesMessage, ResponsesPart, ResponsesParts,
+    ResponsesResult, ResponsesSearchAction, ResponsesSearchItem,
 };
 use super::names::{
     CUSTOM_RESULT_EXTRA, MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN,
@@ -18,7 +18,7 @@ use super::own::tool_names;
 use super::signatures::{self, ItemSender, SignaturePlace};
 use crate::fields::ObjectWriter;
 use crate::openai_values::{read_cache_mark, read_detail, read_logprobs, read_url};
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::{LooseText, LooseValue, PlacedValue, TextOrList};
 
@@ -110,7 +110,7 @@ impl ItemReader {
     }
 
     /// Reads a text or a list of parts.
-    fn read_parts(&mut self, content: Option<TextOrList<'_, ResponsesPart<'_>>>) -> Vec<Part> {
+    fn read_parts(&mut self, content: Option<ResponsesParts<'_>>) -> Vec<Part> {
         match content {
             None => Vec::new(),
             Some(TextOrList::Text(text)) => vec![Part::text(text.into_owned())],
@@ -128,17 +128,17 @@ impl ItemReader {
         let mut logprobs = None;
         let (kind, mut rest) = match part {
             ResponsesPart::InputText(part) => {
-                let text = part.text.map(BorrowedText::into_owned).unwrap_or_default();
+                let text = owned(part.text);
                 (PartKind::Text { text, citations: Vec::new() }, part.rest)
             }
             ResponsesPart::OutputText(part) => {
-                let text = part.text.map(BorrowedText::into_owned).unwrap_or_default();
+                let text = owned(part.text);
                 let citations = part.annotations.into_iter().flatten().map(read_citation).collect();
                 logprobs = part.logprobs.map(raw_value);
                 (PartKind::Text { text, citations }, part.rest)
             }
             ResponsesPart::Refusal(part) => {
-                let text = part.refusal.map(BorrowedText::into_owned).unwrap_or_default();
+                let text = owned(part.refusal);
                 (PartKind::Refusal(text), part.rest)
             }
             ResponsesPart::Image(mut part) => {
@@ -165,7 +165,7 @@ impl ItemReader {
     }
 
     fn read_result(&mut self, result: ResponsesResult<'_>, custom: bool) -> ItemContent {
-        let call_id = result.call_id.map(BorrowedText::into_owned).unwrap_or_default();
+        let call_id = owned(result.call_id);
         let parts = self.read_parts(result.output);
         let mut extras = item_extras(result.rest);
         if custom {
@@ -275,7 +275,7 @@ fn read_search(item: ResponsesSearchItem<'_>) -> Part {
 
 fn read_code(item: ResponsesCodeItem<'_>) -> Vec<Part> {
     let id: Option<String> = item.rest.text("id").map(Into::into);
-    let code = item.code.map(BorrowedText::into_owned).unwrap_or_default();
+    let code = owned(item.code);
     let extras = item_extras(item.rest);
     let is_error = extras.get(ORIGIN, "status").and_then(Value::as_str) == Some("failed");
     let code = CodeExecution { id: id.clone(), language: "python".to_owned(), code };

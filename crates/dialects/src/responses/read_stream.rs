@@ -5,8 +5,7 @@
 //! response, and a server that sends no deltas works too.
 
 use canon::{
-    ApiError, ErrorKind, Event, Logprob, Part, PartDelta, PartIndex, PartKind, PartStart,
-    into_part_events,
+    ApiError, Event, Logprob, Part, PartDelta, PartIndex, PartKind, PartStart, into_part_events,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -24,6 +23,7 @@ use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
 use crate::sse::{not_json, out_of_order};
 use crate::text::BorrowedText;
+use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -96,8 +96,7 @@ impl StreamReader for ResponsesStreamReader {
         if self.done {
             return Ok(());
         }
-        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
-            .with_log_note("the responses stream ended without its last event"))
+        Err(broken_off("the responses stream ended without its last event"))
     }
 
     fn is_done(&self) -> bool {

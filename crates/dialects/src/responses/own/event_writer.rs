@@ -2,11 +2,10 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
-use std::io::Write as _;
-
 use super::item_writer::OpenPart;
 use crate::fields::ObjectWriter;
 use crate::json;
+use crate::write_json::WriteJson as _;
 
 /// Writes events with increasing sequence numbers, and keeps the finished items, which the last
 /// event repeats.
@@ -20,6 +19,8 @@ pub(crate) struct EventWriter {
     pub(super) item_id: String,
     /// Finished items.
     pub(crate) output: Vec<ObjectWriter>,
+    /// The written events.
+    pub(crate) out: Vec<u8>,
 }
 
 /// Place of a part inside its item: the field and the index.
@@ -42,19 +43,30 @@ impl EventWriter {
     }
 
     /// Writes one event with the fields of an object.
-    pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter, out: &mut Vec<u8>) {
-        if !self.is_silent {
-            self.open(&event_start(name), out);
-            out.extend_from_slice(fields.to_json().get(1..).unwrap_or_default());
-            out.extend_from_slice(b"\n\n");
-        }
+    pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter) {
+        self.open(&event_start(name));
+        self.out.extend_from_slice(fields.to_json().get(1..).unwrap_or_default());
+        self.out.extend_from_slice(b"\n\n");
+    }
+
+    /// Writes an event with the response.
+    pub(crate) fn write_response(&mut self, name: &str, response: &ObjectWriter) {
+        self.write_whole(name, "\"response\":", response);
+    }
+
+    /// Writes an event whose last field is an object.
+    fn write_whole(&mut self, name: &str, fields: &str, object: &ObjectWriter) {
+        self.open(&event_start(name));
+        self.out.extend_from_slice(fields.as_bytes());
+        object.write_json(&mut self.out);
+        self.out.extend_from_slice(b"}\n\n");
     }
 
     /// Begins an event.
-    fn open(&mut self, start: &str, out: &mut Vec<u8>) {
-        out.extend_from_slice(start.as_bytes());
-        json::write_value(&self.sequence, out);
-        out.push(b',');
+    fn open(&mut self, start: &str) {
+        self.out.extend_from_slice(start.as_bytes());
+        json::write_value(&self.sequence, &mut self.out);
+        self.out.push(b',');
         self.sequence += 1;
     }
 
@@ -64,11 +76,10 @@ impl EventWriter {
         name: &str,
         place: PartPlace,
         add: impl FnOnce(ObjectWriter) -> ObjectWriter,
-        out: &mut Vec<u8>,
     ) {
         if !self.is_silent {
             let event = add(self.place_fields(place));
-            self.write_object(name, &event, out);
+            self.write_object(name, &event);
         }
     }
 
@@ -83,7 +94,7 @@ impl EventWriter {
     }
 
     /// Writes the delta of a text, the most frequent event.
-    pub(super) fn write_delta(&mut self, part: &mut OpenPart, text: &str, out: &mut Vec<u8>) {
+    pub(super) fn write_delta(&mut self, part: &mut OpenPart, text: &str) {
         if self.is_silent {
             return;
         }
@@ -93,40 +104,32 @@ impl EventWriter {
             let fields = fields.get(1..fields.len() - 1).unwrap_or_default();
             part.delta_fields = [fields, b",\"delta\":"].concat();
         }
-        self.open(&part.delta_start, out);
-        out.extend_from_slice(&part.delta_fields);
-        json::write_string(text, out);
-        out.extend_from_slice(part.tail.as_bytes());
-        out.extend_from_slice(b"}\n\n");
+        self.open(&part.delta_start);
+        self.out.extend_from_slice(&part.delta_fields);
+        json::write_string(text, &mut self.out);
+        self.out.extend_from_slice(part.tail.as_bytes());
+        self.out.extend_from_slice(b"}\n\n");
     }
 
     /// Starts an item.
-    pub(super) fn start_item(
-        &mut self,
-        id: String,
-        item: impl FnOnce(&str) -> ObjectWriter,
-        out: &mut Vec<u8>,
-    ) {
+    pub(super) fn start_item(&mut self, id: String, item: impl FnOnce(&str) -> ObjectWriter) {
         self.item_id = id;
         if !self.is_silent {
             let item = item(&self.item_id);
-            self.write_whole_item("response.output_item.added", &item, out);
+            self.write_whole_item("response.output_item.added", &item);
         }
     }
 
     /// Ends an item.
-    pub(super) fn end_item(&mut self, item: ObjectWriter, out: &mut Vec<u8>) {
+    pub(super) fn end_item(&mut self, item: ObjectWriter) {
         if !self.is_silent {
-            self.write_whole_item("response.output_item.done", &item, out);
+            self.write_whole_item("response.output_item.done", &item);
         }
         self.output.push(item);
     }
 
-    fn write_whole_item(&mut self, name: &str, item: &ObjectWriter, out: &mut Vec<u8>) {
-        self.open(&event_start(name), out);
-        // Writing to a `Vec` cannot fail.
-        let _ = write!(out, "\"output_index\":{},\"item\":", self.output.len());
-        out.extend_from_slice(&item.to_json());
-        out.extend_from_slice(b"}\n\n");
+    fn write_whole_item(&mut self, name: &str, item: &ObjectWriter) {
+        let fields = format!("\"output_index\":{},\"item\":", self.output.len());
+        self.write_whole(name, &fields, item);
     }
 }

@@ -66,7 +66,7 @@ impl ItemWriter {
                     self.push_part(value);
                 } else {
                     self.start_item(String::new(), |_| value.clone());
-                    self.events.end_item(value, &mut self.out);
+                    self.events.end_item(value);
                     self.open = OpenItem::Whole;
                 }
             }
@@ -114,7 +114,7 @@ impl ItemWriter {
             ("_code.done", Some("code")),
             (".interpreting", None),
         ] {
-            self.write(
+            self.events.write_item(
                 &format!("response.code_interpreter_call{word}"),
                 None,
                 |event| match field {
@@ -137,9 +137,9 @@ impl ItemWriter {
             }
         });
         for word in ["in_progress", busy, "completed"] {
-            self.write(&format!("response.{kind}.{word}"), None, |event| event);
+            self.events.write_item(&format!("response.{kind}.{word}"), None, |event| event);
         }
-        self.events.end_item(item, &mut self.out);
+        self.events.end_item(item);
         self.open = OpenItem::Whole;
     }
 }
