@@ -12,6 +12,6 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use endpoint::EmbeddingEndpoint;
+pub use endpoint::{EmbeddingEndpoint, EmbeddingFormat};
 pub use reply::EmbeddingReply;
 pub use request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEncoding};

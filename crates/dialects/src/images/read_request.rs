@@ -18,7 +18,7 @@ use crate::json;
 use crate::text::BorrowedText;
 use crate::wire_object::{raw_value, wire_object};
 use crate::wire_rule::{FieldProblem, RuleResult, max_bytes, one_of, refuse, refuse_if, within};
-use crate::wire_value::PlacedValue;
+use crate::wire_value::{PlacedValue, read_items};
 
 /// Numeric fields of a form, where all values are text.
 const NUMBER_FIELDS: [&str; 6] =
@@ -100,29 +100,23 @@ impl<'de> Deserialize<'de> for ImageSources {
                 f.write_str("a URL or a data URI, directly or as `image_url`, or a list of those")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut all = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    all.push(item);
-                }
-                Ok(ImageSources(all))
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                read_items(items, rules::MAX_INPUT_IMAGES).map(ImageSources)
             }
 
             fn visit_str<E: Error>(self, url: &str) -> Result<Self::Value, E> {
-                one_source(Value::from(url))
+                let source = source(Value::from(url)).map_err(E::custom)?;
+                Ok(ImageSources(vec![ImageSource(source)]))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                one_source(Value::deserialize(MapAccessDeserializer::new(map))?)
+                let value = Value::deserialize(MapAccessDeserializer::new(map))?;
+                let source = source(value).map_err(A::Error::custom)?;
+                Ok(ImageSources(vec![ImageSource(source)]))
             }
         }
         from.deserialize_any(SourcesVisitor)
     }
-}
-
-fn one_source<E: Error>(value: Value) -> Result<ImageSources, E> {
-    let source = source(value).map_err(E::custom)?;
-    Ok(ImageSources(vec![ImageSource(source)]))
 }
 
 /// Reads a JSON body.

@@ -12,7 +12,7 @@ pub(super) const MAX_IMAGES: u32 = 10;
 /// Maximum prompt length in characters.
 pub(super) const MAX_PROMPT_CHARS: usize = 32_000;
 /// Maximum number of input images.
-const MAX_INPUT_IMAGES: usize = 16;
+pub(super) const MAX_INPUT_IMAGES: usize = 16;
 /// Maximum pixels of an input image.
 const MAX_INPUT_PIXELS: u64 = 100_000_000;
 
