@@ -22,7 +22,7 @@ use crate::json::{self, BodySegments};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_rule::{FieldProblem, RuleResult, max_bytes, one_of, refuse};
-use crate::wire_value::{AnyValue, PlacedValue};
+use crate::wire_value::{AnyValue, PlacedValue, read_items};
 use crate::{PassThrough as _, ProviderRequest, RequestTarget};
 
 const ORIGIN: WireFormat = WireFormat::Chat;
@@ -46,7 +46,7 @@ wire_object! {
 
 /// The inputs: a text, a tokenized text, or a list of those.
 #[derive(Debug)]
-struct EmbeddingsInput<'a>(Vec<InputItem<'a>>);
+struct EmbeddingsInput<'a, const IS_ITEM: bool = false>(Vec<InputItem<'a>>);
 
 #[derive(Debug)]
 enum InputItem<'a> {
@@ -55,17 +55,17 @@ enum InputItem<'a> {
     Tokens(Vec<u64>),
 }
 
-struct InputVisitor {
-    expected: &'static str,
-    /// True if a number is a token. At the top, it is none.
-    in_list: bool,
-}
+/// Reads the inputs, or an item of their list, where a number is a token.
+struct InputVisitor<const IS_ITEM: bool>;
 
-impl<'de> Visitor<'de> for InputVisitor {
+impl<'de, const IS_ITEM: bool> Visitor<'de> for InputVisitor<IS_ITEM> {
     type Value = Vec<InputItem<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.expected)
+        f.write_str(match IS_ITEM {
+            true => "a text or a list of tokens",
+            false => "a text, a list of texts, a list of tokens or a list of those",
+        })
     }
 
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
@@ -77,28 +77,22 @@ impl<'de> Visitor<'de> for InputVisitor {
     }
 
     fn visit_u64<E: de::Error>(self, token: u64) -> Result<Self::Value, E> {
-        match self.in_list {
+        match IS_ITEM {
             true => Ok(vec![InputItem::Token(token)]),
             false => Err(E::invalid_type(de::Unexpected::Unsigned(token), &self)),
         }
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        if self.in_list {
-            let mut tokens = Vec::new();
-            while let Some(token) = items.next_element()? {
-                tokens.push(token);
-            }
-            return Ok(vec![InputItem::Tokens(tokens)]);
+        if IS_ITEM {
+            return Ok(vec![InputItem::Tokens(read_items(items, usize::MAX)?)]);
         }
         let mut inputs = Vec::new();
-        while let Some(InputList(item)) = items.next_element()? {
+        while let Some(EmbeddingsInput::<'de, true>(item)) = items.next_element()? {
             // A list that starts with a number is one tokenized text.
             if let (true, [InputItem::Token(first)]) = (inputs.is_empty(), item.as_slice()) {
                 let mut tokens = vec![*first];
-                while let Some(token) = items.next_element()? {
-                    tokens.push(token);
-                }
+                tokens.extend(read_items::<u64, _>(items, usize::MAX)?);
                 return Ok(vec![InputItem::Tokens(tokens)]);
             }
             if inputs.len() == MAX_INPUTS {
@@ -111,20 +105,9 @@ impl<'de> Visitor<'de> for InputVisitor {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for EmbeddingsInput<'a> {
+impl<'de: 'a, 'a, const IS_ITEM: bool> Deserialize<'de> for EmbeddingsInput<'a, IS_ITEM> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let expected = "a text, a list of texts, a list of tokens or a list of those";
-        from.deserialize_any(InputVisitor { expected, in_list: false }).map(Self)
-    }
-}
-
-/// An item of the list of inputs.
-struct InputList<'a>(Vec<InputItem<'a>>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for InputList<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let expected = "a text or a list of tokens";
-        from.deserialize_any(InputVisitor { expected, in_list: true }).map(Self)
+        from.deserialize_any(InputVisitor::<IS_ITEM>).map(Self)
     }
 }
 
@@ -252,8 +235,7 @@ impl EmbeddingFormat for ChatEmbeddings {
     }
 
     fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError> {
-        let view: EmbeddingsReplyView<'_> =
-            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+        let view: EmbeddingsReplyView<'_> = serde_json::from_slice(body).map_err(unreadable)?;
         if view.error.is_some() {
             return Err(error_of(crate::chat::ChatDialect.meter_reply(body)));
         }

@@ -14,6 +14,7 @@ use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest};
 use crate::checks::{invalid_field, path_model};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
+use crate::native::dotted_extras::keep;
 use crate::native::operator_path;
 use crate::proto_json::ProtoInteger;
 use crate::text::BorrowedText;
@@ -112,12 +113,6 @@ fn full_name(model: &str) -> String {
     format!("models/{}", model.strip_prefix("models/").unwrap_or(model))
 }
 
-fn keep(fields: &UnknownFields<'_>, scope: &str, extras: &mut ExtraFields) {
-    for (name, value) in fields.to_map() {
-        extras.insert(ORIGIN, &format!("{scope}{name}"), value);
-    }
-}
-
 /// Adds one request of a batch.
 fn read(
     view: EmbedContentView<'_>,
@@ -137,7 +132,7 @@ fn read(
     embed.task = embed.task.take().or(task);
     embed.title = embed.title.take().or_else(|| view.title.map(BorrowedText::into_owned));
     let content = view.content.unwrap_or_default();
-    keep(&content.rest, "content.", &mut embed.extras);
+    keep(&mut embed.extras, "content", &content.rest);
     let mut words = String::new();
     for (number, part) in content.parts.into_iter().flat_map(|parts| parts.0).enumerate() {
         // A vector of the text alone must not pass for one of text and media.
@@ -146,10 +141,10 @@ fn read(
             return Err(invalid_field(&path, "must be text: this model takes no other input"));
         };
         words.push_str(&text);
-        keep(&part.rest, "content.parts.", &mut embed.extras);
+        keep(&mut embed.extras, "content.parts", &part.rest);
     }
     embed.inputs.push(EmbeddingInput::Text(words));
-    keep(&view.rest, "", &mut embed.extras);
+    keep(&mut embed.extras, "", &view.rest);
     Ok(())
 }
 
@@ -239,7 +234,7 @@ impl EmbeddingFormat for NativeEmbeddings {
         let model = target.model.clone().unwrap_or_default();
         let mut embed = EmbeddingRequest { model, ..EmbeddingRequest::default() };
         let (requests, rest) = self.parse(json::checked_text(body)?)?;
-        keep(&rest, "", &mut embed.extras);
+        keep(&mut embed.extras, "", &rest);
         for (at, request) in requests {
             read(request, &at, &mut embed)?;
         }
@@ -260,8 +255,7 @@ impl EmbeddingFormat for NativeEmbeddings {
     }
 
     fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError> {
-        let view: NativeEmbedReply<'_> =
-            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+        let view: NativeEmbedReply<'_> = serde_json::from_slice(body).map_err(unreadable)?;
         if view.error.is_some() {
             return Err(error_of(crate::native::NativeDialect.meter_reply(body)));
         }
@@ -269,9 +263,9 @@ impl EmbeddingFormat for NativeEmbeddings {
         let vectors = if self.is_batch { view.embeddings } else { one };
         let vectors = vectors.ok_or_else(|| unreadable("there are no vectors"))?;
         let mut extras = ExtraFields::new();
-        keep(&view.rest, "", &mut extras);
+        keep(&mut extras, "", &view.rest);
         for vector in &vectors {
-            keep(&vector.rest, "embeddings.", &mut extras);
+            keep(&mut extras, "embeddings", &vector.rest);
         }
         Ok(ParsedVectors {
             vectors: vectors.iter().map(|one| one.values.map_or("[]", RawValue::get)).collect(),

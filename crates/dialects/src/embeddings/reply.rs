@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::{ApiError, ExtraFields, Loss, Losses, Usage, WireFormat};
+use std::fmt::Display;
 
 use super::request::EmbeddingRequest;
 use crate::ReplyMeter;
@@ -55,7 +56,7 @@ impl EmbeddingReply {
         if expected == received {
             return Ok(());
         }
-        Err(unreadable(&format!("expected {expected} vectors and received {received}")))
+        Err(unreadable(format!("expected {expected} vectors and received {received}")))
     }
 }
 
@@ -84,13 +85,13 @@ impl ParsedVectors<'_> {
 fn read_vector(json: &str) -> Result<Vec<f32>, ApiError> {
     let vector: Vec<f32> = if json.starts_with('"') {
         let bytes = STANDARD.decode(json.trim_matches('"'));
-        let bytes = bytes.map_err(|e| unreadable(&e.to_string()))?;
+        let bytes = bytes.map_err(unreadable)?;
         let (fours, []) = bytes.as_chunks::<4>() else {
             return Err(unreadable("a vector ends in the middle of a number"));
         };
         fours.iter().map(|four| f32::from_le_bytes(*four)).collect()
     } else {
-        serde_json::from_str(json).map_err(|e| unreadable(&e.to_string()))?
+        serde_json::from_str(json).map_err(unreadable)?
     };
     if vector.iter().all(|number| number.is_finite()) {
         Ok(vector)
@@ -100,8 +101,8 @@ fn read_vector(json: &str) -> Result<Vec<f32>, ApiError> {
 }
 
 /// Error for a body that is not a reply.
-pub(super) fn unreadable(why: &str) -> ApiError {
-    unreadable_reply("embeddings", why)
+pub(super) fn unreadable(why: impl Display) -> ApiError {
+    unreadable_reply("embeddings", &why.to_string())
 }
 
 /// Writes a vector as JSON, with the short decimals of 32-bit floats.

@@ -29,30 +29,20 @@ pub(super) fn write(picture: &ImageRequest, model: &str, word: &str) -> WrittenI
         }
     }
     let name = if picture.inputs.len() == 1 { "image" } else { "image[]" };
-    for (at, source) in picture.inputs.iter().enumerate() {
-        add_file(&mut form, name, &format!("image-{at}"), source)?;
-    }
-    if let Some(mask) = &picture.mask {
-        add_file(&mut form, "mask", "mask", mask)?;
+    let images = picture.inputs.iter().enumerate();
+    let images = images.map(|(at, source)| (name, format!("image-{at}"), source));
+    let mask = picture.mask.iter().map(|source| ("mask", "mask".to_owned(), source));
+    for (name, title, source) in images.chain(mask) {
+        let MediaSource::Inline { mime, data } = source else {
+            return Err(ApiError::internal("an input image was not fetched before its upload"));
+        };
+        let bytes = image_info::decode(data)
+            .ok_or_else(|| ApiError::internal("the base64 of an input image cannot be decoded"))?;
+        let ending = mime.rsplit('/').next().unwrap_or("png");
+        form.file(name, &format!("{title}.{ending}"), mime, &bytes);
     }
     let content_type = Some(form.content_type());
     let outgoing =
         ProviderRequest { path: EDITS_PATH.to_owned(), body: BodySegments::single(form.finish()) };
     Ok((vec![ImageProviderRequest { outgoing, content_type, headers: &[] }], Vec::new()))
-}
-
-fn add_file(
-    form: &mut FormWriter,
-    name: &str,
-    title: &str,
-    source: &MediaSource,
-) -> Result<(), ApiError> {
-    let MediaSource::Inline { mime, data } = source else {
-        return Err(ApiError::internal("an input image was not fetched before its upload"));
-    };
-    let bytes = image_info::decode(data)
-        .ok_or_else(|| ApiError::internal("the base64 of an input image cannot be decoded"))?;
-    let ending = mime.rsplit('/').next().unwrap_or("png");
-    form.file(name, &format!("{title}.{ending}"), mime, &bytes);
-    Ok(())
 }

@@ -60,8 +60,7 @@ pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
     let contents = json!([{ "role": "user", "parts": parts }]);
     let body = ObjectWriter::new().set("contents", contents).set("generationConfig", generation);
     let one = ImageProviderRequest::at(format!("/v1beta/models/{model}:generateContent"), &body);
-    let all = (0..picture.count.max(1)).map(|_| one.clone()).collect();
-    Ok((all, losses.into_vec()))
+    Ok((vec![one; picture.count.max(1) as usize], losses.into_vec()))
 }
 
 pub(super) fn read(body: &[u8]) -> Result<ImageReply, ApiError> {

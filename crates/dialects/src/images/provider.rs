@@ -1,6 +1,7 @@
 //! Requests to image providers, and their answers.
 
 use canon::{ApiError, GeneratedImage, ImageReply, Lossy};
+use std::fmt::Display;
 
 use crate::ProviderRequest;
 use crate::fields::ObjectWriter;
@@ -56,6 +57,6 @@ pub(super) fn blocked() -> GeneratedImage {
 }
 
 /// Error for a body that is not an answer.
-pub(super) fn unreadable(why: &str) -> ApiError {
-    unreadable_reply("pictures", why)
+pub(super) fn unreadable(why: impl Display) -> ApiError {
+    unreadable_reply("pictures", &why.to_string())
 }

@@ -24,11 +24,6 @@ use crate::{Dialect as _, FrameAction, PassThrough as _, ReplyMeter, StreamMeter
 const PARTIAL_IMAGE_TOKENS: u64 = 100;
 const DEFAULT_IMAGE_TOKENS: u64 = 1_056;
 
-/// Prefix of the event names.
-const fn event_prefix(edit: bool) -> &'static str {
-    if edit { "image_edit" } else { "image_generation" }
-}
-
 fn write_event(name: &str, body: &ObjectWriter, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("event: {name}\ndata: ").as_bytes());
     body.write_json(out);
@@ -47,8 +42,8 @@ fn write_completed(
     let GeneratedImage::Image { source: MediaSource::Inline { data, .. }, .. } = made else {
         return;
     };
-    let name = format!("{}.completed", event_prefix(edit));
-    let body = ObjectWriter::typed(&name)
+    let name = if edit { "image_edit.completed" } else { "image_generation.completed" };
+    let body = ObjectWriter::typed(name)
         .set("b64_json", data.as_str())
         .set("created_at", now)
         .set("size", properties.size.as_deref().unwrap_or("auto"))
@@ -56,7 +51,7 @@ fn write_completed(
         .set("background", properties.background.as_deref().unwrap_or("auto"))
         .set("output_format", properties.format.as_deref().unwrap_or("png"))
         .set_some("usage", usage.map(write_usage));
-    write_event(&name, &body, out);
+    write_event(name, &body, out);
 }
 
 /// Writes a whole reply as a stream: one event per image, with the usage on the last one.
@@ -164,8 +159,7 @@ impl ImageStreamMeter {
 
     fn rewrite(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
         self.out.clear();
-        let value: Value =
-            serde_json::from_slice(&frame.data).map_err(|e| unreadable(&e.to_string()))?;
+        let value: Value = serde_json::from_slice(&frame.data).map_err(unreadable)?;
         let word = |value: &Value, name: &str| value.get(name)?.as_str().map(str::to_owned);
         let named = word(&value, "type").unwrap_or_else(|| {
             String::from_utf8_lossy(frame.event.as_deref().unwrap_or_default()).into_owned()

@@ -79,7 +79,7 @@ const fn pointers_of(family: ImageFamily) -> &'static ReplyPointers {
 
 /// Reads the reply to a request or to a poll.
 pub(super) fn read(family: ImageFamily, body: &[u8]) -> Result<ImageAnswer, ApiError> {
-    let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+    let value: Value = serde_json::from_slice(body).map_err(unreadable)?;
     let pointers = pointers_of(family);
     let reported = value.pointer(pointers.state).and_then(Value::as_str);
     match reported.map(str::to_ascii_lowercase).as_deref() {
@@ -120,11 +120,8 @@ pub(super) fn read(family: ImageFamily, body: &[u8]) -> Result<ImageAnswer, ApiE
 
 /// Progress of a task in percent, if reported.
 pub(super) fn progress(family: ImageFamily, body: &[u8]) -> Option<u8> {
-    #[derive(serde::Deserialize)]
-    struct TaskProgress {
-        progress: Option<f64>,
-    }
-    let reported = serde_json::from_slice::<TaskProgress>(body).ok()?.progress?;
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let reported = body.get("progress")?.as_f64()?;
     let hundredths = if family == ImageFamily::Flux { reported * 100.0 } else { reported };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
     (0.0..=100.0).contains(&hundredths).then_some(hundredths as u8)
@@ -162,9 +159,8 @@ fn task_failed(state: &str, error: Option<&Value>) -> ApiError {
 /// Returns true if a provider's message is about a content policy.
 pub(super) fn is_policy(words: &str) -> bool {
     let words = words.to_ascii_lowercase();
-    ["moderat", "policy", "sensitive", "inspection", "safety", "nsfw"]
-        .iter()
-        .any(|sign| words.contains(sign))
+    let signs = ["moderat", "policy", "sensitive", "inspection", "safety", "nsfw"];
+    signs.iter().any(|sign| words.contains(sign))
 }
 
 /// Reads one generated image.
@@ -275,7 +271,7 @@ pub(super) fn write_flux(picture: &ImageRequest, model: &str) -> WrittenImages {
         body = body.set(name, value);
     }
     let one = ImageProviderRequest::at(format!("/v1/{model}"), &body);
-    Ok(((0..picture.count).map(|_| one.clone()).collect(), losses.into_vec()))
+    Ok((vec![one; picture.count as usize], losses.into_vec()))
 }
 
 pub(super) fn write_predictions(picture: &ImageRequest, model: &str) -> WrittenImages {

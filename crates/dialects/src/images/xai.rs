@@ -2,7 +2,7 @@
 //!
 //! See <https://docs.x.ai/docs/guides/image-generations>.
 
-use canon::ImageRequest;
+use canon::{ApiError, ImageRequest};
 use serde_json::json;
 
 use super::names::{EDITS_PATH, GENERATIONS_PATH, NO_SUCH_FIELD, ORIGIN};
@@ -24,10 +24,8 @@ pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
     losses.add_if(!aspect_ratio::is_exact(&picture.size), "size", why);
     let ratio = aspect_ratio::ratio_of(picture, &XAI_RATIOS)?;
     let class = aspect_ratio::class_of(&picture.size).map(|word| word.to_ascii_lowercase());
-    let mut inputs = Vec::new();
-    for source in &picture.inputs {
-        inputs.push(json!({ "type": "image_url", "url": uri(source)? }));
-    }
+    let input = |source| Ok(json!({ "type": "image_url", "url": uri(source)? }));
+    let mut inputs = picture.inputs.iter().map(input).collect::<Result<Vec<_>, ApiError>>()?;
     let several = inputs.len() > 1;
     let (image, images) = if several { (None, Some(inputs)) } else { (inputs.pop(), None) };
     let path = if picture.inputs.is_empty() { GENERATIONS_PATH } else { EDITS_PATH };

@@ -11,7 +11,7 @@ use crate::chat::ChatDialect;
 use crate::fields::ObjectWriter;
 use crate::upstream_error::{UpstreamError, map_upstream_error};
 
-const DETAIL_TYPE_PREFIX: &str = "type.googleapis.com/google.rpc.";
+const DETAIL_PREFIX: &str = "type.googleapis.com/google.rpc.";
 
 /// Reads a provider's error response. A stream that is a JSON array wraps the error object in an
 /// array.
@@ -119,8 +119,7 @@ pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
         _ => None,
     };
     let mut details = Vec::new();
-    let typed =
-        |kind: &str| ObjectWriter::new().set("@type", format!("{DETAIL_TYPE_PREFIX}{kind}"));
+    let typed = |kind: &str| ObjectWriter::new().set("@type", format!("{DETAIL_PREFIX}{kind}"));
     let reason = reason.map(str::to_owned).or_else(|| Some(fault.code()?.to_ascii_uppercase()));
     if let Some(reason) = reason {
         details.push(typed("ErrorInfo").set("reason", reason).set("domain", "portunus"));

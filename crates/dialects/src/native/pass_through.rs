@@ -97,21 +97,17 @@ static USAGE: ObjectShape =
 /// object.
 fn limit_edit(body: &Bytes, facts: &RequestFacts, limit: u64) -> BodyEdit {
     let marks = &facts.patch_points;
-    let (range, replacement) = match &marks.limit {
-        Some(at) if !at.is_empty() => (at.clone(), limit.to_string()),
-        Some(at) => {
-            let rest = body.get(at.start..).unwrap_or_default();
-            let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'"');
-            let comma = if more { "," } else { "" };
-            (at.clone(), format!("\"maxOutputTokens\":{limit}{comma}"))
-        }
-        None => {
-            let comma = if marks.is_empty_object { "" } else { "," };
-            let config = format!("\"generationConfig\":{{\"maxOutputTokens\":{limit}}}{comma}");
-            (marks.insert_at..marks.insert_at, config)
-        }
+    let Some(range) = marks.limit.clone() else {
+        // The body has other fields: `contents` is required.
+        return marks.insertion(format!("\"generationConfig\":{{\"maxOutputTokens\":{limit}}},"));
     };
-    BodyEdit { range, replacement: replacement.into() }
+    if !range.is_empty() {
+        return BodyEdit { range, replacement: limit.to_string().into() };
+    }
+    let rest = body.get(range.start..).unwrap_or_default();
+    let has_more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'"');
+    let comma = if has_more { "," } else { "" };
+    BodyEdit { range, replacement: format!("\"maxOutputTokens\":{limit}{comma}").into() }
 }
 
 /// The keys under which a model's output text stands.

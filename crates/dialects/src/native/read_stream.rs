@@ -10,7 +10,7 @@ use canon::{
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::content::NativePart;
 use super::names::ORIGIN;
@@ -35,7 +35,7 @@ pub(super) struct NativeStreamReader {
     is_whole: bool,
     begun: bool,
     id: Option<String>,
-    candidates: Vec<CandidateState>,
+    candidates: BTreeMap<u32, CandidateState>,
     blocked: bool,
     counted: Option<Usage>,
     reported: Option<Usage>,
@@ -119,8 +119,7 @@ impl StreamReader for NativeStreamReader {
 
 impl TextReader for NativeStreamReader {
     fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
-        let own = self.candidates.iter_mut().find(|own| own.index == place.candidate);
-        if let Some(own) = own
+        if let Some(own) = self.candidates.get_mut(&place.candidate)
             && matches!(own.open, Some(OpenPart { is_thought: false, .. }))
         {
             own.text.push_str(text);
@@ -164,16 +163,12 @@ impl NativeStreamReader {
         let list = chunk.candidates.map(|list| list.0).unwrap_or_default();
         for (at, candidate) in list.into_iter().enumerate() {
             let index = candidate.index(at);
-            if !self.candidates.iter().any(|own| own.index == index) {
+            let own = self.candidates.entry(index).or_insert_with(|| {
                 let asides = ReportedFields { candidate: Some(index), ..Default::default() };
                 let (reply_id, is_whole) = (self.id.clone(), self.is_whole);
-                let state =
-                    CandidateState { reply_id, index, is_whole, asides, ..Default::default() };
-                self.candidates.push(state);
-            }
-            if let Some(own) = self.candidates.iter_mut().find(|own| own.index == index) {
-                own.read(candidate, out)?;
-            }
+                CandidateState { reply_id, index, is_whole, asides, ..Default::default() }
+            });
+            own.read(candidate, out)?;
         }
         if let Some(feedback) = chunk.prompt_feedback {
             if let Some(raw) = block
@@ -197,14 +192,14 @@ impl NativeStreamReader {
 
     /// Closes the candidates without a finish reason, at the end of a whole reply.
     pub(super) fn close(&mut self, out: &mut Vec<Event>) {
-        for candidate in self.candidates.iter_mut().filter(|own| !own.ended) {
+        for candidate in self.candidates.values_mut().filter(|own| !own.ended) {
             candidate.end(out);
         }
         self.report_usage(out);
     }
 
     fn is_complete(&self) -> bool {
-        self.blocked || !self.candidates.is_empty() && self.candidates.iter().all(|own| own.ended)
+        self.blocked || !self.candidates.is_empty() && self.candidates.values().all(|own| own.ended)
     }
 
     /// Reports usage. Counts are cumulative, but early chunks report only some of them; the last
@@ -223,7 +218,7 @@ impl NativeStreamReader {
     }
 
     fn report_usage(&mut self, out: &mut Vec<Event>) {
-        let searches = self.candidates.iter().map(|own| own.searches).sum();
+        let searches = self.candidates.values().map(|own| own.searches).sum();
         let now = self.counted.map(|usage| Usage { searches, ..usage });
         if let Some(usage) = now
             && self.reported != now
@@ -359,15 +354,13 @@ impl CandidateState {
             out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
         }
         let signature = part.signature.map(|signature| Event::PartSignature(place, signature));
-        let (before, after) = if is_thought { (None, signature) } else { (signature, None) };
         if !is_thought {
             self.text.push_str(&text);
         }
-        out.extend(before);
-        if !text.is_empty() {
-            out.push(Event::PartDelta(place, PartDelta::Text(text)));
-        }
-        out.extend(after);
+        let has_text = !text.is_empty();
+        let text = has_text.then(|| Event::PartDelta(place, PartDelta::Text(text)));
+        let events = if is_thought { [text, signature] } else { [signature, text] };
+        out.extend(events.into_iter().flatten());
     }
 
     fn whole(&mut self, part: Part, out: &mut Vec<Event>) {

@@ -98,16 +98,10 @@ impl NativeLogprobs<'_> {
             bytes: None,
         };
         let mut top = self.top_candidates.into_iter().flatten();
-        let chosen = self.chosen_candidates.into_iter().flatten();
-        chosen
-            .map(|chosen| Logprob {
-                chosen: chance(chosen),
-                top: { top.next().and_then(|top| top.candidates) }
-                    .into_iter()
-                    .flatten()
-                    .map(chance)
-                    .collect(),
-            })
-            .collect()
+        let logprob = |chosen| {
+            let top = top.next().and_then(|top| top.candidates).into_iter().flatten();
+            Logprob { chosen: chance(chosen), top: top.map(chance).collect() }
+        };
+        self.chosen_candidates.into_iter().flatten().map(logprob).collect()
     }
 }

@@ -5,6 +5,7 @@
 
 use canon::ApiError;
 use serde_json::Value;
+use std::fmt::Display;
 
 use super::own::event_writer::EventWriter;
 use super::own::response_object::{self, ResponseEcho, ResponseEnd};
@@ -53,8 +54,8 @@ fn status_of(code: &str, kind: &str) -> u16 {
 }
 
 /// Error for a body that is not a response.
-pub(super) fn unreadable(why: &str) -> ApiError {
-    unreadable_reply("a response", why)
+pub(super) fn unreadable(why: impl Display) -> ApiError {
+    unreadable_reply("a response", &why.to_string())
 }
 
 /// Writes the last two events of a failed stream: `error` and `response.failed`. The `error` event

@@ -41,7 +41,7 @@ impl PassThrough for ResponsesDialect {
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
         let whole: ResponsesReplyView<'_> =
-            serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
+            serde_json::from_slice(body).map_err(fault::unreadable)?;
         if whole.error.is_some() {
             return Err(whole.failure());
         }

@@ -109,7 +109,7 @@ fn nested(format: Value) -> Value {
                 && !fields.contains_key("grammar") =>
         {
             fields.shift_remove("type");
-            ObjectWriter::new().set("type", "grammar").set("grammar", fields).into()
+            ObjectWriter::typed("grammar").set("grammar", fields).into()
         }
         format => format,
     }

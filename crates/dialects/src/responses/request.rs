@@ -160,10 +160,8 @@ wire_object! {
 impl<'a> ResponsesRequestView<'a> {
     /// Returns the items of the conversation.
     pub(super) fn items(&self) -> &[ResponsesItem<'a>] {
-        match &self.input {
-            Some(TextOrList::List(items)) => items,
-            Some(TextOrList::Text(_)) | None => &[],
-        }
+        let Some(TextOrList::List(items)) = &self.input else { return &[] };
+        items
     }
 }
 

@@ -104,17 +104,10 @@ pub(super) fn write(
 /// Returns the text of a turn that can become `instructions`: a plain system text.
 pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
     let Turn { role, parts, name, extras } = turn;
-    let plain = *role == Role::System && name.is_none() && extras.for_format(ORIGIN).is_none();
-    match parts.as_slice() {
-        [part]
-            if plain
-                && part.cache_breakpoint.is_none()
-                && part.extras.for_format(ORIGIN).is_none() =>
-        {
-            part.as_text()
-        }
-        _ => None,
-    }
+    let [part] = parts.as_slice() else { return None };
+    let is_plain = *role == Role::System && name.is_none() && part.cache_breakpoint.is_none();
+    let is_own = [extras, &part.extras].iter().any(|extras| extras.for_format(ORIGIN).is_some());
+    part.as_text().filter(|_| is_plain && !is_own)
 }
 
 /// Writes `reasoning`: effort, summary and the kept fields of this format.

@@ -129,16 +129,13 @@ impl ResponsesStreamWriter {
             | Event::PartSignature(place, _)
             | Event::PartEnd(place) => self.part_event(place, event),
             Event::Usage(usage) => self.usage = Some(usage),
+            Event::Extra { candidate: _, origin: ORIGIN, name, value } => {
+                self.echo.set(&name, value)
+            }
             Event::Extra { candidate: _, origin, name, value } => {
-                if origin == ORIGIN {
-                    self.echo.set(&name, value);
-                } else if let Some(tier) = service_tier::note_reply_field(
-                    origin,
-                    &name,
-                    &value,
-                    ORIGIN,
-                    &mut self.items.losses,
-                ) {
+                let losses = &mut self.items.losses;
+                let tier = service_tier::note_reply_field(origin, &name, &value, ORIGIN, losses);
+                if let Some(tier) = tier {
                     self.echo.set(TIER_FIELD, Value::from(tier));
                 }
             }

@@ -12,9 +12,9 @@ use crate::write_json::WriteJson as _;
 #[derive(Debug, Default)]
 pub(crate) struct EventWriter {
     /// Sequence number of the next event.
-    sequence: u64,
+    pub(super) sequence: u64,
     /// True for a whole response: only its items are kept.
-    is_silent: bool,
+    pub(super) is_silent: bool,
     /// Id of the item in progress.
     pub(super) item_id: String,
     /// Finished items.
@@ -35,11 +35,6 @@ impl EventWriter {
     /// Creates a writer whose first event has that number.
     pub(crate) fn starting_at(sequence: u64) -> Self {
         Self { sequence, ..Self::default() }
-    }
-
-    /// Creates a writer that only keeps the items.
-    pub(super) fn silent() -> Self {
-        Self { is_silent: true, ..Self::default() }
     }
 
     /// Writes one event with the fields of an object.
@@ -87,10 +82,8 @@ impl EventWriter {
         let fields = ObjectWriter::new()
             .set("item_id", self.item_id.as_str())
             .set("output_index", self.output.len());
-        match place {
-            Some((name, index)) => fields.set(name, index),
-            None => fields,
-        }
+        let (name, index) = place.unzip();
+        fields.set_some(name.unwrap_or_default(), index)
     }
 
     /// Writes the delta of a text, the most frequent event.

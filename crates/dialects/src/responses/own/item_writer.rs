@@ -74,7 +74,7 @@ impl ItemWriter {
     /// Creates a writer of events, or of the items only.
     pub(crate) fn new(chat: &ChatRequest, stamp: &ReplyStamp, is_silent: bool) -> Self {
         Self {
-            events: if is_silent { EventWriter::silent() } else { EventWriter::default() },
+            events: EventWriter { is_silent, ..EventWriter::default() },
             names: ToolNames::new(&chat.tools),
             ids: ItemIds::new(stamp),
             wants_logprobs: chat.sampling.logprobs.is_some(),
@@ -235,7 +235,7 @@ impl ItemWriter {
                     self.events.write_delta(&mut self.part, "{}");
                     self.part.text.push_str("{}");
                 }
-                let (name, text) = (self.names.split_call(&part.extras, call).1, &*self.part.text);
+                let (name, text) = (self.names.split_call(part).1, &*self.part.text);
                 let done = |event: ObjectWriter| match call.custom {
                     true => event.set("input", text),
                     false => event.set("name", name).set("arguments", text),
@@ -283,18 +283,14 @@ impl ItemWriter {
         let OpenPart { event, place, text, annotations, logprobs, signature, .. } =
             std::mem::take(&mut self.part);
         let is_refusal = event == REFUSAL_EVENT;
-        self.events.write_item(&format!("{event}.done"), place, |done| match is_refusal {
-            true => done.set("refusal", text.as_str()),
-            false => {
-                let logprobs = write_logprobs(&logprobs, false);
-                done.set("text", text.as_str()).set("logprobs", logprobs)
-            }
+        self.events.write_item(&format!("{event}.done"), place, |done| {
+            let done = done.set(if is_refusal { "refusal" } else { "text" }, text.as_str());
+            done.set_some("logprobs", (!is_refusal).then(|| write_logprobs(&logprobs, false)))
         });
         let part = match is_refusal {
             true => output_items::refusal_part(&text),
             false => {
-                let logprobs = write_logprobs(&logprobs, true);
-                output_items::text_part(&text, annotations, Some(logprobs))
+                output_items::text_part(&text, annotations, Some(write_logprobs(&logprobs, true)))
             }
         };
         self.write_part("response.content_part.done", place, &part);
