@@ -21,7 +21,7 @@ use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult, max_bytes, one_of, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_bytes, one_of, refuse};
 use crate::wire_value::{AnyValue, PlacedValue, read_items};
 use crate::{PassThrough as _, ProviderRequest, RequestTarget};
 
@@ -35,10 +35,7 @@ wire_object! {
     struct EmbeddingsRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> where model_name,
         input required: EmbeddingsInput<'a> where not_empty,
-        dimensions: u64 where |count| match count {
-            0 => refuse("must be a whole number not below 1"),
-            _ => Ok(()),
-        },
+        dimensions: u64 where |count: &u64| ensure(*count > 0, "must be a whole number not below 1"),
         encoding_format: BorrowedText<'a> where one_of(&["float", "base64"]),
         user: BorrowedText<'a> where max_bytes(4_096),
     }
@@ -252,7 +249,13 @@ impl EmbeddingFormat for ChatEmbeddings {
     fn write_reply(&self, embedded: &EmbeddingReply, embed: &EmbeddingRequest) -> Lossy<Vec<u8>> {
         let EmbeddingReply { vectors, usage, extras: _ } = embedded;
         let item = |(index, vector): (usize, &Vec<f32>)| {
-            let vector = written(vector, embed.encoding);
+            let bytes = || vector.iter().flat_map(|number| number.to_le_bytes());
+            let vector = match embed.encoding {
+                VectorEncoding::Float => numbers(vector),
+                VectorEncoding::Base64 => {
+                    format!("\"{}\"", STANDARD.encode(bytes().collect::<Vec<u8>>()))
+                }
+            };
             format!("{{\"object\":\"embedding\",\"index\":{index},\"embedding\":{vector}}}")
         };
         let data: Vec<String> = vectors.iter().enumerate().map(item).collect();
@@ -264,15 +267,5 @@ impl EmbeddingFormat for ChatEmbeddings {
             Value::from(embed.model.as_str()),
         );
         (body.into_bytes(), embedded.losses(ORIGIN))
-    }
-}
-
-fn written(vector: &[f32], encoding: VectorEncoding) -> String {
-    match encoding {
-        VectorEncoding::Float => numbers(vector),
-        VectorEncoding::Base64 => {
-            let bytes: Vec<u8> = vector.iter().flat_map(|number| number.to_le_bytes()).collect();
-            format!("\"{}\"", STANDARD.encode(bytes))
-        }
     }
 }

@@ -19,7 +19,7 @@ use crate::native::operator_path;
 use crate::proto_json::ProtoInteger;
 use crate::text::BorrowedText;
 use crate::wire_object::{UnknownFields, wire_object};
-use crate::wire_rule::{FieldProblem, RuleResult, ensure, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, refuse, require};
 use crate::wire_value::{AnyValue, EnumWord, OneOrMany, OpaqueObject, PlacedValue};
 use crate::{PassThrough as _, ProviderRequest, RequestTarget};
 
@@ -41,10 +41,8 @@ wire_object! {
         /// The set of task types is open, so the provider checks it.
         task_type "taskType": EnumWord<'a>,
         title: BorrowedText<'a>,
-        dimensions "outputDimensionality": ProtoInteger<true> where |count: &ProtoInteger<true>| match count.0 {
-            1.. => Ok(()),
-            _ => refuse("must be a whole number not below 1"),
-        },
+        dimensions "outputDimensionality": ProtoInteger<true>
+            where |count: &ProtoInteger<true>| ensure(count.0 > 0, "must be a whole number not below 1"),
     }
 
     struct EmbedContent<'a>("an object") {
@@ -57,10 +55,7 @@ wire_object! {
         text: BorrowedText<'a>,
         inline_data "inlineData": OpaqueObject<'a>,
     }
-    check |part| match (&part.text, &part.inline_data) {
-        (None, None) => Err(FieldProblem::new("text", "is required")),
-        _ => Ok(()),
-    };
+    check |part| require("text", part.text.is_some() || part.inline_data.is_some());
 }
 
 fn some_requests(requests: &OneOrMany<EmbedContentView<'_>, MAX_BATCH_REQUESTS>) -> RuleResult {

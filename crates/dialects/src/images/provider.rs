@@ -3,10 +3,11 @@
 use canon::{ApiError, GeneratedImage, ImageReply, Lossy};
 use std::fmt::Display;
 
-use crate::ProviderRequest;
+use crate::chat::ChatDialect;
 use crate::fields::ObjectWriter;
 use crate::json::BodySegments;
 use crate::upstream_error::unreadable_reply;
+use crate::{PassThrough as _, ProviderRequest};
 
 /// A request to a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,11 @@ pub(super) const BLOCKED: &str = "the provider's content policy blocked the imag
 /// Returns an image that a content policy blocked.
 pub(super) fn blocked() -> GeneratedImage {
     failed(POLICY_CODE, BLOCKED)
+}
+
+/// Returns the error in a body, which is that of the chat format. `why` is the log note without one.
+pub(super) fn error_in(body: &[u8], why: &str) -> ApiError {
+    ChatDialect.meter_reply(body).err().unwrap_or_else(|| unreadable(why))
 }
 
 /// Error for a body that is not an answer.

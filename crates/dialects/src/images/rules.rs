@@ -22,8 +22,7 @@ pub fn parse_size(word: &str) -> Option<ImageSize> {
         return Some(ImageSize::Auto);
     }
     let side = |word: &str| {
-        let digits =
-            !word.is_empty() && word.len() <= 5 && word.bytes().all(|b| b.is_ascii_digit());
+        let digits = word.len() <= 5 && word.bytes().all(|b| b.is_ascii_digit());
         digits.then(|| word.parse::<u32>().ok()).flatten().filter(|side| *side > 0)
     };
     if let Some((width, height)) = word.split_once('x') {

@@ -9,7 +9,7 @@ use canon::{
 use serde_json::Value;
 
 use super::image_info::base64_image_info;
-use super::provider::unreadable;
+use super::provider::{error_in, unreadable};
 use super::tasks;
 use super::write_reply::{ImageProperties, usage as write_usage};
 use crate::fields::ObjectWriter;
@@ -18,7 +18,7 @@ use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_value::AnyValue;
 use crate::write_json::WriteJson as _;
-use crate::{Dialect as _, FrameAction, PassThrough as _, ReplyMeter, StreamMeter};
+use crate::{Dialect as _, FrameAction, ReplyMeter, StreamMeter};
 
 /// Estimated tokens of a partial image, and of an image without reported usage.
 const PARTIAL_IMAGE_TOKENS: u64 = 100;
@@ -113,11 +113,6 @@ wire_object! {
     }
 }
 
-fn error_in(data: &[u8]) -> ApiError {
-    let read = crate::chat::ChatDialect.meter_reply(data);
-    read.err().unwrap_or_else(|| unreadable("an error without a message"))
-}
-
 impl ImageStreamMeter {
     /// Counts an event of the GPT family.
     fn count(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
@@ -126,7 +121,7 @@ impl ImageStreamMeter {
         let name = frame.event.as_deref().unwrap_or_default();
         let kind = head.kind.unwrap_or_default();
         if head.error.is_some() || name == b"error" || &*kind == "error" {
-            return Err(error_in(&frame.data));
+            return Err(error_in(&frame.data, "an error without a message"));
         }
         if head.b64_json.is_some_and(|data| base64_image_info(&data).is_none()) {
             return Err(unreadable("the image data is not an image"));
@@ -196,7 +191,9 @@ impl ImageStreamMeter {
                 self.totals.is_finished = true;
                 return Ok(FrameAction::Last);
             }
-            _ if value.get("error").is_some() => return Err(error_in(&frame.data)),
+            _ if value.get("error").is_some() => {
+                return Err(error_in(&frame.data, "an error without a message"));
+            }
             _ => {}
         }
         Ok(if self.out.is_empty() { FrameAction::Drop } else { FrameAction::Forward })

@@ -14,11 +14,10 @@ use super::image_info;
 use super::missing_fields;
 use super::names::NO_SUCH_FIELD;
 use super::provider::{
-    BLOCKED, ImageAnswer, ImageProviderRequest, POLICY_CODE, WrittenImages, blocked, failed,
-    unreadable,
+    BLOCKED, ImageAnswer, ImageProviderRequest, POLICY_CODE, WrittenImages, blocked, error_in,
+    failed, unreadable,
 };
 use super::seedream::uri;
-use crate::PassThrough as _;
 use crate::checks::invalid_field;
 use crate::fields::ObjectWriter;
 
@@ -100,10 +99,7 @@ pub(super) fn read(family: ImageFamily, body: &[u8]) -> Result<ImageAnswer, ApiE
     let made = match value.pointer(pointers.data) {
         Some(Value::Array(items)) => items.iter().map(read_image).collect::<Result<Vec<_>, _>>()?,
         Some(one @ (Value::String(_) | Value::Object(_))) => vec![read_image(one)?],
-        Some(_) | None => {
-            let read = crate::chat::ChatDialect.meter_reply(body);
-            return Err(read.err().unwrap_or_else(|| unreadable("there are no images in it")));
-        }
+        Some(_) | None => return Err(error_in(body, "there are no images in it")),
     };
     let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     Ok(ImageAnswer::Finished(ImageReply {

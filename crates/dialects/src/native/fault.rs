@@ -17,11 +17,7 @@ const DETAIL_PREFIX: &str = "type.googleapis.com/google.rpc.";
 /// array.
 pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
-    let value = match value {
-        Value::Array(items) => items.into_iter().next().unwrap_or_default(),
-        other => other,
-    };
-    match value.get("error") {
+    match value.get(0).unwrap_or(&value).get("error") {
         Some(error) => read_error(status, error),
         None => map_upstream_error(status, None),
     }
@@ -72,10 +68,7 @@ fn words(error: &Value) -> UpstreamError {
     let text = |value: Option<&Value>| {
         value.and_then(Value::as_str).map(str::to_owned).unwrap_or_default()
     };
-    let message = match error {
-        Value::String(message) => message.clone(),
-        _ => text(error.get("message")),
-    };
+    let message = text(Some(error).filter(|error| error.is_string()).or(error.get("message")));
     let reason = text(detail(error, "ErrorInfo").and_then(|detail| detail.get("reason")));
     let too_long = message.contains("token count") && message.contains("exceed");
     let code = if too_long { "context_length_exceeded".to_owned() } else { reason };

@@ -7,7 +7,7 @@
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
-use super::content::{NativeContent, NativeInstruction};
+use super::content::{NativeContent, NativeInstruction, count_media};
 use super::names::{MAX_STOP_TEXTS, read_modality};
 use crate::proto_json::{ProtoInteger, whole_between, word_of};
 use crate::text::BorrowedText;
@@ -158,9 +158,9 @@ wire_object! {
             where word_of(&["MINIMAL", "LOW", "MEDIUM", "HIGH"], &["THINKING_LEVEL_UNSPECIFIED"]),
         include_thoughts "includeThoughts": bool,
     }
-    check |thinking| match (&thinking.thinking_budget, &thinking.thinking_level) {
-        (Some(_), Some(_)) => refuse("must not hold both `thinkingBudget` and `thinkingLevel`"),
-        _ => Ok(()),
+    check |thinking| {
+        let is_one = thinking.thinking_budget.is_none() || thinking.thinking_level.is_none();
+        ensure(is_one, "must not hold both `thinkingBudget` and `thinkingLevel`")
     };
 
     pub(super) struct NativeImageConfig<'a>("an object", camel_case) {
@@ -181,7 +181,7 @@ impl NativeRequestView<'_> {
 
 fn contents_size(contents: &OneOrMany<NativeContent<'_>, MAX_CONTENTS>) -> RuleResult {
     ensure(!contents.0.is_empty(), "must not be empty")?;
-    let media: usize = contents.0.iter().map(NativeContent::media).sum();
+    let media: usize = contents.0.iter().map(|content| count_media(content.parts())).sum();
     refuse_if(media > MAX_MEDIA_PARTS, || {
         format!("must have at most {MAX_MEDIA_PARTS} media parts")
     })

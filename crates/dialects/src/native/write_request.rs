@@ -161,10 +161,8 @@ fn with_title(schema: &Value, name: Option<&str>, description: Option<&str>) -> 
     let mut schema = schema.clone();
     if let Value::Object(map) = &mut schema {
         for (field, text) in [("title", name), ("description", description)] {
-            if let Some(text) = text
-                && !map.contains_key(field)
-            {
-                map.insert(field.to_owned(), Value::from(text));
+            if let Some(text) = text {
+                map.entry(field).or_insert_with(|| text.into());
             }
         }
     }

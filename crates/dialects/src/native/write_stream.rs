@@ -265,9 +265,8 @@ impl NativeStreamWriter {
             let rest = self.progress(index).writer.write_rest();
             self.hold_all(index, rest, out);
         }
-        let candidates = std::mem::take(&mut self.candidates)
-            .into_values()
-            .map(|candidate| (candidate.writer, candidate.held.into_iter().collect()));
+        let candidates = std::mem::take(&mut self.candidates).into_values();
+        let candidates = candidates.map(|own| (own.writer, own.held.into_iter().collect()));
         let body = self.fields.write(candidates.collect(), &mut self.losses);
         self.write_framed(out, |_, out| out.extend_from_slice(&body.to_json()));
     }

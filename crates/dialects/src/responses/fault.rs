@@ -16,10 +16,7 @@ use crate::upstream_error::{UpstreamError, map_upstream_error, unreadable_reply}
 
 /// Reads the error of a failed response or of an `error` event, nested or flat.
 pub(super) fn read(error: &Value) -> ApiError {
-    let error = match error.get("error") {
-        Some(inner @ Value::Object(_)) => inner,
-        _ => error,
-    };
+    let error = error.get("error").filter(|inner| inner.is_object()).unwrap_or(error);
     let text = |name: &str| match error.get(name) {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Number(number)) => number.to_string(),

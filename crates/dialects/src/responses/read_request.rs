@@ -29,11 +29,8 @@ pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
     view.read_options(&mut chat);
     let mut builder = TurnBuilder::default();
     builder.push_text(Role::System, view.instructions);
-    read_tools::read(
-        view.tools.map(|list| list.0).unwrap_or_default(),
-        &ToolPlace::default(),
-        &mut builder.tools,
-    );
+    let tools = view.tools.map(|list| list.0).unwrap_or_default();
+    read_tools::read(tools, &ToolPlace::default(), &mut builder.tools);
     match view.input {
         None => {}
         Some(TextOrList::Text(text)) => builder.push_text(Role::User, Some(text)),

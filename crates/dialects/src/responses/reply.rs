@@ -125,7 +125,8 @@ impl<'a> ResponsesReplyView<'a> {
     /// Returns the token counts. Searches are those the provider counted, or else those in the
     /// output.
     pub(super) fn usage(&self) -> Option<Usage> {
-        let counted = self.tool_usage.as_ref().and_then(|tools| tools.0.as_ref()?.searches());
+        let tools = self.tool_usage.as_ref().and_then(|tools| tools.0.as_ref());
+        let counted = tools.and_then(|tools| tools.web_search.as_ref()?.num_requests);
         let searches = counted.unwrap_or_else(|| self.searches());
         Some(Usage { searches, ..self.usage.as_ref()?.0.as_ref()?.to_canon() })
     }
