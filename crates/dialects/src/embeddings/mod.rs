@@ -2,7 +2,7 @@
 //! format.
 //!
 //! Embeddings have their own request (`EmbeddingRequest`) and reply (`EmbeddingReply`) instead of those in
-//! canon. `EmbeddingEndpoint` corresponds to the `Dialect` trait: same steps, same method names.
+//! canon. `EmbeddingFormat` corresponds to the `Dialect` trait: same steps, same method names.
 
 mod chat;
 mod endpoint;

@@ -10,14 +10,14 @@ use serde_json::Value;
 use super::multipart::FormWriter;
 use super::names::{EDITS_PATH, GENERATIONS_PATH, ORIGIN};
 use super::provider::{ImageProviderRequest, WrittenImages};
-use super::{image_info, missing_fields};
+use super::{image_fields, image_info};
 use crate::ProviderRequest;
 use crate::fields::ObjectWriter;
 use crate::json::BodySegments;
 
 pub(super) fn write(picture: &ImageRequest, model: &str, word: &str) -> WrittenImages {
     let fields = ObjectWriter::new().set("model", model).set("prompt", picture.prompt.as_str());
-    let fields = missing_fields::write_all(fields, picture).with_extras(&picture.extras, ORIGIN);
+    let fields = image_fields::write_all(fields, picture).with_extras(&picture.extras, ORIGIN);
     if picture.inputs.is_empty() {
         return Ok((vec![ImageProviderRequest::at(GENERATIONS_PATH, &fields)], Vec::new()));
     }

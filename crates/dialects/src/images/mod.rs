@@ -9,8 +9,8 @@
 mod aspect_ratio;
 mod form;
 mod gpt;
+mod image_fields;
 mod image_info;
-mod missing_fields;
 mod multipart;
 mod names;
 mod native;

@@ -4,7 +4,7 @@
 use canon::{ApiError, ImageRequest, MediaSource};
 use serde_json::{Value, json};
 
-use super::missing_fields;
+use super::image_fields;
 use super::names::{GENERATIONS_PATH, ORIGIN};
 use super::provider::{ImageProviderRequest, WrittenImages};
 use crate::fields::ObjectWriter;
@@ -21,7 +21,7 @@ pub(super) fn uri(source: &MediaSource) -> Result<String, ApiError> {
 }
 
 pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
-    let losses = missing_fields::losses_of(picture, &["negative_prompt", "aspect_ratio"]);
+    let losses = image_fields::losses_of(picture, &["negative_prompt", "aspect_ratio"]);
     let inputs = picture.inputs.iter().map(|source| uri(source).map(Value::from));
     let mut inputs = inputs.collect::<Result<Vec<Value>, ApiError>>()?;
     let image = if inputs.len() > 1 { Some(Value::Array(inputs)) } else { inputs.pop() };
@@ -32,7 +32,7 @@ pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
         .set("prompt", picture.prompt.as_str())
         .set_some("image", image);
     let fields = ["size", "seed", "guidance_scale", "watermark", "output_format"];
-    let body = missing_fields::write(body, picture, &fields)
+    let body = image_fields::write(body, picture, &fields)
         .set_some("sequential_image_generation", series.then_some("auto"))
         .set_some("sequential_image_generation_options", most)
         // Links expire, and inline data needs no fetch.

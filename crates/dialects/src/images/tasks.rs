@@ -10,8 +10,8 @@ use canon::{
 use serde_json::Value;
 
 use super::aspect_ratio::{self, NATIVE_RATIOS};
+use super::image_fields;
 use super::image_info;
-use super::missing_fields;
 use super::names::NO_SUCH_FIELD;
 use super::provider::{
     BLOCKED, ImageAnswer, ImageProviderRequest, POLICY_CODE, WrittenImages, blocked, error_in,
@@ -216,9 +216,9 @@ pub(super) fn usage(value: &Value) -> Option<Usage> {
 
 /// Losses of a task provider: fields that none of them has, and those that one lacks.
 fn task_losses(picture: &ImageRequest, lacks: &[&str]) -> Losses {
-    let mut losses = missing_fields::losses_of(picture, &["guidance_scale"]);
-    missing_fields::note_unknown(picture, NO_SUCH_FIELD, &mut losses);
-    missing_fields::note(picture, lacks, NO_SUCH_FIELD, &mut losses);
+    let mut losses = image_fields::losses_of(picture, &["guidance_scale"]);
+    image_fields::note_unknown(picture, NO_SUCH_FIELD, &mut losses);
+    image_fields::note(picture, lacks, NO_SUCH_FIELD, &mut losses);
     losses
 }
 
@@ -235,9 +235,9 @@ pub(super) fn write_dashscope(picture: &ImageRequest, model: &str) -> WrittenIma
     let losses = task_losses(picture, &["image", "output_format", "aspect_ratio"]);
     let size = pixels(picture)?.map(|(width, height)| format!("{width}*{height}"));
     let input = ObjectWriter::new().set("prompt", picture.prompt.as_str());
-    let input = missing_fields::write(input, picture, &["negative_prompt"]);
+    let input = image_fields::write(input, picture, &["negative_prompt"]);
     let parameters = ObjectWriter::new().set_some("size", size).set("n", picture.count);
-    let parameters = missing_fields::write(parameters, picture, &["seed", "watermark"]);
+    let parameters = image_fields::write(parameters, picture, &["seed", "watermark"]);
     let body =
         ObjectWriter::new().set("model", model).set("input", input).set("parameters", parameters);
     let path = "/api/v1/services/aigc/text2image/image-synthesis";
@@ -254,7 +254,7 @@ pub(super) fn write_flux(picture: &ImageRequest, model: &str) -> WrittenImages {
         .set_some("width", width)
         .set_some("height", height);
     let fields = ["aspect_ratio", "seed", "output_format"];
-    let mut body = missing_fields::write(body, picture, &fields);
+    let mut body = image_fields::write(body, picture, &fields);
     for (at, source) in picture.inputs.iter().enumerate() {
         let name =
             if at == 0 { "input_image".to_owned() } else { format!("input_image_{}", at + 1) };

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::names::{EDITS_PATH, GENERATIONS_PATH, NO_SUCH_FIELD, ORIGIN};
 use super::provider::{ImageProviderRequest, WrittenImages};
 use super::seedream::uri;
-use super::{aspect_ratio, missing_fields};
+use super::{aspect_ratio, image_fields};
 use crate::fields::ObjectWriter;
 
 const XAI_RATIOS: [&str; 13] = [
@@ -17,7 +17,7 @@ const XAI_RATIOS: [&str; 13] = [
 ];
 pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
     let lacks = &["negative_prompt", "seed", "guidance_scale", "watermark"];
-    let mut losses = missing_fields::losses_of(picture, lacks);
+    let mut losses = image_fields::losses_of(picture, lacks);
     let is_other = picture.format.as_deref().is_some_and(|word| word != "jpeg");
     losses.add_if(is_other, "output_format", NO_SUCH_FIELD);
     let why = "this family of models takes an aspect ratio and a size class, not pixels";
