@@ -267,8 +267,6 @@ impl StoredObject {
 pub struct PatchPoints {
     /// The position after the opening brace, where a field can be inserted.
     pub insert_at: usize,
-    /// True if the object has no fields, so that an inserted field needs no comma.
-    pub is_empty_object: bool,
     /// The model name.
     pub model: Option<Range<usize>>,
     /// The output limit.
@@ -286,8 +284,7 @@ impl PatchPoints {
     /// Finds the opening brace of a body.
     pub(crate) fn locate(text: &str) -> Self {
         let open = text.find('{').map_or(0, |at| at + 1);
-        let empty = text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}'));
-        Self { insert_at: open, is_empty_object: empty, ..Self::default() }
+        Self { insert_at: open, ..Self::default() }
     }
 }
 

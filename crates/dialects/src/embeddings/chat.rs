@@ -5,23 +5,25 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use canon::{ApiError, Losses, Lossy, Usage, WireFormat};
+use canon::{ApiError, Losses, Lossy, WireFormat};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-use super::reply::{EmbeddingReply, error_of, finite, numbers, unreadable};
+use super::endpoint::{EmbeddingFormat, WrittenEmbeddings};
+use super::reply::{EmbeddingReply, ParsedVectors, error_of, numbers, unreadable};
 use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEncoding};
 use crate::checks::model_name;
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult, max_bytes, one_of, refuse};
-use crate::wire_value::{AnyValue, PlacedValue};
-use crate::{PassThrough as _, ProviderRequest};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_bytes, one_of, refuse};
+use crate::wire_value::{AnyValue, PlacedValue, read_items};
+use crate::{PassThrough as _, ProviderRequest, RequestTarget};
 
 const ORIGIN: WireFormat = WireFormat::Chat;
 const PATH: &str = "/v1/embeddings";
@@ -33,10 +35,7 @@ wire_object! {
     struct EmbeddingsRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> where model_name,
         input required: EmbeddingsInput<'a> where not_empty,
-        dimensions: u64 where |count| match count {
-            0 => refuse("must be a whole number not below 1"),
-            _ => Ok(()),
-        },
+        dimensions: u64 where |count: &u64| ensure(*count > 0, "must be a whole number not below 1"),
         encoding_format: BorrowedText<'a> where one_of(&["float", "base64"]),
         user: BorrowedText<'a> where max_bytes(4_096),
     }
@@ -44,7 +43,7 @@ wire_object! {
 
 /// The inputs: a text, a tokenized text, or a list of those.
 #[derive(Debug)]
-struct EmbeddingsInput<'a>(Vec<InputItem<'a>>);
+struct EmbeddingsInput<'a, const IS_ITEM: bool = false>(Vec<InputItem<'a>>);
 
 #[derive(Debug)]
 enum InputItem<'a> {
@@ -53,17 +52,17 @@ enum InputItem<'a> {
     Tokens(Vec<u64>),
 }
 
-struct InputVisitor {
-    expected: &'static str,
-    /// True if a number is a token. At the top, it is none.
-    in_list: bool,
-}
+/// Reads the inputs, or an item of their list, where a number is a token.
+struct InputVisitor<const IS_ITEM: bool>;
 
-impl<'de> Visitor<'de> for InputVisitor {
+impl<'de, const IS_ITEM: bool> Visitor<'de> for InputVisitor<IS_ITEM> {
     type Value = Vec<InputItem<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.expected)
+        f.write_str(match IS_ITEM {
+            true => "a text or a list of tokens",
+            false => "a text, a list of texts, a list of tokens or a list of those",
+        })
     }
 
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
@@ -75,28 +74,22 @@ impl<'de> Visitor<'de> for InputVisitor {
     }
 
     fn visit_u64<E: de::Error>(self, token: u64) -> Result<Self::Value, E> {
-        match self.in_list {
+        match IS_ITEM {
             true => Ok(vec![InputItem::Token(token)]),
             false => Err(E::invalid_type(de::Unexpected::Unsigned(token), &self)),
         }
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        if self.in_list {
-            let mut tokens = Vec::new();
-            while let Some(token) = items.next_element()? {
-                tokens.push(token);
-            }
-            return Ok(vec![InputItem::Tokens(tokens)]);
+        if IS_ITEM {
+            return Ok(vec![InputItem::Tokens(read_items(items, usize::MAX)?)]);
         }
         let mut inputs = Vec::new();
-        while let Some(InputList(item)) = items.next_element()? {
+        while let Some(EmbeddingsInput::<'de, true>(item)) = items.next_element()? {
             // A list that starts with a number is one tokenized text.
             if let (true, [InputItem::Token(first)]) = (inputs.is_empty(), item.as_slice()) {
                 let mut tokens = vec![*first];
-                while let Some(token) = items.next_element()? {
-                    tokens.push(token);
-                }
+                tokens.extend(read_items::<u64, _>(items, usize::MAX)?);
                 return Ok(vec![InputItem::Tokens(tokens)]);
             }
             if inputs.len() == MAX_INPUTS {
@@ -109,20 +102,9 @@ impl<'de> Visitor<'de> for InputVisitor {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for EmbeddingsInput<'a> {
+impl<'de: 'a, 'a, const IS_ITEM: bool> Deserialize<'de> for EmbeddingsInput<'a, IS_ITEM> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let expected = "a text, a list of texts, a list of tokens or a list of those";
-        from.deserialize_any(InputVisitor { expected, in_list: false }).map(Self)
-    }
-}
-
-/// An item of the list of inputs.
-struct InputList<'a>(Vec<InputItem<'a>>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for InputList<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let expected = "a text or a list of tokens";
-        from.deserialize_any(InputVisitor { expected, in_list: true }).map(Self)
+        from.deserialize_any(InputVisitor::<IS_ITEM>).map(Self)
     }
 }
 
@@ -147,73 +129,6 @@ fn not_empty(input: &EmbeddingsInput<'_>) -> RuleResult {
     Ok(())
 }
 
-pub(super) fn read_facts(body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
-    let text = json::checked_text(body)?;
-    let view: EmbeddingsRequestView<'_> = json::parse(text)?;
-    let bytes = |item: &InputItem<'_>| match item {
-        InputItem::Text(text) => text.len(),
-        InputItem::Tokens(tokens) => tokens.len() * BYTES_PER_TOKEN,
-        InputItem::Token(_) => BYTES_PER_TOKEN,
-    };
-    let model = view.model.as_ref();
-    Ok(EmbeddingFacts {
-        model: model.map(|model| (*model.value).to_owned()).unwrap_or_default(),
-        input_bytes: view.input.iter().flat_map(|input| &input.0).map(bytes).sum::<usize>() as u64,
-        model_ranges: model.iter().map(|model| json::range_of(text, model.raw)).collect(),
-    })
-}
-
-pub(super) fn patch(body: &Bytes, facts: &EmbeddingFacts, model: &str) -> ProviderRequest {
-    let body = facts.with_model(body, model, model);
-    ProviderRequest { path: PATH.to_owned(), body }
-}
-
-pub(super) fn read_request(body: &[u8]) -> Result<EmbeddingRequest, ApiError> {
-    let view: EmbeddingsRequestView<'_> = json::parse(json::checked_text(body)?)?;
-    let read = |item| match item {
-        InputItem::Text(text) => EmbeddingInput::Text(text.into_owned()),
-        InputItem::Tokens(tokens) => EmbeddingInput::Tokens(tokens),
-        InputItem::Token(token) => EmbeddingInput::Tokens(vec![token]),
-    };
-    Ok(EmbeddingRequest {
-        model: view.model.map(|model| model.value.into_owned()).unwrap_or_default(),
-        inputs: view.input.into_iter().flat_map(|input| input.0).map(read).collect(),
-        dimensions: view.dimensions,
-        task: None,
-        title: None,
-        encoding: match view.encoding_format.as_deref() {
-            Some("base64") => VectorEncoding::Base64,
-            _ => VectorEncoding::Float,
-        },
-        user: view.user.map(BorrowedText::into_owned),
-        extras: view.rest.to_extras(ORIGIN),
-    })
-}
-
-pub(super) fn write_request(embed: &EmbeddingRequest, lane: &str) -> Lossy<Vec<ProviderRequest>> {
-    // Requests the default encoding, which every provider supports.
-    let EmbeddingRequest { model: _, inputs, dimensions, task, title, encoding: _, user, extras } =
-        embed;
-    let mut losses = Losses::new();
-    losses.add_if(task.is_some(), "task", "the format has no task type");
-    losses.add_if(title.is_some(), "title", "the format has no titles");
-    for name in extras.foreign_to(ORIGIN) {
-        losses.add(name, "only the caller's format has this field");
-    }
-    let write = |input: &EmbeddingInput| match input {
-        EmbeddingInput::Text(text) => Value::from(text.as_str()),
-        EmbeddingInput::Tokens(tokens) => Value::from(tokens.as_slice()),
-    };
-    let body = ObjectWriter::new()
-        .set("model", lane)
-        .set("input", inputs.iter().map(write).collect::<Vec<Value>>())
-        .set_some("dimensions", *dimensions)
-        .set_some("user", user.as_deref())
-        .with_extras(extras, ORIGIN);
-    let body = BodySegments::single(body.to_json());
-    (vec![ProviderRequest { path: PATH.to_owned(), body }], losses.into_vec())
-}
-
 wire_object! {
     /// A reply. The labels have no meaning for the vectors.
     struct EmbeddingsReplyView<'a>("an object") {
@@ -232,74 +147,125 @@ wire_object! {
     }
 
     struct EmbeddingItem<'a>("an object") {
-        embedding required: &'a serde_json::value::RawValue,
+        embedding required: &'a RawValue,
         index: usize,
     }
 }
 
-fn reply(body: &[u8]) -> Result<(EmbeddingsReplyView<'_>, Option<Usage>), ApiError> {
-    let view: EmbeddingsReplyView<'_> =
-        serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    if view.error.is_some() {
-        return Err(error_of(crate::chat::ChatDialect.meter_reply(body)));
+/// The format of `/v1/embeddings`.
+pub(super) struct ChatEmbeddings;
+
+impl EmbeddingFormat for ChatEmbeddings {
+    fn read_facts(&self, _: &RequestTarget, body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
+        let text = json::checked_text(body)?;
+        let view: EmbeddingsRequestView<'_> = json::parse(text)?;
+        let bytes = |item: &InputItem<'_>| match item {
+            InputItem::Text(text) => text.len(),
+            InputItem::Tokens(tokens) => tokens.len() * BYTES_PER_TOKEN,
+            InputItem::Token(_) => BYTES_PER_TOKEN,
+        };
+        let model = view.model.as_ref();
+        let inputs = view.input.iter().flat_map(|input| &input.0);
+        Ok(EmbeddingFacts {
+            model: model.map(|model| (*model.value).to_owned()).unwrap_or_default(),
+            input_bytes: inputs.map(bytes).sum::<usize>() as u64,
+            model_ranges: model.iter().map(|model| json::range_of(text, model.raw)).collect(),
+        })
     }
-    if view.data.is_none() {
-        return Err(unreadable("there is no `data`"));
+
+    fn patch(&self, body: &Bytes, facts: &EmbeddingFacts, model: &str) -> ProviderRequest {
+        let body = facts.with_model(body, model, model);
+        ProviderRequest { path: PATH.to_owned(), body }
     }
-    let input = view.usage.as_ref().and_then(|usage| usage.prompt_tokens.or(usage.total_tokens));
-    let usage = input.map(|input| Usage { input, ..Usage::default() });
-    Ok((view, usage))
-}
 
-pub(super) fn read_usage(body: &[u8]) -> Result<Option<Usage>, ApiError> {
-    reply(body).map(|(_, usage)| usage)
-}
-
-/// Reads one vector, in either encoding.
-fn read_vector(raw: &str) -> Result<Vec<f32>, ApiError> {
-    if !raw.starts_with('"') {
-        return finite(serde_json::from_str(raw).map_err(|e| unreadable(&e.to_string()))?);
+    fn read_request(&self, _: &RequestTarget, body: &[u8]) -> Result<EmbeddingRequest, ApiError> {
+        let view: EmbeddingsRequestView<'_> = json::parse(json::checked_text(body)?)?;
+        let read = |item| match item {
+            InputItem::Text(text) => EmbeddingInput::Text(text.into_owned()),
+            InputItem::Tokens(tokens) => EmbeddingInput::Tokens(tokens),
+            InputItem::Token(token) => EmbeddingInput::Tokens(vec![token]),
+        };
+        Ok(EmbeddingRequest {
+            model: view.model.map(|model| model.value.into_owned()).unwrap_or_default(),
+            inputs: view.input.into_iter().flat_map(|input| input.0).map(read).collect(),
+            dimensions: view.dimensions,
+            encoding: match view.encoding_format.as_deref() {
+                Some("base64") => VectorEncoding::Base64,
+                _ => VectorEncoding::Float,
+            },
+            user: view.user.map(BorrowedText::into_owned),
+            extras: view.rest.to_extras(ORIGIN),
+            ..EmbeddingRequest::default()
+        })
     }
-    let bytes = STANDARD.decode(raw.trim_matches('"')).map_err(|e| unreadable(&e.to_string()))?;
-    match bytes.as_chunks::<4>() {
-        (fours, []) => finite(fours.iter().map(|four| f32::from_le_bytes(*four)).collect()),
-        (_, _) => Err(unreadable("a vector ends in the middle of a number")),
-    }
-}
 
-pub(super) fn read_reply(body: &[u8]) -> Result<EmbeddingReply, ApiError> {
-    let (view, usage) = reply(body)?;
-    let mut data = view.data.unwrap_or_default();
-    // The sort is stable: items without an index keep their order.
-    data.sort_by_key(|item| item.index.unwrap_or_default());
-    let vectors = data.iter().filter_map(|item| item.embedding);
-    let vectors = vectors.map(|raw| read_vector(raw.get())).collect::<Result<_, _>>()?;
-    Ok(EmbeddingReply { vectors, usage, extras: view.rest.to_extras(ORIGIN) })
-}
-
-pub(super) fn write_reply(embedded: &EmbeddingReply, embed: &EmbeddingRequest) -> Lossy<Vec<u8>> {
-    let EmbeddingReply { vectors, usage, extras: _ } = embedded;
-    let item = |(index, vector): (usize, &Vec<f32>)| {
-        let vector = written(vector, embed.encoding);
-        format!("{{\"object\":\"embedding\",\"index\":{index},\"embedding\":{vector}}}")
-    };
-    let data: Vec<String> = vectors.iter().enumerate().map(item).collect();
-    let tokens = usage.unwrap_or_default().input;
-    let body = format!(
-        "{{\"object\":\"list\",\"data\":[{}],\"model\":{},\"usage\":{{\"prompt_tokens\":{tokens},\
-         \"total_tokens\":{tokens}}}}}",
-        data.join(","),
-        Value::from(embed.model.as_str()),
-    );
-    (body.into_bytes(), embedded.losses(ORIGIN))
-}
-
-fn written(vector: &[f32], encoding: VectorEncoding) -> String {
-    match encoding {
-        VectorEncoding::Float => numbers(vector),
-        VectorEncoding::Base64 => {
-            let bytes: Vec<u8> = vector.iter().flat_map(|number| number.to_le_bytes()).collect();
-            format!("\"{}\"", STANDARD.encode(bytes))
+    fn write_requests(&self, embed: &EmbeddingRequest, model: &str) -> WrittenEmbeddings {
+        // Requests the default encoding, which every provider supports.
+        let EmbeddingRequest {
+            model: _,
+            inputs,
+            dimensions,
+            task,
+            title,
+            encoding: _,
+            user,
+            extras,
+        } = embed;
+        let mut losses = Losses::new();
+        losses.add_if(task.is_some(), "task", "the format has no task type");
+        losses.add_if(title.is_some(), "title", "the format has no titles");
+        for name in extras.foreign_to(ORIGIN) {
+            losses.add(name, "only the caller's format has this field");
         }
+        let write = |input: &EmbeddingInput| match input {
+            EmbeddingInput::Text(text) => Value::from(text.as_str()),
+            EmbeddingInput::Tokens(tokens) => Value::from(tokens.as_slice()),
+        };
+        let body = ObjectWriter::new()
+            .set("model", model)
+            .set("input", inputs.iter().map(write).collect::<Vec<Value>>())
+            .set_some("dimensions", *dimensions)
+            .set_some("user", user.as_deref())
+            .with_extras(extras, ORIGIN);
+        let body = BodySegments::single(body.to_json());
+        Ok((vec![ProviderRequest { path: PATH.to_owned(), body }], losses.into_vec()))
+    }
+
+    fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError> {
+        let view: EmbeddingsReplyView<'_> = serde_json::from_slice(body).map_err(unreadable)?;
+        if view.error.is_some() {
+            return Err(error_of(crate::chat::ChatDialect.meter_reply(body)));
+        }
+        let mut data = view.data.ok_or_else(|| unreadable("there is no `data`"))?;
+        // The sort is stable: items without an index keep their order.
+        data.sort_by_key(|item| item.index.unwrap_or_default());
+        Ok(ParsedVectors {
+            vectors: data.iter().filter_map(|item| item.embedding).map(RawValue::get).collect(),
+            input: view.usage.and_then(|usage| usage.prompt_tokens.or(usage.total_tokens)),
+            extras: view.rest.to_extras(ORIGIN),
+        })
+    }
+
+    fn write_reply(&self, embedded: &EmbeddingReply, embed: &EmbeddingRequest) -> Lossy<Vec<u8>> {
+        let EmbeddingReply { vectors, usage, extras: _ } = embedded;
+        let item = |(index, vector): (usize, &Vec<f32>)| {
+            let bytes = || vector.iter().flat_map(|number| number.to_le_bytes());
+            let vector = match embed.encoding {
+                VectorEncoding::Float => numbers(vector),
+                VectorEncoding::Base64 => {
+                    format!("\"{}\"", STANDARD.encode(bytes().collect::<Vec<u8>>()))
+                }
+            };
+            format!("{{\"object\":\"embedding\",\"index\":{index},\"embedding\":{vector}}}")
+        };
+        let data: Vec<String> = vectors.iter().enumerate().map(item).collect();
+        let tokens = usage.unwrap_or_default().input;
+        let body = format!(
+            "{{\"object\":\"list\",\"data\":[{}],\"model\":{},\"usage\":{{\"prompt_tokens\":{tokens},\
+             \"total_tokens\":{tokens}}}}}",
+            data.join(","),
+            Value::from(embed.model.as_str()),
+        );
+        (body.into_bytes(), embedded.losses(ORIGIN))
     }
 }

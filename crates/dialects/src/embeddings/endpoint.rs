@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use canon::{ApiError, Lossy, Usage, WireFormat};
+use std::ops::Deref;
 
-use super::reply::EmbeddingReply;
+use super::chat::ChatEmbeddings;
+use super::native::NativeEmbeddings;
+use super::reply::{EmbeddingReply, ParsedVectors};
 use super::request::{EmbeddingFacts, EmbeddingRequest};
-use super::{chat, native};
 use crate::{ProviderRequest, RequestTarget};
 
 /// The three endpoints for embeddings.
@@ -36,84 +38,56 @@ impl EmbeddingEndpoint {
             WireFormat::Responses | WireFormat::Messages | WireFormat::Images => None,
         }
     }
+}
 
-    /// Parses the request facts and applies the rules, in one pass.
-    pub fn read_facts(
-        self,
-        target: &RequestTarget,
-        body: &[u8],
-    ) -> Result<EmbeddingFacts, ApiError> {
+/// An endpoint has the steps of its format.
+impl Deref for EmbeddingEndpoint {
+    type Target = dyn EmbeddingFormat;
+
+    fn deref(&self) -> &Self::Target {
         match self {
-            Self::OpenAi => chat::read_facts(body),
-            Self::EmbedContent => native::read_facts(target, body, false),
-            Self::BatchEmbedContents => native::read_facts(target, body, true),
+            Self::OpenAi => &ChatEmbeddings,
+            Self::EmbedContent => &NativeEmbeddings { is_batch: false },
+            Self::BatchEmbedContents => &NativeEmbeddings { is_batch: true },
         }
     }
+}
+
+/// The requests for one call, with the losses of the translation.
+pub(super) type WrittenEmbeddings = Result<Lossy<Vec<ProviderRequest>>, ApiError>;
+
+/// The steps of a call in one format.
+pub trait EmbeddingFormat {
+    /// Parses the request facts and applies the rules, in one pass.
+    fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<EmbeddingFacts, ApiError>;
 
     /// Returns the caller's body with the provider's model name.
-    pub fn patch(self, body: &Bytes, glimpse: &EmbeddingFacts, model: &str) -> ProviderRequest {
-        match self {
-            Self::OpenAi => chat::patch(body, glimpse, model),
-            Self::EmbedContent => native::patch(body, glimpse, model, false),
-            Self::BatchEmbedContents => native::patch(body, glimpse, model, true),
-        }
-    }
+    fn patch(&self, body: &Bytes, facts: &EmbeddingFacts, model: &str) -> ProviderRequest;
 
     /// Reads a caller's request.
-    pub fn read_request(
-        self,
+    fn read_request(
+        &self,
         target: &RequestTarget,
         body: &[u8],
-    ) -> Result<EmbeddingRequest, ApiError> {
-        match self {
-            Self::OpenAi => chat::read_request(body),
-            Self::EmbedContent => native::read_request(target, body, false),
-            Self::BatchEmbedContents => native::read_request(target, body, true),
-        }
-    }
+    ) -> Result<EmbeddingRequest, ApiError>;
 
     /// Writes the requests for a provider, to be sent in sequence. A provider may accept fewer
     /// inputs per request than the caller's format.
-    pub fn write_requests(
-        self,
-        embed: &EmbeddingRequest,
-        model: &str,
-    ) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
-        match self {
-            Self::OpenAi => Ok(chat::write_request(embed, model)),
-            Self::EmbedContent => native::write_requests(embed, model, false),
-            Self::BatchEmbedContents => native::write_requests(embed, model, true),
-        }
-    }
+    fn write_requests(&self, embed: &EmbeddingRequest, model: &str) -> WrittenEmbeddings;
 
-    /// Returns the usage of a provider's reply. `Err` if it is not a reply of this endpoint.
-    pub fn read_usage(self, body: &[u8]) -> Result<Option<Usage>, ApiError> {
-        match self {
-            Self::OpenAi => chat::read_usage(body),
-            Self::EmbedContent => native::read_usage(body, false),
-            Self::BatchEmbedContents => native::read_usage(body, true),
-        }
+    /// Parses a provider's reply. `Err` if it is not a reply of this endpoint.
+    fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError>;
+
+    /// Writes the reply to the given request.
+    fn write_reply(&self, embedded: &EmbeddingReply, embed: &EmbeddingRequest) -> Lossy<Vec<u8>>;
+
+    /// Returns the usage of a provider's reply.
+    fn read_usage(&self, body: &[u8]) -> Result<Option<Usage>, ApiError> {
+        Ok(self.parse_reply(body)?.usage())
     }
 
     /// Reads a provider's reply.
-    pub fn read_reply(self, body: &[u8]) -> Result<EmbeddingReply, ApiError> {
-        match self {
-            Self::OpenAi => chat::read_reply(body),
-            Self::EmbedContent => native::read_reply(body, false),
-            Self::BatchEmbedContents => native::read_reply(body, true),
-        }
-    }
-
-    /// Writes the reply to the given request.
-    pub fn write_reply(
-        self,
-        embedded: &EmbeddingReply,
-        embed: &EmbeddingRequest,
-    ) -> Lossy<Vec<u8>> {
-        match self {
-            Self::OpenAi => chat::write_reply(embedded, embed),
-            Self::EmbedContent => native::write_reply(embedded, false),
-            Self::BatchEmbedContents => native::write_reply(embedded, true),
-        }
+    fn read_reply(&self, body: &[u8]) -> Result<EmbeddingReply, ApiError> {
+        self.parse_reply(body)?.read()
     }
 }

@@ -2,7 +2,7 @@
 //! format.
 //!
 //! Embeddings have their own request (`EmbeddingRequest`) and reply (`EmbeddingReply`) instead of those in
-//! canon. `EmbeddingEndpoint` corresponds to the `Dialect` trait: same steps, same method names.
+//! canon. `EmbeddingFormat` corresponds to the `Dialect` trait: same steps, same method names.
 
 mod chat;
 mod endpoint;
@@ -12,6 +12,6 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use endpoint::EmbeddingEndpoint;
+pub use endpoint::{EmbeddingEndpoint, EmbeddingFormat};
 pub use reply::EmbeddingReply;
 pub use request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEncoding};

@@ -8,16 +8,18 @@ use bytes::Bytes;
 use canon::{ApiError, ExtraFields, Losses, Lossy, Usage, WireFormat};
 use serde_json::value::RawValue;
 
-use super::reply::{EmbeddingReply, error_of, finite, numbers, unreadable};
+use super::endpoint::{EmbeddingFormat, WrittenEmbeddings};
+use super::reply::{EmbeddingReply, ParsedVectors, error_of, numbers, unreadable};
 use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest};
 use crate::checks::{invalid_field, path_model};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
+use crate::native::dotted_extras::keep;
 use crate::native::operator_path;
 use crate::proto_json::ProtoInteger;
 use crate::text::BorrowedText;
 use crate::wire_object::{UnknownFields, wire_object};
-use crate::wire_rule::{FieldProblem, RuleResult, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, refuse, require};
 use crate::wire_value::{AnyValue, EnumWord, OneOrMany, OpaqueObject, PlacedValue};
 use crate::{PassThrough as _, ProviderRequest, RequestTarget};
 
@@ -29,7 +31,8 @@ const MEDIA_BYTES: u64 = 1_032;
 
 wire_object! {
     struct BatchEmbedView<'a>("a JSON object") {
-        requests required: OneOrMany<EmbedContentView<'a>> where batch_size,
+        requests required: OneOrMany<EmbedContentView<'a>, MAX_BATCH_REQUESTS>
+            where some_requests,
     }
 
     struct EmbedContentView<'a>("a request object", camel_case) {
@@ -38,10 +41,8 @@ wire_object! {
         /// The set of task types is open, so the provider checks it.
         task_type "taskType": EnumWord<'a>,
         title: BorrowedText<'a>,
-        dimensions "outputDimensionality": ProtoInteger<true> where |count: &ProtoInteger<true>| match count.0 {
-            1.. => Ok(()),
-            _ => refuse("must be a whole number not below 1"),
-        },
+        dimensions "outputDimensionality": ProtoInteger<true>
+            where |count: &ProtoInteger<true>| ensure(count.0 > 0, "must be a whole number not below 1"),
     }
 
     struct EmbedContent<'a>("an object") {
@@ -54,18 +55,11 @@ wire_object! {
         text: BorrowedText<'a>,
         inline_data "inlineData": OpaqueObject<'a>,
     }
-    check |part| match (&part.text, &part.inline_data) {
-        (None, None) => Err(FieldProblem::new("text", "is required")),
-        _ => Ok(()),
-    };
+    check |part| require("text", part.text.is_some() || part.inline_data.is_some());
 }
 
-fn batch_size(requests: &OneOrMany<EmbedContentView<'_>>) -> RuleResult {
-    match requests.0.len() {
-        0 => refuse("must not be empty"),
-        1..=MAX_BATCH_REQUESTS => Ok(()),
-        _ => refuse(format!("must have at most {MAX_BATCH_REQUESTS} items")),
-    }
+fn some_requests(requests: &OneOrMany<EmbedContentView<'_>, MAX_BATCH_REQUESTS>) -> RuleResult {
+    ensure(!requests.0.is_empty(), "must not be empty")
 }
 
 fn some_input(parts: &OneOrMany<EmbedPart<'_>>) -> RuleResult {
@@ -87,89 +81,31 @@ fn input_bytes(parts: &[EmbedPart<'_>]) -> u64 {
 /// The requests of a body with their paths, and the fields beside them.
 type EmbedRequests<'a> = (Vec<(String, EmbedContentView<'a>)>, UnknownFields<'a>);
 
-/// Parses a body: one request, or a batch of them.
-fn parse(text: &str, is_batch: bool) -> Result<EmbedRequests<'_>, ApiError> {
-    if !is_batch {
-        return Ok((vec![(String::new(), json::parse(text)?)], UnknownFields::default()));
-    }
-    let view: BatchEmbedView<'_> = json::parse(text)?;
-    let requests = view.requests.into_iter().flat_map(|list| list.0).enumerate();
-    let placed = requests.map(|(at, request)| (format!("requests[{at}]."), request));
-    Ok((placed.collect(), view.rest))
+/// The format of `:embedContent` and `:batchEmbedContents`.
+pub(super) struct NativeEmbeddings {
+    pub(super) is_batch: bool,
 }
 
-pub(super) fn read_facts(
-    target: &RequestTarget,
-    body: &[u8],
-    is_batch: bool,
-) -> Result<EmbeddingFacts, ApiError> {
-    let text = json::checked_text(body)?;
-    let mut facts = EmbeddingFacts { model: path_model(target)?, ..EmbeddingFacts::default() };
-    for (at, request) in parse(text, is_batch)?.0 {
-        add_facts(text, &request, &at, &mut facts)?;
-    }
-    Ok(facts)
-}
-
-/// Checks the model of one request and adds to the facts.
-fn add_facts(
-    text: &str,
-    view: &EmbedContentView<'_>,
-    at: &str,
-    facts: &mut EmbeddingFacts,
-) -> Result<(), ApiError> {
-    if let Some(PlacedValue { raw, value: name }) = &view.model {
-        // Each request of a batch names the model as `models/x`. The URL has the authoritative
-        // name.
-        let bare = name.rsplit_once("models/").map_or(&**name, |(_, bare)| bare);
-        if bare != facts.model {
-            return Err(invalid_field(&format!("{at}model"), "must be the model in the URL"));
+impl NativeEmbeddings {
+    /// Parses a body: one request, or a batch of them.
+    fn parse<'a>(&self, text: &'a str) -> Result<EmbedRequests<'a>, ApiError> {
+        if !self.is_batch {
+            return Ok((vec![(String::new(), json::parse(text)?)], UnknownFields::default()));
         }
-        facts.model_ranges.push(json::range_of(text, raw));
+        let view: BatchEmbedView<'_> = json::parse(text)?;
+        let requests = view.requests.into_iter().flat_map(|list| list.0).enumerate();
+        let placed = requests.map(|(at, request)| (format!("requests[{at}]."), request));
+        Ok((placed.collect(), view.rest))
     }
-    let parts = view.content.as_ref().and_then(|content| content.parts.as_ref());
-    facts.input_bytes += parts.map(|parts| input_bytes(&parts.0)).unwrap_or_default();
-    Ok(())
-}
 
-pub(super) fn patch(
-    body: &Bytes,
-    facts: &EmbeddingFacts,
-    model: &str,
-    is_batch: bool,
-) -> ProviderRequest {
-    let body = facts.with_model(body, model, &full_name(model));
-    ProviderRequest { path: path(model, is_batch), body }
+    fn path(&self, model: &str) -> String {
+        operator_path(model, if self.is_batch { "batchEmbedContents" } else { "embedContent" })
+    }
 }
 
 /// Returns the model name as used in bodies.
 fn full_name(model: &str) -> String {
     format!("models/{}", model.strip_prefix("models/").unwrap_or(model))
-}
-
-fn path(model: &str, is_batch: bool) -> String {
-    operator_path(model, if is_batch { "batchEmbedContents" } else { "embedContent" })
-}
-
-pub(super) fn read_request(
-    target: &RequestTarget,
-    body: &[u8],
-    is_batch: bool,
-) -> Result<EmbeddingRequest, ApiError> {
-    let model = target.model.clone().unwrap_or_default();
-    let mut embed = EmbeddingRequest { model, ..EmbeddingRequest::default() };
-    let (requests, rest) = parse(json::checked_text(body)?, is_batch)?;
-    keep(&rest, "", &mut embed.extras);
-    for (at, request) in requests {
-        read(request, &at, &mut embed)?;
-    }
-    Ok(embed)
-}
-
-fn keep(fields: &UnknownFields<'_>, scope: &str, extras: &mut ExtraFields) {
-    for (name, value) in fields.to_map() {
-        extras.insert(ORIGIN, &format!("{scope}{name}"), value);
-    }
 }
 
 /// Adds one request of a batch.
@@ -191,7 +127,7 @@ fn read(
     embed.task = embed.task.take().or(task);
     embed.title = embed.title.take().or_else(|| view.title.map(BorrowedText::into_owned));
     let content = view.content.unwrap_or_default();
-    keep(&content.rest, "content.", &mut embed.extras);
+    keep(&mut embed.extras, "content", &content.rest);
     let mut words = String::new();
     for (number, part) in content.parts.into_iter().flat_map(|parts| parts.0).enumerate() {
         // A vector of the text alone must not pass for one of text and media.
@@ -200,28 +136,11 @@ fn read(
             return Err(invalid_field(&path, "must be text: this model takes no other input"));
         };
         words.push_str(&text);
-        keep(&part.rest, "content.parts.", &mut embed.extras);
+        keep(&mut embed.extras, "content.parts", &part.rest);
     }
     embed.inputs.push(EmbeddingInput::Text(words));
-    keep(&view.rest, "", &mut embed.extras);
+    keep(&mut embed.extras, "", &view.rest);
     Ok(())
-}
-
-pub(super) fn write_requests(
-    embed: &EmbeddingRequest,
-    lane: &str,
-    is_batch: bool,
-) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
-    let (mut requests, losses) = requests(embed, lane)?;
-    if is_batch {
-        let batch = |some: &[ObjectWriter]| ObjectWriter::new().set("requests", some.to_vec());
-        requests = requests.chunks(MAX_BATCH_REQUESTS).map(batch).collect();
-    }
-    let write = |request: &ObjectWriter| ProviderRequest {
-        path: path(lane, is_batch),
-        body: BodySegments::single(request.to_json()),
-    };
-    Ok((requests.iter().map(write).collect(), losses))
 }
 
 fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<ObjectWriter>>, ApiError> {
@@ -276,54 +195,94 @@ wire_object! {
     }
 }
 
-/// Parses a reply. Returns its vectors and its usage.
-fn parse_reply(
-    body: &[u8],
-    is_batch: bool,
-) -> Result<(Vec<NativeVector<'_>>, Option<Usage>, UnknownFields<'_>), ApiError> {
-    let view: NativeEmbedReply<'_> =
-        serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    if view.error.is_some() {
-        return Err(error_of(crate::native::NativeDialect.meter_reply(body)));
+impl EmbeddingFormat for NativeEmbeddings {
+    fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
+        let text = json::checked_text(body)?;
+        let mut facts = EmbeddingFacts { model: path_model(target)?, ..EmbeddingFacts::default() };
+        for (at, request) in self.parse(text)?.0 {
+            if let Some(PlacedValue { raw, value: name }) = &request.model {
+                // Each request of a batch names the model as `models/x`. The URL has the
+                // authoritative name.
+                let bare = name.rsplit_once("models/").map_or(&**name, |(_, bare)| bare);
+                if bare != facts.model {
+                    let path = format!("{at}model");
+                    return Err(invalid_field(&path, "must be the model in the URL"));
+                }
+                facts.model_ranges.push(json::range_of(text, raw));
+            }
+            let parts = request.content.and_then(|content| content.parts);
+            facts.input_bytes += parts.map(|parts| input_bytes(&parts.0)).unwrap_or_default();
+        }
+        Ok(facts)
     }
-    let one = view.embedding.map(|vector| vec![vector]);
-    let vectors = if is_batch { view.embeddings } else { one };
-    let vectors = vectors.ok_or_else(|| unreadable("there are no vectors"))?;
-    let input = view.usage.and_then(|usage| usage.prompt.or(usage.total));
-    Ok((vectors, input.map(|input| Usage { input, ..Usage::default() }), view.rest))
-}
 
-pub(super) fn read_usage(body: &[u8], is_batch: bool) -> Result<Option<Usage>, ApiError> {
-    parse_reply(body, is_batch).map(|(_, usage, _)| usage)
-}
-
-pub(super) fn read_reply(body: &[u8], is_batch: bool) -> Result<EmbeddingReply, ApiError> {
-    let (vectors, usage, rest) = parse_reply(body, is_batch)?;
-    let mut extras = ExtraFields::new();
-    keep(&rest, "", &mut extras);
-    let mut read = Vec::with_capacity(vectors.len());
-    for NativeVector { values, rest } in vectors {
-        keep(&rest, "embeddings.", &mut extras);
-        let values = values.map_or("[]", RawValue::get);
-        read.push(finite(serde_json::from_str(values).map_err(|e| unreadable(&e.to_string()))?)?);
+    fn patch(&self, body: &Bytes, facts: &EmbeddingFacts, model: &str) -> ProviderRequest {
+        let body = facts.with_model(body, model, &full_name(model));
+        ProviderRequest { path: self.path(model), body }
     }
-    Ok(EmbeddingReply { vectors: read, usage, extras })
-}
 
-pub(super) fn write_reply(embedded: &EmbeddingReply, is_batch: bool) -> Lossy<Vec<u8>> {
-    let values = |vector: &Vec<f32>| format!("{{\"values\":{}}}", numbers(vector));
-    let vectors = match is_batch {
-        true => {
+    fn read_request(
+        &self,
+        target: &RequestTarget,
+        body: &[u8],
+    ) -> Result<EmbeddingRequest, ApiError> {
+        let model = target.model.clone().unwrap_or_default();
+        let mut embed = EmbeddingRequest { model, ..EmbeddingRequest::default() };
+        let (requests, rest) = self.parse(json::checked_text(body)?)?;
+        keep(&mut embed.extras, "", &rest);
+        for (at, request) in requests {
+            read(request, &at, &mut embed)?;
+        }
+        Ok(embed)
+    }
+
+    fn write_requests(&self, embed: &EmbeddingRequest, model: &str) -> WrittenEmbeddings {
+        let (mut requests, losses) = requests(embed, model)?;
+        if self.is_batch {
+            let batch = |some: &[ObjectWriter]| ObjectWriter::new().set("requests", some.to_vec());
+            requests = requests.chunks(MAX_BATCH_REQUESTS).map(batch).collect();
+        }
+        let write = |request: &ObjectWriter| ProviderRequest {
+            path: self.path(model),
+            body: BodySegments::single(request.to_json()),
+        };
+        Ok((requests.iter().map(write).collect(), losses))
+    }
+
+    fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError> {
+        let view: NativeEmbedReply<'_> = serde_json::from_slice(body).map_err(unreadable)?;
+        if view.error.is_some() {
+            return Err(error_of(crate::native::NativeDialect.meter_reply(body)));
+        }
+        let one = view.embedding.map(|vector| vec![vector]);
+        let vectors = if self.is_batch { view.embeddings } else { one };
+        let vectors = vectors.ok_or_else(|| unreadable("there are no vectors"))?;
+        let mut extras = ExtraFields::new();
+        keep(&mut extras, "", &view.rest);
+        for vector in &vectors {
+            keep(&mut extras, "embeddings", &vector.rest);
+        }
+        Ok(ParsedVectors {
+            vectors: vectors.iter().map(|one| one.values.map_or("[]", RawValue::get)).collect(),
+            input: view.usage.and_then(|usage| usage.prompt.or(usage.total)),
+            extras,
+        })
+    }
+
+    fn write_reply(&self, embedded: &EmbeddingReply, _: &EmbeddingRequest) -> Lossy<Vec<u8>> {
+        let values = |vector: &Vec<f32>| format!("{{\"values\":{}}}", numbers(vector));
+        let vectors = if self.is_batch {
             let all: Vec<String> = embedded.vectors.iter().map(values).collect();
             format!("\"embeddings\":[{}]", all.join(","))
-        }
-        false => {
+        } else {
             let first = embedded.vectors.first().cloned().unwrap_or_default();
             format!("\"embedding\":{}", values(&first))
-        }
-    };
-    let usage = embedded.usage.map_or_else(String::new, |Usage { input, .. }| {
-        format!(",\"usageMetadata\":{{\"promptTokenCount\":{input},\"totalTokenCount\":{input}}}")
-    });
-    (format!("{{{vectors}{usage}}}").into_bytes(), embedded.losses(ORIGIN))
+        };
+        let usage = embedded.usage.map_or_else(String::new, |Usage { input, .. }| {
+            format!(
+                ",\"usageMetadata\":{{\"promptTokenCount\":{input},\"totalTokenCount\":{input}}}"
+            )
+        });
+        (format!("{{{vectors}{usage}}}").into_bytes(), embedded.losses(ORIGIN))
+    }
 }

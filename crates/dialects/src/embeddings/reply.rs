@@ -1,9 +1,13 @@
 //! An embeddings reply, independent of the format.
 
-use canon::{ApiError, ErrorKind, ExtraFields, Loss, Losses, Usage, WireFormat};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use canon::{ApiError, ExtraFields, Loss, Losses, Usage, WireFormat};
+use std::fmt::Display;
 
 use super::request::EmbeddingRequest;
 use crate::ReplyMeter;
+use crate::upstream_error::unreadable_reply;
 
 /// An embeddings reply.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,23 +56,53 @@ impl EmbeddingReply {
         if expected == received {
             return Ok(());
         }
-        Err(unreadable(&format!("expected {expected} vectors and received {received}")))
+        Err(unreadable(format!("expected {expected} vectors and received {received}")))
     }
 }
 
-/// Error for a body that is not a reply.
-pub(super) fn unreadable(why: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
-        .with_log_note(format!("no embeddings: {why}"))
+/// A parsed reply whose vectors are still JSON.
+#[derive(Debug)]
+pub struct ParsedVectors<'a> {
+    pub(super) vectors: Vec<&'a str>,
+    /// Tokens of the input, if reported.
+    pub(super) input: Option<u64>,
+    pub(super) extras: ExtraFields,
 }
 
-/// Rejects a vector with a number that does not fit into 32 bits.
-pub(super) fn finite(vector: Vec<f32>) -> Result<Vec<f32>, ApiError> {
+impl ParsedVectors<'_> {
+    pub(super) fn usage(&self) -> Option<Usage> {
+        self.input.map(|input| Usage { input, ..Usage::default() })
+    }
+
+    pub(super) fn read(self) -> Result<EmbeddingReply, ApiError> {
+        let vectors = self.vectors.iter().map(|json| read_vector(json));
+        let vectors = vectors.collect::<Result<_, _>>()?;
+        Ok(EmbeddingReply { vectors, usage: self.usage(), extras: self.extras })
+    }
+}
+
+/// Reads one vector: a list of numbers, or base64 of them.
+fn read_vector(json: &str) -> Result<Vec<f32>, ApiError> {
+    let vector: Vec<f32> = if json.starts_with('"') {
+        let bytes = STANDARD.decode(json.trim_matches('"'));
+        let bytes = bytes.map_err(unreadable)?;
+        let (fours, []) = bytes.as_chunks::<4>() else {
+            return Err(unreadable("a vector ends in the middle of a number"));
+        };
+        fours.iter().map(|four| f32::from_le_bytes(*four)).collect()
+    } else {
+        serde_json::from_str(json).map_err(unreadable)?
+    };
     if vector.iter().all(|number| number.is_finite()) {
         Ok(vector)
     } else {
         Err(unreadable("a number is too large"))
     }
+}
+
+/// Error for a body that is not a reply.
+pub(super) fn unreadable(why: impl Display) -> ApiError {
+    unreadable_reply("embeddings", &why.to_string())
 }
 
 /// Writes a vector as JSON, with the short decimals of 32-bit floats.

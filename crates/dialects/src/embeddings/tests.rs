@@ -364,6 +364,20 @@ fn sums_usage_only_if_every_reply_has_it() {
     assert_eq!((sum.vectors.len(), sum.usage), (4, None));
 }
 
+#[test]
+fn too_many_inputs_are_refused_before_their_end_is_read() {
+    for (form, name, item, most) in [
+        (EmbeddingEndpoint::OpenAi, "input", json!("x"), 2_048),
+        (EmbeddingEndpoint::BatchEmbedContents, "requests", text("x"), 100),
+    ] {
+        let items = vec![item.to_string(); most + 1].join(",");
+        let body = format!(r#"{{"{name}":[{items},}}"#);
+        let fault = form.read_facts(&at("m"), body.as_bytes()).unwrap_err();
+        assert_eq!(fault.message(), format!("`{name}` must have at most {most} items"));
+        assert_eq!(fault.param(), Some(name));
+    }
+}
+
 proptest! {
     #[test]
     fn numbers_survive_every_endpoint(

@@ -66,10 +66,6 @@ pub(super) fn class_of(extent: &ImageSize) -> Option<String> {
 
 /// Returns true if a class gives exactly that size.
 pub(super) fn is_exact(extent: &ImageSize) -> bool {
-    match extent {
-        ImageSize::Auto | ImageSize::Class(_) => true,
-        ImageSize::Pixels(width, height) => {
-            width == height && matches!(width, 1_024 | 2_048 | 4_096)
-        }
-    }
+    let is_class = |width: u32, height| width == height && matches!(width, 1_024 | 2_048 | 4_096);
+    !matches!(*extent, ImageSize::Pixels(width, height) if !is_class(width, height))
 }

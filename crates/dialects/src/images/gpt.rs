@@ -4,19 +4,20 @@
 //! are in a field of another family. See
 //! <https://platform.openai.com/docs/api-reference/images/createEdit>.
 
-use canon::{ApiError, ImageRequest, ImageSize, MediaSource};
+use canon::{ApiError, ImageRequest, MediaSource};
 use serde_json::Value;
 
-use super::image_info;
 use super::multipart::FormWriter;
 use super::names::{EDITS_PATH, GENERATIONS_PATH, ORIGIN};
 use super::provider::{ImageProviderRequest, WrittenImages};
+use super::{image_fields, image_info};
 use crate::ProviderRequest;
 use crate::fields::ObjectWriter;
 use crate::json::BodySegments;
 
 pub(super) fn write(picture: &ImageRequest, model: &str, word: &str) -> WrittenImages {
-    let fields = fields(picture, model).with_extras(&picture.extras, ORIGIN);
+    let fields = ObjectWriter::new().set("model", model).set("prompt", picture.prompt.as_str());
+    let fields = image_fields::write_all(fields, picture).with_extras(&picture.extras, ORIGIN);
     if picture.inputs.is_empty() {
         return Ok((vec![ImageProviderRequest::at(GENERATIONS_PATH, &fields)], Vec::new()));
     }
@@ -28,55 +29,20 @@ pub(super) fn write(picture: &ImageRequest, model: &str, word: &str) -> WrittenI
         }
     }
     let name = if picture.inputs.len() == 1 { "image" } else { "image[]" };
-    for (at, source) in picture.inputs.iter().enumerate() {
-        add_file(&mut form, name, &format!("image-{at}"), source)?;
-    }
-    if let Some(mask) = &picture.mask {
-        add_file(&mut form, "mask", "mask", mask)?;
+    let images = picture.inputs.iter().enumerate();
+    let images = images.map(|(at, source)| (name, format!("image-{at}"), source));
+    let mask = picture.mask.iter().map(|source| ("mask", "mask".to_owned(), source));
+    for (name, title, source) in images.chain(mask) {
+        let MediaSource::Inline { mime, data } = source else {
+            return Err(ApiError::internal("an input image was not fetched before its upload"));
+        };
+        let bytes = image_info::decode(data)
+            .ok_or_else(|| ApiError::internal("the base64 of an input image cannot be decoded"))?;
+        let ending = mime.rsplit('/').next().unwrap_or("png");
+        form.file(name, &format!("{title}.{ending}"), mime, &bytes);
     }
     let content_type = Some(form.content_type());
     let outgoing =
         ProviderRequest { path: EDITS_PATH.to_owned(), body: BodySegments::single(form.finish()) };
     Ok((vec![ImageProviderRequest { outgoing, content_type, headers: &[] }], Vec::new()))
-}
-
-fn add_file(
-    form: &mut FormWriter,
-    name: &str,
-    title: &str,
-    source: &MediaSource,
-) -> Result<(), ApiError> {
-    let MediaSource::Inline { mime, data } = source else {
-        return Err(ApiError::internal("an input image was not fetched before its upload"));
-    };
-    let bytes = image_info::decode(data)
-        .ok_or_else(|| ApiError::internal("the base64 of an input image cannot be decoded"))?;
-    let ending = mime.rsplit('/').next().unwrap_or("png");
-    form.file(name, &format!("{title}.{ending}"), mime, &bytes);
-    Ok(())
-}
-
-fn fields(picture: &ImageRequest, model: &str) -> ObjectWriter {
-    let size = (picture.size != ImageSize::Auto).then(|| picture.size.to_string());
-    ObjectWriter::new()
-        .set("model", model)
-        .set("prompt", picture.prompt.as_str())
-        .set_some("n", (picture.count > 1).then_some(picture.count))
-        .set_some("size", size)
-        .set_some("aspect_ratio", picture.aspect_ratio.as_deref())
-        .set_some("quality", picture.quality.as_deref())
-        .set_some("output_format", picture.format.as_deref())
-        .set_some("output_compression", picture.compression)
-        .set_some("background", picture.background.as_deref())
-        .set_some("moderation", picture.moderation.as_deref())
-        .set_some("input_fidelity", picture.fidelity.as_deref())
-        .set_some("style", picture.style.as_deref())
-        .set_some("negative_prompt", picture.negative_prompt.as_deref())
-        .set_some("seed", picture.seed)
-        .set_some("guidance_scale", picture.guidance)
-        .set_some("watermark", picture.watermark)
-        .set_some("stream", picture.stream.then_some(true))
-        .set_some("partial_images", picture.partial_images)
-        .set_some("user", picture.user.as_deref())
-        .set_some("safety_identifier", picture.safety_identifier.as_deref())
 }

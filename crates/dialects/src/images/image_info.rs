@@ -30,21 +30,16 @@ const MAX_HEADER_BYTES: usize = 256 << 10;
 /// Reads the header of an image. `None` for an unsupported format.
 pub fn image_info(bytes: &[u8]) -> Option<ImageInfo> {
     let bytes = bytes.get(..MAX_HEADER_BYTES.min(bytes.len()))?;
-    if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
-        return Some(png(bytes));
-    }
-    if bytes.starts_with(b"\xff\xd8\xff") {
-        return Some(ImageInfo { format: "jpeg", size: jpeg(bytes), alpha: false });
-    }
-    if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
-        return Some(webp(bytes));
-    }
-    if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
-        let side = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)));
-        let size = side(6).zip(side(8));
-        return Some(ImageInfo { format: "gif", size, alpha: false });
-    }
-    None
+    Some(match bytes {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => png(bytes),
+        [0xff, 0xd8, 0xff, ..] => ImageInfo { format: "jpeg", size: jpeg(bytes), alpha: false },
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => webp(bytes),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => {
+            let side = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)));
+            ImageInfo { format: "gif", size: side(6).zip(side(8)), alpha: false }
+        }
+        _ => return None,
+    })
 }
 
 /// Reads the header of a base64-encoded image.
@@ -71,12 +66,14 @@ pub fn encode(bytes: &[u8]) -> String {
 
 /// Measures a generated image if it is inline.
 pub fn generated_image_info(made: &GeneratedImage) -> Option<ImageInfo> {
-    match made {
-        GeneratedImage::Image { source: MediaSource::Inline { data, .. }, .. } => {
-            base64_image_info(data)
-        }
-        GeneratedImage::Image { .. } | GeneratedImage::Failed { .. } => None,
-    }
+    let GeneratedImage::Image { source, .. } = made else { return None };
+    inline_image_info(source)
+}
+
+/// Measures an image if it is inline.
+pub(super) fn inline_image_info(source: &MediaSource) -> Option<ImageInfo> {
+    let MediaSource::Inline { data, .. } = source else { return None };
+    base64_image_info(data)
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {

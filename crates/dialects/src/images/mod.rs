@@ -9,12 +9,11 @@
 mod aspect_ratio;
 mod form;
 mod gpt;
+mod image_fields;
 mod image_info;
-mod missing_fields;
 mod multipart;
 mod names;
 mod native;
-mod parsed_request;
 mod protocol;
 mod provider;
 mod read_request;
@@ -27,13 +26,12 @@ mod tests;
 mod write_reply;
 mod xai;
 
-pub use form::ImageRequestForm;
+pub use form::{AsyncDelivery, GATEWAY_FIELDS, ImageRequestForm, ParsedImageRequest};
 pub use image_info::{
     ImageInfo, base64_image_info, decode, encode, generated_image_info, image_info,
 };
 pub use multipart::boundary;
 pub use names::PATH_ENDING;
-pub use parsed_request::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 pub use protocol::ImageProtocol;
 pub use provider::{ImageAnswer, ImageProviderRequest};
 pub use rules::{check_inputs, parse_size};

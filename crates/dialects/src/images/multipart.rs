@@ -54,6 +54,11 @@ pub fn boundary(content_type: &str) -> Option<Result<String, ApiError>> {
 
 /// Returns the parts of a form in order.
 pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, ApiError> {
+    read_parts(body, boundary).map_err(|why| malformed(&why))
+}
+
+/// Returns the parts of a form, or the reason why it cannot be read.
+fn read_parts(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, String> {
     let mark = format!("--{boundary}");
     let between = format!("\r\n{mark}");
     let finder = Finder::new(between.as_bytes());
@@ -62,7 +67,7 @@ pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, ApiErr
     // Text before the first boundary is ignored (RFC 2046, section 5.1.1).
     let mut at = match body.starts_with(mark.as_bytes()) {
         true => 0,
-        false => finder.find(body).ok_or_else(|| malformed("there is no boundary in it"))? + 2,
+        false => finder.find(body).ok_or("there is no boundary in it")? + 2,
     };
     loop {
         let part_start = at;
@@ -71,25 +76,21 @@ pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, ApiErr
         if rest.starts_with(b"--") {
             return Ok(parts);
         }
-        let Some(rest) = rest.strip_prefix(b"\r\n") else {
-            return Err(malformed("a boundary is not followed by a line end"));
-        };
+        let rest = rest.strip_prefix(b"\r\n").ok_or("a boundary is not followed by a line end")?;
         at += 2;
         let window = rest.get(..MAX_PART_HEADER_BYTES.min(rest.len())).unwrap_or_default();
         if window.starts_with(b"\r\n") {
-            return Err(malformed("a part has no name"));
+            return Err("a part has no name".to_owned());
         }
-        let head =
-            head_end.find(window).ok_or_else(|| malformed("the header of a part is too long"))?;
+        let head = head_end.find(window).ok_or("the header of a part is too long")?;
         let (name, file) = read_part_header(window.get(..head).unwrap_or_default())?;
         let from = at + head + 4;
         let remainder = body.get(from..).unwrap_or_default();
-        let length =
-            finder.find(remainder).ok_or_else(|| malformed("its last boundary is missing"))?;
+        let length = finder.find(remainder).ok_or("its last boundary is missing")?;
         let value_range = from..from + length;
         at = value_range.end + 2;
         if parts.len() == MAX_PARTS {
-            return Err(malformed(&format!("it has more than {MAX_PARTS} parts")));
+            return Err(format!("it has more than {MAX_PARTS} parts"));
         }
         let part_range = part_start..at;
         let value = body.slice(value_range.clone());
@@ -98,27 +99,23 @@ pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, ApiErr
 }
 
 /// Returns the name of a part, and true if it is a file.
-fn read_part_header(head: &[u8]) -> Result<(String, bool), ApiError> {
-    let head =
-        std::str::from_utf8(head).map_err(|_| malformed("the header of a part is not text"))?;
+fn read_part_header(head: &[u8]) -> Result<(String, bool), &'static str> {
+    let head = std::str::from_utf8(head).map_err(|_| "the header of a part is not text")?;
     let (mut name, mut file) = (None, false);
     for line in head.split("\r\n") {
-        let Some((header, value)) = line.split_once(':') else {
-            return Err(malformed("the header of a part has an invalid line"));
-        };
+        let (header, value) =
+            line.split_once(':').ok_or("the header of a part has an invalid line")?;
         let value = value.trim();
         match header.trim().to_ascii_lowercase().as_str() {
             "content-type" if value.to_ascii_lowercase().starts_with("multipart/") => {
-                return Err(malformed("nested multipart bodies are not supported"));
+                return Err("nested multipart bodies are not supported");
             }
             "content-disposition" => (name, file) = read_disposition(value),
             _ => {}
         }
     }
-    match name {
-        Some(name) if !name.is_empty() && name.len() <= 256 => Ok((name, file)),
-        Some(_) | None => Err(malformed("a part has no name")),
-    }
+    let name = name.filter(|name: &String| !name.is_empty() && name.len() <= 256);
+    Ok((name.ok_or("a part has no name")?, file))
 }
 
 /// Returns the name in a content disposition, and true if there is a file name.

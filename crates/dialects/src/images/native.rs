@@ -10,7 +10,7 @@ use canon::{
 use serde_json::json;
 
 use super::aspect_ratio::{self, NATIVE_RATIOS};
-use super::missing_fields;
+use super::image_fields;
 use super::provider::{ImageProviderRequest, WrittenImages, blocked, failed};
 use crate::Dialect as _;
 use crate::fields::ObjectWriter;
@@ -31,16 +31,16 @@ const OTHER_FIELDS: &[&str] = &[
 
 pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
     let mut losses = Losses::new();
-    missing_fields::note(picture, &["mask", "quality"], NO_SUCH_FIELD, &mut losses);
+    image_fields::note(picture, &["mask", "quality"], NO_SUCH_FIELD, &mut losses);
     let other = picture.format.as_deref().is_some_and(|word| word != "png");
     losses.add_if(other, "output_format", "the model chooses the file format itself");
-    missing_fields::note(picture, &["output_compression"], NO_SUCH_FIELD, &mut losses);
+    image_fields::note(picture, &["output_compression"], NO_SUCH_FIELD, &mut losses);
     let is_transparent = picture.background.as_deref() == Some("transparent");
     losses.add_if(is_transparent, "background", NO_SUCH_FIELD);
-    missing_fields::note(picture, OTHER_FIELDS, NO_SUCH_FIELD, &mut losses);
+    image_fields::note(picture, OTHER_FIELDS, NO_SUCH_FIELD, &mut losses);
     let why = "the native format takes an aspect ratio and a size class, not pixels";
     losses.add_if(!aspect_ratio::is_exact(&picture.size), "size", why);
-    missing_fields::note_unknown(picture, NO_SUCH_FIELD, &mut losses);
+    image_fields::note_unknown(picture, NO_SUCH_FIELD, &mut losses);
     let ratio = aspect_ratio::ratio_of(picture, &NATIVE_RATIOS)?;
     let ratio = ratio.filter(|word| *word != "auto");
     // 1K is the default, and some models reject `imageSize`.
@@ -60,8 +60,7 @@ pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
     let contents = json!([{ "role": "user", "parts": parts }]);
     let body = ObjectWriter::new().set("contents", contents).set("generationConfig", generation);
     let one = ImageProviderRequest::at(format!("/v1beta/models/{model}:generateContent"), &body);
-    let all = (0..picture.count.max(1)).map(|_| one.clone()).collect();
-    Ok((all, losses.into_vec()))
+    Ok((vec![one; picture.count.max(1) as usize], losses.into_vec()))
 }
 
 pub(super) fn read(body: &[u8]) -> Result<ImageReply, ApiError> {

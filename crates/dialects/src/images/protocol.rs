@@ -1,8 +1,8 @@
 //! Request formats of image providers.
 
-use canon::{ApiError, ImageFamily, ImageRequest, Lossy, WireFormat};
+use canon::{ApiError, ImageFamily, ImageRequest, WireFormat};
 
-use super::provider::{ImageAnswer, ImageProviderRequest};
+use super::provider::{ImageAnswer, WrittenImages};
 use super::{gpt, native, seedream, tasks, xai};
 
 /// Request format of a lane for images.
@@ -47,12 +47,7 @@ impl ImageProtocol {
 
     /// Writes the requests for a lane: one for all images, or one per image if the lane generates
     /// one at a time. `word` is random and becomes part of the form boundary.
-    pub fn write(
-        self,
-        picture: &ImageRequest,
-        model: &str,
-        word: &str,
-    ) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
+    pub fn write(self, picture: &ImageRequest, model: &str, word: &str) -> WrittenImages {
         match self {
             Self::Native => native::write(picture, model),
             Self::Images(ImageFamily::Gpt) => gpt::write(picture, model, word),

@@ -1,10 +1,13 @@
 //! Requests to image providers, and their answers.
 
-use canon::{ApiError, ErrorKind, GeneratedImage, ImageReply, Lossy};
+use canon::{ApiError, GeneratedImage, ImageReply, Lossy};
+use std::fmt::Display;
 
-use crate::ProviderRequest;
+use crate::chat::ChatDialect;
 use crate::fields::ObjectWriter;
 use crate::json::BodySegments;
+use crate::upstream_error::unreadable_reply;
+use crate::{PassThrough as _, ProviderRequest};
 
 /// A request to a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,13 +48,21 @@ pub(super) fn failed(code: &str, say: &str) -> GeneratedImage {
     GeneratedImage::Failed { code: code.to_owned(), say: say.to_owned() }
 }
 
+/// Code and message of an image that a content policy blocked.
+pub(super) const POLICY_CODE: &str = "content_policy_violation";
+pub(super) const BLOCKED: &str = "the provider's content policy blocked the image";
+
 /// Returns an image that a content policy blocked.
 pub(super) fn blocked() -> GeneratedImage {
-    failed("content_policy_violation", "the provider's content policy blocked the image")
+    failed(POLICY_CODE, BLOCKED)
+}
+
+/// Returns the error in a body, which is that of the chat format. `why` is the log note without one.
+pub(super) fn error_in(body: &[u8], why: &str) -> ApiError {
+    ChatDialect.meter_reply(body).err().unwrap_or_else(|| unreadable(why))
 }
 
 /// Error for a body that is not an answer.
-pub(super) fn unreadable(why: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
-        .with_log_note(format!("no pictures: {why}"))
+pub(super) fn unreadable(why: impl Display) -> ApiError {
+    unreadable_reply("pictures", &why.to_string())
 }

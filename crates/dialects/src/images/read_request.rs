@@ -9,16 +9,16 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::fmt;
 
+use super::form::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 use super::image_info::{decode, encode, image_info};
 use super::names::ORIGIN;
-use super::parsed_request::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 use super::{multipart, rules};
 use crate::checks::{invalid_field, model_name};
 use crate::json;
 use crate::text::BorrowedText;
 use crate::wire_object::{raw_value, wire_object};
 use crate::wire_rule::{FieldProblem, RuleResult, max_bytes, one_of, refuse, refuse_if, within};
-use crate::wire_value::PlacedValue;
+use crate::wire_value::{PlacedValue, read_items};
 
 /// Numeric fields of a form, where all values are text.
 const NUMBER_FIELDS: [&str; 6] =
@@ -100,29 +100,23 @@ impl<'de> Deserialize<'de> for ImageSources {
                 f.write_str("a URL or a data URI, directly or as `image_url`, or a list of those")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut all = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    all.push(item);
-                }
-                Ok(ImageSources(all))
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                read_items(items, rules::MAX_INPUT_IMAGES).map(ImageSources)
             }
 
             fn visit_str<E: Error>(self, url: &str) -> Result<Self::Value, E> {
-                one_source(Value::from(url))
+                let source = source(Value::from(url)).map_err(E::custom)?;
+                Ok(ImageSources(vec![ImageSource(source)]))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                one_source(Value::deserialize(MapAccessDeserializer::new(map))?)
+                let value = Value::deserialize(MapAccessDeserializer::new(map))?;
+                let source = source(value).map_err(A::Error::custom)?;
+                Ok(ImageSources(vec![ImageSource(source)]))
             }
         }
         from.deserialize_any(SourcesVisitor)
     }
-}
-
-fn one_source<E: Error>(value: Value) -> Result<ImageSources, E> {
-    let source = source(value).map_err(E::custom)?;
-    Ok(ImageSources(vec![ImageSource(source)]))
 }
 
 /// Reads a JSON body.
@@ -137,8 +131,8 @@ pub(super) fn json(body: &Bytes, edit: bool) -> Result<ParsedImageRequest, ApiEr
         input_paths.extend((0..list.len()).map(|at| format!("{name}[{at}]")));
         inputs.extend(list.into_iter().map(|source| source.0));
     }
-    let mask = view.mask.take().map(|mask| mask.0);
-    let order = read(view, inputs, mask, edit);
+    let (mask, edit) = (view.mask.take().map(|mask| mask.0), edit || !inputs.is_empty());
+    let order = read(view, ImageRequest { inputs, mask, edit, ..ImageRequest::default() });
     // Images given by URL may have to be fetched first.
     let inline = |source: &MediaSource| matches!(source, MediaSource::Inline { .. });
     let mut sources = order.picture.inputs.iter().chain(&order.picture.mask);
@@ -149,9 +143,8 @@ pub(super) fn json(body: &Bytes, edit: bool) -> Result<ParsedImageRequest, ApiEr
 /// Reads a form body.
 pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, ApiError> {
     let mut map = Map::new();
-    let (mut inputs, mut mask, mut model_range, mut gateway_parts) =
-        (Vec::new(), None, None, Vec::new());
-    let mut input_paths = Vec::new();
+    let (mut inputs, mut input_paths, mut gateway_parts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut mask, mut model_range) = (None, None);
     for part in multipart::read(body, boundary)? {
         let name = part.name.as_str();
         let file = name.split('[').next().unwrap_or_default();
@@ -179,7 +172,8 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
         }
     }
     let text = Value::Object(map).to_string();
-    let order = read(json::parse(&text)?, inputs, mask, true);
+    let picture = ImageRequest { inputs, mask, edit: true, ..ImageRequest::default() };
+    let order = read(json::parse(&text)?, picture);
     Ok(ParsedImageRequest { input_paths, model_range, gateway_parts, ..order })
 }
 
@@ -198,12 +192,8 @@ fn uploaded(name: &str, bytes: &Bytes) -> Result<MediaSource, ApiError> {
     Ok(MediaSource::Inline { mime: info.mime(), data: encode(bytes) })
 }
 
-fn read(
-    view: ImageRequestView<'_>,
-    inputs: Vec<MediaSource>,
-    mask: Option<MediaSource>,
-    edit: bool,
-) -> ParsedImageRequest {
+/// Reads the fields of a request. `picture` has its images.
+fn read(view: ImageRequestView<'_>, picture: ImageRequest) -> ParsedImageRequest {
     let text = |text: Option<BorrowedText<'_>>| text.map(BorrowedText::into_owned);
     let count = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
     let delivery = AsyncDelivery {
@@ -211,11 +201,8 @@ fn read(
         webhook: text(view.webhook.or(view.webhook_url)),
     };
     let picture = ImageRequest {
-        edit: edit || !inputs.is_empty(),
         model: view.model.map(|model| model.value.into_owned()).unwrap_or_default(),
         prompt: text(view.prompt).unwrap_or_default(),
-        inputs,
-        mask,
         count: view.n.and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
         size: view.size.as_deref().and_then(rules::parse_size).unwrap_or(ImageSize::Auto),
         delivery: view.response_format.map(|word| match &*word {
@@ -239,15 +226,9 @@ fn read(
         user: text(view.user),
         safety_identifier: text(view.safety_identifier),
         extras: view.rest.to_extras(ORIGIN),
+        ..picture
     };
-    ParsedImageRequest {
-        picture,
-        delivery,
-        input_paths: Vec::new(),
-        model_range: None,
-        gateway_parts: Vec::new(),
-        is_gpt_body: true,
-    }
+    ParsedImageRequest { picture, delivery, is_gpt_body: true, ..ParsedImageRequest::default() }
 }
 
 fn source(value: Value) -> Result<MediaSource, FieldProblem> {

@@ -1,10 +1,10 @@
 //! Checks that lead to status 400 for all models. Limits of a single model are checked where the
 //! catalog is known.
 
-use canon::{ApiError, ImageRequest, ImageSize, MediaSource};
+use canon::{ApiError, ImageRequest, ImageSize};
 
 use super::aspect_ratio;
-use super::image_info::{self, ImageInfo};
+use super::image_info::{ImageInfo, inline_image_info};
 use crate::checks::invalid_field;
 
 /// Maximum number of images per request.
@@ -12,7 +12,7 @@ pub(super) const MAX_IMAGES: u32 = 10;
 /// Maximum prompt length in characters.
 pub(super) const MAX_PROMPT_CHARS: usize = 32_000;
 /// Maximum number of input images.
-const MAX_INPUT_IMAGES: usize = 16;
+pub(super) const MAX_INPUT_IMAGES: usize = 16;
 /// Maximum pixels of an input image.
 const MAX_INPUT_PIXELS: u64 = 100_000_000;
 
@@ -22,8 +22,7 @@ pub fn parse_size(word: &str) -> Option<ImageSize> {
         return Some(ImageSize::Auto);
     }
     let side = |word: &str| {
-        let digits =
-            !word.is_empty() && word.len() <= 5 && word.bytes().all(|b| b.is_ascii_digit());
+        let digits = word.len() <= 5 && word.bytes().all(|b| b.is_ascii_digit());
         digits.then(|| word.parse::<u32>().ok()).flatten().filter(|side| *side > 0)
     };
     if let Some((width, height)) = word.split_once('x') {
@@ -64,35 +63,26 @@ pub fn check_inputs(picture: &ImageRequest) -> Result<(), ApiError> {
     if picture.inputs.len() > MAX_INPUT_IMAGES {
         return Err(invalid_field("image", &format!("must be at most {MAX_INPUT_IMAGES} images")));
     }
-    let info: Vec<Option<ImageInfo>> = picture.inputs.iter().map(inline_info).collect();
+    let info: Vec<Option<ImageInfo>> = picture.inputs.iter().map(inline_image_info).collect();
     for (at, info) in info.iter().enumerate() {
-        let size = info.as_ref().and_then(|info| info.size);
-        if size
-            .is_some_and(|(width, height)| u64::from(width) * u64::from(height) > MAX_INPUT_PIXELS)
-        {
+        let size = info.and_then(|info| info.size);
+        let pixels = size.map(|(width, height)| u64::from(width) * u64::from(height));
+        if pixels.is_some_and(|pixels| pixels > MAX_INPUT_PIXELS) {
             let why = format!("must have at most {MAX_INPUT_PIXELS} pixels");
             return Err(invalid_field(&format!("image[{at}]"), &why));
         }
     }
-    let Some(mask) = picture.mask.as_ref().and_then(inline_info) else { return Ok(()) };
+    let Some(mask) = picture.mask.as_ref().and_then(inline_image_info) else { return Ok(()) };
     if !mask.alpha {
         let why = "must have transparent pixels: they mark the area to edit";
         return Err(invalid_field("mask", why));
     }
     let first = info.first().copied().flatten().and_then(|info| info.size);
-    match (first, mask.size) {
-        (Some(first), Some(mask)) if first != mask => {
-            let (width, height) = first;
-            let why = format!("must have the size of the first image, {width}x{height}");
-            Err(invalid_field("mask", &why))
-        }
-        _ => Ok(()),
+    if let (Some((width, height)), Some(mask)) = (first, mask.size)
+        && (width, height) != mask
+    {
+        let why = format!("must have the size of the first image, {width}x{height}");
+        return Err(invalid_field("mask", &why));
     }
-}
-
-fn inline_info(source: &MediaSource) -> Option<ImageInfo> {
-    match source {
-        MediaSource::Inline { data, .. } => image_info::base64_image_info(data),
-        MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => None,
-    }
+    Ok(())
 }

@@ -1,11 +1,11 @@
 //! ByteDance Seedream. Input images are part of the generation request, sizes may be classes such
 //! as `2K`, and several images form a series.
 
-use canon::{ApiError, ImageRequest, ImageSize, Losses, MediaSource};
+use canon::{ApiError, ImageRequest, MediaSource};
 use serde_json::{Value, json};
 
-use super::missing_fields::{self, GPT_FIELDS};
-use super::names::{GENERATIONS_PATH, NO_SUCH_FIELD, ORIGIN};
+use super::image_fields;
+use super::names::{GENERATIONS_PATH, ORIGIN};
 use super::provider::{ImageProviderRequest, WrittenImages};
 use crate::fields::ObjectWriter;
 
@@ -21,25 +21,18 @@ pub(super) fn uri(source: &MediaSource) -> Result<String, ApiError> {
 }
 
 pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
-    let mut losses = Losses::new();
-    for fields in [GPT_FIELDS, &["negative_prompt", "aspect_ratio"]] {
-        missing_fields::note(picture, fields, NO_SUCH_FIELD, &mut losses);
-    }
+    let losses = image_fields::losses_of(picture, &["negative_prompt", "aspect_ratio"]);
     let inputs = picture.inputs.iter().map(|source| uri(source).map(Value::from));
     let mut inputs = inputs.collect::<Result<Vec<Value>, ApiError>>()?;
     let image = if inputs.len() > 1 { Some(Value::Array(inputs)) } else { inputs.pop() };
-    let size = (picture.size != ImageSize::Auto).then(|| picture.size.to_string());
     let series = picture.count > 1;
     let most = series.then(|| json!({ "max_images": picture.count }));
     let body = ObjectWriter::new()
         .set("model", model)
         .set("prompt", picture.prompt.as_str())
-        .set_some("image", image)
-        .set_some("size", size)
-        .set_some("seed", picture.seed)
-        .set_some("guidance_scale", picture.guidance)
-        .set_some("watermark", picture.watermark)
-        .set_some("output_format", picture.format.as_deref())
+        .set_some("image", image);
+    let fields = ["size", "seed", "guidance_scale", "watermark", "output_format"];
+    let body = image_fields::write(body, picture, &fields)
         .set_some("sequential_image_generation", series.then_some("auto"))
         .set_some("sequential_image_generation_options", most)
         // Links expire, and inline data needs no fetch.

@@ -10,62 +10,62 @@ use canon::{
 use serde_json::Value;
 
 use super::aspect_ratio::{self, NATIVE_RATIOS};
+use super::image_fields;
 use super::image_info;
-use super::missing_fields::{self, GPT_FIELDS};
 use super::names::NO_SUCH_FIELD;
 use super::provider::{
-    ImageAnswer, ImageProviderRequest, WrittenImages, blocked, failed, unreadable,
+    BLOCKED, ImageAnswer, ImageProviderRequest, POLICY_CODE, WrittenImages, blocked, error_in,
+    failed, unreadable,
 };
 use super::seedream::uri;
-use crate::PassThrough as _;
 use crate::checks::invalid_field;
 use crate::fields::ObjectWriter;
 
 /// JSON pointers (RFC 6901) into a reply.
 struct ReplyPointers {
     /// State of the task.
-    state: &'static [&'static str],
+    state: &'static str,
     /// Id of the task.
     id: &'static str,
     /// URL to poll.
-    poll: &'static [&'static str],
+    poll: &'static str,
     /// Path to poll, followed by the id, if the reply has no URL.
     path: &'static str,
     /// The images.
-    data: &'static [&'static str],
+    data: &'static str,
     /// The error.
     error: &'static [&'static str],
 }
 
 /// The images endpoint. Another gateway of this kind may answer with a task.
 const GATEWAY: ReplyPointers = ReplyPointers {
-    state: &["/status"],
+    state: "/status",
     id: "/id",
-    poll: &["/poll_url"],
+    poll: "/poll_url",
     path: "/v1/images/generations/",
-    data: &["/data"],
+    data: "/data",
     error: &["/error"],
 };
 /// Alibaba Cloud Model Studio (DashScope).
 const DASHSCOPE: ReplyPointers = ReplyPointers {
-    state: &["/output/task_status"],
+    state: "/output/task_status",
     id: "/output/task_id",
-    poll: &[],
+    poll: "/",
     path: "/api/v1/tasks/",
-    data: &["/output/results"],
+    data: "/output/results",
     error: &["/output", ""],
 };
 /// Black Forest Labs, <https://docs.bfl.ai>.
 const FLUX: ReplyPointers = ReplyPointers {
-    poll: &["/polling_url"],
+    poll: "/polling_url",
     path: "/v1/get_result?id=",
-    data: &["/result/sample"],
+    data: "/result/sample",
     error: &["/details", ""],
     ..GATEWAY
 };
 /// Replicate, <https://replicate.com/docs/reference/http#predictions.get>.
 const PREDICTIONS: ReplyPointers =
-    ReplyPointers { poll: &["/urls/get"], path: "/v1/predictions/", data: &["/output"], ..GATEWAY };
+    ReplyPointers { poll: "/urls/get", path: "/v1/predictions/", data: "/output", ..GATEWAY };
 
 const fn pointers_of(family: ImageFamily) -> &'static ReplyPointers {
     match family {
@@ -76,46 +76,30 @@ const fn pointers_of(family: ImageFamily) -> &'static ReplyPointers {
     }
 }
 
-/// State of a task, independent of the provider.
-enum ProviderTaskState {
-    Waiting,
-    Done,
-    Failed,
-}
-
-fn read_state(word: &str) -> ProviderTaskState {
-    match word.to_ascii_lowercase().as_str() {
-        "pending" | "queued" | "starting" | "submitted" | "not_start" | "running"
-        | "in_progress" | "processing" | "generating" => ProviderTaskState::Waiting,
-        "succeeded" | "ready" | "succeed" | "success" | "completed" => ProviderTaskState::Done,
-        _ => ProviderTaskState::Failed,
-    }
-}
-
 /// Reads the reply to a request or to a poll.
 pub(super) fn read(family: ImageFamily, body: &[u8]) -> Result<ImageAnswer, ApiError> {
-    let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+    let value: Value = serde_json::from_slice(body).map_err(unreadable)?;
     let pointers = pointers_of(family);
-    let at = |candidates: &[&str]| {
-        candidates.iter().find_map(|pointer| value.pointer(pointer)).filter(|v| !v.is_null())
-    };
-    let reported = at(pointers.state).and_then(Value::as_str);
-    match reported.map(read_state) {
-        Some(ProviderTaskState::Waiting) => return pending(pointers, &value),
+    let reported = value.pointer(pointers.state).and_then(Value::as_str);
+    match reported.map(str::to_ascii_lowercase).as_deref() {
+        Some(
+            "pending" | "queued" | "starting" | "submitted" | "not_start" | "running"
+            | "in_progress" | "processing" | "generating",
+        ) => return pending(pointers, &value),
+        Some("succeeded" | "ready" | "succeed" | "success" | "completed") => {}
+        Some(_) => {
+            let error = pointers.error.iter().find_map(|pointer| value.pointer(pointer));
+            let error = error.filter(|error| !error.is_null());
+            return Err(task_failed(reported.unwrap_or_default(), error));
+        }
         // The first reply has no state, only the URL to poll.
         None if family == ImageFamily::Flux => return pending(pointers, &value),
-        Some(ProviderTaskState::Failed) => {
-            return Err(task_failed(reported.unwrap_or_default(), at(pointers.error)));
-        }
-        Some(ProviderTaskState::Done) | None => {}
+        None => {}
     }
-    let made = match at(pointers.data) {
+    let made = match value.pointer(pointers.data) {
         Some(Value::Array(items)) => items.iter().map(read_image).collect::<Result<Vec<_>, _>>()?,
         Some(one @ (Value::String(_) | Value::Object(_))) => vec![read_image(one)?],
-        Some(_) | None => {
-            let read = crate::chat::ChatDialect.meter_reply(body);
-            return Err(read.err().unwrap_or_else(|| unreadable("there are no images in it")));
-        }
+        Some(_) | None => return Err(error_in(body, "there are no images in it")),
     };
     let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     Ok(ImageAnswer::Finished(ImageReply {
@@ -132,23 +116,19 @@ pub(super) fn read(family: ImageFamily, body: &[u8]) -> Result<ImageAnswer, ApiE
 
 /// Progress of a task in percent, if reported.
 pub(super) fn progress(family: ImageFamily, body: &[u8]) -> Option<u8> {
-    #[derive(serde::Deserialize)]
-    struct TaskProgress {
-        progress: Option<f64>,
-    }
-    let reported = serde_json::from_slice::<TaskProgress>(body).ok()?.progress?;
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let reported = body.get("progress")?.as_f64()?;
     let hundredths = if family == ImageFamily::Flux { reported * 100.0 } else { reported };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
     (0.0..=100.0).contains(&hundredths).then_some(hundredths as u8)
 }
 
 fn pending(pointers: &ReplyPointers, value: &Value) -> Result<ImageAnswer, ApiError> {
-    let text =
-        |pointer: &&str| value.pointer(pointer).and_then(Value::as_str).filter(|s| !s.is_empty());
-    if let Some(url) = pointers.poll.iter().find_map(text) {
+    let text = |at: &str| value.pointer(at).and_then(Value::as_str).filter(|s| !s.is_empty());
+    if let Some(url) = text(pointers.poll) {
         return Ok(ImageAnswer::Pending(url.to_owned()));
     }
-    let id = text(&pointers.id).ok_or_else(|| unreadable("a task without an id"))?;
+    let id = text(pointers.id).ok_or_else(|| unreadable("a task without an id"))?;
     // The id becomes part of a request path, so it must not change that path.
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
     if id.len() > 1_024 || !id.chars().all(plain) || id.chars().all(|c| c == '.') {
@@ -165,12 +145,8 @@ fn task_failed(state: &str, error: Option<&Value>) -> ApiError {
     let (code, message) = (word(["code", "type"]), word(["message", "detail"]));
     let message: String = message.chars().take(300).collect();
     if is_policy(&format!("{state} {code} {message}")) {
-        let say = if message.is_empty() {
-            "the provider's content policy blocked the image".to_owned()
-        } else {
-            message
-        };
-        return ApiError::new(ErrorKind::ContentPolicy, say).with_code("content_policy_violation");
+        let say = if message.is_empty() { BLOCKED.to_owned() } else { message };
+        return ApiError::new(ErrorKind::ContentPolicy, say).with_code(POLICY_CODE);
     }
     ApiError::new(ErrorKind::Unavailable, "the provider could not generate the image, retry later")
         .with_log_note(format!("a task ended as {state}: {code} {message}"))
@@ -179,9 +155,8 @@ fn task_failed(state: &str, error: Option<&Value>) -> ApiError {
 /// Returns true if a provider's message is about a content policy.
 pub(super) fn is_policy(words: &str) -> bool {
     let words = words.to_ascii_lowercase();
-    ["moderat", "policy", "sensitive", "inspection", "safety", "nsfw"]
-        .iter()
-        .any(|sign| words.contains(sign))
+    let signs = ["moderat", "policy", "sensitive", "inspection", "safety", "nsfw"];
+    signs.iter().any(|sign| words.contains(sign))
 }
 
 /// Reads one generated image.
@@ -211,11 +186,8 @@ fn read_image(item: &Value) -> Result<GeneratedImage, ApiError> {
         return Err(unreadable("an entry with neither an image nor an error"));
     };
     let (revised, size) = (text("revised_prompt"), text("size"));
-    Ok(GeneratedImage::Image {
-        source,
-        revised: revised.map(str::to_owned),
-        size: size.map(str::to_owned),
-    })
+    let (revised, size) = (revised.map(str::to_owned), size.map(str::to_owned));
+    Ok(GeneratedImage::Image { source, revised, size })
 }
 
 /// Checks that base64 data is an image. Anything else is not forwarded as one.
@@ -244,11 +216,9 @@ pub(super) fn usage(value: &Value) -> Option<Usage> {
 
 /// Losses of a task provider: fields that none of them has, and those that one lacks.
 fn task_losses(picture: &ImageRequest, lacks: &[&str]) -> Losses {
-    let mut losses = Losses::new();
-    missing_fields::note(picture, GPT_FIELDS, NO_SUCH_FIELD, &mut losses);
-    missing_fields::note(picture, &["guidance_scale"], NO_SUCH_FIELD, &mut losses);
-    missing_fields::note_unknown(picture, NO_SUCH_FIELD, &mut losses);
-    missing_fields::note(picture, lacks, NO_SUCH_FIELD, &mut losses);
+    let mut losses = image_fields::losses_of(picture, &["guidance_scale"]);
+    image_fields::note_unknown(picture, NO_SUCH_FIELD, &mut losses);
+    image_fields::note(picture, lacks, NO_SUCH_FIELD, &mut losses);
     losses
 }
 
@@ -264,14 +234,10 @@ fn pixels(picture: &ImageRequest) -> Result<Option<(u32, u32)>, ApiError> {
 pub(super) fn write_dashscope(picture: &ImageRequest, model: &str) -> WrittenImages {
     let losses = task_losses(picture, &["image", "output_format", "aspect_ratio"]);
     let size = pixels(picture)?.map(|(width, height)| format!("{width}*{height}"));
-    let input = ObjectWriter::new()
-        .set("prompt", picture.prompt.as_str())
-        .set_some("negative_prompt", picture.negative_prompt.as_deref());
-    let parameters = ObjectWriter::new()
-        .set_some("size", size)
-        .set("n", picture.count)
-        .set_some("seed", picture.seed)
-        .set_some("watermark", picture.watermark);
+    let input = ObjectWriter::new().set("prompt", picture.prompt.as_str());
+    let input = image_fields::write(input, picture, &["negative_prompt"]);
+    let parameters = ObjectWriter::new().set_some("size", size).set("n", picture.count);
+    let parameters = image_fields::write(parameters, picture, &["seed", "watermark"]);
     let body =
         ObjectWriter::new().set("model", model).set("input", input).set("parameters", parameters);
     let path = "/api/v1/services/aigc/text2image/image-synthesis";
@@ -283,13 +249,12 @@ pub(super) fn write_dashscope(picture: &ImageRequest, model: &str) -> WrittenIma
 pub(super) fn write_flux(picture: &ImageRequest, model: &str) -> WrittenImages {
     let losses = task_losses(picture, &["negative_prompt", "watermark"]);
     let (width, height) = pixels(picture)?.unzip();
-    let mut body = ObjectWriter::new()
+    let body = ObjectWriter::new()
         .set("prompt", picture.prompt.as_str())
         .set_some("width", width)
-        .set_some("height", height)
-        .set_some("aspect_ratio", picture.aspect_ratio.as_deref())
-        .set_some("seed", picture.seed)
-        .set_some("output_format", picture.format.as_deref());
+        .set_some("height", height);
+    let fields = ["aspect_ratio", "seed", "output_format"];
+    let mut body = image_fields::write(body, picture, &fields);
     for (at, source) in picture.inputs.iter().enumerate() {
         let name =
             if at == 0 { "input_image".to_owned() } else { format!("input_image_{}", at + 1) };
@@ -302,7 +267,7 @@ pub(super) fn write_flux(picture: &ImageRequest, model: &str) -> WrittenImages {
         body = body.set(name, value);
     }
     let one = ImageProviderRequest::at(format!("/v1/{model}"), &body);
-    Ok(((0..picture.count).map(|_| one.clone()).collect(), losses.into_vec()))
+    Ok((vec![one; picture.count as usize], losses.into_vec()))
 }
 
 pub(super) fn write_predictions(picture: &ImageRequest, model: &str) -> WrittenImages {

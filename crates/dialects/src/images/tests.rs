@@ -311,3 +311,14 @@ fn rejects_data_that_is_not_an_image() {
         ImageProtocol::Images(ImageFamily::Gpt).read(body.to_string().as_bytes()).unwrap_err();
     assert_eq!(fault.kind(), ErrorKind::InvalidRequest);
 }
+
+#[test]
+fn too_many_input_images_are_refused_before_their_end_is_read() {
+    for name in ["images", "image"] {
+        let urls = [r#""https://x.example/a.png""#; 17].join(",");
+        let body = Bytes::from(format!(r#"{{"{name}":[{urls},}}"#));
+        let fault = ImageRequestForm::JsonEdit.read(&body).unwrap_err();
+        assert_eq!(fault.message(), format!("`{name}` must have at most 16 items"));
+        assert_eq!(fault.param(), Some(name));
+    }
+}

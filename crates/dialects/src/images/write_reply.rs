@@ -39,17 +39,14 @@ impl ImageProperties {
             GeneratedImage::Image { size, .. } => size.clone(),
             GeneratedImage::Failed { .. } => None,
         });
+        let measured_format = info.map(|info| info.format.to_owned());
         let measured_size = info.and_then(|info| info.size).map(|(w, h)| format!("{w}x{h}"));
         let requested_background = picture.background.clone().filter(|word| word != "auto");
         let opaque = info.filter(|info| !info.alpha).map(|_| "opaque".to_owned());
         let requested_quality = picture.quality.clone().filter(|word| word != "auto");
         Self {
             background: pictures.background.clone().or(requested_background).or(opaque),
-            format: pictures
-                .format
-                .clone()
-                .or_else(|| info.map(|info| info.format.to_owned()))
-                .or_else(|| picture.format.clone()),
+            format: pictures.format.clone().or(measured_format).or_else(|| picture.format.clone()),
             quality: pictures.quality.clone().or(requested_quality),
             size: pictures.size.clone().or(measured_size).or(reported_size),
         }
@@ -59,13 +56,13 @@ impl ImageProperties {
 fn entry(made: &GeneratedImage) -> Value {
     match made {
         GeneratedImage::Image { source, revised, size } => {
-            let object = ObjectWriter::new();
-            let object = match source {
-                MediaSource::Inline { data, .. } => object.set("b64_json", data.as_str()),
-                MediaSource::Url { url, .. } => object.set("url", url.as_str()),
-                MediaSource::File { .. } | MediaSource::Text(_) => object,
+            let (field, value) = match source {
+                MediaSource::Inline { data, .. } => ("b64_json", Some(data.as_str())),
+                MediaSource::Url { url, .. } => ("url", Some(url.as_str())),
+                MediaSource::File { .. } | MediaSource::Text(_) => ("url", None),
             };
-            object
+            ObjectWriter::new()
+                .set_some(field, value)
                 .set_some("revised_prompt", revised.as_deref())
                 .set_some("size", size.as_deref())
                 .into()

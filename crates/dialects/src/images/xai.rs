@@ -2,14 +2,13 @@
 //!
 //! See <https://docs.x.ai/docs/guides/image-generations>.
 
-use canon::{ImageRequest, Losses};
+use canon::{ApiError, ImageRequest};
 use serde_json::json;
 
-use super::aspect_ratio;
-use super::missing_fields::{self, GPT_FIELDS};
 use super::names::{EDITS_PATH, GENERATIONS_PATH, NO_SUCH_FIELD, ORIGIN};
 use super::provider::{ImageProviderRequest, WrittenImages};
 use super::seedream::uri;
+use super::{aspect_ratio, image_fields};
 use crate::fields::ObjectWriter;
 
 const XAI_RATIOS: [&str; 13] = [
@@ -17,21 +16,16 @@ const XAI_RATIOS: [&str; 13] = [
     "2:1",
 ];
 pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
-    let mut losses = Losses::new();
-    let fields = &["negative_prompt", "seed", "guidance_scale", "watermark"];
-    for fields in [GPT_FIELDS, fields] {
-        missing_fields::note(picture, fields, NO_SUCH_FIELD, &mut losses);
-    }
+    let lacks = &["negative_prompt", "seed", "guidance_scale", "watermark"];
+    let mut losses = image_fields::losses_of(picture, lacks);
     let is_other = picture.format.as_deref().is_some_and(|word| word != "jpeg");
     losses.add_if(is_other, "output_format", NO_SUCH_FIELD);
     let why = "this family of models takes an aspect ratio and a size class, not pixels";
     losses.add_if(!aspect_ratio::is_exact(&picture.size), "size", why);
     let ratio = aspect_ratio::ratio_of(picture, &XAI_RATIOS)?;
     let class = aspect_ratio::class_of(&picture.size).map(|word| word.to_ascii_lowercase());
-    let mut inputs = Vec::new();
-    for source in &picture.inputs {
-        inputs.push(json!({ "type": "image_url", "url": uri(source)? }));
-    }
+    let input = |source| Ok(json!({ "type": "image_url", "url": uri(source)? }));
+    let mut inputs = picture.inputs.iter().map(input).collect::<Result<Vec<_>, ApiError>>()?;
     let several = inputs.len() > 1;
     let (image, images) = if several { (None, Some(inputs)) } else { (inputs.pop(), None) };
     let path = if picture.inputs.is_empty() { GENERATIONS_PATH } else { EDITS_PATH };

@@ -111,14 +111,10 @@ impl<'a> NativeContent<'a> {
     pub(super) fn parts(&self) -> &[NativePart<'a>] {
         self.parts.as_ref().map(|parts| parts.0.as_slice()).unwrap_or_default()
     }
-
-    /// Returns the number of media.
-    pub(super) fn media(&self) -> usize {
-        count_media(self.parts())
-    }
 }
 
-fn count_media(parts: &[NativePart<'_>]) -> usize {
+/// Returns the number of media.
+pub(super) fn count_media(parts: &[NativePart<'_>]) -> usize {
     let count = |part: &NativePart<'_>| {
         let inner = part.function_response.as_ref().and_then(|result| result.parts.as_ref());
         usize::from(part.inline_data.is_some() || part.file_data.is_some())
@@ -128,7 +124,8 @@ fn count_media(parts: &[NativePart<'_>]) -> usize {
 }
 
 fn turn_parts(parts: &OneOrMany<NativePart<'_>>) -> RuleResult {
-    if parts.0.is_empty() { refuse("must not be empty") } else { check_parts(parts) }
+    ensure(!parts.0.is_empty(), "must not be empty")?;
+    check_parts(parts)
 }
 
 fn text_parts(parts: &OneOrMany<NativePart<'_>>) -> RuleResult {

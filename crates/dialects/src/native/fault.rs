@@ -6,20 +6,18 @@ use serde_json::Value;
 use std::time::Duration;
 
 use super::names::CACHE_NOT_FOUND;
+use crate::Dialect as _;
+use crate::chat::ChatDialect;
 use crate::fields::ObjectWriter;
 use crate::upstream_error::{UpstreamError, map_upstream_error};
 
-const DETAIL_TYPE_PREFIX: &str = "type.googleapis.com/google.rpc.";
+const DETAIL_PREFIX: &str = "type.googleapis.com/google.rpc.";
 
 /// Reads a provider's error response. A stream that is a JSON array wraps the error object in an
 /// array.
 pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
-    let value = match value {
-        Value::Array(items) => items.into_iter().next().unwrap_or_default(),
-        other => other,
-    };
-    match value.get("error") {
+    match value.get(0).unwrap_or(&value).get("error") {
         Some(error) => read_error(status, error),
         None => map_upstream_error(status, None),
     }
@@ -70,10 +68,7 @@ fn words(error: &Value) -> UpstreamError {
     let text = |value: Option<&Value>| {
         value.and_then(Value::as_str).map(str::to_owned).unwrap_or_default()
     };
-    let message = match error {
-        Value::String(message) => message.clone(),
-        _ => text(error.get("message")),
-    };
+    let message = text(Some(error).filter(|error| error.is_string()).or(error.get("message")));
     let reason = text(detail(error, "ErrorInfo").and_then(|detail| detail.get("reason")));
     let too_long = message.contains("token count") && message.contains("exceed");
     let code = if too_long { "context_length_exceeded".to_owned() } else { reason };
@@ -108,10 +103,16 @@ fn retry_delay(error: &Value) -> Option<Duration> {
 
 /// Writes an error: status and body.
 pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
-    let (status, code, reason) = status_and_code(fault.kind());
+    // All formats have the same status for an error.
+    let (status, _) = ChatDialect.write_error(fault, "");
+    let reason = match fault.kind() {
+        ErrorKind::Unauthenticated => Some("API_KEY_INVALID"),
+        ErrorKind::RateLimited => Some("RATE_LIMIT_EXCEEDED"),
+        ErrorKind::QuotaExceeded => Some("INSUFFICIENT_QUOTA"),
+        _ => None,
+    };
     let mut details = Vec::new();
-    let typed =
-        |kind: &str| ObjectWriter::new().set("@type", format!("{DETAIL_TYPE_PREFIX}{kind}"));
+    let typed = |kind: &str| ObjectWriter::new().set("@type", format!("{DETAIL_PREFIX}{kind}"));
     let reason = reason.map(str::to_owned).or_else(|| Some(fault.code()?.to_ascii_uppercase()));
     if let Some(reason) = reason {
         details.push(typed("ErrorInfo").set("reason", reason).set("domain", "portunus"));
@@ -130,7 +131,7 @@ pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
     let error = ObjectWriter::new()
         .set("code", status)
         .set("message", fault.message())
-        .set("status", code)
+        .set("status", code_of(status))
         .set_some("details", (!details.is_empty()).then_some(details));
     (status, ObjectWriter::new().set("error", error).to_json())
 }
@@ -142,34 +143,20 @@ fn seconds(wait: Duration) -> String {
     }
 }
 
-const fn status_and_code(trouble: ErrorKind) -> (u16, &'static str, Option<&'static str>) {
-    const INVALID: &str = "INVALID_ARGUMENT";
-    match trouble {
-        ErrorKind::InvalidRequest | ErrorKind::ContextTooLong | ErrorKind::ContentPolicy => {
-            (400, INVALID, None)
-        }
-        ErrorKind::Unauthenticated => (401, "UNAUTHENTICATED", Some("API_KEY_INVALID")),
-        ErrorKind::Forbidden => (403, "PERMISSION_DENIED", None),
-        ErrorKind::UnknownPath | ErrorKind::UnknownModel | ErrorKind::NotFound => {
-            (404, "NOT_FOUND", None)
-        }
-        ErrorKind::MethodNotAllowed => (405, "UNIMPLEMENTED", None),
-        ErrorKind::RequestTimeout => (408, "DEADLINE_EXCEEDED", None),
-        ErrorKind::Conflict => (409, "ABORTED", None),
-        ErrorKind::PreconditionFailed => (412, "FAILED_PRECONDITION", None),
-        ErrorKind::Gone => (410, "NOT_FOUND", None),
-        ErrorKind::BodyTooLarge => (413, INVALID, None),
-        ErrorKind::UnsupportedMediaType => (415, INVALID, None),
-        ErrorKind::ExpectationFailed => (417, "FAILED_PRECONDITION", None),
-        ErrorKind::UpgradeRefused => (426, "FAILED_PRECONDITION", None),
-        ErrorKind::RateLimited => (429, "RESOURCE_EXHAUSTED", Some("RATE_LIMIT_EXCEEDED")),
-        ErrorKind::QuotaExceeded => (429, "RESOURCE_EXHAUSTED", Some("INSUFFICIENT_QUOTA")),
-        ErrorKind::HeadersTooLarge => (431, INVALID, None),
-        ErrorKind::Internal => (500, "INTERNAL", None),
-        ErrorKind::Unavailable | ErrorKind::Overloaded | ErrorKind::Interrupted => {
-            (503, "UNAVAILABLE", None)
-        }
-        ErrorKind::Timeout => (504, "DEADLINE_EXCEEDED", None),
+/// Returns the word for an HTTP status.
+const fn code_of(status: u16) -> &'static str {
+    match status {
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 | 410 => "NOT_FOUND",
+        405 => "UNIMPLEMENTED",
+        408 | 504 => "DEADLINE_EXCEEDED",
+        409 => "ABORTED",
+        412 | 417 | 426 => "FAILED_PRECONDITION",
+        429 => "RESOURCE_EXHAUSTED",
+        500 => "INTERNAL",
+        503 => "UNAVAILABLE",
+        _ => "INVALID_ARGUMENT",
     }
 }
 

@@ -39,6 +39,7 @@ mod write_tools;
 mod tests;
 
 pub(crate) use names::operator_path;
+pub(crate) use own::dotted_extras;
 pub(crate) use signatures::BYPASS_SIGNATURE;
 
 use crate::repeated_text::RepeatingReader;

@@ -146,9 +146,12 @@ const MODALITIES: [(Modality, &str); 3] =
 
 /// Reads a response modality.
 pub(super) fn read_modality(word: &str) -> Option<Modality> {
-    MODALITIES
-        .iter()
-        .find_map(|(modality, own)| own.eq_ignore_ascii_case(word).then_some(*modality))
+    by_word(&MODALITIES, word)
+}
+
+/// Returns the value of a word, in any case.
+pub(super) fn by_word<T: Copy>(table: &[(T, &str)], word: &str) -> Option<T> {
+    table.iter().find(|(_, own)| own.eq_ignore_ascii_case(word)).map(|(value, _)| *value)
 }
 
 /// Returns the response modalities to write.

@@ -22,30 +22,17 @@ use crate::{
 };
 
 impl PassThrough for NativeDialect {
-    fn patch(
-        &self,
-        body: &Bytes,
-        facts: &RequestFacts,
-        lane: &LaneSettings<'_>,
-    ) -> ProviderRequest {
-        let marks = &facts.patch_points;
-        let mut edits = Vec::with_capacity(facts.edits.len() + 2);
-        if let Some(limit) = lane.max_payable_output {
-            edits.push(limit_edit(body, facts, limit));
-        }
+    fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
+        let limit = lane.max_payable_output.map(|limit| limit_edit(body, peek, limit));
+        let mut edits: Vec<BodyEdit> =
+            limit.into_iter().chain(peek.edits.iter().cloned()).collect();
         // The path names the model. A model in the body must agree with it.
-        if let Some(at) = &marks.model {
+        edits.extend(peek.patch_points.model.clone().map(|range| {
             let name = lane.model.strip_prefix("models/").unwrap_or(lane.model);
-            edits.push(BodyEdit {
-                range: at.clone(),
-                replacement: json::to_json_string(&format!("models/{name}")),
-            });
-        }
-        edits.extend(facts.edits.iter().cloned());
-        ProviderRequest {
-            path: names::path(lane.model, facts.stream),
-            body: BodySegments::with_edits(body, edits),
-        }
+            BodyEdit { range, replacement: json::to_json_string(&format!("models/{name}")) }
+        }));
+        let body = BodySegments::with_edits(body, edits);
+        ProviderRequest { path: names::path(lane.model, peek.stream), body }
     }
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
@@ -110,21 +97,17 @@ static USAGE: ObjectShape =
 /// object.
 fn limit_edit(body: &Bytes, facts: &RequestFacts, limit: u64) -> BodyEdit {
     let marks = &facts.patch_points;
-    let (range, replacement) = match &marks.limit {
-        Some(at) if !at.is_empty() => (at.clone(), limit.to_string()),
-        Some(at) => {
-            let rest = body.get(at.start..).unwrap_or_default();
-            let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'"');
-            let comma = if more { "," } else { "" };
-            (at.clone(), format!("\"maxOutputTokens\":{limit}{comma}"))
-        }
-        None => {
-            let comma = if marks.is_empty_object { "" } else { "," };
-            let config = format!("\"generationConfig\":{{\"maxOutputTokens\":{limit}}}{comma}");
-            (marks.insert_at..marks.insert_at, config)
-        }
+    let Some(range) = marks.limit.clone() else {
+        // The body has other fields: `contents` is required.
+        return marks.insertion(format!("\"generationConfig\":{{\"maxOutputTokens\":{limit}}},"));
     };
-    BodyEdit { range, replacement: replacement.into() }
+    if !range.is_empty() {
+        return BodyEdit { range, replacement: limit.to_string().into() };
+    }
+    let rest = body.get(range.start..).unwrap_or_default();
+    let has_more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'"');
+    let comma = if has_more { "," } else { "" };
+    BodyEdit { range, replacement: format!("\"maxOutputTokens\":{limit}{comma}").into() }
 }
 
 /// The keys under which a model's output text stands.

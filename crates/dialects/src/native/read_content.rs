@@ -6,14 +6,12 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::content::{
-    NativeBlob, NativeCall, NativeCode, NativeCodeResult, NativeFile, NativePart, NativeResult,
-};
-use super::names::{ORIGIN, RESOLUTIONS};
+use super::content::{NativeBlob, NativeFile, NativePart};
+use super::names::{ORIGIN, RESOLUTIONS, by_word};
 use super::own::dotted_extras;
 use super::signatures;
 use crate::proto_json::standard_base64;
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
 use crate::wire_object::raw_value;
 use crate::wire_value::OpaqueObject;
 
@@ -85,17 +83,48 @@ fn read_payload(
     if let Some(media) = media {
         return PartKind::Media(read_media_options(part, media));
     }
-    if let Some(call) = part.function_call.take() {
-        return read_call(*call, id, extras);
+    if let Some(call) = part.function_call.take().map(|call| *call) {
+        dotted_extras::keep(extras, "functionCall", &call.rest);
+        return PartKind::ToolCall(ToolCall {
+            id: id.unwrap_or_else(|| owned(call.id)),
+            name: owned(call.name),
+            arguments: call.args.map_or_else(|| "{}".to_owned(), |a| raw_value(a).to_string()),
+            custom: false,
+        });
     }
-    if let Some(result) = part.function_response.take() {
-        return read_result(*result, id, extras);
+    if let Some(result) = part.function_response.take().map(|result| *result) {
+        dotted_extras::keep(extras, "functionResponse", &result.rest);
+        let object = result.response.map(OpaqueObject::to_map).unwrap_or_default();
+        return PartKind::ToolResult(ToolResult {
+            call_id: id.unwrap_or_else(|| owned(result.id)),
+            name: result.name.map(BorrowedText::into_owned),
+            parts: read_parts(result.parts.map(|list| list.0).unwrap_or_default()),
+            is_error: object.len() == 1 && object.contains_key("error"),
+            object: Some(object),
+        });
     }
     if let Some(code) = part.executable_code.take() {
-        return read_code(*code, extras);
+        dotted_extras::keep(extras, "executableCode", &code.rest);
+        let language = code.language.unwrap_or_default().to_ascii_lowercase();
+        let language = Some(language).filter(|word| word != "language_unspecified");
+        return PartKind::CodeExecution(CodeExecution {
+            id: code.id.map(BorrowedText::into_owned),
+            language: language.unwrap_or_default(),
+            code: owned(code.code),
+        });
     }
     if let Some(result) = part.code_execution_result.take() {
-        return read_outcome(*result, extras);
+        dotted_extras::keep(extras, "codeExecutionResult", &result.rest);
+        let word = result.outcome.unwrap_or_default().to_ascii_uppercase();
+        let is_error = word != "OUTCOME_OK";
+        if is_error && word != "OUTCOME_FAILED" {
+            extras.insert(ORIGIN, "codeExecutionResult.outcome", Value::from(word));
+        }
+        return PartKind::CodeResult(CodeResult {
+            id: result.id.map(BorrowedText::into_owned),
+            output: owned(result.output),
+            is_error,
+        });
     }
     // The provider's own search steps and unknown kinds are kept verbatim.
     let is_modifier =
@@ -122,7 +151,7 @@ fn read_blob(blob: NativeBlob<'_>, extras: &mut ExtraFields) -> Media {
 /// Reads media behind an address, or in the provider's own storage.
 fn read_file(file: NativeFile<'_>, extras: &mut ExtraFields) -> Media {
     dotted_extras::keep(extras, "fileData", &file.rest);
-    let uri = file.file_uri.map(BorrowedText::into_owned).unwrap_or_default();
+    let uri = owned(file.file_uri);
     let mime = file.mime_type.map(BorrowedText::into_owned).filter(|mime| !mime.is_empty());
     let is_video = ["youtube.com/", "youtu.be/"].iter().any(|host| uri.contains(host));
     let kind = match mime.as_deref() {
@@ -149,60 +178,12 @@ fn read_media_options(part: &mut NativePart<'_>, media: Media) -> Media {
         end: clip.end_offset.map(BorrowedText::into_owned),
         fps: clip.fps,
     });
-    let detail = part.rest.get("mediaResolution").map(raw_value).and_then(|value| {
-        let level = value.get("level").unwrap_or(&value).as_str()?;
-        RESOLUTIONS
-            .iter()
-            .find_map(|(detail, own)| own.eq_ignore_ascii_case(level).then_some(*detail))
-    });
+    let detail =
+        part.rest.get("mediaResolution").map(raw_value).and_then(|value| {
+            by_word(&RESOLUTIONS, value.get("level").unwrap_or(&value).as_str()?)
+        });
     if detail.is_some() {
         part.rest.take("mediaResolution");
     }
     Media { clip, detail, ..media }
-}
-
-fn read_call(call: NativeCall<'_>, id: Option<String>, extras: &mut ExtraFields) -> PartKind {
-    dotted_extras::keep(extras, "functionCall", &call.rest);
-    PartKind::ToolCall(ToolCall {
-        id: id.or_else(|| call.id.map(BorrowedText::into_owned)).unwrap_or_default(),
-        name: call.name.map(BorrowedText::into_owned).unwrap_or_default(),
-        arguments: call.args.map_or_else(|| "{}".to_owned(), |args| raw_value(args).to_string()),
-        custom: false,
-    })
-}
-
-fn read_result(result: NativeResult<'_>, id: Option<String>, extras: &mut ExtraFields) -> PartKind {
-    dotted_extras::keep(extras, "functionResponse", &result.rest);
-    let object = result.response.map(OpaqueObject::to_map).unwrap_or_default();
-    PartKind::ToolResult(ToolResult {
-        call_id: id.or_else(|| result.id.map(BorrowedText::into_owned)).unwrap_or_default(),
-        name: result.name.map(BorrowedText::into_owned),
-        parts: read_parts(result.parts.map(|list| list.0).unwrap_or_default()),
-        is_error: object.len() == 1 && object.contains_key("error"),
-        object: Some(object),
-    })
-}
-
-fn read_code(code: NativeCode<'_>, extras: &mut ExtraFields) -> PartKind {
-    dotted_extras::keep(extras, "executableCode", &code.rest);
-    let language = code.language.unwrap_or_default().to_ascii_lowercase();
-    PartKind::CodeExecution(CodeExecution {
-        id: code.id.map(BorrowedText::into_owned),
-        language: Some(language).filter(|word| word != "language_unspecified").unwrap_or_default(),
-        code: code.code.map(BorrowedText::into_owned).unwrap_or_default(),
-    })
-}
-
-fn read_outcome(result: NativeCodeResult<'_>, extras: &mut ExtraFields) -> PartKind {
-    dotted_extras::keep(extras, "codeExecutionResult", &result.rest);
-    let word = result.outcome.unwrap_or_default().to_ascii_uppercase();
-    let is_error = word != "OUTCOME_OK";
-    if is_error && word != "OUTCOME_FAILED" {
-        extras.insert(ORIGIN, "codeExecutionResult.outcome", Value::from(word));
-    }
-    PartKind::CodeResult(CodeResult {
-        id: result.id.map(BorrowedText::into_owned),
-        output: result.output.map(BorrowedText::into_owned).unwrap_or_default(),
-        is_error,
-    })
 }

@@ -143,10 +143,7 @@ fn read_config(mut config: NativeConfig<'_>, chat: &mut canon::ChatRequest) {
             aspect_ratio: image.aspect_ratio.map(BorrowedText::into_owned),
             size: image.image_size.map(BorrowedText::into_owned),
         };
-        let rest = image.rest.to_map();
-        if !rest.is_empty() {
-            chat.extras.insert(ORIGIN, "generationConfig.imageConfig", Value::Object(rest));
-        }
+        image.rest.keep_in(&mut chat.extras, ORIGIN, "generationConfig.imageConfig");
     }
 }
 

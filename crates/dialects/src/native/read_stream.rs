@@ -5,12 +5,12 @@
 //! last.
 
 use canon::{
-    ApiError, ErrorKind, Event, Finish, FinishReason, Part, PartDelta, PartIndex, PartKind,
-    PartStart, RawReason, Usage, into_part_events,
+    ApiError, Event, Finish, FinishReason, Part, PartDelta, PartIndex, PartKind, PartStart,
+    RawReason, Usage, into_part_events,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::content::NativePart;
 use super::names::ORIGIN;
@@ -24,6 +24,7 @@ use crate::json;
 use crate::repeated_text::TextReader;
 use crate::sse::not_json;
 use crate::text::BorrowedText;
+use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -34,7 +35,7 @@ pub(super) struct NativeStreamReader {
     is_whole: bool,
     begun: bool,
     id: Option<String>,
-    candidates: Vec<CandidateState>,
+    candidates: BTreeMap<u32, CandidateState>,
     blocked: bool,
     counted: Option<Usage>,
     reported: Option<Usage>,
@@ -72,22 +73,19 @@ struct CandidateState {
 
 /// Fields that only this format has, each as it was reported last. Chunks repeat them.
 #[derive(Default)]
-struct ReportedFields(HashMap<String, String>);
+struct ReportedFields {
+    candidate: Option<u32>,
+    reported: HashMap<String, String>,
+}
 
 impl ReportedFields {
     /// Reports a field unless the same value was reported before.
-    fn report(
-        &mut self,
-        candidate: Option<u32>,
-        name: &str,
-        value: &RawValue,
-        out: &mut Vec<Event>,
-    ) {
-        if self.0.get(name).is_some_and(|own| own == value.get()) {
+    fn report(&mut self, name: &str, value: &RawValue, out: &mut Vec<Event>) {
+        if self.reported.get(name).is_some_and(|own| own == value.get()) {
             return;
         }
-        self.0.insert(name.to_owned(), value.get().to_owned());
-        let (name, value) = (name.to_owned(), raw_value(value));
+        self.reported.insert(name.to_owned(), value.get().to_owned());
+        let (candidate, name, value) = (self.candidate, name.to_owned(), raw_value(value));
         out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
     }
 }
@@ -110,8 +108,7 @@ impl StreamReader for NativeStreamReader {
         if self.is_complete() {
             return Ok(());
         }
-        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
-            .with_log_note("the native stream ended without a finish reason"))
+        Err(broken_off("the native stream ended without a finish reason"))
     }
 
     /// Always false: the format has no end marker, the stream ends with the body.
@@ -122,8 +119,7 @@ impl StreamReader for NativeStreamReader {
 
 impl TextReader for NativeStreamReader {
     fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
-        let own = self.candidates.iter_mut().find(|own| own.index == place.candidate);
-        if let Some(own) = own
+        if let Some(own) = self.candidates.get_mut(&place.candidate)
             && matches!(own.open, Some(OpenPart { is_thought: false, .. }))
         {
             own.text.push_str(text);
@@ -167,14 +163,12 @@ impl NativeStreamReader {
         let list = chunk.candidates.map(|list| list.0).unwrap_or_default();
         for (at, candidate) in list.into_iter().enumerate() {
             let index = candidate.index(at);
-            if !self.candidates.iter().any(|own| own.index == index) {
+            let own = self.candidates.entry(index).or_insert_with(|| {
+                let asides = ReportedFields { candidate: Some(index), ..Default::default() };
                 let (reply_id, is_whole) = (self.id.clone(), self.is_whole);
-                let state = CandidateState { reply_id, index, is_whole, ..Default::default() };
-                self.candidates.push(state);
-            }
-            if let Some(own) = self.candidates.iter_mut().find(|own| own.index == index) {
-                own.read(candidate, out)?;
-            }
+                CandidateState { reply_id, index, is_whole, asides, ..Default::default() }
+            });
+            own.read(candidate, out)?;
         }
         if let Some(feedback) = chunk.prompt_feedback {
             if let Some(raw) = block
@@ -185,10 +179,10 @@ impl NativeStreamReader {
                 let finish = Finish::new(FinishReason::PromptBlocked, raw);
                 out.push(Event::Finish { candidate: 0, finish });
             }
-            self.asides.report(None, "promptFeedback", feedback.raw, out);
+            self.asides.report("promptFeedback", feedback.raw, out);
         }
         for (name, value) in chunk.rest.present() {
-            self.asides.report(None, name, value, out);
+            self.asides.report(name, value, out);
         }
         if let Some(usage) = usage {
             self.count(&usage, out);
@@ -198,14 +192,14 @@ impl NativeStreamReader {
 
     /// Closes the candidates without a finish reason, at the end of a whole reply.
     pub(super) fn close(&mut self, out: &mut Vec<Event>) {
-        for candidate in self.candidates.iter_mut().filter(|own| !own.ended) {
+        for candidate in self.candidates.values_mut().filter(|own| !own.ended) {
             candidate.end(out);
         }
         self.report_usage(out);
     }
 
     fn is_complete(&self) -> bool {
-        self.blocked || !self.candidates.is_empty() && self.candidates.iter().all(|own| own.ended)
+        self.blocked || !self.candidates.is_empty() && self.candidates.values().all(|own| own.ended)
     }
 
     /// Reports usage. Counts are cumulative, but early chunks report only some of them; the last
@@ -218,13 +212,13 @@ impl NativeStreamReader {
             });
         }
         for (name, value) in usage.rest.present() {
-            self.asides.report(None, &format!("usageMetadata.{name}"), value, out);
+            self.asides.report(&format!("usageMetadata.{name}"), value, out);
         }
         self.report_usage(out);
     }
 
     fn report_usage(&mut self, out: &mut Vec<Event>) {
-        let searches = self.candidates.iter().map(|own| own.searches).sum();
+        let searches = self.candidates.values().map(|own| own.searches).sum();
         let now = self.counted.map(|usage| Usage { searches, ..usage });
         if let Some(usage) = now
             && self.reported != now
@@ -271,10 +265,10 @@ impl CandidateState {
             out.push(Event::PartDelta(self.place(slot), PartDelta::Logprobs(chances)));
         }
         for (name, value) in candidate.rest.present() {
-            self.asides.report(Some(self.index), name, value, out);
+            self.asides.report(name, value, out);
         }
         if let Some(ratings) = candidate.safety_ratings.filter(is_filled) {
-            self.asides.report(Some(self.index), "safetyRatings", ratings, out);
+            self.asides.report("safetyRatings", ratings, out);
         }
         if let Some(word) = candidate.finish_reason {
             self.end(out);
@@ -360,15 +354,13 @@ impl CandidateState {
             out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
         }
         let signature = part.signature.map(|signature| Event::PartSignature(place, signature));
-        let (before, after) = if is_thought { (None, signature) } else { (signature, None) };
         if !is_thought {
             self.text.push_str(&text);
         }
-        out.extend(before);
-        if !text.is_empty() {
-            out.push(Event::PartDelta(place, PartDelta::Text(text)));
-        }
-        out.extend(after);
+        let has_text = !text.is_empty();
+        let text = has_text.then(|| Event::PartDelta(place, PartDelta::Text(text)));
+        let events = if is_thought { [text, signature] } else { [signature, text] };
+        out.extend(events.into_iter().flatten());
     }
 
     fn whole(&mut self, part: Part, out: &mut Vec<Event>) {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::names::{ORIGIN, VALIDATED_EXTRA};
 use super::own::{dotted_extras, schema};
 use super::request::{NativeFunction, NativeSearch, NativeTool, NativeToolConfig};
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
 use crate::wire_object::raw_value;
 use crate::wire_value::{OpaqueObject, TextOrList};
 
@@ -27,7 +27,7 @@ pub(super) fn read_tool(tool: NativeTool<'_>, tools: &mut Vec<Tool>) {
 
 fn read_function(function: NativeFunction<'_>) -> Tool {
     Tool::Function(FunctionTool {
-        name: function.name.map(BorrowedText::into_owned).unwrap_or_default(),
+        name: owned(function.name),
         description: function.description.map(BorrowedText::into_owned),
         parameters: read_schema(function.parameters, function.parameters_json_schema),
         result: read_schema(function.response, function.response_json_schema),

@@ -8,7 +8,7 @@ use super::content::NativePart;
 use super::usage::NativeUsage;
 use crate::json;
 use crate::proto_json::ProtoInteger;
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
 use crate::wire_object::wire_object;
 use crate::wire_value::{AnyValue, LooseText, LooseValue, OneOrMany, PlacedValue};
 
@@ -92,22 +92,16 @@ impl NativeCandidate<'_> {
 impl NativeLogprobs<'_> {
     pub(super) fn into_canon(self) -> Vec<Logprob> {
         let chance = |logprob: NativeLogprob<'_>| TokenLogprob {
-            token: logprob.token.map(BorrowedText::into_owned).unwrap_or_default(),
+            token: owned(logprob.token),
             id: logprob.token_id.map(|id| id.0),
             logprob: logprob.log_probability.unwrap_or_default(),
             bytes: None,
         };
         let mut top = self.top_candidates.into_iter().flatten();
-        let chosen = self.chosen_candidates.into_iter().flatten();
-        chosen
-            .map(|chosen| Logprob {
-                chosen: chance(chosen),
-                top: { top.next().and_then(|top| top.candidates) }
-                    .into_iter()
-                    .flatten()
-                    .map(chance)
-                    .collect(),
-            })
-            .collect()
+        let logprob = |chosen| {
+            let top = top.next().and_then(|top| top.candidates).into_iter().flatten();
+            Logprob { chosen: chance(chosen), top: top.map(chance).collect() }
+        };
+        self.chosen_candidates.into_iter().flatten().map(logprob).collect()
     }
 }

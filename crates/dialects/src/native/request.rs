@@ -7,13 +7,15 @@
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
-use super::content::{NativeContent, NativeInstruction};
+use super::content::{NativeContent, NativeInstruction, count_media};
 use super::names::{MAX_STOP_TEXTS, read_modality};
 use crate::proto_json::{ProtoInteger, whole_between, word_of};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult, between, one_of, refuse, refuse_for, refuse_if};
-use crate::wire_value::{OneOrMany, OpaqueObject, PlacedValue, TextOrList};
+use crate::wire_rule::{
+    FieldProblem, RuleResult, between, ensure, one_of, refuse, refuse_for, refuse_if,
+};
+use crate::wire_value::{BoundedList, OneOrMany, OpaqueObject, PlacedValue, TextOrList};
 
 const MAX_CONTENTS: usize = 10_000;
 const MAX_MEDIA_PARTS: usize = 3_600;
@@ -22,17 +24,19 @@ const MAX_SAFETY_SETTINGS: usize = 32;
 const MAX_STOP_BYTES: usize = 4_096;
 const MAX_INTEGER: i64 = i32::MAX as i64;
 
+type NativeSafetySettings<'a> = OneOrMany<NativeSafetySetting<'a>, MAX_SAFETY_SETTINGS>;
+type NativeStopTexts<'a> = BoundedList<BorrowedText<'a>, MAX_STOP_TEXTS>;
+
 wire_object! {
     /// The body.
     pub(super) struct NativeRequestView<'a>("a JSON object", camel_case) {
         /// Ignored: the path names the model.
         model: &'a RawValue => Model,
         system_instruction "systemInstruction": Box<NativeInstruction<'a>> => Conversation,
-        contents: OneOrMany<NativeContent<'a>> => Conversation where contents_size,
-        tools: OneOrMany<NativeTool<'a>> => Tools where tools_size,
+        contents: OneOrMany<NativeContent<'a>, MAX_CONTENTS> => Conversation where contents_size,
+        tools: OneOrMany<NativeTool<'a>, MAX_TOOLS> => Tools,
         tool_config "toolConfig": Box<NativeToolConfig<'a>> => ToolChoice(NativeToolConfig),
-        safety_settings "safetySettings" kept: OneOrMany<NativeSafetySetting<'a>>
-            where safety_settings,
+        safety_settings "safetySettings" kept: NativeSafetySettings<'a> where safety_settings,
         generation_config "generationConfig" kept: Box<NativeConfig<'a>> => Inside(NativeConfig),
         cached_content "cachedContent" kept: BorrowedText<'a> where cached_content,
         service_tier "serviceTier": BorrowedText<'a> => ServiceTier,
@@ -125,8 +129,7 @@ wire_object! {
         presence_penalty "presencePenalty": f64 = PresencePenalty where between(-2.0, 2.0),
         frequency_penalty "frequencyPenalty": f64 = FrequencyPenalty where between(-2.0, 2.0),
         seed: ProtoInteger<false> = Seed,
-        stop_sequences "stopSequences": Vec<BorrowedText<'a>> => StopSequences
-            where stop_sequences,
+        stop_sequences "stopSequences": NativeStopTexts<'a> => StopSequences where stop_sequences,
         max_output_tokens "maxOutputTokens": PlacedValue<'a, ProtoInteger<false>>
             => MaxOutputTokens where output_limit,
         candidate_count "candidateCount": ProtoInteger<false> => Candidates
@@ -155,9 +158,9 @@ wire_object! {
             where word_of(&["MINIMAL", "LOW", "MEDIUM", "HIGH"], &["THINKING_LEVEL_UNSPECIFIED"]),
         include_thoughts "includeThoughts": bool,
     }
-    check |thinking| match (&thinking.thinking_budget, &thinking.thinking_level) {
-        (Some(_), Some(_)) => refuse("must not hold both `thinkingBudget` and `thinkingLevel`"),
-        _ => Ok(()),
+    check |thinking| {
+        let is_one = thinking.thinking_budget.is_none() || thinking.thinking_level.is_none();
+        ensure(is_one, "must not hold both `thinkingBudget` and `thinkingLevel`")
     };
 
     pub(super) struct NativeImageConfig<'a>("an object", camel_case) {
@@ -176,21 +179,12 @@ impl NativeRequestView<'_> {
     }
 }
 
-fn contents_size(contents: &OneOrMany<NativeContent<'_>>) -> RuleResult {
-    if contents.0.is_empty() {
-        return refuse("must not be empty");
-    }
-    if contents.0.len() > MAX_CONTENTS {
-        return refuse(format!("must have at most {MAX_CONTENTS} items"));
-    }
-    let media: usize = contents.0.iter().map(NativeContent::media).sum();
+fn contents_size(contents: &OneOrMany<NativeContent<'_>, MAX_CONTENTS>) -> RuleResult {
+    ensure(!contents.0.is_empty(), "must not be empty")?;
+    let media: usize = contents.0.iter().map(|content| count_media(content.parts())).sum();
     refuse_if(media > MAX_MEDIA_PARTS, || {
         format!("must have at most {MAX_MEDIA_PARTS} media parts")
     })
-}
-
-fn tools_size(tools: &OneOrMany<NativeTool<'_>>) -> RuleResult {
-    refuse_if(tools.0.len() > MAX_TOOLS, || format!("must have at most {MAX_TOOLS} items"))
 }
 
 impl NativeTool<'_> {
@@ -233,10 +227,7 @@ fn no_empty_names(names: &Vec<BorrowedText<'_>>) -> RuleResult {
     refuse_for(names.iter().any(|name| name.is_empty()).then_some("must not hold empty names"))
 }
 
-fn safety_settings(settings: &OneOrMany<NativeSafetySetting<'_>>) -> RuleResult {
-    if settings.0.len() > MAX_SAFETY_SETTINGS {
-        return refuse(format!("must have at most {MAX_SAFETY_SETTINGS} items"));
-    }
+fn safety_settings(settings: &NativeSafetySettings<'_>) -> RuleResult {
     let category = |setting: &NativeSafetySetting<'_>| {
         setting.category.as_deref().unwrap_or_default().to_ascii_uppercase()
     };
@@ -260,10 +251,7 @@ fn output_limit(limit: &PlacedValue<'_, ProtoInteger<false>>) -> RuleResult {
     whole_between(1, MAX_INTEGER)(&limit.value)
 }
 
-fn stop_sequences(stops: &Vec<BorrowedText<'_>>) -> RuleResult {
-    if stops.len() > MAX_STOP_TEXTS {
-        return refuse(format!("must have at most {MAX_STOP_TEXTS} items"));
-    }
+fn stop_sequences(stops: &NativeStopTexts<'_>) -> RuleResult {
     let is_wrong = |text: &BorrowedText<'_>| text.is_empty() || text.len() > MAX_STOP_BYTES;
     refuse_if(stops.iter().any(is_wrong), || {
         format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")
@@ -271,9 +259,7 @@ fn stop_sequences(stops: &Vec<BorrowedText<'_>>) -> RuleResult {
 }
 
 fn modalities(words: &Vec<BorrowedText<'_>>) -> RuleResult {
-    if words.is_empty() {
-        return refuse("must not be empty");
-    }
+    ensure(!words.is_empty(), "must not be empty")?;
     let read: Vec<_> = words.iter().map(|word| read_modality(word)).collect();
     for (at, modality) in read.iter().enumerate() {
         let is_there = read.iter().take(at).any(|before| before == modality);

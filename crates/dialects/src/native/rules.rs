@@ -28,8 +28,7 @@ pub(super) fn check(
     let problem = calls::match_calls(view.contents()).problem;
     problem.map_or(Ok(()), Err).map_err(FieldProblem::into_error)?;
     check_functions(view).map_err(FieldProblem::into_error)?;
-    let (mut edits, mut losses) = (Vec::new(), Losses::new());
-    edit_signatures(text, view, &mut edits, &mut losses);
+    let (mut edits, losses) = edit_signatures(text, view);
     edit_tools(text, view, &mut edits);
     let limit = limit_range(text, view, &mut edits);
     let config = view.generation_config.as_ref();
@@ -101,22 +100,14 @@ fn check_functions(view: &NativeRequestView<'_>) -> RuleResult {
         return refuse("mode", "needs `functionDeclarations` to call");
     }
     let mut allowed = calling.allowed_function_names.iter().flatten();
-    match allowed.position(|name| !functions.contains(&**name)) {
-        Some(at) => refuse(
-            &format!("allowedFunctionNames[{at}]"),
-            "names a function that is not in `tools`",
-        ),
-        None => Ok(()),
-    }
+    let why = "names a function that is not in `tools`";
+    let unknown = allowed.position(|name| !functions.contains(&**name));
+    unknown.map_or(Ok(()), |at| refuse(&format!("allowedFunctionNames[{at}]"), why))
 }
 
 /// Replaces the signatures that a provider would refuse.
-fn edit_signatures(
-    text: &str,
-    view: &NativeRequestView<'_>,
-    edits: &mut Vec<BodyEdit>,
-    losses: &mut Losses,
-) {
+fn edit_signatures(text: &str, view: &NativeRequestView<'_>) -> (Vec<BodyEdit>, Losses) {
+    let (mut edits, mut losses) = (Vec::new(), Losses::new());
     let parts = view.contents().iter().flat_map(|content| content.parts());
     for signature in parts.filter_map(|part| part.thought_signature.as_ref()) {
         // Most signatures go out unchanged. Only these characters mark one that needs a rewrite.
@@ -132,6 +123,7 @@ fn edit_signatures(
             });
         }
     }
+    (edits, losses)
 }
 
 /// Replaces the names of tools in the service specification by those of the provider.
@@ -163,16 +155,12 @@ fn limit_range(
 ) -> Option<Range<usize>> {
     let at = json::range_of(text, view.rest.get("generationConfig")?);
     let inside = at.start + 1;
-    match &view.generation_config {
-        Some(config) => Some(match &config.max_output_tokens {
-            Some(own) => json::range_of(text, own.raw),
-            None => inside..inside,
-        }),
-        None => {
-            // A null becomes an empty object around the range.
-            edits.push(BodyEdit { range: at.start..inside, replacement: "{".into() });
-            edits.push(BodyEdit { range: inside..at.end, replacement: "}".into() });
-            Some(inside..inside)
-        }
+    let config = view.generation_config.as_ref();
+    if config.is_none() {
+        // A null becomes an empty object around the range.
+        edits.push(BodyEdit { range: at.start..inside, replacement: "{".into() });
+        edits.push(BodyEdit { range: inside..at.end, replacement: "}".into() });
     }
+    let own = config.and_then(|config| config.max_output_tokens.as_ref());
+    Some(own.map_or(inside..inside, |own| json::range_of(text, own.raw)))
 }

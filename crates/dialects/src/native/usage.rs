@@ -85,6 +85,7 @@ pub(super) fn write_usage(
     losses.add_if(cache_writes > 0, "usage.cache_write", why);
     let visible = usage.output.saturating_sub(usage.thinking);
     let input = details(usage.input, usage.input_audio, usage.input_image, usage.input_video);
+    let output = details(visible, usage.output_audio, usage.output_image, 0);
     let counts = ObjectWriter::new()
         .set("promptTokenCount", usage.input)
         .set("candidatesTokenCount", visible)
@@ -92,10 +93,7 @@ pub(super) fn write_usage(
         .set("thoughtsTokenCount", usage.thinking)
         .set_some("cachedContentTokenCount", (usage.cache_read > 0).then_some(usage.cache_read))
         .set("promptTokensDetails", input)
-        .set(
-            "candidatesTokensDetails",
-            details(visible, usage.output_audio, usage.output_image, 0),
-        );
+        .set("candidatesTokensDetails", output);
     dotted_extras::restore(counts, extras, "usageMetadata").with_default("trafficType", "ON_DEMAND")
 }
 

@@ -66,22 +66,11 @@ pub(super) fn write_turns(
             ObjectWriter::new().set("role", "user").set("parts", std::mem::take(&mut system));
         return (system, vec![content]);
     }
-    (system, write_groups(&groups, lane, losses))
-}
-
-/// The calls so far, by id: their order and the names of their functions.
-type CallTable<'a> = HashMap<&'a str, (usize, &'a str)>;
-
-fn write_groups(
-    groups: &[TurnGroup<'_>],
-    lane: &LaneSettings<'_>,
-    losses: &mut Losses,
-) -> Vec<ObjectWriter> {
     // Models with thinking levels also take a media resolution per part.
     let close = !ThinkingControls::for_lane(lane).levels.is_empty();
     let (mut calls, mut ranks) = (CallTable::new(), 0..);
-    let mut written: Vec<(&TurnGroup<'_>, Vec<ObjectWriter>)> = Vec::with_capacity(groups.len());
-    for group in groups {
+    let mut written: Vec<(&TurnGroup<'_>, Vec<ObjectWriter>)> = Vec::new();
+    for group in &groups {
         let mut called = false;
         let mut parts = Vec::with_capacity(group.parts.len());
         for part in in_call_order(&group.parts, &calls) {
@@ -102,8 +91,11 @@ fn write_groups(
         let content = ObjectWriter::new().set("role", role).set("parts", parts);
         dotted_extras::restore(content, group.extras, "")
     });
-    contents.collect()
+    (system, contents.collect())
 }
+
+/// The calls so far, by id: their order and the names of their functions.
+type CallTable<'a> = HashMap<&'a str, (usize, &'a str)>;
 
 /// Returns the parts with results in the order of their calls; other parts keep their places.
 fn in_call_order<'p>(parts: &'p [Cow<'_, Part>], calls: &CallTable<'_>) -> Vec<&'p Part> {
@@ -173,7 +165,7 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
         PartKind::Thought(Thought { text, redacted: _ }) => {
             ObjectWriter::new().set("text", text.as_str()).set("thought", true)
         }
-        PartKind::Media(media) => write_media(media, extras, close, losses)?,
+        PartKind::Media(_) => write_media(part, close, losses)?,
         PartKind::ToolCall(call) => nested("functionCall", write_call(call), extras),
         PartKind::CodeExecution(CodeExecution { id, language, code }) => {
             let python = language.eq_ignore_ascii_case("python");
@@ -216,12 +208,8 @@ fn nested(name: &'static str, inner: ObjectWriter, extras: &ExtraFields) -> Obje
     ObjectWriter::new().set(name, dotted_extras::restore(inner, extras, name))
 }
 
-fn write_media(
-    media: &Media,
-    extras: &ExtraFields,
-    close: bool,
-    losses: &mut Losses,
-) -> Option<ObjectWriter> {
+fn write_media(part: &Part, close: bool, losses: &mut Losses) -> Option<ObjectWriter> {
+    let Part { kind: PartKind::Media(media), extras, .. } = part else { return None };
     let Media { kind: _, source, name, detail, clip } = media;
     losses.add_if(name.is_some(), "media.name", "the native format has no media names");
     let blob = |mime: &str, data: &str| {

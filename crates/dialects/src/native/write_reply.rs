@@ -14,6 +14,7 @@ use crate::endings;
 use crate::fields::{ObjectWriter, note_search_fields, note_stop_text, number};
 use crate::prompt_blocks;
 use crate::service_tier;
+use crate::write_json::WriteJson;
 
 /// Writes a reply to the caller of `chat`.
 pub(super) fn write(
@@ -29,10 +30,8 @@ pub(super) fn write(
     let options = NativeReplyOptions::of(chat);
     let candidates = candidates.into_iter().map(|candidate| {
         let mut writer = NativeCandidateWriter::new(candidate.index, options);
-        let mut parts = Vec::with_capacity(candidate.parts.len());
-        for part in candidate.parts {
-            parts.extend(writer.write(part, &mut losses));
-        }
+        let parts = candidate.parts.into_iter();
+        let mut parts: Vec<_> = parts.flat_map(|part| writer.write(part, &mut losses)).collect();
         parts.extend(writer.write_rest());
         service_tier::note_reply_extras(&candidate.extras, ORIGIN, &mut losses);
         writer.finish = candidate.finish;
@@ -57,11 +56,9 @@ pub(super) struct NativeReplyOptions {
 
 impl NativeReplyOptions {
     pub(super) fn of(chat: &canon::ChatRequest) -> Self {
+        let display = chat.thinking.display;
         Self {
-            shows_thinking: chat
-                .thinking
-                .display
-                .is_some_and(|shown| shown != ThinkingDisplay::Hidden),
+            shows_thinking: display.is_some_and(|shown| shown != ThinkingDisplay::Hidden),
             is_bare: enum_text::is_requested(&chat.extras),
             wants_logprobs: chat.sampling.logprobs.is_some(),
         }
@@ -106,17 +103,15 @@ impl NativeReplyFields {
     /// feedback.
     pub(super) fn write(
         &self,
-        candidates: Vec<(NativeCandidateWriter, Vec<ObjectWriter>)>,
+        candidates: Vec<(NativeCandidateWriter, Vec<impl WriteJson>)>,
         losses: &mut Losses,
     ) -> ObjectWriter {
-        let mut feedback = self.extras.get(ORIGIN, "promptFeedback").cloned();
-        let (blocked, candidates): (Vec<_>, Vec<_>) = candidates
-            .into_iter()
-            .partition(|(writer, parts)| writer.is_blocked() && parts.is_empty());
-        if let Some(finish) = blocked.first().and_then(|(writer, _)| writer.finish.as_ref()) {
-            let reason = || ObjectWriter::new().set("blockReason", block_word(finish)).into();
-            feedback = feedback.or_else(|| Some(reason()));
-        }
+        let (blocked, candidates): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|(own, parts)| own.is_blocked() && parts.is_empty());
+        let finish = blocked.first().and_then(|(writer, _)| writer.finish.as_ref());
+        let reason = |finish| ObjectWriter::new().set("blockReason", block_word(finish)).into();
+        let feedback = self.extras.get(ORIGIN, "promptFeedback").cloned();
+        let feedback = feedback.or_else(|| finish.map(reason));
         let usage = self.usage.unwrap_or_default();
         // The tokens of a candidate are known if it is the only one.
         let tokens = self.usage.map(|usage| usage.output.saturating_sub(usage.thinking));
@@ -288,7 +283,7 @@ impl NativeCandidateWriter {
 
     fn write_object(
         self,
-        parts: Vec<ObjectWriter>,
+        parts: Vec<impl WriteJson>,
         sources: Option<Value>,
         tokens: Option<u64>,
         losses: &mut Losses,

@@ -1,7 +1,7 @@
 //! Writes a native request.
 
 use canon::{
-    ApiError, ConversationState, EffortLevel, ExtraFields, Losses, Lossy, RequestHints,
+    ApiError, ChatRequest, ConversationState, EffortLevel, Losses, Lossy, RequestHints,
     ResponseFormat, SamplingOptions, ThinkingDisplay, ThinkingOptions,
 };
 use serde_json::Value;
@@ -19,10 +19,10 @@ use crate::{LaneSettings, ProviderRequest};
 
 /// Writes a request for a lane.
 pub(super) fn write(
-    chat: &canon::ChatRequest,
+    chat: &ChatRequest,
     lane: &LaneSettings<'_>,
 ) -> Result<Lossy<ProviderRequest>, ApiError> {
-    let canon::ChatRequest { turns, tools, stream, extras, .. } = chat;
+    let ChatRequest { turns, tools, stream, extras, .. } = chat;
     let mut losses = Losses::new();
     note_foreign_options(extras, ORIGIN, &mut losses);
     note_lost_options(NativeRequestView::FIELDS, chat, ORIGIN, &mut losses);
@@ -45,80 +45,58 @@ pub(super) fn write(
 }
 
 fn write_config(
-    chat: &canon::ChatRequest,
+    chat: &ChatRequest,
     lane: &LaneSettings<'_>,
     losses: &mut Losses,
 ) -> Option<ObjectWriter> {
-    let canon::ChatRequest { sampling, modalities, image_shape, extras, .. } = chat;
-    let config = write_options(ObjectWriter::new(), NativeConfig::FIELDS, chat);
-    let config = write_sampling(config, sampling, lane, losses);
-    let thinking = write_thinking(chat.thinking, lane, extras, losses);
-    let config = config.set_some("thinkingConfig", thinking);
-    let config = write_format(config, &chat.response_format, extras, losses);
-    let words = names::write_modalities(modalities);
-    let config = config.set_some("responseModalities", (!words.is_empty()).then_some(words));
-    let shape = ObjectWriter::new()
-        .set_some("aspectRatio", image_shape.aspect_ratio.as_deref())
-        .set_some("imageSize", image_shape.size.as_deref())
-        .with_object(extras.get(ORIGIN, "generationConfig.imageConfig"));
-    let config = config.set_some("imageConfig", shape.into_filled());
-    dotted_extras::restore(config, extras, "generationConfig").into_filled()
-}
-
-fn write_sampling(
-    config: ObjectWriter,
-    sampling: &SamplingOptions,
-    lane: &LaneSettings<'_>,
-    losses: &mut Losses,
-) -> ObjectWriter {
+    let ChatRequest { sampling, modalities, image_shape, extras, .. } = chat;
     let SamplingOptions { top_k, seed, stop_sequences: stop, candidates, logprobs, .. } = sampling;
     let is_long = seed.is_some_and(|seed| i32::try_from(seed).is_err());
     let no_top_k = top_k.is_some_and(|count| count < 1);
-    let (many_stops, many) =
-        (stop.len() > names::MAX_STOP_TEXTS, candidates.is_some_and(|n| n > 8));
+    let many_stops = stop.len() > names::MAX_STOP_TEXTS;
     for (is_lost, path, why) in [
         (many_stops, "sampling.stop", "the native format takes at most 5 stop texts"),
         (is_long, "sampling.seed", "a native seed has 32 bits"),
         (no_top_k, "sampling.top_k", "the native format chooses among one token or more"),
-        (many, "sampling.candidates", "the native format returns at most 8 candidates"),
+        (
+            candidates.is_some_and(|n| n > 8),
+            "sampling.candidates",
+            "the native format returns at most 8 candidates",
+        ),
     ] {
         losses.add_if(is_lost, path, why);
     }
-    let stop: Vec<&str> = stop.iter().take(names::MAX_STOP_TEXTS).map(String::as_str).collect();
+    let config = write_options(ObjectWriter::new(), NativeConfig::FIELDS, chat);
     let config = if is_long { config.without("seed") } else { config };
     let config = if no_top_k { config.without("topK") } else { config };
-    config
+    let stop: Vec<&str> = stop.iter().take(names::MAX_STOP_TEXTS).map(String::as_str).collect();
+    // The format has one length of summary.
+    let show = chat.thinking.display.map(|show| show != ThinkingDisplay::Hidden);
+    let thinking = write_effort(chat, lane, losses).set_some("includeThoughts", show);
+    let thinking = dotted_extras::restore(thinking, extras, "generationConfig.thinkingConfig");
+    let config = config
         .set_some("stopSequences", (!stop.is_empty()).then_some(stop))
         .set_some("maxOutputTokens", lane.max_payable_output.or(sampling.max_output_tokens))
         .set_some("candidateCount", candidates.map(|n| n.min(8)))
         .set_some("responseLogprobs", logprobs.map(|_| true))
         .set_some("logprobs", logprobs.filter(|n| *n > 0))
-}
-
-fn write_thinking(
-    thinking: ThinkingOptions,
-    lane: &LaneSettings<'_>,
-    extras: &ExtraFields,
-    losses: &mut Losses,
-) -> Option<ObjectWriter> {
-    let ThinkingOptions { level, budget, dynamic, display: show } = thinking;
-    // The format has one length of summary.
-    let show = show.map(|show| show != ThinkingDisplay::Hidden);
-    let config = write_effort(level, budget, dynamic, &ThinkingControls::for_lane(lane), losses);
-    let config = config.set_some("includeThoughts", show);
-    dotted_extras::restore(config, extras, "generationConfig.thinkingConfig").into_filled()
+        .set_some("thinkingConfig", thinking.into_filled());
+    let words = names::write_modalities(modalities);
+    let shape = ObjectWriter::new()
+        .set_some("aspectRatio", image_shape.aspect_ratio.as_deref())
+        .set_some("imageSize", image_shape.size.as_deref())
+        .with_object(extras.get(ORIGIN, "generationConfig.imageConfig"));
+    let config = write_format(config, chat, losses)
+        .set_some("responseModalities", (!words.is_empty()).then_some(words))
+        .set_some("imageConfig", shape.into_filled());
+    dotted_extras::restore(config, extras, "generationConfig").into_filled()
 }
 
 /// Writes the thinking effort: a budget or a level, depending on the model,
 /// <https://ai.google.dev/gemini-api/docs/thinking>.
-fn write_effort(
-    level: Option<EffortLevel>,
-    budget: Option<u64>,
-    dynamic: bool,
-    steering: &ThinkingControls,
-    losses: &mut Losses,
-) -> ObjectWriter {
-    let config = ObjectWriter::new();
+fn write_effort(chat: &ChatRequest, lane: &LaneSettings<'_>, losses: &mut Losses) -> ObjectWriter {
+    let ThinkingOptions { level, budget, dynamic, display: _ } = chat.thinking;
+    let (config, steering) = (ObjectWriter::new(), ThinkingControls::for_lane(lane));
     let nearest = |level, losses: &mut Losses| {
         let level = steering.nearest_level(level, &names::LEVELS, losses)?;
         Some(level.as_str().to_ascii_uppercase())
@@ -154,15 +132,10 @@ fn write_effort(
     }
 }
 
-fn write_format(
-    config: ObjectWriter,
-    format: &ResponseFormat,
-    extras: &ExtraFields,
-    losses: &mut Losses,
-) -> ObjectWriter {
-    let bare = enum_text::is_requested(extras);
+fn write_format(config: ObjectWriter, chat: &ChatRequest, losses: &mut Losses) -> ObjectWriter {
+    let bare = enum_text::is_requested(&chat.extras);
     let mime = if bare { enum_text::MIME } else { "application/json" };
-    match format {
+    match &chat.response_format {
         ResponseFormat::Text => config,
         ResponseFormat::Json => config.set("responseMimeType", mime),
         ResponseFormat::Schema { name, description, schema, strict } => {
@@ -188,10 +161,8 @@ fn with_title(schema: &Value, name: Option<&str>, description: Option<&str>) -> 
     let mut schema = schema.clone();
     if let Value::Object(map) = &mut schema {
         for (field, text) in [("title", name), ("description", description)] {
-            if let Some(text) = text
-                && !map.contains_key(field)
-            {
-                map.insert(field.to_owned(), Value::from(text));
+            if let Some(text) = text {
+                map.entry(field).or_insert_with(|| text.into());
             }
         }
     }
@@ -199,7 +170,7 @@ fn with_title(schema: &Value, name: Option<&str>, description: Option<&str>) -> 
 }
 
 /// Notes the hints that the format has no field for, and returns the service tier to write.
-fn write_hints<'a>(chat: &'a canon::ChatRequest, losses: &mut Losses) -> Option<&'a str> {
+fn write_hints<'a>(chat: &'a ChatRequest, losses: &mut Losses) -> Option<&'a str> {
     let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } =
         &chat.hints;
     let ConversationState { store: _, previous_response: previous, background } = &chat.state;

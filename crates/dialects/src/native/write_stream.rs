@@ -15,9 +15,11 @@ use super::write_reply::{NativeCandidateWriter, NativeReplyFields, NativeReplyOp
 use super::{fault, signatures, write_content};
 use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::service_tier;
+use crate::write_json::WriteJson;
 use crate::{ReplyStamp, StreamWriter, json};
 
 /// Writes the chunks of a native stream.
+#[derive(Default)]
 pub(super) struct NativeStreamWriter {
     options: NativeReplyOptions,
     fields: NativeReplyFields,
@@ -46,19 +48,8 @@ enum HeldPart {
     Whole(ObjectWriter),
 }
 
-impl HeldPart {
-    fn into_object(self) -> ObjectWriter {
-        match self {
-            Self::Text { place: _, text, thought, token } => ObjectWriter::new()
-                .set("text", text)
-                .set_some("thought", thought.then_some(true))
-                .set_some("thoughtSignature", token),
-            Self::Whole(object) => object,
-        }
-    }
-
-    /// Writes the part as JSON. A text needs no object for it.
-    fn write(&self, out: &mut Vec<u8>) {
+impl WriteJson for HeldPart {
+    fn write_json(&self, out: &mut Vec<u8>) {
         match self {
             Self::Text { place: _, text, thought, token } => {
                 out.extend_from_slice(b"{\"text\":");
@@ -72,7 +63,7 @@ impl HeldPart {
                 }
                 out.push(b'}');
             }
-            Self::Whole(object) => out.extend_from_slice(&object.to_json()),
+            Self::Whole(object) => object.write_json(out),
         }
     }
 }
@@ -83,12 +74,7 @@ impl NativeStreamWriter {
             options: NativeReplyOptions::of(chat),
             fields: NativeReplyFields::new(chat, stamp),
             array: chat.extras.get(ORIGIN, JSON_ARRAY_EXTRA).is_some(),
-            written: 0,
-            chunk_end: Vec::new(),
-            parts: BTreeMap::new(),
-            candidates: BTreeMap::new(),
-            broken: false,
-            losses: Losses::new(),
+            ..Self::default()
         }
     }
 
@@ -114,7 +100,7 @@ impl NativeStreamWriter {
         }
         self.write_framed(out, |own, out| {
             out.extend_from_slice(b"{\"candidates\":[{\"content\":{\"parts\":[");
-            part.write(out);
+            part.write_json(out);
             out.extend_from_slice(b"],\"role\":\"model\"},\"index\":");
             json::write_value(&candidate, out);
             out.extend_from_slice(&own.chunk_end);
@@ -214,11 +200,10 @@ impl NativeStreamWriter {
     fn write_signature(&mut self, place: PartIndex, seal: Signature, out: &mut Vec<u8>) {
         let Some(part) = self.parts.get_mut(&place) else { return };
         if let PartKind::Thought(Thought { text, redacted }) = &part.kind {
-            let is_shown = self.options.shows_thinking && !text.is_empty();
-            let token = is_shown.then(|| signatures::write_thought(&seal, *redacted));
-            let redacted = *redacted;
+            let (is_shown, redacted) = (self.options.shows_thinking && !text.is_empty(), *redacted);
             self.progress(place.candidate).writer.add_signature(&seal, redacted, is_shown);
-            if let Some(token) = token {
+            if is_shown {
+                let token = signatures::write_thought(&seal, redacted);
                 self.attach_signature(place, token, true, out);
             }
         } else {
@@ -247,28 +232,21 @@ impl NativeStreamWriter {
 
     fn close(&mut self, place: PartIndex, out: &mut Vec<u8>) {
         let Some(mut part) = self.parts.remove(&place) else { return };
-        match &mut part.kind {
-            PartKind::Text { text, .. } if self.options.is_bare => {
+        let is_thought = matches!(part.kind, PartKind::Thought(_));
+        if let PartKind::Text { text, .. } = &mut part.kind {
+            if self.options.is_bare {
                 *text = enum_text::bare_value(text);
                 self.write_text(place, text, false, out);
             }
-            PartKind::Thought(_) if !self.options.shows_thinking => return,
-            PartKind::Text { .. } | PartKind::Refusal(_) | PartKind::Thought(_) => {}
-            PartKind::ToolCall(_)
-            | PartKind::Media(_)
-            | PartKind::ToolResult(_)
-            | PartKind::CodeExecution(_)
-            | PartKind::CodeResult(_)
-            | PartKind::WebSearch(_)
-            | PartKind::Foreign { .. } => {
-                self.progress(place.candidate);
-                let Some(progress) = self.candidates.get_mut(&place.candidate) else { return };
-                let objects = progress.writer.write(part, &mut self.losses);
-                return self.hold_all(place.candidate, objects, out);
-            }
+        } else if is_thought && !self.options.shows_thinking {
+            return;
+        } else if !is_thought && !matches!(part.kind, PartKind::Refusal(_)) {
+            self.progress(place.candidate);
+            let Some(progress) = self.candidates.get_mut(&place.candidate) else { return };
+            let objects = progress.writer.write(part, &mut self.losses);
+            return self.hold_all(place.candidate, objects, out);
         }
         // The text is already written, and these fields belong into the same chunk.
-        let is_thought = matches!(part.kind, PartKind::Thought(_));
         for (name, _) in part.extras.for_format(ORIGIN).into_iter().flatten() {
             self.losses.add(&format!("part.{name}"), "it came after its text was sent");
         }
@@ -287,9 +265,8 @@ impl NativeStreamWriter {
             let rest = self.progress(index).writer.write_rest();
             self.hold_all(index, rest, out);
         }
-        let candidates = std::mem::take(&mut self.candidates).into_values().map(|candidate| {
-            (candidate.writer, candidate.held.map(HeldPart::into_object).into_iter().collect())
-        });
+        let candidates = std::mem::take(&mut self.candidates).into_values();
+        let candidates = candidates.map(|own| (own.writer, own.held.into_iter().collect()));
         let body = self.fields.write(candidates.collect(), &mut self.losses);
         self.write_framed(out, |_, out| out.extend_from_slice(&body.to_json()));
     }

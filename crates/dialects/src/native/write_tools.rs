@@ -50,18 +50,14 @@ fn function(tool: &FunctionTool, losses: &mut Losses) -> ObjectWriter {
     let object = ObjectWriter::new()
         .set("name", name.as_str())
         .set_some("description", description.as_deref());
-    let object = shape(object, parameters.as_ref(), "parameters", "parametersJsonSchema");
-    let object = shape(object, result.as_ref(), "response", "responseJsonSchema");
+    let object = shape(object, parameters.as_ref(), ["parameters", "parametersJsonSchema"]);
+    let object = shape(object, result.as_ref(), ["response", "responseJsonSchema"]);
     object.with_extras(extras, ORIGIN)
 }
 
 /// Writes a schema: verbatim if it came from this format, else as JSON Schema.
-fn shape(
-    object: ObjectWriter,
-    schema: Option<&JsonSchema>,
-    own: &'static str,
-    json: &'static str,
-) -> ObjectWriter {
+fn shape(object: ObjectWriter, schema: Option<&JsonSchema>, names: [&str; 2]) -> ObjectWriter {
+    let [own, json] = names;
     match schema {
         None => object,
         Some(JsonSchema { json: _, verbatim: Some((origin, value)) }) if *origin == ORIGIN => {
@@ -101,9 +97,8 @@ pub(super) fn write_choice(chat: &canon::ChatRequest, losses: &mut Losses) -> Op
     let ToolChoice { mode: choice, parallel } = tool_choice;
     let why = "the native format cannot forbid several calls at once";
     losses.add_if(*parallel == Some(false), "choice.parallel", why);
-    let strict = tools
-        .iter()
-        .any(|tool| matches!(tool, Tool::Function(FunctionTool { strict: Some(true), .. })));
+    let is_strict = |tool| matches!(tool, &Tool::Function(FunctionTool { strict: Some(true), .. }));
+    let strict = tools.iter().any(is_strict);
     let callable = tools.iter().any(|tool| matches!(tool, Tool::Function(_) | Tool::Custom { .. }));
     let mode = |word: &str| ObjectWriter::new().set("mode", word);
     let calling = match choice {

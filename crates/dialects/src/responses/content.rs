@@ -7,7 +7,6 @@
 use serde_json::value::RawValue;
 
 use super::request::ResponsesTool;
-use crate::checks::max_items;
 use crate::media_rules::{base64_error, file_data_error, file_url_error, picture_url_error};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
@@ -17,6 +16,9 @@ use crate::wire_value::{
 };
 
 const MAX_PARTS: usize = 10_000;
+
+/// Parts of a message or of a tool result, or their only text.
+pub(super) type ResponsesParts<'a> = TextOrList<'a, ResponsesPart<'a>, MAX_PARTS>;
 
 wire_union! {
     /// One item.
@@ -39,7 +41,7 @@ wire_object! {
     pub(super) struct ResponsesMessage<'a>("a message object") {
         role required: BorrowedText<'a>
             where one_of(&["user", "assistant", "system", "developer"]),
-        content: TextOrList<'a, ResponsesPart<'a>> where max_items(MAX_PARTS),
+        content: ResponsesParts<'a>,
     }
 
     /// Thinking, or a signature (see `signatures`).
@@ -64,7 +66,7 @@ wire_object! {
 
     pub(super) struct ResponsesResult<'a>("an item object") {
         call_id required: BorrowedText<'a>,
-        output required: TextOrList<'a, ResponsesPart<'a>> where max_items(MAX_PARTS),
+        output required: ResponsesParts<'a>,
     }
 
     pub(super) struct ResponsesSearchItem<'a>("an item object") {

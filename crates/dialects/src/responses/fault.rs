@@ -3,33 +3,27 @@
 //! Error responses with an HTTP status have the same shape as those of the chat format, so the chat
 //! module reads and writes them. See <https://platform.openai.com/docs/guides/error-codes>.
 
-use canon::{ApiError, ErrorKind};
+use canon::ApiError;
 use serde_json::Value;
+use std::fmt::Display;
 
 use super::own::event_writer::EventWriter;
-use super::own::reply_items::ResponseEnd;
-use super::own::response_object::{self, ResponseEcho};
+use super::own::response_object::{self, ResponseEcho, ResponseEnd};
 use crate::Dialect as _;
 use crate::fields::ObjectWriter;
 use crate::prompt_blocks;
-use crate::upstream_error::{UpstreamError, map_upstream_error};
+use crate::upstream_error::{UpstreamError, map_upstream_error, unreadable_reply};
 
 /// Reads the error of a failed response or of an `error` event, nested or flat.
 pub(super) fn read(error: &Value) -> ApiError {
-    let error = match error.get("error") {
-        Some(inner @ Value::Object(_)) => inner,
-        _ => error,
-    };
+    let error = error.get("error").filter(|inner| inner.is_object()).unwrap_or(error);
     let text = |name: &str| match error.get(name) {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Number(number)) => number.to_string(),
         _ => String::new(),
     };
     let words = UpstreamError {
-        message: match error {
-            Value::String(message) => message.clone(),
-            _ => text("message"),
-        },
+        message: error.as_str().map_or_else(|| text("message"), str::to_owned),
         // In a flat event, `type` is the event type and not the error type.
         kind: Some(text("type")).filter(|kind| kind != "error").unwrap_or_default(),
         code: text("code"),
@@ -57,20 +51,14 @@ fn status_of(code: &str, kind: &str) -> u16 {
 }
 
 /// Error for a body that is not a response.
-pub(super) fn unreadable(why: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
-        .with_log_note(format!("not a response: {why}"))
+pub(super) fn unreadable(why: impl Display) -> ApiError {
+    unreadable_reply("a response", &why.to_string())
 }
 
 /// Writes the last two events of a failed stream: `error` and `response.failed`. The `error` event
 /// has its fields twice: flat, as the reference documents it, and nested, as the service sends it.
 /// See <https://platform.openai.com/docs/api-reference/responses-streaming>.
-pub(super) fn write_stream_error(
-    fault: &ApiError,
-    echo: &ResponseEcho,
-    events: &mut EventWriter,
-    out: &mut Vec<u8>,
-) {
+pub(super) fn write_stream_error(fault: &ApiError, echo: &ResponseEcho, events: &mut EventWriter) {
     let (status, body) = crate::chat::ChatDialect.write_error(fault, "");
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let nested = body.get("error").cloned().unwrap_or_default();
@@ -80,17 +68,17 @@ pub(super) fn write_stream_error(
         .set("message", field("message"))
         .set("param", field("param"))
         .set("error", nested.clone());
-    events.write_object("error", &event, out);
+    events.write_object("error", &event);
     let error = Some(response_object::write_error(fault, status));
-    let end = ResponseEnd { status: "failed", error, ..ResponseEnd::default() };
-    let response = echo.with_state(end, std::mem::take(&mut events.output), None, None);
-    let event = ObjectWriter::new().set("response", response);
-    events.write_object("response.failed", &event, out);
+    let output = std::mem::take(&mut events.output);
+    let end = ResponseEnd { status: "failed", error, output, ..ResponseEnd::default() };
+    events.write_response("response.failed", &echo.clone().into_state(end));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use canon::ErrorKind;
     use serde_json::json;
 
     #[test]
@@ -120,14 +108,9 @@ mod tests {
     #[test]
     fn error_event_has_flat_and_nested_fields() {
         let fault = ApiError::new(ErrorKind::Interrupted, "it \"broke\"\noff");
-        let mut out = Vec::new();
-        write_stream_error(
-            &fault,
-            &ResponseEcho::without_request("req_1"),
-            &mut EventWriter::starting_at(7),
-            &mut out,
-        );
-        let text = String::from_utf8(out).unwrap();
+        let mut events = EventWriter::starting_at(7);
+        write_stream_error(&fault, &ResponseEcho::without_request("req_1"), &mut events);
+        let text = String::from_utf8(events.out).unwrap();
         let data: Vec<Value> = text
             .lines()
             .filter_map(|line| line.strip_prefix("data: "))

@@ -41,7 +41,7 @@ impl PassThrough for ResponsesDialect {
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
         let whole: ResponsesReplyView<'_> =
-            serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
+            serde_json::from_slice(body).map_err(fault::unreadable)?;
         if whole.error.is_some() {
             return Err(whole.failure());
         }
@@ -72,14 +72,10 @@ impl PassThrough for ResponsesDialect {
     }
 
     fn write_abort(&self, fault: &ApiError, request_id: &str) -> Vec<u8> {
-        let mut out = Vec::new();
-        fault::write_stream_error(
-            fault,
-            &ResponseEcho::without_request(request_id),
-            &mut EventWriter::starting_at(FIRST_APPENDED_SEQUENCE),
-            &mut out,
-        );
-        out
+        let mut events = EventWriter::starting_at(FIRST_APPENDED_SEQUENCE);
+        let echo = ResponseEcho::without_request(request_id);
+        fault::write_stream_error(fault, &echo, &mut events);
+        events.out
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::content::{
     ResponsesAnnotation, ResponsesCall, ResponsesCodeItem, ResponsesFilePart, ResponsesImageItem,
-    ResponsesImagePart, ResponsesItem, ResponsesMessage, ResponsesPart, ResponsesResult,
+    ResponsesItem, ResponsesMessage, ResponsesPart, ResponsesParts, ResponsesResult,
     ResponsesSearchAction, ResponsesSearchItem,
 };
 use super::names::{
@@ -18,9 +18,9 @@ use super::own::tool_names;
 use super::signatures::{self, ItemSender, SignaturePlace};
 use crate::fields::ObjectWriter;
 use crate::openai_values::{read_cache_mark, read_detail, read_logprobs, read_url};
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
-use crate::wire_value::{LooseText, LooseValue, PlacedValue, TextOrList};
+use crate::wire_value::{LooseValue, PlacedValue, TextOrList};
 
 /// Content of one item.
 #[derive(Debug, PartialEq)]
@@ -81,10 +81,8 @@ impl ItemReader {
             ResponsesItem::AddedTools(item) => model_item(foreign("additional_tools", &item.rest)),
             ResponsesItem::Unknown(fields) => {
                 let kind = fields.text("type").unwrap_or_default();
-                match is_caller_item(&kind) {
-                    true => ItemContent::CallerItem(foreign(&kind, &fields)),
-                    false => model_item(foreign(&kind, &fields)),
-                }
+                let part = foreign(&kind, &fields);
+                if is_caller_item(&kind) { ItemContent::CallerItem(part) } else { model_item(part) }
             }
         }
     }
@@ -110,7 +108,7 @@ impl ItemReader {
     }
 
     /// Reads a text or a list of parts.
-    fn read_parts(&mut self, content: Option<TextOrList<'_, ResponsesPart<'_>>>) -> Vec<Part> {
+    fn read_parts(&mut self, content: Option<ResponsesParts<'_>>) -> Vec<Part> {
         match content {
             None => Vec::new(),
             Some(TextOrList::Text(text)) => vec![Part::text(text.into_owned())],
@@ -128,27 +126,29 @@ impl ItemReader {
         let mut logprobs = None;
         let (kind, mut rest) = match part {
             ResponsesPart::InputText(part) => {
-                let text = part.text.map(BorrowedText::into_owned).unwrap_or_default();
+                let text = owned(part.text);
                 (PartKind::Text { text, citations: Vec::new() }, part.rest)
             }
             ResponsesPart::OutputText(part) => {
-                let text = part.text.map(BorrowedText::into_owned).unwrap_or_default();
+                let text = owned(part.text);
                 let citations = part.annotations.into_iter().flatten().map(read_citation).collect();
                 logprobs = part.logprobs.map(raw_value);
                 (PartKind::Text { text, citations }, part.rest)
             }
             ResponsesPart::Refusal(part) => {
-                let text = part.refusal.map(BorrowedText::into_owned).unwrap_or_default();
+                let text = owned(part.refusal);
                 (PartKind::Refusal(text), part.rest)
             }
-            ResponsesPart::Image(mut part) => {
-                let rest = std::mem::take(&mut part.rest);
-                (PartKind::Media(read_picture(part)), rest)
+            ResponsesPart::Image(part) => {
+                let source = match (part.image_url, part.file_id) {
+                    (None, Some(id)) => MediaSource::File { origin: ORIGIN, id: id.into_owned() },
+                    (url, _) => read_url(&url.unwrap_or_default()),
+                };
+                let detail = part.detail.as_deref().and_then(read_detail);
+                let media = Media { detail, ..Media::new(MediaKind::Image, source) };
+                (PartKind::Media(media), part.rest)
             }
-            ResponsesPart::File(mut part) => {
-                let rest = std::mem::take(&mut part.rest);
-                (PartKind::Media(read_file(part)), rest)
-            }
+            ResponsesPart::File(mut part) => (PartKind::Media(read_file(&mut part)), part.rest),
             ResponsesPart::Audio(part) => return nested(foreign("input_audio", &part.rest)),
             ResponsesPart::Unknown(fields) => return nested(foreign("", &fields)),
         };
@@ -165,7 +165,7 @@ impl ItemReader {
     }
 
     fn read_result(&mut self, result: ResponsesResult<'_>, custom: bool) -> ItemContent {
-        let call_id = result.call_id.map(BorrowedText::into_owned).unwrap_or_default();
+        let call_id = owned(result.call_id);
         let parts = self.read_parts(result.output);
         let mut extras = item_extras(result.rest);
         if custom {
@@ -183,7 +183,7 @@ fn model_item(part: Part) -> ItemContent {
 /// Returns an object of this format as it was sent. The type of a described object is not among its
 /// fields.
 fn foreign(kind: &str, fields: &UnknownFields<'_>) -> Part {
-    let value = ObjectWriter::new().set("type", kind);
+    let value = ObjectWriter::typed(kind);
     let value = match fields.get("type") {
         Some(_) => fields.to_value(),
         None => value.with_object(Some(&fields.to_value())).into(),
@@ -207,17 +207,8 @@ fn item_extras(mut rest: UnknownFields<'_>) -> ExtraFields {
     rest.to_extras(ORIGIN)
 }
 
-fn read_picture(part: ResponsesImagePart<'_>) -> Media {
-    let source = match (part.image_url, part.file_id) {
-        (None, Some(id)) => MediaSource::File { origin: ORIGIN, id: id.into_owned() },
-        (url, _) => read_url(&url.unwrap_or_default()),
-    };
-    let detail = part.detail.as_deref().and_then(read_detail);
-    Media { detail, ..Media::new(MediaKind::Image, source) }
-}
-
-fn read_file(part: ResponsesFilePart<'_>) -> Media {
-    let source = match (part.file_data, part.file_url, part.file_id) {
+fn read_file(part: &mut ResponsesFilePart<'_>) -> Media {
+    let source = match (part.file_data.take(), part.file_url.take(), part.file_id.take()) {
         (Some(data), _, _) => match read_url(&data) {
             // Some clients omit the `data:` prefix.
             MediaSource::Url { url, .. } if !url.contains("://") => {
@@ -239,7 +230,7 @@ fn read_file(part: ResponsesFilePart<'_>) -> Media {
         }
     };
     let detail = part.detail.as_deref().and_then(read_detail);
-    let name = part.filename.map(BorrowedText::into_owned);
+    let name = part.filename.take().map(BorrowedText::into_owned);
     Media { name, detail, ..Media::new(kind, source) }
 }
 
@@ -250,9 +241,7 @@ fn read_call(call: ResponsesCall<'_>, custom: bool) -> Part {
     let space = extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str);
     let name = tool_names::flat_name(space, &call.name.unwrap_or_default());
     let arguments = if custom { call.input } else { call.arguments };
-    let arguments = arguments
-        .map(|PlacedValue { value: LooseText(text), .. }| text.into_owned())
-        .unwrap_or_default();
+    let arguments = arguments.map(|given| given.value.0.into_owned()).unwrap_or_default();
     Part::new(PartKind::ToolCall(ToolCall { id, name, arguments, custom })).with_extras(extras)
 }
 
@@ -275,7 +264,7 @@ fn read_search(item: ResponsesSearchItem<'_>) -> Part {
 
 fn read_code(item: ResponsesCodeItem<'_>) -> Vec<Part> {
     let id: Option<String> = item.rest.text("id").map(Into::into);
-    let code = item.code.map(BorrowedText::into_owned).unwrap_or_default();
+    let code = owned(item.code);
     let extras = item_extras(item.rest);
     let is_error = extras.get(ORIGIN, "status").and_then(Value::as_str) == Some("failed");
     let code = CodeExecution { id: id.clone(), language: "python".to_owned(), code };
@@ -301,12 +290,10 @@ fn read_image(item: ResponsesImageItem<'_>) -> Part {
     };
     let format = rest.text("output_format");
     rest.take("output_format");
+    let mime = format!("image/{}", format.as_deref().unwrap_or("png"));
     let source = match data.starts_with("data:") {
         true => read_url(&data),
-        false => MediaSource::Inline {
-            mime: format!("image/{}", format.as_deref().unwrap_or("png")),
-            data: data.into_owned(),
-        },
+        false => MediaSource::Inline { mime, data: data.into_owned() },
     };
     // The service recognises its own generated images by their id.
     let id = rest.take("id").map(raw_value);

@@ -9,8 +9,7 @@ use crate::json;
 
 /// Reads a response. A failed response becomes its error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
-    let view: ResponsesReplyView<'_> =
-        json::read_bytes(body).map_err(|e| fault::unreadable(&e.to_string()))?;
+    let view: ResponsesReplyView<'_> = json::read_bytes(body).map_err(fault::unreadable)?;
     let (mut reader, mut events) = (ResponsesStreamReader::default(), Vec::new());
     reader.read_response(&view, &mut events)?;
     let mut reply = ReplyBuilder::default();

@@ -29,11 +29,8 @@ pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
     view.read_options(&mut chat);
     let mut builder = TurnBuilder::default();
     builder.push_text(Role::System, view.instructions);
-    read_tools::read(
-        view.tools.map(|list| list.0).unwrap_or_default(),
-        &ToolPlace::default(),
-        &mut builder.tools,
-    );
+    let tools = view.tools.map(|list| list.0).unwrap_or_default();
+    read_tools::read(tools, &ToolPlace::default(), &mut builder.tools);
     match view.input {
         None => {}
         Some(TextOrList::Text(text)) => builder.push_text(Role::User, Some(text)),
@@ -105,7 +102,6 @@ struct TurnBuilder {
     /// Kind of the last item, which decides where a turn ends.
     last: LastItem,
     call_signatures: HashMap<String, VecDeque<Signature>>,
-    next_signature: Option<Signature>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -150,7 +146,7 @@ impl TurnBuilder {
                 self.turns.push(turn);
                 self.last = LastItem::Break;
             }
-            ItemContent::AssistantMessage(mut parts) => {
+            ItemContent::AssistantMessage(parts) => {
                 let named =
                     parts.iter().any(|part| part.extras.get(ORIGIN, MESSAGE_EXTRA).is_some());
                 // Two adjacent messages without distinguishing fields would be merged on the way
@@ -160,16 +156,10 @@ impl TurnBuilder {
                     LastItem::AssistantMessage(before) => !named && !before,
                     LastItem::ModelItem => false,
                 };
-                self.sign_next(parts.first_mut());
                 self.extend(Role::Assistant, fresh, parts);
                 self.last = LastItem::AssistantMessage(named);
             }
-            ItemContent::ModelItem(mut parts) => {
-                if !matches!(parts.first(), Some(Part { kind: PartKind::Thought(_), .. })) {
-                    self.sign_next(parts.first_mut());
-                }
-                self.extend_model(parts);
-            }
+            ItemContent::ModelItem(parts) => self.extend_model(parts),
             ItemContent::CallerItem(part) => {
                 let fresh = self.last != LastItem::CallerItem;
                 self.extend(Role::User, fresh, vec![part]);
@@ -179,50 +169,26 @@ impl TurnBuilder {
                 SignaturePlace::Call(id) => {
                     self.call_signatures.entry(id).or_default().push_back(signature);
                 }
-                SignaturePlace::Next => {
-                    self.flush_signature();
-                    self.next_signature = Some(signature);
-                }
-                SignaturePlace::Previous => {
-                    self.sign_previous(signature, |kind| !matches!(kind, PartKind::Thought(_)));
-                }
-                SignaturePlace::Code => {
-                    self.sign_previous(signature, |kind| {
-                        matches!(kind, PartKind::CodeExecution(_))
-                    });
-                }
+                SignaturePlace::Previous => self.sign_previous(signature, false),
+                SignaturePlace::Code => self.sign_previous(signature, true),
             },
         }
     }
 
-    fn sign_previous(&mut self, signature: Signature, is_it: impl Fn(&PartKind) -> bool) {
+    /// Signs the code of the previous item, or its last part that is no thought.
+    fn sign_previous(&mut self, signature: Signature, is_code: bool) {
+        let is_it = |part: &&mut Part| match is_code {
+            true => matches!(part.kind, PartKind::CodeExecution(_)),
+            false => !matches!(part.kind, PartKind::Thought(_)),
+        };
         let before = match self.last {
             LastItem::AssistantMessage(_) | LastItem::ModelItem => self.turns.last_mut(),
             LastItem::Break | LastItem::CallerItem => None,
         };
-        let part =
-            before.and_then(|turn| turn.parts.iter_mut().rev().find(|part| is_it(&part.kind)));
-        match part {
+        match before.and_then(|turn| turn.parts.iter_mut().rev().find(is_it)) {
             Some(part) if part.signature.is_none() => part.signature = Some(signature),
-            _ => {
-                self.next_signature = Some(signature);
-                self.flush_signature();
-            }
-        }
-    }
-
-    fn sign_next(&mut self, part: Option<&mut Part>) {
-        if let Some(part) = part
-            && part.signature.is_none()
-        {
-            part.signature = self.next_signature.take();
-        }
-    }
-
-    /// Puts a signature whose part is missing on an empty text part.
-    fn flush_signature(&mut self) {
-        if let Some(signature) = self.next_signature.take() {
-            self.extend_model(vec![Part::text("").with_signature(Some(signature))]);
+            // Its part is missing.
+            _ => self.extend_model(vec![Part::text("").with_signature(Some(signature))]),
         }
     }
 
@@ -240,7 +206,6 @@ impl TurnBuilder {
     }
 
     fn finish(mut self) -> (Vec<Turn>, Vec<Tool>) {
-        self.flush_signature();
         let names = ToolNames::new(&self.tools);
         let mut custom = HashSet::new();
         for part in self.turns.iter_mut().flat_map(|turn| &mut turn.parts) {

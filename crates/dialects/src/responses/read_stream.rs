@@ -5,12 +5,12 @@
 //! response, and a server that sends no deltas works too.
 
 use canon::{
-    ApiError, ErrorKind, Event, Logprob, Part, PartDelta, PartIndex, PartKind, PartStart,
-    into_part_events,
+    ApiError, Event, Logprob, Part, PartDelta, PartIndex, PartKind, PartStart, into_part_events,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use super::content::{ResponsesAnnotation, ResponsesItem};
 use super::fault;
@@ -24,6 +24,7 @@ use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
 use crate::sse::{not_json, out_of_order};
 use crate::text::BorrowedText;
+use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -34,18 +35,18 @@ pub(super) struct ResponsesStreamReader {
     done: bool,
     slots: u32,
     calls: bool,
-    items: Vec<StreamedItem>,
+    /// Items by their output index.
+    items: BTreeMap<u32, StreamedItem>,
     /// Items with arguments of a call that never started.
     orphans: Vec<u32>,
 }
 
-/// An item, by its output index.
 #[derive(Default)]
 struct StreamedItem {
-    index: u32,
     /// Id, for servers that leave out the output index.
     id: Option<String>,
-    parts: Vec<StreamedPart>,
+    /// Open parts by their index inside the item.
+    parts: BTreeMap<u32, StreamedPart>,
     done: bool,
 }
 
@@ -53,8 +54,6 @@ struct StreamedItem {
 #[derive(Default)]
 struct StreamedPart {
     place: PartIndex,
-    /// Index inside the item.
-    at: u32,
     /// Text forwarded so far.
     forwarded: String,
     citations: usize,
@@ -96,8 +95,7 @@ impl StreamReader for ResponsesStreamReader {
         if self.done {
             return Ok(());
         }
-        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
-            .with_log_note("the responses stream ended without its last event"))
+        Err(broken_off("the responses stream ended without its last event"))
     }
 
     fn is_done(&self) -> bool {
@@ -107,7 +105,7 @@ impl StreamReader for ResponsesStreamReader {
 
 impl TextReader for ResponsesStreamReader {
     fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
-        let mut parts = self.items.iter_mut().flat_map(|item| &mut item.parts);
+        let mut parts = self.items.values_mut().flat_map(|item| item.parts.values_mut());
         let own = parts.find(|part| part.place == place);
         own.map(|part| part.forwarded.push_str(text)).is_some()
     }
@@ -135,7 +133,7 @@ impl ResponsesStreamReader {
         let Some(index) = event.output_index.or_else(|| self.guess_index(kind, event)) else {
             return Ok(());
         };
-        if self.items.iter().any(|item| item.index == index && item.done) {
+        if self.items.get(&index).is_some_and(|item| item.done) {
             return Ok(());
         }
         self.begin(&ResponsesReplyView::default(), out);
@@ -168,7 +166,7 @@ impl ResponsesStreamReader {
                 self.part(index, 0, PartStart::Thought, out).think((true, at), event.text(), out);
             }
             "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
-                match self.entry(index).parts.iter_mut().find(|part| part.at == 0) {
+                match self.items.entry(index).or_default().parts.get_mut(&0) {
                     Some(part) => part.grow(event.text(), out),
                     // The whole item may still come.
                     None => self.orphans.push(index),
@@ -192,16 +190,19 @@ impl ResponsesStreamReader {
         // Calls of such a server have no id of their own.
         let own = item.get("id").or_else(|| item.get("call_id")).and_then(Value::as_str);
         let named = event.item_id.as_deref().or(own);
-        let known = self.items.iter().find(|item| named.is_some() && item.id.as_deref() == named);
-        if let Some(item) = known {
-            return Some(item.index);
+        let is_named = |item: &StreamedItem| named.is_some() && item.id.as_deref() == named;
+        if let Some((index, _)) = self.items.iter().find(|(_, item)| is_named(item)) {
+            return Some(*index);
         }
-        let last = self.items.last().filter(|item| !item.done && item.id.is_none());
-        let index = match last {
-            Some(last) if kind != "response.output_item.added" => last.index,
-            _ => self.items.iter().map(|item| item.index + 1).max().unwrap_or(0),
+        let index = match self.items.last_key_value() {
+            Some((last, item))
+                if !item.done && item.id.is_none() && kind != "response.output_item.added" =>
+            {
+                *last
+            }
+            last => last.map_or(0, |(last, _)| last + 1),
         };
-        self.entry(index).id = named.map(str::to_owned);
+        self.items.entry(index).or_default().id = named.map(str::to_owned);
         Some(index)
     }
 
@@ -224,21 +225,6 @@ impl ResponsesStreamReader {
         part.grow(given.map(|given| given.value.0).unwrap_or_default(), out);
     }
 
-    /// Returns the item with that index. Adds it if it is new.
-    fn entry(&mut self, index: u32) -> &mut StreamedItem {
-        let at = self.items.iter().position(|item| item.index == index).unwrap_or_else(|| {
-            self.items.push(StreamedItem { index, ..StreamedItem::default() });
-            self.items.len() - 1
-        });
-        #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
-        &mut self.items[at]
-    }
-
-    fn next_place(&mut self) -> PartIndex {
-        self.slots += 1;
-        PartIndex::first(self.slots - 1)
-    }
-
     /// Returns the part with that index in its item. Opens it if it is new.
     fn part(
         &mut self,
@@ -247,16 +233,11 @@ impl ResponsesStreamReader {
         opening: PartStart,
         out: &mut Vec<Event>,
     ) -> &mut StreamedPart {
-        let found = self.entry(index).parts.iter().position(|part| part.at == at);
-        let found = found.unwrap_or_else(|| {
-            let place = self.next_place();
+        self.items.entry(index).or_default().parts.entry(at).or_insert_with(|| {
+            let place = next_place(&mut self.slots);
             out.push(Event::PartStart(place, opening));
-            let parts = &mut self.entry(index).parts;
-            parts.push(StreamedPart { place, at, ..StreamedPart::default() });
-            parts.len() - 1
-        });
-        #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
-        &mut self.entry(index).parts[found]
+            StreamedPart { place, ..StreamedPart::default() }
+        })
     }
 
     /// Reads a finished item: adds anything missing and closes its parts.
@@ -267,21 +248,19 @@ impl ResponsesStreamReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
         self.orphans.retain(|orphan| *orphan != index);
-        let item = json::read(item.map_or("null", RawValue::get))
-            .map_err(|e| fault::unreadable(&e.to_string()))?;
+        let item = json::read(item.map_or("null", RawValue::get)).map_err(fault::unreadable)?;
         let mut items = ItemReader::new(ItemSender::Provider);
         let parts = items.read(item).into_parts();
         let mut logprobs = items.logprobs;
+        let open = self.items.entry(index).or_default();
         for (at, part) in (0_u32..).zip(parts) {
             self.calls |= matches!(part.kind, PartKind::ToolCall(_));
             let is_text = matches!(part.kind, PartKind::Text { .. });
             let missing = if is_text { std::mem::take(&mut logprobs) } else { Vec::new() };
-            let open = &mut self.entry(index).parts;
-            let known = open.iter().position(|open| open.at == at);
-            match known.map(|known| open.swap_remove(known)) {
+            match open.parts.remove(&at) {
                 Some(known) => known.finish(part, missing, out),
                 None => {
-                    let place = self.next_place();
+                    let place = next_place(&mut self.slots);
                     into_part_events(place, part, out);
                     if !missing.is_empty() {
                         let end = out.pop();
@@ -291,9 +270,8 @@ impl ResponsesStreamReader {
                 }
             }
         }
-        let open = self.entry(index);
         open.done = true;
-        out.extend(open.parts.drain(..).map(|part| Event::PartEnd(part.place)));
+        open.close(out);
         Ok(())
     }
 
@@ -308,26 +286,34 @@ impl ResponsesStreamReader {
             return Err(response.failure());
         }
         for (index, item) in (0_u32..).zip(response.items()?) {
-            if !self.entry(index).done {
+            if !self.items.entry(index).or_default().done {
                 self.finish_item(index, Some(item), out)?;
             }
         }
         if !self.orphans.is_empty() {
             return Err(out_of_order("arguments of a call that never started"));
         }
-        let left = self.items.iter_mut().flat_map(|item| item.parts.drain(..));
-        out.extend(left.map(|part| Event::PartEnd(part.place)));
-        out.extend(response.extras().into_iter().map(|(name, value)| Event::Extra {
-            candidate: None,
-            origin: ORIGIN,
-            name,
-            value,
-        }));
+        self.items.values_mut().for_each(|item| item.close(out));
+        let extra = |(name, value)| Event::Extra { candidate: None, origin: ORIGIN, name, value };
+        out.extend(response.extras().into_iter().map(extra));
         out.extend(response.usage().map(Event::Usage));
         let finish = response.finish(self.calls)?;
         out.extend(finish.map(|finish| Event::Finish { candidate: 0, finish }));
         self.done = true;
         Ok(())
+    }
+}
+
+fn next_place(slots: &mut u32) -> PartIndex {
+    *slots += 1;
+    PartIndex::first(*slots - 1)
+}
+
+impl StreamedItem {
+    /// Ends the open parts.
+    fn close(&mut self, out: &mut Vec<Event>) {
+        let open = std::mem::take(&mut self.parts).into_values();
+        out.extend(open.map(|part| Event::PartEnd(part.place)));
     }
 }
 

@@ -8,7 +8,7 @@ use super::own::tool_names::flat_name;
 use super::request::{PlacedChoice, ResponsesNamespace, ResponsesTool, ResponsesToolChoice};
 use crate::fields::ObjectWriter;
 use crate::openai_values::{SearchLocation, read_cache_mark};
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::{OpaqueObject, TextOrObject};
 
@@ -43,7 +43,7 @@ impl ToolPlace {
 pub(super) fn read(list: Vec<ResponsesTool<'_>>, place: &ToolPlace, tools: &mut Vec<Tool>) {
     for tool in list {
         if let ResponsesTool::Namespace(ResponsesNamespace { name, tools: members, rest }) = tool {
-            let name = name.map(BorrowedText::into_owned).unwrap_or_default();
+            let name = owned(name);
             let mut group = rest.to_map();
             group.insert("name".to_owned(), Value::from(name.as_str()));
             let mut place = ToolPlace { namespace: Some(name), ..place.clone() };
@@ -109,7 +109,7 @@ fn nested(format: Value) -> Value {
                 && !fields.contains_key("grammar") =>
         {
             fields.shift_remove("type");
-            ObjectWriter::new().set("type", "grammar").set("grammar", fields).into()
+            ObjectWriter::typed("grammar").set("grammar", fields).into()
         }
         format => format,
     }

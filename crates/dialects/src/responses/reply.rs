@@ -87,7 +87,7 @@ impl<'a> ResponsesReplyView<'a> {
     /// Parses a response.
     pub(super) fn parse(response: Option<&'a RawValue>) -> Result<Self, ApiError> {
         let response = response.ok_or_else(|| fault::unreadable("there is no `response`"))?;
-        json::read(response.get()).map_err(|e| fault::unreadable(&e.to_string()))
+        json::read(response.get()).map_err(fault::unreadable)
     }
 
     /// Returns the error of a failed response.
@@ -98,7 +98,7 @@ impl<'a> ResponsesReplyView<'a> {
     /// Returns the items.
     pub(super) fn items(&self) -> Result<Vec<&'a RawValue>, ApiError> {
         let output = self.output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
-        json::read(output.get()).map_err(|e| fault::unreadable(&e.to_string()))
+        json::read(output.get()).map_err(fault::unreadable)
     }
 
     /// Returns the time in seconds.
@@ -125,7 +125,8 @@ impl<'a> ResponsesReplyView<'a> {
     /// Returns the token counts. Searches are those the provider counted, or else those in the
     /// output.
     pub(super) fn usage(&self) -> Option<Usage> {
-        let counted = self.tool_usage.as_ref().and_then(|tools| tools.0.as_ref()?.searches());
+        let tools = self.tool_usage.as_ref().and_then(|tools| tools.0.as_ref());
+        let counted = tools.and_then(|tools| tools.web_search.as_ref()?.num_requests);
         let searches = counted.unwrap_or_else(|| self.searches());
         Some(Usage { searches, ..self.usage.as_ref()?.0.as_ref()?.to_canon() })
     }

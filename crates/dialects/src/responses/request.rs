@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::content::ResponsesItem;
 use super::names::MIN_OUTPUT_TOKENS;
 use super::own::tool_names::flat_name;
-use crate::checks::{self, max_items, model_name, output_limit};
+use crate::checks::{self, model_name, output_limit};
 use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
@@ -47,7 +47,7 @@ wire_object! {
     pub(super) struct ResponsesRequestView<'a>("a JSON object") {
         model required: PlacedValue<'a, BorrowedText<'a>> => Model where model_name,
         instructions: BorrowedText<'a> => Conversation,
-        input: TextOrList<'a, ResponsesItem<'a>> => Conversation where max_items(MAX_ITEMS),
+        input: TextOrList<'a, ResponsesItem<'a>, MAX_ITEMS> => Conversation,
         previous_response_id: BorrowedText<'a> where max_bytes(MAX_NAME_BYTES),
         conversation kept: TextOrObject<'a, ResponsesObjectName<'a>>,
         prompt kept: TextOrObject<'a, ResponsesObjectName<'a>>,
@@ -62,7 +62,7 @@ wire_object! {
         parallel_tool_calls: bool = ParallelToolCalls,
         reasoning: ResponsesReasoning<'a> => Inside(ResponsesReasoning),
         text: ResponsesText<'a> => Inside(ResponsesText),
-        include: Vec<BorrowedText<'a>> where include,
+        include: BoundedList<BorrowedText<'a>, MAX_INCLUDES> where each_one_of(INCLUDE_VALUES),
         truncation kept: BorrowedText<'a> where one_of(&["auto", "disabled"]),
         metadata: OpaqueObject<'a> => Metadata where checks::metadata,
         store: bool = Store,
@@ -160,10 +160,8 @@ wire_object! {
 impl<'a> ResponsesRequestView<'a> {
     /// Returns the items of the conversation.
     pub(super) fn items(&self) -> &[ResponsesItem<'a>] {
-        match &self.input {
-            Some(TextOrList::List(items)) => items,
-            Some(TextOrList::Text(_)) | None => &[],
-        }
+        let Some(TextOrList::List(items)) = &self.input else { return &[] };
+        items
     }
 }
 
@@ -203,9 +201,4 @@ fn tool_choice(choice: &PlacedChoice<'_>) -> RuleResult {
         TextOrObject::Object(choice) => choice.is_valid(),
     };
     ensure(is_valid, "must be `none`, `auto`, `required` or an object that names a tool")
-}
-
-fn include(words: &Vec<BorrowedText<'_>>) -> RuleResult {
-    ensure(words.len() <= MAX_INCLUDES, "has too many entries")?;
-    each_one_of(INCLUDE_VALUES)(words)
 }

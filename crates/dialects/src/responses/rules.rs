@@ -91,13 +91,11 @@ fn max_searches(view: &ResponsesRequestView<'_>) -> u64 {
         ResponsesItem::AddedTools(added) => added.tools.iter().flatten().any(may_search),
         _ => false,
     };
-    match view.tools.iter().flatten().any(may_search) || view.items().iter().any(adds_search) {
-        true => view
-            .max_tool_calls
-            .and_then(|most| u64::try_from(most).ok())
-            .unwrap_or(DEFAULT_MAX_SEARCHES),
-        false => 0,
+    if !view.tools.iter().flatten().any(may_search) && !view.items().iter().any(adds_search) {
+        return 0;
     }
+    let most = view.max_tool_calls.and_then(|most| u64::try_from(most).ok());
+    most.unwrap_or(DEFAULT_MAX_SEARCHES)
 }
 
 /// Returns true if a tool searches, or holds one that does.

@@ -13,7 +13,6 @@
 //! signature. Inside are a keyword and the envelope of the signature:
 //!
 //! - `call <call_id>`: belongs to that call, wherever the items are moved;
-//! - `next`: belongs to the next item, in histories of earlier versions;
 //! - `prev`: belongs to the end of the previous item, such as a text that was streamed already;
 //! - `code`: belongs to the code of the previous item, which also holds the output;
 //! - `redacted`: belongs to a thought without readable text.
@@ -50,8 +49,6 @@ pub(super) enum ItemSender {
 pub(super) enum SignaturePlace {
     /// The call with that id.
     Call(String),
-    /// The next item.
-    Next,
     /// The end of the previous item.
     Previous,
     /// The code in the previous item, which also holds the code's output.
@@ -63,7 +60,6 @@ impl SignaturePlace {
     fn parse(word: &str, object: &str) -> Option<Self> {
         match (word, object) {
             ("call", id) => Some(Self::Call(id.to_owned())),
-            ("next", "") => Some(Self::Next),
             ("prev", "") => Some(Self::Previous),
             ("code", "") => Some(Self::Code),
             _ => None,
@@ -74,7 +70,6 @@ impl SignaturePlace {
     pub(super) fn write(&self, signature: &Signature) -> String {
         match self {
             Self::Call(id) => write_note("call", id, signature),
-            Self::Next => write_note("next", "", signature),
             Self::Previous => write_note("prev", "", signature),
             Self::Code => write_note("code", "", signature),
         }
@@ -303,7 +298,6 @@ mod tests {
             SignaturePlace::Call("call_1".to_owned()),
             SignaturePlace::Previous,
             SignaturePlace::Code,
-            SignaturePlace::Next,
         ] {
             let encrypted = place.write(&signature);
             assert!(is_envelope(&encrypted), "{encrypted}");

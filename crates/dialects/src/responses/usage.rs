@@ -32,13 +32,6 @@ wire_object! {
     }
 }
 
-impl ResponsesToolUsage<'_> {
-    /// Returns the number of searches.
-    pub(super) fn searches(&self) -> Option<u64> {
-        self.web_search.as_ref()?.num_requests
-    }
-}
-
 impl ResponsesUsage<'_> {
     /// Converts to canon usage. Both count cached tokens as part of the input.
     pub(super) fn to_canon(&self) -> Usage {

@@ -161,44 +161,43 @@ impl<'a> ItemListWriter<'a> {
     fn media(&mut self, media: &Media) -> Option<ObjectWriter> {
         let Media { kind, source, name, detail, clip } = media;
         self.losses.add_if(clip.is_some(), "media.clip", "the responses format has no clips");
-        match (kind, source) {
-            (MediaKind::Audio, _) => {
-                return lose("media.audio", "the responses format takes no audio", self.losses);
-            }
-            (MediaKind::Video, _) => {
-                return lose("media.video", "the responses format takes no video", self.losses);
-            }
+        let lost = match (kind, source) {
+            (MediaKind::Audio, _) => Some(("media.audio", "the responses format takes no audio")),
+            (MediaKind::Video, _) => Some(("media.video", "the responses format takes no video")),
             (_, MediaSource::File { origin, .. }) if *origin != ORIGIN => {
-                return lose("media.file", FOREIGN_FILE, self.losses);
+                Some(("media.file", FOREIGN_FILE))
             }
-            (MediaKind::Image | MediaKind::Document, _) => {}
+            (MediaKind::Image | MediaKind::Document, _) => None,
+        };
+        if let Some((what, why)) = lost {
+            return lose(what, why, self.losses);
         }
         let is_image = *kind == MediaKind::Image;
-        let object = ObjectWriter::typed(if is_image { "input_image" } else { "input_file" });
-        let file = || object.clone().set_some("filename", name.as_deref());
-        let object = match source {
+        let name = name.as_deref();
+        // The service requires the name of a file in the request.
+        let (name, field, value) = match source {
             MediaSource::Inline { mime, data } => {
-                let uri = format!("data:{mime};base64,{data}");
-                // The service requires a file name.
                 let usual = match mime.as_str() {
                     "application/pdf" => "document.pdf",
                     text if text.starts_with("text/") => "document.txt",
                     _ => "document",
                 };
-                match is_image {
-                    true => object.set("image_url", uri),
-                    false => object
-                        .set("filename", name.as_deref().unwrap_or(usual))
-                        .set("file_data", uri),
-                }
+                (Some(name.unwrap_or(usual)), "file_data", format!("data:{mime};base64,{data}"))
             }
-            MediaSource::Url { url, .. } if is_image => object.set("image_url", url.as_str()),
-            MediaSource::Url { url, .. } => file().set("file_url", url.as_str()),
-            MediaSource::File { id, .. } => file().set("file_id", id.as_str()),
+            MediaSource::Url { url, .. } => (name, "file_url", url.clone()),
+            MediaSource::File { id, .. } => (name, "file_id", id.clone()),
             MediaSource::Text(text) => return Some(input_text(text)),
         };
         // `detail` is required for images.
         let detail = detail.map(write_detail).or(is_image.then_some("auto"));
+        let object = match is_image {
+            true if field != "file_id" => {
+                ObjectWriter::typed("input_image").set("image_url", value)
+            }
+            _ => ObjectWriter::typed(if is_image { "input_image" } else { "input_file" })
+                .set_some("filename", name)
+                .set(field, value),
+        };
         Some(object.set_some("detail", detail))
     }
 

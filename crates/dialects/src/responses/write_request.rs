@@ -7,7 +7,7 @@
 
 use canon::{
     ApiError, ChatRequest, ConversationState, EffortLevel, ExtraFields, Losses, Lossy, Modality,
-    RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingDisplay, Turn,
+    RequestHints, ResponseFormat, Role, SamplingOptions, Turn,
 };
 use serde_json::Value;
 
@@ -32,8 +32,7 @@ pub(super) fn write(
     chat: &ChatRequest,
     lane: &LaneSettings<'_>,
 ) -> Result<Lossy<ProviderRequest>, ApiError> {
-    let ChatRequest { turns, tools, tool_choice: choice, sampling, thinking, .. } = chat;
-    let ChatRequest { response_format: format, hints, extras, .. } = chat;
+    let ChatRequest { turns, tools, tool_choice: choice, sampling, extras, .. } = chat;
     let mut losses = Losses::new();
     note_foreign_options(extras, ORIGIN, &mut losses);
     let declared = write_tools::write(tools, &mut losses);
@@ -73,50 +72,6 @@ pub(super) fn write(
         .set_some("parallel_tool_calls", choice.parallel.filter(|_| has_tools));
     note_lost_options(ResponsesRequestView::FIELDS, chat, ORIGIN, &mut losses);
     let body = write_options(body, ResponsesRequestView::FIELDS, chat);
-    let body = write_sampling(body, sampling, lane, &mut losses);
-    let level = thinking
-        .effective_level()
-        .and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, &mut losses));
-    let body = body
-        .set_some("reasoning", write_thinking(level, thinking.display, extras).into_filled())
-        .set_some("text", write_text(format, hints, extras).into_filled());
-    let body = write_hints(body, hints, &chat.state, &mut losses);
-    let is_shaped = chat.image_shape != canon::ImageShape::default();
-    losses.add_if(is_shaped, "canvas", "the responses format has no image shape");
-    let has_others = chat.modalities.iter().any(|kind| *kind != Modality::Text);
-    let why = "the responses format replies in text, and in images only through a tool";
-    losses.add_if(has_others, "modalities", why);
-    let mut body = body.set("include", write_include(sampling, extras)).with_extras(extras, ORIGIN);
-    if chat.stream {
-        body = body.set("stream", true);
-    }
-    let body = body.to_json();
-    let request = ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) };
-    Ok((request, losses.into_vec()))
-}
-
-/// Returns the text of a turn that can become `instructions`: a plain system text.
-pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
-    let Turn { role, parts, name, extras } = turn;
-    let plain = *role == Role::System && name.is_none() && extras.for_format(ORIGIN).is_none();
-    match parts.as_slice() {
-        [part]
-            if plain
-                && part.cache_breakpoint.is_none()
-                && part.extras.for_format(ORIGIN).is_none() =>
-        {
-            part.as_text()
-        }
-        _ => None,
-    }
-}
-
-fn write_sampling(
-    body: ObjectWriter,
-    sampling: &SamplingOptions,
-    lane: &LaneSettings<'_>,
-    losses: &mut Losses,
-) -> ObjectWriter {
     let limit = sampling.max_output_tokens;
     let why = "the responses format has no such field";
     losses.add_if(!sampling.stop_sequences.is_empty(), "sampling.stop", why);
@@ -126,29 +81,46 @@ fn write_sampling(
     let is_low = lane.max_payable_output.is_none() && limit.is_some_and(|n| n < MIN_OUTPUT_TOKENS);
     losses.add_if(is_low, "sampling.max_output", why);
     let limit = lane.max_payable_output.or(limit).map(|limit| limit.max(MIN_OUTPUT_TOKENS));
-    body.set_some("max_output_tokens", limit)
+    let level = chat.thinking.effective_level();
+    let level =
+        level.and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, &mut losses));
+    let body = body
+        .set_some("max_output_tokens", limit)
         .set_some("top_logprobs", sampling.logprobs.filter(|n| *n > 0))
+        .set_some("reasoning", write_thinking(level, chat).into_filled())
+        .set_some("text", write_text(chat).into_filled());
+    let body = write_hints(body, chat, &mut losses);
+    let is_shaped = chat.image_shape != canon::ImageShape::default();
+    losses.add_if(is_shaped, "canvas", "the responses format has no image shape");
+    let has_others = chat.modalities.iter().any(|kind| *kind != Modality::Text);
+    let why = "the responses format replies in text, and in images only through a tool";
+    losses.add_if(has_others, "modalities", why);
+    let body = body.set("include", write_include(sampling, extras)).with_extras(extras, ORIGIN);
+    let body = body.set_some("stream", chat.stream.then_some(true)).to_json();
+    let request = ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) };
+    Ok((request, losses.into_vec()))
+}
+
+/// Returns the text of a turn that can become `instructions`: a plain system text.
+pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
+    let Turn { role, parts, name, extras } = turn;
+    let [part] = parts.as_slice() else { return None };
+    let is_plain = *role == Role::System && name.is_none() && part.cache_breakpoint.is_none();
+    let is_own = [extras, &part.extras].iter().any(|extras| extras.for_format(ORIGIN).is_some());
+    part.as_text().filter(|_| is_plain && !is_own)
 }
 
 /// Writes `reasoning`: effort, summary and the kept fields of this format.
-pub(super) fn write_thinking(
-    level: Option<EffortLevel>,
-    show: Option<ThinkingDisplay>,
-    extras: &ExtraFields,
-) -> ObjectWriter {
+pub(super) fn write_thinking(level: Option<EffortLevel>, chat: &ChatRequest) -> ObjectWriter {
     ObjectWriter::new()
         .set_some("effort", level.map(EffortLevel::as_str))
-        .set_some("summary", show.and_then(write_show))
-        .with_object(extras.get(ORIGIN, "reasoning"))
+        .set_some("summary", chat.thinking.display.and_then(write_show))
+        .with_object(chat.extras.get(ORIGIN, "reasoning"))
 }
 
 /// Writes `text`: format, verbosity and the kept fields of this format.
-pub(super) fn write_text(
-    format: &ResponseFormat,
-    hints: &RequestHints,
-    extras: &ExtraFields,
-) -> ObjectWriter {
-    let format = match format {
+pub(super) fn write_text(chat: &ChatRequest) -> ObjectWriter {
+    let format = match &chat.response_format {
         ResponseFormat::Text => None,
         ResponseFormat::Json => Some(ObjectWriter::typed("json_object")),
         ResponseFormat::Schema { name, description, schema, strict } => Some(
@@ -161,8 +133,8 @@ pub(super) fn write_text(
     };
     ObjectWriter::new()
         .set_some("format", format)
-        .set_some("verbosity", hints.verbosity.as_deref())
-        .with_object(extras.get(ORIGIN, "text"))
+        .set_some("verbosity", chat.hints.verbosity.as_deref())
+        .with_object(chat.extras.get(ORIGIN, "text"))
 }
 
 /// Writes `include`: always the encrypted thinking, because only that can be sent back, and the
@@ -174,14 +146,10 @@ fn write_include(sampling: &SamplingOptions, extras: &ExtraFields) -> Value {
     own.chain(kept.into_iter().flatten().cloned()).collect()
 }
 
-fn write_hints(
-    body: ObjectWriter,
-    hints: &RequestHints,
-    state: &ConversationState,
-    losses: &mut Losses,
-) -> ObjectWriter {
-    let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } = hints;
-    let ConversationState { store, previous_response: previous, background } = state;
+fn write_hints(body: ObjectWriter, chat: &ChatRequest, losses: &mut Losses) -> ObjectWriter {
+    let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } =
+        &chat.hints;
+    let ConversationState { store, previous_response: previous, background } = &chat.state;
     let written = tier.as_ref().and_then(openai_values::write_tier);
     let why = "the responses format lacks this tier";
     losses.add_if(tier.is_some() && written.is_none(), "hints.tier", why);

@@ -11,8 +11,7 @@ use std::collections::VecDeque;
 use super::fault;
 use super::names::ORIGIN;
 use super::own::item_writer::ItemWriter;
-use super::own::reply_items::ResponseEnd;
-use super::own::response_object::ResponseEcho;
+use super::own::response_object::{ResponseEcho, ResponseEnd};
 use crate::fields::{ObjectWriter, note_stop_text};
 use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, StreamWriter};
@@ -38,7 +37,7 @@ impl ResponsesStreamWriter {
     /// Creates a writer of a stream, or of a whole response without events.
     pub(super) fn new(chat: &ChatRequest, stamp: &ReplyStamp, is_whole: bool) -> Self {
         Self {
-            echo: ResponseEcho::from_request(chat, stamp, stamp.created),
+            echo: ResponseEcho::from_request(chat, stamp),
             created: stamp.created,
             items: ItemWriter::new(chat, stamp, is_whole),
             started: is_whole,
@@ -53,10 +52,9 @@ impl ResponsesStreamWriter {
         }
         self.started = true;
         let state = ResponseEnd { status: "in_progress", ..ResponseEnd::default() };
-        let response = self.echo.with_state(state, Vec::new(), None, None);
-        let event = ObjectWriter::new().set("response", response);
+        let response = self.echo.clone().into_state(state);
         for name in ["response.created", "response.in_progress"] {
-            self.items.events.write_object(name, &event, &mut self.items.out);
+            self.items.events.write_response(name, &response);
         }
     }
 
@@ -72,8 +70,8 @@ impl ResponsesStreamWriter {
         let output = std::mem::take(&mut self.items.events.output);
         let completed = (end.status == "completed").then_some(self.created);
         let usage = Some(self.usage.unwrap_or_default());
-        let echo = std::mem::take(&mut self.echo);
-        (name, echo.into_state(end, output, usage, completed))
+        let end = ResponseEnd { output, usage, completed, ..end };
+        (name, std::mem::take(&mut self.echo).into_state(end))
     }
 
     pub(super) fn take_losses(&mut self) -> Vec<Loss> {
@@ -131,16 +129,13 @@ impl ResponsesStreamWriter {
             | Event::PartSignature(place, _)
             | Event::PartEnd(place) => self.part_event(place, event),
             Event::Usage(usage) => self.usage = Some(usage),
+            Event::Extra { candidate: _, origin: ORIGIN, name, value } => {
+                self.echo.set(&name, value)
+            }
             Event::Extra { candidate: _, origin, name, value } => {
-                if origin == ORIGIN {
-                    self.echo.set(&name, value);
-                } else if let Some(tier) = service_tier::note_reply_field(
-                    origin,
-                    &name,
-                    &value,
-                    ORIGIN,
-                    &mut self.items.losses,
-                ) {
+                let losses = &mut self.items.losses;
+                let tier = service_tier::note_reply_field(origin, &name, &value, ORIGIN, losses);
+                if let Some(tier) = tier {
                     self.echo.set(TIER_FIELD, Value::from(tier));
                 }
             }
@@ -155,8 +150,7 @@ impl ResponsesStreamWriter {
             Event::Error(fault) => {
                 self.begin();
                 self.failed = true;
-                let ItemWriter { events, out, .. } = &mut self.items;
-                fault::write_stream_error(&fault, &self.echo, events, out);
+                fault::write_stream_error(&fault, &self.echo, &mut self.items.events);
             }
         }
     }
@@ -165,9 +159,9 @@ impl ResponsesStreamWriter {
 impl StreamWriter for ResponsesStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         if !self.failed {
-            std::mem::swap(&mut self.items.out, out);
+            std::mem::swap(&mut self.items.events.out, out);
             self.write(event);
-            std::mem::swap(&mut self.items.out, out);
+            std::mem::swap(&mut self.items.events.out, out);
         }
     }
 
@@ -175,9 +169,8 @@ impl StreamWriter for ResponsesStreamWriter {
         if !self.failed {
             self.begin();
             let (name, response) = self.end();
-            let event = ObjectWriter::new().set("response", response);
-            self.items.events.write_object(name, &event, &mut self.items.out);
-            out.append(&mut self.items.out);
+            self.items.events.write_response(name, &response);
+            out.append(&mut self.items.events.out);
         }
         self.take_losses()
     }

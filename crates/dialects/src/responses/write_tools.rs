@@ -33,7 +33,7 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> ToolDeclarations {
             (Some(Value::Array(members)), _) => members.push(value),
             (_, None) => list.push(value),
             (_, Some(_)) => {
-                let group = ObjectWriter::new().set("type", "namespace").with_object(space);
+                let group = ObjectWriter::typed("namespace").with_object(space);
                 list.push(group.set("tools", vec![value]).into());
             }
         }
@@ -46,8 +46,8 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> ToolDeclarations {
             continue;
         };
         let turn = mark.get("turn").and_then(Value::as_u64).unwrap_or(0);
-        let item = ObjectWriter::new().set("type", "additional_tools");
-        let item = item.with_object(mark.get("item")).set("tools", list);
+        let item = ObjectWriter::typed("additional_tools").with_object(mark.get("item"));
+        let item = item.set("tools", list);
         declared.added.push((usize::try_from(turn).unwrap_or(0), item.into()));
     }
     declared
@@ -156,7 +156,7 @@ pub(super) fn write_choice(choice: &ToolChoice, tools: &[Tool]) -> Option<Value>
     let named = |flat: &str| {
         let (space, name) = names.split(flat);
         let kind = if names.is_custom(flat) { "custom" } else { "function" };
-        ObjectWriter::new().set("type", kind).set("name", name).set_some("namespace", space)
+        ObjectWriter::typed(kind).set("name", name).set_some("namespace", space)
     };
     match choice {
         ToolChoiceMode::Unset => None,
@@ -167,8 +167,7 @@ pub(super) fn write_choice(choice: &ToolChoice, tools: &[Tool]) -> Option<Value>
         ToolChoiceMode::AnyOf { names, required } => {
             let tools: Vec<Value> = names.iter().map(|name| named(name).into()).collect();
             let mode = if *required { "required" } else { "auto" };
-            let object = ObjectWriter::new().set("type", "allowed_tools").set("mode", mode);
-            Some(object.set("tools", tools).into())
+            Some(ObjectWriter::typed("allowed_tools").set("mode", mode).set("tools", tools).into())
         }
     }
 }

@@ -40,15 +40,10 @@ pub(crate) struct CallIds<'v> {
 /// Calls of the model's last turn. A turn may hold hundreds of thousands.
 #[derive(Default)]
 struct UnansweredCalls<'v> {
-    calls: Vec<UnansweredCall<'v>>,
+    /// Name and id of each call that no result has answered yet.
+    calls: Vec<Option<(&'v str, Cow<'v, str>)>>,
     answered: usize,
     queues: HashMap<CallKey<'v>, VecDeque<usize>>,
-}
-
-struct UnansweredCall<'v> {
-    name: &'v str,
-    id: Cow<'v, str>,
-    is_answered: bool,
 }
 
 /// A way to find a call.
@@ -61,34 +56,28 @@ enum CallKey<'v> {
 }
 
 impl<'v> UnansweredCalls<'v> {
-    fn push(&mut self, own_id: Option<&'v str>, call: UnansweredCall<'v>) {
-        let key = own_id.map_or(CallKey::BareName(call.name), CallKey::Id);
-        for key in [CallKey::Name(call.name), key] {
+    fn push(&mut self, own_id: Option<&'v str>, name: &'v str, id: Cow<'v, str>) {
+        let key = own_id.map_or(CallKey::BareName(name), CallKey::Id);
+        for key in [CallKey::Name(name), key] {
             self.queues.entry(key).or_default().push_back(self.calls.len());
         }
-        self.calls.push(call);
+        self.calls.push(Some((name, id)));
     }
 
     /// Answers the call of a result: by id, or by name and order if there is no id.
-    fn answer(&mut self, id: Option<&'v str>, name: &'v str) -> Option<&UnansweredCall<'v>> {
+    fn answer(&mut self, id: Option<&'v str>, name: &'v str) -> Option<(&'v str, Cow<'v, str>)> {
         let (key, other) = match id {
             Some(id) => (CallKey::Id(id), Some(CallKey::BareName(name))),
             None => (CallKey::Name(name), None),
         };
         let calls = &mut self.calls;
-        let at = [Some(key), other].into_iter().flatten().find_map(|key| {
+        let call = [Some(key), other].into_iter().flatten().find_map(|key| {
             let queue = self.queues.get_mut(&key)?;
             // Calls that were answered meanwhile leave the queue.
-            while let Some(at) = queue.pop_front() {
-                if let Some(call) = calls.get_mut(at).filter(|call| !call.is_answered) {
-                    call.is_answered = true;
-                    return Some(at);
-                }
-            }
-            None
+            std::iter::from_fn(|| queue.pop_front()).find_map(|at| calls.get_mut(at)?.take())
         })?;
         self.answered += 1;
-        self.calls.get(at)
+        Some(call)
     }
 
     /// Ends a turn with results. Returns false if it answers some calls and leaves others open.
@@ -117,11 +106,10 @@ pub(crate) fn match_calls<'v>(contents: &'v [NativeContent<'_>]) -> CallIds<'v> 
             let name = result.name.as_deref().unwrap_or_default();
             let id = result.id.as_deref().filter(|id| !id.is_empty());
             let (answered, problem) = match open.answer(id, name) {
-                Some(call) if call.name != name => {
-                    let why = "is not the name of the call with this `id`";
-                    (call.id.clone(), Some(("name", why)))
+                Some((own, id)) if own != name => {
+                    (id, Some(("name", "is not the name of the call with this `id`")))
                 }
-                Some(call) => (call.id.clone(), None),
+                Some((_, id)) => (id, None),
                 None => {
                     let field = if id.is_some() { "id" } else { "name" };
                     let why = "answers no call of the turn before";
@@ -145,7 +133,7 @@ pub(crate) fn match_calls<'v>(contents: &'v [NativeContent<'_>]) -> CallIds<'v> 
             let id = own_id.map_or_else(invent, Cow::Borrowed);
             ids.calls.push(id.clone());
             if content.is_model() {
-                open.push(own_id, UnansweredCall { name, id, is_answered: false });
+                open.push(own_id, name, id);
             }
         }
     }

@@ -13,10 +13,8 @@ pub(crate) fn search(grounding: &Value) -> Option<WebSearch> {
     let queries = list(grounding, "webSearchQueries");
     let queries: Vec<String> =
         queries.filter_map(|query| query.as_str().map(str::to_owned)).collect();
-    let results: Vec<(String, String)> = list(grounding, "groundingChunks")
-        .filter_map(source)
-        .map(|(url, title)| (url, title.unwrap_or_default()))
-        .collect();
+    let found = list(grounding, "groundingChunks").filter_map(source);
+    let results: Vec<_> = found.map(|(url, title)| (url, title.unwrap_or_default())).collect();
     (!queries.is_empty() || !results.is_empty()).then_some(WebSearch { id: None, queries, results })
 }
 

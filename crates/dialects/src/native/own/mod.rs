@@ -1,7 +1,7 @@
 //! Everything that only the native format has.
 
 pub(super) mod calls;
-pub(super) mod dotted_extras;
+pub(crate) mod dotted_extras;
 pub(super) mod enum_text;
 pub(super) mod grounding;
 pub(super) mod partial_call;

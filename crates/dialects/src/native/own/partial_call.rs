@@ -27,8 +27,7 @@ impl PartialCall {
             id: call.id.as_deref().map(str::to_owned),
             name: call.name.as_deref().unwrap_or_default().to_owned(),
             signature,
-            args: Value::Null,
-            open_string: None,
+            ..Self::default()
         };
         partial.add(call);
         partial
@@ -68,61 +67,43 @@ impl PartialCall {
 
 /// Returns the value at a path. Objects and lists on the way are created.
 fn value_at<'v>(mut at: &'v mut Value, path: &str) -> Option<&'v mut Value> {
-    for step in path_steps(path) {
-        at = match step {
-            PathStep::Field(name) => {
-                if !at.is_object() {
-                    *at = Value::Object(Map::new());
-                }
-                at.as_object_mut()?.entry(name).or_insert(Value::Null)
+    let mut rest = path.strip_prefix('$').unwrap_or(path);
+    while let Some((name, index, after)) = split_step(rest) {
+        rest = after;
+        at = if let Some(index) = index {
+            if !at.is_array() {
+                *at = Value::Array(Vec::new());
             }
-            PathStep::Item(index) => {
-                if !at.is_array() {
-                    *at = Value::Array(Vec::new());
-                }
-                let list = at.as_array_mut()?;
-                if list.len() <= index && index < MAX_LIST_ITEMS {
-                    list.resize(index + 1, Value::Null);
-                }
-                list.get_mut(index)?
+            let list = at.as_array_mut()?;
+            if list.len() <= index && index < MAX_LIST_ITEMS {
+                list.resize(index + 1, Value::Null);
             }
+            list.get_mut(index)?
+        } else {
+            if !at.is_object() {
+                *at = Value::Object(Map::new());
+            }
+            at.as_object_mut()?.entry(name).or_insert(Value::Null)
         };
     }
     Some(at)
 }
 
-enum PathStep {
-    Field(String),
-    Item(usize),
-}
-
-/// Splits a path such as `$.rows[0].name` or `$['odd name']` into steps.
-fn path_steps(path: &str) -> Vec<PathStep> {
-    let mut path_steps = Vec::new();
-    let mut rest = path.strip_prefix('$').unwrap_or(path);
-    while !rest.is_empty() {
-        if let Some(inner) = rest.strip_prefix('[') {
-            let quote = inner.chars().next().filter(|c| matches!(c, '\'' | '"'));
-            let closing = quote.map_or_else(|| "]".to_owned(), |quote| format!("{quote}]"));
-            let inner = quote.and_then(|quote| inner.strip_prefix(quote)).unwrap_or(inner);
-            let Some((name, after)) = inner.split_once(&closing) else { break };
-            path_steps.push(match name.parse() {
-                Ok(index) if quote.is_none() => PathStep::Item(index),
-                _ => PathStep::Field(name.to_owned()),
-            });
-            rest = after;
-        } else {
-            let field = rest.strip_prefix('.').unwrap_or(rest);
-            let end = field.find(['.', '[']).unwrap_or(field.len());
-            let (name, after) = field.split_at_checked(end).unwrap_or((field, ""));
-            if name.is_empty() {
-                break;
-            }
-            path_steps.push(PathStep::Field(name.to_owned()));
-            rest = after;
+/// Splits the first step off a path such as `.rows[0].name` or `['odd name']`: its name, its number
+/// if it is an item of a list, and the rest of the path.
+fn split_step(path: &str) -> Option<(&str, Option<usize>, &str)> {
+    let Some(inner) = path.strip_prefix('[') else {
+        let field = path.strip_prefix('.').unwrap_or(path);
+        let end = field.find(['.', '[']).unwrap_or(field.len());
+        let (name, after) = field.split_at_checked(end)?;
+        return (!name.is_empty()).then_some((name, None, after));
+    };
+    for (quote, closing) in [("'", "']"), ("\"", "\"]")] {
+        if let Some(quoted) = inner.strip_prefix(quote) {
+            return quoted.split_once(closing).map(|(name, after)| (name, None, after));
         }
     }
-    path_steps
+    inner.split_once(']').map(|(name, after)| (name, name.parse().ok(), after))
 }
 
 #[cfg(test)]

@@ -331,3 +331,16 @@ fn requests_of_real_clients_are_accepted() {
         );
     }
 }
+
+#[test]
+fn a_list_that_is_too_long_is_refused_before_its_end_is_read() {
+    let turn = r#"{"parts":[{"text":"x"}]}"#;
+    for (name, item, most) in [("contents", turn, 10_000), ("tools", r#"{"urlContext":{}}"#, 512)] {
+        let items = vec![item; most + 1].join(",");
+        let (path, message) = refused(&format!(r#"{{"{name}":[{items},}}"#));
+        assert_eq!(
+            (path.as_str(), message),
+            (name, format!("`{name}` must have at most {most} items"))
+        );
+    }
+}

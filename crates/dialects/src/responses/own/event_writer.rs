@@ -2,24 +2,25 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
-use std::io::Write as _;
-
 use super::item_writer::OpenPart;
 use crate::fields::ObjectWriter;
 use crate::json;
+use crate::write_json::WriteJson as _;
 
 /// Writes events with increasing sequence numbers, and keeps the finished items, which the last
 /// event repeats.
 #[derive(Debug, Default)]
 pub(crate) struct EventWriter {
     /// Sequence number of the next event.
-    sequence: u64,
+    pub(super) sequence: u64,
     /// True for a whole response: only its items are kept.
-    is_silent: bool,
+    pub(super) is_silent: bool,
     /// Id of the item in progress.
     pub(super) item_id: String,
     /// Finished items.
     pub(crate) output: Vec<ObjectWriter>,
+    /// The written events.
+    pub(crate) out: Vec<u8>,
 }
 
 /// Place of a part inside its item: the field and the index.
@@ -36,25 +37,31 @@ impl EventWriter {
         Self { sequence, ..Self::default() }
     }
 
-    /// Creates a writer that only keeps the items.
-    pub(super) fn silent() -> Self {
-        Self { is_silent: true, ..Self::default() }
+    /// Writes one event with the fields of an object.
+    pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter) {
+        self.open(&event_start(name));
+        self.out.extend_from_slice(fields.to_json().get(1..).unwrap_or_default());
+        self.out.extend_from_slice(b"\n\n");
     }
 
-    /// Writes one event with the fields of an object.
-    pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter, out: &mut Vec<u8>) {
-        if !self.is_silent {
-            self.open(&event_start(name), out);
-            out.extend_from_slice(fields.to_json().get(1..).unwrap_or_default());
-            out.extend_from_slice(b"\n\n");
-        }
+    /// Writes an event with the response.
+    pub(crate) fn write_response(&mut self, name: &str, response: &ObjectWriter) {
+        self.write_whole(name, "\"response\":", response);
+    }
+
+    /// Writes an event whose last field is an object.
+    fn write_whole(&mut self, name: &str, fields: &str, object: &ObjectWriter) {
+        self.open(&event_start(name));
+        self.out.extend_from_slice(fields.as_bytes());
+        object.write_json(&mut self.out);
+        self.out.extend_from_slice(b"}\n\n");
     }
 
     /// Begins an event.
-    fn open(&mut self, start: &str, out: &mut Vec<u8>) {
-        out.extend_from_slice(start.as_bytes());
-        json::write_value(&self.sequence, out);
-        out.push(b',');
+    fn open(&mut self, start: &str) {
+        self.out.extend_from_slice(start.as_bytes());
+        json::write_value(&self.sequence, &mut self.out);
+        self.out.push(b',');
         self.sequence += 1;
     }
 
@@ -64,11 +71,10 @@ impl EventWriter {
         name: &str,
         place: PartPlace,
         add: impl FnOnce(ObjectWriter) -> ObjectWriter,
-        out: &mut Vec<u8>,
     ) {
         if !self.is_silent {
             let event = add(self.place_fields(place));
-            self.write_object(name, &event, out);
+            self.write_object(name, &event);
         }
     }
 
@@ -76,14 +82,12 @@ impl EventWriter {
         let fields = ObjectWriter::new()
             .set("item_id", self.item_id.as_str())
             .set("output_index", self.output.len());
-        match place {
-            Some((name, index)) => fields.set(name, index),
-            None => fields,
-        }
+        let (name, index) = place.unzip();
+        fields.set_some(name.unwrap_or_default(), index)
     }
 
     /// Writes the delta of a text, the most frequent event.
-    pub(super) fn write_delta(&mut self, part: &mut OpenPart, text: &str, out: &mut Vec<u8>) {
+    pub(super) fn write_delta(&mut self, part: &mut OpenPart, text: &str) {
         if self.is_silent {
             return;
         }
@@ -93,40 +97,32 @@ impl EventWriter {
             let fields = fields.get(1..fields.len() - 1).unwrap_or_default();
             part.delta_fields = [fields, b",\"delta\":"].concat();
         }
-        self.open(&part.delta_start, out);
-        out.extend_from_slice(&part.delta_fields);
-        json::write_string(text, out);
-        out.extend_from_slice(part.tail.as_bytes());
-        out.extend_from_slice(b"}\n\n");
+        self.open(&part.delta_start);
+        self.out.extend_from_slice(&part.delta_fields);
+        json::write_string(text, &mut self.out);
+        self.out.extend_from_slice(part.tail.as_bytes());
+        self.out.extend_from_slice(b"}\n\n");
     }
 
     /// Starts an item.
-    pub(super) fn start_item(
-        &mut self,
-        id: String,
-        item: impl FnOnce(&str) -> ObjectWriter,
-        out: &mut Vec<u8>,
-    ) {
+    pub(super) fn start_item(&mut self, id: String, item: impl FnOnce(&str) -> ObjectWriter) {
         self.item_id = id;
         if !self.is_silent {
             let item = item(&self.item_id);
-            self.write_whole_item("response.output_item.added", &item, out);
+            self.write_whole_item("response.output_item.added", &item);
         }
     }
 
     /// Ends an item.
-    pub(super) fn end_item(&mut self, item: ObjectWriter, out: &mut Vec<u8>) {
+    pub(super) fn end_item(&mut self, item: ObjectWriter) {
         if !self.is_silent {
-            self.write_whole_item("response.output_item.done", &item, out);
+            self.write_whole_item("response.output_item.done", &item);
         }
         self.output.push(item);
     }
 
-    fn write_whole_item(&mut self, name: &str, item: &ObjectWriter, out: &mut Vec<u8>) {
-        self.open(&event_start(name), out);
-        // Writing to a `Vec` cannot fail.
-        let _ = write!(out, "\"output_index\":{},\"item\":", self.output.len());
-        out.extend_from_slice(&item.to_json());
-        out.extend_from_slice(b"}\n\n");
+    fn write_whole_item(&mut self, name: &str, item: &ObjectWriter) {
+        let fields = format!("\"output_index\":{},\"item\":", self.output.len());
+        self.write_whole(name, &fields, item);
     }
 }

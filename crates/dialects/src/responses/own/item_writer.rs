@@ -2,10 +2,10 @@
 
 use canon::{ChatRequest, Citation, Logprob, Losses, Part, PartDelta, PartKind, Signature};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 use super::event_writer::{EventWriter, PartPlace};
 use super::output_items;
-use super::reply_items::ItemIds;
 use super::tool_names::ToolNames;
 use crate::ReplyStamp;
 use crate::fields::{ObjectWriter, note_foreign_field};
@@ -27,8 +27,6 @@ const SUMMARY_PLACE: PartPlace = Some(("summary_index", 0));
 #[derive(Default)]
 pub(crate) struct ItemWriter {
     pub(crate) events: EventWriter,
-    /// The written events.
-    pub(crate) out: Vec<u8>,
     pub(crate) losses: Losses,
     pub(super) ids: ItemIds,
     pub(super) open: OpenItem,
@@ -76,7 +74,7 @@ impl ItemWriter {
     /// Creates a writer of events, or of the items only.
     pub(crate) fn new(chat: &ChatRequest, stamp: &ReplyStamp, is_silent: bool) -> Self {
         Self {
-            events: if is_silent { EventWriter::silent() } else { EventWriter::default() },
+            events: EventWriter { is_silent, ..EventWriter::default() },
             names: ToolNames::new(&chat.tools),
             ids: ItemIds::new(stamp),
             wants_logprobs: chat.sampling.logprobs.is_some(),
@@ -87,22 +85,12 @@ impl ItemWriter {
     /// Starts an item.
     pub(super) fn start_item(&mut self, id: String, item: impl FnOnce(&str) -> ObjectWriter) {
         self.finish_item(false);
-        self.events.start_item(id, item, &mut self.out);
-    }
-
-    /// Writes an event of the item in progress.
-    pub(super) fn write(
-        &mut self,
-        name: &str,
-        place: PartPlace,
-        add: impl FnOnce(ObjectWriter) -> ObjectWriter,
-    ) {
-        self.events.write_item(name, place, add, &mut self.out);
+        self.events.start_item(id, item);
     }
 
     /// Writes an event with a part of the message or with a summary.
     pub(super) fn write_part(&mut self, name: &str, place: PartPlace, part: &ObjectWriter) {
-        self.write(name, place, |event| event.set("part", part.clone()));
+        self.events.write_item(name, place, |event| event.set("part", part.clone()));
     }
 
     fn start_part(&mut self, event: &'static str, place: PartPlace) {
@@ -136,7 +124,7 @@ impl ItemWriter {
     /// Starts a text or a refusal.
     pub(super) fn start_text(&mut self, event: &'static str, fields: Option<Value>) {
         let place = self.open_message(fields);
-        self.write("response.content_part.added", place, |added| {
+        self.events.write_item("response.content_part.added", place, |added| {
             let part = match event {
                 REFUSAL_EVENT => output_items::refusal_part(""),
                 _ => output_items::text_part("", Vec::new(), None),
@@ -159,7 +147,7 @@ impl ItemWriter {
         self.finish_item(false);
         let names = &self.names;
         let item = |id: &str| output_items::call_item(&part, names, Some(id), Some("in_progress"));
-        self.events.start_item(id, item, &mut self.out);
+        self.events.start_item(id, item);
         self.open = OpenItem::Call(part);
         self.start_part(if custom { CUSTOM_CALL_EVENT } else { CALL_EVENT }, None);
     }
@@ -186,11 +174,11 @@ impl ItemWriter {
         }
         if matches!(self.open, OpenItem::Thought(_)) && self.part.text.is_empty() {
             let name = "response.reasoning_summary_part.added";
-            self.write(name, SUMMARY_PLACE, |event| {
+            self.events.write_item(name, SUMMARY_PLACE, |event| {
                 event.set("part", signatures::summary_text(""))
             });
         }
-        self.events.write_delta(&mut self.part, &more, &mut self.out);
+        self.events.write_delta(&mut self.part, &more);
         match self.part.text.is_empty() {
             true => self.part.text = more,
             false => self.part.text.push_str(&more),
@@ -212,7 +200,7 @@ impl ItemWriter {
             return;
         };
         let number = self.part.annotations.len();
-        self.write("response.output_text.annotation.added", self.part.place, |event| {
+        self.events.write_item("response.output_text.annotation.added", self.part.place, |event| {
             event.set("annotation_index", number).set("annotation", note.clone())
         });
         self.part.annotations.push(note);
@@ -226,7 +214,7 @@ impl ItemWriter {
             let why = "a refusal of the responses format has no log probabilities";
             return self.losses.add("reply.logprobs", why);
         }
-        self.write("response.output_text.delta", self.part.place, |event| {
+        self.events.write_item("response.output_text.delta", self.part.place, |event| {
             event.set("delta", "").set("logprobs", write_logprobs(&list, false))
         });
         self.part.logprobs.extend(list);
@@ -244,16 +232,16 @@ impl ItemWriter {
             OpenItem::Call(part) => {
                 let PartKind::ToolCall(call) = &part.kind else { return };
                 if self.part.text.is_empty() && !call.custom {
-                    self.events.write_delta(&mut self.part, "{}", &mut self.out);
+                    self.events.write_delta(&mut self.part, "{}");
                     self.part.text.push_str("{}");
                 }
-                let (name, text) = (self.names.split_call(&part.extras, call).1, &*self.part.text);
+                let (name, text) = (self.names.split_call(part).1, &*self.part.text);
                 let done = |event: ObjectWriter| match call.custom {
                     true => event.set("input", text),
                     false => event.set("name", name).set("arguments", text),
                 };
                 let event = format!("{}.done", self.part.event);
-                self.events.write_item(&event, None, done, &mut self.out);
+                self.events.write_item(&event, None, done);
                 self.settle_part();
             }
             // No later event can extend a thought.
@@ -295,18 +283,14 @@ impl ItemWriter {
         let OpenPart { event, place, text, annotations, logprobs, signature, .. } =
             std::mem::take(&mut self.part);
         let is_refusal = event == REFUSAL_EVENT;
-        self.write(&format!("{event}.done"), place, |done| match is_refusal {
-            true => done.set("refusal", text.as_str()),
-            false => {
-                let logprobs = write_logprobs(&logprobs, false);
-                done.set("text", text.as_str()).set("logprobs", logprobs)
-            }
+        self.events.write_item(&format!("{event}.done"), place, |done| {
+            let done = done.set(if is_refusal { "refusal" } else { "text" }, text.as_str());
+            done.set_some("logprobs", (!is_refusal).then(|| write_logprobs(&logprobs, false)))
         });
         let part = match is_refusal {
             true => output_items::refusal_part(&text),
             false => {
-                let logprobs = write_logprobs(&logprobs, true);
-                output_items::text_part(&text, annotations, Some(logprobs))
+                output_items::text_part(&text, annotations, Some(write_logprobs(&logprobs, true)))
             }
         };
         self.write_part("response.content_part.done", place, &part);
@@ -326,11 +310,11 @@ impl ItemWriter {
             OpenItem::None | OpenItem::Whole => {}
             OpenItem::Message(fields, parts) => {
                 let item = output_items::message_item(&id, parts, status);
-                self.events.end_item(item.with_object(fields.as_ref()), &mut self.out);
+                self.events.end_item(item.with_object(fields.as_ref()));
             }
             OpenItem::Call(part) => {
                 let item = output_items::call_item(&part, &self.names, Some(&id), Some(status));
-                self.events.end_item(item, &mut self.out);
+                self.events.end_item(item);
                 let PartKind::ToolCall(call) = part.kind else { return };
                 self.write_signature(&SignaturePlace::Call(call.id), part.signature);
             }
@@ -338,20 +322,23 @@ impl ItemWriter {
                 let PartKind::Thought(thought) = &part.kind else { return };
                 if !thought.text.is_empty() {
                     let name = "response.reasoning_summary_text.done";
-                    self.write(name, SUMMARY_PLACE, |done| done.set("text", thought.text.as_str()));
+                    self.events.write_item(name, SUMMARY_PLACE, |done| {
+                        done.set("text", thought.text.as_str())
+                    });
                     let name = "response.reasoning_summary_part.done";
                     let summary = || signatures::summary_text(&thought.text);
-                    self.write(name, SUMMARY_PLACE, |done| done.set("part", summary()));
+                    self.events.write_item(name, SUMMARY_PLACE, |done| done.set("part", summary()));
                 }
                 let item = signatures::write(&part, thought, Some(id));
-                self.events.end_item(item, &mut self.out);
+                self.events.end_item(item);
             }
             OpenItem::Code(code, outcome) => {
-                self.write("response.code_interpreter_call.completed", None, |event| event);
+                self.events
+                    .write_item("response.code_interpreter_call.completed", None, |event| event);
                 let container = Some(self.ids.container());
                 let item =
                     output_items::code_item(code.as_ref(), outcome.as_ref(), Some(id), container);
-                self.events.end_item(item, &mut self.out);
+                self.events.end_item(item);
                 for (place, part) in
                     [(SignaturePlace::Code, code), (SignaturePlace::Previous, outcome)]
                 {
@@ -366,8 +353,34 @@ impl ItemWriter {
         let Some(signature) = signature else { return };
         let id = self.ids.next("signature");
         let item = signatures::empty_item(Some(&id));
-        self.events.start_item(id, |_| item.clone(), &mut self.out);
+        self.events.start_item(id, |_| item.clone());
         let item = item.set("encrypted_content", place.write(&signature));
-        self.events.end_item(item, &mut self.out);
+        self.events.end_item(item);
+    }
+}
+
+/// Generates item ids, numbered per type.
+#[derive(Debug, Default)]
+pub(super) struct ItemIds {
+    stamp: String,
+    used: BTreeMap<&'static str, usize>,
+}
+
+impl ItemIds {
+    fn new(stamp: &ReplyStamp) -> Self {
+        Self { stamp: stamp.id.clone(), used: BTreeMap::new() }
+    }
+
+    pub(super) fn next(&mut self, kind: &'static str) -> String {
+        let used = self.used.entry(kind).or_default();
+        *used += 1;
+        // Items that only carry a signature are numbered separately from thoughts.
+        let (prefix, mark) = if kind == "signature" { ("rs", "s") } else { (kind, "") };
+        format!("{prefix}_{}_{mark}{}", self.stamp, *used - 1)
+    }
+
+    /// Id of the container in which code is said to have run.
+    pub(super) fn container(&self) -> String {
+        format!("cntr_{}", self.stamp)
     }
 }

@@ -5,7 +5,6 @@ pub(super) mod event_writer;
 pub(super) mod item_writer;
 pub(super) mod output_items;
 pub(super) mod partial_response;
-pub(super) mod reply_items;
 pub(super) mod response_object;
 pub(super) mod tool_names;
 mod whole_parts;

@@ -2,8 +2,8 @@
 //! a provider's own items.
 
 use canon::{
-    Citation, CodeExecution, CodeResult, ExtraFields, Losses, Media, MediaKind, MediaSource, Part,
-    PartKind, WebSearch,
+    Citation, CodeResult, ExtraFields, Losses, Media, MediaKind, MediaSource, Part, PartKind,
+    WebSearch,
 };
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ pub(crate) fn call_item(
         true => ("custom_tool_call", "input"),
         false => ("function_call", "arguments"),
     };
-    let (space, name) = names.split_call(&part.extras, call);
+    let (space, name) = names.split_call(part);
     // SDKs parse the arguments, and an empty string is not valid JSON.
     let is_empty = call.arguments.is_empty() && !call.custom && status != Some("in_progress");
     ObjectWriter::typed(kind)
@@ -131,10 +131,8 @@ pub(crate) fn code_item(
     container: Option<String>,
 ) -> ObjectWriter {
     let (source, own_id) = match code.map(|part| &part.kind) {
-        Some(PartKind::CodeExecution(CodeExecution { id, language: _, code })) => {
-            (Value::from(code.as_str()), id.clone())
-        }
-        _ => (Value::Null, None),
+        Some(PartKind::CodeExecution(code)) => (Some(code.code.as_str()), code.id.clone()),
+        _ => (None, None),
     };
     let (outputs, failed) = outcome.map_or((Value::Null, false), outputs);
     let none = ExtraFields::new();

@@ -66,12 +66,12 @@ impl PartialResponse {
             let done = |event: ObjectWriter| {
                 event.set("text", text.as_str()).set("logprobs", Value::Array(Vec::new()))
             };
-            events.write_item("response.output_text.done", place, done, out);
+            events.write_item("response.output_text.done", place, done);
             let part = output_items::text_part(&text, Vec::new(), None);
             let done = |event: ObjectWriter| event.set("part", part.clone());
-            events.write_item("response.content_part.done", place, done, out);
+            events.write_item("response.content_part.done", place, done);
             let item = ObjectWriter::new().with_object(Some(&item)).set("status", "incomplete");
-            events.end_item(item.set("content", vec![part]), out);
+            events.end_item(item.set("content", vec![part]));
         }
         let response = ObjectWriter::new()
             .with_object(field(&self.created_event, "response").as_ref())
@@ -79,8 +79,8 @@ impl PartialResponse {
             .set("incomplete_details", ObjectWriter::new().set("reason", "max_output_tokens"))
             .set("output", std::mem::take(&mut events.output))
             .set("usage", write_usage(usage));
-        let event = ObjectWriter::new().set("response", response);
-        events.write_object("response.incomplete", &event, out);
+        events.write_response("response.incomplete", &response);
+        out.append(&mut events.out);
     }
 }
 

@@ -5,7 +5,7 @@
 //! names again and the group can be rebuilt. A call whose namespace equals its name stays as it is;
 //! the service sends such calls for tools found by tool search.
 
-use canon::{ExtraFields, FunctionTool, Tool, ToolCall};
+use canon::{ExtraFields, FunctionTool, Part, PartKind, Tool};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
@@ -62,12 +62,9 @@ impl ToolNames {
 
     /// Returns the namespace and the name of a call. The call keeps a namespace that no tool of the
     /// request has.
-    pub(crate) fn split_call<'a>(
-        &'a self,
-        extras: &'a ExtraFields,
-        call: &'a ToolCall,
-    ) -> (Option<&'a str>, &'a str) {
-        match extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str) {
+    pub(crate) fn split_call<'a>(&'a self, part: &'a Part) -> (Option<&'a str>, &'a str) {
+        let PartKind::ToolCall(call) = &part.kind else { return (None, "") };
+        match part.extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str) {
             Some(space) => (Some(space), bare_name(space, &call.name)),
             None => self.split(&call.name),
         }

@@ -47,15 +47,11 @@ impl ItemWriter {
             PartKind::Media(_) => {
                 let (own, new) = (part.extras.get(ORIGIN, "id"), self.ids.next("ig"));
                 let id = own.and_then(Value::as_str).map_or(new, str::to_owned);
-                match output_items::image_item(&part, Some(id.clone())) {
-                    Some(item) => {
-                        self.write_whole_item(id, "image_generation_call", item, "generating");
-                    }
-                    None => {
-                        let why = "the responses format has no field for this media";
-                        return self.drop_part("reply.media", why);
-                    }
-                }
+                let Some(item) = output_items::image_item(&part, Some(id.clone())) else {
+                    let why = "the responses format has no field for this media";
+                    return self.drop_part("reply.media", why);
+                };
+                self.write_whole_item(id, "image_generation_call", item, "generating");
             }
             PartKind::Foreign { origin: ORIGIN, value } => {
                 let value = ObjectWriter::new().with_object(Some(value));
@@ -66,7 +62,7 @@ impl ItemWriter {
                     self.push_part(value);
                 } else {
                     self.start_item(String::new(), |_| value.clone());
-                    self.events.end_item(value, &mut self.out);
+                    self.events.end_item(value);
                     self.open = OpenItem::Whole;
                 }
             }
@@ -97,31 +93,23 @@ impl ItemWriter {
         let id = own.unwrap_or_else(|| self.ids.next("ci"));
         let container = self.ids.container();
         self.start_item(id, |id| {
-            ObjectWriter::typed("code_interpreter_call")
-                .set("id", id)
-                .set("status", "in_progress")
-                .set("code", "")
-                .set("container_id", container)
-                .set("outputs", Value::Null)
+            let item = output_items::code_item(None, None, Some(id.to_owned()), Some(container));
+            item.set("status", "in_progress").set("code", "")
         });
         let source = match code.as_ref().map(|code| &code.kind) {
             Some(PartKind::CodeExecution(code)) => code.code.as_str(),
             _ => "",
         };
         for (word, field) in [
-            (".in_progress", None),
-            ("_code.delta", Some("delta")),
-            ("_code.done", Some("code")),
-            (".interpreting", None),
+            (".in_progress", ""),
+            ("_code.delta", "delta"),
+            ("_code.done", "code"),
+            (".interpreting", ""),
         ] {
-            self.write(
-                &format!("response.code_interpreter_call{word}"),
-                None,
-                |event| match field {
-                    Some(field) => event.set(field, source),
-                    None => event,
-                },
-            );
+            let name = format!("response.code_interpreter_call{word}");
+            let add =
+                |event: ObjectWriter| event.set_some(field, (!field.is_empty()).then_some(source));
+            self.events.write_item(&name, None, add);
         }
         self.open = OpenItem::Code(code, None);
     }
@@ -131,15 +119,13 @@ impl ItemWriter {
         self.start_item(id, |_| {
             let started = item.clone().without("action").without("result").without("status");
             let started = started.set("status", "in_progress");
-            match kind {
-                "image_generation_call" => started.set("result", Value::Null),
-                _ => started,
-            }
+            let is_image = kind == "image_generation_call";
+            started.set_some("result", is_image.then_some(Value::Null))
         });
         for word in ["in_progress", busy, "completed"] {
-            self.write(&format!("response.{kind}.{word}"), None, |event| event);
+            self.events.write_item(&format!("response.{kind}.{word}"), None, |event| event);
         }
-        self.events.end_item(item, &mut self.out);
+        self.events.end_item(item);
         self.open = OpenItem::Whole;
     }
 }

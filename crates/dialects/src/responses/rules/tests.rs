@@ -316,3 +316,27 @@ fn searches_inside_of_groups_and_of_the_conversation_are_counted() {
     let error = ResponsesDialect.read_facts(&RequestTarget::default(), twice.as_bytes());
     assert_eq!(error.unwrap_err().param(), Some("tools[0].type"));
 }
+
+#[test]
+fn a_list_that_is_too_long_is_refused_before_its_end_is_read() {
+    let (item, part) = (r#"{"role":"user","content":"x"}"#, r#"{"type":"input_text","text":"x"}"#);
+    let result = r#"{"type":"function_call_output","call_id":"c","output":["#;
+    for (start, item, most, name) in [
+        (r#"{"input":["#, item, 10_000, "input"),
+        (
+            r#"{"input":[{"type":"message","role":"user","content":["#,
+            part,
+            10_000,
+            "input[0].content",
+        ),
+        (&format!(r#"{{"input":[{result}"#), part, 10_000, "input[0].output"),
+        (r#"{"include":["#, r#""file_search_call.results""#, 32, "include"),
+    ] {
+        let items = vec![item; most + 1].join(",");
+        let (path, message) = refused(&format!("{start}{items},}}"));
+        assert_eq!(
+            (path.as_str(), message),
+            (name, format!("`{name}` must have at most {most} items"))
+        );
+    }
+}
