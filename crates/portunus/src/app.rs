@@ -9,7 +9,7 @@ use canon::Micros;
 use config::{BlobStore, Config, StoredEntries};
 use http::HeaderValue;
 use ledger::{Clock, FileDisk, LeaseClient, OpenCalls, OpenedJournal, SystemClock};
-use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds, node_name};
+use relay::{Engine, EngineParts, EnvelopeKeys, FileStore, NodeFunds, RequestIds, node_name};
 use std::path::Path;
 use std::sync::Arc;
 use store::{Store, Vault};
@@ -101,6 +101,7 @@ impl App {
         config.overlay(&stored)?;
         let pepper = key_pepper(&config, &store).await?;
         let keys = Arc::new(KeyCache::load(store.clone(), Arc::clone(&clock), &pepper).await?);
+        EnvelopeKeys::new(&pepper, Arc::clone(&clock)).install();
         let files = FileStore::open(&config, &pepper, Arc::clone(&clock))?;
         if let BlobStore::Folder(folder) = &config.files.store
             && let Err(e) = process_limits::hide_folder(folder)
