@@ -160,6 +160,12 @@ fn answer_not_found(id: &str) -> ApiError {
 }
 
 fn store_unavailable(error: store::StoreError) -> ApiError {
+    if let store::StoreError::Sealing(_) = &error {
+        let message = "this answer cannot be decrypted; ask the operator of the gateway";
+        return ApiError::new(ErrorKind::Unavailable, message)
+            .without_retry()
+            .with_log_note(error.to_string());
+    }
     ApiError::new(
         ErrorKind::Overloaded,
         "stored answers cannot be read at the moment, retry shortly",

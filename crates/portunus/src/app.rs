@@ -92,11 +92,15 @@ impl App {
                  now"
             );
         }
-        let vault = Vault::new(
+        let vault = Arc::new(Vault::new(
             config.data_folder.join(VAULT_KEY_FILE),
             config.vault_keys.clone(),
             store.is_shared(),
-        );
+        ));
+        let store = store.with_vault(Arc::clone(&vault));
+        if vault.is_unset() {
+            tracing::warn!("{}", admin::PLAIN_BODIES_WARNING);
+        }
         let stored = StoredEntries::open(store.configured().await?, &vault);
         config.overlay(&stored)?;
         let pepper = key_pepper(&config, &store).await?;
