@@ -106,7 +106,7 @@ impl App {
         let pepper = key_pepper(&config, &store).await?;
         let keys = Arc::new(KeyCache::load(store.clone(), Arc::clone(&clock), &pepper).await?);
         EnvelopeKeys::new(&pepper, Arc::clone(&clock)).install();
-        let files = FileStore::open(&config, &pepper, Arc::clone(&clock))?;
+        let files = FileStore::open(&config, &pepper, Arc::clone(&clock), store.clone())?;
         if let BlobStore::Folder(folder) = &config.files.store
             && let Err(e) = process_limits::hide_folder(folder)
         {

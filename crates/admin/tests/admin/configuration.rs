@@ -35,7 +35,7 @@ async fn open_gateway(fixture: &Fixture) -> Arc<Admin> {
     let open_calls = Arc::clone(&opened.book);
     let leases = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), "node-a").await;
     let engine = Arc::new(Engine::new(EngineParts {
-        files: FileStore::open(&config, "pepper", Arc::clone(&clock)).unwrap(),
+        files: FileStore::open(&config, "pepper", Arc::clone(&clock), store.clone()).unwrap(),
         config,
         keys: Arc::clone(&fixture.admin.keys),
         funds: NodeFunds::new(open_calls, leases.unwrap(), store.clone(), folder.clone()),

@@ -35,7 +35,7 @@ pub(crate) async fn open_admin(
     let keys = KeyCache::load(store.clone(), Arc::clone(&clock), "pepper").await.unwrap();
     let tasks = TaskTracker::new();
     let engine = Arc::new(Engine::new(EngineParts {
-        files: FileStore::open(&config, "pepper", Arc::clone(&clock)).unwrap(),
+        files: FileStore::open(&config, "pepper", Arc::clone(&clock), store.clone()).unwrap(),
         config,
         keys: Arc::new(keys),
         funds,
