@@ -351,6 +351,13 @@ fn still_running_error(left: Micros) -> ApiError {
 }
 
 fn store_error(error: StoreError) -> ApiError {
+    if let StoreError::Sealing(_) = &error {
+        let message = "the answer under this `Idempotency-Key` cannot be decrypted; ask the operator \
+                       of the gateway, or use another key to run the request again";
+        return ApiError::new(ErrorKind::Unavailable, message)
+            .without_retry()
+            .with_log_note(error.to_string());
+    }
     let message = "idempotency keys cannot be checked at the moment, retry shortly";
     ApiError::new(ErrorKind::Overloaded, message).with_log_note(error.to_string())
 }

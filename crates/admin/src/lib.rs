@@ -56,7 +56,8 @@ pub use keys::{IssuedKey, KeyChange, KeyDraft, key_version};
 pub use members::MemberKeys;
 pub use models::{DeletedModel, ModelFacts, ModelView, SavedModel};
 pub use node_health::{
-    ClusterNode, DatabaseHealth, JournalHealth, LaneCounts, NodeHealth, ValkeyHealth,
+    ClusterNode, DatabaseHealth, JournalHealth, LaneCounts, NodeHealth, PLAIN_BODIES_WARNING,
+    ValkeyHealth,
 };
 pub use password::{HashedPassword, NewPassword, WeakPassword};
 pub use provider_view::{CredentialView, EntrySource, LaneView, ProviderDetail, ProviderView};
@@ -85,7 +86,7 @@ pub struct Admin {
     /// Accounts, keys, usage, settings.
     pub store: Store,
     /// Seals secrets in the store.
-    pub vault: Vault,
+    pub vault: Arc<Vault>,
     /// Providers and models that administrators stored.
     pub stored: StoredConfig,
     /// Rate limits of keys and accounts.

@@ -15,6 +15,10 @@ const DEAD_NODE_SILENCE: Micros = ledger::LEASE_DURATION;
 /// Time without contact to the store after which a node of a cluster is not ready.
 const MAX_STORE_SILENCE: Micros = Micros::from_secs(4);
 
+/// Warning of a gateway that cannot seal bodies.
+pub const PLAIN_BODIES_WARNING: &str = "kept conversations, replays, tasks and files are stored \
+    without encryption; set `vault` of `[server]`, the same on every node";
+
 /// State of this node.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeHealth {
@@ -140,8 +144,15 @@ impl Admin {
             mail: config.mailer.is_some(),
             files: config.files.url.split(':').next().unwrap_or_default().to_owned(),
             lanes: LaneCounts { all: lanes.len(), good },
-            troubles: self.issues(),
+            troubles: self.issues().into_iter().chain(self.plain_bodies()).collect(),
         })
+    }
+
+    /// Returns the warning that bodies are stored as they are.
+    fn plain_bodies(&self) -> Option<EntryIssue> {
+        let issue =
+            || EntryIssue { what: "vault".to_owned(), why: PLAIN_BODIES_WARNING.to_owned() };
+        self.vault.is_unset().then(issue)
     }
 
     async fn cluster_nodes(&self) -> Vec<ClusterNode> {

@@ -12,7 +12,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use object_store::{GetOptions, GetRange};
+use object_store::GetRange;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 
 use super::query::{percent_decode, query_pairs};
 use crate::state::ApiState;
-use relay::file_store::FileName;
+use relay::file_store::{FileContent, FileName};
 
 pub(super) async fn get(
     state: Arc<ApiState>,
@@ -44,12 +44,11 @@ pub(super) async fn get(
         .and_then(parse_range);
     let head_only = *request.method() == Method::HEAD;
     if !head_only && range.is_none() {
-        let got = state.engine.files.get(name.text, GetOptions::default()).await?;
-        let body = Body::new(SizedBody { remaining: got.meta.size, stream: got.into_stream() });
+        let body = sized_body(state.engine.files.get(name.text).await?);
         return Ok(file_response(&state, &name, StatusCode::OK, body));
     }
-    let head = GetOptions { head: true, ..GetOptions::default() };
-    let size = state.engine.files.get(name.text, head).await?.meta.size;
+    let file = state.engine.files.find(name.text).await?;
+    let size = file.size;
     let Some(range) = range else {
         let mut response = file_response(&state, &name, StatusCode::OK, Body::empty());
         response.headers_mut().insert(CONTENT_LENGTH, size.into());
@@ -63,13 +62,7 @@ pub(super) async fn get(
     };
     let length = part.end - part.start;
     let header = format!("bytes {}-{}/{size}", part.start, part.end - 1);
-    let body = if head_only {
-        Body::empty()
-    } else {
-        let only = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
-        let got = state.engine.files.get(name.text, only).await?;
-        Body::new(SizedBody { remaining: length, stream: got.into_stream() })
-    };
+    let body = if head_only { Body::empty() } else { sized_body(file.read_part(part).await?) };
     let mut response = file_response(&state, &name, StatusCode::PARTIAL_CONTENT, body);
     set_header(response.headers_mut(), CONTENT_RANGE, &header);
     if head_only {
@@ -133,6 +126,11 @@ fn resolve_range(range: &GetRange, size: u64) -> Option<Range<u64>> {
         GetRange::Suffix(length) => size.saturating_sub(*length)..size,
     };
     (part.start < part.end).then_some(part)
+}
+
+fn sized_body(content: FileContent) -> Body {
+    let FileContent { length, stream } = content;
+    Body::new(SizedBody { remaining: length, stream })
 }
 
 /// Body with a known length. A stream that ends early becomes an error, so that the client sees a

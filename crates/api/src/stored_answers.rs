@@ -17,7 +17,8 @@ use tokio_util::task::TaskTracker;
 /// Time the events of a finished background run remain available.
 const REPLAY_DURATION: Duration = Duration::from_secs(600);
 
-type UnstoredAnswers = Arc<Mutex<HashMap<String, Arc<StoredResponse>>>>;
+/// Answers that are being written; `None` for one that was deleted meanwhile.
+type UnstoredAnswers = Arc<Mutex<HashMap<String, Option<Arc<StoredResponse>>>>>;
 
 /// Stored answers and background runs of this node.
 pub struct StoredAnswers {
@@ -38,7 +39,7 @@ impl StoredAnswers {
     pub(crate) fn put(&self, answer: StoredResponse) {
         let id = answer.id.clone();
         let answer = Arc::new(answer);
-        let before = self.unstored.lock().insert(id.clone(), Arc::clone(&answer));
+        let before = self.unstored.lock().insert(id, Some(Arc::clone(&answer)));
         // The task that writes the earlier state also writes this one. An older state therefore
         // never overwrites a newer one.
         if before.is_none() {
@@ -53,9 +54,9 @@ impl StoredAnswers {
         owner: &ObjectOwner,
         now: Micros,
     ) -> Result<Arc<StoredResponse>, ApiError> {
-        let unstored = self.unstored.lock().get(id).filter(|answer| is_of(answer, owner)).cloned();
+        let unstored = self.unstored.lock().get(id).cloned();
         let answer = match unstored {
-            Some(answer) => Some(answer),
+            Some(answer) => answer.filter(|answer| is_of(answer, owner)),
             None => self
                 .store
                 .stored_response(id, owner)
@@ -73,10 +74,10 @@ impl StoredAnswers {
             run.cancel.cancel();
             self.runs.lock().remove(id);
         }
-        let unstored = {
-            let mut unstored = self.unstored.lock();
-            let ours = unstored.get(id).is_some_and(|answer| is_of(answer, owner));
-            if ours { unstored.remove(id) } else { None }
+        // The task that writes the answer deletes it afterwards. Until then the entry hides it.
+        let unstored = match self.unstored.lock().get_mut(id) {
+            Some(answer) => answer.take_if(|answer| is_of(answer, owner)),
+            None => None,
         };
         let stored = self.store.drop_response(id, owner).await.map_err(store_unavailable)?;
         if stored || unstored.is_some() { Ok(()) } else { Err(answer_not_found(id)) }
@@ -128,12 +129,12 @@ async fn store_latest(store: Store, unstored: UnstoredAnswers, mut answer: Arc<S
         let latest = {
             let mut unstored = unstored.lock();
             match unstored.get(&answer.id) {
-                Some(now) if !Arc::ptr_eq(now, &answer) => Some(Arc::clone(now)),
-                Some(_) => {
+                Some(Some(now)) if !Arc::ptr_eq(now, &answer) => Some(Arc::clone(now)),
+                Some(Some(_)) => {
                     unstored.remove(&answer.id);
                     return;
                 }
-                None => None,
+                Some(None) | None => None,
             }
         };
         match latest {
@@ -144,6 +145,7 @@ async fn store_latest(store: Store, unstored: UnstoredAnswers, mut answer: Arc<S
                 if let Err(e) = store.drop_response(&answer.id, &owner).await {
                     tracing::warn!("a deleted answer could not be removed from the store: {e}");
                 }
+                unstored.lock().remove(&answer.id);
                 return;
             }
         }
@@ -160,6 +162,12 @@ fn answer_not_found(id: &str) -> ApiError {
 }
 
 fn store_unavailable(error: store::StoreError) -> ApiError {
+    if let store::StoreError::Sealing(_) = &error {
+        let message = "this answer cannot be decrypted; ask the operator of the gateway";
+        return ApiError::new(ErrorKind::Unavailable, message)
+            .without_retry()
+            .with_log_note(error.to_string());
+    }
     ApiError::new(
         ErrorKind::Overloaded,
         "stored answers cannot be read at the moment, retry shortly",

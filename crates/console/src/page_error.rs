@@ -45,6 +45,7 @@ impl From<StoreError> for PageError {
             StoreError::Conflict(_)
             | StoreError::Missing(_)
             | StoreError::Newer { .. }
+            | StoreError::Sealing(_)
             | StoreError::Other(_) => Self::Internal,
         }
     }

@@ -1,15 +1,27 @@
 //! The envelope in which a signature crosses a format that did not issue it.
 //!
 //! A format with a field for its own opaque token carries a foreign token there. The envelope
-//! records the token's origin and a checksum. It is plain base64 (RFC 4648), because one official
-//! client refuses anything else, and it is recognised in either alphabet.
+//! records the token's origin and is authenticated (`crate::envelope_mac`), so that only this
+//! gateway makes one. It is plain base64 (RFC 4648), because one official client refuses anything
+//! else, and it is recognised in either alphabet.
+//!
+//! Layout: magic bytes, version, period (2 bytes, little endian), code (16 bytes), letter of the
+//! origin, token. The code covers letter and token; its key depends on the period. Anything that
+//! begins like an envelope and is none of this gateway, or too old, counts as a signature that no
+//! provider takes: it is reported as a loss and is never sent.
 
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::engine::{DecodePaddingMode, Engine};
 use canon::{Signature, WireFormat};
 
-const MAGIC: &[u8] = b"\xa6\xdbPT1";
+use crate::envelope_mac::{MAC_BYTES, envelope_mac};
+
+const MAGIC: &[u8] = b"\xa6\xdbPT2";
+/// First letters of every envelope of every version, in both base64 alphabets.
+pub(crate) const PREFIX: &str = "pttQVD";
+/// Origin of a signature that no provider takes: the format of images has no signatures.
+const NO_PROVIDER: WireFormat = WireFormat::Images;
 
 /// Base64 with or without padding.
 pub(crate) const OPTIONAL_PADDING: GeneralPurposeConfig =
@@ -18,26 +30,32 @@ pub(crate) const OPTIONAL_PADDING: GeneralPurposeConfig =
 /// Wraps a signature for the token field of another format.
 pub(crate) fn wrap(seal: &Signature) -> String {
     let (origin, token) = seal.origin_and_token();
-    let mut bytes = MAGIC.to_vec();
-    bytes.push(origin_letter(origin));
-    bytes.extend_from_slice(&crc32fast::hash(token.as_bytes()).to_le_bytes());
-    bytes.extend_from_slice(token.as_bytes());
-    STANDARD.encode(bytes)
+    let mut signed = vec![origin_letter(origin)];
+    signed.extend_from_slice(token.as_bytes());
+    let (period, code) = envelope_mac().sign(&signed);
+    STANDARD.encode([MAGIC, &period.to_le_bytes(), &code, &signed].concat())
 }
 
 /// Reads a token found in a request of format `own`: an envelope, or a token of `own` itself.
 pub(crate) fn unwrap(token: &str, own: WireFormat) -> Signature {
-    read_envelope(token).unwrap_or_else(|| Signature::new(own, token))
+    open(token).unwrap_or_else(|| Signature::new(own, token))
+}
+
+/// Opens an envelope; `None` for a token that does not look like one.
+pub(crate) fn open(token: &str) -> Option<Signature> {
+    token
+        .starts_with(PREFIX)
+        .then(|| read_envelope(token).unwrap_or_else(|| Signature::new(NO_PROVIDER, token)))
 }
 
 fn read_envelope(token: &str) -> Option<Signature> {
     let bytes = decode(token)?;
-    let rest = bytes.strip_prefix(MAGIC)?;
-    let (letter, rest) = rest.split_first()?;
-    let (sum, token) = rest.split_first_chunk::<4>()?;
-    if crc32fast::hash(token) != u32::from_le_bytes(*sum) {
+    let (period, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<2>()?;
+    let (code, signed) = rest.split_first_chunk::<MAC_BYTES>()?;
+    if !envelope_mac().verify(u16::from_le_bytes(*period), signed, code) {
         return None;
     }
+    let (letter, token) = signed.split_first()?;
     let origin = WireFormat::ALL.into_iter().find(|origin| origin_letter(*origin) == *letter)?;
     Some(Signature::new(origin, std::str::from_utf8(token).ok()?))
 }
@@ -65,14 +83,37 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// An envelope of the version before, with a checksum that everybody can compute.
+    const OLD_ENVELOPE: &str = "pttQVDFtUCrvrmFiY2RlZmdo";
+
+    fn is_taken_by_no_provider(token: &str) -> bool {
+        open(token).is_some_and(|seal| seal == Signature::new(NO_PROVIDER, token))
+    }
+
     proptest! {
         #[test]
         fn signature_round_trips_in_either_alphabet(token in ".{0,80}", at in 0..5_usize) {
             let seal = Signature::new(WireFormat::ALL[at], token);
             let wrapped = wrap(&seal);
+            prop_assert!(wrapped.starts_with(PREFIX));
             prop_assert_eq!(&unwrap(&wrapped, WireFormat::Messages), &seal);
             let other = wrapped.replace('+', "-").replace('/', "_");
             prop_assert_eq!(&unwrap(other.trim_end_matches('='), WireFormat::Native), &seal);
+        }
+
+        #[test]
+        fn changed_envelopes_are_taken_by_no_provider(
+            token in ".{0,80}", at in 0..5_usize, bit in 0..8_u32, place in 0.0..1.0_f64,
+        ) {
+            let wrapped = wrap(&Signature::new(WireFormat::ALL[at], token));
+            let bytes = decode(&wrapped).unwrap();
+            // A flipped bit of the magic bytes makes a token that is no envelope at all.
+            let span = (bytes.len() - MAGIC.len()) as f64;
+            let place = MAGIC.len() + (span * place) as usize;
+            let mut flipped = bytes.clone();
+            flipped[place] ^= 1 << bit;
+            prop_assert!(is_taken_by_no_provider(&STANDARD.encode(flipped)));
+            prop_assert!(is_taken_by_no_provider(&STANDARD.encode(&bytes[..place])));
         }
     }
 
@@ -87,10 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_detected() {
-        let wrapped = wrap(&Signature::new(WireFormat::Messages, "abcdefgh"));
-        let damaged = wrapped.replace("Zmdo", "Zmdp");
-        assert_ne!(damaged, wrapped);
-        assert_eq!(unwrap(&damaged, WireFormat::Native).origin(), WireFormat::Native);
+    fn envelopes_without_a_code_are_taken_by_no_provider() {
+        assert!(is_taken_by_no_provider(OLD_ENVELOPE));
+        let forged = [MAGIC, &[0; 2], &[0; MAC_BYTES], b"mabcdefgh"].concat();
+        assert!(is_taken_by_no_provider(&STANDARD.encode(forged)));
+        assert!(is_taken_by_no_provider("pttQVD"));
+        assert!(is_taken_by_no_provider("pttQVD not base64"));
     }
 }

@@ -15,6 +15,7 @@ mod dialect;
 pub mod embeddings;
 mod endings;
 mod envelope;
+mod envelope_mac;
 mod error_paths;
 mod fields;
 mod format_functions;
@@ -55,6 +56,7 @@ pub use dialect::{
     StreamWriter,
 };
 pub use endings::failed_turn;
+pub use envelope_mac::{EnvelopeMac, MAC_BYTES, set_envelope_mac};
 pub use error_paths::{RefusedRequest, with_caller_paths};
 pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};

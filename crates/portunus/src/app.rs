@@ -9,7 +9,7 @@ use canon::Micros;
 use config::{BlobStore, Config, StoredEntries};
 use http::HeaderValue;
 use ledger::{Clock, FileDisk, LeaseClient, OpenCalls, OpenedJournal, SystemClock};
-use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds, node_name};
+use relay::{Engine, EngineParts, EnvelopeKeys, FileStore, NodeFunds, RequestIds, node_name};
 use std::path::Path;
 use std::sync::Arc;
 use store::{Store, Vault};
@@ -92,16 +92,21 @@ impl App {
                  now"
             );
         }
-        let vault = Vault::new(
+        let vault = Arc::new(Vault::new(
             config.data_folder.join(VAULT_KEY_FILE),
             config.vault_keys.clone(),
             store.is_shared(),
-        );
+        ));
+        let store = store.with_vault(Arc::clone(&vault));
+        if vault.is_unset() {
+            tracing::warn!("{}", admin::PLAIN_BODIES_WARNING);
+        }
         let stored = StoredEntries::open(store.configured().await?, &vault);
         config.overlay(&stored)?;
         let pepper = key_pepper(&config, &store).await?;
         let keys = Arc::new(KeyCache::load(store.clone(), Arc::clone(&clock), &pepper).await?);
-        let files = FileStore::open(&config, &pepper, Arc::clone(&clock))?;
+        EnvelopeKeys::new(&pepper, Arc::clone(&clock)).install();
+        let files = FileStore::open(&config, &pepper, Arc::clone(&clock), store.clone())?;
         if let BlobStore::Folder(folder) = &config.files.store
             && let Err(e) = process_limits::hide_folder(folder)
         {

@@ -26,6 +26,9 @@ pub enum StoreError {
         /// The newest migration this binary knows.
         known: i64,
     },
+    /// A body cannot be sealed or opened.
+    #[error("a stored body cannot be sealed or opened: {0}")]
+    Sealing(String),
     /// Anything else.
     #[error("the database refused: {0}")]
     Other(String),

@@ -2,10 +2,11 @@
 //!
 //! One conditional write decides which node runs a call, so that exactly one does. A claim expires,
 //! so that a dead node does not block its callers forever. A node that lost its claim can no longer
-//! store a reply.
+//! store a reply. A data key seals headers and body of the reply.
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
+use crate::sealed_body::{column_label, is_sealed};
 use crate::{ObjectOwner, Store, StoreError};
 use canon::Micros;
 
@@ -27,6 +28,10 @@ impl CallName {
             None => name.to_owned(),
         };
         Self { account_id: owner.account_id().to_owned(), name }
+    }
+
+    fn label(&self, column: &str) -> String {
+        column_label("idempotent", &[&self.account_id, &self.name], column)
     }
 }
 
@@ -135,14 +140,30 @@ impl Store {
             }
             return Ok(match row.status {
                 None => ClaimResult::Running(row.held_until),
-                Some(status) => ClaimResult::Over(StoredReply {
-                    status,
-                    headers: row.headers.unwrap_or_default(),
-                    body: row.body,
-                }),
+                Some(status) => {
+                    let headers = row.headers.unwrap_or_default();
+                    ClaimResult::Over(self.open_reply(call, status, headers, row.body).await?)
+                }
             });
         }
         Ok(ClaimResult::Running(now))
+    }
+
+    async fn open_reply(
+        &self,
+        call: &CallName,
+        status: u16,
+        headers: String,
+        body: Option<Vec<u8>>,
+    ) -> Result<StoredReply, StoreError> {
+        let body = match body {
+            Some(body) if is_sealed(&headers) => {
+                Some(self.open_body(&call.label("body"), &body).await?)
+            }
+            other => other,
+        };
+        let headers = self.open_text(&call.label("headers"), headers).await?;
+        Ok(StoredReply { status, headers, body })
     }
 
     /// Extends a claim. Returns false if it was lost.
@@ -171,14 +192,18 @@ impl Store {
         owner: &str,
         answer: &StoredReply,
     ) -> Result<bool, StoreError> {
+        let sealer = self.column_sealer().await?;
+        let headers = sealer.text(&call.label("headers"), &answer.headers)?;
+        let body = answer.body.as_deref();
+        let body = body.map(|body| sealer.bytes(&call.label("body"), body)).transpose()?;
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(FINISH)
                 .bind(clean(&call.account_id))
                 .bind(clean(&call.name))
                 .bind(clean(owner))
                 .bind(i64::from(answer.status))
-                .bind(clean(&answer.headers))
-                .bind(answer.body.as_deref())
+                .bind(clean(&headers))
+                .bind(body.as_deref())
                 .execute(pool)
                 .await?
                 .rows_affected()

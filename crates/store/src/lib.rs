@@ -10,6 +10,7 @@ mod accounts;
 mod attempt_counters;
 mod audit;
 mod audited_change;
+mod data_keys;
 mod db;
 mod direct_writes;
 mod entries;
@@ -33,11 +34,14 @@ mod post;
 mod rekey;
 mod rollup;
 mod row;
+mod sealed_body;
 mod sessions;
 mod settings;
 mod stored_config;
 mod stored_responses;
 mod sums;
+mod task_bodies;
+mod task_state;
 mod tasks;
 mod teams;
 mod usage;
@@ -49,6 +53,7 @@ pub use accounts::{Account, AccountRole, PersonChange};
 pub use attempt_counters::AttemptCounter;
 pub use audit::{AuditFilter, AuditLine, AuditRecord};
 pub use audited_change::AuditedChange;
+pub use data_keys::{DATA_KEY_ID_BYTES, DataKey, DataKeyId};
 pub use entries::{EntryFilter, KeyTotal};
 pub use error::StoreError;
 pub use factors::{Factor, FactorKind};
@@ -70,9 +75,8 @@ pub use stored_config::{
 };
 pub use stored_responses::StoredResponse;
 pub use sums::{DurationHistogram, LatencyTotals, ReportTotals, UsageTotals};
-pub use tasks::{
-    DeliveryState, NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskState, TaskWebhook,
-};
+pub use task_state::{DeliveryState, TaskState};
+pub use tasks::{NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskWebhook};
 pub use teams::{KeyOwner, MemberChange, Membership, Team, TeamMember, TeamRole, TeamTotal};
 pub use usage::{GroupBy, GroupOrder, UsageFilter, UsagePoint, UsageReport, UsageRequest};
 pub use vault::{SealedSecret, SecretSealer, Vault, VaultError, VaultKeyError, VaultKeys};
@@ -88,6 +92,8 @@ pub struct Store {
     db: Db,
     /// Makes changes of administration in this process run one after the other.
     changes: Arc<Mutex<()>>,
+    /// Seals bodies; `None` without a vault.
+    data_keys: Option<Arc<data_keys::DataKeyring>>,
 }
 
 impl Store {

@@ -36,7 +36,7 @@ impl Store {
                 "`store.url` must begin with `sqlite:` or `postgres://`".to_owned(),
             ));
         };
-        Ok(Self { db, changes: Arc::default() })
+        Ok(Self { db, changes: Arc::default(), data_keys: None })
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
 use crate::vault::{SealedSecret, Vault, VaultError};
-use crate::{Store, StoreError, factors, stored_config};
+use crate::{Store, StoreError, data_keys, factors, stored_config};
 
 /// Rows per query.
 const ROWS_PER_QUERY: i64 = 100;
@@ -27,7 +27,7 @@ struct SealedTable {
     label: fn(&str, &str, &str) -> String,
 }
 
-const SEALED_TABLES: [SealedTable; 2] = [
+const SEALED_TABLES: [SealedTable; 3] = [
     SealedTable {
         old: "SELECT id, provider_id AS owner, place, sealed AS bytes, sealed_by FROM credentials \
             WHERE sealed_by <> $1 AND id > $2 ORDER BY id LIMIT $3",
@@ -41,9 +41,15 @@ const SEALED_TABLES: [SealedTable; 2] = [
         reseal: "UPDATE factors SET secret = $3, sealed_by = $4 WHERE id = $1 AND secret = $2",
         label: |id, owner, _| factors::label(id, owner),
     },
+    SealedTable {
+        old: "SELECT id, '' AS owner, '' AS place, sealed AS bytes, sealed_by FROM data_keys \
+            WHERE sealed_by <> $1 AND id > $2 ORDER BY id LIMIT $3",
+        reseal: "UPDATE data_keys SET sealed = $3, sealed_by = $4 WHERE id = $1 AND sealed = $2",
+        label: |id, _, _| data_keys::label(id),
+    },
 ];
 const COUNT: &str = "SELECT sealed_by, COUNT(*) FROM \
-    (SELECT sealed_by FROM credentials UNION ALL \
+    (SELECT sealed_by FROM credentials UNION ALL SELECT sealed_by FROM data_keys UNION ALL \
      SELECT sealed_by FROM factors WHERE sealed_by IS NOT NULL) AS sealed \
     GROUP BY sealed_by ORDER BY sealed_by";
 
@@ -78,7 +84,8 @@ impl Store {
 
 impl Vault {
     /// Seals all secrets again: by a new key if this gateway manages the keys, otherwise by the
-    /// operator's first key. Managed keys that no row needs are deleted.
+    /// operator's first key. Bodies are sealed by data keys, which are secrets here, so that none is
+    /// rewritten. Managed keys that no row needs are deleted.
     pub async fn rekey(&self, store: &Store) -> Result<RekeyCounts, VaultError> {
         let _turn = self.turn.lock().await;
         self.add_first_key().await?;
@@ -86,6 +93,7 @@ impl Vault {
         for table in &SEALED_TABLES {
             self.reseal(store, table, &mut done).await?;
         }
+        store.renew_data_key().await?;
         let needed = store.sealed().await?;
         self.retire(|id| needed.contains_key(id)).await?;
         Ok(done)

@@ -2,57 +2,14 @@
 //!
 //! Claims queue on one row. So exactly one node gets a task, accounts are served in turn, and a
 //! provider never runs more tasks than permitted. A claim expires by the database's clock. Every
-//! claim increases the number of runs, and the store accepts updates of the latest run only.
+//! claim increases the number of runs, and the store accepts updates of the latest run only. A data
+//! key seals requests, results and errors.
 
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
 use crate::row::row;
+use crate::task_state::{DeliveryState, TaskState};
 use crate::{ObjectOwner, Store, StoreError};
 use canon::Micros;
-
-/// The state of a task. It only moves forward, and the last three are final.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TaskState {
-    /// It waits for a node.
-    Pending,
-    /// A node works on it, or will try again after a failure.
-    Processing,
-    /// It succeeded.
-    Completed,
-    /// It failed.
-    Failed,
-    /// Its owner cancelled it.
-    Cancelled,
-}
-
-impl TaskState {
-    /// Every state.
-    pub const ALL: [Self; 5] =
-        [Self::Pending, Self::Processing, Self::Completed, Self::Failed, Self::Cancelled];
-
-    /// The word in the database and on the wire.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Processing => "processing",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Returns the state with that word.
-    pub fn by_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
-    }
-
-    /// Returns true if the state is final.
-    pub const fn is_over(self) -> bool {
-        match self {
-            Self::Pending | Self::Processing => false,
-            Self::Completed | Self::Failed | Self::Cancelled => true,
-        }
-    }
-}
 
 /// A task to add.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,32 +97,6 @@ pub struct TaskWebhook {
     pub status: Option<u16>,
 }
 
-/// The state of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeliveryState {
-    /// It is not delivered yet.
-    Pending,
-    /// It is delivered.
-    Delivered,
-    /// All attempts have failed.
-    Failed,
-}
-
-impl DeliveryState {
-    /// The word in the database and on the wire.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Delivered => "delivered",
-            Self::Failed => "failed",
-        }
-    }
-
-    fn by_word(word: &str) -> Option<Self> {
-        [Self::Pending, Self::Delivered, Self::Failed].into_iter().find(|told| told.word() == word)
-    }
-}
-
 /// A claim for the next task.
 #[derive(Clone, Debug)]
 pub struct TaskClaim<'a> {
@@ -195,7 +126,7 @@ pub struct TaskEnd {
 }
 
 row! {
-    struct TaskRow {
+    pub(crate) struct TaskRow {
         id: String,
         account_id: String,
         key_id: String,
@@ -269,7 +200,6 @@ const LIST: &str = concat!(
     " FROM tasks WHERE account_id = $1 AND ($2 = '' OR id < $2) AND ($3 = '' OR status = $3) \
      AND expires > $4 AND ($6 = '' OR key_id = $6) ORDER BY id DESC LIMIT $5"
 );
-const REQUEST: &str = "SELECT head, body, body_file FROM tasks WHERE id = $1";
 const WAITING: &str = "SELECT COUNT(*) FROM tasks WHERE status IN ('pending', 'processing') \
     AND held_until <= (SELECT now FROM store_clock)";
 /// Returns the next turn and makes concurrent claims wait until this transaction ends.
@@ -339,6 +269,7 @@ impl Store {
             created,
             expires,
         } = task;
+        let (head, body) = self.seal_request(id, head, body.as_deref()).await?;
         on_writer!(&self.db, pool => {
             sqlx::query(ADD)
                 .bind(clean(id))
@@ -347,7 +278,7 @@ impl Store {
                 .bind(clean(path))
                 .bind(clean(model))
                 .bind(clean(provider))
-                .bind(clean(head))
+                .bind(clean(&head))
                 .bind(body.as_deref())
                 .bind(file.as_deref())
                 .bind(webhook.as_deref().map(clean))
@@ -376,7 +307,7 @@ impl Store {
                 .fetch_optional(pool)
                 .await?
         });
-        Ok(row.map(Task::try_from).transpose()?)
+        self.open_task(row).await
     }
 
     /// Returns tasks of that owner, newest first, after the one with that id if it is given.
@@ -399,14 +330,11 @@ impl Store {
                 .fetch_all(pool)
                 .await?
         });
-        Ok(rows.into_iter().map(Task::try_from).collect::<Result<_, _>>()?)
-    }
-
-    /// Returns the request of a task that has not ended.
-    pub async fn task_body(&self, id: &str) -> Result<Option<TaskBody>, StoreError> {
-        Ok(on_reader!(&self.db, pool => {
-            sqlx::query_as(REQUEST).bind(clean(id)).fetch_optional(pool).await?
-        }))
+        let mut tasks = Vec::with_capacity(rows.len());
+        for row in rows {
+            tasks.extend(self.open_task(Some(row)).await?);
+        }
+        Ok(tasks)
     }
 
     /// Claims the next task. The account that was served longest ago comes first, then the oldest
@@ -439,7 +367,7 @@ impl Store {
                 }
             }
         });
-        Ok(row.map(Task::try_from).transpose()?)
+        self.open_task(row).await
     }
 
     /// Extends a claim and records the progress. Returns false if the claim was lost because the
@@ -484,6 +412,7 @@ impl Store {
     /// Ends a task. Returns false if the claim was lost.
     pub async fn end_task(&self, id: &str, run: u32, end: &TaskEnd) -> Result<bool, StoreError> {
         let TaskEnd { state, result, error, ended, expires } = end;
+        let (result, error) = self.seal_end(id, result.as_deref(), error.as_deref()).await?;
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(END)
                 .bind(id)
@@ -537,7 +466,7 @@ impl Store {
         let row: Option<TaskRow> = on_writer!(&self.db, pool => {
             sqlx::query_as(CLAIM_NOTIFICATION).bind(id).bind(tries).bind(hold.get()).fetch_optional(pool).await?
         });
-        Ok(row.map(Task::try_from).transpose()?)
+        self.open_task(row).await
     }
 
     /// Records the result of a notification. A pending one is tried again after `wait`.

@@ -43,6 +43,17 @@ pub enum VaultError {
     Store(#[from] StoreError),
 }
 
+impl From<VaultError> for StoreError {
+    fn from(error: VaultError) -> Self {
+        match error {
+            VaultError::Store(error) => error,
+            VaultError::Unavailable(_) | VaultError::UnknownKey(_) | VaultError::Corrupt => {
+                Self::Sealing(error.to_string())
+            }
+        }
+    }
+}
+
 /// Reason a text is not a list of vault keys. The text itself is never repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VaultKeyError {
@@ -248,6 +259,12 @@ impl Vault {
             KeySource::Given | KeySource::File => None,
             KeySource::Unavailable(why) => Some(why.clone()),
         }
+    }
+
+    /// Returns true if other machines use the same database and the operator gave no keys. Bodies
+    /// are then stored as they are.
+    pub fn is_unset(&self) -> bool {
+        self.shared && self.unavailable_reason().is_some()
     }
 
     /// Returns the name of the sealing key, if there is one, and the names of all keys.

@@ -66,19 +66,33 @@ impl TestGateway {
 
     /// A gateway with that configuration, for which only these names have addresses.
     pub async fn with_names(config: &str, names: Arc<dyn NameResolver>) -> Self {
-        Self::start_node(config, names, None).await
+        Self::start_node(config, names, None, new_test_folder()).await
     }
 
     /// Another gateway with that configuration on the same store, with the same key.
     pub async fn start_second_node(&self, config: &str) -> Self {
         let store = self.folder.0.join("portunus.db");
         let config = format!("{config}\n[store]\nurl = \"sqlite:{}\"\n", store.display());
-        Self::start_node(&config, Arc::new(SystemResolver::default()), Some(&self.key)).await
+        let names = Arc::new(SystemResolver::default());
+        Self::start_node(&config, names, Some(&self.key), new_test_folder()).await
     }
 
-    async fn start_node(config: &str, names: Arc<dyn NameResolver>, key: Option<&str>) -> Self {
+    /// Ends the gateway and starts another one in its folder.
+    pub async fn restart(mut self, config: &str) -> Self {
+        let (key, folder) = (self.key.clone(), self.folder.0.clone());
+        self.folder.0 = PathBuf::new();
+        self.stop().await;
+        let names = Arc::new(SystemResolver::default());
+        Self::start_node(config, names, Some(&key), TestFolder(folder)).await
+    }
+
+    async fn start_node(
+        config: &str,
+        names: Arc<dyn NameResolver>,
+        key: Option<&str>,
+        folder: TestFolder,
+    ) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let folder = new_test_folder();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let given = LoadOptions {

@@ -35,7 +35,7 @@ async fn open_gateway(fixture: &Fixture) -> Arc<Admin> {
     let open_calls = Arc::clone(&opened.book);
     let leases = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), "node-a").await;
     let engine = Arc::new(Engine::new(EngineParts {
-        files: FileStore::open(&config, "pepper", Arc::clone(&clock)).unwrap(),
+        files: FileStore::open(&config, "pepper", Arc::clone(&clock), store.clone()).unwrap(),
         config,
         keys: Arc::clone(&fixture.admin.keys),
         funds: NodeFunds::new(open_calls, leases.unwrap(), store.clone(), folder.clone()),
@@ -55,7 +55,7 @@ async fn open_gateway(fixture: &Fixture) -> Arc<Admin> {
         },
         engine,
         store,
-        vault: Vault::new(folder.join("vault.key"), None, false),
+        vault: Arc::new(Vault::new(folder.join("vault.key"), None, false)),
         stored: StoredConfig::new(StoredEntries::default()),
         limiter: Arc::new(RateLimiter::new(clock, None)),
     })
@@ -197,4 +197,17 @@ async fn change_from_an_older_revision_of_another_node_is_refused() {
     let late = here.put_provider(&actor, "p", ReadVersion(Some(&version)), provider_draft()).await;
     assert_eq!(outcome(&late), "stale");
     assert_eq!(here.provider(&actor, "p").unwrap().provider.max_in_flight, Some(3));
+}
+
+#[tokio::test]
+async fn health_warns_of_bodies_that_are_not_encrypted() {
+    let fixture = Fixture::new().await;
+    let mut admin = Arc::into_inner(open_gateway(&fixture).await).unwrap();
+    let actor = fixture.actor("operator").await;
+    assert!(admin.node_health(&actor).await.unwrap().troubles.is_empty());
+    admin.vault = Arc::new(Vault::new(std::path::PathBuf::from("/nonexistent/key"), None, true));
+    let troubles = admin.node_health(&actor).await.unwrap().troubles;
+    let [issue] = troubles.as_slice() else { panic!("{troubles:?}") };
+    assert_eq!(issue.what, "vault");
+    assert!(issue.why.contains("without encryption"), "{}", issue.why);
 }

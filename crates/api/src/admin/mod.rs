@@ -93,6 +93,7 @@ fn store_error(error: StoreError) -> ApiError {
         StoreError::Unreachable(_)
         | StoreError::Missing(_)
         | StoreError::Newer { .. }
+        | StoreError::Sealing(_)
         | StoreError::Other(_) => {
             ApiError::new(ErrorKind::Overloaded, "the store does not answer at the moment")
                 .with_log_note(error.to_string())

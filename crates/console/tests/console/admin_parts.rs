@@ -24,7 +24,7 @@ pub(crate) async fn open_admin(
     let options =
         LoadOptions { file: None, listen_address: None, data_folder: folder.to_path_buf() };
     let mut config = Config::parse(config, Path::new("test.toml"), &options, &|_| None).unwrap();
-    let vault = Vault::new(folder.join("vault.key"), None, false);
+    let vault = Arc::new(Vault::new(folder.join("vault.key"), None, false));
     let stored = StoredEntries::open(store.configured().await.unwrap(), &vault);
     config.overlay(&stored).unwrap();
     let disk = FileDisk::open(&folder.join("journal")).unwrap();
@@ -35,7 +35,7 @@ pub(crate) async fn open_admin(
     let keys = KeyCache::load(store.clone(), Arc::clone(&clock), "pepper").await.unwrap();
     let tasks = TaskTracker::new();
     let engine = Arc::new(Engine::new(EngineParts {
-        files: FileStore::open(&config, "pepper", Arc::clone(&clock)).unwrap(),
+        files: FileStore::open(&config, "pepper", Arc::clone(&clock), store.clone()).unwrap(),
         config,
         keys: Arc::new(keys),
         funds,

@@ -36,15 +36,10 @@ use crate::{envelope, signed_span};
 /// Separates target and token in a carrier; no provider's token contains it.
 const SEPARATOR: char = '\u{1}';
 
-/// The prefix of every envelope. It is the same in both base64 alphabets.
-const ENVELOPE_PREFIX: &str = "pttQVDF";
-
 /// Returns true for the envelope of a carrier, false for that of a thought, `None` for any other
 /// token.
 pub(super) fn is_carrier(token: &str) -> Option<bool> {
-    let seal = envelope::unwrap(Some(token).filter(|t| t.starts_with(ENVELOPE_PREFIX))?, ORIGIN);
-    (seal != Signature::new(ORIGIN, token))
-        .then(|| seal.origin_and_token().1.starts_with(SEPARATOR))
+    Some(envelope::open(token)?.origin_and_token().1.starts_with(SEPARATOR))
 }
 
 /// The author of the blocks.
@@ -254,11 +249,12 @@ mod tests {
         for origin in WireFormat::ALL {
             let wrapped = envelope::wrap(&Signature::new(origin, "s"));
             assert!(
-                wrapped.starts_with(ENVELOPE_PREFIX) && is_carrier(&wrapped) == Some(false),
+                wrapped.starts_with(envelope::PREFIX) && is_carrier(&wrapped) == Some(false),
                 "{origin}"
             );
         }
-        assert!(is_carrier("EqQBCgIYAg==").is_none() && is_carrier(ENVELOPE_PREFIX).is_none());
+        assert!(is_carrier("EqQBCgIYAg==").is_none());
+        assert_eq!(is_carrier(envelope::PREFIX), Some(false), "it belongs to no provider");
     }
 
     #[test]

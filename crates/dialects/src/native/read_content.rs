@@ -59,6 +59,13 @@ pub(super) fn read_part(mut part: NativePart<'_>, id: Option<String>) -> ReadPar
     ReadPart { part, hidden }
 }
 
+/// Reads a part of a reply. A provider's tokens are its own, even if they look like an envelope.
+pub(super) fn read_reply_part(mut part: NativePart<'_>, id: Option<String>) -> Option<Part> {
+    let token = part.thought_signature.take();
+    let own = token.map(|token| signatures::own(&token.value));
+    read_part(part, id).part.map(|part| part.with_signature(own))
+}
+
 fn read_text(text: String, is_thought: bool) -> PartKind {
     match is_thought {
         true => PartKind::Thought(Thought { text, redacted: false }),

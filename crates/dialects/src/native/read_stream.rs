@@ -302,8 +302,7 @@ impl CandidateState {
             }
         }
         self.flush(out);
-        let read = read_content::read_part(part, call_id);
-        for part in read.hidden.into_iter().chain(read.part) {
+        if let Some(part) = read_content::read_reply_part(part, call_id) {
             self.say(part, out);
         }
     }
@@ -324,7 +323,7 @@ impl CandidateState {
             arguments,
             custom: false,
         };
-        let seal = signature.map(|token| signatures::read(&token).seal);
+        let seal = signature.map(|token| signatures::own(&token));
         self.say(Part::new(PartKind::ToolCall(call)).with_signature(seal), out);
     }
 

@@ -33,12 +33,17 @@ pub(super) struct FoundSignature {
     pub(super) redacted: bool,
 }
 
-/// Reads the signature in a token.
+/// Returns the signature of a provider's token.
+pub(super) fn own(token: &str) -> Signature {
+    Signature::new(ORIGIN, standard_alphabet(token))
+}
+
+/// Reads the signature in a caller's token.
 pub(super) fn read(token: &str) -> FoundSignature {
     let seal = envelope::unwrap(token, ORIGIN);
     let plain = |seal| FoundSignature { seal, hidden: false, redacted: false };
     match seal.for_format(ORIGIN) {
-        Some(same) if same == token => plain(Signature::new(ORIGIN, standard_alphabet(token))),
+        Some(same) if same == token => plain(own(token)),
         Some(inner) => match inner.split_once(':') {
             Some((marks, inner)) => FoundSignature {
                 seal: envelope::unwrap(inner, ORIGIN),

@@ -20,7 +20,7 @@
 //! All but `prev` and `code` stand right before their item. These items are for the gateway only.
 //! They are removed on the way to a provider of this format, in pass-through as well.
 
-use canon::{Part, PartKind, Signature, Thought, WireFormat};
+use canon::{Part, PartKind, Signature, Thought};
 use serde_json::Value;
 
 use super::content::ResponsesReasoningItem;
@@ -30,8 +30,6 @@ use crate::envelope;
 use crate::fields::ObjectWriter;
 use crate::wire_object::raw_value;
 
-/// First letters of every envelope in base64.
-const ENVELOPE_PREFIX: &str = "pttQVD";
 /// Extras key for raw reasoning content.
 const RAW_CONTENT_EXTRA: &str = "portunus.content";
 const PARAGRAPH_BREAK: &str = "\n\n";
@@ -78,22 +76,16 @@ impl SignaturePlace {
 
 /// Returns true if a token is an envelope of the gateway.
 pub(super) fn is_envelope(token: &str) -> bool {
-    token.starts_with(ENVELOPE_PREFIX) && open_envelope(token).is_some()
+    envelope::open(token).is_some()
 }
 
 /// Returns the loss for an envelope that is removed, with its reason.
 pub(super) fn envelope_loss(token: &str) -> (&'static str, &'static str) {
-    let signature = open_envelope(token);
+    let signature = envelope::open(token);
     match signature.as_ref().and_then(read_note) {
         None | Some(("redacted", ..)) => ("thought.seal", FOREIGN_THOUGHT),
         Some(_) => ("part.seal", FOREIGN_SIGNATURE),
     }
-}
-
-fn open_envelope(token: &str) -> Option<Signature> {
-    // `Images` has no signatures, so it marks a token that is not an envelope.
-    let signature = envelope::unwrap(token, WireFormat::Images);
-    signature.for_format(WireFormat::Images).is_none().then_some(signature)
 }
 
 /// Splits an own token into the item id and the encrypted content.
@@ -109,7 +101,7 @@ pub(super) fn read(item: ResponsesReasoningItem<'_>, sender: ItemSender) -> Item
     let ResponsesReasoningItem { summary, content, encrypted_content, status: _, mut rest } = item;
     let (mut is_redacted, mut signature) = (false, None);
     if let Some(token) = encrypted_content.filter(|token| !token.is_empty()) {
-        let envelope = if sender == ItemSender::Caller { open_envelope(&token) } else { None };
+        let envelope = if sender == ItemSender::Caller { envelope::open(&token) } else { None };
         match envelope {
             None => {
                 // The id becomes part of the token, so that it survives formats without a field for
@@ -160,7 +152,7 @@ fn read_note(envelope: &Signature) -> Option<(&str, &str, Signature)> {
     let token = envelope.for_format(ORIGIN)?;
     let (head, inner) = token.split_once('\n')?;
     let (word, object) = head.split_once(' ').unwrap_or((head, ""));
-    Some((word, object, open_envelope(inner)?))
+    Some((word, object, envelope::open(inner)?))
 }
 
 fn texts(list: Option<&Value>) -> Vec<&str> {
@@ -239,6 +231,7 @@ pub(super) fn own_signature_item(signature: &Signature) -> Option<ObjectWriter> 
 mod tests {
     use super::*;
     use crate::responses::read_content::ItemReader;
+    use canon::WireFormat;
 
     /// Reads an item.
     fn read_json(item: impl Into<Value>, sender: ItemSender) -> ItemContent {

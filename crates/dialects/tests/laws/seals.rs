@@ -396,3 +396,77 @@ fn pass_through_reports_what_it_removes() {
     }
     assert!(reported > 20, "{reported}");
 }
+
+/// Replaces every envelope in a history and returns their number.
+fn change_envelopes(value: &mut Value, change: &dyn Fn(&str) -> String) -> usize {
+    match value {
+        Value::String(text) if text.starts_with("pttQVD") => {
+            *text = change(text);
+            1
+        }
+        Value::Array(list) => list.iter_mut().map(|item| change_envelopes(item, change)).sum(),
+        Value::Object(map) => map.values_mut().map(|item| change_envelopes(item, change)).sum(),
+        _ => 0,
+    }
+}
+
+/// Changes the letter at that place to another one of the same alphabet.
+fn change_letter(token: &str, place: usize) -> String {
+    let other = if token.as_bytes().get(place) == Some(&b'A') { "B" } else { "A" };
+    let mut token = token.to_owned();
+    token.replace_range(place..=place, other);
+    token
+}
+
+#[test]
+fn no_provider_gets_the_signature_of_a_changed_envelope() {
+    // The last envelope is one of the version before, which everybody could make.
+    let changes: [&dyn Fn(&str) -> String; 5] = [
+        &|token| change_letter(token, 7),
+        &|token| change_letter(token, 14),
+        &|token| change_letter(token, token.len() - 6),
+        &|token| token.chars().take(token.len() / 8 * 4).collect(),
+        &|_| "pttQVDFtUCrvrmFiY2RlZmdo".to_owned(),
+    ];
+    let mut seen = BTreeMap::new();
+    for (caller, provider) in pairs() {
+        for (answer, sealed) in signed_replies(provider) {
+            for (how, history, _) in histories(caller, provider, &answer, &full_request()) {
+                // Signatures of the caller's own format travel as they are, in either alphabet.
+                let shown = Value::Array(history.clone()).to_string();
+                let shown = shown.replace('-', "+").replace('_', "/");
+                let wrapped = sealed.iter().filter(|(_, token)| !shown.contains(token));
+                for (nth, change) in changes.iter().enumerate() {
+                    let mut history = Value::Array(history.clone());
+                    if change_envelopes(&mut history, change) == 0 {
+                        continue;
+                    }
+                    *seen.entry(caller.origin().as_str()).or_insert(0) += 1;
+                    let history = list(&history);
+                    let case = format!(
+                        "{}-{} {} {how}, change {nth}",
+                        caller.origin(),
+                        provider.origin(),
+                        answer.name
+                    );
+                    let chat = read_next_request(caller, history, &case);
+                    for lane in dialects::all() {
+                        let (out, losses) = lane.write_request(&chat, &LANE).unwrap();
+                        let body = String::from_utf8(out.body.to_vec()).unwrap();
+                        let leaked = wrapped.clone().find(|(_, token)| body.contains(token));
+                        assert_eq!(leaked, None, "{case} to {}: {body}", lane.origin());
+                        assert!(!body.contains("pttQVD"), "{case} to {}: {body}", lane.origin());
+                        assert!(!losses.is_empty(), "{case} to {}", lane.origin());
+                    }
+                    let body = Bytes::from(next_request(caller.origin(), history));
+                    let facts = caller.read_facts(&target(), &body).unwrap();
+                    let sent = caller.patch(&body, &facts, &LANE).body.to_vec();
+                    let sent = String::from_utf8(sent).unwrap();
+                    assert!(!sent.contains("pttQVD"), "{case} unchanged: {sent}");
+                    assert!(!facts.losses.is_empty(), "{case} unchanged");
+                }
+            }
+        }
+    }
+    assert!(seen.len() == 3 && seen.values().all(|count| *count > 20), "{seen:?}");
+}

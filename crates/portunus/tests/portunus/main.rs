@@ -15,6 +15,7 @@
 mod admin;
 mod admin_pages;
 mod answers;
+mod at_rest;
 mod attacks;
 mod candidates;
 mod chat;

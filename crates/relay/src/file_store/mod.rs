@@ -2,9 +2,10 @@
 //!
 //! Files are in a folder or an S3 bucket that all nodes share. A link holds the file name, its
 //! expiry and an HMAC over both. Writes are atomic: a file appears under its name only when it is
-//! complete.
+//! complete. Files are sealed by a data key of the store if it has a vault.
 
 mod file_name;
+mod sealed_file;
 
 pub use file_name::FileName;
 
@@ -12,18 +13,23 @@ use arc_swap::ArcSwap;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use canon::{ApiError, ErrorKind};
-use futures_util::TryStreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use ledger::Clock;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult, ObjectStore, ObjectStoreExt as _};
+use object_store::{GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt as _};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use store::{Store, StoreError};
 
 use config::{BlobStore, Config};
+
+use crate::large_work::run_sized;
+use sealed_file::{FileCipher, FileHeader, FileStream, HEADER_BYTES};
 
 /// Time limit for writing or reading a whole file.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -36,6 +42,8 @@ pub struct FileStore {
     /// Folder of the files, if they are not in a bucket.
     folder: Option<PathBuf>,
     signing_key: hmac::Key,
+    /// Holds the keys that seal files.
+    store: Store,
     clock: Arc<dyn Clock>,
     settings: ArcSwap<LinkSettings>,
 }
@@ -65,9 +73,32 @@ pub struct FileLink {
     pub expires_at: i64,
 }
 
+/// The content of a file, or a part of it.
+pub struct FileContent {
+    /// Its length.
+    pub length: u64,
+    /// Its bytes.
+    pub stream: FileStream,
+}
+
+/// A file that was found, and whose parts can be read.
+pub struct FoundFile<'a> {
+    files: &'a FileStore,
+    path: Path,
+    cipher: Option<FileCipher>,
+    /// Size of its content.
+    pub size: u64,
+}
+
 impl FileStore {
     /// Opens the configured folder or bucket. Links are signed with a key derived from `secret`.
-    pub fn open(config: &Config, secret: &str, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
+    /// The store's data keys seal the files.
+    pub fn open(
+        config: &Config,
+        secret: &str,
+        clock: Arc<dyn Clock>,
+        store: Store,
+    ) -> anyhow::Result<Self> {
         let unusable = |folder: &PathBuf, e: &dyn std::fmt::Display| {
             anyhow::anyhow!("files.url: the folder {} cannot be used: {e}", folder.display())
         };
@@ -84,6 +115,7 @@ impl FileStore {
             objects,
             folder,
             signing_key: derive_key(secret, "files"),
+            store,
             clock,
             settings: ArcSwap::from_pointee(LinkSettings::from_config(config)),
         })
@@ -109,8 +141,15 @@ impl FileStore {
         }
         let lifetime = i64::try_from(settings.lifetime.as_secs()).unwrap_or(i64::MAX);
         let expires = self.now_seconds().saturating_add(lifetime);
-        let name = file_name::new_name(expires, content_type)
+        let data_key = self.store.sealing_key().await.map_err(|e| write_error(account, &e))?;
+        let name = file_name::new_name(expires, content_type, data_key.is_some())
             .map_err(|e| ApiError::internal(e.to_string()))?;
+        let bytes = match data_key {
+            Some(key) => run_sized(length, || sealed_file::seal_file(&key, &name, &bytes))
+                .map(Bytes::from)
+                .ok_or_else(|| ApiError::internal("a file could not be sealed"))?,
+            None => bytes,
+        };
         let path = Path::from(name.as_str());
         match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.put(&path, bytes.into())).await {
             Ok(Ok(_)) => {}
@@ -157,10 +196,58 @@ impl FileStore {
         Ok(name)
     }
 
-    /// Returns a file, or the range of it that `options` selects.
-    pub async fn get(&self, name: &str, options: GetOptions) -> Result<GetResult, ApiError> {
+    /// Returns the whole content of a file.
+    pub async fn get(&self, name: &str) -> Result<FileContent, ApiError> {
+        let object = self.get_object(&Path::from(name), GetOptions::default()).await?;
+        let stored_bytes = object.meta.size;
+        let mut stream = object.into_stream();
+        if !is_sealed(name) {
+            return Ok(FileContent { length: stored_bytes, stream });
+        }
+        let mut buffer = BytesMut::new();
+        let header = sealed_file::take_bytes(&mut stream, &mut buffer, HEADER_BYTES);
+        let header = within_time(header).await?;
+        let cipher = self.open_cipher(name, &header, stored_bytes).await?;
+        let length = cipher.size;
+        Ok(FileContent { length, stream: cipher.open_part(0..length, stream, buffer) })
+    }
+
+    /// Finds a file, to read parts of it.
+    pub async fn find(&self, name: &str) -> Result<FoundFile<'_>, ApiError> {
         let path = Path::from(name);
-        match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.get_opts(&path, options)).await {
+        if !is_sealed(name) {
+            let head = GetOptions { head: true, ..GetOptions::default() };
+            let size = self.get_object(&path, head).await?.meta.size;
+            return Ok(FoundFile { files: self, path, cipher: None, size });
+        }
+        let header = self.get_object(&path, part_options(0..HEADER_BYTES as u64)).await?;
+        let stored_bytes = header.meta.size;
+        let header = within_time(header.bytes()).await?;
+        let cipher = self.open_cipher(name, &header, stored_bytes).await?;
+        Ok(FoundFile { files: self, path, size: cipher.size, cipher: Some(cipher) })
+    }
+
+    async fn open_cipher(
+        &self,
+        name: &str,
+        header: &[u8],
+        stored_bytes: u64,
+    ) -> Result<FileCipher, ApiError> {
+        let damaged = || sealed_error("it was changed, or is another file".to_owned());
+        let header = FileHeader::parse(header).ok_or_else(damaged)?;
+        let data_key = self.store.data_key(&header.data_key).await.map_err(|e| match e {
+            StoreError::Sealing(why) => sealed_error(why),
+            other @ (StoreError::Unreachable(_)
+            | StoreError::Conflict(_)
+            | StoreError::Missing(_)
+            | StoreError::Newer { .. }
+            | StoreError::Other(_)) => read_error(&other),
+        })?;
+        FileCipher::open(&data_key, &header, name, stored_bytes).ok_or_else(damaged)
+    }
+
+    async fn get_object(&self, path: &Path, options: GetOptions) -> Result<GetResult, ApiError> {
+        match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.get_opts(path, options)).await {
             Ok(Ok(object)) => Ok(object),
             Ok(Err(object_store::Error::NotFound { .. })) => {
                 Err(ApiError::new(ErrorKind::NotFound, "this file no longer exists"))
@@ -172,12 +259,14 @@ impl FileStore {
 
     /// Returns a whole file.
     pub async fn read(&self, name: &str) -> Result<Bytes, ApiError> {
-        let object = self.get(name, GetOptions::default()).await?;
-        match tokio::time::timeout(TRANSFER_TIMEOUT, object.bytes()).await {
-            Ok(Ok(bytes)) => Ok(bytes),
-            Ok(Err(e)) => Err(read_error(&e)),
-            Err(e) => Err(read_error(&e)),
-        }
+        let FileContent { length, stream } = self.get(name).await?;
+        let mut all = BytesMut::with_capacity(usize::try_from(length).unwrap_or_default());
+        let reading = stream.try_for_each(|bytes| {
+            all.extend_from_slice(&bytes);
+            std::future::ready(Ok(()))
+        });
+        within_time(reading).await?;
+        Ok(all.freeze())
     }
 
     /// Deletes a file before its expiry. A failed deletion is left to [`Self::sweep_expired`].
@@ -213,6 +302,40 @@ impl FileStore {
 
     fn now_seconds(&self) -> i64 {
         self.clock.now().as_secs()
+    }
+}
+
+impl FoundFile<'_> {
+    /// Reads a part of the content, within its size.
+    pub async fn read_part(self, part: Range<u64>) -> Result<FileContent, ApiError> {
+        let length = part.end.saturating_sub(part.start);
+        let Self { files, path, cipher, .. } = self;
+        let stored = cipher.as_ref().map_or_else(|| part.clone(), |own| own.stored_range(&part));
+        let stream = files.get_object(&path, part_options(stored)).await?.into_stream();
+        let stream = match cipher {
+            Some(cipher) => cipher.open_part(part, stream, BytesMut::new()),
+            None => stream.boxed(),
+        };
+        Ok(FileContent { length, stream })
+    }
+}
+
+fn part_options(part: Range<u64>) -> GetOptions {
+    GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() }
+}
+
+/// The name tells if a file is sealed, so that nobody can put another one in its place unsealed.
+fn is_sealed(name: &str) -> bool {
+    FileName::parse(name).is_some_and(|name| name.is_sealed)
+}
+
+async fn within_time<T>(
+    reading: impl Future<Output = object_store::Result<T>>,
+) -> Result<T, ApiError> {
+    match tokio::time::timeout(TRANSFER_TIMEOUT, reading).await {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(e)) => Err(read_error(&e)),
+        Err(e) => Err(read_error(&e)),
     }
 }
 
@@ -258,113 +381,18 @@ fn write_error(account: &str, error: &(dyn std::error::Error + 'static)) -> ApiE
     ApiError::new(ErrorKind::Overloaded, message).with_log_note(note)
 }
 
+/// Error of a file that does not open. A retry cannot help; the operator reads the reason in the log.
+fn sealed_error(why: String) -> ApiError {
+    let message = "this file cannot be decrypted; ask the operator of the gateway";
+    ApiError::new(ErrorKind::Unavailable, message)
+        .without_retry()
+        .with_log_note(format!("a file cannot be opened: {why}"))
+}
+
 fn read_error(error: &dyn std::error::Error) -> ApiError {
     ApiError::new(ErrorKind::Overloaded, "files cannot be read at the moment, retry shortly")
         .with_log_note(error.to_string())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use canon::Micros;
-    use config::LoadOptions;
-    use ledger::TestClock;
-
-    const SECOND: Micros = Micros::from_secs(1);
-    const HOUR: Micros = Micros::from_hours(1);
-
-    struct FilesFixture {
-        files: FileStore,
-        clock: Arc<TestClock>,
-        folder: PathBuf,
-    }
-
-    impl Drop for FilesFixture {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.folder);
-        }
-    }
-
-    fn fixture(config: &str) -> FilesFixture {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let folder = std::env::temp_dir().join(format!("portunus-files-{}", uuid::Uuid::now_v7()));
-        let given = LoadOptions { file: None, listen_address: None, data_folder: folder.clone() };
-        let config =
-            Config::parse(config, std::path::Path::new("t"), &given, &|_| None).expect("a config");
-        let clock = Arc::new(TestClock::at(Micros::from_secs(1_763_200_000)));
-        let files = FileStore::open(&config, "secret", Arc::clone(&clock) as _).expect("a folder");
-        FilesFixture { files, clock, folder: folder.join("files") }
-    }
-
-    /// Splits a link into name, expiry and signature.
-    fn parts(link: &FileLink) -> (String, String, String) {
-        let (_, rest) = link.url.split_once("/files/").unwrap();
-        let (name, query) = rest.split_once("?expires=").unwrap();
-        let (expires, signature) = query.split_once("&signature=").unwrap();
-        (name.to_owned(), expires.to_owned(), signature.to_owned())
-    }
-
-    #[tokio::test]
-    async fn link_opens_only_its_file_until_expiry() {
-        let fixture = fixture("[files]\nkeep = \"2h\"");
-        let files = &fixture.files;
-        let link = files.put("ada", Bytes::from_static(b"\x89PNG"), "image/png").await.unwrap();
-        let other = files.put("bob", Bytes::from_static(b"{}"), "text/html").await.unwrap();
-        assert!(link.url.starts_with("http://127.0.0.1:8080/files/"), "{}", link.url);
-        let (name, expires, signature) = parts(&link);
-        let read = files.verify_link(&name, &expires, &signature).unwrap();
-        assert_eq!((read.mime, read.is_raster_image()), ("image/png", true));
-        assert_eq!(files.read(read.text).await.unwrap(), Bytes::from_static(b"\x89PNG"));
-        let (other, ..) = parts(&other);
-        let later = (link.expires_at + 1).to_string();
-        for (name, expires, signature) in [
-            (other.as_str(), expires.as_str(), signature.as_str()),
-            (&name, &later, &signature),
-            (&name, &expires, ""),
-            (&name, "", &signature),
-            ("../portunus.db", &expires, &signature),
-        ] {
-            let error = files.verify_link(name, expires, signature).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Forbidden, "{name} {expires} {signature}");
-        }
-        fixture.clock.pass(2 * HOUR - SECOND);
-        assert!(files.verify_link(&name, &expires, &signature).is_ok());
-        fixture.clock.pass(SECOND);
-        let error = files.verify_link(&name, &expires, &signature).unwrap_err();
-        assert_eq!((error.kind(), error.code()), (ErrorKind::Gone, Some("link_expired")));
-    }
-
-    #[tokio::test]
-    async fn sweep_deletes_only_expired_files() {
-        let fixture = fixture("[files]\nkeep = \"2h\"");
-        let files = &fixture.files;
-        let first = files.put("ada", Bytes::from_static(b"1"), "image/png").await.unwrap();
-        fixture.clock.pass(HOUR);
-        let second = files.put("ada", Bytes::from_static(b"2"), "image/png").await.unwrap();
-        std::fs::write(fixture.folder.join("notes.txt"), "not ours").unwrap();
-        assert_eq!(files.sweep_expired().await.unwrap(), 0);
-        fixture.clock.pass(HOUR);
-        assert_eq!(files.sweep_expired().await.unwrap(), 1);
-        let gone = files.read(&first.name).await.unwrap_err();
-        assert_eq!(gone.kind(), ErrorKind::NotFound);
-        assert_eq!(files.read(&second.name).await.unwrap(), Bytes::from_static(b"2"));
-        files.delete(&second.name).await;
-        assert!(files.read(&second.name).await.is_err());
-        assert!(fixture.folder.join("notes.txt").exists());
-    }
-
-    #[tokio::test]
-    async fn failed_write_returns_an_error() {
-        let fixture = fixture("[files]\nsize = \"10\"");
-        let large = fixture.files.put("ada", Bytes::from_static(&[0; 11]), "image/png").await;
-        assert!(large.unwrap_err().message().contains("11 bytes"));
-        std::fs::remove_dir_all(&fixture.folder).unwrap();
-        std::fs::write(&fixture.folder, "a file where the folder was").unwrap();
-        let error = fixture.files.put("ada", Bytes::from_static(b"1"), "image/png").await;
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Overloaded);
-        std::fs::remove_file(&fixture.folder).unwrap();
-        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-        let full = object_store::Error::Generic { store: "files", source: full.into() };
-        assert!(write_error("ada", &full).message().contains("no room"));
-    }
-}
+mod tests;

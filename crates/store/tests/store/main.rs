@@ -12,6 +12,7 @@ mod accounts;
 mod attempt_counters;
 #[cfg(feature = "postgres-tests")]
 mod cutting_proxy;
+mod data_keys;
 mod fault_sweep;
 mod idempotent;
 mod keys;

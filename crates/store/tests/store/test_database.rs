@@ -87,6 +87,48 @@ impl TestDatabase {
         }
     }
 
+    /// Returns true if a word is found in the database, in a byte of its files or in a row.
+    pub(crate) async fn holds(&self, word: &str) -> bool {
+        match self {
+            Self::Sqlite { folder } => std::fs::read_dir(folder).unwrap().any(|file| {
+                let bytes = std::fs::read(file.unwrap().path()).unwrap();
+                bytes.windows(word.len()).any(|window| window == word.as_bytes())
+            }),
+            Self::Postgres { server, name } => {
+                let mut db = server.clone().database(name).connect().await.unwrap();
+                let tables: Vec<String> = sqlx::query_scalar(
+                    "SELECT table_name::text FROM information_schema.tables \
+                     WHERE table_schema = 'public' AND table_type = 'BASE TABLE'",
+                )
+                .fetch_all(&mut db)
+                .await
+                .unwrap();
+                // Bytes appear in hexadecimal digits.
+                let digits: String = word.bytes().map(|byte| format!("{byte:02x}")).collect();
+                for table in tables {
+                    let sql = AssertSqlSafe(format!("SELECT t::text FROM \"{table}\" t"));
+                    let rows: Vec<String> =
+                        sqlx::query_scalar(sql).fetch_all(&mut db).await.unwrap();
+                    if rows.iter().any(|row| row.contains(word) || row.contains(&digits)) {
+                        return true;
+                    }
+                }
+                false
+            }
+        }
+    }
+
+    /// Removes deleted rows from the files.
+    pub(crate) async fn compact(&self) {
+        match self {
+            Self::Sqlite { .. } => {
+                self.execute_raw("VACUUM").await;
+                self.execute_raw("PRAGMA wal_checkpoint(TRUNCATE)").await;
+            }
+            Self::Postgres { .. } => {}
+        }
+    }
+
     async fn prepare(&self) {
         match self {
             Self::Sqlite { .. } => {}

@@ -81,7 +81,7 @@ async fn a_death_between_a_kept_picture_and_its_bill_is_paid_by_nobody() {
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     gate.add_permits(1);
     let files = gateway.folder().join("data/files");
-    let kept = soon(Duration::from_secs(30), || async { holds(&files, PNG).then_some(()) });
+    let kept = soon(Duration::from_secs(30), || async { holds_sealed(&files, PNG).then_some(()) });
     kept.await.expect("the picture was kept");
     gateway.kill();
     other.close().await.unwrap();
@@ -101,12 +101,17 @@ async fn a_death_between_a_kept_picture_and_its_bill_is_paid_by_nobody() {
     assert_eq!(paid.into_iter().map(cost).collect::<Vec<_>>(), [PRICE]);
 }
 
-/// Returns true if a file with these bytes exists below the folder.
-fn holds(folder: &std::path::Path, bytes: &[u8]) -> bool {
+/// Returns true if a complete file of the size that these bytes have sealed exists below the folder.
+fn holds_sealed(folder: &std::path::Path, bytes: &[u8]) -> bool {
+    // A header and the tag of one segment.
+    let size = 48 + bytes.len() + 16;
     let Ok(inside) = std::fs::read_dir(folder) else { return false };
     inside.flatten().any(|one| match one.file_type() {
-        Ok(kind) if kind.is_dir() => holds(&one.path(), bytes),
-        Ok(_) => std::fs::read(one.path()).is_ok_and(|found| found == bytes),
+        Ok(kind) if kind.is_dir() => holds_sealed(&one.path(), bytes),
+        Ok(_) => {
+            let is_complete = !one.file_name().to_string_lossy().contains('#');
+            is_complete && std::fs::read(one.path()).is_ok_and(|found| found.len() == size)
+        }
         Err(_) => false,
     })
 }

@@ -3,7 +3,7 @@
 #[cfg(feature = "node-tests")]
 mod cluster;
 mod crash;
-mod harness;
+pub(crate) mod harness;
 mod lifecycle;
 mod result_links;
 mod webhooks;

@@ -1,0 +1,67 @@
+//! Requests, results and errors of tasks, sealed by a data key.
+
+use std::borrow::Cow;
+
+use crate::db::{clean, on_reader};
+use crate::sealed_body::{column_label, is_sealed};
+use crate::tasks::{Task, TaskBody, TaskRow};
+use crate::{Store, StoreError};
+
+const REQUEST: &str = "SELECT head, body, body_file FROM tasks WHERE id = $1";
+
+/// Returns the label that binds a sealed column to its task.
+fn label(id: &str, column: &str) -> String {
+    column_label("tasks", &[id], column)
+}
+
+impl Store {
+    /// Returns head and body of a request as they are stored.
+    pub(crate) async fn seal_request<'a>(
+        &self,
+        id: &str,
+        head: &'a str,
+        body: Option<&'a [u8]>,
+    ) -> Result<(Cow<'a, str>, Option<Cow<'a, [u8]>>), StoreError> {
+        let sealer = self.column_sealer().await?;
+        let body = body.map(|body| sealer.bytes(&label(id, "body"), body)).transpose()?;
+        Ok((sealer.text(&label(id, "head"), head)?, body))
+    }
+
+    /// Returns result and error of a task as they are stored.
+    pub(crate) async fn seal_end<'a>(
+        &self,
+        id: &str,
+        result: Option<&'a str>,
+        error: Option<&'a str>,
+    ) -> Result<(Option<Cow<'a, str>>, Option<Cow<'a, str>>), StoreError> {
+        let sealer = self.column_sealer().await?;
+        let seal = |column: &str, text: Option<&'a str>| {
+            text.map(|text| sealer.text(&label(id, column), text)).transpose()
+        };
+        Ok((seal("result", result)?, seal("error", error)?))
+    }
+
+    /// Returns the request of a task that has not ended.
+    pub async fn task_body(&self, id: &str) -> Result<Option<TaskBody>, StoreError> {
+        let request: Option<TaskBody> = on_reader!(&self.db, pool => {
+            sqlx::query_as(REQUEST).bind(clean(id)).fetch_optional(pool).await?
+        });
+        let Some(TaskBody { head, mut body, file }) = request else { return Ok(None) };
+        if let Some(sealed) = body.as_mut().filter(|_| is_sealed(&head)) {
+            *sealed = self.open_body(&label(id, "body"), sealed).await?;
+        }
+        let head = self.open_text(&label(id, "head"), head).await?;
+        Ok(Some(TaskBody { head, body, file }))
+    }
+
+    /// Opens result and error of a task.
+    pub(crate) async fn open_task(&self, row: Option<TaskRow>) -> Result<Option<Task>, StoreError> {
+        let Some(mut task) = row.map(Task::try_from).transpose()? else { return Ok(None) };
+        for (column, text) in [("result", &mut task.result), ("error", &mut task.error)] {
+            if let Some(sealed) = text.take() {
+                *text = Some(self.open_text(&label(&task.id, column), sealed).await?);
+            }
+        }
+        Ok(Some(task))
+    }
+}
