@@ -51,6 +51,8 @@ pub struct Provider {
     pub timeouts: Timeouts,
     /// Calls that may run at once.
     pub max_in_flight: usize,
+    /// True if callers may name any object in the operator's account at the provider.
+    pub shares_objects: bool,
     base_url: BaseUrl,
     /// Further hosts of the provider. A leading dot matches all subdomains.
     hosts: Vec<String>,
@@ -127,6 +129,7 @@ impl Provider {
             formats,
             timeouts,
             max_in_flight: usize::MAX,
+            shares_objects: false,
             base_url,
             hosts: Vec::new(),
             credential,
@@ -152,6 +155,13 @@ impl Provider {
     #[must_use]
     pub fn with_max_in_flight(mut self, calls: usize) -> Self {
         self.max_in_flight = calls;
+        self
+    }
+
+    /// Sets if callers may name any object in the operator's account at the provider.
+    #[must_use]
+    pub fn with_shared_objects(mut self, is_shared: bool) -> Self {
+        self.shares_objects = is_shared;
         self
     }
 

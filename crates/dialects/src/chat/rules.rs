@@ -32,7 +32,7 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
         edits: Vec::new(),
         only_text: !messages(view).iter().any(has_parts),
         losses: Losses::new(),
-        stored_object: None,
+        foreign_objects: Vec::new(),
     })
 }
 
