@@ -222,6 +222,11 @@ impl Provider {
         secret_filter::hide_secrets(text, &secrets)
     }
 
+    /// Returns true if the host of the provider may be one on the internet, by its text.
+    pub fn is_public(&self) -> bool {
+        transport::is_public_host(self.base_url.authority.host())
+    }
+
     fn credential(&self, index: usize) -> &Credential {
         index
             .checked_sub(1)
