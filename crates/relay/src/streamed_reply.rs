@@ -195,6 +195,8 @@ impl StreamedReply {
 
     /// Ends a stream that failed after its first byte, with an error in the caller's format.
     fn abort(&mut self, error: &ApiError) {
+        let is_known = |piece: &[u8]| self.call.contains(piece);
+        let error = &self.lane.provider.hide_in_error(error.clone(), &is_known);
         tracing::warn!(
             request.id = %self.call.id,
             lane.name = self.lane.name,

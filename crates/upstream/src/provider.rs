@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use crate::credential::Credential;
-use crate::secret_filter;
+use crate::secret_filter::{self, IsKnown};
 use transport::Outbound;
 use transport::RequestBody;
 use transport::{ClientResponse, HttpClient, SendError};
@@ -215,11 +215,28 @@ impl Provider {
         self.more_credentials.len() + 1
     }
 
-    /// Returns a text of the provider without any piece of its credentials.
-    pub fn hide_secrets(&self, text: Vec<u8>) -> Vec<u8> {
+    /// Returns a text of the provider without any piece of its credentials, but for pieces that the
+    /// request contains.
+    pub fn hide_secrets(&self, text: Vec<u8>, is_known: &IsKnown<'_>) -> Vec<u8> {
         let all = (0..self.credential_count()).map(|index| self.credential(index));
         let secrets: Vec<Vec<u8>> = all.flat_map(Credential::secrets).collect();
-        secret_filter::hide_secrets(text, &secrets)
+        secret_filter::hide_secrets(text, &secrets, is_known)
+    }
+
+    /// Returns an error without any piece of the provider's credentials, but for pieces that the
+    /// request contains.
+    pub fn hide_in_error(&self, error: ApiError, is_known: &IsKnown<'_>) -> ApiError {
+        let hidden = |text: &str| {
+            let shown = self.hide_secrets(text.as_bytes().to_vec(), is_known);
+            Some(String::from_utf8_lossy(&shown).into_owned()).filter(|shown| shown != text)
+        };
+        let message = hidden(error.message());
+        let (param, code) = (error.param().and_then(hidden), error.code().and_then(hidden));
+        let note = error.log_note().and_then(hidden);
+        let error = message.into_iter().fold(error, ApiError::with_message);
+        let error = param.into_iter().fold(error, ApiError::with_param);
+        let error = code.into_iter().fold(error, ApiError::with_code);
+        note.into_iter().fold(error, ApiError::with_log_note)
     }
 
     /// Returns true if the host of the provider may be one on the internet, by its text.
