@@ -68,6 +68,15 @@ copy that file over it.
 """
 
 
+# The page ends with a section that no test writes; `cargo test -p dialects` compares it.
+FOOTER = "\n## Objects at a provider\n"
+
+
+def footer():
+    page = (HERE.parent.parent / "docs/compatibility.md").read_text()
+    return FOOTER + page.split(FOOTER)[1]
+
+
 def feature(name):
     """Marks a test as a cell of the table; its module says `pytestmark = client_of(format)`."""
     assert name in FEATURES, name
@@ -116,7 +125,7 @@ def write(cells):
             if any(cell is not None for cell in row):
                 signs = [SIGNS[cell] for cell in row]
                 page += f"| {feature} | " + " | ".join(signs) + " |\n"
-    return page
+    return page + footer()
 
 
 def read(page):

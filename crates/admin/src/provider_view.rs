@@ -1,7 +1,9 @@
 //! Providers as administrators see them.
 
 use canon::Micros;
-use config::{Config, DEMO_PROVIDER, EntryName, StoredEntries, StoredProvider};
+use config::{
+    Config, DEMO_PROVIDER, EntryName, OWN_OBJECTS, SHARED_OBJECTS, StoredEntries, StoredProvider,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -55,6 +57,8 @@ pub struct ProviderView {
     pub base: Option<String>,
     /// Calls that may run at once; `None` is unlimited.
     pub max_in_flight: Option<usize>,
+    /// Objects in the operator's account that callers may name: `own` or `shared`.
+    pub objects: &'static str,
     /// Reason why it cannot be used.
     pub trouble: Option<String>,
     /// Settings as the administrator sent them; `None` if it is not stored.
@@ -137,6 +141,7 @@ impl ProviderView {
         let base = live.filter(|_| name != DEMO_PROVIDER).map(|live| live.address());
         let base = base.or_else(|| raw.and_then(|raw| raw.base.clone()));
         let max_in_flight = live.map(|live| live.max_in_flight);
+        let is_shared = live.is_some_and(|live| live.shares_objects);
         Some(Self {
             id: name.to_owned(),
             source,
@@ -144,6 +149,7 @@ impl ProviderView {
             speaks: speaks.into_iter().flatten().map(|one| one.as_str()).collect(),
             base: base.or_else(|| known.map(|known| known.base.clone())),
             max_in_flight: max_in_flight.filter(|max_in_flight| *max_in_flight != usize::MAX),
+            objects: if is_shared { SHARED_OBJECTS } else { OWN_OBJECTS },
             trouble: config.issues.get(&EntryName::Provider(name.to_owned())).cloned(),
             settings: own.map(|own| own.settings.clone()),
             credentials: credential_views(source, live.map(|live| &**live), own),

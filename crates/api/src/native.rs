@@ -108,7 +108,7 @@ fn unwrap_request(body: &[u8]) -> Result<(Option<&'static str>, Bytes), ApiError
 /// Returns the error of an object with the path of the field that holds the object.
 fn inside_field(name: &str, error: ApiError) -> ApiError {
     match error.param().map(str::to_owned) {
-        Some(path) if error.kind() == ErrorKind::InvalidRequest => {
+        Some(path) if matches!(error.kind(), ErrorKind::InvalidRequest | ErrorKind::NotFound) => {
             let whole = format!("{name}.{path}");
             let message = error.message().replace(&format!("`{path}`"), &format!("`{whole}`"));
             error.with_message(message).with_param(whole)

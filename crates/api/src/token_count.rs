@@ -34,8 +34,9 @@ impl InputTokens {
 pub(super) async fn count_tokens(call: &Call) -> Result<InputTokens, ApiError> {
     let parse = || call.dialect.parse(&call.target, &call.body, RequestUse::Count);
     let ParsedRequest { facts, chat } = call.run_blocking(parse)?;
-    let (facts, chat) = (facts.unwrap_or_default(), chat.unwrap_or_default());
+    let (mut facts, chat) = (facts.unwrap_or_default(), chat.unwrap_or_default());
     let route = relay::find_route(call, &facts)?;
+    relay::check_objects(call, &mut facts, &route).await?;
     if route.lanes.first().is_some_and(|lane| lane.provider.name == "demo") {
         let tokens = call.run_blocking(|| demo::count_input(&chat));
         return Ok(InputTokens { tokens, exact: true, provider_answer: None });

@@ -41,7 +41,7 @@ pub use listener::GateLimits;
 pub use mail::{MailError, MailMessage, Mailer};
 pub use outbound::MediaSettings;
 pub use overlay::{CheckMode, ConfigIssues, EntryName, MergedConfig};
-pub use providers::{DEMO_PROVIDER, default_auth};
+pub use providers::{DEMO_PROVIDER, OWN_OBJECTS, SHARED_OBJECTS, default_auth};
 pub use raw::RawAuth;
 pub use routes::{CredentialSlot, LaneHealth, LaneOrder, LiveLane, Route};
 pub use stored::{CredentialIssue, StoredAuth, StoredEntries, StoredModel, StoredProvider};

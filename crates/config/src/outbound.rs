@@ -2,12 +2,14 @@
 
 use catalog::{MediaFetch, ModelDirectory};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 use transport::{AddressGuard, Outbound, ProxySettings};
-use upstream::{FetchLimits, MediaFetcher};
+use upstream::{FetchLimits, MediaFetcher, Provider};
 
 use crate::error::FieldError;
 use crate::overlay::{EntryError, EntryName};
+use crate::providers::DEMO_PROVIDER;
 use crate::raw::{RawMedia, RawOutbound, RawProvider, StringOrList};
 use crate::units::{self, parse_duration};
 
@@ -97,9 +99,11 @@ pub(super) fn media_settings(
     Ok(MediaSettings { is_fetch_enabled: fetch.unwrap_or(true), fetcher, provider_fetch: fetches })
 }
 
-/// Returns the media URLs that each provider fetches itself.
+/// Returns the media URLs that each provider fetches itself. One within a private network fetches
+/// none, unless the operator says so: callers would reach that network through it.
 pub(super) fn provider_fetches(
     providers: &BTreeMap<String, RawProvider>,
+    built: &[Arc<Provider>],
 ) -> Result<HashMap<String, MediaFetch>, EntryError> {
     let directory = ModelDirectory::embedded().providers();
     let mut fetches: HashMap<String, MediaFetch> =
@@ -119,5 +123,11 @@ pub(super) fn provider_fetches(
             fetches.insert(name.clone(), known);
         }
     }
+    let is_private = |provider: &&Arc<Provider>| {
+        let is_told = providers.get(&provider.name).is_some_and(|raw| raw.fetches.is_some());
+        provider.name != DEMO_PROVIDER && !is_told && !provider.is_public()
+    };
+    fetches
+        .extend(built.iter().filter(is_private).map(|own| (own.name.clone(), MediaFetch::Nothing)));
     Ok(fetches)
 }

@@ -244,7 +244,6 @@ fn build(
     stored: &StoredEntries,
 ) -> Result<MergedConfig, EntryError> {
     let mut warnings = Vec::new();
-    let fetches = outbound::provider_fetches(providers)?;
     let (built, endpoints) = providers::check(
         providers,
         file_layer.timeouts,
@@ -275,6 +274,7 @@ fn build(
         all.push(Arc::new(provider.with_outbound(&guarded)));
     }
     let built = all;
+    let fetches = outbound::provider_fetches(providers, &built)?;
     let issues = drop_missing_lanes(&mut models, &built, file_layer);
     let catalog = models::check(&models, &built, &endpoints, &mut warnings)?;
     let routes = routes::check(&models, &catalog, &built, &endpoints)?;

@@ -104,6 +104,10 @@ fn first_set_variable(names: &[String], env: EnvLookup<'_>) -> Option<String> {
         .find(|value| !value.is_empty())
 }
 
+/// Word of `objects`: callers name only objects that were made for them.
+pub const OWN_OBJECTS: &str = "own";
+/// Word of `objects`: callers may name every object in the operator's account.
+pub const SHARED_OBJECTS: &str = "shared";
 /// Upper bound of `max_in_flight`, to catch a typing error.
 const MAX_IN_FLIGHT_CALLS: usize = 1_000_000;
 const PROJECT_PLACEHOLDER: &str = "project";
@@ -126,8 +130,19 @@ fn build_provider(
         auth,
         max_in_flight,
         timeouts,
+        objects,
         fetches: _,
     } = raw;
+    let shares_objects = match objects.as_deref() {
+        None | Some(OWN_OBJECTS) => false,
+        Some(SHARED_OBJECTS) => true,
+        Some(word) => {
+            let why = format!(
+                "`{word}` is not known; write \"{OWN_OBJECTS}\" (the default) or \"{SHARED_OBJECTS}\""
+            );
+            return Err(FieldError::new("objects", why));
+        }
+    };
     if *max_in_flight == Some(0) {
         return Err(FieldError::new("max_in_flight", "must be at least one call"));
     }
@@ -209,7 +224,8 @@ fn build_provider(
     let built = Provider::new(name, speaks, &base, credential, own, client);
     let built = built.map_err(|e| FieldError::new("base", e))?.with_credentials(others);
     let built = built.with_hosts(hosts).map_err(|e| FieldError::new("hosts", e))?;
-    Ok((built.with_max_in_flight(max_in_flight.unwrap_or(usize::MAX)), endpoints))
+    let built = built.with_max_in_flight(max_in_flight.unwrap_or(usize::MAX));
+    Ok((built.with_shared_objects(shares_objects), endpoints))
 }
 
 /// Returns the directory entry named by `like`, or else by the provider's own name.

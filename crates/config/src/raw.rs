@@ -186,6 +186,7 @@ pub struct RawProvider {
     pub quirks: BTreeMap<String, FieldQuirks>,
     pub auth: Option<RawAuth>,
     pub fetches: Option<String>,
+    pub objects: Option<String>,
     pub max_in_flight: Option<usize>,
     pub timeouts: RawTimeouts,
 }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use canon::{
-    ApiError, CacheField, ChatReply, ChatRequest, ErrorKind, Event, Loss, Losses, Lossy, PartDelta,
-    PartStart, ServiceTier, Usage, WireFormat,
+    ApiError, CacheField, ChatReply, ChatRequest, Event, Loss, Losses, Lossy, PartDelta, PartStart,
+    ServiceTier, Usage, WireFormat,
 };
 use serde::Deserialize;
 use std::ops::Range;
@@ -11,6 +11,7 @@ use std::ops::Range;
 use crate::format_functions::FormatFunctions;
 use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::object_fields::StoredObject;
 use crate::service_tier::{event_tier, extras_tier};
 use crate::sse::StreamFrame;
 use crate::thinking_controls::ThinkingControls;
@@ -218,8 +219,9 @@ pub struct RequestFacts {
     /// Losses of those edits: content of other providers in the history, which a provider of this
     /// format would refuse.
     pub losses: Losses,
-    /// The first object that the request names and only a provider of this format can hold.
-    pub stored_object: Option<StoredObject>,
+    /// Objects that the request names and that its caller does not own. The relay finds them, because
+    /// it knows the owners.
+    pub foreign_objects: Vec<StoredObject>,
 }
 
 impl RequestFacts {
@@ -243,22 +245,6 @@ impl RequestFacts {
             });
         }
         edits
-    }
-}
-
-/// An object that a request names by id and does not contain: a conversation, a prompt, an item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredObject {
-    /// JSON path of the name.
-    pub path: String,
-    /// The message of the format's own service if it does not hold the object.
-    pub message: String,
-}
-
-impl StoredObject {
-    /// Returns the error of a lane that does not hold the object.
-    pub fn not_found(&self) -> ApiError {
-        ApiError::new(ErrorKind::NotFound, self.message.clone()).with_param(self.path.clone())
     }
 }
 

@@ -7,6 +7,7 @@ use canon::{MediaKind, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
 use crate::media_urls::MediaUrlFields;
+use crate::object_fields::ObjectFields;
 use crate::wire_object::FieldSpec;
 
 /// Facts about a wire format.
@@ -56,6 +57,8 @@ pub struct FormatTraits {
     pub path_ending: Option<&'static str>,
     /// Fields that hold media URLs.
     pub media_urls: MediaUrlFields,
+    /// Fields that name objects in a provider's account.
+    pub objects: &'static ObjectFields,
     /// Name of a call in telemetry,
     /// <https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/>.
     pub operation: &'static str,

@@ -3,8 +3,8 @@
 //!
 //! Every conversation format has the same files: `request`, `content` and `reply` (descriptions),
 //! `rules` (checks over several fields that answer 400), `read_*` and `write_*` (to and from canon),
-//! `usage`, `pass_through` (patches the caller's own bytes), `fault` (errors), `signatures` and
-//! `names`. What only one format has is in its folder `own`. This crate knows nothing of sockets,
+//! `usage`, `pass_through` (patches the caller's own bytes), `fault` (errors), `signatures`, `objects`
+//! (fields that name objects of a provider) and `names`. What only one format has is in its folder `own`. This crate knows nothing of sockets,
 //! keys, prices or async.
 
 pub mod chat;
@@ -17,6 +17,7 @@ mod endings;
 mod envelope;
 mod envelope_mac;
 mod error_paths;
+mod field_scan;
 mod fields;
 mod format_functions;
 mod format_traits;
@@ -27,6 +28,7 @@ mod media_rules;
 mod media_urls;
 pub mod messages;
 pub mod native;
+mod object_fields;
 mod openai_values;
 mod prompt_blocks;
 mod proto_json;
@@ -52,8 +54,7 @@ pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
     Dialect, FrameAction, LaneSettings, ParsedRequest, PassThrough, ProviderRequest, ReplyMeter,
-    ReplyStamp, RequestFacts, RequestTarget, RequestUse, StoredObject, StreamMeter, StreamReader,
-    StreamWriter,
+    ReplyStamp, RequestFacts, RequestTarget, RequestUse, StreamMeter, StreamReader, StreamWriter,
 };
 pub use endings::failed_turn;
 pub use envelope_mac::{EnvelopeMac, MAC_BYTES, set_envelope_mac};
@@ -61,6 +62,7 @@ pub use error_paths::{RefusedRequest, with_caller_paths};
 pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
 pub use media_urls::{MediaUrl, MediaUrlFields, media_urls};
+pub use object_fields::{MadeObjects, ObjectFields, StoredObject, stored_objects};
 pub use prompt_blocks::blocked_finish;
 pub use scrub::{HIDDEN, scrub};
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};

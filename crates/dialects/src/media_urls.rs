@@ -4,13 +4,8 @@
 //! hosts are allowed.
 
 use canon::ApiError;
-use memchr::memmem;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use std::borrow::Cow;
-use std::fmt;
 
-use crate::text::BorrowedText;
-use crate::text::to_camel_case;
+use crate::field_scan::{FieldScan, KeyPath, has_any};
 
 /// A media URL and the field that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +15,6 @@ pub struct MediaUrl {
     /// The URL as the caller wrote it.
     pub url: String,
 }
-
-/// Object keys from the root to a URL field. List indexes are not part of the path.
-type KeyPath = &'static [&'static str];
 
 /// The fields of a format that hold media URLs.
 #[derive(Debug)]
@@ -42,134 +34,21 @@ pub(crate) const FILE_DATA: &str = "file_data";
 /// without parsing the body.
 pub fn media_urls(fields: &MediaUrlFields, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
     let MediaUrlFields { paths, needles, allows_snake_case } = fields;
-    // A key may be written with JSON escapes.
-    let is_present = needles
-        .iter()
-        .chain(&["\\u00"])
-        .any(|needle| memmem::find(body, needle.as_bytes()).is_some());
-    if !is_present {
+    if !has_any(body, needles) {
         return Ok(Vec::new());
     }
-    let mut scan =
-        UrlScan { allows_snake_case: *allows_snake_case, path: String::new(), urls: Vec::new() };
-    let visitor = PathVisitor { scan: &mut scan, key_paths: paths.to_vec(), depth: 0 };
-    let mut from = serde_json::Deserializer::from_slice(body);
-    match visitor.deserialize(&mut from) {
-        Ok(()) => Ok(scan.urls),
-        Err(e) => Err(ApiError::invalid("", format!("the body cannot be read: {e}"))),
-    }
-}
-
-/// Visits the values without texts and without fields, which hold nothing to look at.
-macro_rules! ignore_scalars {
-    () => {
-        fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-            Ok(())
-        }
-        fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-            Ok(())
-        }
-        fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-            Ok(())
-        }
-        fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-            Ok(())
-        }
-        fn visit_unit<E>(self) -> Result<(), E> {
-            Ok(())
-        }
+    let is_url = |row: usize, text: &str| {
+        let is_file_data = paths.get(row).and_then(|path| path.last()) == Some(&FILE_DATA);
+        !text.starts_with("data:") && (!is_file_data || text.contains("://"))
     };
-}
-pub(crate) use ignore_scalars;
-
-struct UrlScan {
-    /// True if keys may be in snake_case as well.
-    allows_snake_case: bool,
-    path: String,
-    urls: Vec<MediaUrl>,
-}
-
-/// Visits one value that lies on some of the paths, `depth` keys below the root.
-struct PathVisitor<'f> {
-    scan: &'f mut UrlScan,
-    key_paths: Vec<KeyPath>,
-    depth: usize,
-}
-
-impl<'de> DeserializeSeed<'de> for PathVisitor<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for PathVisitor<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let length = self.scan.path.len();
-        while let Some(BorrowedText(key)) = map.next_key::<BorrowedText<'de>>()? {
-            let name = if self.scan.allows_snake_case {
-                to_camel_case(&key)
-            } else {
-                Cow::Borrowed(&*key)
-            };
-            let on =
-                |key_path: &&KeyPath| key_path.get(self.depth).is_some_and(|step| *step == name);
-            let key_paths: Vec<KeyPath> = self.key_paths.iter().filter(on).copied().collect();
-            if key_paths.is_empty() {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            if length > 0 {
-                self.scan.path.push('.');
-            }
-            self.scan.path.push_str(&name);
-            map.next_value_seed(PathVisitor {
-                scan: &mut *self.scan,
-                key_paths,
-                depth: self.depth + 1,
-            })?;
-            self.scan.path.truncate(length);
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let length = self.scan.path.len();
-        for at in 0_usize.. {
-            self.scan.path.push_str(&format!("[{at}]"));
-            let (scan, key_paths) = (&mut *self.scan, self.key_paths.clone());
-            let next =
-                list.next_element_seed(PathVisitor { scan, key_paths, depth: self.depth })?;
-            self.scan.path.truncate(length);
-            if next.is_none() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        let Some(key_path) = self.key_paths.iter().find(|key_path| key_path.len() == self.depth)
-        else {
-            return Ok(());
-        };
-        let is_data = text.starts_with("data:")
-            || (key_path.last() == Some(&FILE_DATA) && !text.contains("://"));
-        if !is_data {
-            let path = self.scan.path.clone();
-            self.scan.urls.push(MediaUrl { path, url: text.to_owned() });
-        }
-        Ok(())
-    }
-
-    ignore_scalars!();
+    let scan = FieldScan {
+        paths,
+        allows_snake_case: *allows_snake_case,
+        wants_parents: false,
+        accepts: &is_url,
+    };
+    let found = scan.run(body)?;
+    Ok(found.into_iter().map(|field| MediaUrl { path: field.path, url: field.text }).collect())
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::field_scan::ignore_scalars;
 use crate::json::{BodyEdit, BodySegments};
 use crate::json_reader;
-use crate::media_urls::ignore_scalars;
 use crate::text::BorrowedText;
 use crate::{ReplyStamp, StreamFrame};
 

@@ -130,6 +130,9 @@ impl App {
         if let Err(e) = self.store.sweep_claims(now).await {
             tracing::warn!("expired idempotency keys could not be swept: {e}");
         }
+        if let Err(e) = self.store.sweep_objects(now).await {
+            tracing::warn!("expired objects of providers could not be swept: {e}");
+        }
         self.api.sweep_tasks().await;
         if let Err(e) = self.engine.files.sweep_expired().await {
             tracing::warn!("expired files could not be swept: {e}");

@@ -115,6 +115,7 @@ where
                 return Ok(response);
             }
             Err((error, returned)) => {
+                let error = next.lane.provider.hide_in_error(error, &|piece| call.contains(piece));
                 account = returned;
                 if error.blame() == Blame::Caller {
                     account.attempt_answered();

@@ -12,6 +12,8 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use memchr::memmem;
+use serde_json::Value;
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -156,6 +158,19 @@ impl Call {
             arrived,
             in_flight_slot: Arc::new(slot),
         })
+    }
+
+    /// Returns true if the caller sent this text, whatever way it is written in JSON.
+    pub(super) fn contains(&self, text: &[u8]) -> bool {
+        let has = |place: &[u8]| memmem::find(place, text).is_some();
+        let unescaped = || {
+            let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+            body.to_string()
+        };
+        has(&self.body)
+            || has(self.target.model.as_deref().unwrap_or_default().as_bytes())
+            || self.forwarded_headers.values().any(|value| has(value.as_bytes()))
+            || (memmem::find(&self.body, b"\\u").is_some() && has(unescaped().as_bytes()))
     }
 
     /// Runs work whose duration grows with the body.

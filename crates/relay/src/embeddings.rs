@@ -5,7 +5,7 @@ use bytes::Bytes;
 use canon::{ApiError, ErrorKind, Loss, Losses, Usage, WireFormat};
 use catalog::ModelKind;
 use dialects::embeddings::{EmbeddingEndpoint, EmbeddingFacts, EmbeddingReply, EmbeddingRequest};
-use dialects::{ProviderRequest, ReplyMeter, RequestFacts};
+use dialects::{ProviderRequest, ReplyMeter, RequestFacts, StoredObject};
 use std::sync::Arc;
 
 use super::admit::{self, AdmittedCall};
@@ -15,7 +15,7 @@ use super::media_refs::MediaRefs;
 use super::route::Candidate;
 use super::send::send;
 use super::settle::{BoxedAccount, FinishedReply};
-use super::{Call, adapt, attempt, prepare, reply, route};
+use super::{Call, adapt, attempt, fence, prepare, reply, route};
 use config::{LiveLane, Route};
 
 /// Serves one embeddings call for this endpoint.
@@ -24,10 +24,15 @@ pub async fn serve_embeddings(
     endpoint: EmbeddingEndpoint,
 ) -> Result<Response, ApiError> {
     let facts = call.run_blocking(|| endpoint.read_facts(&call.target, &call.body))?;
-    let embedding_call = EmbeddingCall { endpoint, facts };
+    let route = route::find_kind(&call, &facts.model, ModelKind::Embedding)?;
+    let (named, media) = call.run_blocking(|| {
+        let named = fence::named_objects(&call)?;
+        let media = MediaRefs::find_in(&call, false, &named)?;
+        Ok::<_, ApiError>((named, media))
+    })?;
+    let foreign_objects = fence::foreign_objects(&call, &route, named).await?;
+    let embedding_call = EmbeddingCall { endpoint, facts, foreign_objects };
     let model = embedding_call.facts.model.as_str();
-    let route = route::find_kind(&call, model, ModelKind::Embedding)?;
-    let media = call.run_blocking(|| MediaRefs::find_in(&call, false))?;
     if call.options.dry_run {
         return dry_run(&call, &embedding_call, &route);
     }
@@ -51,6 +56,8 @@ pub async fn serve_embeddings(
 struct EmbeddingCall {
     endpoint: EmbeddingEndpoint,
     facts: EmbeddingFacts,
+    /// Objects that the request names and that its caller does not own.
+    foreign_objects: Vec<StoredObject>,
 }
 
 /// A request ready for a lane.
@@ -75,8 +82,10 @@ fn prepare(
     embedding_call: &EmbeddingCall,
     lane: &LiveLane,
 ) -> Result<PreparedEmbedding, ApiError> {
-    let EmbeddingCall { endpoint, facts } = embedding_call;
-    if lane.formats.contains(&endpoint.origin()) {
+    let EmbeddingCall { endpoint, facts, foreign_objects } = embedding_call;
+    let same = lane.formats.contains(&endpoint.origin());
+    fence::check_lane(foreign_objects, lane, same)?;
+    if same {
         let outgoing = endpoint.patch(&call.body, facts, &lane.model);
         return Ok(PreparedEmbedding::PassThrough(set_path(lane, endpoint.origin(), outgoing)));
     }

@@ -15,6 +15,7 @@ use upstream::InFlight;
 
 use crate::file_store::FileStore;
 use crate::funds::NodeFunds;
+use crate::object_book::ObjectBook;
 use crate::request_id::RequestIds;
 use crate::signature_cache::SignatureCache;
 
@@ -34,6 +35,8 @@ pub struct Engine {
     pub files: FileStore,
     /// Signatures for callers whose format has no field for them.
     pub signatures: SignatureCache,
+    /// Objects that providers made for keys.
+    pub objects: ObjectBook,
     /// Counters for `/metrics`.
     pub metrics: GatewayMetrics,
     /// Exporter of ended calls.
@@ -77,6 +80,7 @@ impl Engine {
             tasks,
             instance,
         } = parts;
+        let objects = ObjectBook::new(funds.store().clone(), tasks.clone());
         Self {
             config: ArcSwap::from_pointee(config),
             keys,
@@ -85,6 +89,7 @@ impl Engine {
             request_ids,
             files,
             signatures: SignatureCache::default(),
+            objects,
             metrics: GatewayMetrics::new(),
             telemetry,
             in_flight: InFlight::default(),

@@ -51,6 +51,11 @@ impl NodeFunds {
         Self { open_calls, lease_client, store, data_folder }
     }
 
+    /// The database.
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Reserves `full`, or what is left if that is at least `least`. Asks the store only if the
     /// leases of this node do not cover the amount.
     pub async fn reserve(

@@ -15,12 +15,14 @@ mod engine;
 mod envelope_keys;
 mod error_format;
 mod fan_out;
+mod fence;
 pub mod file_store;
 mod funds;
 mod images;
 mod large_work;
 mod loss_header;
 mod media_refs;
+mod object_book;
 mod prepare;
 mod reply;
 mod request_id;
@@ -41,10 +43,12 @@ pub use embeddings::serve_embeddings;
 pub use engine::{Engine, EngineParts};
 pub use envelope_keys::EnvelopeKeys;
 pub use error_format::{ErrorFormat, with_allow_header};
+pub use fence::check_objects;
 pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
 pub use large_work::run_sized;
+pub use object_book::ObjectBook;
 pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
@@ -58,12 +62,17 @@ use std::sync::Arc;
 /// Serves one chat call: from the caller's bytes to the provider's reply in the caller's format.
 pub async fn serve(call: Call) -> Result<Response, ApiError> {
     let call = Arc::new(call);
-    let (facts, route, media) = call.run_blocking(|| {
+    let (mut facts, route, named, media) = call.run_blocking(|| {
         let facts = call.parse()?;
         let route = route::find(&call, &facts)?;
-        let media = media_refs::MediaRefs::find_in(&call, facts.only_text)?;
-        Ok::<_, ApiError>((facts, route, media))
+        let named = fence::named_objects(&call)?;
+        let media = media_refs::MediaRefs::find_in(&call, facts.only_text, &named)?;
+        Ok::<_, ApiError>((facts, route, named, media))
     })?;
+    if !named.is_empty() {
+        // Boxed because it is rare: the future of every call would grow by its size.
+        facts.foreign_objects = Box::pin(fence::foreign_objects(&call, &route, named)).await?;
+    }
     if call.options.dry_run {
         return call.run_blocking(|| dry_run::dry_run(&call, &facts, &route, &media));
     }

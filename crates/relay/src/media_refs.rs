@@ -10,10 +10,10 @@ use canon::{
     WireFormat,
 };
 use catalog::{MediaFetch, Model};
-use dialects::Dialect;
+use dialects::{Dialect, StoredObject};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -71,8 +71,12 @@ pub(super) type InlinedRequest = Option<Box<ChatRequest>>;
 
 impl MediaRefs {
     /// Finds the media URLs of a request and checks every one, even those that a provider would
-    /// fetch. A text-only request is not searched.
-    pub(super) fn find_in(call: &Call, only_text: bool) -> Result<Self, ApiError> {
+    /// fetch. A text-only request is not searched. Names of stored objects are no URLs to fetch.
+    pub(super) fn find_in(
+        call: &Call,
+        only_text: bool,
+        named: &[StoredObject],
+    ) -> Result<Self, ApiError> {
         let room = call.config.max_body_bytes.saturating_sub(call.body.len());
         // Base64 encodes three bytes as four.
         let allowance = FetchAllowance::new(room / 4 * 3);
@@ -81,7 +85,11 @@ impl MediaRefs {
             return Ok(refs);
         }
         let guard = call.config.media.fetcher.guard();
+        let named: HashSet<&str> = named.iter().map(|object| &*object.path).collect();
         for media_url in dialects::media_urls(&call.dialect.traits().media_urls, &call.body)? {
+            if named.contains(&*media_url.path) {
+                continue;
+            }
             if let Some(item) = refs.item(&media_url.url) {
                 item.paths.push(media_url.path);
                 continue;

@@ -8,6 +8,7 @@ use dialects::{
 
 use super::Call;
 use super::adapt::adapt;
+use super::fence;
 use super::media_refs::InlinedRequest;
 use crate::token_estimate;
 use config::LiveLane;
@@ -58,9 +59,7 @@ pub(super) fn prepare(
         cache_field: lane.endpoints.quirks(dialect.origin()).and_then(|own| own.cache_field),
     };
     let same = dialect.origin() == call.dialect.origin();
-    if let Some(object) = facts.stored_object.as_ref().filter(|_| !same) {
-        return Err(object.not_found());
-    }
+    fence::check_lane(&facts.foreign_objects, lane, same)?;
     let written = match (same, inlined) {
         (true, None) => patch_body(call, facts, &settings)?,
         (true, Some(chat)) => rewrite_body(call, &settings, *chat)?,

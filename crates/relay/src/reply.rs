@@ -20,7 +20,9 @@ use std::time::Duration;
 use tokio::time::error::Elapsed;
 use transport::ClientResponse;
 
+use super::fence;
 use super::large_work::run_sized;
+use super::object_book::ObjectReceipt;
 use super::prepare::ExpectedReply;
 use super::settle::{BoxedAccount, FinishedReply};
 use super::stream_pipeline::{StreamPipeline, StreamProgress};
@@ -70,18 +72,31 @@ pub(super) async fn relay_reply(
             Err(error) => Err(error),
         }
     };
-    let (finished, body) = match finished {
+    let ConvertedReply { finished, body, recording } = match finished {
         Ok(finished) => finished,
         Err(error) => return Err((before_first_byte(error), account)),
     };
     account.record_reply(finished);
+    if let Some(recording) = recording {
+        // The write logs its failure.
+        let _ = recording.await;
+    }
     Ok(match facts.stream {
         true => settled_events(body, facts.json_array, account).await,
         false => settled_response(body, account).await,
     })
 }
 
-/// Converts a body that arrived as one piece. Returns the caller's bytes as well.
+/// A whole reply for the caller.
+pub(super) struct ConvertedReply {
+    pub(super) finished: FinishedReply,
+    /// The caller's bytes.
+    pub(super) body: Bytes,
+    /// Record of the ids in the reply, which must be written before the caller has it.
+    pub(super) recording: Option<ObjectReceipt>,
+}
+
+/// Converts a body that arrived as one piece.
 ///
 /// A whole reply of the caller's format is metered and completed by edits of its bytes. Any other is
 /// read, metered by what was read, and written.
@@ -90,17 +105,25 @@ fn convert_piece(
     facts: &RequestFacts,
     expected: ExpectedReply,
     body: Bytes,
-) -> Result<(FinishedReply, Bytes), ApiError> {
+) -> Result<ConvertedReply, ApiError> {
     if expected.is_stream {
         return StreamPipeline::run_piece(call, facts, expected, body);
     }
+    let made = fence::made_objects(call, expected.dialect);
+    let record = |body: &Bytes| {
+        let mut made = made?;
+        made.observe(body);
+        fence::record_made(call, &mut made)
+    };
     let Some(translation) = expected.translation else {
         let meter = expected.dialect.meter_reply(&body)?;
+        let recording = record(&body);
         let body = expected.dialect.complete_reply(&body, facts, &call.reply_stamp());
-        return Ok((meter.into(), body));
+        return Ok(ConvertedReply { finished: meter.into(), body, recording });
     };
     let chat = &translation.request;
     let mut reply = expected.dialect.read_reply(&body)?;
+    let recording = record(&body);
     let meter = ReplyMeter::of_reply(&reply);
     complete_endings(&mut reply, expected.dialect.origin());
     check_ending(&reply, call)?;
@@ -108,7 +131,8 @@ fn convert_piece(
     let account_id = &call.key.record.account_id;
     call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
     let (body, losses) = call.dialect.write_reply(reply, chat, &call.reply_stamp());
-    Ok((FinishedReply { meter, losses, was_stopped: false }, Bytes::from(body)))
+    let finished = FinishedReply { meter, losses, was_stopped: false };
+    Ok(ConvertedReply { finished, body: Bytes::from(body), recording })
 }
 
 /// Gives candidates without an ending one that says so. Nobody knows if such a turn is complete.
@@ -135,7 +159,7 @@ async fn gather_stream(
     lane: &LiveLane,
     mut pipeline: StreamPipeline,
     mut answer: ClientResponse,
-) -> Result<(FinishedReply, Bytes), ApiError> {
+) -> Result<ConvertedReply, ApiError> {
     let mut out = Vec::new();
     let mut received = 0;
     let mut budget = WorkBudget::default();
@@ -152,7 +176,7 @@ async fn gather_stream(
         };
         match progress {
             StreamProgress::Ongoing => {}
-            StreamProgress::Complete => return Ok((pipeline.finished(call), Bytes::from(out))),
+            StreamProgress::Complete => return Ok(pipeline.into_reply(call, out)),
             StreamProgress::Broken(error) => return Err(error),
         }
     }

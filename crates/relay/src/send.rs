@@ -75,7 +75,7 @@ async fn check_status(
     }
     let (response_headers, body) = Box::pin(read_error_body(answer)).await;
     if (400..600).contains(&status) {
-        let body = candidate.lane.provider.hide_secrets(body);
+        let body = candidate.lane.provider.hide_secrets(body, &|piece| call.contains(piece));
         let error = dialect.read_error(status, &body);
         let hint = matches!(status, 429 | 503 | 529)
             .then(|| suggested_wait(&response_headers, &body, call.engine.clock.now()))

@@ -3,13 +3,15 @@
 use bytes::Bytes;
 use canon::{ApiError, ChatReply, ChatRequest, Event, Loss, ReplyBuilder, Usage, WireFormat};
 use dialects::{
-    CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
-    StopEnforcer, StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
+    CustomToolCalls, Dialect, FrameAction, MadeObjects, ReplyMeter, ReplyStamp, RequestFacts,
+    SseDecoder, StopEnforcer, StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
 };
 
 use super::Call;
+use super::fence;
+use super::object_book::ObjectReceipt;
 use super::prepare::{ExpectedReply, LaneTranslation};
-use super::reply::check_ending;
+use super::reply::{ConvertedReply, check_ending};
 use super::settle::FinishedReply;
 use super::signature_cache::SignatureCollector;
 
@@ -19,6 +21,8 @@ pub(super) struct StreamPipeline {
     mode: StreamMode,
     /// True if the gateway ended the reply.
     is_truncated: bool,
+    /// Collects the ids that the stream hands out.
+    made: Option<MadeObjects>,
 }
 
 enum StreamMode {
@@ -56,6 +60,7 @@ impl StreamPipeline {
     /// caller that asked for a whole reply.
     pub(super) fn new(call: &Call, facts: &RequestFacts, expected: ExpectedReply) -> Self {
         let ExpectedReply { dialect, is_stream: _, copies: _, translation } = expected;
+        let made = fence::made_objects(call, dialect);
         let mode = match translation {
             None => StreamMode::PassThrough(dialect.stream_meter(facts)),
             Some(translation) => StreamMode::Translated(Box::new(TranslatedStream::new(
@@ -68,7 +73,7 @@ impl StreamPipeline {
         let route = call.config.routes.get(&*facts.model);
         let is_image = route.is_some_and(|route| route.model.kind == catalog::ModelKind::Image);
         let decoder = if is_image { SseDecoder::for_images() } else { SseDecoder::default() };
-        Self { decoder, mode, is_truncated: false }
+        Self { decoder, mode, is_truncated: false, made }
     }
 
     /// Creates a pipeline for an image stream, which its own meter passes through or rewrites.
@@ -77,6 +82,7 @@ impl StreamPipeline {
             decoder: SseDecoder::for_images(),
             mode: StreamMode::PassThrough(meter),
             is_truncated: false,
+            made: None,
         }
     }
 
@@ -95,7 +101,7 @@ impl StreamPipeline {
         facts: &RequestFacts,
         mut expected: ExpectedReply,
         body: Bytes,
-    ) -> Result<(FinishedReply, Bytes), ApiError> {
+    ) -> Result<ConvertedReply, ApiError> {
         let mut out = Vec::new();
         let mut reply = None;
         if body.trim_ascii_start().starts_with(b"{") {
@@ -112,6 +118,7 @@ impl StreamPipeline {
         let mut pipeline = Self::new(call, facts, expected);
         let progress = match (&mut pipeline.mode, reply) {
             (StreamMode::Translated(translated), Some(reply)) => {
+                pipeline.made.iter_mut().for_each(|made| made.observe(&body));
                 translated.push_reply(reply, &mut out)
             }
             (StreamMode::PassThrough(_), _) | (StreamMode::Translated(_), None) => {
@@ -124,9 +131,33 @@ impl StreamPipeline {
         match progress {
             StreamProgress::Broken(error) => Err(error),
             StreamProgress::Ongoing | StreamProgress::Complete => {
-                Ok((pipeline.finished(call), Bytes::from(out)))
+                Ok(pipeline.into_reply(call, out))
             }
         }
+    }
+
+    /// Ends the pipeline of a complete reply for a caller that gets it as one piece.
+    pub(super) fn into_reply(mut self, call: &Call, out: Vec<u8>) -> ConvertedReply {
+        let recording = self.record_objects(call);
+        let finished = self.finished(call);
+        ConvertedReply { finished, body: Bytes::from(out), recording }
+    }
+
+    /// Records the ids that the stream has handed out. Returns the way of the record to the store if
+    /// the stream must not end before it.
+    pub(super) fn record_objects(&mut self, call: &Call) -> Option<ObjectReceipt> {
+        fence::record_made(call, self.made.as_mut()?)
+    }
+
+    fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
+        let progress = self.mode.push_frame(frame, out);
+        let is_finished = self.meter().is_finished;
+        if let Some(made) =
+            self.made.as_mut().filter(|made| is_finished || !made.is_in_last_event())
+        {
+            made.observe(&frame.data);
+        }
+        progress
     }
 
     /// Feeds bytes of the provider and appends the caller's bytes to `out`.
@@ -136,7 +167,7 @@ impl StreamPipeline {
         self.decoder.push(bytes);
         loop {
             match self.decoder.next_frame() {
-                Ok(Some(frame)) => match self.mode.push_frame(&frame, out) {
+                Ok(Some(frame)) => match self.push_frame(&frame, out) {
                     StreamProgress::Ongoing => {}
                     end => return end,
                 },
@@ -149,7 +180,7 @@ impl StreamPipeline {
     /// Ends the pipeline at the end of the provider's body.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         match self.decoder.finish() {
-            Ok(Some(frame)) => match self.mode.push_frame(&frame, out) {
+            Ok(Some(frame)) => match self.push_frame(&frame, out) {
                 StreamProgress::Ongoing => {}
                 end => return end,
             },

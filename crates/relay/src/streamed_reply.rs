@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use transport::ClientBody;
 
 use super::Call;
+use super::object_book::ObjectReceipt;
 use super::reply::unusable_answer;
 use super::settle::BoxedAccount;
 use super::stream_pipeline::{StreamPipeline, StreamProgress};
@@ -45,6 +46,8 @@ pub(super) struct StreamedReply {
     account: Option<BoxedAccount>,
     /// Way of the settlement to the journal. The last bytes wait for it.
     settling: Option<JournalReceipt>,
+    /// Way of the ids in the reply to the store. The last bytes wait for it.
+    recording: Option<ObjectReceipt>,
     out: Vec<u8>,
     budget: WorkBudget,
     /// Waker of the last poll, which a check wakes if it has output.
@@ -77,6 +80,7 @@ impl StreamedReply {
             pipeline,
             account: Some(account),
             settling: None,
+            recording: None,
             out: Vec::new(),
             budget: WorkBudget::default(),
             waker: None,
@@ -175,6 +179,7 @@ impl StreamedReply {
 
     /// Settles the call before the caller receives the last byte.
     fn complete(&mut self) {
+        self.recording = self.pipeline.record_objects(&self.call);
         if let Some(mut account) = self.account.take() {
             account.record_reply(self.pipeline.finished(&self.call));
             self.settling = account.close_done().receipt;
@@ -190,6 +195,8 @@ impl StreamedReply {
 
     /// Ends a stream that failed after its first byte, with an error in the caller's format.
     fn abort(&mut self, error: &ApiError) {
+        let is_known = |piece: &[u8]| self.call.contains(piece);
+        let error = &self.lane.provider.hide_in_error(error.clone(), &is_known);
         tracing::warn!(
             request.id = %self.call.id,
             lane.name = self.lane.name,
@@ -199,6 +206,7 @@ impl StreamedReply {
             error.log_note().unwrap_or_default()
         );
         self.upstream = None;
+        self.recording = self.pipeline.record_objects(&self.call);
         if let Some(mut account) = self.account.take() {
             account.record_usage(self.pipeline.meter());
             self.settling = account.close_broken_off(error).receipt;
@@ -340,6 +348,11 @@ impl StreamedReply {
             let _ = ready!(Pin::new(settling).poll(cx));
             self.settling = None;
         }
+        if let Some(recording) = &mut self.recording {
+            // The write logs its failure.
+            let _ = ready!(Pin::new(recording).poll(cx));
+            self.recording = None;
+        }
         if !self.out.is_empty() {
             self.last_sent = Instant::now();
             self.chunk_taken = Some(self.last_sent);
@@ -366,6 +379,7 @@ impl Drop for StreamedReply {
         // The caller left. The output so far is billed.
         if let Some(account) = &mut self.account {
             account.record_usage(self.pipeline.meter());
+            drop(self.pipeline.record_objects(&self.call));
         }
     }
 }

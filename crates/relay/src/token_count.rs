@@ -10,7 +10,7 @@ use upstream::LaneState;
 use super::Call;
 use super::media_refs::MediaRefs;
 use super::route::Candidate;
-use super::{adapt, prepare, reply, route, send};
+use super::{adapt, fence, prepare, reply, route, send};
 
 /// Time for all lanes together. The caller gets an estimate after it.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -39,7 +39,11 @@ pub async fn count_at_provider(
 }
 
 async fn ask_lanes(call: &Call, facts: &RequestFacts, route: &Route) -> Option<ProviderCount> {
-    let media = call.run_blocking(|| MediaRefs::find_in(call, facts.only_text)).ok()?;
+    let find_media = || {
+        let named = fence::named_objects(call)?;
+        MediaRefs::find_in(call, facts.only_text, &named)
+    };
+    let media = call.run_blocking(find_media).ok()?;
     let now = call.engine.monotonic_now();
     let candidates = route::ordered_candidates(call, route, now);
     // A fallback model counts differently.

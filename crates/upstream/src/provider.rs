@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use crate::credential::Credential;
-use crate::secret_filter;
+use crate::secret_filter::{self, IsKnown};
 use transport::Outbound;
 use transport::RequestBody;
 use transport::{ClientResponse, HttpClient, SendError};
@@ -51,6 +51,8 @@ pub struct Provider {
     pub timeouts: Timeouts,
     /// Calls that may run at once.
     pub max_in_flight: usize,
+    /// True if callers may name any object in the operator's account at the provider.
+    pub shares_objects: bool,
     base_url: BaseUrl,
     /// Further hosts of the provider. A leading dot matches all subdomains.
     hosts: Vec<String>,
@@ -127,6 +129,7 @@ impl Provider {
             formats,
             timeouts,
             max_in_flight: usize::MAX,
+            shares_objects: false,
             base_url,
             hosts: Vec::new(),
             credential,
@@ -152,6 +155,13 @@ impl Provider {
     #[must_use]
     pub fn with_max_in_flight(mut self, calls: usize) -> Self {
         self.max_in_flight = calls;
+        self
+    }
+
+    /// Sets if callers may name any object in the operator's account at the provider.
+    #[must_use]
+    pub fn with_shared_objects(mut self, is_shared: bool) -> Self {
+        self.shares_objects = is_shared;
         self
     }
 
@@ -205,11 +215,33 @@ impl Provider {
         self.more_credentials.len() + 1
     }
 
-    /// Returns a text of the provider without any piece of its credentials.
-    pub fn hide_secrets(&self, text: Vec<u8>) -> Vec<u8> {
+    /// Returns a text of the provider without any piece of its credentials, but for pieces that the
+    /// request contains.
+    pub fn hide_secrets(&self, text: Vec<u8>, is_known: &IsKnown<'_>) -> Vec<u8> {
         let all = (0..self.credential_count()).map(|index| self.credential(index));
         let secrets: Vec<Vec<u8>> = all.flat_map(Credential::secrets).collect();
-        secret_filter::hide_secrets(text, &secrets)
+        secret_filter::hide_secrets(text, &secrets, is_known)
+    }
+
+    /// Returns an error without any piece of the provider's credentials, but for pieces that the
+    /// request contains.
+    pub fn hide_in_error(&self, error: ApiError, is_known: &IsKnown<'_>) -> ApiError {
+        let hidden = |text: &str| {
+            let shown = self.hide_secrets(text.as_bytes().to_vec(), is_known);
+            Some(String::from_utf8_lossy(&shown).into_owned()).filter(|shown| shown != text)
+        };
+        let message = hidden(error.message());
+        let (param, code) = (error.param().and_then(hidden), error.code().and_then(hidden));
+        let note = error.log_note().and_then(hidden);
+        let error = message.into_iter().fold(error, ApiError::with_message);
+        let error = param.into_iter().fold(error, ApiError::with_param);
+        let error = code.into_iter().fold(error, ApiError::with_code);
+        note.into_iter().fold(error, ApiError::with_log_note)
+    }
+
+    /// Returns true if the host of the provider may be one on the internet, by its text.
+    pub fn is_public(&self) -> bool {
+        transport::is_public_host(self.base_url.authority.host())
     }
 
     fn credential(&self, index: usize) -> &Credential {

@@ -1,14 +1,21 @@
 //! Removes a provider's credentials from its own texts.
+//!
+//! A piece that the request contains stays. The provider may only repeat it, and a caller that
+//! guesses pieces would see by `[hidden]` which guess is right.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+
+/// Returns true if the request contains a piece of text.
+pub(crate) type IsKnown<'a> = dyn Fn(&[u8]) -> bool + 'a;
 
 /// Pieces of a secret of this length are hidden.
 const PIECE_BYTES: usize = 8;
 /// The text in place of a piece.
 const HIDDEN: &[u8] = b"[hidden]";
 
-/// Returns a text without any piece of a secret. Takes one pass over the text.
-pub(crate) fn hide_secrets(text: Vec<u8>, secrets: &[Vec<u8>]) -> Vec<u8> {
+/// Returns a text without any piece of a secret, but for pieces that the request contains. Takes one
+/// pass over the text.
+pub(crate) fn hide_secrets(text: Vec<u8>, secrets: &[Vec<u8>], is_known: &IsKnown<'_>) -> Vec<u8> {
     let pieces: HashSet<&[u8]> = secrets.iter().flat_map(|own| own.windows(PIECE_BYTES)).collect();
     if pieces.is_empty() {
         return text;
@@ -16,8 +23,11 @@ pub(crate) fn hide_secrets(text: Vec<u8>, secrets: &[Vec<u8>]) -> Vec<u8> {
     let mut shown = Vec::with_capacity(text.len());
     // The end of the secret that was found last, and the bytes that are written.
     let (mut hidden_to, mut written_to) = (0, 0);
+    // Each piece is looked for once, however often it occurs.
+    let mut known_pieces: HashMap<&[u8], bool> = HashMap::new();
     for (start, piece) in text.windows(PIECE_BYTES).enumerate() {
-        if !pieces.contains(piece) {
+        if !pieces.contains(piece) || *known_pieces.entry(piece).or_insert_with(|| is_known(piece))
+        {
             continue;
         }
         if start >= hidden_to {
@@ -37,7 +47,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn hidden(text: &str, secret: &str) -> String {
-        let shown = hide_secrets(text.as_bytes().to_vec(), &[secret.as_bytes().to_vec()]);
+        let shown =
+            hide_secrets(text.as_bytes().to_vec(), &[secret.as_bytes().to_vec()], &|_| false);
         String::from_utf8(shown).unwrap()
     }
 
@@ -52,6 +63,19 @@ mod tests {
         assert_eq!(hidden("ya29.a0Ax-secret", secret), "[hidden][hidden]");
         assert_eq!(hidden("nothing to hide", secret), "nothing to hide");
         assert_eq!(hidden("short", "tiny"), "short");
+    }
+
+    #[test]
+    fn a_guess_of_the_caller_is_not_confirmed() {
+        let secrets = [b"sk-proj-A1b2C3".to_vec()];
+        for guess in ["k-proj-A", "k-proj-B"] {
+            let text = format!("no model `{guess}`").into_bytes();
+            let is_known = |piece: &[u8]| piece == guess.as_bytes();
+            assert_eq!(hide_secrets(text.clone(), &secrets, &is_known), text);
+        }
+        let is_known = |piece: &[u8]| piece == b"k-proj-A";
+        let shown = hide_secrets(b"key sk-proj-A1b2C3".to_vec(), &secrets, &is_known);
+        assert_eq!(shown, b"key [hidden]");
     }
 
     proptest! {

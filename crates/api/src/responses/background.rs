@@ -25,8 +25,9 @@ pub(super) async fn start(
     mut call: Call,
     conversation: Conversation,
 ) -> Result<Response, ApiError> {
-    let facts = call.run_blocking(|| call.dialect.read_facts(&call.target, &call.body))?;
-    relay::find_route(&call, &facts)?;
+    let mut facts = call.run_blocking(|| call.dialect.read_facts(&call.target, &call.body))?;
+    let route = relay::find_route(&call, &facts)?;
+    relay::check_objects(&call, &mut facts, &route).await?;
     let streamed = facts.stream;
     // The lane receives a plain streaming call. The gateway runs it in the background itself.
     call.body = call.run_blocking(|| {

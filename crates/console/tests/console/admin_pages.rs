@@ -193,14 +193,18 @@ async fn provider_form_keeps_unknown_settings() {
         ("max_in_flight", ""),
         ("timeouts.gap", "7s"),
         ("fill", "region = eu-1"),
+        ("objects", "shared"),
     ];
     let got = gateway.post(path, &fields).cookie(&cookie).send().await;
     got.assert_redirect("/console/providers/acme?told=dropped");
     let settings = json!({
         "base": "https://{region}.example", "speaks": ["chat", "images"],
         "hosts": ["files.acme.example"], "timeouts": { "gap": "7s" }, "fill": { "region": "eu-1" },
+        "objects": "shared",
     });
     assert_eq!(stored_settings(&gateway, "acme"), Some(settings));
+    let page = gateway.get(path).cookie(&cookie).send().await;
+    page.assert_contains("name=\"objects\" value=\"shared\" checked");
     assert_eq!(stored_secrets(&gateway, "acme").await, []);
     let detail = "https://eu-1.example, credentials: 0 given, 1 dropped";
     let line = ("provider.change".to_owned(), "acme".to_owned(), detail.to_owned());
@@ -227,6 +231,7 @@ async fn provider_errors_are_shown_beside_fields() {
         (("speaks", "smoke"), 400, "smoke"),
         (("max_in_flight", "many"), 400, "id=\"max_in_flight-wrong\""),
         (("fill", "region"), 400, "id=\"fill-wrong\""),
+        (("objects", "all"), 400, "is not known; write"),
         (("tag", "\"old\""), 412, "Somebody changed this meanwhile"),
     ] {
         let got = gateway.post(path, &[field, base, ("speaks", "messages")]).cookie(&cookie);

@@ -111,6 +111,7 @@ fn translate_request(from: &dyn Dialect, body: &[u8]) {
         }
     }
     black_box(dialects::media_urls(&from.traits().media_urls, body)).ok();
+    black_box(dialects::stored_objects(from.traits().objects, body)).ok();
 }
 
 /// Meters and reads a reply, and writes it in every format.

@@ -178,6 +178,21 @@ pub(crate) fn hostile_shapes() -> Vec<HostileShape> {
         shape("calls", Responses, 4_500, calls_in_responses),
         shape("calls", Native, many, calls_in_native),
         shape("calls without ids", Native, many, nameless_calls_in_native),
+        shape("references", Responses, 4_500, |n| {
+            let items = repeated(n, |n| {
+                format!(
+                    r#"{{"id":"m{n}","role":"user","content":"x"}},{{"type":"item_reference","id":"m{n}"}}"#
+                )
+            });
+            format!(r#"{{"model":"m","input":[{items}]}}"#)
+        }),
+        shape("files", Messages, many, |n| {
+            let blocks =
+                repeated(n, |n| format!(r#"{{"type":"container_upload","file_id":"f{n}"}}"#));
+            format!(
+                r#"{{"model":"m","max_tokens":9,"messages":[{{"role":"user","content":[{blocks}]}}]}}"#
+            )
+        }),
         shape("stop texts", Chat, many, |n| {
             in_chat(&format!(r#","stop":[{}]"#, repeated(n, |n| format!("\"s{n}\""))))
         }),

@@ -45,6 +45,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         needles: &["_url", FILE_DATA],
         allows_snake_case: false,
     },
+    objects: &super::objects::OBJECTS,
     operation: "chat",
 };
 

@@ -8,6 +8,7 @@
 mod content;
 mod fault;
 mod names;
+mod objects;
 mod own;
 mod pass_through;
 mod read_content;

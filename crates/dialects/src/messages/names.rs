@@ -44,6 +44,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         needles: &["\"url\""],
         allows_snake_case: false,
     },
+    objects: &super::objects::OBJECTS,
     operation: "chat",
 };
 

@@ -17,6 +17,7 @@
 mod content;
 mod fault;
 mod names;
+mod objects;
 mod own;
 mod pass_through;
 mod read_content;

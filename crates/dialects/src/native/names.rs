@@ -46,6 +46,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         needles: &["Uri\"", "_uri\""],
         allows_snake_case: true,
     },
+    objects: &super::objects::OBJECTS,
     operation: "generate_content",
 };
 

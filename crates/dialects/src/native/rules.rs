@@ -5,12 +5,12 @@ use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::names::{CACHE_NOT_FOUND, FOREIGN_SIGNATURE, read_tier};
+use super::names::{FOREIGN_SIGNATURE, read_tier};
 use super::own::calls;
 use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
 use crate::checks::{invalid_field, path_model};
-use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints, StoredObject};
+use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json::{self, BodyEdit};
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::{RequestFacts, RequestTarget};
@@ -52,10 +52,7 @@ pub(super) fn check(
         edits,
         only_text: false,
         losses,
-        stored_object: view.cached_content.as_ref().map(|_| StoredObject {
-            path: "cachedContent".to_owned(),
-            message: CACHE_NOT_FOUND.to_owned(),
-        }),
+        foreign_objects: Vec::new(),
     })
 }
 

@@ -3,27 +3,21 @@
 
 use canon::{ApiError, Losses};
 use serde_json::value::RawValue;
-use std::cell::LazyCell;
 use std::collections::HashSet;
 
-use super::content::{ResponsesCall, ResponsesItem, ResponsesPart};
+use super::content::{ResponsesCall, ResponsesItem};
 use super::names::ORIGIN;
 use super::own::tool_names::flat_name;
-use super::request::{
-    ResponsesObjectName, ResponsesRequestView, ResponsesTool, ResponsesToolChoice,
-};
+use super::request::{ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
 use super::signatures;
 use crate::RequestFacts;
-use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints, StoredObject};
+use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json::{self, BodyEdit};
 use crate::openai_values::read_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure, require};
 use crate::wire_value::{TextOrList, TextOrObject};
-
-/// Stored files belong to the account of the provider's API key, not to the caller.
-const NO_STORED_FILES: &str = "names a stored file, which is not supported: send its data or URL";
 
 /// Checks a request and returns its facts.
 pub(super) fn check<'a>(
@@ -48,40 +42,9 @@ pub(super) fn check<'a>(
             limit: limit.map(|limit| json::range_of(text, limit.raw)),
             ..PatchPoints::locate(text)
         },
-        stored_object: stored_object(text, view),
         edits,
         losses,
         ..RequestFacts::default()
-    })
-}
-
-/// Returns the first object that the request names and does not contain. The gateway has inserted
-/// the responses that it stores itself.
-fn stored_object<'a>(text: &'a str, view: &ResponsesRequestView<'a>) -> Option<StoredObject> {
-    let object = |path: String, kind: &str, id: &str| {
-        let shown: String = id.chars().take(64).collect();
-        StoredObject { path, message: format!("{kind} with id '{shown}' not found.") }
-    };
-    for (name, kind, value) in
-        [("conversation", "Conversation", &view.conversation), ("prompt", "Prompt", &view.prompt)]
-    {
-        let id = match value {
-            None => continue,
-            Some(TextOrObject::Text(id)) => Some(id),
-            Some(TextOrObject::Object(named)) => named.id.as_ref(),
-        };
-        return Some(object(name.to_owned(), kind, id.map_or("", |id| id)));
-    }
-    let ids = LazyCell::new(|| -> HashSet<_> {
-        let places = item_places(text).into_iter().zip(view.items());
-        let others = places.filter(|(_, item)| !matches!(item, ResponsesItem::Reference(_)));
-        let name = |raw: &'a RawValue| serde_json::from_str::<ResponsesObjectName<'_>>(raw.get());
-        others.filter_map(|(raw, _)| Some(name(raw).ok()?.id?.0)).collect()
-    });
-    view.items().iter().enumerate().find_map(|(at, item)| {
-        let ResponsesItem::Reference(item) = item else { return None };
-        let id = item.id.as_deref().filter(|id| !ids.contains(*id))?;
-        Some(object(format!("input[{at}].id"), "Item", id))
     })
 }
 
@@ -160,26 +123,9 @@ fn check_input(view: &ResponsesRequestView<'_>) -> RuleResult {
 /// Checks the fields that providers may leave out and callers may not.
 fn check_item(item: &ResponsesItem<'_>) -> RuleResult {
     match item {
-        ResponsesItem::Message(message) => require("content", message.content.is_some())?,
-        ResponsesItem::FunctionCall(call) | ResponsesItem::CustomCall(call) => check_call(call)?,
-        _ => {}
-    }
-    let (field, content) = match item {
-        ResponsesItem::Message(item) => ("content", &item.content),
-        ResponsesItem::FunctionResult(item) | ResponsesItem::CustomResult(item) => {
-            ("output", &item.output)
-        }
-        _ => return Ok(()),
-    };
-    let Some(TextOrList::List(parts)) = content else { return Ok(()) };
-    let is_stored = |part: &ResponsesPart<'_>| match part {
-        ResponsesPart::Image(image) => image.image_url.is_none(),
-        ResponsesPart::File(file) => file.file_data.is_none() && file.file_url.is_none(),
-        _ => false,
-    };
-    match parts.iter().position(is_stored) {
-        Some(at) => Err(FieldProblem::new(format!("{field}[{at}].file_id"), NO_STORED_FILES)),
-        None => Ok(()),
+        ResponsesItem::Message(message) => require("content", message.content.is_some()),
+        ResponsesItem::FunctionCall(call) | ResponsesItem::CustomCall(call) => check_call(call),
+        _ => Ok(()),
     }
 }
 

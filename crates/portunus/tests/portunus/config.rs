@@ -171,6 +171,28 @@ fn media_is_fetched_for_those_the_directory_or_the_file_names() {
 }
 
 #[test]
+fn providers_in_private_networks_fetch_nothing_unless_told_to() {
+    use catalog::MediaFetch;
+    for (base, fetches) in [
+        ("http://10.0.0.5:8000", MediaFetch::Nothing),
+        ("http://[fd00::5]:8000", MediaFetch::Nothing),
+        ("https://100.64.0.1", MediaFetch::Nothing),
+        ("http://gpu.cluster.internal", MediaFetch::Nothing),
+        ("http://vllm:8000", MediaFetch::Nothing),
+        ("https://models.example.com", MediaFetch::All),
+        ("https://8.8.8.8", MediaFetch::All),
+    ] {
+        let own = format!("[providers.p]\nspeaks = \"chat\"\nbase = \"{base}\"\nauth = \"none\"");
+        assert_eq!(read(&own, &[]).unwrap().media.provider_fetch("p"), fetches, "{base}");
+        let like = format!("[providers.p]\nlike = \"openai\"\nbase = \"{base}\"\nauth = \"none\"");
+        assert_eq!(read(&like, &[]).unwrap().media.provider_fetch("p"), fetches, "{base}");
+        let told = format!("{own}\nfetches = \"all\"");
+        assert_eq!(read(&told, &[]).unwrap().media.provider_fetch("p"), MediaFetch::All, "{base}");
+    }
+    assert_eq!(read("", &[]).unwrap().media.provider_fetch("demo"), MediaFetch::All);
+}
+
+#[test]
 fn mail_and_identity_providers_are_checked_at_the_start() {
     let good = r#"
         [mail]

@@ -39,6 +39,7 @@ mod money;
 #[cfg(feature = "node-tests")]
 mod nodes;
 mod playground;
+mod provider_objects;
 mod providers;
 mod routes;
 #[cfg(feature = "node-tests")]

@@ -240,6 +240,27 @@ async fn a_body_that_is_written_anew_keeps_what_else_it_says() {
 }
 
 #[tokio::test]
+async fn a_provider_in_a_private_network_is_given_bytes_and_never_an_address() {
+    let (names, host) = (names(), host().await);
+    names.set_answers("inner.example.com", &[&["127.0.0.1"]]);
+    for (field, (format, place, thing)) in FIELDS.into_iter().enumerate() {
+        let provider = ScriptedProvider::start(vec![answer(format)]).await;
+        let config = format!("{}[media]\nallow = [\"media.test\"]\n", provider.config(format));
+        let gateway = TestGateway::with_names(&config, Arc::clone(&names) as _).await;
+        let got = send(&gateway, "m", field, "https://inner.example.com/Picture").await;
+        assert_eq!(got.status, 400, "{format} {place}: {}", got.text());
+        assert_eq!(provider.requests().len(), 0, "{format} {place}");
+        let url = format!("http://media.test:{}/{thing:?}", host.at.port());
+        let got = send(&gateway, "m", field, &url).await;
+        assert_eq!(got.status, 200, "{format} {place}: {}", got.text());
+        let sent = String::from_utf8(provider.requests().remove(0).body).unwrap();
+        assert!(sent.contains(&STANDARD.encode(bytes_of(thing))), "{format} {place}: {sent}");
+        assert!(!sent.contains("media.test"), "{format} {place}: {sent}");
+    }
+    assert_eq!(host.requests().len(), FIELDS.len());
+}
+
+#[tokio::test]
 async fn a_native_file_of_no_told_type_is_what_its_bytes_are() {
     let (names, host) = (names(), host().await);
     let (gateway, providers) = gateway("nothing", "allow = [\"media.test\"]", &names).await;

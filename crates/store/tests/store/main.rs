@@ -22,6 +22,7 @@ mod links;
 mod opening;
 mod people;
 mod posting;
+mod provider_objects;
 mod reading;
 mod samples;
 mod settings;

@@ -21,5 +21,5 @@ pub use http_client::{
     ClientResponse, HttpClient, LocalBody, LocalService, NetworkClient, SendError,
 };
 pub use outbound::{Outbound, OutboundError, ProxySettings};
-pub use public_address::is_public;
+pub use public_address::{is_public, is_public_host};
 pub use resolver::{LookupFuture, NameResolver, SystemResolver};

@@ -64,6 +64,15 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
+/// Returns true if a host, a name or an address, could be on the internet. A name is not resolved.
+pub fn is_public_host(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse() {
+        Ok(address) => is_public(address),
+        Err(_) => is_public_name(host.trim_end_matches('.')),
+    }
+}
+
 /// Returns true for link-local addresses, which most clouds use for metadata.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {

@@ -26,6 +26,7 @@ use admin::{
     CredentialCheck, CredentialDraft, CredentialSecret, EntrySource, ProviderDetail, ProviderDraft,
     ProviderView, ReadVersion,
 };
+use config::SHARED_OBJECTS;
 
 /// Limits the size of the page.
 const MAX_LANES: usize = 150;
@@ -287,6 +288,9 @@ fn read_only_facts(provider: &ProviderView) -> Markup {
             }
             @if let Some(most) = provider.max_in_flight {
                 div { dt { "Calls at once" } dd { (display::count(most as u64)) } }
+            }
+            @if provider.objects == SHARED_OBJECTS {
+                div { dt { "Objects" } dd { "callers may name every object of the account" } }
             }
         }
         p.muted {

@@ -19,6 +19,7 @@ use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
 use admin::{DirectoryProvider, ProviderDraft, ReadVersion};
+use config::SHARED_OBJECTS;
 
 /// Request formats and their labels.
 const FORMAT_CHOICES: [(&str, &str); 5] = [
@@ -35,11 +36,12 @@ const TIMEOUT_FIELDS: [(&str, &str); 4] = [
     ("timeouts.total", "In all"),
 ];
 /// Fields of the form, named as in the API.
-pub(super) const FORM_FIELDS: [&str; 9] = [
+pub(super) const FORM_FIELDS: [&str; 10] = [
     "speaks",
     "base",
     "fill",
     "max_in_flight",
+    "objects",
     "timeouts.connect",
     "timeouts.first_byte",
     "timeouts.gap",
@@ -71,6 +73,7 @@ pub(super) fn settings_body(
         errors.add("max_in_flight", "A whole number above zero, or nothing.");
     }
     put("max_in_flight", most.and_then(Result::ok));
+    put("objects", value_of("objects").map(Value::from));
     let mut times = Map::new();
     for (name, _) in TIMEOUT_FIELDS {
         if let Some((_, short)) = name.split_once('.')
@@ -106,8 +109,9 @@ pub(super) fn settings_fields(settings: &Map<String, Value>) -> FormFields {
         };
         (name, text)
     };
-    let names =
-        ["base", "like", "max_in_flight"].into_iter().chain(TIMEOUT_FIELDS.map(|(name, _)| name));
+    let names = ["base", "like", "max_in_flight", "objects"]
+        .into_iter()
+        .chain(TIMEOUT_FIELDS.map(|(name, _)| name));
     let mut fields: Vec<(&str, String)> = names.map(one).collect();
     let speaks = match settings.get("speaks") {
         Some(Value::String(one)) => vec![one.as_str()],
@@ -165,7 +169,7 @@ pub(super) fn render_fields(
             (super::text_area(("fill", "Values for its address"), fields.get("fill"), &help, errors))
         }
         details open[further] {
-            summary { "Limits and times" }
+            summary { "Limits, times and objects" }
             div.further {
                 (FormInput {
                     name: "max_in_flight",
@@ -182,6 +186,12 @@ pub(super) fn render_fields(
                     }
                 }
                 p.help { "How long to wait at most, for example 5s or 2min; nothing is as for all." }
+                label.tick {
+                    input type="checkbox" name="objects" value=(SHARED_OBJECTS)
+                        checked[fields.get("objects") == SHARED_OBJECTS];
+                    span { "Callers may name every file, container and cache of this account by its id" }
+                }
+                @if let Some(why) = errors.get("objects") { p.objection { (why) } }
             }
         }
     }

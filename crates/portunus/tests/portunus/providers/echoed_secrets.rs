@@ -1,7 +1,7 @@
 //! A provider that repeats the operator's secrets in its errors: the caller reads the rest.
 
 use serde_json::json;
-use testkit::{ScriptedProvider, TestGateway, reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_stream, reply};
 
 const SECRET: &str = "vault.9f-the-operators-own";
 
@@ -42,6 +42,104 @@ async fn no_piece_of_a_credential_reaches_the_caller() {
         let shown = format!("{answer:?}");
         for at in 0..SECRET.len() - 8 {
             assert!(!shown.contains(&SECRET[at..at + 8]), "{speaks}: {shown}");
+        }
+    }
+}
+
+/// The first event of a stream, and the error that ends it.
+fn broken_stream(speaks: &str, message: &str) -> [String; 2] {
+    let mut response = json!({ "id": "resp_1", "object": "response", "created_at": 1,
+        "model": "up", "status": "in_progress", "output": [] });
+    let begin = json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": "up",
+        "content": [], "stop_reason": null, "usage": { "input_tokens": 1, "output_tokens": 1 } });
+    let created = json!({ "type": "response.created", "sequence_number": 0, "response": response });
+    let text = json!({ "role": "model", "parts": [{ "text": "Ho" }] });
+    response["status"] = json!("failed");
+    response["error"] = json!({ "code": "invalid_prompt", "message": message });
+    let wrong = json!({ "type": "invalid_request_error", "message": message });
+    let (first, error) = match speaks {
+        "chat" => (chat_stream(&["Ho"], 1, 1).remove(1), json!({ "error": wrong })),
+        "messages" => (
+            json!({ "type": "message_start", "message": begin }).to_string(),
+            json!({ "type": "error", "error": wrong }),
+        ),
+        "responses" => (
+            created.to_string(),
+            json!({ "type": "error", "sequence_number": 1, "code": "invalid_prompt",
+                "message": message, "param": null }),
+        ),
+        "responses, failed" => (
+            created.to_string(),
+            json!({ "type": "response.failed", "sequence_number": 1, "response": response }),
+        ),
+        _ => (
+            json!({ "candidates": [{ "content": text }] }).to_string(),
+            json!({ "error": { "code": 400, "status": "INVALID_ARGUMENT", "message": message } }),
+        ),
+    };
+    [first, error.to_string()]
+}
+
+#[tokio::test]
+async fn no_piece_of_a_credential_in_an_error_event_reaches_the_caller() {
+    let message = format!("the key {SECRET} and sk-abc123 failed");
+    for speaks in ["chat", "messages", "responses", "responses, failed", "native"] {
+        for (format, path) in [
+            ("chat", "/v1/chat/completions"),
+            ("messages", "/v1/messages"),
+            ("responses", "/v1/responses"),
+            ("native", "/v1beta/models/m:streamGenerateContent?alt=sse"),
+        ] {
+            let [first, error] = broken_stream(speaks, &message);
+            let error = format!("data: {error}\n\n");
+            // The secret arrives in two pieces.
+            let (one, other) = error.split_at(error.find(SECRET).unwrap() + 9);
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                        transfer-encoding: chunked\r\n\r\n";
+            let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
+            let pieces = [chunk(&format!("data: {first}\n\n")), chunk(one), chunk(other)];
+            let mut steps = vec![AnswerStep::Bytes(head.as_bytes().to_vec())];
+            steps.extend(pieces.map(|piece| AnswerStep::Bytes(piece.into_bytes())));
+            steps.push(AnswerStep::Bytes(b"0\r\n\r\n".to_vec()));
+            let provider = ScriptedProvider::start(vec![steps]).await;
+            let auth = format!("auth = {{ bearer = {{ text = \"{SECRET}\" }} }}");
+            let config = provider.config(speaks.split(',').next().unwrap());
+            let config = config.replace("auth = \"none\"", &auth);
+            let gateway = TestGateway::with_config(&config).await;
+            let request = match format {
+                "native" => json!({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}),
+                _ => json!({"model": "m", "max_tokens": 9, "input": "Hi", "stream": true,
+                    "messages": [{"role": "user", "content": "Hi"}]}),
+            };
+            let text = gateway.post(path, &request).wire_text().await;
+            let name = format!("{format} by {speaks}: {text}");
+            assert!(!text.contains("sk-abc123"), "{name}");
+            for at in 0..SECRET.len() - 8 {
+                assert!(!text.contains(&SECRET[at..at + 8]), "{name}");
+            }
+            assert!(text.contains("the key [hidden] and [hidden] failed"), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_guesses_pieces_learns_nothing() {
+    for piece in ["vault.9f", "vault.9g"] {
+        let body = json!({ "error": { "message": format!("unknown user {piece} here") } });
+        let answer = reply(400, "application/json", &body.to_string());
+        let provider = ScriptedProvider::start(vec![answer]).await;
+        let auth = format!("auth = {{ bearer = {{ text = \"{SECRET}\" }} }}");
+        let config = provider.config("chat").replace("auth = \"none\"", &auth);
+        let gateway = TestGateway::with_config(&config).await;
+        let hi = json!([{ "role": "user", "content": "Hi" }]);
+        let plain = json!({ "model": "m", "messages": hi, "user": piece }).to_string();
+        let escaped = plain.replace("vault", "\\u0076ault");
+        for request in [plain, escaped] {
+            let post = gateway.post("/v1/chat/completions", &json!({})).body(request.clone());
+            let got = post.send().await;
+            assert_eq!(got.status, 400, "{request}: {}", got.text());
+            let message = format!("unknown user {piece} here");
+            assert!(got.text().contains(&message), "{request}: {}", got.text());
         }
     }
 }

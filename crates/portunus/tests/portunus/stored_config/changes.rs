@@ -49,6 +49,11 @@ async fn a_provider_that_moves_loses_its_credentials_and_they_are_never_sent_the
     let same = json!({ "speaks": "chat", "base": here.url, "max_in_flight": 7 });
     let kept = put(&gateway, "/providers/house", same).await;
     assert_eq!((&kept["dropped_credentials"], &kept["max_in_flight"]), (&json!(0), &json!(7)));
+    let shared = json!({ "speaks": "chat", "base": here.url, "objects": "shared" });
+    assert_eq!(
+        (&kept["objects"], &json!("shared")),
+        (&json!("own"), &put(&gateway, "/providers/house", shared).await["objects"])
+    );
     assert_eq!(kept["credentials"].as_array().unwrap().len(), 1);
     let moved = json!({ "speaks": "chat", "base": there.url });
     let told = put(&gateway, "/providers/house", moved.clone()).await;

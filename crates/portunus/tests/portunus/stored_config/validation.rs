@@ -33,6 +33,7 @@ async fn invalid_settings_are_refused_by_field_and_change_nothing() {
         (&put, "/providers/house", house("like", json!("opnai")), "like"),
         (&put, "/providers/house", house("speaks", json!(["latin"])), "speaks"),
         (&put, "/providers/house", house("max_in_flight", json!(0)), "max_in_flight"),
+        (&put, "/providers/house", house("objects", json!("all")), "objects"),
         (&put, "/providers/house", house("max_in_flight", json!(-1)), "max_in_flight"),
         (&put, "/providers/house", house("max_in_flight", json!(10_u64.pow(12))), "max_in_flight"),
         (

@@ -1,0 +1,24 @@
+//! Fields that name objects in a provider's account,
+//! <https://platform.openai.com/docs/api-reference/chat/create>.
+
+use crate::object_fields::{MadeFields, ObjectField, ObjectFields};
+
+pub(super) static OBJECTS: ObjectFields = ObjectFields {
+    fields: &[
+        ObjectField::new(&["messages", "content", "file", "file_id"], "File"),
+        ObjectField::new(&["messages", "audio", "id"], "Audio"),
+        ObjectField::new(&["audio", "voice", "id"], "Voice"),
+    ],
+    needles: &["\"file_id\"", "\"audio\""],
+    allows_snake_case: false,
+    not_found: |kind, id| format!("{kind} with id '{id}' not found."),
+    // An assistant's message names the audio that the model spoke before.
+    made: MadeFields {
+        triggers: &["\"audio\""],
+        needles: &["\"audio\""],
+        is_in_last_event: false,
+        paths: &[&["choices", "message", "audio", "id"], &["choices", "delta", "audio", "id"]],
+        stored_paths: &[],
+        unstored: &[],
+    },
+};

@@ -1,0 +1,272 @@
+//! Texts of named fields in a JSON body, found in one pass that builds no tree.
+
+use canon::ApiError;
+use memchr::memmem;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::text::BorrowedText;
+use crate::text::to_camel_case;
+
+/// Object keys from the root to a field. List indexes are not part of the path.
+pub(crate) type KeyPath = &'static [&'static str];
+
+/// A step of a path that matches every key.
+pub(crate) const ANY_KEY: &str = "*";
+
+/// The fields to find in a body.
+pub(crate) struct FieldScan<'s> {
+    /// The paths of the fields.
+    pub(crate) paths: &'s [KeyPath],
+    /// True if keys may be in snake_case as well.
+    pub(crate) allows_snake_case: bool,
+    /// True if the facts of the object around a field are wanted.
+    pub(crate) wants_parents: bool,
+    /// Returns false for a text at the path of this index that is not wanted. Most of them are long.
+    pub(crate) accepts: &'s dyn Fn(usize, &str) -> bool,
+}
+
+/// The text of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FieldText {
+    /// JSON path of the field.
+    pub(crate) path: String,
+    /// Index of its key path.
+    pub(crate) row: usize,
+    /// The text.
+    pub(crate) text: String,
+    /// Facts of the object around it.
+    pub(crate) parent: ParentFacts,
+    /// Number of keys from the root to the field.
+    depth: usize,
+}
+
+/// Facts of an object. A key may stand in it more than once, and readers differ in the one that
+/// counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ParentFacts {
+    /// The texts of `type`.
+    kinds: Vec<String>,
+    /// True if there is a `result`, and it is never null.
+    pub(crate) has_result: bool,
+}
+
+impl ParentFacts {
+    /// Returns true if the object may be taken for one of this type.
+    pub(crate) fn may_be(&self, kind: &str) -> bool {
+        self.kinds.iter().any(|own| own == kind)
+    }
+
+    /// Returns true if the object is of this type for every reader.
+    pub(crate) fn is(&self, kind: &str) -> bool {
+        !self.kinds.is_empty() && self.kinds.iter().all(|own| own == kind)
+    }
+}
+
+/// Returns true if a body has one of these words, or an escaped letter, which a key may be written
+/// with.
+pub(crate) fn has_any(body: &[u8], needles: &[&str]) -> bool {
+    let is_letter = |at: usize| matches!(body.get(at + 4), Some(b'4'..=b'7'));
+    needles.iter().any(|needle| memmem::find(body, needle.as_bytes()).is_some())
+        || memmem::find_iter(body, b"\\u00").any(is_letter)
+}
+
+impl FieldScan<'_> {
+    /// Returns the texts of the fields in the order of the body.
+    pub(crate) fn run(&self, body: &[u8]) -> Result<Vec<FieldText>, ApiError> {
+        let mut state = ScanState { scan: self, path: String::new(), found: Vec::new() };
+        let rows = (0..self.paths.len()).collect();
+        let visitor = PathVisitor { state: &mut state, rows, depth: 0 };
+        let mut from = serde_json::Deserializer::from_slice(body);
+        match visitor.deserialize(&mut from) {
+            Ok(()) => Ok(state.found),
+            Err(e) => Err(ApiError::invalid("", format!("the body cannot be read: {e}"))),
+        }
+    }
+}
+
+/// Visits the values without texts and without fields, which hold nothing to look at.
+macro_rules! ignore_scalars {
+    () => {
+        fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+            Ok(())
+        }
+        fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+            Ok(())
+        }
+        fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+            Ok(())
+        }
+        fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+            Ok(())
+        }
+        fn visit_unit<E>(self) -> Result<(), E> {
+            Ok(())
+        }
+    };
+}
+pub(crate) use ignore_scalars;
+
+struct ScanState<'s> {
+    scan: &'s FieldScan<'s>,
+    path: String,
+    found: Vec<FieldText>,
+}
+
+/// Visits one value that lies on some of the paths, `depth` keys below the root.
+struct PathVisitor<'f, 's> {
+    state: &'f mut ScanState<'s>,
+    /// Indexes of these paths.
+    rows: Vec<usize>,
+    depth: usize,
+}
+
+impl PathVisitor<'_, '_> {
+    /// Returns the paths that continue with this key.
+    fn rows_on(&self, name: &str) -> Vec<usize> {
+        let is_on = |row: &&usize| {
+            let step = self.state.scan.paths.get(**row).and_then(|path| path.get(self.depth));
+            step.is_some_and(|step| *step == name || *step == ANY_KEY)
+        };
+        self.rows.iter().filter(is_on).copied().collect()
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for PathVisitor<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let (length, first) = (self.state.path.len(), self.state.found.len());
+        let (mut parent, mut has_null_result) = (ParentFacts::default(), false);
+        while let Some(BorrowedText(key)) = map.next_key::<BorrowedText<'de>>()? {
+            let name = if self.state.scan.allows_snake_case {
+                to_camel_case(&key)
+            } else {
+                Cow::Borrowed(&*key)
+            };
+            let rows = self.rows_on(&name);
+            if rows.is_empty() {
+                match &*name {
+                    "type" if self.state.scan.wants_parents => {
+                        let raw: &RawValue = map.next_value()?;
+                        parent.kinds.push(serde_json::from_str(raw.get()).unwrap_or_default());
+                    }
+                    "result" if self.state.scan.wants_parents => {
+                        let raw: &RawValue = map.next_value()?;
+                        has_null_result |= raw.get() == "null";
+                        parent.has_result = !has_null_result;
+                    }
+                    _ => drop(map.next_value::<IgnoredAny>()?),
+                }
+                continue;
+            }
+            if length > 0 {
+                self.state.path.push('.');
+            }
+            self.state.path.push_str(&name);
+            let depth = self.depth + 1;
+            map.next_value_seed(PathVisitor { state: &mut *self.state, rows, depth })?;
+            self.state.path.truncate(length);
+        }
+        // The type may stand behind the field.
+        for field in self.state.found.iter_mut().skip(first) {
+            if field.depth == self.depth + 1 {
+                field.parent = parent.clone();
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let length = self.state.path.len();
+        for at in 0_usize.. {
+            self.state.path.push_str(&format!("[{at}]"));
+            let (state, rows) = (&mut *self.state, self.rows.clone());
+            let next = list.next_element_seed(PathVisitor { state, rows, depth: self.depth })?;
+            self.state.path.truncate(length);
+            if next.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        let Self { state, rows, depth } = self;
+        let ends = |row: &&usize| state.scan.paths.get(**row).is_some_and(|p| p.len() == depth);
+        let Some(row) = rows.iter().find(ends).copied() else { return Ok(()) };
+        if (state.scan.accepts)(row, text) {
+            let (path, text) = (state.path.clone(), text.to_owned());
+            state.found.push(FieldText { path, row, text, parent: ParentFacts::default(), depth });
+        }
+        Ok(())
+    }
+
+    ignore_scalars!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(paths: &[KeyPath], body: &str) -> Vec<FieldText> {
+        let accepts = |_: usize, text: &str| text != "no";
+        FieldScan { paths, allows_snake_case: false, wants_parents: true, accepts: &accepts }
+            .run(body.as_bytes())
+            .unwrap()
+    }
+
+    #[test]
+    fn texts_are_found_with_path_row_and_parent() {
+        let paths: &[KeyPath] = &[&["a", "id"], &["b", ANY_KEY, "id"], &["c"], &["c", "id"]];
+        let body = r#"{"a":[{"id":"1","type":"x"},{"type":"y","id":"2","result":"r"},{"id":"no"}],
+            "b":{"u":{"id":"3"},"v":[{"id":["4","5"]}]},"c":"6","d":{"id":"7"},
+            "c":{"id":"8","type":"x","type":"y","result":1,"result":null}}"#;
+        let found = scan(paths, body);
+        let shown: Vec<_> =
+            found.iter().map(|field| (&*field.path, field.row, &*field.text)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("a[0].id", 0, "1"),
+                ("a[1].id", 0, "2"),
+                ("b.u.id", 1, "3"),
+                ("b.v[0].id[0]", 1, "4"),
+                ("b.v[0].id[1]", 1, "5"),
+                ("c", 2, "6"),
+                ("c.id", 3, "8"),
+            ]
+        );
+        let is = |at: usize, kind| (found[at].parent.is(kind), found[at].parent.may_be(kind));
+        assert_eq!((is(0, "x"), is(0, "y")), ((true, true), (false, false)));
+        assert!(!found[0].parent.has_result && found[1].parent.has_result);
+        assert_eq!(
+            (is(2, "x"), is(6, "x"), is(6, "y")),
+            ((false, false), (false, true), (false, true))
+        );
+        assert!(!found[6].parent.has_result);
+    }
+
+    #[test]
+    fn a_key_with_escapes_is_found() {
+        assert!(has_any(br#"{"\u0069d":1}"#, &["\"id\""]));
+        assert!(has_any(br#"{"id":1}"#, &["\"id\""]));
+        assert!(!has_any(br#"{"name":"\u00e9\u0007"}"#, &["\"id\""]));
+        assert!(!has_any(br#"{"text":"the \"id\" of it"}"#, &["\"id\""]));
+        assert_eq!(scan(&[&["id"]], r#"{"\u0069d":"1"}"#).len(), 1);
+    }
+}

@@ -1,0 +1,114 @@
+//! Fields that name objects in a provider's account: <https://ai.google.dev/api/generate-content>,
+//! <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/inference>.
+
+use crate::field_scan::FieldText;
+use crate::object_fields::{MadeFields, ObjectField, ObjectFields};
+
+const FILE: &str = "File";
+const DATA_STORE: &str = "DataStore";
+const RAG_CORPUS: &str = "RagCorpus";
+const SECRET: &str = "Secret";
+
+pub(super) static OBJECTS: ObjectFields = ObjectFields {
+    fields: &[
+        ObjectField::new(&["cachedContent"], "CachedContent"),
+        // Conversations, and the `content` and `requests` of embeddings.
+        ObjectField::new(&["contents", "parts", "fileData", "fileUri"], FILE).only_if(is_stored),
+        ObjectField::new(
+            &["contents", "parts", "functionResponse", "parts", "fileData", "fileUri"],
+            FILE,
+        )
+        .only_if(is_stored),
+        ObjectField::new(&["systemInstruction", "parts", "fileData", "fileUri"], FILE)
+            .only_if(is_stored),
+        ObjectField::new(&["content", "parts", "fileData", "fileUri"], FILE).only_if(is_stored),
+        ObjectField::new(&["requests", "content", "parts", "fileData", "fileUri"], FILE)
+            .only_if(is_stored),
+        ObjectField::new(&["tools", "fileSearch", "fileSearchStoreNames"], "FileSearchStore"),
+        ObjectField::new(
+            &["tools", "fileSearch", "retrievalResources", "ragStoreName"],
+            "FileSearchStore",
+        ),
+        ObjectField::new(&["tools", "retrieval", "vertexAiSearch", "datastore"], DATA_STORE),
+        ObjectField::new(&["tools", "retrieval", "vertexAiSearch", "engine"], "Engine"),
+        ObjectField::new(
+            &["tools", "retrieval", "vertexAiSearch", "dataStoreSpecs", "dataStore"],
+            DATA_STORE,
+        ),
+        ObjectField::new(&["tools", "retrieval", "vertexRagStore", "ragCorpora"], RAG_CORPUS),
+        ObjectField::new(
+            &["tools", "retrieval", "vertexRagStore", "ragResources", "ragCorpus"],
+            RAG_CORPUS,
+        ),
+        ObjectField::new(
+            &["tools", "retrieval", "vertexRagStore", "ragResources", "ragFileIds"],
+            "RagFile",
+        ),
+        ObjectField::new(
+            &[
+                "tools",
+                "retrieval",
+                "externalApi",
+                "apiAuth",
+                "apiKeyConfig",
+                "apiKeySecretVersion",
+            ],
+            SECRET,
+        ),
+        ObjectField::new(
+            &["tools", "retrieval", "externalApi", "authConfig", "apiKeyConfig", "apiKeySecret"],
+            SECRET,
+        ),
+        ObjectField::new(
+            &["tools", "googleMaps", "authConfig", "apiKeyConfig", "apiKeySecret"],
+            SECRET,
+        ),
+        ObjectField::new(&["modelArmorConfig", "promptTemplateName"], "Template"),
+        ObjectField::new(&["modelArmorConfig", "responseTemplateName"], "Template"),
+        // Places that the provider would write to.
+        ObjectField::new(&["outputConfig", "outputUriPrefix"], "Bucket"),
+        ObjectField::new(&["generationConfig", "responseFormat", "video", "gcsUri"], "Bucket"),
+    ],
+    needles: &[
+        "achedContent\"",
+        "ached_content\"",
+        "Uri\"",
+        "_uri\"",
+        "UriPrefix\"",
+        "_uri_prefix\"",
+        "fileSearch\"",
+        "file_search\"",
+        "retrieval\"",
+        "apiKeySecret",
+        "api_key_secret",
+        "odelArmorConfig\"",
+        "odel_armor_config\"",
+    ],
+    allows_snake_case: true,
+    not_found: |kind, _| format!("{kind} not found (or permission denied)"),
+    // No id of a reply is sent back.
+    made: MadeFields {
+        triggers: &[],
+        needles: &[],
+        is_in_last_event: false,
+        paths: &[],
+        stored_paths: &[],
+        unstored: &[],
+    },
+};
+
+/// A file of the provider's own storage: its name, a bucket, or a URL of the service itself. Public
+/// files of its storage service have URLs like those of any other host. The guard of URLs refuses
+/// every other text.
+fn is_stored(uri: &FieldText) -> bool {
+    let uri = uri.text.to_ascii_lowercase();
+    if uri.starts_with("files/") || uri.starts_with("gs:") {
+        return true;
+    }
+    let Some(("https" | "http", rest)) = uri.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let host = host.split(':').next().unwrap_or_default().trim_end_matches('.');
+    let is_service = host == "googleapis.com" || host.ends_with(".googleapis.com");
+    is_service && host != "storage.googleapis.com"
+}

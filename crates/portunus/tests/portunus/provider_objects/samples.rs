@@ -1,0 +1,403 @@
+//! A request for every field that names an object.
+
+use dialects::Dialect;
+use serde_json::{Value, json};
+
+/// A field that names an object: its path without indexes, the fields of a request around it, and
+/// its path in an error.
+pub(super) struct NamedField {
+    pub(super) path: &'static str,
+    fields: Value,
+    pub(super) shown: &'static str,
+}
+
+fn field(path: &'static str, fields: Value, shown: &'static str) -> NamedField {
+    NamedField { path, fields, shown }
+}
+
+const ID: &str = "x_operators_own";
+
+fn chat_fields() -> Vec<NamedField> {
+    let hi = json!({ "role": "user", "content": "Hi" });
+    let file = json!({ "type": "file", "file": { "file_id": ID } });
+    vec![
+        field(
+            "messages.content.file.file_id",
+            json!({ "messages": [{ "role": "user", "content": [{ "type": "text", "text": "Hi" }, file] }] }),
+            "messages[0].content[1].file.file_id",
+        ),
+        field(
+            "messages.audio.id",
+            json!({ "messages": [hi, { "role": "assistant", "content": "Ho", "audio": { "id": ID } }, hi] }),
+            "messages[1].audio.id",
+        ),
+        field(
+            "audio.voice.id",
+            json!({ "modalities": ["text", "audio"], "audio": { "voice": { "id": ID }, "format": "mp3" } }),
+            "audio.voice.id",
+        ),
+    ]
+}
+
+fn messages_fields() -> Vec<NamedField> {
+    let source = json!({ "type": "file", "file_id": ID });
+    let image = json!({ "type": "image", "source": source });
+    let document =
+        json!({ "type": "document", "source": { "type": "content", "content": [image] } });
+    let user = |block: &Value| json!({ "messages": [{ "role": "user", "content": [block] }] });
+    let hi = json!({ "role": "user", "content": "Hi" });
+    let result = |block: &Value| {
+        json!({ "messages": [hi,
+            { "role": "assistant", "content": [{ "type": "tool_use", "id": "t1", "name": "f", "input": {} }] },
+            { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t1", "content": [block] }] }],
+            "tools": [{ "name": "f", "input_schema": { "type": "object" } }] })
+    };
+    let server = |kind: &str, content: Value| {
+        json!({ "messages": [hi, { "role": "assistant", "content": [
+            { "type": "server_tool_use", "id": "srvtoolu_1", "name": "x", "input": {} },
+            { "type": kind, "tool_use_id": "srvtoolu_1", "content": content }] }, hi] })
+    };
+    let fetched = |document: &Value| {
+        let page =
+            json!({ "type": "web_fetch_result", "url": "https://e.example", "content": document });
+        server("web_fetch_tool_result", page)
+    };
+    let output = json!([{ "type": "bash_code_execution_output", "file_id": ID }]);
+    let ran = json!({ "type": "bash_code_execution_result", "stdout": "", "stderr": "",
+        "return_code": 0, "content": output });
+    vec![
+        field(
+            "messages.content.source.file_id",
+            user(&image),
+            "messages[0].content[0].source.file_id",
+        ),
+        field(
+            "messages.content.source.content.source.file_id",
+            user(&document),
+            "messages[0].content[0].source.content[0].source.file_id",
+        ),
+        field(
+            "messages.content.content.source.file_id",
+            result(&image),
+            "messages[2].content[0].content[0].source.file_id",
+        ),
+        field(
+            "messages.content.content.source.content.source.file_id",
+            result(&document),
+            "messages[2].content[0].content[0].source.content[0].source.file_id",
+        ),
+        field(
+            "messages.content.content.content.source.file_id",
+            fetched(&json!({ "type": "document", "source": source })),
+            "messages[1].content[1].content.content.source.file_id",
+        ),
+        field(
+            "messages.content.content.content.source.content.source.file_id",
+            fetched(&document),
+            "messages[1].content[1].content.content.source.content[0].source.file_id",
+        ),
+        field(
+            "messages.content.file_id",
+            user(&json!({ "type": "container_upload", "file_id": ID })),
+            "messages[0].content[0].file_id",
+        ),
+        field(
+            "messages.content.content.content.file_id",
+            server("bash_code_execution_tool_result", ran),
+            "messages[1].content[1].content.content[0].file_id",
+        ),
+        field("container", json!({ "container": ID }), "container"),
+        field("container.id", json!({ "container": { "id": ID } }), "container.id"),
+        field(
+            "container.skills.skill_id",
+            json!({ "container": { "skills": [{ "type": "anthropic", "skill_id": "pptx" },
+                { "type": "custom", "skill_id": ID, "version": "latest" }] } }),
+            "container.skills[1].skill_id",
+        ),
+        field("user_profile_id", json!({ "user_profile_id": ID }), "user_profile_id"),
+        field("workspace_id", json!({ "workspace_id": ID }), "workspace_id"),
+    ]
+}
+
+fn responses_fields() -> Vec<NamedField> {
+    let hi = json!({ "role": "user", "content": "Hi" });
+    let item = |item: Value| json!({ "input": [hi, item] });
+    let call = json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}" });
+    let part = json!([{ "type": "input_image", "file_id": ID }]);
+    let output = json!({ "type": "function_call_output", "call_id": "c", "output": part });
+    let tools = [
+        (
+            "vector_store_ids",
+            json!({ "type": "file_search", "vector_store_ids": [ID] }),
+            "vector_store_ids[0]",
+        ),
+        ("container", json!({ "type": "code_interpreter", "container": ID }), "container"),
+        (
+            "container.file_ids",
+            json!({ "type": "code_interpreter", "container": { "type": "auto", "file_ids": [ID] } }),
+            "container.file_ids[0]",
+        ),
+        (
+            "environment.container_id",
+            json!({ "type": "shell", "environment": { "type": "container_reference", "container_id": ID } }),
+            "environment.container_id",
+        ),
+        (
+            "environment.file_ids",
+            json!({ "type": "shell", "environment": { "type": "container_auto", "file_ids": [ID] } }),
+            "environment.file_ids[0]",
+        ),
+        (
+            "environment.skills.skill_id",
+            json!({ "type": "shell", "environment": { "type": "container_auto",
+                "skills": [{ "type": "skill_reference", "skill_id": ID }] } }),
+            "environment.skills[0].skill_id",
+        ),
+        (
+            "input_image_mask.file_id",
+            json!({ "type": "image_generation", "input_image_mask": { "file_id": ID } }),
+            "input_image_mask.file_id",
+        ),
+        (
+            "tunnel_id",
+            json!({ "type": "mcp", "server_label": "x", "server_url": "https://e.example", "tunnel_id": ID }),
+            "tunnel_id",
+        ),
+    ];
+    let mut all = vec![
+        field("conversation", json!({ "conversation": ID }), "conversation"),
+        field("conversation.id", json!({ "conversation": { "id": ID } }), "conversation"),
+        field("prompt.id", json!({ "prompt": { "id": ID } }), "prompt"),
+        field("input.id", item(json!({ "type": "item_reference", "id": ID })), "input[1].id"),
+        field(
+            "input.content.file_id",
+            json!({ "input": [{ "role": "user", "content": part }] }),
+            "input[0].content[0].file_id",
+        ),
+        field(
+            "input.output.file_id",
+            json!({ "input": [hi, call, output] }),
+            "input[2].output[0].file_id",
+        ),
+        field(
+            "input.container_id",
+            item(json!({ "type": "code_interpreter_call", "id": "ci_1", "status": "completed",
+                "code": "1", "container_id": ID, "outputs": [] })),
+            "input[1].container_id",
+        ),
+        field(
+            "input.environment.container_id",
+            item(json!({ "type": "shell_call", "call_id": "s", "action": { "commands": ["ls"] },
+                "environment": { "type": "container_reference", "container_id": ID } })),
+            "input[1].environment.container_id",
+        ),
+    ];
+    for (path, tool, shown) in tools {
+        let added = json!({ "type": "additional_tools", "role": "developer", "tools": [tool] });
+        let leak = |text: String| -> &'static str { text.leak() };
+        all.push(field(
+            leak(format!("tools.{path}")),
+            json!({ "tools": [tool] }),
+            leak(format!("tools[0].{shown}")),
+        ));
+        all.push(field(
+            leak(format!("input.tools.{path}")),
+            item(added),
+            leak(format!("input[1].tools[0].{shown}")),
+        ));
+    }
+    all
+}
+
+fn native_fields() -> Vec<NamedField> {
+    let text = json!({ "text": "Hi" });
+    let file = json!({ "fileData": { "mimeType": "image/png", "fileUri": "files/x" } });
+    let contents = |parts: Value| json!({ "contents": [{ "role": "user", "parts": parts }] });
+    let retrieval =
+        |kind: &str, value: Value| json!({ "tools": [{ "retrieval": { kind: value } }] });
+    vec![
+        field("cachedContent", json!({ "cachedContent": "cachedContents/x" }), "cachedContent"),
+        field(
+            "contents.parts.fileData.fileUri",
+            contents(json!([text, file])),
+            "contents[0].parts[1].fileData.fileUri",
+        ),
+        field(
+            "contents.parts.functionResponse.parts.fileData.fileUri",
+            json!({ "contents": [{ "role": "user", "parts": [text] },
+                { "role": "model", "parts": [{ "functionCall": { "name": "f", "args": {} } }] },
+                { "role": "user", "parts": [{ "functionResponse": { "name": "f", "response": {},
+                    "parts": [file] } }] }] }),
+            "contents[2].parts[0].functionResponse.parts[0].fileData.fileUri",
+        ),
+        field(
+            "tools.fileSearch.fileSearchStoreNames",
+            json!({ "tools": [{ "fileSearch": { "fileSearchStoreNames": ["fileSearchStores/x"] } }] }),
+            "tools[0].fileSearch.fileSearchStoreNames[0]",
+        ),
+        field(
+            "tools.fileSearch.retrievalResources.ragStoreName",
+            json!({ "tools": [{ "fileSearch": { "retrievalResources": [{ "ragStoreName": ID }] } }] }),
+            "tools[0].fileSearch.retrievalResources[0].ragStoreName",
+        ),
+        field(
+            "tools.retrieval.vertexAiSearch.datastore",
+            retrieval("vertexAiSearch", json!({ "datastore": ID })),
+            "tools[0].retrieval.vertexAiSearch.datastore",
+        ),
+        field(
+            "tools.retrieval.vertexAiSearch.engine",
+            retrieval("vertexAiSearch", json!({ "engine": ID })),
+            "tools[0].retrieval.vertexAiSearch.engine",
+        ),
+        field(
+            "tools.retrieval.vertexAiSearch.dataStoreSpecs.dataStore",
+            retrieval("vertexAiSearch", json!({ "dataStoreSpecs": [{ "dataStore": ID }] })),
+            "tools[0].retrieval.vertexAiSearch.dataStoreSpecs[0].dataStore",
+        ),
+        field(
+            "tools.retrieval.vertexRagStore.ragCorpora",
+            retrieval("vertexRagStore", json!({ "ragCorpora": [ID] })),
+            "tools[0].retrieval.vertexRagStore.ragCorpora[0]",
+        ),
+        field(
+            "tools.retrieval.vertexRagStore.ragResources.ragCorpus",
+            retrieval("vertexRagStore", json!({ "ragResources": [{ "ragCorpus": ID }] })),
+            "tools[0].retrieval.vertexRagStore.ragResources[0].ragCorpus",
+        ),
+        field(
+            "tools.retrieval.vertexRagStore.ragResources.ragFileIds",
+            retrieval("vertexRagStore", json!({ "ragResources": [{ "ragFileIds": [ID] }] })),
+            "tools[0].retrieval.vertexRagStore.ragResources[0].ragFileIds[0]",
+        ),
+        field(
+            "tools.retrieval.externalApi.apiAuth.apiKeyConfig.apiKeySecretVersion",
+            retrieval(
+                "externalApi",
+                json!({ "apiAuth": { "apiKeyConfig": { "apiKeySecretVersion": ID } } }),
+            ),
+            "tools[0].retrieval.externalApi.apiAuth.apiKeyConfig.apiKeySecretVersion",
+        ),
+        field(
+            "tools.retrieval.externalApi.authConfig.apiKeyConfig.apiKeySecret",
+            retrieval(
+                "externalApi",
+                json!({ "authConfig": { "apiKeyConfig": { "apiKeySecret": ID } } }),
+            ),
+            "tools[0].retrieval.externalApi.authConfig.apiKeyConfig.apiKeySecret",
+        ),
+        field(
+            "tools.googleMaps.authConfig.apiKeyConfig.apiKeySecret",
+            json!({ "tools": [{ "googleMaps": { "authConfig": { "apiKeyConfig": { "apiKeySecret": ID } } } }] }),
+            "tools[0].googleMaps.authConfig.apiKeyConfig.apiKeySecret",
+        ),
+        field(
+            "modelArmorConfig.promptTemplateName",
+            json!({ "modelArmorConfig": { "promptTemplateName": ID } }),
+            "modelArmorConfig.promptTemplateName",
+        ),
+        field(
+            "modelArmorConfig.responseTemplateName",
+            json!({ "model_armor_config": { "response_template_name": ID } }),
+            "modelArmorConfig.responseTemplateName",
+        ),
+        field(
+            "outputConfig.outputUriPrefix",
+            json!({ "outputConfig": { "outputUriPrefix": "gs://x" } }),
+            "outputConfig.outputUriPrefix",
+        ),
+        field(
+            "generationConfig.responseFormat.video.gcsUri",
+            json!({ "generationConfig": { "responseFormat": { "video": { "gcsUri": "gs://x" } } } }),
+            "generationConfig.responseFormat.video.gcsUri",
+        ),
+    ]
+}
+
+pub(super) struct FormatSamples {
+    pub(super) dialect: &'static dyn Dialect,
+    base: Value,
+    pub(super) fields: Vec<NamedField>,
+}
+
+pub(super) fn formats() -> Vec<FormatSamples> {
+    let hi = json!([{ "role": "user", "content": "Hi" }]);
+    let contents = json!([{ "role": "user", "parts": [{ "text": "Hi" }] }]);
+    let samples = |dialect, base, fields| FormatSamples { dialect, base, fields };
+    vec![
+        samples(
+            &dialects::chat::ChatDialect as _,
+            json!({ "model": "m", "messages": hi }),
+            chat_fields(),
+        ),
+        samples(
+            &dialects::messages::MessagesDialect as _,
+            json!({ "model": "m", "max_tokens": 9, "messages": hi }),
+            messages_fields(),
+        ),
+        samples(
+            &dialects::responses::ResponsesDialect as _,
+            json!({ "model": "m", "input": "Hi" }),
+            responses_fields(),
+        ),
+        samples(
+            &dialects::native::NativeDialect as _,
+            json!({ "contents": contents }),
+            native_fields(),
+        ),
+    ]
+}
+
+impl FormatSamples {
+    pub(super) fn body(&self, sample: &NamedField) -> Value {
+        let mut body = self.base.clone();
+        for (name, value) in sample.fields.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        body
+    }
+
+    pub(super) fn path(&self, stream: bool) -> &'static str {
+        match (self.dialect.origin().as_str(), stream) {
+            ("chat", _) => "/v1/chat/completions",
+            ("messages", _) => "/v1/messages",
+            ("responses", _) => "/v1/responses",
+            (_, false) => "/v1beta/models/m:generateContent",
+            (_, true) => "/v1beta/models/m:streamGenerateContent?alt=sse",
+        }
+    }
+
+    /// Every way to send a request: its name, path, body and the beginning of paths in its errors.
+    pub(super) fn ways(
+        &self,
+        body: &Value,
+    ) -> Vec<(&'static str, &'static str, Value, &'static str)> {
+        let is_native = self.dialect.origin().as_str() == "native";
+        let mut streamed = body.clone();
+        if !is_native {
+            streamed["stream"] = json!(true);
+        }
+        let mut ways = vec![
+            ("call", self.path(false), body.clone(), ""),
+            ("dry run", self.path(false), body.clone(), ""),
+            ("stream", self.path(true), streamed, ""),
+        ];
+        match self.dialect.origin().as_str() {
+            "messages" => ways.push(("count", "/v1/messages/count_tokens", body.clone(), "")),
+            "responses" => {
+                ways.push(("count", "/v1/responses/input_tokens", body.clone(), ""));
+                let mut background = body.clone();
+                background["background"] = json!(true);
+                ways.push(("background", self.path(false), background, ""));
+            }
+            "native" => {
+                let path = "/v1beta/models/m:countTokens";
+                ways.push(("count", path, body.clone(), ""));
+                let whole = json!({ "generateContentRequest": body });
+                ways.push(("whole count", path, whole, "generateContentRequest."));
+            }
+            _ => {}
+        }
+        ways
+    }
+}
