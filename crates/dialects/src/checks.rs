@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use crate::RequestTarget;
 use crate::text::BorrowedText;
-use crate::wire_rule::{FieldProblem, RuleResult, refuse, refuse_if};
-use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList};
+use crate::wire_rule::{FieldProblem, RuleResult, refuse_if};
+use crate::wire_value::{OpaqueObject, PlacedValue};
 
 /// The maximum length of a model name in bytes.
 pub(crate) const MAX_MODEL_BYTES: usize = 256;
@@ -60,16 +60,6 @@ pub(crate) fn metadata(pairs: &OpaqueObject<'_>) -> RuleResult {
             "must have keys of at most {MAX_KEY_CHARS} and values of at most {MAX_VALUE_CHARS} characters"
         )
     })
-}
-
-/// Refuses a list with too many items.
-pub(crate) fn max_items<'a, T>(most: usize) -> impl Fn(&TextOrList<'a, T>) -> RuleResult {
-    move |content| match content {
-        TextOrList::List(items) if items.len() > most => {
-            refuse(format!("must have at most {most} items"))
-        }
-        TextOrList::List(_) | TextOrList::Text(_) => Ok(()),
-    }
 }
 
 /// Refuses a limit of output tokens that no provider takes.
