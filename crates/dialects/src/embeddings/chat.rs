@@ -21,7 +21,7 @@ use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_bytes, one_of, refuse};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_bytes, one_of};
 use crate::wire_value::{AnyValue, PlacedValue, read_items};
 use crate::{PassThrough as _, ProviderRequest, RequestTarget};
 
@@ -109,9 +109,7 @@ impl<'de: 'a, 'a, const IS_ITEM: bool> Deserialize<'de> for EmbeddingsInput<'a, 
 }
 
 fn not_empty(input: &EmbeddingsInput<'_>) -> RuleResult {
-    if input.0.is_empty() {
-        return refuse("must not be empty");
-    }
+    ensure(!input.0.is_empty(), "must not be empty")?;
     let texts = matches!(input.0.first(), Some(InputItem::Text(_)));
     for (at, item) in input.0.iter().enumerate() {
         let why = match item {

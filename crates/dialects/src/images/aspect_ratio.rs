@@ -48,20 +48,16 @@ pub(super) fn ratio_of<'a>(
 
 /// Returns the smallest size class that covers the request. `None` if no size was requested.
 pub(super) fn class_of(extent: &ImageSize) -> Option<String> {
-    match extent {
-        ImageSize::Auto => None,
-        ImageSize::Class(word) => Some(word.clone()),
-        ImageSize::Pixels(width, height) => {
-            let pixels = u64::from(*width) * u64::from(*height);
-            // A class is roughly a square of that side. Wide images have slightly more pixels.
-            let word = match pixels {
-                ..=1_700_000 => "1K",
-                1_700_001..=6_800_000 => "2K",
-                _ => "4K",
-            };
-            Some(word.to_owned())
-        }
+    if let ImageSize::Class(word) = extent {
+        return Some(word.clone());
     }
+    // A class is roughly a square of that side. Wide images have slightly more pixels.
+    let word = match extent.max_pixels()? {
+        ..=1_700_000 => "1K",
+        1_700_001..=6_800_000 => "2K",
+        _ => "4K",
+    };
+    Some(word.to_owned())
 }
 
 /// Returns true if a class gives exactly that size.

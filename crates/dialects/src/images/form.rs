@@ -27,10 +27,7 @@ pub enum ImageRequestForm {
 impl ImageRequestForm {
     /// Returns true if the request has input images.
     pub const fn is_edit(&self) -> bool {
-        match self {
-            Self::Generation => false,
-            Self::JsonEdit | Self::MultipartEdit { .. } => true,
-        }
+        !matches!(self, Self::Generation)
     }
 
     /// Returns the content type of the body.
@@ -62,18 +59,19 @@ impl ImageRequestForm {
     ) -> ImageProviderRequest {
         let removed = |at: &Range<usize>| BodyEdit { range: at.clone(), replacement: Bytes::new() };
         let mut edits: Vec<BodyEdit> = order.gateway_parts.iter().map(removed).collect();
-        if let Some(at) = order.model_range.clone().filter(|_| order.picture.model != model) {
-            let with = match self {
-                Self::Generation | Self::JsonEdit => json::to_json_string(model),
-                Self::MultipartEdit { .. } => Bytes::from(model.to_owned()),
-            };
-            edits.push(BodyEdit { range: at, replacement: with });
+        let (name, content_type) = match self {
+            Self::Generation | Self::JsonEdit => (json::to_json_string(model), None),
+            Self::MultipartEdit { .. } => {
+                (Bytes::from(model.to_owned()), Some(self.content_type()))
+            }
+        };
+        if let Some(range) = order.model_range.clone().filter(|_| order.picture.model != model) {
+            edits.push(BodyEdit { range, replacement: name });
         }
         let path = if self.is_edit() { EDITS_PATH } else { GENERATIONS_PATH };
         let outgoing =
             ProviderRequest { path: path.to_owned(), body: BodySegments::with_edits(body, edits) };
-        let kind = matches!(self, Self::MultipartEdit { .. }).then(|| self.content_type());
-        ImageProviderRequest { content_type: kind, ..ImageProviderRequest::json(outgoing) }
+        ImageProviderRequest { outgoing, content_type, headers: &[] }
     }
 }
 

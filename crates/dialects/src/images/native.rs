@@ -41,8 +41,7 @@ pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
     let why = "the native format takes an aspect ratio and a size class, not pixels";
     losses.add_if(!aspect_ratio::is_exact(&picture.size), "size", why);
     image_fields::note_unknown(picture, NO_SUCH_FIELD, &mut losses);
-    let ratio = aspect_ratio::ratio_of(picture, &NATIVE_RATIOS)?;
-    let ratio = ratio.filter(|word| *word != "auto");
+    let ratio = aspect_ratio::ratio_of(picture, &NATIVE_RATIOS)?.filter(|word| *word != "auto");
     // 1K is the default, and some models reject `imageSize`.
     let class = aspect_ratio::class_of(&picture.size).filter(|word| word != "1K");
     let config = ObjectWriter::new().set_some("aspectRatio", ratio).set_some("imageSize", class);

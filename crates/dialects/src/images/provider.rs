@@ -21,13 +21,10 @@ pub struct ImageProviderRequest {
 }
 
 impl ImageProviderRequest {
-    pub(super) const fn json(outgoing: ProviderRequest) -> Self {
-        Self { outgoing, content_type: None, headers: &[] }
-    }
-
     pub(super) fn at(path: impl Into<String>, body: &ObjectWriter) -> Self {
         let body = BodySegments::single(body.to_json());
-        Self::json(ProviderRequest { path: path.into(), body })
+        let outgoing = ProviderRequest { path: path.into(), body };
+        Self { outgoing, content_type: None, headers: &[] }
     }
 }
 

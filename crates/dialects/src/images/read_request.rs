@@ -17,7 +17,7 @@ use crate::checks::{invalid_field, model_name};
 use crate::json;
 use crate::text::BorrowedText;
 use crate::wire_object::{raw_value, wire_object};
-use crate::wire_rule::{FieldProblem, RuleResult, max_bytes, one_of, refuse, refuse_if, within};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_bytes, one_of, refuse_if, within};
 use crate::wire_value::{PlacedValue, read_items};
 
 /// Numeric fields of a form, where all values are text.
@@ -61,19 +61,15 @@ wire_object! {
 }
 
 fn prompt_length(prompt: &BorrowedText<'_>) -> RuleResult {
-    if prompt.trim().is_empty() {
-        return refuse("must not be empty");
-    }
+    ensure(!prompt.trim().is_empty(), "must not be empty")?;
     refuse_if(prompt.chars().count() > rules::MAX_PROMPT_CHARS, || {
         format!("must have at most {} characters", rules::MAX_PROMPT_CHARS)
     })
 }
 
 fn size_word(word: &BorrowedText<'_>) -> RuleResult {
-    match rules::parse_size(word) {
-        Some(_) => Ok(()),
-        None => refuse("must be `auto`, WIDTHxHEIGHT such as `1024x1024`, or a class such as `2K`"),
-    }
+    let why = "must be `auto`, WIDTHxHEIGHT such as `1024x1024`, or a class such as `2K`";
+    ensure(rules::parse_size(word).is_some(), why)
 }
 
 /// An input image: a URL, a data URI (RFC 2397), or an object with one.

@@ -59,9 +59,7 @@ wire_object! {
     pub(super) struct NativeClip<'a>("an object", camel_case) {
         start_offset "startOffset": BorrowedText<'a>,
         end_offset "endOffset": BorrowedText<'a>,
-        fps: f64 where |fps: &f64| refuse_for(
-            (*fps <= 0.0 || *fps > 24.0).then_some("must be above 0 and at most 24"),
-        ),
+        fps: f64 where |fps: &f64| ensure(*fps > 0.0 && *fps <= 24.0, "must be above 0 and at most 24"),
     }
 
     /// A function call. Its arguments may arrive in pieces.

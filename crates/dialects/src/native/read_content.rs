@@ -134,9 +134,8 @@ fn read_payload(
         });
     }
     // The provider's own search steps and unknown kinds are kept verbatim.
-    let is_modifier =
-        |name: &str| matches!(name, "videoMetadata" | "mediaResolution" | "partMetadata");
-    if part.rest.present().all(|(name, _)| is_modifier(name)) {
+    let modifiers = ["videoMetadata", "mediaResolution", "partMetadata"];
+    if part.rest.present().all(|(name, _)| modifiers.contains(&name)) {
         return read_text(String::new(), is_thought);
     }
     let mut value = part.rest.to_map();

@@ -241,10 +241,9 @@ fn safety_settings(settings: &NativeSafetySettings<'_>) -> RuleResult {
 /// Checks a name of cached content, <https://ai.google.dev/api/caching>.
 fn cached_content(name: &BorrowedText<'_>) -> RuleResult {
     let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-    match name.strip_prefix("cachedContents/") {
-        Some(id) if !id.is_empty() && id.len() <= 256 && id.bytes().all(letters) => Ok(()),
-        _ => refuse("must have the form `cachedContents/{id}`"),
-    }
+    let id = name.strip_prefix("cachedContents/").unwrap_or_default();
+    let is_valid = !id.is_empty() && id.len() <= 256 && id.bytes().all(letters);
+    ensure(is_valid, "must have the form `cachedContents/{id}`")
 }
 
 fn output_limit(limit: &PlacedValue<'_, ProtoInteger<false>>) -> RuleResult {

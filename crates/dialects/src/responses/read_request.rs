@@ -116,8 +116,7 @@ enum LastItem {
 
 impl TurnBuilder {
     fn push_text(&mut self, role: Role, text: Option<BorrowedText<'_>>) {
-        let part = text.map(|text| Part::text(text.into_owned()));
-        self.turns.extend(part.map(|part| Turn::new(role, vec![part])));
+        self.turns.extend(text.map(|text| Turn::new(role, vec![Part::text(text.into_owned())])));
     }
 
     fn read(&mut self, list: Vec<ResponsesItem<'_>>) {

@@ -10,9 +10,8 @@ use crate::proto_json::whole_number;
 
 /// Returns the provider's search queries and hits.
 pub(crate) fn search(grounding: &Value) -> Option<WebSearch> {
-    let queries = list(grounding, "webSearchQueries");
-    let queries: Vec<String> =
-        queries.filter_map(|query| query.as_str().map(str::to_owned)).collect();
+    let queries = list(grounding, "webSearchQueries").filter_map(Value::as_str);
+    let queries: Vec<String> = queries.map(str::to_owned).collect();
     let found = list(grounding, "groundingChunks").filter_map(source);
     let results: Vec<_> = found.map(|(url, title)| (url, title.unwrap_or_default())).collect();
     (!queries.is_empty() || !results.is_empty()).then_some(WebSearch { id: None, queries, results })

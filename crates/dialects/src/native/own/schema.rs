@@ -89,12 +89,8 @@ fn kind(value: Value) -> Option<Value> {
 
 /// Converts a map of schemas; its keys belong to the caller.
 fn each(value: Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            map.into_iter().map(|(name, schema)| (name, convert(schema))).collect()
-        }
-        other => other,
-    }
+    let Value::Object(map) = value else { return value };
+    map.into_iter().map(|(name, schema)| (name, convert(schema))).collect()
 }
 
 fn null_too(mut schema: Map<String, Value>) -> Value {

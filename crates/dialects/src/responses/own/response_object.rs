@@ -135,10 +135,8 @@ impl ResponseEnd {
 
 /// The request names a conversation by id or object; the response always has an object.
 fn conversation(value: Value) -> Value {
-    match value {
-        Value::String(id) => ObjectWriter::new().set("id", id).into(),
-        other => other,
-    }
+    let Value::String(id) = value else { return value };
+    ObjectWriter::new().set("id", id).into()
 }
 
 /// Writes the `error` of a failed response. SDKs of this format act on these codes.
