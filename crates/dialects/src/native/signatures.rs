@@ -137,4 +137,21 @@ mod tests {
         let own = Signature::new(ORIGIN, "AY89a18/+w==");
         assert_eq!(for_upstream(&write_thought(&own, true)), Some("AY89a18/+w==".to_owned()));
     }
+
+    #[test]
+    fn provider_tokens_are_never_unwrapped() {
+        let token = write(&Signature::new(WireFormat::Messages, "EqQB"));
+        let parts = serde_json::json!([
+            {"text": "a", "thoughtSignature": token},
+            {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": token},
+        ]);
+        let body = serde_json::json!({"candidates": [
+            {"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]});
+        let reply = super::super::read_reply::read(body.to_string().as_bytes()).unwrap();
+        let parts = &reply.candidates[0].parts;
+        assert_eq!(parts.len(), 2);
+        for part in parts {
+            assert_eq!(part.signature, Some(Signature::new(ORIGIN, token.as_str())));
+        }
+    }
 }

@@ -1,3 +1,5 @@
+//! Tests of stored files: links, sweeping, sealing.
+
 use super::*;
 use canon::Micros;
 use config::LoadOptions;
