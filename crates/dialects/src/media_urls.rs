@@ -38,7 +38,7 @@ pub fn media_urls(fields: &MediaUrlFields, body: &[u8]) -> Result<Vec<MediaUrl>,
         return Ok(Vec::new());
     }
     let is_url = |row: usize, text: &str| {
-        let is_file_data = paths.get(row).and_then(|path| path.last()) == Some(&FILE_DATA);
+        let is_file_data = paths.get(row).is_some_and(|path| path.ends_with(FILE_DATA));
         !text.starts_with("data:") && (!is_file_data || text.contains("://"))
     };
     let scan = FieldScan {

@@ -67,8 +67,8 @@ pub struct ObjectFields {
 
 impl ObjectFields {
     /// Returns the path of every field that names an object, without the indexes of lists.
-    pub fn paths(&self) -> impl Iterator<Item = String> {
-        self.fields.iter().map(|field| field.path.join("."))
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|field| field.path)
     }
 }
 
@@ -87,6 +87,18 @@ pub(crate) struct MadeFields {
     pub(crate) stored_paths: &'static [KeyPath],
     /// Words of requests that tell the provider to store nothing.
     pub(crate) unstored: &'static [&'static str],
+}
+
+impl MadeFields {
+    /// Replies hand out nothing.
+    pub(crate) const NONE: Self = Self {
+        triggers: &[],
+        needles: &[],
+        is_in_last_event: false,
+        paths: &[],
+        stored_paths: &[],
+        unstored: &[],
+    };
 }
 
 /// An object that a request names by id and does not contain.
@@ -230,8 +242,9 @@ mod tests {
 
     /// Builds a body with that text at a path. Every object around it is in a list, and is a
     /// reference.
-    fn body_with(path: &[&str], text: &str, spell: fn(&str) -> String) -> Value {
-        path.iter().enumerate().rev().fold(json!(text), |value, (depth, key)| {
+    fn body_with(path: &str, text: &str, spell: fn(&str) -> String) -> Value {
+        let keys: Vec<&str> = path.split('.').collect();
+        keys.iter().enumerate().rev().fold(json!(text), |value, (depth, key)| {
             let key = if *key == "*" { "any".to_owned() } else { spell(key) };
             let mut object = json!({ "type": "item_reference" });
             object[key] = value;

@@ -40,10 +40,6 @@ impl Dialect for ChatDialect {
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
-
-    fn functions(&self) -> &'static FormatFunctions {
-        &FUNCTIONS
-    }
 }
 
 static FUNCTIONS: FormatFunctions = FormatFunctions {

@@ -11,6 +11,7 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Chat;
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
+    functions: &super::FUNCTIONS,
     request_fields: super::request::ChatRequestView::FIELDS,
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_SEQUENCES,
@@ -36,11 +37,11 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     path_ending: Some("/chat/completions"),
     media_urls: MediaUrlFields {
         paths: &[
-            &["messages", "content", "image_url"],
-            &["messages", "content", "image_url", "url"],
-            &["messages", "content", "video_url"],
-            &["messages", "content", "video_url", "url"],
-            &["messages", "content", "file", FILE_DATA],
+            "messages.content.image_url",
+            "messages.content.image_url.url",
+            "messages.content.video_url",
+            "messages.content.video_url.url",
+            "messages.content.file.file_data",
         ],
         needles: &["_url", FILE_DATA],
         allows_snake_case: false,

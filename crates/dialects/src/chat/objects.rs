@@ -5,9 +5,9 @@ use crate::object_fields::{MadeFields, ObjectField, ObjectFields};
 
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[
-        ObjectField::new(&["messages", "content", "file", "file_id"], "File"),
-        ObjectField::new(&["messages", "audio", "id"], "Audio"),
-        ObjectField::new(&["audio", "voice", "id"], "Voice"),
+        ObjectField::new("messages.content.file.file_id", "File"),
+        ObjectField::new("messages.audio.id", "Audio"),
+        ObjectField::new("audio.voice.id", "Voice"),
     ],
     needles: &["\"file_id\"", "\"audio\""],
     allows_snake_case: false,
@@ -16,9 +16,7 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
     made: MadeFields {
         triggers: &["\"audio\""],
         needles: &["\"audio\""],
-        is_in_last_event: false,
-        paths: &[&["choices", "message", "audio", "id"], &["choices", "delta", "audio", "id"]],
-        stored_paths: &[],
-        unstored: &[],
+        paths: &["choices.message.audio.id", "choices.delta.audio.id"],
+        ..MadeFields::NONE
     },
 };

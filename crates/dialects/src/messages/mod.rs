@@ -48,10 +48,6 @@ impl Dialect for MessagesDialect {
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
-
-    fn functions(&self) -> &'static FormatFunctions {
-        &FUNCTIONS
-    }
 }
 
 static FUNCTIONS: FormatFunctions = FormatFunctions {

@@ -12,6 +12,7 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Messages;
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
+    functions: &super::FUNCTIONS,
     request_fields: super::request::MessagesRequestView::FIELDS,
     stop_support: StopSupport {
         max_stop_texts: usize::MAX,
@@ -36,10 +37,10 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     path_ending: Some("/messages"),
     media_urls: MediaUrlFields {
         paths: &[
-            &["messages", "content", "source", "url"],
-            &["messages", "content", "source", "content", "source", "url"],
-            &["messages", "content", "content", "source", "url"],
-            &["messages", "content", "content", "source", "content", "source", "url"],
+            "messages.content.source.url",
+            "messages.content.source.content.source.url",
+            "messages.content.content.source.url",
+            "messages.content.content.source.content.source.url",
         ],
         needles: &["\"url\""],
         allows_snake_case: false,

@@ -9,31 +9,22 @@ const CONTAINER: &str = "Container";
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[
         // Sources of images and documents, in messages and in the results of tools.
-        ObjectField::new(&["messages", "content", "source", "file_id"], FILE),
-        ObjectField::new(&["messages", "content", "source", "content", "source", "file_id"], FILE),
-        ObjectField::new(&["messages", "content", "content", "source", "file_id"], FILE),
-        ObjectField::new(
-            &["messages", "content", "content", "source", "content", "source", "file_id"],
-            FILE,
-        ),
-        ObjectField::new(&["messages", "content", "content", "content", "source", "file_id"], FILE),
-        ObjectField::new(
-            &[
-                "messages", "content", "content", "content", "source", "content", "source",
-                "file_id",
-            ],
-            FILE,
-        ),
+        ObjectField::new("messages.content.source.file_id", FILE),
+        ObjectField::new("messages.content.source.content.source.file_id", FILE),
+        ObjectField::new("messages.content.content.source.file_id", FILE),
+        ObjectField::new("messages.content.content.source.content.source.file_id", FILE),
+        ObjectField::new("messages.content.content.content.source.file_id", FILE),
+        ObjectField::new("messages.content.content.content.source.content.source.file_id", FILE),
         // Uploads to a container, and files that code in one wrote.
-        ObjectField::new(&["messages", "content", "file_id"], FILE),
-        ObjectField::new(&["messages", "content", "content", "content", "file_id"], FILE),
-        ObjectField::new(&["container"], CONTAINER),
-        ObjectField::new(&["container", "id"], CONTAINER),
+        ObjectField::new("messages.content.file_id", FILE),
+        ObjectField::new("messages.content.content.content.file_id", FILE),
+        ObjectField::new("container", CONTAINER),
+        ObjectField::new("container.id", CONTAINER),
         // Skills of the type `anthropic` belong to the provider and are for everybody.
-        ObjectField::new(&["container", "skills", "skill_id"], "Skill")
+        ObjectField::new("container.skills.skill_id", "Skill")
             .only_if(|skill| !skill.parent.is("anthropic")),
-        ObjectField::new(&["user_profile_id"], "User profile"),
-        ObjectField::new(&["workspace_id"], "Workspace"),
+        ObjectField::new("user_profile_id", "User profile"),
+        ObjectField::new("workspace_id", "Workspace"),
     ],
     needles: &["\"file_id\"", "\"container\"", "\"user_profile_id\"", "\"workspace_id\""],
     allows_snake_case: false,
@@ -41,15 +32,13 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
     made: MadeFields {
         triggers: &["code_execution", "\"container\""],
         needles: &["\"container\"", "\"file_id\""],
-        is_in_last_event: false,
-        stored_paths: &[],
-        unstored: &[],
         paths: &[
-            &["container", "id"],
-            &["content", "content", "content", "file_id"],
-            &["message", "container", "id"],
-            &["delta", "container", "id"],
-            &["content_block", "content", "content", "file_id"],
+            "container.id",
+            "content.content.content.file_id",
+            "message.container.id",
+            "delta.container.id",
+            "content_block.content.content.file_id",
         ],
+        ..MadeFields::NONE
     },
 };

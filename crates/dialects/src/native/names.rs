@@ -12,6 +12,7 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Native;
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
+    functions: &super::FUNCTIONS,
     request_fields: super::request::NativeRequestView::FIELDS,
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_TEXTS,
@@ -37,11 +38,11 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     media_urls: MediaUrlFields {
         paths: &[
             // Conversations, and the `content` and `requests` of embeddings.
-            &["contents", "parts", "fileData", "fileUri"],
-            &["contents", "parts", "functionResponse", "parts", "fileData", "fileUri"],
-            &["systemInstruction", "parts", "fileData", "fileUri"],
-            &["content", "parts", "fileData", "fileUri"],
-            &["requests", "content", "parts", "fileData", "fileUri"],
+            "contents.parts.fileData.fileUri",
+            "contents.parts.functionResponse.parts.fileData.fileUri",
+            "systemInstruction.parts.fileData.fileUri",
+            "content.parts.fileData.fileUri",
+            "requests.content.parts.fileData.fileUri",
         ],
         needles: &["Uri\"", "_uri\""],
         allows_snake_case: true,

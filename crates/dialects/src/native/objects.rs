@@ -1,73 +1,44 @@
 //! Fields that name objects in a provider's account: <https://ai.google.dev/api/generate-content>,
 //! <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/inference>.
 
-use crate::field_scan::FieldText;
+use crate::field_scan::{FieldText, KeyPath};
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields};
 
-const FILE: &str = "File";
 const DATA_STORE: &str = "DataStore";
 const RAG_CORPUS: &str = "RagCorpus";
 const SECRET: &str = "Secret";
 
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[
-        ObjectField::new(&["cachedContent"], "CachedContent"),
+        ObjectField::new("cachedContent", "CachedContent"),
         // Conversations, and the `content` and `requests` of embeddings.
-        ObjectField::new(&["contents", "parts", "fileData", "fileUri"], FILE).only_if(is_stored),
+        file("contents.parts.fileData.fileUri"),
+        file("contents.parts.functionResponse.parts.fileData.fileUri"),
+        file("systemInstruction.parts.fileData.fileUri"),
+        file("content.parts.fileData.fileUri"),
+        file("requests.content.parts.fileData.fileUri"),
+        ObjectField::new("tools.fileSearch.fileSearchStoreNames", "FileSearchStore"),
+        ObjectField::new("tools.fileSearch.retrievalResources.ragStoreName", "FileSearchStore"),
+        ObjectField::new("tools.retrieval.vertexAiSearch.datastore", DATA_STORE),
+        ObjectField::new("tools.retrieval.vertexAiSearch.engine", "Engine"),
+        ObjectField::new("tools.retrieval.vertexAiSearch.dataStoreSpecs.dataStore", DATA_STORE),
+        ObjectField::new("tools.retrieval.vertexRagStore.ragCorpora", RAG_CORPUS),
+        ObjectField::new("tools.retrieval.vertexRagStore.ragResources.ragCorpus", RAG_CORPUS),
+        ObjectField::new("tools.retrieval.vertexRagStore.ragResources.ragFileIds", "RagFile"),
         ObjectField::new(
-            &["contents", "parts", "functionResponse", "parts", "fileData", "fileUri"],
-            FILE,
-        )
-        .only_if(is_stored),
-        ObjectField::new(&["systemInstruction", "parts", "fileData", "fileUri"], FILE)
-            .only_if(is_stored),
-        ObjectField::new(&["content", "parts", "fileData", "fileUri"], FILE).only_if(is_stored),
-        ObjectField::new(&["requests", "content", "parts", "fileData", "fileUri"], FILE)
-            .only_if(is_stored),
-        ObjectField::new(&["tools", "fileSearch", "fileSearchStoreNames"], "FileSearchStore"),
-        ObjectField::new(
-            &["tools", "fileSearch", "retrievalResources", "ragStoreName"],
-            "FileSearchStore",
-        ),
-        ObjectField::new(&["tools", "retrieval", "vertexAiSearch", "datastore"], DATA_STORE),
-        ObjectField::new(&["tools", "retrieval", "vertexAiSearch", "engine"], "Engine"),
-        ObjectField::new(
-            &["tools", "retrieval", "vertexAiSearch", "dataStoreSpecs", "dataStore"],
-            DATA_STORE,
-        ),
-        ObjectField::new(&["tools", "retrieval", "vertexRagStore", "ragCorpora"], RAG_CORPUS),
-        ObjectField::new(
-            &["tools", "retrieval", "vertexRagStore", "ragResources", "ragCorpus"],
-            RAG_CORPUS,
-        ),
-        ObjectField::new(
-            &["tools", "retrieval", "vertexRagStore", "ragResources", "ragFileIds"],
-            "RagFile",
-        ),
-        ObjectField::new(
-            &[
-                "tools",
-                "retrieval",
-                "externalApi",
-                "apiAuth",
-                "apiKeyConfig",
-                "apiKeySecretVersion",
-            ],
+            "tools.retrieval.externalApi.apiAuth.apiKeyConfig.apiKeySecretVersion",
             SECRET,
         ),
         ObjectField::new(
-            &["tools", "retrieval", "externalApi", "authConfig", "apiKeyConfig", "apiKeySecret"],
+            "tools.retrieval.externalApi.authConfig.apiKeyConfig.apiKeySecret",
             SECRET,
         ),
-        ObjectField::new(
-            &["tools", "googleMaps", "authConfig", "apiKeyConfig", "apiKeySecret"],
-            SECRET,
-        ),
-        ObjectField::new(&["modelArmorConfig", "promptTemplateName"], "Template"),
-        ObjectField::new(&["modelArmorConfig", "responseTemplateName"], "Template"),
+        ObjectField::new("tools.googleMaps.authConfig.apiKeyConfig.apiKeySecret", SECRET),
+        ObjectField::new("modelArmorConfig.promptTemplateName", "Template"),
+        ObjectField::new("modelArmorConfig.responseTemplateName", "Template"),
         // Places that the provider would write to.
-        ObjectField::new(&["outputConfig", "outputUriPrefix"], "Bucket"),
-        ObjectField::new(&["generationConfig", "responseFormat", "video", "gcsUri"], "Bucket"),
+        ObjectField::new("outputConfig.outputUriPrefix", "Bucket"),
+        ObjectField::new("generationConfig.responseFormat.video.gcsUri", "Bucket"),
     ],
     needles: &[
         "achedContent\"",
@@ -87,15 +58,12 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
     allows_snake_case: true,
     not_found: |kind, _| format!("{kind} not found (or permission denied)"),
     // No id of a reply is sent back.
-    made: MadeFields {
-        triggers: &[],
-        needles: &[],
-        is_in_last_event: false,
-        paths: &[],
-        stored_paths: &[],
-        unstored: &[],
-    },
+    made: MadeFields::NONE,
 };
+
+const fn file(path: KeyPath) -> ObjectField {
+    ObjectField::new(path, "File").only_if(is_stored)
+}
 
 /// A file of the provider's own storage: its name, a bucket, or a URL of the service itself. Public
 /// files of its storage service have URLs like those of any other host. The guard of URLs refuses

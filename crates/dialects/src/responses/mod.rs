@@ -42,10 +42,6 @@ impl Dialect for ResponsesDialect {
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
-
-    fn functions(&self) -> &'static FormatFunctions {
-        &FUNCTIONS
-    }
 }
 
 static FUNCTIONS: FormatFunctions = FormatFunctions {

@@ -12,6 +12,7 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Responses;
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
+    functions: &super::FUNCTIONS,
     request_fields: super::request::ResponsesRequestView::FIELDS,
     stop_support: StopSupport {
         max_stop_texts: 0,
@@ -36,14 +37,14 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     path_ending: Some("/responses"),
     media_urls: MediaUrlFields {
         paths: &[
-            &["input", "content", "image_url"],
-            &["input", "content", "image_url", "url"],
-            &["input", "content", "file_url"],
-            &["input", "content", FILE_DATA],
-            &["input", "output", "image_url"],
-            &["input", "output", "image_url", "url"],
-            &["input", "output", "file_url"],
-            &["input", "output", FILE_DATA],
+            "input.content.image_url",
+            "input.content.image_url.url",
+            "input.content.file_url",
+            "input.content.file_data",
+            "input.output.image_url",
+            "input.output.image_url.url",
+            "input.output.file_url",
+            "input.output.file_data",
         ],
         needles: &["_url", FILE_DATA],
         allows_snake_case: false,

@@ -1,7 +1,7 @@
 //! Fields that name objects in a provider's account,
 //! <https://platform.openai.com/docs/api-reference/responses/create>.
 
-use crate::field_scan::{ANY_KEY, FieldText};
+use crate::field_scan::FieldText;
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields};
 
 const FILE: &str = "File";
@@ -10,35 +10,34 @@ const SKILL: &str = "Skill";
 
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[
-        ObjectField::new(&["conversation"], "Conversation"),
-        ObjectField::new(&["conversation", "id"], "Conversation").shown_as("conversation"),
-        ObjectField::new(&["prompt"], "Prompt"),
-        ObjectField::new(&["prompt", "id"], "Prompt").shown_as("prompt"),
-        ObjectField::new(&["prompt", "variables", ANY_KEY, "file_id"], FILE),
-        ObjectField::new(&["input", "id"], "Item").only_if(is_reference).or_contained(),
-        ObjectField::new(&["input", "content", "file_id"], FILE),
-        ObjectField::new(&["input", "output", "file_id"], FILE),
+        ObjectField::new("conversation", "Conversation"),
+        ObjectField::new("conversation.id", "Conversation").shown_as("conversation"),
+        ObjectField::new("prompt", "Prompt"),
+        ObjectField::new("prompt.id", "Prompt").shown_as("prompt"),
+        ObjectField::new("prompt.variables.*.file_id", FILE),
+        ObjectField::new("input.id", "Item").only_if(is_reference).or_contained(),
+        ObjectField::new("input.content.file_id", FILE),
+        ObjectField::new("input.output.file_id", FILE),
         // A call that ran code or a shell selects the container of the next one.
-        ObjectField::new(&["input", "container_id"], CONTAINER),
-        ObjectField::new(&["input", "environment", "container_id"], CONTAINER),
-        ObjectField::new(&["tools", "vector_store_ids"], "Vector store"),
-        ObjectField::new(&["tools", "container"], CONTAINER),
-        ObjectField::new(&["tools", "container", "file_ids"], FILE),
-        ObjectField::new(&["tools", "environment", "container_id"], CONTAINER),
-        ObjectField::new(&["tools", "environment", "file_ids"], FILE),
-        ObjectField::new(&["tools", "environment", "skills", "skill_id"], SKILL).only_if(is_custom),
-        ObjectField::new(&["tools", "input_image_mask", "file_id"], FILE),
-        ObjectField::new(&["tools", "tunnel_id"], "Tunnel"),
+        ObjectField::new("input.container_id", CONTAINER),
+        ObjectField::new("input.environment.container_id", CONTAINER),
+        ObjectField::new("tools.vector_store_ids", "Vector store"),
+        ObjectField::new("tools.container", CONTAINER),
+        ObjectField::new("tools.container.file_ids", FILE),
+        ObjectField::new("tools.environment.container_id", CONTAINER),
+        ObjectField::new("tools.environment.file_ids", FILE),
+        ObjectField::new("tools.environment.skills.skill_id", SKILL).only_if(is_custom),
+        ObjectField::new("tools.input_image_mask.file_id", FILE),
+        ObjectField::new("tools.tunnel_id", "Tunnel"),
         // The same tools, declared in the conversation.
-        ObjectField::new(&["input", "tools", "vector_store_ids"], "Vector store"),
-        ObjectField::new(&["input", "tools", "container"], CONTAINER),
-        ObjectField::new(&["input", "tools", "container", "file_ids"], FILE),
-        ObjectField::new(&["input", "tools", "environment", "container_id"], CONTAINER),
-        ObjectField::new(&["input", "tools", "environment", "file_ids"], FILE),
-        ObjectField::new(&["input", "tools", "environment", "skills", "skill_id"], SKILL)
-            .only_if(is_custom),
-        ObjectField::new(&["input", "tools", "input_image_mask", "file_id"], FILE),
-        ObjectField::new(&["input", "tools", "tunnel_id"], "Tunnel"),
+        ObjectField::new("input.tools.vector_store_ids", "Vector store"),
+        ObjectField::new("input.tools.container", CONTAINER),
+        ObjectField::new("input.tools.container.file_ids", FILE),
+        ObjectField::new("input.tools.environment.container_id", CONTAINER),
+        ObjectField::new("input.tools.environment.file_ids", FILE),
+        ObjectField::new("input.tools.environment.skills.skill_id", SKILL).only_if(is_custom),
+        ObjectField::new("input.tools.input_image_mask.file_id", FILE),
+        ObjectField::new("input.tools.tunnel_id", "Tunnel"),
     ],
     needles: &[
         "\"conversation\"",
@@ -54,19 +53,19 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
     allows_snake_case: false,
     not_found: |kind, id| format!("{kind} with id '{id}' not found."),
     made: MadeFields {
-        triggers: &[],
         needles: &["\"response\""],
         // It has the whole response.
         is_in_last_event: true,
         paths: &[
-            &["output", "container_id"],
-            &["output", "environment", "container_id"],
-            &["response", "output", "container_id"],
-            &["response", "output", "environment", "container_id"],
+            "output.container_id",
+            "output.environment.container_id",
+            "response.output.container_id",
+            "response.output.environment.container_id",
         ],
         // Items that a later request may refer to.
-        stored_paths: &[&["output", "id"], &["response", "output", "id"]],
+        stored_paths: &["output.id", "response.output.id"],
         unstored: &["\"store\":false", "\"store\": false"],
+        ..MadeFields::NONE
     },
 };
 
