@@ -33,6 +33,7 @@ mod streamed_body;
 mod streamed_reply;
 mod token_count;
 pub mod token_estimate;
+mod value_count;
 mod work_budget;
 
 pub use call::{BodyKind, Call, CallRequest};
@@ -42,7 +43,7 @@ pub use error_format::{ErrorFormat, with_allow_header};
 pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
-pub use large_work::run_sized;
+pub use large_work::{HeavyWork, HeavyWorkUse, WorkPermit, run_in_place};
 pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
@@ -56,14 +57,14 @@ use std::sync::Arc;
 /// Serves one chat call: from the caller's bytes to the provider's reply in the caller's format.
 pub async fn serve(call: Call) -> Result<Response, ApiError> {
     let call = Arc::new(call);
-    let (facts, route, media) = call.run_blocking(|| {
+    let (facts, route, media) = call.work_permit().await.run(|| {
         let facts = call.parse()?;
         let route = route::find(&call, &facts)?;
         let media = media_refs::MediaRefs::find_in(&call, facts.only_text)?;
         Ok::<_, ApiError>((facts, route, media))
     })?;
     if call.options.dry_run {
-        return call.run_blocking(|| dry_run::dry_run(&call, &facts, &route, &media));
+        return call.work_permit().await.run(|| dry_run::dry_run(&call, &facts, &route, &media));
     }
     admit::check_token_rate(&call, &facts).await?;
     let admitted = admit::admit(&call, &facts, &route, &media).await?;

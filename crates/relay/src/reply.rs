@@ -20,7 +20,6 @@ use std::time::Duration;
 use tokio::time::error::Elapsed;
 use transport::ClientResponse;
 
-use super::large_work::run_sized;
 use super::prepare::ExpectedReply;
 use super::settle::{BoxedAccount, FinishedReply};
 use super::stream_pipeline::{StreamPipeline, StreamProgress};
@@ -66,7 +65,10 @@ pub(super) async fn relay_reply(
         Box::pin(gather_stream(call, lane, pipeline, answer)).await
     } else {
         match read_body(answer, lane, call).await {
-            Ok(body) => run_sized(body.len(), || convert_piece(call, facts, expected, body)),
+            Ok(body) => {
+                let permit = call.permit_for(body.len()).await;
+                permit.run(|| convert_piece(call, facts, expected, body))
+            }
             Err(error) => Err(error),
         }
     };

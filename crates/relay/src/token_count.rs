@@ -39,7 +39,7 @@ pub async fn count_at_provider(
 }
 
 async fn ask_lanes(call: &Call, facts: &RequestFacts, route: &Route) -> Option<ProviderCount> {
-    let media = call.run_blocking(|| MediaRefs::find_in(call, facts.only_text)).ok()?;
+    let media = call.work_permit().await.run(|| MediaRefs::find_in(call, facts.only_text)).ok()?;
     let now = call.engine.monotonic_now();
     let candidates = route::ordered_candidates(call, route, now);
     // A fallback model counts differently.
@@ -89,7 +89,7 @@ async fn ask_lane(
 ) -> Result<Option<ProviderCount>, ApiError> {
     let lane = &candidate.lane;
     let inlined = media.inline(call, lane, dialect).await?;
-    let outgoing: Option<ProviderRequest> = call.run_blocking(|| {
+    let outgoing: Option<ProviderRequest> = call.work_permit().await.run(|| {
         let prepared = prepare::prepare(call, facts, lane, dialect, None, inlined)?;
         let has_own_path = lane.endpoints.path(dialect.origin()).is_some();
         let body = prepared.outgoing.body.to_vec();

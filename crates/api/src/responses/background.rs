@@ -25,11 +25,12 @@ pub(super) async fn start(
     mut call: Call,
     conversation: Conversation,
 ) -> Result<Response, ApiError> {
-    let facts = call.run_blocking(|| call.dialect.read_facts(&call.target, &call.body))?;
+    let facts =
+        call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body))?;
     relay::find_route(&call, &facts)?;
     let streamed = facts.stream;
     // The lane receives a plain streaming call. The gateway runs it in the background itself.
-    call.body = call.run_blocking(|| {
+    call.body = call.work_permit().await.run(|| {
         let mut body = parse_object(&call.body);
         body.shift_remove("background");
         set_fields(&mut body, [("stream", Value::Bool(true))]);
@@ -37,10 +38,13 @@ pub(super) async fn start(
     });
     call.edits.clear();
     call.rewrite_reply = true;
-    let queued = call.run_blocking(|| queued_response(&call))?;
+    let (queued, text) = call.work_permit().await.run(|| {
+        let queued = queued_response(&call)?;
+        let text = Value::from(queued.clone()).to_string();
+        Ok::<_, ApiError>((queued, text))
+    })?;
     let id = text_field(&queued, "id").to_owned();
-    let recorder = ResponseRecorder::new(Arc::clone(&state), &call, conversation);
-    let text = Value::from(queued.clone()).to_string();
+    let recorder = ResponseRecorder::new(Arc::clone(&state), &call, conversation).await;
     recorder.store(&text);
     let run = state.stored_answers.begin_run(&id, &call.key.record);
     let key = Arc::clone(&call.key);
