@@ -64,6 +64,7 @@ pub(super) fn apply(
         ("PORTUNUS_LIMITS_RESETS", &mut raw.limits.resets),
         ("PORTUNUS_TASKS_PER_PROVIDER", &mut raw.tasks.per_provider),
         ("PORTUNUS_TASKS_RUNS", &mut raw.tasks.runs),
+        ("PORTUNUS_TASKS_WAITING", &mut raw.tasks.waiting),
     ];
     for (name, field) in counts {
         if let Some(value) = env(name) {

@@ -85,6 +85,7 @@ pub(crate) struct RawFiles {
 pub(crate) struct RawTasks {
     pub running: Option<usize>,
     pub per_provider: Option<u32>,
+    pub waiting: Option<u32>,
     pub runs: Option<u32>,
 }
 

@@ -29,6 +29,7 @@ macro_rules! embedded {
             (17, "key objects", include_str!(concat!($folder, "0017_key_objects.sql"))),
             (18, "audit origins", include_str!(concat!($folder, "0018_audit_origins.sql"))),
             (19, "known devices", include_str!(concat!($folder, "0019_known_devices.sql"))),
+            (21, "open tasks", include_str!(concat!($folder, "0021_open_tasks.sql"))),
         ]
     };
 }

@@ -16,6 +16,7 @@ use super::stored::RunFollower;
 use crate::json_object::{parse_object, set_fields, text_field};
 use crate::state::ApiState;
 use crate::stored_answers::BackgroundRun;
+use crate::tasks::too_many_tasks;
 use relay::json_response;
 use relay::{self, Call};
 
@@ -45,8 +46,10 @@ pub(super) async fn start(
     })?;
     let id = text_field(&queued, "id").to_owned();
     let recorder = ResponseRecorder::new(Arc::clone(&state), &call, conversation).await;
+    let limit = call.config.tasks.max_waiting;
+    let run = state.stored_answers.begin_run(&id, &call.key.record, limit);
+    let run = run.ok_or_else(|| too_many_tasks(limit))?;
     recorder.store(&text);
-    let run = state.stored_answers.begin_run(&id, &call.key.record);
     let key = Arc::clone(&call.key);
     let task = run_to_end(Arc::clone(&state), call, recorder, (id, queued), Arc::clone(&run));
     state.engine.tasks.spawn(task);

@@ -6,4 +6,5 @@ mod crash;
 mod harness;
 mod lifecycle;
 mod result_links;
+mod waiting;
 mod webhooks;
