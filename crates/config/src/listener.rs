@@ -59,6 +59,7 @@ pub(super) fn http_limits(raw: &RawLimits) -> Result<HttpLimits, FieldError> {
         stall: time("stall", &raw.stall, 60)?,
         streams: count("streams", raw.streams, 256)?,
         resets: count("resets", raw.resets, 100)?,
+        control_frames: count("control_frames", raw.control_frames, 1_000)?,
     })
 }
 

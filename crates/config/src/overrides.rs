@@ -62,6 +62,7 @@ pub(super) fn apply(
         ("PORTUNUS_LIMITS_HEADERS", &mut raw.limits.headers),
         ("PORTUNUS_LIMITS_STREAMS", &mut raw.limits.streams),
         ("PORTUNUS_LIMITS_RESETS", &mut raw.limits.resets),
+        ("PORTUNUS_LIMITS_CONTROL_FRAMES", &mut raw.limits.control_frames),
         ("PORTUNUS_TASKS_PER_PROVIDER", &mut raw.tasks.per_provider),
         ("PORTUNUS_TASKS_RUNS", &mut raw.tasks.runs),
         ("PORTUNUS_TASKS_WAITING", &mut raw.tasks.waiting),

@@ -141,6 +141,7 @@ pub(crate) struct RawLimits {
     pub stall: Option<String>,
     pub streams: Option<u32>,
     pub resets: Option<u32>,
+    pub control_frames: Option<u32>,
 }
 
 /// Proxies and certificates of outgoing connections.
