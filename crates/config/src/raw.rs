@@ -129,6 +129,8 @@ pub(crate) struct RawLimits {
     pub buffered_per_key: Option<String>,
     pub free_rpm: Option<u32>,
     pub free_running: Option<u32>,
+    pub public_rpm: Option<u32>,
+    pub public_running: Option<u32>,
     pub resend: Option<bool>,
     pub connections: Option<u32>,
     pub connections_per_address: Option<u32>,
