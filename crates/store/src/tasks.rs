@@ -332,7 +332,7 @@ const SWEEP: &str =
     "DELETE FROM tasks WHERE status NOT IN ('pending', 'processing') AND expires <= $1";
 
 impl Store {
-    /// Adds a task.
+    /// Adds a task. Returns false if its key has too many that are unfinished.
     pub async fn add_task(&self, task: &NewTask) -> Result<bool, StoreError> {
         let NewTask {
             id,
@@ -349,27 +349,16 @@ impl Store {
         } = task;
         Ok(in_transaction!(&self.db, tx: Kind => {
             sqlx::query(QUEUE).execute(&mut *tx).await?;
-            let open: i64 = sqlx::query_scalar(OPEN)
-                .bind(clean(key_id))
-                .bind(created.get())
-                .fetch_one(&mut *tx)
-                .await?;
+            let open = sqlx::query_scalar(OPEN).bind(clean(key_id)).bind(created.get());
+            let open: i64 = open.fetch_one(&mut *tx).await?;
             if open >= i64::from(*max_open) {
                 return Ok(false);
             }
             sqlx::query(ADD)
-                .bind(clean(id))
-                .bind(clean(account_id))
-                .bind(clean(key_id))
-                .bind(clean(path))
-                .bind(clean(model))
-                .bind(clean(provider))
-                .bind(clean(head))
-                .bind(body.as_deref())
-                .bind(file.as_deref())
-                .bind(webhook.as_deref().map(clean))
-                .bind(created.get())
-                .bind(expires.get())
+                .bind(clean(id)).bind(clean(account_id)).bind(clean(key_id)).bind(clean(path))
+                .bind(clean(model)).bind(clean(provider)).bind(clean(head)).bind(body.as_deref())
+                .bind(file.as_deref()).bind(webhook.as_deref().map(clean))
+                .bind(created.get()).bind(expires.get())
                 .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("task id", "account"))?;

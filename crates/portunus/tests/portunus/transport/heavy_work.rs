@@ -153,7 +153,7 @@ async fn values_of_a_large_body_are_counted_and_take_memory() {
         let memory = ask(request("demo-messages", json!({ "tools": tool(150_000) }))).await;
         assert_eq!(memory.status, 429, "{path}: {}", memory.text());
         assert_eq!(memory.header("retry-after"), "1", "{path}");
-        // As many bytes of text are no problem.
+        // Text of the same size is no problem.
         let text = ask(request("demo-messages", json!({ "user": "x".repeat(2 << 20) }))).await;
         assert_ne!(text.status, 413, "{path}: {}", text.text());
         assert_ne!(text.status, 429, "{path}: {}", text.text());
