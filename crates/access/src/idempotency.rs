@@ -28,6 +28,8 @@ use tokio_util::task::TaskTracker;
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempotent-replayed");
 const MAX_NAME_BYTES: usize = 255;
+/// Bytes of a body that are hashed before other tasks get their turn: a few milliseconds.
+const HASHED_AT_ONCE_BYTES: usize = 1 << 20;
 /// A stored reply is kept for 25 hours.
 const REPLY_LIFETIME: Micros = Micros::from_hours(24 + 1);
 /// Lifetime of a claim without renewal, and the interval of renewals.
@@ -126,7 +128,13 @@ async fn read_and_hash(
         hash.update(pair.as_bytes());
     }
     hash.update(b"\0");
-    hash.update(&body);
+    // Other tasks of this thread get their turn, and a caller who leaves ends the work.
+    for (index, piece) in body.chunks(HASHED_AT_ONCE_BYTES).enumerate() {
+        if index > 0 {
+            tokio::task::yield_now().await;
+        }
+        hash.update(piece);
+    }
     let hash = hash.finish().as_ref().to_vec();
     Ok((Request::from_parts(head, Body::from(body)), hash))
 }

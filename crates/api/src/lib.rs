@@ -35,7 +35,7 @@ pub use handler::{ApiHandler, MetricsHandler};
 pub use key_info::export_json;
 pub use openapi::document as openapi_document;
 pub use routes::route_summaries;
-pub use serve::{ApiService, path_not_found, serve_with_key};
+pub use serve::{ApiService, PageService, path_not_found, serve_with_key};
 pub use state::ApiState;
 pub use stored_answers::StoredAnswers;
 pub use tasks::ImageTasks;

@@ -7,6 +7,7 @@ use canon::ApiError;
 use dialects::{SseDecoder, StreamFrame};
 use http::header::CONTENT_TYPE;
 use http_body::Body as HttpBody;
+use relay::HeavyWork;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -16,6 +17,7 @@ const MAX_WHOLE_BYTES: usize = 64 << 20;
 /// Hands a whole answer to `whole`, or the events of a streamed one to `on_event`, each before the
 /// caller receives it. Error answers are not observed.
 pub(super) async fn observe_response<T: Send + 'static>(
+    work: &HeavyWork,
     response: Response,
     mut observer: T,
     whole: impl FnOnce(&mut T, &[u8]),
@@ -34,7 +36,7 @@ pub(super) async fn observe_response<T: Send + 'static>(
         .await
         .map_err(|e| ApiError::internal(format!("an answer could not be read back: {e}")))?;
     if head.status.is_success() {
-        relay::run_sized(body.len(), || whole(&mut observer, &body));
+        work.permit(body.len()).await.run(|| whole(&mut observer, &body));
     }
     Ok(Response::from_parts(head, Body::from(body)))
 }

@@ -20,8 +20,10 @@ use crate::{
 /// Handler of a route, with the guard in front of it.
 #[derive(Clone, Copy)]
 pub(crate) enum RouteHandler {
-    /// Open to all callers.
+    /// Open to all callers, with limits for each network.
     Public(fn(Arc<ApiState>, Request<Body>) -> HandlerFuture),
+    /// Open to all callers without limits: the state of the process, for load balancers.
+    Probe(fn(Arc<ApiState>, Request<Body>) -> HandlerFuture),
     /// Requires a valid key of the right scope.
     Keyed(KeyedHandler),
 }
@@ -52,7 +54,7 @@ pub(crate) enum RouteNeed {
 impl RouteHandler {
     pub(crate) const fn keyed(self) -> Option<KeyedHandler> {
         match self {
-            Self::Public(_) => None,
+            Self::Public(_) | Self::Probe(_) => None,
             Self::Keyed(handler) => Some(handler),
         }
     }
@@ -113,6 +115,16 @@ macro_rules! public {
             method: Method::$method,
             path: $path,
             handler: RouteHandler::Public(|app, request| Box::pin($handler(app, request))),
+        }
+    };
+}
+
+macro_rules! probe {
+    ($method:ident $path:literal => $handler:path) => {
+        ApiRoute {
+            method: Method::$method,
+            path: $path,
+            handler: RouteHandler::Probe(|app, request| Box::pin($handler(app, request))),
         }
     };
 }
@@ -192,8 +204,8 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         admin!(Metrics, GET "/api/admin/health" => admin::health),
         public!(GET "/api/models" => catalog::list),
         public!(GET "/files/{name}" => files::get),
-        public!(GET "/healthz" => health::alive),
-        public!(GET "/readyz" => health::ready),
+        probe!(GET "/healthz" => health::alive),
+        probe!(GET "/readyz" => health::ready),
         public!(GET "/openapi.json" => openapi::show),
     ]
 }
@@ -340,8 +352,10 @@ mod tests {
     #[test]
     fn only_reviewed_routes_are_public() {
         for route in route_list() {
-            let public = matches!(route.handler, RouteHandler::Public(_));
+            let public = route.handler.keyed().is_none();
             assert_eq!(public, PUBLIC.contains(&route.path), "{} {}", route.method, route.path);
+            let unlimited = matches!(route.handler, RouteHandler::Probe(_));
+            assert_eq!(unlimited, ["/healthz", "/readyz"].contains(&route.path), "{}", route.path);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use access::idempotency;
 use access::keys::ApiKey;
-use access::limits::Admission;
+use access::limits::{Admission, NetworkPermit, NetworkUse};
 use access::{authentication, limits};
 use admin::RequestOrigin;
 use axum::Router;
@@ -11,7 +11,9 @@ use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::Request;
-use http::header::{CACHE_CONTROL, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CACHE_CONTROL, EXPECT, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
+};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use relay::{ErrorFormat, RequestId};
@@ -31,13 +33,21 @@ use crate::state::ApiState;
 pub struct ApiService {
     state: Arc<ApiState>,
     routes: RouteTable,
-    fallback: Router,
+    pages: PageService,
+}
+
+/// Pages of the console.
+pub struct PageService {
+    /// Router for paths that are not in the table of the API.
+    pub router: Router,
+    /// Returns the page for a network that asked too often, with the seconds to wait.
+    pub too_many_requests: fn(u64) -> Response,
 }
 
 impl ApiService {
-    /// Creates the API. Requests for other paths go to `fallback`.
-    pub fn new(state: Arc<ApiState>, fallback: Router) -> Self {
-        Self { state, routes: RouteTable::new(), fallback }
+    /// Creates the API. Requests for other paths go to the pages.
+    pub fn new(state: Arc<ApiState>, pages: PageService) -> Self {
+        Self { state, routes: RouteTable::new(), pages }
     }
 
     /// The parts the handlers use.
@@ -56,14 +66,17 @@ impl ApiService {
             None => {
                 // Only pages read these extensions; inserting them allocates.
                 request.extensions_mut().insert(id);
-                let proxies = &self.state.config().trusted_proxies;
-                let client = limits::client_address(proxies, peer, request.headers());
+                let config = self.state.config();
+                let client =
+                    limits::client_address(&config.trusted_proxies, peer, request.headers());
                 request.extensions_mut().insert(ConnectInfo(client));
-                let mut response = match Box::pin(self.fallback.clone().oneshot(request)).await {
-                    Ok(response) => response,
-                    Err(never) => match never {},
+                let admitted =
+                    self.state.limiter.admit_network(client, NetworkUse::Public, &config.gate);
+                let mut response = match admitted {
+                    Ok(_permit) => self.serve_page(request).await,
+                    Err(error) => self.refuse_page(error, request).await,
                 };
-                if self.state.config().public_url.starts_with("https://") {
+                if config.public_url.starts_with("https://") {
                     let lasting = HeaderValue::from_static("max-age=31536000");
                     response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, lasting);
                 }
@@ -77,6 +90,37 @@ impl ApiService {
             },
         }
     }
+
+    /// Refuses a request for a page, or for an unknown path of the API in its format.
+    async fn refuse_page(&self, error: ApiError, request: Request<Body>) -> Response {
+        let format = ErrorFormat::for_path(request.uri().path(), request.headers());
+        let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
+        if !matches!(format, ErrorFormat::Plain) {
+            return refuse(error, format, &id, request).await;
+        }
+        drain_body(request).await;
+        let wait = error.retry_after().unwrap_or_default();
+        (self.pages.too_many_requests)(wait.as_secs().max(1))
+    }
+
+    async fn serve_page(&self, request: Request<Body>) -> Response {
+        match Box::pin(self.pages.router.clone().oneshot(request)).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// Admits a request without a key by the network it comes from.
+fn admit_network(
+    state: &ApiState,
+    kind: NetworkUse,
+    peer: SocketAddr,
+    request: &Request<Body>,
+) -> Result<NetworkPermit, ApiError> {
+    let config = state.config();
+    let client = limits::client_address(&config.trusted_proxies, peer, request.headers());
+    state.limiter.admit_network(client, kind, &config.gate)
 }
 
 async fn dispatch(
@@ -88,13 +132,23 @@ async fn dispatch(
 ) -> Response {
     let format = ErrorFormat::for_path(request.uri().path(), request.headers());
     let outcome = match route {
-        RouteHandler::Public(handler) => handler(state, request).await,
+        RouteHandler::Public(handler) => {
+            match admit_network(&state, NetworkUse::Public, peer, &request) {
+                Ok(_permit) => handler(state, request).await,
+                Err(error) => return refuse(error, format, &id, request).await,
+            }
+        }
+        RouteHandler::Probe(handler) => handler(state, request).await,
         RouteHandler::Keyed(route) => {
             let keys = &state.engine.keys;
             return match authentication::authenticate(keys, request.uri(), request.headers()).await
             {
                 Ok(key) => serve_keyed((&state, &key, &id), format, route, peer, request).await,
-                Err(error) => refuse(error, format, &id, request).await,
+                Err(error) => {
+                    let admitted = admit_network(&state, NetworkUse::WrongKey, peer, &request);
+                    let error = admitted.err().unwrap_or(error);
+                    refuse(error, format, &id, request).await
+                }
             };
         }
     };
@@ -268,9 +322,10 @@ async fn refuse(
 /// causes a TCP reset, which can destroy the response (RFC 9112, section 9.6).
 async fn drain_body(request: Request<Body>) {
     const MAX_DRAIN_BYTES: usize = 256 << 10;
+    let is_awaited = request.headers().contains_key(EXPECT);
     let mut body = request.into_body();
-    // A body that is refused for its size is not asked for.
-    if body.size_hint().lower() > MAX_DRAIN_BYTES as u64 {
+    // A body that is refused for its size is not asked for, nor is one whose sender waits to be asked.
+    if is_awaited || body.size_hint().lower() > MAX_DRAIN_BYTES as u64 {
         return;
     }
     let reading = async {

@@ -83,8 +83,13 @@ impl StoredAnswers {
         if stored || unstored.is_some() { Ok(()) } else { Err(answer_not_found(id)) }
     }
 
-    /// Registers a background run of that key.
-    pub(crate) fn begin_run(&self, id: &str, key: &KeyRecord) -> Arc<BackgroundRun> {
+    /// Registers a background run of that key; `None` if it has `limit` on this node already.
+    pub(crate) fn begin_run(
+        &self,
+        id: &str,
+        key: &KeyRecord,
+        limit: u32,
+    ) -> Option<Arc<BackgroundRun>> {
         let run = Arc::new(BackgroundRun {
             account_id: key.account_id.clone(),
             key_id: key.id.clone(),
@@ -94,8 +99,13 @@ impl StoredAnswers {
         });
         let mut runs = self.runs.lock();
         runs.retain(|_, run| !run.progress.lock().is_expired());
+        let is_open =
+            |run: &&Arc<BackgroundRun>| run.key_id == key.id && run.progress.lock().ended.is_none();
+        if runs.values().filter(is_open).count() >= usize::try_from(limit).unwrap_or(usize::MAX) {
+            return None;
+        }
         runs.insert(id.to_owned(), Arc::clone(&run));
-        run
+        Some(run)
     }
 
     /// Marks a background run as ended. Its events remain available for a while.

@@ -23,8 +23,8 @@ const UNSUPPORTED_CODE: &str = "thread_unsupported_request";
 pub(super) struct MessageThread {
     state: Arc<ApiState>,
     key: Arc<ApiKey>,
-    body: Map<String, Value>,
-    body_bytes: usize,
+    /// The request with the stored conversation.
+    request: Bytes,
     chat: ChatRequest,
     stamp: ReplyStamp,
 }
@@ -38,14 +38,15 @@ pub(super) async fn open_thread(
         return Ok(None);
     }
     // An unreadable body is refused later by the rules of its format, which name the path.
-    let Ok(Value::Object(mut body)) = call.run_blocking(|| serde_json::from_slice(&call.body))
+    let Ok(Value::Object(mut body)) =
+        call.work_permit().await.run(|| serde_json::from_slice(&call.body))
     else {
         return Ok(None);
     };
     let Some(thread) = body.shift_remove("thread").filter(|thread| !thread.is_null()) else {
         return Ok(None);
     };
-    call.run_blocking(|| call.dialect.read_facts(&call.target, &call.body))?;
+    call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body))?;
     let mut conversation_bytes = call.body.len();
     let word = |name: &str| thread.get(name).and_then(Value::as_str);
     match word("type") {
@@ -60,7 +61,8 @@ pub(super) async fn open_thread(
                     .with_code(UNSUPPORTED_CODE)
             })?;
             let size = stored.request.len() + stored.reply.len() + call.body.len();
-            body = relay::run_sized(size, || continue_conversation(&stored, body));
+            let permit = call.permit_for(size).await;
+            body = permit.run(|| continue_conversation(&stored, body));
             conversation_bytes = size;
         }
         _ => {
@@ -71,15 +73,14 @@ pub(super) async fn open_thread(
             .with_code(UNSUPPORTED_CODE));
         }
     }
-    call.body = relay::run_sized(conversation_bytes, || {
-        Bytes::from(Value::Object(body.clone()).to_string())
-    });
-    let chat = call.run_blocking(|| call.dialect.read_request(&call.target, &call.body))?;
+    let permit = call.permit_for(conversation_bytes).await;
+    call.body = permit.run(|| Bytes::from(Value::Object(body).to_string()));
+    let chat =
+        call.work_permit().await.run(|| call.dialect.read_request(&call.target, &call.body))?;
     Ok(Some(MessageThread {
         state: Arc::clone(state),
         key: Arc::clone(&call.key),
-        body,
-        body_bytes: call.body.len(),
+        request: call.body.clone(),
         chat,
         stamp: call.reply_stamp(),
     }))
@@ -118,8 +119,9 @@ impl MessageThread {
         }
         let now = self.state.clock().now();
         let retention = Micros::from(self.state.config().answer_retention);
-        let request =
-            relay::run_sized(self.body_bytes, || Value::Object(self.body.clone()).to_string());
+        let request = relay::run_in_place(self.request.len(), || {
+            String::from_utf8_lossy(&self.request).into_owned()
+        });
         self.state.stored_answers.put(StoredResponse {
             id,
             account_id: self.key.record.account_id.clone(),
@@ -133,6 +135,7 @@ impl MessageThread {
 
     /// Stores the answer before the caller receives its last byte.
     pub(super) async fn record_response(self, response: Response) -> Result<Response, ApiError> {
+        let state = Arc::clone(&self.state);
         let recorder = ThreadRecorder {
             reader: MessagesDialect.stream_reader(),
             events: Vec::new(),
@@ -143,7 +146,8 @@ impl MessageThread {
                 thread.store_reply(parse_object(body));
             }
         };
-        observe_response(response, recorder, whole, ThreadRecorder::record_event).await
+        let work = &state.engine.heavy_work;
+        observe_response(work, response, recorder, whole, ThreadRecorder::record_event).await
     }
 }
 

@@ -59,6 +59,7 @@ pub(super) fn http_limits(raw: &RawLimits) -> Result<HttpLimits, FieldError> {
         stall: time("stall", &raw.stall, 60)?,
         streams: count("streams", raw.streams, 256)?,
         resets: count("resets", raw.resets, 100)?,
+        control_frames: count("control_frames", raw.control_frames, 1_000)?,
     })
 }
 
@@ -75,6 +76,10 @@ pub struct GateLimits {
     pub free_rpm: u32,
     /// Requests of a caller at once that cost nothing.
     pub free_running: u32,
+    /// Requests per minute from one network for pages and addresses without a key.
+    pub public_rpm: u32,
+    /// Requests from one network at once for pages and addresses without a key.
+    pub public_running: u32,
 }
 
 /// Checks the limits of memory and of requests that cost nothing.
@@ -104,6 +109,8 @@ pub(super) fn gate_limits(raw: &RawLimits, body: usize) -> Result<GateLimits, Fi
         buffered_per_key: per_key,
         free_rpm: count("free_rpm", raw.free_rpm, 600)?,
         free_running: count("free_running", raw.free_running, 32)?,
+        public_rpm: count("public_rpm", raw.public_rpm, 6_000)?,
+        public_running: count("public_running", raw.public_running, 256)?,
     })
 }
 

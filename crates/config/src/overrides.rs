@@ -59,11 +59,15 @@ pub(super) fn apply(
         ("PORTUNUS_LIMITS_CONNECTIONS_PER_ADDRESS", &mut raw.limits.connections_per_address),
         ("PORTUNUS_LIMITS_FREE_RPM", &mut raw.limits.free_rpm),
         ("PORTUNUS_LIMITS_FREE_RUNNING", &mut raw.limits.free_running),
+        ("PORTUNUS_LIMITS_PUBLIC_RPM", &mut raw.limits.public_rpm),
+        ("PORTUNUS_LIMITS_PUBLIC_RUNNING", &mut raw.limits.public_running),
         ("PORTUNUS_LIMITS_HEADERS", &mut raw.limits.headers),
         ("PORTUNUS_LIMITS_STREAMS", &mut raw.limits.streams),
         ("PORTUNUS_LIMITS_RESETS", &mut raw.limits.resets),
+        ("PORTUNUS_LIMITS_CONTROL_FRAMES", &mut raw.limits.control_frames),
         ("PORTUNUS_TASKS_PER_PROVIDER", &mut raw.tasks.per_provider),
         ("PORTUNUS_TASKS_RUNS", &mut raw.tasks.runs),
+        ("PORTUNUS_TASKS_WAITING", &mut raw.tasks.waiting),
     ];
     for (name, field) in counts {
         if let Some(value) = env(name) {

@@ -7,9 +7,12 @@ use http::uri::PathAndQuery;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use std::collections::{BTreeMap, HashMap};
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
 use transport::{HttpClient, LocalBody, LocalService, Outbound};
 use upstream::{Credential, Provider, Timeouts};
 
@@ -387,6 +390,28 @@ fn parse_formats(values: Vec<String>) -> Result<Vec<WireFormat>, FieldError> {
     values.iter().map(|word| parse_format(word).map_err(|why| why.below("speaks"))).collect()
 }
 
+/// Requests above this size are answered by the demo models outside the threads that serve sockets.
+const LARGE_DEMO_BYTES: usize = 256 << 10;
+
+/// Answers a large request of the demo models. Their work is done in this process, one request at a
+/// time, where it keeps no other caller waiting.
+async fn serve_large(request: Request<Bytes>) -> Response<demo::DemoBody> {
+    static PLACE: Semaphore = Semaphore::const_new(1);
+    let mut place = PLACE.acquire().await.ok();
+    let mut answer = pin!(demo::serve(request));
+    poll_fn(|cx| {
+        // A single-threaded runtime, as in tests, has no other thread.
+        let polled = match Handle::current().runtime_flavor() {
+            RuntimeFlavor::MultiThread => block_in_place(|| answer.as_mut().poll(cx)),
+            _ => answer.as_mut().poll(cx),
+        };
+        // A model that only waits leaves its place to others.
+        place = None;
+        polled
+    })
+    .await
+}
+
 /// The demo models, served inside this process.
 struct DemoModels;
 
@@ -396,7 +421,11 @@ impl LocalService for DemoModels {
         request: Request<Bytes>,
     ) -> Pin<Box<dyn Future<Output = Response<LocalBody>> + Send>> {
         Box::pin(async move {
-            demo::serve(request).await.map(|body| body.map_err(Into::into).boxed_unsync())
+            let answer = match request.body().len() > LARGE_DEMO_BYTES {
+                true => serve_large(request).await,
+                false => demo::serve(request).await,
+            };
+            answer.map(|body| body.map_err(Into::into).boxed_unsync())
         })
     }
 }

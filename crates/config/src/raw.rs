@@ -85,6 +85,7 @@ pub(crate) struct RawFiles {
 pub(crate) struct RawTasks {
     pub running: Option<usize>,
     pub per_provider: Option<u32>,
+    pub waiting: Option<u32>,
     pub runs: Option<u32>,
 }
 
@@ -128,6 +129,8 @@ pub(crate) struct RawLimits {
     pub buffered_per_key: Option<String>,
     pub free_rpm: Option<u32>,
     pub free_running: Option<u32>,
+    pub public_rpm: Option<u32>,
+    pub public_running: Option<u32>,
     pub resend: Option<bool>,
     pub connections: Option<u32>,
     pub connections_per_address: Option<u32>,
@@ -140,6 +143,7 @@ pub(crate) struct RawLimits {
     pub stall: Option<String>,
     pub streams: Option<u32>,
     pub resets: Option<u32>,
+    pub control_frames: Option<u32>,
 }
 
 /// Proxies and certificates of outgoing connections.

@@ -8,6 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use canon::ErrorKind;
 use http::Method;
 
 use crate::form::{INVALID_FORM, MAX_FORM_BYTES};
@@ -35,12 +36,21 @@ pub(crate) async fn complete_forms(
     next: Next,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    let Ok(form) = to_bytes(body, MAX_FORM_BYTES).await else {
-        return PageError::BadRequest(INVALID_FORM).into_response();
+    let form = match to_bytes(body, MAX_FORM_BYTES).await {
+        Ok(form) => form,
+        Err(error) => return form_error(&error).into_response(),
     };
     let work = next.run(Request::from_parts(parts, Body::from(form)));
     let done = state.host.accounts().tasks.spawn(work).await;
     done.unwrap_or_else(|_| PageError::Internal.into_response())
+}
+
+/// Returns the error of a form that could not be read.
+fn form_error(error: &axum::Error) -> PageError {
+    if transport::body_error(error, MAX_FORM_BYTES).kind() == ErrorKind::RequestTimeout {
+        return PageError::Stalled;
+    }
+    PageError::BadRequest(INVALID_FORM)
 }
 
 /// Binds the origin of the request to the task, for the audit log.

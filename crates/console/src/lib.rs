@@ -48,6 +48,13 @@ pub use routes::{Guard, PageRoute, router, routes};
 
 use axum::response::{IntoResponse, Response};
 
+/// The page for a network that asked too often, with the seconds to wait.
+pub fn too_many_requests(seconds: u64) -> Response {
+    layout::with_security_headers(error_page::render(
+        page_error::PageError::TooManyRequests(seconds).into_response(),
+    ))
+}
+
 /// The 404 page, for the owner of the router's fallback.
 pub fn not_found() -> Response {
     layout::with_security_headers(error_page::render(

@@ -7,6 +7,9 @@ use store::StoreError;
 
 use crate::display;
 
+/// `Retry-After` of a 503. The time until it passes is unknown.
+const BUSY_RETRY_AFTER_S: u64 = 3;
+
 /// Error of a page request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageError {
@@ -30,6 +33,10 @@ pub(crate) enum PageError {
     MethodNotAllowed,
     /// Too many attempts; the number of seconds to wait.
     RateLimited(u64),
+    /// Too many requests from one network; the number of seconds to wait.
+    TooManyRequests(u64),
+    /// The form did not arrive in time.
+    Stalled,
     /// Too many concurrent sign-ins.
     Busy,
     StoreUnavailable,
@@ -129,6 +136,19 @@ impl PageError {
                 "Too many tries",
                 format!("Please wait {} and try again.", display::wait_time(*seconds)),
             ),
+            Self::TooManyRequests(seconds) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many requests",
+                format!(
+                    "Your network asked for a great many pages. Please wait {} and try again.",
+                    display::wait_time(*seconds)
+                ),
+            ),
+            Self::Stalled => (
+                StatusCode::REQUEST_TIMEOUT,
+                "This took too long",
+                "The form did not arrive in time, so nothing was done. Send it again.".to_owned(),
+            ),
             Self::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "A moment, please",
@@ -147,7 +167,22 @@ impl PageError {
                     .to_owned(),
             ),
         };
-        let retry_after = if let Self::RateLimited(seconds) = self { Some(*seconds) } else { None };
+        let retry_after = match self {
+            Self::RateLimited(seconds) | Self::TooManyRequests(seconds) => Some(*seconds),
+            Self::Busy | Self::StoreUnavailable | Self::IdentityProviderUnavailable => {
+                Some(BUSY_RETRY_AFTER_S)
+            }
+            Self::BadRequest(_)
+            | Self::Rejected(_)
+            | Self::Forbidden
+            | Self::SignInRefused(_)
+            | Self::CrossSiteForm
+            | Self::NotFound
+            | Self::InvalidLink
+            | Self::MethodNotAllowed
+            | Self::Stalled
+            | Self::Internal => None,
+        };
         ErrorText { status, title, message, retry_after }
     }
 }

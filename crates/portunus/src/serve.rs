@@ -1,6 +1,6 @@
 //! Serving: listeners, drain and shutdown.
 
-use api::{ApiHandler, ApiService, MetricsHandler};
+use api::{ApiHandler, ApiService, MetricsHandler, PageService};
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
@@ -44,7 +44,11 @@ pub struct UnstoredCalls {
 pub async fn serve(app: Arc<App>, listener: TcpListener) {
     let pages =
         console::router(app.store.clone(), Arc::clone(&app) as Arc<dyn console::ConsoleHost>);
-    let api = Arc::new(ApiService::new(Arc::clone(&app.api), pages.fallback(page_not_found)));
+    let pages = PageService {
+        router: pages.fallback(page_not_found),
+        too_many_requests: console::too_many_requests,
+    };
+    let api = Arc::new(ApiService::new(Arc::clone(&app.api), pages));
     let stop = app.stop.clone();
     let most = process_limits::raise_open_files();
     let configured = app.config().http_limits.connections;

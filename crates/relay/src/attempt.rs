@@ -41,7 +41,7 @@ pub(super) async fn attempt(
         let ready = async {
             let dialect = route::choose_dialect(lane, origin)?;
             let inlined = media.inline(call, lane, dialect).await?;
-            call.run_blocking(|| prepare(call, facts, lane, dialect, limit, inlined))
+            call.work_permit().await.run(|| prepare(call, facts, lane, dialect, limit, inlined))
         };
         let prepared = match ready.await {
             Ok(prepared) => prepared,
@@ -54,7 +54,8 @@ pub(super) async fn attempt(
     };
     match try_lanes(call, &facts.model, route, account, send_one).await {
         Err(error) if error.kind() == ErrorKind::ContentPolicy => {
-            blocked_prompt(call, facts, &error).ok_or(error)
+            let permit = call.work_permit().await;
+            permit.run(|| blocked_prompt(call, facts, &error)).ok_or(error)
         }
         result => result,
     }
@@ -232,15 +233,15 @@ async fn send_to_lane(
             Err(error) => Err((error, account)),
         }
     };
-    answered.map_err(|(error, account)| match sent {
-        Some(sent) if error.blame() == Blame::Caller => {
-            let sent = sent.to_vec();
-            let refused = RefusedRequest::Body(format, &sent);
-            let error = call.run_blocking(|| {
+    match (answered, sent) {
+        (Err((error, account)), Some(sent)) if error.blame() == Blame::Caller => {
+            let error = call.work_permit().await.run(|| {
+                let sent = sent.to_vec();
+                let refused = RefusedRequest::Body(format, &sent);
                 with_caller_paths(error, refused, call.dialect.origin(), &call.body)
             });
-            (error, account)
+            Err((error, account))
         }
-        Some(_) | None => (error, account),
-    })
+        (answered, _) => answered,
+    }
 }

@@ -23,8 +23,9 @@ use upstream::{InFlightSlot, Timeouts};
 
 use super::call_options::CallOptions;
 use crate::engine::Engine;
-use crate::large_work::run_sized;
+use crate::large_work::WorkPermit;
 use crate::request_id::RequestId;
+use crate::value_count::reserve_values;
 
 /// A request whose key is known and whose body has not been read.
 pub struct CallRequest {
@@ -136,6 +137,9 @@ impl Call {
         let trace_state =
             trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
         let body = read_body(request, body_kind, config.max_body_bytes, &admission).await?;
+        if body_kind == BodyKind::Json {
+            reserve_values(&engine, &body, &admission).await?;
+        }
         // A body can take long. The key may have been revoked since the head was read.
         let key = engine.keys.still_live(&key)?;
         Ok(Self {
@@ -173,9 +177,14 @@ impl Call {
             || (memmem::find(&self.body, b"\\u").is_some() && has(unescaped().as_bytes()))
     }
 
-    /// Runs work whose duration grows with the body.
-    pub fn run_blocking<T>(&self, work: impl FnOnce() -> T) -> T {
-        run_sized(self.body.len(), work)
+    /// Waits until work may run whose duration grows with the body.
+    pub async fn work_permit(&self) -> WorkPermit {
+        self.permit_for(self.body.len()).await
+    }
+
+    /// Waits until work may run whose duration grows with that many bytes.
+    pub async fn permit_for(&self, input_bytes: usize) -> WorkPermit {
+        self.engine.heavy_work.permit(input_bytes).await
     }
 
     /// Returns id and time for replies that the gateway writes.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use super::admit::{self, AdmittedCall};
 use super::dry_run::{self, DryRun};
-use super::large_work::run_sized;
 use super::media_refs::MediaRefs;
 use super::route::Candidate;
 use super::send::send;
@@ -23,9 +22,9 @@ pub async fn serve_embeddings(
     call: Call,
     endpoint: EmbeddingEndpoint,
 ) -> Result<Response, ApiError> {
-    let facts = call.run_blocking(|| endpoint.read_facts(&call.target, &call.body))?;
+    let facts = call.work_permit().await.run(|| endpoint.read_facts(&call.target, &call.body))?;
     let route = route::find_kind(&call, &facts.model, ModelKind::Embedding)?;
-    let (named, media) = call.run_blocking(|| {
+    let (named, media) = call.work_permit().await.run(|| {
         let named = fence::named_objects(&call)?;
         let media = MediaRefs::find_in(&call, false, &named)?;
         Ok::<_, ApiError>((named, media))
@@ -34,7 +33,7 @@ pub async fn serve_embeddings(
     let embedding_call = EmbeddingCall { endpoint, facts, foreign_objects };
     let model = embedding_call.facts.model.as_str();
     if call.options.dry_run {
-        return dry_run(&call, &embedding_call, &route);
+        return call.work_permit().await.run(|| dry_run(&call, &embedding_call, &route));
     }
     // Vectors are not billed, so no output is reserved.
     let facts = RequestFacts {
@@ -119,10 +118,11 @@ async fn try_lane(
     candidate: &Candidate,
     mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
-    let prepared = match call.run_blocking(|| prepare(call, embedding_call, &candidate.lane)) {
-        Ok(prepared) => prepared,
-        Err(error) => return Err((error, account)),
-    };
+    let prepared =
+        match call.work_permit().await.run(|| prepare(call, embedding_call, &candidate.lane)) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err((error, account)),
+        };
     if let Err(error) = account.begin_attempt(candidate) {
         return Err((error, account));
     }
@@ -161,7 +161,7 @@ async fn pass_through(
     outgoing: ProviderRequest,
 ) -> Result<EmbeddingOutcome, ApiError> {
     let body = request_lane(call, candidate, endpoint, outgoing).await?;
-    let usage = run_sized(body.len(), || endpoint.read_usage(&body))?;
+    let usage = call.permit_for(body.len()).await.run(|| endpoint.read_usage(&body))?;
     Ok(EmbeddingOutcome { usage, body, losses: Vec::new() })
 }
 
@@ -179,14 +179,15 @@ async fn translate(
     for outgoing in outgoing {
         let body = request_lane(call, candidate, endpoint, outgoing).await?;
         received_bytes += body.len();
-        reply.append(run_sized(body.len(), || endpoint.read_reply(&body))?);
+        let permit = call.permit_for(body.len()).await;
+        reply.append(permit.run(|| endpoint.read_reply(&body))?);
     }
     reply.check_count(&request)?;
     let usage = reply.usage;
     // The caller sees the usage it is billed for.
     reply.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
-    let (body, more) =
-        run_sized(received_bytes, || embedding_call.endpoint.write_reply(&reply, &request));
+    let permit = call.permit_for(received_bytes).await;
+    let (body, more) = permit.run(|| embedding_call.endpoint.write_reply(&reply, &request));
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     Ok(EmbeddingOutcome { body: Bytes::from(body), usage, losses })
 }

@@ -15,6 +15,7 @@ use upstream::InFlight;
 
 use crate::file_store::FileStore;
 use crate::funds::NodeFunds;
+use crate::large_work::HeavyWork;
 use crate::object_book::ObjectBook;
 use crate::request_id::RequestIds;
 use crate::signature_cache::SignatureCache;
@@ -43,6 +44,8 @@ pub struct Engine {
     pub telemetry: Telemetry,
     /// Slots of running calls.
     pub in_flight: InFlight,
+    /// Places for work on large bodies.
+    pub heavy_work: HeavyWork,
     /// Open connections and the shutdown phase.
     pub connections: Arc<Connections>,
     /// Tasks that must end before the process does.
@@ -93,6 +96,7 @@ impl Engine {
             metrics: GatewayMetrics::new(),
             telemetry,
             in_flight: InFlight::default(),
+            heavy_work: HeavyWork::default(),
             connections: Arc::default(),
             tasks,
             instance,

@@ -45,11 +45,14 @@ pub(super) async fn send_copies(
         }
     };
     drop(running);
-    let finished = asked.and_then(|replies| {
-        let bytes: u64 = replies.iter().map(|(_, meter)| meter.output_bytes).sum();
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        super::run_sized(bytes, || write(call, facts, expected, replies))
-    });
+    let finished = match asked {
+        Ok(replies) => {
+            let bytes: u64 = replies.iter().map(|(_, meter)| meter.output_bytes).sum();
+            let permit = call.permit_for(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+            permit.run(|| write(call, facts, expected, replies))
+        }
+        Err(error) => Err(error),
+    };
     match finished {
         Ok((finished, body)) => {
             drop(places);
@@ -72,7 +75,7 @@ async fn ask(
 ) -> Result<(ChatReply, ReplyMeter), ApiError> {
     let answer = send(call, candidate, expected.dialect, outgoing.clone()).await?;
     let body = reply::read_body(answer, &candidate.lane, call).await?;
-    super::run_sized(body.len(), || {
+    call.permit_for(body.len()).await.run(|| {
         let mut reply = expected.dialect.read_reply(&body)?;
         let meter = ReplyMeter::of_reply(&reply);
         complete_endings(&mut reply, expected.dialect.origin());

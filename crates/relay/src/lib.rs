@@ -36,6 +36,7 @@ mod streamed_body;
 mod streamed_reply;
 mod token_count;
 pub mod token_estimate;
+mod value_count;
 mod work_budget;
 
 pub use call::{BodyKind, Call, CallRequest};
@@ -47,7 +48,7 @@ pub use fence::check_objects;
 pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
-pub use large_work::run_sized;
+pub use large_work::{HeavyWork, HeavyWorkUse, WorkPermit, run_in_place};
 pub use object_book::ObjectBook;
 pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
@@ -62,7 +63,7 @@ use std::sync::Arc;
 /// Serves one chat call: from the caller's bytes to the provider's reply in the caller's format.
 pub async fn serve(call: Call) -> Result<Response, ApiError> {
     let call = Arc::new(call);
-    let (mut facts, route, named, media) = call.run_blocking(|| {
+    let (mut facts, route, named, media) = call.work_permit().await.run(|| {
         let facts = call.parse()?;
         let route = route::find(&call, &facts)?;
         let named = fence::named_objects(&call)?;
@@ -74,7 +75,7 @@ pub async fn serve(call: Call) -> Result<Response, ApiError> {
         facts.foreign_objects = Box::pin(fence::foreign_objects(&call, &route, named)).await?;
     }
     if call.options.dry_run {
-        return call.run_blocking(|| dry_run::dry_run(&call, &facts, &route, &media));
+        return call.work_permit().await.run(|| dry_run::dry_run(&call, &facts, &route, &media));
     }
     admit::check_token_rate(&call, &facts).await?;
     let admitted = admit::admit(&call, &facts, &route, &media).await?;

@@ -21,7 +21,6 @@ use tokio::time::error::Elapsed;
 use transport::ClientResponse;
 
 use super::fence;
-use super::large_work::run_sized;
 use super::object_book::ObjectReceipt;
 use super::prepare::ExpectedReply;
 use super::settle::{BoxedAccount, FinishedReply};
@@ -68,7 +67,10 @@ pub(super) async fn relay_reply(
         Box::pin(gather_stream(call, lane, pipeline, answer)).await
     } else {
         match read_body(answer, lane, call).await {
-            Ok(body) => run_sized(body.len(), || convert_piece(call, facts, expected, body)),
+            Ok(body) => {
+                let permit = call.permit_for(body.len()).await;
+                permit.run(|| convert_piece(call, facts, expected, body))
+            }
             Err(error) => Err(error),
         }
     };

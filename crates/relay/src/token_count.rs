@@ -43,7 +43,7 @@ async fn ask_lanes(call: &Call, facts: &RequestFacts, route: &Route) -> Option<P
         let named = fence::named_objects(call)?;
         MediaRefs::find_in(call, facts.only_text, &named)
     };
-    let media = call.run_blocking(find_media).ok()?;
+    let media = call.work_permit().await.run(find_media).ok()?;
     let now = call.engine.monotonic_now();
     let candidates = route::ordered_candidates(call, route, now);
     // A fallback model counts differently.
@@ -93,7 +93,7 @@ async fn ask_lane(
 ) -> Result<Option<ProviderCount>, ApiError> {
     let lane = &candidate.lane;
     let inlined = media.inline(call, lane, dialect).await?;
-    let outgoing: Option<ProviderRequest> = call.run_blocking(|| {
+    let outgoing: Option<ProviderRequest> = call.work_permit().await.run(|| {
         let prepared = prepare::prepare(call, facts, lane, dialect, None, inlined)?;
         let has_own_path = lane.endpoints.path(dialect.origin()).is_some();
         let body = prepared.outgoing.body.to_vec();

@@ -30,6 +30,7 @@ macro_rules! embedded {
             (18, "audit origins", include_str!(concat!($folder, "0018_audit_origins.sql"))),
             (19, "known devices", include_str!(concat!($folder, "0019_known_devices.sql"))),
             (20, "data keys", include_str!(concat!($folder, "0020_data_keys.sql"))),
+            (21, "open tasks", include_str!(concat!($folder, "0021_open_tasks.sql"))),
             (22, "provider objects", include_str!(concat!($folder, "0022_provider_objects.sql"))),
         ]
     };

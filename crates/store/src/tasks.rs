@@ -34,6 +34,8 @@ pub struct NewTask {
     pub created: Micros,
     /// When it fails if no node has completed it.
     pub expires: Micros,
+    /// Unfinished tasks that its key may have, this one included.
+    pub max_open: u32,
 }
 
 row! {
@@ -186,6 +188,11 @@ macro_rules! columns {
     };
 }
 
+/// Makes concurrent submissions and claims wait until this transaction ends.
+const QUEUE: &str = "INSERT INTO task_turns (account_id, turn) VALUES ('', 0) \
+    ON CONFLICT (account_id) DO UPDATE SET turn = task_turns.turn";
+const OPEN: &str = "SELECT COUNT(*) FROM tasks WHERE key_id = $1 \
+    AND status IN ('pending', 'processing') AND expires > $2";
 const ADD: &str = "INSERT INTO tasks (id, account_id, key_id, path, model, provider, head, body, \
     body_file, status, webhook, created, expires) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'pending', $10, $11, $12)";
@@ -255,8 +262,8 @@ const SWEEP: &str =
     "DELETE FROM tasks WHERE status NOT IN ('pending', 'processing') AND expires <= $1";
 
 impl Store {
-    /// Adds a task.
-    pub async fn add_task(&self, task: &NewTask) -> Result<(), StoreError> {
+    /// Adds a task. Returns false if its key has too many that are unfinished.
+    pub async fn add_task(&self, task: &NewTask) -> Result<bool, StoreError> {
         let NewTask {
             id,
             account_id,
@@ -268,27 +275,26 @@ impl Store {
             webhook,
             created,
             expires,
+            max_open,
         } = task;
         let (head, body) = self.seal_request(id, head, body.as_deref()).await?;
-        on_writer!(&self.db, pool => {
+        Ok(in_transaction!(&self.db, tx: Kind => {
+            sqlx::query(QUEUE).execute(&mut *tx).await?;
+            let open = sqlx::query_scalar(OPEN).bind(clean(key_id)).bind(created.get());
+            let open: i64 = open.fetch_one(&mut *tx).await?;
+            if open >= i64::from(*max_open) {
+                return Ok(false);
+            }
             sqlx::query(ADD)
-                .bind(clean(id))
-                .bind(clean(account_id))
-                .bind(clean(key_id))
-                .bind(clean(path))
-                .bind(clean(model))
-                .bind(clean(provider))
-                .bind(clean(&head))
-                .bind(body.as_deref())
-                .bind(file.as_deref())
-                .bind(webhook.as_deref().map(clean))
-                .bind(created.get())
-                .bind(expires.get())
-                .execute(pool)
+                .bind(clean(id)).bind(clean(account_id)).bind(clean(key_id)).bind(clean(path))
+                .bind(clean(model)).bind(clean(provider)).bind(clean(&head)).bind(body.as_deref())
+                .bind(file.as_deref()).bind(webhook.as_deref().map(clean))
+                .bind(created.get()).bind(expires.get())
+                .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("task id", "account"))?;
-        });
-        Ok(())
+            true
+        }))
     }
 
     /// Returns a task of that owner that has not expired.

@@ -203,6 +203,9 @@ fn parse_config(text: &str, given: &LoadOptions) -> Config {
     if !text.contains("free_rpm") {
         config.gate.free_rpm = u32::MAX;
     }
+    if !text.contains("public_rpm") {
+        config.gate.public_rpm = u32::MAX;
+    }
     config
 }
 

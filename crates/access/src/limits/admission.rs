@@ -191,8 +191,15 @@ mod tests {
     use http_body_util::BodyExt as _;
     use ledger::SystemClock;
 
-    const GATE: GateLimits =
-        GateLimits { body: 60, buffered: 100, buffered_per_key: 60, free_rpm: 3, free_running: 2 };
+    const GATE: GateLimits = GateLimits {
+        body: 60,
+        buffered: 100,
+        buffered_per_key: 60,
+        free_rpm: 3,
+        free_running: 2,
+        public_rpm: 1,
+        public_running: 1,
+    };
 
     fn limiter() -> RateLimiter {
         RateLimiter::new(Arc::new(SystemClock), None)

@@ -4,18 +4,21 @@
 //! A call is admitted before its body is read ([`RateLimiter::admit`]). Its tokens are estimated
 //! when its size is known ([`RatePermit::estimate_tokens`]) and corrected when it is settled
 //! ([`RatePermit::close`]). Nodes share their counts through Valkey (`shared_limits`) while it is
-//! reachable. Memory and requests that cost nothing are limited by `admission`.
+//! reachable. Memory and requests that cost nothing are limited by `admission`, requests without a key
+//! by `network_limits`.
 
 mod admission;
 mod allowed_networks;
 mod headers;
 mod minute_window;
+mod network_limits;
 mod rate_window;
 mod shared_limits;
 
 pub use admission::{Admission, BufferPermit, FreePermit};
 pub use allowed_networks::{check as check_address, client_address};
 pub use headers::add_limit_headers;
+pub use network_limits::{NetworkPermit, NetworkUse};
 pub use rate_window::{RateWindow, RemainingLimit, RemainingLimits};
 pub use shared_limits::SharedLimits;
 
@@ -29,6 +32,7 @@ use store::{RateLimits, Store, StoreError};
 
 use crate::keys::ApiKey;
 use admission::CallerUse;
+use network_limits::NetworkTable;
 use rate_window::LimitExceeded;
 use shared_limits::{SharedTake, TakeOutcome};
 
@@ -41,6 +45,8 @@ pub struct RateLimiter {
     accounts: papaya::HashMap<String, Arc<RateWindow>>,
     /// Use of this node's own resources by each caller.
     callers: papaya::HashMap<String, Arc<CallerUse>>,
+    /// Use of this node by networks, for requests without a key.
+    networks: Mutex<NetworkTable>,
     /// Bytes of request bodies in memory.
     buffered: Arc<AtomicU64>,
     shared: Option<Arc<SharedLimits>>,
@@ -68,7 +74,8 @@ impl RateLimiter {
     /// Creates a limiter; without `shared` every node counts alone.
     pub fn new(clock: Arc<dyn Clock>, shared: Option<Arc<SharedLimits>>) -> Self {
         let (accounts, callers) = (papaya::HashMap::new(), papaya::HashMap::new());
-        Self { clock, accounts, callers, buffered: Arc::default(), shared }
+        let (networks, buffered) = (Mutex::default(), Arc::default());
+        Self { clock, accounts, callers, networks, buffered, shared }
     }
 
     /// Fetches the limits of all accounts.

@@ -16,6 +16,7 @@ use super::stored::RunFollower;
 use crate::json_object::{parse_object, set_fields, text_field};
 use crate::state::ApiState;
 use crate::stored_answers::BackgroundRun;
+use crate::tasks::too_many_tasks;
 use relay::json_response;
 use relay::{self, Call};
 
@@ -25,12 +26,13 @@ pub(super) async fn start(
     mut call: Call,
     conversation: Conversation,
 ) -> Result<Response, ApiError> {
-    let mut facts = call.run_blocking(|| call.dialect.read_facts(&call.target, &call.body))?;
+    let mut facts =
+        call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body))?;
     let route = relay::find_route(&call, &facts)?;
     relay::check_objects(&call, &mut facts, &route).await?;
     let streamed = facts.stream;
     // The lane receives a plain streaming call. The gateway runs it in the background itself.
-    call.body = call.run_blocking(|| {
+    call.body = call.work_permit().await.run(|| {
         let mut body = parse_object(&call.body);
         body.shift_remove("background");
         set_fields(&mut body, [("stream", Value::Bool(true))]);
@@ -38,12 +40,17 @@ pub(super) async fn start(
     });
     call.edits.clear();
     call.rewrite_reply = true;
-    let queued = call.run_blocking(|| queued_response(&call))?;
+    let (queued, text) = call.work_permit().await.run(|| {
+        let queued = queued_response(&call)?;
+        let text = Value::from(queued.clone()).to_string();
+        Ok::<_, ApiError>((queued, text))
+    })?;
     let id = text_field(&queued, "id").to_owned();
-    let recorder = ResponseRecorder::new(Arc::clone(&state), &call, conversation);
-    let text = Value::from(queued.clone()).to_string();
+    let recorder = ResponseRecorder::new(Arc::clone(&state), &call, conversation).await;
+    let limit = call.config.tasks.max_waiting;
+    let run = state.stored_answers.begin_run(&id, &call.key.record, limit);
+    let run = run.ok_or_else(|| too_many_tasks(limit))?;
     recorder.store(&text);
-    let run = state.stored_answers.begin_run(&id, &call.key.record);
     let key = Arc::clone(&call.key);
     let task = run_to_end(Arc::clone(&state), call, recorder, (id, queued), Arc::clone(&run));
     state.engine.tasks.spawn(task);

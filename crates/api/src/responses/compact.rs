@@ -34,26 +34,23 @@ pub(crate) async fn compact(incoming: ApiRequest) -> Result<Response, ApiError> 
     let state = Arc::clone(&incoming.state);
     let mut call =
         Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
-    let mut body: Map<String, Value> = serde_json::from_slice(&call.body)
-        .map_err(|e| ApiError::invalid("", format!("the body is not a JSON object: {e}")))?;
-    set_fields(&mut body, [("store", Value::Bool(true))]);
-    call.body = Bytes::from(Value::from(body.clone()).to_string());
+    let (body, text) = call.work_permit().await.run(|| {
+        let mut body: Map<String, Value> = serde_json::from_slice(&call.body)
+            .map_err(|e| ApiError::invalid("", format!("the body is not a JSON object: {e}")))?;
+        set_fields(&mut body, [("store", Value::Bool(true))]);
+        let text = Value::from(body.clone()).to_string();
+        body.retain(|name, _| matches!(name.as_str(), "model" | "instructions"));
+        Ok::<_, ApiError>((body, text))
+    })?;
+    call.body = Bytes::from(text);
     let Conversation { items, .. } = Conversation::load(&state, &mut call).await?;
     if items.is_empty() {
         return Err(ApiError::invalid("input", "`input` holds nothing to compact"));
     }
-    let mut input = items.clone();
-    input.push(json!({
-        "type": "message", "role": "user", "content": [{ "type": "input_text", "text": SUMMARY_PROMPT }],
-    }));
-    let request = json!({
-        "model": body.get("model"),
-        "instructions": body.get("instructions"),
-        "input": input,
-        "store": false,
-    });
-    call.body = Bytes::from(request.to_string());
+    let (request, users) = call.work_permit().await.run(|| summary_request(&body, items));
+    call.body = request;
     call.edits.clear();
+    let request_bytes = call.body.len();
     let id = call.id.trim_start_matches("req_").to_owned();
     let created = state.clock().now().as_secs();
     let reply = relay::serve(call).await?;
@@ -66,27 +63,49 @@ pub(crate) async fn compact(incoming: ApiRequest) -> Result<Response, ApiError> 
     if summary.is_empty() {
         return Err(ApiError::new(ErrorKind::Unavailable, "the model gave no summary, retry"));
     }
-    let mut output: Vec<Value> =
-        items.into_iter().filter(|item| field_is(item, "role", "user")).collect();
+    let mut output = users;
     output.push(json!({
         "type": ITEM_TYPE,
         "id": format!("cmp_{id}"),
         "encrypted_content": format!("{SUMMARY_PREFIX}{}", STANDARD.encode(summary)),
     }));
-    let compaction = json!({
-        "id": format!("resp_{id}"),
-        "object": "response.compaction",
-        "created_at": created,
-        "output": output,
-        "usage": reply.get("usage"),
+    let permit = state.engine.heavy_work.permit(request_bytes).await;
+    let compaction = permit.run(|| {
+        let compaction = json!({
+            "id": format!("resp_{id}"),
+            "object": "response.compaction",
+            "created_at": created,
+            "output": output,
+            "usage": reply.get("usage"),
+        });
+        compaction.to_string()
     });
-    let mut response = json_response(Body::from(compaction.to_string()));
+    let mut response = json_response(Body::from(compaction));
     for (name, value) in &head.headers {
         if name.as_str().starts_with("x-portunus-") {
             response.headers_mut().insert(name.clone(), value.clone());
         }
     }
     Ok(response)
+}
+
+/// Returns the request for a summary of these items, and those of the user.
+fn summary_request(body: &Map<String, Value>, mut items: Vec<Value>) -> (Bytes, Vec<Value>) {
+    let users = items.iter().filter(|item| field_is(item, "role", "user")).cloned().collect();
+    items.push(json!({
+        "type": "message", "role": "user", "content": [{ "type": "input_text", "text": SUMMARY_PROMPT }],
+    }));
+    let mut request = json!({
+        "model": body.get("model"),
+        "instructions": body.get("instructions"),
+        "input": null,
+        "store": false,
+    });
+    // Moved, not copied: a conversation may have tens of megabytes.
+    if let Some(input) = request.get_mut("input") {
+        *input = Value::from(items);
+    }
+    (Bytes::from(request.to_string()), users)
 }
 
 fn field_is(item: &Value, name: &str, word: &str) -> bool {

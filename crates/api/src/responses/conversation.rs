@@ -67,8 +67,10 @@ impl Conversation {
     /// <https://platform.openai.com/docs/guides/conversation-state>.
     pub(super) async fn load(state: &ApiState, call: &mut Call) -> Result<Self, ApiError> {
         // An unreadable body is refused later by the rules of its format, which name the path.
-        let text = call.run_blocking(|| String::from_utf8_lossy(&call.body).into_owned());
-        let head = call.run_blocking(|| serde_json::from_str::<ConversationFields<'_>>(&text));
+        let text =
+            call.work_permit().await.run(|| String::from_utf8_lossy(&call.body).into_owned());
+        let head =
+            call.work_permit().await.run(|| serde_json::from_str::<ConversationFields<'_>>(&text));
         let Ok(head) = head else {
             let offset = InputOffset::default();
             return Ok(Self { store: false, background: false, items: Vec::new(), offset });
@@ -81,14 +83,14 @@ impl Conversation {
         let previous = head.previous_response_id.filter(|raw| raw.get() != "null");
         // Most requests have none, and are not searched item by item.
         let summaries = match memmem::find(text.as_bytes(), compact::ITEM_TYPE.as_bytes()) {
-            Some(_) => call.run_blocking(|| compact::summary_edits(&text, head.input)),
+            Some(_) => call.work_permit().await.run(|| compact::summary_edits(&text, head.input)),
             None => Vec::new(),
         };
         if !store && previous.is_none() && summaries.is_empty() {
             let offset = InputOffset::default();
             return Ok(Self { store, background, items: Vec::new(), offset });
         }
-        let mut items = call.run_blocking(|| {
+        let mut items = call.work_permit().await.run(|| {
             let mut items = request_items(head.input);
             if !summaries.is_empty() {
                 compact::expand_summaries(&mut items);
@@ -109,19 +111,22 @@ impl Conversation {
             })?;
             let stored_bytes = stored.request.len() + stored.reply.len();
             conversation_bytes += stored_bytes;
-            let mut before =
-                relay::run_sized(stored_bytes, || previous_items(&stored.request, &stored.reply));
+            let permit = call.permit_for(stored_bytes).await;
+            let mut before = permit.run(|| previous_items(&stored.request, &stored.reply));
             offset.inserted = before.len();
             before.append(&mut items);
             items = before;
         }
         if previous.is_some() {
-            relay::run_sized(conversation_bytes, || rewrite_input(call, &text, &head, &items));
+            let permit = call.permit_for(conversation_bytes).await;
+            permit.run(|| rewrite_input(call, &text, &head, &items));
             // The gateway writes the reply itself, so that it names the previous response.
             call.rewrite_reply = true;
         } else if !summaries.is_empty() {
             // All other items keep the caller's bytes.
-            call.body = BodySegments::with_edits(&call.body, summaries).to_vec().into();
+            let permit = call.work_permit().await;
+            call.body =
+                permit.run(|| BodySegments::with_edits(&call.body, summaries).to_vec().into());
         }
         Ok(Self { store, background, items, offset })
     }

@@ -35,7 +35,7 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     if !conversation.store {
         return relay::serve(call).await.map_err(restore);
     }
-    let recorder = recorder::ResponseRecorder::new(state, &call, conversation);
+    let recorder = recorder::ResponseRecorder::new(state, &call, conversation).await;
     let response = relay::serve(call).await.map_err(restore)?;
     recorder::record_response(recorder, response).await
 }

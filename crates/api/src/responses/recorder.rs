@@ -4,8 +4,8 @@ use access::keys::ApiKey;
 use axum::response::Response;
 use canon::{ApiError, Micros};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use std::sync::Arc;
 use store::StoredResponse;
 
@@ -18,19 +18,21 @@ use relay::Call;
 pub(super) struct ResponseRecorder {
     state: Arc<ApiState>,
     key: Arc<ApiKey>,
-    items: Vec<Value>,
-    request_bytes: usize,
+    /// The whole conversation as JSON, written before the answer arrives.
+    request: String,
 }
 
 impl ResponseRecorder {
-    pub(super) fn new(state: Arc<ApiState>, call: &Call, conversation: Conversation) -> Self {
+    pub(super) async fn new(state: Arc<ApiState>, call: &Call, conversation: Conversation) -> Self {
         let key = Arc::clone(&call.key);
-        Self { state, key, items: conversation.items, request_bytes: call.body.len() }
+        let write = || format!("{{\"input\":{}}}", Value::from(conversation.items));
+        let request = call.work_permit().await.run(write);
+        Self { state, key, request }
     }
 
     /// Stores a response object.
     pub(super) fn store(&self, reply: &str) {
-        relay::run_sized(self.request_bytes + reply.len(), || self.store_now(reply));
+        relay::run_in_place(self.request.len() + reply.len(), || self.store_now(reply));
     }
 
     fn store_now(&self, reply: &str) {
@@ -45,7 +47,7 @@ impl ResponseRecorder {
             id,
             account_id: self.key.record.account_id.clone(),
             key_id: Some(self.key.record.id.clone()),
-            request: json!({ "input": self.items }).to_string(),
+            request: self.request.clone(),
             reply: reply.to_owned(),
             created: now,
             expires: now + retention,
@@ -61,7 +63,9 @@ pub(super) async fn record_response(
     let whole = |recorder: &mut ResponseRecorder, body: &[u8]| {
         recorder.store(&String::from_utf8_lossy(body))
     };
-    observe_response(response, recorder, whole, |recorder, frame| {
+    let state = Arc::clone(&recorder.state);
+    let work = &state.engine.heavy_work;
+    observe_response(work, response, recorder, whole, |recorder, frame| {
         if let Some(reply) = final_response(&frame.data) {
             recorder.store(reply);
         }

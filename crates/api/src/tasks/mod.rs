@@ -9,7 +9,7 @@ mod submit;
 mod view;
 mod webhooks;
 
-pub(crate) use submit::{AsyncOptions, submit};
+pub(crate) use submit::{AsyncOptions, submit, too_many_tasks};
 pub(crate) use view::{poll_delay_s, task_json};
 
 use aws_lc_rs::hmac;

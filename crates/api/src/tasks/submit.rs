@@ -6,6 +6,7 @@ use canon::{ApiError, ErrorKind, Micros};
 use http::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, Request, StatusCode};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use store::{NewTask, ObjectOwner, TaskBody};
 
 use super::view::{task_json, task_path};
@@ -16,6 +17,8 @@ use relay::json_response;
 
 /// Larger bodies are stored as files.
 const MAX_INLINE_BODY_BYTES: usize = 64 << 10;
+/// `Retry-After` for a key with too many unfinished tasks. The time until one ends is unknown.
+const TASK_RETRY_AFTER: Duration = Duration::from_secs(5);
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// Asynchronous options of a request, and the parts of its head that a run needs.
@@ -103,6 +106,7 @@ pub(crate) async fn submit(
         webhook,
         created: now,
         expires: now + retention,
+        max_open: call.config.tasks.max_waiting,
     };
     let unavailable = |why: String| {
         ApiError::new(
@@ -111,7 +115,15 @@ pub(crate) async fn submit(
         )
         .with_log_note(why)
     };
-    state.store.add_task(&task).await.map_err(|e| unavailable(e.to_string()))?;
+    let added = state.store.add_task(&task).await;
+    if !matches!(added, Ok(true))
+        && let Some(file) = &task.request.file
+    {
+        state.engine.files.delete(file).await;
+    }
+    if !added.map_err(|e| unavailable(e.to_string()))? {
+        return Err(too_many_tasks(task.max_open));
+    }
     state.image_tasks.new_work.notify_one();
     let owner = ObjectOwner::key(account, &task.key_id);
     let found =
@@ -129,6 +141,15 @@ pub(crate) async fn submit(
         headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
     }
     Ok(response)
+}
+
+/// Error for a key with too many unfinished tasks.
+pub(crate) fn too_many_tasks(limit: u32) -> ApiError {
+    let message =
+        format!("this API key may have {limit} unfinished tasks; retry when one has ended");
+    ApiError::new(ErrorKind::RateLimited, message)
+        .with_code("too_many_tasks")
+        .with_retry_after(TASK_RETRY_AFTER)
 }
 
 #[cfg(test)]

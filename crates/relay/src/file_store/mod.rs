@@ -28,7 +28,7 @@ use store::{Store, StoreError};
 
 use config::{BlobStore, Config};
 
-use crate::large_work::run_sized;
+use crate::large_work::run_in_place;
 use sealed_file::{FileCipher, FileHeader, FileStream, HEADER_BYTES};
 
 /// Time limit for writing or reading a whole file.
@@ -145,7 +145,7 @@ impl FileStore {
         let name = file_name::new_name(expires, content_type, data_key.is_some())
             .map_err(|e| ApiError::internal(e.to_string()))?;
         let bytes = match data_key {
-            Some(key) => run_sized(length, || sealed_file::seal_file(&key, &name, &bytes))
+            Some(key) => run_in_place(length, || sealed_file::seal_file(&key, &name, &bytes))
                 .map(Bytes::from)
                 .ok_or_else(|| ApiError::internal("a file could not be sealed"))?,
             None => bytes,

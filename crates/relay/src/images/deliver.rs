@@ -5,7 +5,6 @@ use bytes::Bytes;
 use canon::{ApiError, ErrorKind, GeneratedImage, ImageDelivery, MediaKind, MediaSource};
 use upstream::FetchAllowance;
 
-use super::super::large_work::run_sized;
 use super::super::reply::read_body;
 use super::super::route::Candidate;
 use super::super::{Call, send};
@@ -37,7 +36,9 @@ pub(super) async fn deliver(
         }
         let (mime, bytes) = match &*source {
             MediaSource::Inline { mime, data } => {
-                let bytes = run_sized(data.len(), || dialects::images::decode(data))
+                let permit = call.permit_for(data.len()).await;
+                let bytes = permit
+                    .run(|| dialects::images::decode(data))
                     .ok_or_else(|| unreadable_image("base64"))?;
                 (mime.clone(), Bytes::from(bytes))
             }
@@ -55,7 +56,8 @@ pub(super) async fn deliver(
                 MediaSource::Url { url: link.url, mime: Some(mime) }
             }
             Some(ImageDelivery::Base64) => {
-                let data = run_sized(bytes.len(), || dialects::images::encode(&bytes));
+                let permit = call.permit_for(bytes.len()).await;
+                let data = permit.run(|| dialects::images::encode(&bytes));
                 MediaSource::Inline { data, mime }
             }
         };

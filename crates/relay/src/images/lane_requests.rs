@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::Call;
-use super::super::large_work::run_sized;
 use super::super::reply::read_body;
 use super::super::route::Candidate;
 use super::super::send as lane;
@@ -134,7 +133,8 @@ async fn request_one(
     let (mut pause, mut failed_polls, mut task_url) = (FIRST_POLL_PAUSE, 0, None);
     loop {
         // The first task URL counts, because later replies may omit it.
-        let at: &str = match run_sized(body.len(), || protocol.read(&body))? {
+        let permit = call.permit_for(body.len()).await;
+        let at: &str = match permit.run(|| protocol.read(&body))? {
             ImageAnswer::Finished(reply) => return Ok((reply, body)),
             ImageAnswer::Pending(at) => task_url.get_or_insert(at),
         };

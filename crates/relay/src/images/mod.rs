@@ -15,7 +15,6 @@ use dialects::ReplyMeter;
 use dialects::images::ImageRequestForm;
 use std::sync::Arc;
 
-use super::large_work::run_sized;
 use super::reply::settled_response;
 use super::route::Candidate;
 use super::settle::BoxedAccount;
@@ -91,9 +90,13 @@ pub async fn serve_images(
     form: ImageRequestForm,
     later: bool,
 ) -> Result<ImageOutcome, ApiError> {
-    let image_call = call.run_blocking(|| ImageCall::read(&call, form))?;
+    let image_call = call.work_permit().await.run(|| ImageCall::read(&call, form))?;
     if call.options.dry_run {
-        return call.run_blocking(|| image_call.dry_run(&call)).map(ImageOutcome::Response);
+        return call
+            .work_permit()
+            .await
+            .run(|| image_call.dry_run(&call))
+            .map(ImageOutcome::Response);
     }
     if later || image_call.async_delivery().is_requested {
         return check_task(call, &image_call).await.map(|task| ImageOutcome::Task(Box::new(task)));
@@ -132,7 +135,8 @@ async fn check_task(call: Call, image_call: &ImageCall) -> Result<ImageTask, Api
 /// Generates the images of a queued request: reserves money, tries lanes, and returns images that
 /// are still to be settled.
 pub async fn generate_images(call: Call, form: ImageRequestForm) -> Result<ImageResult, ApiError> {
-    let image_call = call.run_blocking(|| ImageCall::read(&call, form))?.with_inline_delivery();
+    let image_call =
+        call.work_permit().await.run(|| ImageCall::read(&call, form))?.with_inline_delivery();
     generate(call, image_call).await
 }
 
@@ -169,7 +173,7 @@ async fn try_lane(
         None => {
             let now = call.engine.clock.now().as_secs();
             let write = || dialects::images::write_reply(&reply, image_call.request(), now);
-            Bytes::from(run_sized(inline_bytes(&reply), write))
+            Bytes::from(call.permit_for(inline_bytes(&reply)).await.run(write))
         }
     };
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
@@ -191,9 +195,8 @@ async fn request_and_deliver(
     candidate: &Candidate,
     account: &mut BoxedAccount,
 ) -> Result<DeliveredImages, ApiError> {
-    let prepared = run_sized(image_call.request_bytes(call), || {
-        image_call.prepare(call, &candidate.lane, false)
-    })?;
+    let permit = call.permit_for(image_call.request_bytes(call)).await;
+    let prepared = permit.run(|| image_call.prepare(call, &candidate.lane, false))?;
     account.begin_attempt(candidate)?;
     account.estimate_input(image_call.input_bytes());
     account.set_losses(prepared.losses.iter().cloned());

@@ -84,6 +84,7 @@ fn task(account_id: &str, id: &str) -> NewTask {
         request: request(),
         webhook: None,
         created: Micros::new(1),
+        max_open: 100,
         expires: NEVER,
     }
 }

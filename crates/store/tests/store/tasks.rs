@@ -21,6 +21,7 @@ on_both!(
     a_provider_runs_no_more_tasks_than_permitted,
     accounts_are_served_in_turn,
     one_of_many_claimants_gets_a_task,
+    a_key_has_no_more_unfinished_tasks_than_permitted,
     an_end_is_notified_until_delivered,
     overdue_tasks_fail_and_expired_ones_are_deleted,
 );
@@ -45,6 +46,7 @@ fn new(id: &str, account_id: &str) -> NewTask {
         webhook: None,
         created: Micros::new(1),
         expires: NEVER,
+        max_open: 1_000,
     }
 }
 
@@ -237,6 +239,33 @@ async fn accounts_are_served_in_turn(database: Arc<TestDatabase>) {
             }
         }
     });
+    store.close().await;
+}
+
+async fn a_key_has_no_more_unfinished_tasks_than_permitted(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let ada = someone(&store, "ada").await;
+    let few = |id: &str| NewTask { max_open: 7, ..new(id, &ada) };
+    // Twenty at once, on connections of their own.
+    let submitters = (0..20).map(|number| {
+        let (store, task) = (store.clone(), few(&format!("task_{number:02}")));
+        tokio::spawn(async move { store.add_task(&task).await.unwrap() })
+    });
+    let mut added = 0;
+    for submitter in submitters.collect::<Vec<_>>() {
+        added += u32::from(submitter.await.unwrap());
+    }
+    assert_eq!(added, 7);
+    let rows = store.tasks(&all(&ada), None, None, 100, Micros::new(2)).await.unwrap();
+    assert_eq!(rows.len(), 7, "no row is left of the others");
+    // One that runs is unfinished; one that ended, or expired, is not counted any more.
+    let task = next(&store).await.unwrap();
+    assert!(!store.add_task(&few("task_20")).await.unwrap());
+    assert!(store.end_task(&task.id, task.runs, &end(TaskState::Completed)).await.unwrap());
+    assert!(store.add_task(&few("task_21")).await.unwrap());
+    assert!(!store.add_task(&few("task_22")).await.unwrap());
+    let other = NewTask { key_id: "other".to_owned(), ..few("task_23") };
+    assert!(store.add_task(&other).await.unwrap(), "another key has its own");
     store.close().await;
 }
 

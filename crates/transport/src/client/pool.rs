@@ -16,7 +16,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Idle HTTP/1 connections per host.
 const MAX_IDLE_CONNECTIONS: usize = 256;
 
-/// All hosts that connections were opened to. The proxy follows from scheme and authority.
+/// All hosts that connections are open to, or are being opened to. The proxy follows from scheme and authority.
 #[derive(Default)]
 pub(crate) struct ConnectionPool {
     plain: HostTable,
@@ -61,7 +61,11 @@ impl ConnectionPool {
         if let Some(host) = table.read().get(authority) {
             return Arc::clone(host);
         }
-        Arc::clone(table.write().entry(authority.to_owned()).or_default())
+        let mut hosts = table.write();
+        // Callers name hosts of media and webhooks, so there is no end of them. The table grows only
+        // here, and so hosts leave it here.
+        hosts.retain(|_, host| Arc::strong_count(host) > 1 || host.0.lock().is_used());
+        Arc::clone(hosts.entry(authority.to_owned()).or_default())
     }
 }
 
@@ -119,6 +123,11 @@ impl HostPool {
 }
 
 impl IdleConnections {
+    /// Returns true if there is a connection.
+    fn is_used(&self) -> bool {
+        !self.idle.is_empty() || self.http2.is_some()
+    }
+
     /// Closes expired connections and returns true if any are left.
     fn drop_expired(&mut self) -> bool {
         while self.idle.front().is_some_and(|(last, _)| last.elapsed() >= IDLE_TIMEOUT) {
@@ -126,7 +135,41 @@ impl IdleConnections {
         }
         self.http2
             .take_if(|(last, shared)| last.elapsed() >= IDLE_TIMEOUT || shared.sender.is_closed());
-        self.has_reaper = !self.idle.is_empty() || self.http2.is_some();
+        self.has_reaper = self.is_used();
         self.has_reaper
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::outbound::ClientStream;
+
+    #[tokio::test]
+    async fn hosts_without_connections_leave_the_table() {
+        let pool = ConnectionPool::default();
+        let used = pool.host(&Scheme::HTTPS, "used.example");
+        let kept = pool.host(&Scheme::HTTPS, "kept.example");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        kept.put(Box::new(ClientWire::new(ClientStream::Plain(stream), false)));
+        drop(kept);
+        for number in 0..1_000 {
+            drop(pool.host(&Scheme::HTTPS, &format!("host-{number}.example")));
+            drop(pool.host(&Scheme::HTTP, &format!("host-{number}.example")));
+        }
+        assert!(Arc::ptr_eq(&used, &pool.host(&Scheme::HTTPS, "used.example")));
+        let names = |table: &HostTable| {
+            let mut names: Vec<String> = table.read().keys().cloned().collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&pool.tls), ["host-999.example", "kept.example", "used.example"]);
+        assert_eq!(names(&pool.plain), ["host-999.example"]);
+        let kept = pool.host(&Scheme::HTTPS, "kept.example");
+        kept.0.lock().idle.clear();
+        drop((used, kept));
+        drop(pool.host(&Scheme::HTTPS, "last.example"));
+        assert_eq!(names(&pool.tls), ["last.example"]);
     }
 }

@@ -3,7 +3,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::Bytes;
 use canon::{ApiError, ErrorKind};
 use futures_util::task::AtomicWaker;
 use http::header::{EXPECT, HOST};
@@ -16,18 +16,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::connections::{Connection, Connections, ShutdownPhase};
 use super::h1::{self, ByteStream, DeadlineTimer};
+use super::h2_frames::PrefixedStream;
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
 use super::request_body::PacedBody;
@@ -299,63 +298,5 @@ impl HttpBody for TrackedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// A stream whose first bytes were already read.
-pub(super) struct PrefixedStream<S> {
-    stream: S,
-    prefix: BytesMut,
-}
-
-impl<S> PrefixedStream<S> {
-    pub(super) fn new(stream: S, prefix: BytesMut) -> Self {
-        Self { stream, prefix }
-    }
-}
-
-impl<S: ByteStream> AsyncRead for PrefixedStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.prefix.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, into);
-        }
-        let count = self.prefix.len().min(into.remaining());
-        into.put_slice(self.prefix.get(..count).unwrap_or_default());
-        self.prefix.advance(count);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: ByteStream> AsyncWrite for PrefixedStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -30,4 +30,7 @@ pub struct HttpLimits {
     pub streams: u32,
     /// Requests an HTTP/2 connection may reset in one burst.
     pub resets: u32,
+    /// Frames a second of an HTTP/2 connection that are no part of a request: PING, SETTINGS, PRIORITY,
+    /// WINDOW_UPDATE and unknown ones. What it is sent allows more.
+    pub control_frames: u32,
 }

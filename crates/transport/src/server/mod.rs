@@ -6,6 +6,7 @@
 mod connections;
 pub(crate) mod h1;
 mod h2;
+mod h2_frames;
 mod handler;
 mod limits;
 mod request_body;
@@ -22,6 +23,8 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
+
+use h2_frames::PrefixedStream;
 
 /// Pause before the next `accept` after one failed.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -114,8 +117,8 @@ async fn serve_http<S: h1::ByteStream, H: RequestHandler>(
 ) {
     let handover = h1::serve(stream, BytesMut::new(), handler, connection, limits).await;
     if let Some(h1::Http2Handover { stream, prefix, handler, connection }) = handover {
-        h2::serve(h2::PrefixedStream::new(stream, prefix), handler, connection, limits, tasks)
-            .await;
+        let stream = PrefixedStream::new(stream, prefix, limits.control_frames);
+        h2::serve(stream, handler, connection, limits, tasks).await;
     }
 }
 

@@ -155,6 +155,7 @@ mod tests {
         stall: Duration::MAX,
         streams: 1,
         resets: 1,
+        control_frames: 1,
     };
 
     #[tokio::test]

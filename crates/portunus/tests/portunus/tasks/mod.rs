@@ -6,4 +6,5 @@ mod crash;
 pub(crate) mod harness;
 mod lifecycle;
 mod result_links;
+mod waiting;
 mod webhooks;

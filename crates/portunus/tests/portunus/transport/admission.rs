@@ -44,7 +44,7 @@ async fn a_body_that_stalls_is_dropped_whatever_came_before() {
     let head = "POST /login HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\
                 content-type: application/x-www-form-urlencoded\r\n\r\nname=a";
     caller.send(head).await;
-    assert_eq!(caller.answer().await.unwrap().status, 400);
+    assert_eq!(caller.answer().await.unwrap().status, 408);
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn uploads_share_the_memory_of_their_key() {
     caller.send(format!("400\r\n{}\r\n", " ".repeat(0x400))).await;
     assert_eq!(caller.answer().await.unwrap().status, 503);
     // One that is too large is refused by its size, also if its answer is to be kept.
-    for more in ["", "idempotency-key: once\r\n"] {
+    for more in ["", "idempotency-key: once\r\n", "expect: 100-continue\r\n"] {
         let mut caller = Caller::to(&gateway).await;
         let head = format!("content-length: {}\r\n{more}", 2 << 20);
         caller.send(upload(&second, CHAT, &head)).await;
@@ -88,6 +88,100 @@ async fn uploads_share_the_memory_of_their_key() {
     until("no upload", async || limiter.buffered_bytes() == 0).await;
     let answer = gateway.get("/v1/models").send().await;
     assert_eq!(answer.status, 200);
+}
+
+/// A path with something in place of its parameters.
+fn filled(path: &str) -> String {
+    let mut filled = String::new();
+    for piece in path.split('/').skip(1) {
+        let piece = if piece.starts_with("{*") {
+            "demo-chat:generateContent"
+        } else if piece.starts_with('{') {
+            "x"
+        } else {
+            piece
+        };
+        filled.push('/');
+        filled.push_str(piece);
+    }
+    filled
+}
+
+/// Every route is under a limit. Its refusal comes before the body: the sender waits to be asked for
+/// it, and is not.
+#[tokio::test]
+async fn every_route_is_refused_at_an_exhausted_gate_before_its_body() {
+    let gateway = TestGateway::with_config("[limits]\nfree_rpm = 1\npublic_rpm = 1\n").await;
+    let admin = gateway.admin_key().await.to_owned();
+    let account = gateway.app.store.accounts().await.unwrap().remove(0);
+    let limits = store::RateLimits { rpm: Some(1), ..store::RateLimits::default() };
+    gateway.app.store.set_account_limits(&account.id, limits).await.unwrap();
+    gateway.app.api.limiter.refresh(&gateway.app.store).await.unwrap();
+    for key in [&gateway.key, &admin] {
+        gateway.get("/v1/key").key(key).send().await;
+    }
+    let mut caller = Caller::to(&gateway).await;
+    let body = r#"{"model":"demo-chat","messages":[{"role":"user","content":"Hi"}]}"#;
+    let head = upload(&gateway.key, CHAT, &format!("content-length: {}\r\n", body.len()));
+    caller.send(format!("{head}{body}")).await;
+    assert_eq!(caller.answer().await.unwrap().status, 200);
+    assert_eq!(gateway.get("/").without_key().send().await.status, 200);
+
+    let api = portunus::route_summaries().into_iter();
+    let api = api.map(|(method, path, keyed)| (method, path, keyed.then_some(true)));
+    let pages = console::routes().iter().map(|route| (route.method.clone(), route.path, None));
+    let mut routes = 0;
+    for (method, path, keyed) in api.chain(pages) {
+        let is_admin = path.starts_with("/api/admin/") || path == "/metrics";
+        let key = match keyed {
+            Some(_) if is_admin => format!("authorization: Bearer {admin}\r\n"),
+            Some(_) => format!("authorization: Bearer {}\r\n", gateway.key),
+            None => String::new(),
+        };
+        let mut caller = Caller::to(&gateway).await;
+        let path = filled(path);
+        let body = "content-type: application/json\r\ncontent-length: 100\r\n";
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n");
+        caller.send(format!("{head}{key}{body}\r\n")).await;
+        let answer = caller.answer().await.unwrap();
+        if ["/healthz", "/readyz"].contains(&path.as_str()) {
+            assert_eq!(answer.status, 200, "{method} {path} is asked by load balancers");
+            continue;
+        }
+        assert_eq!(answer.status, 429, "{method} {path}: {}", answer.text());
+        let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=60).contains(&wait), "{method} {path}: {wait} s");
+        routes += 1;
+    }
+    assert!(routes > 150, "{routes} routes");
+    let page = gateway.get("/login").without_key().send().await;
+    assert!(page.header("content-type").starts_with("text/html"), "{}", page.text());
+    assert!(page.text().contains("Too many requests"), "{}", page.text());
+    let unknown = gateway.get("/v1/nothing").without_key().send().await;
+    assert_eq!(unknown.status, 429);
+    assert!(unknown.json()["error"]["message"].is_string(), "{}", unknown.text());
+}
+
+#[tokio::test]
+async fn networks_are_counted_through_trusted_proxies_and_wrong_keys_apart() {
+    let config = "[server]\ntrusted_proxies = [\"127.0.0.1/32\"]\n[limits]\npublic_rpm = 2\n";
+    let gateway = TestGateway::with_config(config).await;
+    let ask = async |path: &str, from: &str, key: &str| {
+        let request = gateway.get(path).without_key().header("x-forwarded-for", from);
+        let request = if key.is_empty() { request } else { request.key(key) };
+        request.send().await.status.as_u16()
+    };
+    let one = "2001:db8::1";
+    assert_eq!(ask("/models", one, "").await, 200);
+    assert_eq!(ask("/api/models", "2001:db8::2", "").await, 200, "the same /64");
+    assert_eq!(ask("/openapi.json", one, "").await, 429);
+    assert_eq!(ask("/models", "2001:db8:0:1::1", "").await, 200, "another network");
+    // Wrong keys have a count of their own; right ones are not counted here.
+    for status in [401, 401, 429, 429] {
+        assert_eq!(ask("/v1/models", one, "sk-pt-wrong").await, status);
+    }
+    assert_eq!(ask("/v1/models", one, &gateway.key).await, 200);
+    assert_eq!(ask("/healthz", one, "").await, 200);
 }
 
 #[tokio::test]

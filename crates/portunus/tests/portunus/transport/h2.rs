@@ -75,9 +75,12 @@ async fn the_limits_of_headers_and_bodies_hold_here_too() {
 /// The type of a frame.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW: u8 = 8;
 /// Its flags.
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -122,6 +125,17 @@ impl Raw {
 
     /// The next frame of one of these types: its type and stream. `None` at the end.
     async fn next(&mut self, kinds: &[u8]) -> Option<(u8, u32)> {
+        let head = self.next_head(kinds).await?;
+        Some((head[3], u32::from_be_bytes(head[5..].try_into().unwrap())))
+    }
+
+    /// The next frame of one of these types: its type and flags. `None` at the end.
+    async fn next_flags(&mut self, kinds: &[u8]) -> Option<(u8, u8)> {
+        let head = self.next_head(kinds).await?;
+        Some((head[3], head[4]))
+    }
+
+    async fn next_head(&mut self, kinds: &[u8]) -> Option<[u8; 9]> {
         let reading = async {
             loop {
                 let mut head = [0; 9];
@@ -130,7 +144,7 @@ impl Raw {
                 let mut payload = vec![0; length as usize];
                 self.0.read_exact(&mut payload).await.ok()?;
                 if kinds.contains(&head[3]) {
-                    return Some((head[3], u32::from_be_bytes(head[5..].try_into().unwrap())));
+                    return Some(head);
                 }
             }
         };
@@ -251,13 +265,17 @@ async fn floods_end_their_own_connection_and_nothing_else() {
     let mut bombs = frame(HEADERS, END_HEADERS, 1, &[fields(&head(&key, "0")), bomb].concat());
     bombs.extend(frame(RESET, 0, 1, &8_u32.to_be_bytes()));
     const CONTINUATION: u8 = 9;
-    const WINDOW: u8 = 8;
     let floods = [
         ("endless headers", begun, frame(CONTINUATION, 0, 1, &fields(&[("x", "y")]))),
         ("empty headers", frame(HEADERS, 0, 1, &[]), frame(CONTINUATION, 0, 1, &[])),
         ("data that says nothing", open.clone(), frame(DATA, 0, 1, &[])),
-        ("windows of nothing", open, frame(WINDOW, 0, 1, &0_u32.to_be_bytes())),
+        ("windows of nothing", open.clone(), frame(WINDOW, 0, 1, &0_u32.to_be_bytes())),
         ("the same stream again", Vec::new(), bombs),
+        ("pings", Vec::new(), frame(PING, 0, 0, &[0; 8])),
+        ("settings", Vec::new(), frame(SETTINGS, 0, 0, &[])),
+        ("priorities", open.clone(), frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 9])),
+        ("frames of no known type", Vec::new(), frame(0xee, 0, 0, &[])),
+        ("windows of one byte", Vec::new(), frame(WINDOW, 0, 0, &1_u32.to_be_bytes())),
     ];
     for (name, first, again) in floods {
         let mut raw = Raw::to(&gateway, &[]).await;
@@ -272,6 +290,38 @@ async fn floods_end_their_own_connection_and_nothing_else() {
         let mut honest = super::raw_client::Caller::to(&gateway).await;
         honest.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
         assert_eq!(honest.answer().await.unwrap().status, 200, "{name}");
+    }
+}
+
+/// Some clients open the windows again after every piece of an answer, and measure the way with a
+/// ping.
+#[tokio::test]
+async fn control_frames_that_answer_data_are_no_flood() {
+    let events = chat_stream(&["x"; 500], 1, 500);
+    let events: Vec<&str> = events.iter().map(String::as_str).collect();
+    let provider = ScriptedProvider::start(vec![testkit::sse(&events)]).await;
+    let config = format!("[limits]\ncontrol_frames = 5\n{}", provider.config("chat"));
+    let gateway = TestGateway::with_config(&config).await;
+    let key = format!("Bearer {}", gateway.key);
+    let body = hello("m", true);
+    let length = body.len().to_string();
+    let mut raw = Raw::to(&gateway, &[]).await;
+    let mut stream = 1;
+    for _ in 0..10 {
+        raw.send(&frame(HEADERS, END_HEADERS, stream, &fields(&head(&key, &length)))).await;
+        raw.send(&frame(DATA, END_STREAM, stream, &body)).await;
+        assert_eq!(raw.next(&[HEADERS, GOAWAY]).await, Some((HEADERS, stream)));
+        loop {
+            let (kind, flags) = raw.next_flags(&[DATA, GOAWAY]).await.expect("a frame");
+            assert_eq!(kind, DATA, "the connection goes on");
+            if flags & END_STREAM > 0 {
+                break;
+            }
+            raw.send(&frame(WINDOW, 0, 0, &100_u32.to_be_bytes())).await;
+            raw.send(&frame(WINDOW, 0, stream, &100_u32.to_be_bytes())).await;
+            raw.send(&frame(PING, 0, 0, &[0; 8])).await;
+        }
+        stream += 2;
     }
 }
 

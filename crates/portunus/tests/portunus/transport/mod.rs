@@ -6,6 +6,7 @@ mod busy;
 mod drain;
 mod framing;
 mod h2;
+mod heavy_work;
 mod limits;
 mod raw_client;
 mod signals;

@@ -21,6 +21,7 @@ const LIMITS: HttpLimits = HttpLimits {
     stall: Duration::MAX,
     streams: 1,
     resets: 1,
+    control_frames: 1_000,
 };
 
 enum Reading {

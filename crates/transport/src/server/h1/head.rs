@@ -303,6 +303,7 @@ mod tests {
         stall: Duration::from_secs(1),
         streams: 1,
         resets: 1,
+        control_frames: 1_000,
     };
 
     /// Returns the end of a head that arrives in pieces of this size.

@@ -1,0 +1,90 @@
+//! Number of values in a JSON body. A parsed value takes much more memory than its text, so memory is
+//! reserved for values before a large body is parsed.
+
+use access::limits::Admission;
+use canon::{ApiError, ErrorKind};
+use memchr::memchr2;
+
+use crate::engine::Engine;
+use crate::large_work::is_large;
+
+/// Values of one body. Real requests have thousands; a prompt of 300,000 token numbers fits.
+const MAX_VALUES: usize = 500_000;
+/// Memory of a value with its key, while a request is translated.
+const VALUE_BYTES: u64 = 256;
+
+/// Reserves memory for the values of a large body. Those of a small one fit into what it has.
+pub(crate) async fn reserve_values(
+    engine: &Engine,
+    body: &[u8],
+    admission: &Admission,
+) -> Result<(), ApiError> {
+    if !is_large(body.len()) {
+        return Ok(());
+    }
+    let values = engine.heavy_work.permit(body.len()).await.run(|| count_values(body));
+    if values > MAX_VALUES {
+        let message = format!("the body has more than {MAX_VALUES} values, the limit here");
+        return Err(ApiError::new(ErrorKind::BodyTooLarge, message));
+    }
+    match &admission.buffer {
+        Some(permit) => permit.grow((values as u64).saturating_mul(VALUE_BYTES)),
+        None => Ok(()),
+    }
+}
+
+/// Counts the values of a JSON text: everything that follows a comma or opens a list or object. Stops
+/// when there are too many.
+fn count_values(text: &[u8]) -> usize {
+    let (mut values, mut at) = (1, 0);
+    while let Some(byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b',' | b'[' | b'{' => values += 1,
+            b'"' => at = end_of_string(text, at),
+            _ => {}
+        }
+        if values > MAX_VALUES {
+            break;
+        }
+    }
+    values
+}
+
+/// Returns the index after the string that begins before `at`.
+fn end_of_string(text: &[u8], mut at: usize) -> usize {
+    while let Some(found) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        at += found + 1;
+        match text.get(at - 1) {
+            Some(b'\\') => at += 1,
+            _ => return at,
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_hold_no_values() {
+        for (text, values) in [
+            ("", 1),
+            ("7", 1),
+            ("[1,2]", 3),
+            (r#"{"a":{"b":[]},"c":1}"#, 5),
+            (r#"{"a,b":"[{,\",\\","c":"\\\""}"#, 3),
+            (r#"{"open,,,,"#, 2),
+            ("{\"\\", 2),
+        ] {
+            assert_eq!(count_values(text.as_bytes()), values, "{text}");
+        }
+    }
+
+    #[test]
+    fn counting_stops_at_the_limit() {
+        let text = "[".repeat(MAX_VALUES * 3);
+        assert_eq!(count_values(text.as_bytes()), MAX_VALUES + 1);
+    }
+}
