@@ -64,8 +64,8 @@ use std::sync::Arc;
 ///
 /// Boxed here: the compiler generates the code of a future in the crate that boxes or polls it, by
 /// the settings of that crate.
-pub fn serve(call: Call) -> BoxFuture<'static, Result<Response, ApiError>> {
-    Box::pin(run_call(Arc::new(call)))
+pub fn serve(call: Box<Call>) -> BoxFuture<'static, Result<Response, ApiError>> {
+    Box::pin(run_call(Arc::from(call)))
 }
 
 async fn run_call(call: Arc<Call>) -> Result<Response, ApiError> {

@@ -22,7 +22,7 @@ use relay::{self, Call};
 /// Starts the run and answers at once.
 pub(super) async fn start(
     state: Arc<ApiState>,
-    mut call: Call,
+    mut call: Box<Call>,
     conversation: Conversation,
 ) -> Result<Response, ApiError> {
     let mut facts = call.run_blocking(|| call.dialect.read_facts(&call.target, &call.body))?;
@@ -72,7 +72,7 @@ fn queued_response(call: &Call) -> Result<Map<String, Value>, ApiError> {
 
 async fn run_to_end(
     state: Arc<ApiState>,
-    call: Call,
+    call: Box<Call>,
     recorder: ResponseRecorder,
     (id, queued): (String, Map<String, Value>),
     run: Arc<BackgroundRun>,
@@ -89,7 +89,7 @@ async fn run_to_end(
 
 /// Reads the answer and records its events.
 async fn consume_answer(
-    call: Call,
+    call: Box<Call>,
     recorder: &ResponseRecorder,
     run: &BackgroundRun,
 ) -> Result<(), ApiError> {
