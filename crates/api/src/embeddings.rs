@@ -10,7 +10,7 @@ use relay::{self, Call};
 
 pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     relay::serve_embeddings(
-        Call::read(incoming.into_call(), &ChatDialect, RequestTarget::default()).await?,
+        *Call::read(incoming.into_call(), &ChatDialect, RequestTarget::default()).await?,
         EmbeddingEndpoint::OpenAi,
     )
     .await
@@ -22,6 +22,6 @@ pub(super) async fn create_native(
     target: RequestTarget,
     form: EmbeddingEndpoint,
 ) -> Result<Response, ApiError> {
-    relay::serve_embeddings(Call::read(incoming.into_call(), &NativeDialect, target).await?, form)
-        .await
+    let call = Call::read(incoming.into_call(), &NativeDialect, target).await?;
+    relay::serve_embeddings(*call, form).await
 }

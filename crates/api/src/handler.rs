@@ -17,14 +17,14 @@ use crate::serve::ApiService;
 use crate::state::ApiState;
 
 /// Answers the requests of one connection from the route table.
-pub struct ApiHandler {
+pub(crate) struct ApiHandler {
     api: Arc<ApiService>,
     peer: SocketAddr,
 }
 
 impl ApiHandler {
     /// Creates a handler for a connection from that address.
-    pub fn new(api: Arc<ApiService>, peer: SocketAddr) -> Self {
+    pub(crate) fn new(api: Arc<ApiService>, peer: SocketAddr) -> Self {
         Self { api, peer }
     }
 }

@@ -44,5 +44,5 @@ pub(crate) async fn read_image_call(
     // like any other wrong header.
     let call =
         Call::read_as(incoming.into_call(), &ChatDialect, RequestTarget::default(), takes).await?;
-    Ok((call, form?))
+    Ok((*call, form?))
 }

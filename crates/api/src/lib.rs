@@ -13,6 +13,7 @@ mod health;
 mod images;
 mod json_object;
 mod key_info;
+mod listen;
 mod messages;
 mod models;
 mod native;
@@ -31,8 +32,9 @@ mod tasks;
 mod threads;
 mod token_count;
 
-pub use handler::{ApiHandler, MetricsHandler};
+pub use handler::MetricsHandler;
 pub use key_info::export_json;
+pub use listen::listen;
 pub use openapi::document as openapi_document;
 pub use routes::route_summaries;
 pub use serve::{ApiService, PageService, path_not_found, serve_with_key};

@@ -5,6 +5,7 @@ use axum::response::Response;
 use canon::ApiError;
 use dialects::RequestTarget;
 use dialects::messages::{self, BETA_HEADER, MessagesDialect};
+use http::HeaderName;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -24,11 +25,11 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     }
 }
 
-async fn read_call(incoming: ApiRequest) -> Result<Call, ApiError> {
+async fn read_call(incoming: ApiRequest) -> Result<Box<Call>, ApiError> {
     let interleaved = incoming
         .request
         .headers()
-        .get_all(BETA_HEADER)
+        .get_all(const { HeaderName::from_static(BETA_HEADER) })
         .iter()
         .any(|value| value.to_str().is_ok_and(messages::enables_interleaved_thinking));
     Call::read(

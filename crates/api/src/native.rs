@@ -80,7 +80,7 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
 
 /// Counts tokens: <https://ai.google.dev/api/tokens>. The body is `{contents}`, or a whole request
 /// under `generateContentRequest`.
-async fn count_tokens(mut call: Call) -> Result<Response, ApiError> {
+async fn count_tokens(mut call: Box<Call>) -> Result<Response, ApiError> {
     let (wrapper, body) = call.work_permit().await.run(|| unwrap_request(&call.body))?;
     call.body = body;
     let counted = token_count::count_tokens(&call).await.map_err(|error| match wrapper {

@@ -4,6 +4,7 @@
 //! guard. A public handler has no access to a key.
 
 use axum::body::Body;
+use foldhash::fast::RandomState;
 use http::header::HeaderValue;
 use http::{Method, Request};
 use std::collections::{BTreeMap, HashMap};
@@ -222,7 +223,7 @@ pub fn route_summaries() -> Vec<(Method, &'static str, bool)> {
 /// This is not a general router, because nearly all calls use one of a few exact paths, and a hash
 /// lookup finds those fastest.
 pub(crate) struct RouteTable {
-    exact: HashMap<&'static str, MethodTable>,
+    exact: HashMap<&'static str, MethodTable, RandomState>,
     /// Paths with parameters, most specific first.
     patterns: Vec<(&'static str, MethodTable)>,
 }
@@ -233,7 +234,7 @@ pub(crate) struct MethodTable(Vec<(Method, RouteHandler)>);
 
 impl RouteTable {
     pub(crate) fn new() -> Self {
-        let mut exact: HashMap<&'static str, MethodTable> = HashMap::new();
+        let mut exact: HashMap<&'static str, MethodTable, RandomState> = HashMap::default();
         let mut patterns: BTreeMap<&'static str, MethodTable> = BTreeMap::new();
         for ApiRoute { method, path, handler } in route_list() {
             let methods = if path.contains('{') {

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use canon::{ApiError, ChatRequest, Event, Micros, ReplyBuilder};
 use dialects::messages::MessagesDialect;
 use dialects::{Dialect as _, ReplyStamp, StreamFrame, StreamReader};
-use memchr::memmem;
+use memchr::memmem::Finder;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use store::StoredResponse;
 
 use super::observe::observe_response;
@@ -19,6 +19,9 @@ use relay::{self, Call};
 
 /// Error code on which clients send their whole history instead.
 const UNSUPPORTED_CODE: &str = "thread_unsupported_request";
+/// The name of the field, compiled once because most requests lack it.
+static THREAD_FIELD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"thread\""));
+
 /// A conversation that is continued.
 pub(super) struct MessageThread {
     state: Arc<ApiState>,
@@ -34,7 +37,7 @@ pub(super) async fn open_thread(
     state: &Arc<ApiState>,
     call: &mut Call,
 ) -> Result<Option<MessageThread>, ApiError> {
-    if memmem::find(&call.body, b"\"thread\"").is_none() {
+    if THREAD_FIELD.find(&call.body).is_none() {
         return Ok(None);
     }
     // An unreadable body is refused later by the rules of its format, which name the path.

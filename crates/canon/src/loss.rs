@@ -60,8 +60,9 @@ pub type Lossy<T> = (T, Vec<Loss>);
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     named: Vec<Loss>,
-    /// Hashes of the names seen. A collision makes the count too low by one, nothing else.
-    seen: HashSet<u64>,
+    /// Hashes of the names that are only counted. A collision makes the count too low by one, nothing
+    /// else.
+    counted: HashSet<u64>,
     unnamed: u64,
 }
 
@@ -83,12 +84,13 @@ impl Losses {
     }
 
     fn add_with(&mut self, name_hash: u64, loss: impl FnOnce() -> Loss) {
-        if !self.seen.insert(name_hash) {
+        // Nearly all translations have few losses, which are compared without a table.
+        if self.named.iter().any(|known| known.name_hash == name_hash) {
             return;
         }
         if self.named.len() < MAX_NAMED_LOSSES {
             self.named.push(loss());
-        } else {
+        } else if self.counted.insert(name_hash) {
             self.unnamed += 1;
         }
     }
@@ -102,11 +104,15 @@ impl Losses {
 
     /// Returns the named losses, followed by one that counts the others, if there are any.
     pub fn into_vec(self) -> Vec<Loss> {
+        let rest = self.rest();
         let mut all = self.named;
-        if self.unnamed > 0 {
-            all.push(Loss::more(self.unnamed));
-        }
+        all.extend(rest);
         all
+    }
+
+    /// Returns a loss that counts the ones beyond the named, if there are any.
+    pub fn rest(&self) -> Option<Loss> {
+        (self.unnamed > 0).then(|| Loss::more(self.unnamed))
     }
 
     /// Returns true if nothing was lost.

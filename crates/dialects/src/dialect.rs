@@ -93,7 +93,8 @@ impl RequestUse<'_> {
         check: impl FnOnce(&'b str, &V) -> Result<RequestFacts, ApiError>,
         read: impl FnOnce(V) -> Result<ChatRequest, ApiError>,
     ) -> Result<ParsedRequest, ApiError> {
-        let (text, view) = json::parse_request(body)?;
+        // Boxed, because a view is large and would be copied from step to step.
+        let (text, view): (_, Box<V>) = json::parse_request(body)?;
         let facts = match self {
             Self::Request => None,
             Self::Facts | Self::Count | Self::Both(_) => Some(check(text, &view)?),
@@ -103,7 +104,7 @@ impl RequestUse<'_> {
             (Self::Both(wants_chat), Some(facts)) => wants_chat(facts),
             (Self::Facts | Self::Both(_), _) => false,
         };
-        let chat = wants_chat.then(|| read(view)).transpose()?;
+        let chat = wants_chat.then(|| read(*view)).transpose()?;
         Ok(ParsedRequest { facts, chat })
     }
 }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use canon::ApiError;
-use memchr::memchr2;
 use memchr::memmem::Finder;
+use memchr::{memchr, memchr2};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::ops::Range;
@@ -118,7 +118,9 @@ pub fn range_of(text: &str, value: &RawValue) -> Range<usize> {
 
 /// Returns a string as JSON.
 pub fn to_json_string(text: &str) -> Bytes {
-    Bytes::from(serde_json::Value::from(text).to_string())
+    let mut json = Vec::new();
+    write_string(text, &mut json);
+    Bytes::from(json)
 }
 
 /// Returns the number of leading bytes that can stand in a JSON string as they are.
@@ -382,10 +384,21 @@ pub(crate) fn text_bytes(data: &[u8], key: &Finder<'_>) -> Option<u64> {
 /// of a frame is syntax.
 pub(crate) fn total_text_bytes(data: &[u8], keys: &[Finder<'_>]) -> u64 {
     let mut total = None;
-    for key in keys {
-        let texts = key.find_iter(data).filter_map(|at| text_at(data, at + key.needle().len()));
-        for bytes in texts {
+    let mut rest = data;
+    // One pass from string to string is less work than a search for each key.
+    while let Some(found) = memchr(b'"', rest) {
+        rest = rest.get(found..).unwrap_or_default();
+        let key = keys.iter().find(|key| rest.starts_with(key.needle()));
+        if let Some(bytes) = key.and_then(|key| text_at(rest, key.needle().len())) {
             *total.get_or_insert(0) += bytes;
+        }
+        rest = rest.get(1..).unwrap_or_default();
+        while let Some(found) = memchr2(b'"', b'\\', rest) {
+            let is_end = rest.get(found) == Some(&b'"');
+            rest = rest.get(found + if is_end { 1 } else { 2 }..).unwrap_or_default();
+            if is_end {
+                break;
+            }
         }
     }
     total.unwrap_or(data.len() as u64 / 8)

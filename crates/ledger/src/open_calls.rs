@@ -7,6 +7,7 @@
 //! memory and written again by [`OpenCalls::maintain_journal`].
 
 use canon::{Micros, Money};
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -79,7 +80,8 @@ pub struct OpenedJournal {
 
 #[derive(Default)]
 struct CallTable {
-    open: HashMap<String, RunningCall>,
+    /// By request id. The gateway makes the ids, so that nobody can choose ones of equal hash.
+    open: HashMap<String, RunningCall, RandomState>,
     settled: VecDeque<UnpostedCall>,
     /// Number of calls, from the front of `settled`, that are being posted.
     posting: usize,

@@ -1,6 +1,6 @@
 //! Serving: listeners, drain and shutdown.
 
-use api::{ApiHandler, ApiService, MetricsHandler, PageService};
+use api::{ApiService, MetricsHandler, PageService};
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
@@ -48,7 +48,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
         router: pages.fallback(page_not_found),
         too_many_requests: console::too_many_requests,
     };
-    let api = Arc::new(ApiService::new(Arc::clone(&app.api), pages));
+    let service = Arc::new(ApiService::new(Arc::clone(&app.api), pages));
     let stop = app.stop.clone();
     let most = process_limits::raise_open_files();
     let configured = app.config().http_limits.connections;
@@ -59,15 +59,13 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
             "only {most} connections at a time: the limit of open files is too low for {configured}"
         );
     }
-    let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
-    let settings = || {
+    let settings = move || {
         let tls = app.config().tls.clone();
         ListenerSettings { limits: listener_limits(&app, most), tls }
     };
-    let handler = |peer| ApiHandler::new(Arc::clone(&api), peer);
     tokio::select! {
         () = stop.cancelled() => {}
-        () = accept(listener, connections, tasks, settings, handler) => {}
+        () = api::listen(service, listener, Box::new(settings)) => {}
     }
 }
 

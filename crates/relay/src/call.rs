@@ -14,6 +14,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use memchr::memmem;
 use serde_json::Value;
+use std::fmt::Display;
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -111,12 +112,13 @@ impl Call {
         }
     }
 
-    /// Reads a JSON request within the limits of size and time.
+    /// Reads a JSON request within the limits of size and time. Boxed, because a call is large and
+    /// moves from step to step.
     pub async fn read(
         call_request: CallRequest,
         dialect: &'static dyn Dialect,
         target: RequestTarget,
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Box<Self>, ApiError> {
         Self::read_as(call_request, dialect, target, BodyKind::Json).await
     }
 
@@ -126,7 +128,7 @@ impl Call {
         dialect: &'static dyn Dialect,
         target: RequestTarget,
         body_kind: BodyKind,
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Box<Self>, ApiError> {
         let CallRequest { engine, key, id, admission, request } = call_request;
         let arrived = Instant::now();
         let config = engine.config();
@@ -142,7 +144,7 @@ impl Call {
         }
         // A body can take long. The key may have been revoked since the head was read.
         let key = engine.keys.still_live(&key)?;
-        Ok(Self {
+        Ok(Box::new(Self {
             engine,
             config,
             key,
@@ -161,7 +163,7 @@ impl Call {
             options,
             arrived,
             in_flight_slot: Arc::new(slot),
-        })
+        }))
     }
 
     /// Returns true if the caller sent this text, whatever way it is written in JSON.
@@ -217,9 +219,11 @@ fn start_trace(engine: &Engine, has_trace: bool, headers: &HeaderMap) -> Option<
 
 fn collect_forwarded_headers(dialect: &dyn Dialect, headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
-    for name in dialect.traits().forwarded_headers {
-        for value in headers.get_all(*name) {
-            kept.append(*name, value.clone());
+    let forwarded = dialect.traits().forwarded_headers;
+    // A pass over the few headers of a request is less work than a lookup of each name.
+    for (name, value) in headers {
+        if forwarded.contains(&name.as_str()) {
+            kept.append(name, value.clone());
         }
     }
     kept
@@ -233,13 +237,14 @@ async fn read_body(
     admission: &Admission,
 ) -> Result<Bytes, ApiError> {
     let (head, mut body) = request.into_parts();
-    let wrong = check_content_type(&head.headers, body_kind).err();
+    let coding = ContentCoding::from_headers(&head.headers);
+    let wrong = check_content_type(&head.headers, body_kind, coding.as_ref().err()).err();
     let declared =
         head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length: usize| length > limit) {
         return Err(transport::too_large(limit));
     }
-    let mut decoder = match ContentCoding::from_headers(&head.headers) {
+    let mut decoder = match coding {
         Ok(coding) => coding.map(|coding| BodyDecoder::new(coding, limit)).transpose(),
         // Reported after the body was read, like any wrong header.
         Err(_) => Ok(None),
@@ -315,16 +320,20 @@ pub enum BodyKind {
     Form,
 }
 
-fn check_content_type(headers: &HeaderMap, body_kind: BodyKind) -> Result<(), ApiError> {
+fn check_content_type(
+    headers: &HeaderMap,
+    body_kind: BodyKind,
+    unknown_coding: Option<&impl Display>,
+) -> Result<(), ApiError> {
     if body_kind == BodyKind::Json && !headers.get(CONTENT_TYPE).is_some_and(is_json) {
         return Err(ApiError::new(
             ErrorKind::UnsupportedMediaType,
             "the body must be JSON: send the header `Content-Type: application/json`",
         ));
     }
-    match ContentCoding::from_headers(headers) {
-        Ok(_) => Ok(()),
-        Err(unknown) => {
+    match unknown_coding {
+        None => Ok(()),
+        Some(unknown) => {
             let message = format!(
                 "the body is encoded as `{unknown}`; accepted encodings: {SUPPORTED_CODINGS}"
             );

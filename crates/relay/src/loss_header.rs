@@ -1,8 +1,9 @@
 //! Losses of a call as a response header.
 
-use canon::{Loss, Losses, MAX_LOSS_NAME_CHARS};
+use canon::{Losses, MAX_LOSS_NAME_CHARS};
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use std::borrow::Cow;
 
 /// Bytes that would end an item of a header list or are invalid in a header.
 const UNSAFE_IN_LIST: AsciiSet = CONTROLS.add(b' ').add(b',').add(b'"').add(b'%');
@@ -17,20 +18,22 @@ pub(super) fn loss_header(losses: &Losses) -> Option<HeaderValue> {
     if losses.is_empty() {
         return None;
     }
-    let list: Vec<String> = losses.clone().into_vec().into_iter().map(list_item).collect();
-    HeaderValue::from_str(&list.join(", ")).ok()
+    let mut list = String::new();
+    let items = losses.iter().map(|loss| list_item(&loss.path));
+    for item in items.chain(losses.rest().map(|rest| Cow::Owned(rest.path))) {
+        list.push_str(if list.is_empty() { "" } else { ", " });
+        list.push_str(&item);
+    }
+    HeaderValue::try_from(list).ok()
 }
 
-fn list_item(loss: Loss) -> String {
-    if loss.is_count() {
-        return loss.path;
-    }
-    let encoded = utf8_percent_encode(&loss.path, &UNSAFE_IN_LIST).to_string();
+fn list_item(name: &str) -> Cow<'_, str> {
+    let encoded = Cow::from(utf8_percent_encode(name, &UNSAFE_IN_LIST));
     if encoded.len() <= MAX_LOSS_NAME_CHARS {
         return encoded;
     }
     let mut item = String::new();
-    for character in loss.path.chars() {
+    for character in name.chars() {
         let mut bytes = [0; 4];
         // A cut between two bytes of a character would not decode.
         let piece =
@@ -40,7 +43,7 @@ fn list_item(loss: Loss) -> String {
         }
         item.push_str(&piece);
     }
-    item + ELLIPSIS
+    Cow::Owned(item + ELLIPSIS)
 }
 
 #[cfg(test)]

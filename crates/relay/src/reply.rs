@@ -32,6 +32,9 @@ use config::LiveLane;
 /// Larger replies of providers are refused.
 const MAX_REPLY_BYTES: usize = 64 << 20;
 
+/// Headers of a reply that need no growing of their table.
+const USUAL_HEADERS: usize = 12;
+
 // Parsed once: a name given as text would be parsed for every reply.
 const COST_HEADER: HeaderName = HeaderName::from_static("x-portunus-cost");
 const LANE_HEADER: HeaderName = HeaderName::from_static("x-portunus-lane");
@@ -207,6 +210,7 @@ pub(super) async fn settled_events(body: Bytes, array: bool, account: BoxedAccou
 pub fn json_response(body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     let headers = response.headers_mut();
+    headers.reserve(USUAL_HEADERS);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

@@ -28,16 +28,25 @@ pub fn find(call: &Call, facts: &RequestFacts) -> Result<Arc<Route>, ApiError> {
         let mut formats = route.lanes.iter().flat_map(|lane| &lane.formats);
         route.model.kind == ModelKind::Image && formats.any(|own| dialects::get(*own).is_some())
     };
-    let kind = match call.config.routes.get(&*facts.model) {
-        Some(route) if converses(route) => ModelKind::Image,
-        Some(_) | None => ModelKind::Chat,
-    };
-    find_kind(call, &facts.model, kind)
+    let model = &*facts.model;
+    let route = call.config.routes.get(model).ok_or_else(|| unknown_model(model))?;
+    let kind = if converses(route) { ModelKind::Image } else { ModelKind::Chat };
+    check_route(call, model, route, kind)
 }
 
 /// Returns the route of a model of this kind, if it exists and the key may use it.
 pub(super) fn find_kind(call: &Call, model: &str, kind: ModelKind) -> Result<Arc<Route>, ApiError> {
     let route = call.config.routes.get(model).ok_or_else(|| unknown_model(model))?;
+    check_route(call, model, route, kind)
+}
+
+/// Returns the route if it is of this kind and the key may use it.
+fn check_route(
+    call: &Call,
+    model: &str,
+    route: &Arc<Route>,
+    kind: ModelKind,
+) -> Result<Arc<Route>, ApiError> {
     if route.model.kind != kind {
         return Err(wrong_kind_error(model, route.model.kind));
     }

@@ -66,7 +66,7 @@ pub(super) struct CallAccount {
     attempt_started: Instant,
     /// Output limit over all candidates, if the money lowered it.
     lowered_limit: Option<u64>,
-    /// Size of a text reply that costs more than the reservation; `None` for other replies.
+    /// Size of a streamed text that costs more than the reservation; `None` for other replies.
     max_reply_bytes: Option<u64>,
     ended_by: Option<EndedBy>,
     trace: Option<TraceContext>,
@@ -179,8 +179,9 @@ impl CallAccount {
             self.prices = Arc::clone(&lane.prices);
             lane.prices.version.clone_into(&mut self.entry.price_version);
         }
-        let is_text = lane.served_model.output.iter().all(|kind| kind == "text");
-        self.max_reply_bytes = is_text.then(|| self.max_affordable_bytes()).flatten();
+        let is_text = || lane.served_model.output.iter().all(|kind| kind == "text");
+        let may_exceed = self.entry.stream && is_text();
+        self.max_reply_bytes = may_exceed.then(|| self.max_affordable_bytes()).flatten();
         Ok(())
     }
 

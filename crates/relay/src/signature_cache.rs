@@ -7,8 +7,8 @@
 //! cache is bounded in number and bytes and drops the oldest entries first.
 
 use canon::{
-    ChatReply, ChatRequest, Event, Part, PartDelta, PartIndex, PartKind, PartStart, Role, Thought,
-    ToolCall, Turn, WireFormat,
+    ChatReply, ChatRequest, Event, Part, PartDelta, PartIndex, PartKind, PartStart, ReplyCandidate,
+    Role, Thought, ToolCall, Turn, WireFormat,
 };
 use dialects::Dialect;
 use dialects::signature_cache::{self, CachedSignatures, SignatureKey};
@@ -65,9 +65,11 @@ impl SignatureCache {
         chat: &ChatRequest,
         reply: &ChatReply,
     ) {
-        let prompt_hash = self.prompt_hash(chat.turns.last());
-        for candidate in &reply.candidates {
-            self.keep_parts(account, caller, prompt_hash, &candidate.parts);
+        for ReplyCandidate { parts, .. } in &reply.candidates {
+            // Most replies have none, and then nothing is hashed.
+            if parts.iter().any(|part| part.signature.is_some()) {
+                self.keep_parts(account, caller, self.prompt_hash(chat.turns.last()), parts);
+            }
         }
     }
 

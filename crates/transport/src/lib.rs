@@ -6,6 +6,7 @@
 
 pub mod client;
 mod content_coding;
+mod deadline_timer;
 mod digits;
 mod framing;
 #[doc(hidden)]
@@ -21,6 +22,7 @@ pub use client::{
 pub use content_coding::{
     BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS, UnknownCoding,
 };
+pub use deadline_timer::TimerPool;
 pub use framing::{ChunkState, Framing, FramingError, FramingStep};
 pub use server::{
     Connections, HttpLimits, RequestHandler, ShutdownPhase, body_error, read_whole, too_large,

@@ -7,13 +7,14 @@ use http::uri::{self, Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::credential::Credential;
 use crate::secret_filter::{self, IsKnown};
 use transport::Outbound;
 use transport::RequestBody;
-use transport::{ClientResponse, HttpClient, SendError};
+use transport::{ClientResponse, HttpClient, SendError, TimerPool};
 
 /// Timeouts of the steps of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct Provider {
     /// Further credentials of equal rank.
     more_credentials: Vec<Credential>,
     client: HttpClient,
+    /// Timers of the waits for answers.
+    timers: Arc<TimerPool>,
 }
 
 /// Options of one request.
@@ -135,6 +138,7 @@ impl Provider {
             credential,
             more_credentials: Vec::new(),
             client,
+            timers: Arc::default(),
         })
     }
 
@@ -336,14 +340,14 @@ impl Provider {
             Ok(self.client.send_within(request, options.new_connection, options.connect).await)
         };
         // Pinned in place: `timeout` would move the whole future twice.
-        let error = match tokio::time::timeout(options.first_byte, pin!(sending)).await {
-            Ok(Ok(Ok(response))) => {
+        let error = match self.timers.timeout(options.first_byte, pin!(sending)).await {
+            Some(Ok(Ok(response))) => {
                 if response.status == 401 {
                     credential.mark_refused();
                 }
                 return Ok(response.decode_event_stream());
             }
-            Ok(Ok(Err(send_error))) => {
+            Some(Ok(Err(send_error))) => {
                 let is_overload = send_error
                     .http2_error()
                     .is_some_and(|frame| frame.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
@@ -359,8 +363,8 @@ impl Provider {
                 };
                 error.with_progress(progress).with_log_note(error_chain(&*cause))
             }
-            Ok(Err(error)) => error,
-            Err(_) => {
+            Some(Err(error)) => error,
+            None => {
                 timeout_error("answer", options.first_byte).with_progress(UpstreamProgress::Sent)
             }
         };

@@ -6,6 +6,7 @@
 
 use aws_lc_rs::hmac;
 use canon::{ApiError, ErrorKind, Micros, Money};
+use foldhash::fast::RandomState;
 use ledger::{Budget, Clock, KeyBalance};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -71,7 +72,8 @@ pub struct KeyCache {
     clock: Arc<dyn Clock>,
     pepper: hmac::Key,
     proof_key: Option<ProofKey>,
-    keys: papaya::HashMap<String, Arc<ApiKey>>,
+    /// By public id. Ids are random, so that nobody can choose ones of equal hash.
+    keys: papaya::HashMap<String, Arc<ApiKey>, RandomState>,
     /// Spending limits by account id.
     accounts: Mutex<HashMap<String, Arc<AccountFunds>>>,
     /// Held while account terms are read and applied, so that an older read never overwrites a
@@ -107,7 +109,7 @@ impl KeyCache {
             pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper.as_bytes()),
             // Without randomness every call computes the HMAC.
             proof_key: ProofKey::generate().ok(),
-            keys: papaya::HashMap::new(),
+            keys: papaya::HashMap::default(),
             accounts: Mutex::default(),
             account_refresh: tokio::sync::Mutex::default(),
             insert_lock: Mutex::new(()),

@@ -23,7 +23,7 @@ use relay::{self, Call};
 /// Starts the run and answers at once.
 pub(super) async fn start(
     state: Arc<ApiState>,
-    mut call: Call,
+    mut call: Box<Call>,
     conversation: Conversation,
 ) -> Result<Response, ApiError> {
     let mut facts =
@@ -79,7 +79,7 @@ fn queued_response(call: &Call) -> Result<Map<String, Value>, ApiError> {
 
 async fn run_to_end(
     state: Arc<ApiState>,
-    call: Call,
+    call: Box<Call>,
     recorder: ResponseRecorder,
     (id, queued): (String, Map<String, Value>),
     run: Arc<BackgroundRun>,
@@ -96,7 +96,7 @@ async fn run_to_end(
 
 /// Reads the answer and records its events.
 async fn consume_answer(
-    call: Call,
+    call: Box<Call>,
     recorder: &ResponseRecorder,
     run: &BackgroundRun,
 ) -> Result<(), ApiError> {

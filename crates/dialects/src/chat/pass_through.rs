@@ -41,7 +41,7 @@ impl PassThrough for ChatDialect {
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
         let whole: ChatMeterView<'_> =
-            serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+            json::read_bytes(body).map_err(|e| unreadable(&e.to_string()))?;
         if let Some(error) = whole.error {
             return Err(fault::read_object(error.get()));
         }
@@ -215,7 +215,7 @@ impl StreamMeter for ChatStreamMeter {
         if let Err(error) = frame.check_object() {
             return FrameAction::Error(error);
         }
-        let chunk: ChatMeterView<'_> = match serde_json::from_slice(data) {
+        let chunk: ChatMeterView<'_> = match json::read_bytes(data) {
             Ok(chunk) => chunk,
             Err(e) => return FrameAction::Error(not_json(&e)),
         };

@@ -169,7 +169,7 @@ impl StreamMeter for MessagesStreamMeter {
         if let Err(error) = frame.check_object() {
             return FrameAction::Error(error);
         }
-        let event: MessagesMeterEvent<'_> = match serde_json::from_slice(data) {
+        let event: MessagesMeterEvent<'_> = match json::read_bytes(data) {
             Ok(event) => event,
             Err(e) => return FrameAction::Error(not_json(&e)),
         };

@@ -200,7 +200,7 @@ impl StreamMeter for NativeStreamMeter {
         if let Err(error) = frame.check_object() {
             return FrameAction::Error(error);
         }
-        let chunk: NativeReplyView<'_> = match serde_json::from_slice(&frame.data) {
+        let chunk: NativeReplyView<'_> = match json::read_bytes(&frame.data) {
             Ok(chunk) => chunk,
             Err(e) => return FrameAction::Error(not_json(&e)),
         };

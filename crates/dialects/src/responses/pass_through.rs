@@ -40,8 +40,7 @@ impl PassThrough for ResponsesDialect {
     }
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
-        let whole: ResponsesReplyView<'_> =
-            serde_json::from_slice(body).map_err(fault::unreadable)?;
+        let whole: ResponsesReplyView<'_> = json::read_bytes(body).map_err(fault::unreadable)?;
         if whole.error.is_some() {
             return Err(whole.failure());
         }
@@ -181,7 +180,7 @@ impl StreamMeter for ResponsesStreamMeter {
             }
             None => return FrameAction::Forward,
         }
-        let event: Option<ResponsesEventView<'_>> = serde_json::from_slice(data).ok();
+        let event: Option<ResponsesEventView<'_>> = json::read_bytes(data).ok();
         let last = match ResponsesReplyView::parse(event.and_then(|event| event.response)) {
             Ok(last) => last,
             Err(e) => {

@@ -9,8 +9,9 @@ mod head;
 mod reply;
 mod wire;
 
+pub(super) use crate::deadline_timer::DeadlineTimer;
 pub(super) use head::is_host;
-pub(super) use wire::{ByteStream, DeadlineTimer};
+pub(super) use wire::ByteStream;
 
 use crate::framing::{Framing, FramingStep};
 use axum::body::Body;

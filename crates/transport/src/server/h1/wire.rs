@@ -1,5 +1,6 @@
 //! A server connection: reading, writing and the detection of a disconnect.
 
+use crate::deadline_timer::DeadlineTimer;
 use crate::framing::Framing;
 use bytes::{Bytes, BytesMut};
 use std::io::{self, IoSlice};
@@ -7,7 +8,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 /// A connection over TCP, with or without TLS.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
@@ -241,27 +242,6 @@ impl ReplyBuffer {
             self.large = Bytes::new();
             // A burst must not keep memory allocated on an idle connection.
             self.small.shrink_to(COPY_LIMIT_BYTES);
-        }
-    }
-}
-
-/// One timer for all waits of a connection, created at the first wait. It is only moved to an
-/// earlier time, because most waits end before it fires and moving it each time would be expensive.
-#[derive(Debug, Default)]
-pub(crate) struct DeadlineTimer(Option<Pin<Box<Sleep>>>);
-
-impl DeadlineTimer {
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
-        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if sleep.deadline() > deadline {
-            sleep.as_mut().reset(deadline);
-        }
-        loop {
-            ready!(sleep.as_mut().poll(cx));
-            if sleep.deadline() >= deadline {
-                return Poll::Ready(());
-            }
-            sleep.as_mut().reset(deadline);
         }
     }
 }
