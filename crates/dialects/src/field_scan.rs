@@ -1,12 +1,14 @@
 //! Texts of named fields in a JSON body, found in one pass that builds no tree.
 
+use aho_corasick::packed::Searcher;
 use canon::ApiError;
-use memchr::memmem;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::OnceLock;
 
+use crate::json;
 use crate::text::BorrowedText;
 use crate::text::to_camel_case;
 
@@ -50,8 +52,10 @@ pub(crate) struct FieldText {
 pub(crate) struct ParentFacts {
     /// The texts of `type`.
     kinds: Vec<String>,
-    /// True if there is a `result`, and it is never null.
-    pub(crate) has_result: bool,
+    /// True if there is a text in `result`, and never anything else; `None` without the field.
+    result: Option<bool>,
+    /// The same of `encrypted_content`.
+    encrypted_content: Option<bool>,
 }
 
 impl ParentFacts {
@@ -60,18 +64,50 @@ impl ParentFacts {
         self.kinds.iter().any(|own| own == kind)
     }
 
+    pub(crate) fn has_result(&self) -> bool {
+        self.result == Some(true)
+    }
+
+    pub(crate) fn has_encrypted_content(&self) -> bool {
+        self.encrypted_content == Some(true)
+    }
+
     /// Returns true if the object is of this type for every reader.
     pub(crate) fn is(&self, kind: &str) -> bool {
         !self.kinds.is_empty() && self.kinds.iter().all(|own| own == kind)
     }
 }
 
-/// Returns true if a body has one of these words, or an escaped letter, which a key may be written
-/// with.
-pub(crate) fn has_any(body: &[u8], needles: &[&str]) -> bool {
-    let is_letter = |at: usize| matches!(body.get(at + 4), Some(b'4'..=b'7'));
-    needles.iter().any(|needle| memmem::find(body, needle.as_bytes()).is_some())
-        || memmem::find_iter(body, b"\\u00").any(is_letter)
+fn note_text(has_text: &mut Option<bool>, value: &RawValue) {
+    let is_text = value.get().starts_with('"') && value.get() != "\"\"";
+    *has_text = Some(is_text && has_text.unwrap_or(true));
+}
+
+/// Words, one of which a body must have to be scanned.
+#[derive(Debug)]
+pub(crate) struct Needles {
+    words: &'static [&'static str],
+    search: OnceLock<Option<Searcher>>,
+}
+
+impl Needles {
+    pub(crate) const fn new(words: &'static [&'static str]) -> Self {
+        Self { words, search: OnceLock::new() }
+    }
+
+    /// Returns true if a body has one of the words, or an escaped letter, which a key may be written
+    /// with.
+    pub(crate) fn is_in(&self, body: &[u8]) -> bool {
+        let search = self.search.get_or_init(|| {
+            // The escape comes first, so that its number is known.
+            Searcher::new(std::iter::once(&"\\u00").chain(self.words))
+        });
+        // Words that cannot be searched for are taken to be there.
+        let Some(search) = search else { return true };
+        search.find_iter(body).any(|found| {
+            found.pattern().as_usize() > 0 || matches!(body.get(found.end()), Some(b'4'..=b'7'))
+        })
+    }
 }
 
 impl FieldScan<'_> {
@@ -155,7 +191,7 @@ impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let (length, first) = (self.state.path.len(), self.state.found.len());
-        let (mut parent, mut has_null_result) = (ParentFacts::default(), false);
+        let mut parent = ParentFacts::default();
         while let Some(BorrowedText(key)) = map.next_key::<BorrowedText<'de>>()? {
             let name = if self.state.scan.allows_snake_case {
                 to_camel_case(&key)
@@ -167,12 +203,13 @@ impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
                 match &*name {
                     "type" if self.state.scan.wants_parents => {
                         let raw: &RawValue = map.next_value()?;
-                        parent.kinds.push(serde_json::from_str(raw.get()).unwrap_or_default());
+                        parent.kinds.push(json::read(raw.get()).unwrap_or_default());
                     }
                     "result" if self.state.scan.wants_parents => {
-                        let raw: &RawValue = map.next_value()?;
-                        has_null_result |= raw.get() == "null";
-                        parent.has_result = !has_null_result;
+                        note_text(&mut parent.result, map.next_value()?);
+                    }
+                    "encrypted_content" if self.state.scan.wants_parents => {
+                        note_text(&mut parent.encrypted_content, map.next_value()?);
                     }
                     _ => drop(map.next_value::<IgnoredAny>()?),
                 }
@@ -257,20 +294,21 @@ mod tests {
         );
         let is = |at: usize, kind| (found[at].parent.is(kind), found[at].parent.may_be(kind));
         assert_eq!((is(0, "x"), is(0, "y")), ((true, true), (false, false)));
-        assert!(!found[0].parent.has_result && found[1].parent.has_result);
+        assert!(!found[0].parent.has_result() && found[1].parent.has_result());
         assert_eq!(
             (is(2, "x"), is(6, "x"), is(6, "y")),
             ((false, false), (false, true), (false, true))
         );
-        assert!(!found[6].parent.has_result);
+        assert!(!found[6].parent.has_result());
     }
 
     #[test]
     fn a_key_with_escapes_is_found() {
-        assert!(has_any(br#"{"\u0069d":1}"#, &["\"id\""]));
-        assert!(has_any(br#"{"id":1}"#, &["\"id\""]));
-        assert!(!has_any(br#"{"name":"\u00e9\u0007"}"#, &["\"id\""]));
-        assert!(!has_any(br#"{"text":"the \"id\" of it"}"#, &["\"id\""]));
+        let needles = Needles::new(&["\"id\""]);
+        assert!(needles.is_in(br#"{"\u0069d":1}"#));
+        assert!(needles.is_in(br#"{"id":1}"#));
+        assert!(!needles.is_in(br#"{"name":"\u00e9\u0007"}"#));
+        assert!(!needles.is_in(br#"{"text":"the \"id\" of it"}"#));
         assert_eq!(scan(&["id"], r#"{"\u0069d":"1"}"#).len(), 1);
     }
 }

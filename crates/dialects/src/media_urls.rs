@@ -5,7 +5,7 @@
 
 use canon::ApiError;
 
-use crate::field_scan::{FieldScan, KeyPath, has_any};
+use crate::field_scan::{FieldScan, KeyPath, Needles};
 
 /// A media URL and the field that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct MediaUrlFields {
     /// The paths of the fields.
     pub(crate) paths: &'static [KeyPath],
     /// Parts of the keys. A body without any of them has no media URL.
-    pub(crate) needles: &'static [&'static str],
+    pub(crate) needles: Needles,
     /// True if keys may be in snake_case as well.
     pub(crate) allows_snake_case: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) const FILE_DATA: &str = "file_data";
 /// without parsing the body.
 pub fn media_urls(fields: &MediaUrlFields, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
     let MediaUrlFields { paths, needles, allows_snake_case } = fields;
-    if !has_any(body, needles) {
+    if !needles.is_in(body) {
         return Ok(Vec::new());
     }
     let is_url = |row: usize, text: &str| {

@@ -8,7 +8,7 @@ use canon::{ApiError, ErrorKind};
 use memchr::memmem;
 use std::collections::HashSet;
 
-use crate::field_scan::{FieldScan, FieldText, KeyPath, has_any};
+use crate::field_scan::{FieldScan, FieldText, KeyPath, Needles};
 
 /// Longer ids are cut. None of this length is recorded, because no provider makes them.
 const MAX_ID_CHARS: usize = 1_024;
@@ -27,13 +27,14 @@ pub(crate) struct ObjectField {
     shown_path: Option<&'static str>,
     /// Returns true if the text names an object.
     is_object: fn(&FieldText) -> bool,
-    /// True if other texts of the field are the ids of what the body contains.
-    has_contained: bool,
+    /// Returns true if the text is the id of what the body contains, and is looked up nevertheless.
+    /// Other texts of such a field are the ids of what the body contains.
+    is_contained: Option<fn(&FieldText) -> bool>,
 }
 
 impl ObjectField {
     pub(crate) const fn new(path: KeyPath, kind: &'static str) -> Self {
-        Self { path, kind, shown_path: None, is_object: |_| true, has_contained: false }
+        Self { path, kind, shown_path: None, is_object: |_| true, is_contained: None }
     }
 
     /// The field names an object only then.
@@ -41,9 +42,9 @@ impl ObjectField {
         Self { is_object, ..self }
     }
 
-    /// The other texts of the field are the ids of what the body contains.
-    pub(crate) const fn or_contained(self) -> Self {
-        Self { has_contained: true, ..self }
+    /// The other texts of the field, and these, are the ids of what the body contains.
+    pub(crate) const fn or_contained(self, is_contained: fn(&FieldText) -> bool) -> Self {
+        Self { is_contained: Some(is_contained), ..self }
     }
 
     /// Errors show this path.
@@ -57,15 +58,22 @@ impl ObjectField {
 pub struct ObjectFields {
     pub(crate) fields: &'static [ObjectField],
     /// The keys, or values of `type`. A body without any of them names no object.
-    pub(crate) needles: &'static [&'static str],
+    pub(crate) needles: Needles,
     /// True if keys may be in snake_case as well.
     pub(crate) allows_snake_case: bool,
     /// The message of the format's own service if it does not hold an object of this kind and id.
     pub(crate) not_found: fn(&str, &str) -> String,
+    /// Returns true if a URL leads to an object of the provider's account.
+    pub(crate) is_own_url: fn(&str) -> bool,
     pub(crate) made: MadeFields,
 }
 
 impl ObjectFields {
+    /// Returns true if a provider of this format would look for an object under this URL.
+    pub fn holds_url(&self, url: &str) -> bool {
+        (self.is_own_url)(url)
+    }
+
     /// Returns the path of every field that names an object, without the indexes of lists.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|field| field.path)
@@ -87,6 +95,8 @@ pub(crate) struct MadeFields {
     pub(crate) stored_paths: &'static [KeyPath],
     /// Words of requests that tell the provider to store nothing.
     pub(crate) unstored: &'static [&'static str],
+    /// Returns true if clients cannot send the content of such an object, stored or not.
+    pub(crate) is_needed: fn(&FieldText) -> bool,
 }
 
 impl MadeFields {
@@ -98,6 +108,7 @@ impl MadeFields {
         paths: &[],
         stored_paths: &[],
         unstored: &[],
+        is_needed: |_| false,
     };
 }
 
@@ -125,7 +136,7 @@ impl StoredObject {
 /// Returns every object that a request names, in the order of the body. Most requests have none; a byte
 /// search detects that without parsing the body.
 pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObject>, ApiError> {
-    if !has_any(body, table.needles) {
+    if !table.needles.is_in(body) {
         return Ok(Vec::new());
     }
     let paths: Vec<KeyPath> = table.fields.iter().map(|field| field.path).collect();
@@ -138,7 +149,7 @@ pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObj
     let found = scan.run(body)?;
     let fields = || found.iter().filter_map(|text| Some((text, table.fields.get(text.row)?)));
     let contained: HashSet<&str> = fields()
-        .filter(|(text, field)| field.has_contained && !(field.is_object)(text))
+        .filter(|(text, field)| field.is_contained.is_some() && !(field.is_object)(text))
         .map(|(text, _)| &*text.text)
         .collect();
     let object = |(text, field): (&FieldText, &ObjectField)| StoredObject {
@@ -148,7 +159,9 @@ pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObj
             let shown: String = text.text.chars().take(MAX_SHOWN_CHARS).collect();
             (table.not_found)(field.kind, &shown)
         },
-        is_contained: field.has_contained && contained.contains(&*text.text),
+        is_contained: field
+            .is_contained
+            .is_some_and(|is_contained| is_contained(text) || contained.contains(&*text.text)),
     };
     Ok(fields().filter(|(text, field)| (field.is_object)(text)).map(object).collect())
 }
@@ -158,6 +171,7 @@ pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObj
 pub struct MadeObjects {
     table: &'static MadeFields,
     paths: Vec<KeyPath>,
+    is_unstored: bool,
     ids: Vec<String>,
     is_awaited: bool,
 }
@@ -171,11 +185,9 @@ impl MadeObjects {
         if table.paths.is_empty() || !is_expected {
             return None;
         }
-        let mut paths = table.paths.to_vec();
-        if !table.unstored.iter().any(has) {
-            paths.extend_from_slice(table.stored_paths);
-        }
-        Some(Self { table, paths, ids: Vec::new(), is_awaited: false })
+        let paths = [table.paths, table.stored_paths].concat();
+        let is_unstored = table.unstored.iter().any(has);
+        Some(Self { table, paths, is_unstored, ids: Vec::new(), is_awaited: false })
     }
 
     /// Returns true if only the event that ends a stream has to be observed.
@@ -190,18 +202,25 @@ impl MadeObjects {
 
     /// Takes a whole reply, or an event of a stream.
     pub fn observe(&mut self, data: &[u8]) {
-        if self.ids.len() >= MAX_MADE_OBJECTS || !has_any(data, self.table.needles) {
+        let mut needles = self.table.needles.iter();
+        let is_there = needles.any(|word| memmem::find(data, word.as_bytes()).is_some());
+        if self.ids.len() >= MAX_MADE_OBJECTS || !is_there {
             return;
         }
         let scan = FieldScan {
             paths: &self.paths,
             allows_snake_case: false,
-            wants_parents: false,
+            wants_parents: true,
             accepts: &|_, text| !text.is_empty() && text.len() < MAX_ID_CHARS,
         };
         // The readers of the format judge an unreadable reply.
         let found = scan.run(data).unwrap_or_default();
-        for FieldText { text, row, .. } in found {
+        for field in found {
+            let is_stored = field.row >= self.table.paths.len();
+            if is_stored && self.is_unstored && !(self.table.is_needed)(&field) {
+                continue;
+            }
+            let FieldText { text, row, .. } = field;
             if self.ids.len() < MAX_MADE_OBJECTS && !self.ids.contains(&text) {
                 self.is_awaited |= row < self.table.paths.len();
                 self.ids.push(text);

@@ -155,12 +155,23 @@ pub(crate) struct FieldSource<'de, A> {
     current: Option<(Cow<'de, str>, &'de RawValue)>,
     /// The field that told the kind of the object. It must not come again.
     tag: Option<(&'static str, &'de RawValue)>,
+    /// Fields that were null. They must not come again either: another reader of the same bytes might
+    /// take the second value.
+    nulls: Vec<&'static str>,
     map: A,
 }
 
 impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
     pub(crate) fn new(map: A) -> Self {
-        Self { kept: Vec::new().into_iter(), current: None, tag: None, map }
+        Self { kept: Vec::new().into_iter(), current: None, tag: None, nulls: Vec::new(), map }
+    }
+
+    pub(crate) fn was_null(&self, name: &str) -> bool {
+        self.nulls.contains(&name)
+    }
+
+    pub(crate) fn note_null(&mut self, name: &'static str) {
+        self.nulls.push(name);
     }
 
     /// Returns the name of the next field.
@@ -374,13 +385,16 @@ macro_rules! wire_object {
                 while let Some(name) = $crate::wire_object::wire_object!(@next fields $($case)?) {
                     match &*name {
                         $($crate::wire_object::wire_object!(@name $field $($json)?) => {
-                            if read.$field.is_some() {
-                                let field = $crate::wire_object::wire_object!(@name $field $($json)?);
+                            let field = $crate::wire_object::wire_object!(@name $field $($json)?);
+                            if read.$field.is_some() || fields.was_null(field) {
                                 return Err($crate::wire_object::field_error(field, "is there twice"));
                             }
                             $crate::wire_object::wire_object!(@keep fields read name $($mark)?);
                             read.$field =
                                 $crate::wire_object::wire_object!(@value fields $($rule)?);
+                            if read.$field.is_none() {
+                                fields.note_null(field);
+                            }
                         })*
                         _ => {
                             let value = fields.value()?;

@@ -280,8 +280,10 @@ fn needs_inlining(
         MediaFetch::Typed => is_translated && !hint.has_mime,
         MediaFetch::Nothing => true,
     };
+    // The gateway fetches it without the operator's credential.
+    let is_fenced = is_translated && traits.objects.holds_url(&item.url);
     // A provider cannot reach a URL that is not public.
-    (cannot_express || cannot_fetch || !item.target.is_public()).then_some(hint)
+    (is_fenced || cannot_express || cannot_fetch || !item.target.is_public()).then_some(hint)
 }
 
 /// The same message for every failure. It states the rules and reveals nothing about the fetched

@@ -66,14 +66,15 @@ impl Conversation {
     /// Reads the fields of the request and inserts the previous conversation into it. See
     /// <https://platform.openai.com/docs/guides/conversation-state>.
     pub(super) async fn load(state: &ApiState, call: &mut Call) -> Result<Self, ApiError> {
-        // An unreadable body is refused later by the rules of its format, which name the path.
+        // The rules of the format refuse an unreadable body and name the path.
         let text =
             call.work_permit().await.run(|| String::from_utf8_lossy(&call.body).into_owned());
         let head =
-            call.work_permit().await.run(|| serde_json::from_str::<ConversationFields<'_>>(&text));
+            call.work_permit().await.run(|| dialects::json::read::<ConversationFields<'_>>(&text));
         let Ok(head) = head else {
-            let offset = InputOffset::default();
-            return Ok(Self { store: false, background: false, items: Vec::new(), offset });
+            // What only the rules can read is refused too: a provider might find a conversation in it.
+            call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body))?;
+            return Err(ApiError::invalid("", "the body cannot be read"));
         };
         let store = head.store.unwrap_or(true);
         let background = head.background.unwrap_or(false);
@@ -101,7 +102,7 @@ impl Conversation {
         let mut offset = InputOffset { inserted: 0, is_text };
         let mut conversation_bytes = text.len();
         if let Some(raw) = previous {
-            let id: String = serde_json::from_str(raw.get()).map_err(|_| {
+            let id: String = dialects::json::read(raw.get()).map_err(|_| {
                 ApiError::invalid("previous_response_id", "`previous_response_id` must be a string")
             })?;
             let owner = call.key.object_owner();
@@ -134,7 +135,7 @@ impl Conversation {
 
 /// Returns the request's own input as a list. A plain text becomes one message.
 fn request_items(input: Option<&RawValue>) -> Vec<Value> {
-    match input.and_then(|raw| serde_json::from_str(raw.get()).ok()) {
+    match input.and_then(|raw| dialects::json::read(raw.get()).ok()) {
         Some(Value::String(text)) => vec![json!({
             "type": "message",
             "role": "user",
@@ -168,7 +169,7 @@ fn expand_content(item: &mut Value) {
 /// Returns the input and the output of a stored response.
 fn previous_items(request: &str, reply: &str) -> Vec<Value> {
     let list = |text: &str, name: &str| -> Vec<Value> {
-        let mut value: Value = serde_json::from_str(text).unwrap_or_default();
+        let mut value: Value = dialects::json::read(text).unwrap_or_default();
         match value.get_mut(name).map(Value::take) {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),
@@ -199,7 +200,7 @@ fn rewrite_input(call: &mut Call, text: &str, head: &ConversationFields<'_>, ite
     call.body = Bytes::from(body);
     let text = String::from_utf8_lossy(&call.body).into_owned();
     if let Ok(ConversationFields { previous_response_id: Some(raw), .. }) =
-        serde_json::from_str::<ConversationFields<'_>>(&text)
+        dialects::json::read::<ConversationFields<'_>>(&text)
     {
         call.edits.push(BodyEdit {
             range: range_of(&text, raw),

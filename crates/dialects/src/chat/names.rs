@@ -2,6 +2,7 @@
 
 use canon::{MediaKind, Modality, WireFormat};
 
+use crate::field_scan::Needles;
 use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle, StopSupport};
 use crate::media_urls::{FILE_DATA, MediaUrlFields};
 
@@ -43,7 +44,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "messages.content.video_url.url",
             "messages.content.file.file_data",
         ],
-        needles: &["_url", FILE_DATA],
+        needles: Needles::new(&["_url", FILE_DATA]),
         allows_snake_case: false,
     },
     objects: &super::objects::OBJECTS,

@@ -3,6 +3,7 @@
 use canon::{MediaKind, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
+use crate::field_scan::Needles;
 use crate::format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
 use crate::media_urls::MediaUrlFields;
 
@@ -42,7 +43,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "messages.content.content.source.url",
             "messages.content.content.source.content.source.url",
         ],
-        needles: &["\"url\""],
+        needles: Needles::new(&["\"url\""]),
         allows_snake_case: false,
     },
     objects: &super::objects::OBJECTS,

@@ -1,6 +1,7 @@
 //! Fields that name objects in a provider's account, <https://docs.anthropic.com/en/api/messages>,
 //! <https://docs.anthropic.com/en/docs/build-with-claude/files>.
 
+use crate::field_scan::Needles;
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields};
 
 const FILE: &str = "File";
@@ -26,9 +27,15 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         ObjectField::new("user_profile_id", "User profile"),
         ObjectField::new("workspace_id", "Workspace"),
     ],
-    needles: &["\"file_id\"", "\"container\"", "\"user_profile_id\"", "\"workspace_id\""],
+    needles: Needles::new(&[
+        "\"file_id\"",
+        "\"container\"",
+        "\"user_profile_id\"",
+        "\"workspace_id\"",
+    ]),
     allows_snake_case: false,
     not_found: |kind, id| format!("{kind} not found: {id}"),
+    is_own_url: |_| false,
     made: MadeFields {
         triggers: &["code_execution", "\"container\""],
         needles: &["\"container\"", "\"file_id\""],

@@ -3,6 +3,7 @@
 use canon::{EffortLevel, ImageDetail, Modality, ServiceTier, WireFormat};
 
 use crate::count_endpoint::{CountEndpoint, WholeRequest};
+use crate::field_scan::Needles;
 use crate::format_traits::{ALL_MEDIA, FormatTraits, StopSupport};
 use crate::media_urls::MediaUrlFields;
 
@@ -44,7 +45,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "content.parts.fileData.fileUri",
             "requests.content.parts.fileData.fileUri",
         ],
-        needles: &["Uri\"", "_uri\""],
+        needles: Needles::new(&["Uri\"", "_uri\""]),
         allows_snake_case: true,
     },
     objects: &super::objects::OBJECTS,

@@ -1,12 +1,13 @@
 //! Fields that name objects in a provider's account: <https://ai.google.dev/api/generate-content>,
 //! <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/inference>.
 
-use crate::field_scan::{FieldText, KeyPath};
+use crate::field_scan::{KeyPath, Needles};
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields};
 
 const DATA_STORE: &str = "DataStore";
 const RAG_CORPUS: &str = "RagCorpus";
 const SECRET: &str = "Secret";
+const ACCOUNT: &str = "ServiceAccount";
 
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[
@@ -34,13 +35,39 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
             SECRET,
         ),
         ObjectField::new("tools.googleMaps.authConfig.apiKeyConfig.apiKeySecret", SECRET),
+        ObjectField::new(
+            "tools.retrieval.externalApi.authConfig.httpBasicAuthConfig.credentialSecret",
+            SECRET,
+        ),
+        ObjectField::new(
+            "tools.retrieval.externalApi.authConfig.googleServiceAccountConfig.serviceAccount",
+            ACCOUNT,
+        ),
+        ObjectField::new(
+            "tools.retrieval.externalApi.authConfig.oauthConfig.serviceAccount",
+            ACCOUNT,
+        ),
+        ObjectField::new(
+            "tools.retrieval.externalApi.authConfig.oidcConfig.serviceAccount",
+            ACCOUNT,
+        ),
+        ObjectField::new(
+            "tools.googleMaps.authConfig.httpBasicAuthConfig.credentialSecret",
+            SECRET,
+        ),
+        ObjectField::new(
+            "tools.googleMaps.authConfig.googleServiceAccountConfig.serviceAccount",
+            ACCOUNT,
+        ),
+        ObjectField::new("tools.googleMaps.authConfig.oauthConfig.serviceAccount", ACCOUNT),
+        ObjectField::new("tools.googleMaps.authConfig.oidcConfig.serviceAccount", ACCOUNT),
         ObjectField::new("modelArmorConfig.promptTemplateName", "Template"),
         ObjectField::new("modelArmorConfig.responseTemplateName", "Template"),
         // Places that the provider would write to.
         ObjectField::new("outputConfig.outputUriPrefix", "Bucket"),
         ObjectField::new("generationConfig.responseFormat.video.gcsUri", "Bucket"),
     ],
-    needles: &[
+    needles: Needles::new(&[
         "achedContent\"",
         "ached_content\"",
         "Uri\"",
@@ -52,24 +79,29 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         "retrieval\"",
         "apiKeySecret",
         "api_key_secret",
+        "credentialSecret\"",
+        "credential_secret\"",
+        "erviceAccount\"",
+        "ervice_account\"",
         "odelArmorConfig\"",
         "odel_armor_config\"",
-    ],
+    ]),
     allows_snake_case: true,
     not_found: |kind, _| format!("{kind} not found (or permission denied)"),
+    is_own_url: is_stored_uri,
     // No id of a reply is sent back.
     made: MadeFields::NONE,
 };
 
 const fn file(path: KeyPath) -> ObjectField {
-    ObjectField::new(path, "File").only_if(is_stored)
+    ObjectField::new(path, "File").only_if(|uri| is_stored_uri(&uri.text))
 }
 
 /// A file of the provider's own storage: its name, a bucket, or a URL of the service itself. Public
 /// files of its storage service have URLs like those of any other host. The guard of URLs refuses
 /// every other text.
-fn is_stored(uri: &FieldText) -> bool {
-    let uri = uri.text.to_ascii_lowercase();
+fn is_stored_uri(uri: &str) -> bool {
+    let uri = uri.to_ascii_lowercase();
     if uri.starts_with("files/") || uri.starts_with("gs:") {
         return true;
     }

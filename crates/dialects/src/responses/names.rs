@@ -3,6 +3,7 @@
 use canon::{MediaKind, ThinkingDisplay, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
+use crate::field_scan::Needles;
 use crate::format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
 use crate::media_urls::{FILE_DATA, MediaUrlFields};
 
@@ -46,7 +47,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "input.output.file_url",
             "input.output.file_data",
         ],
-        needles: &["_url", FILE_DATA],
+        needles: Needles::new(&["_url", FILE_DATA]),
         allows_snake_case: false,
     },
     objects: &super::objects::OBJECTS,

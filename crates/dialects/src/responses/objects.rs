@@ -1,7 +1,7 @@
 //! Fields that name objects in a provider's account,
 //! <https://platform.openai.com/docs/api-reference/responses/create>.
 
-use crate::field_scan::FieldText;
+use crate::field_scan::{FieldText, Needles};
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields};
 
 const FILE: &str = "File";
@@ -15,7 +15,7 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         ObjectField::new("prompt", "Prompt"),
         ObjectField::new("prompt.id", "Prompt").shown_as("prompt"),
         ObjectField::new("prompt.variables.*.file_id", FILE),
-        ObjectField::new("input.id", "Item").only_if(is_reference).or_contained(),
+        ObjectField::new("input.id", "Item").only_if(is_reference).or_contained(is_bare_reasoning),
         ObjectField::new("input.content.file_id", FILE),
         ObjectField::new("input.output.file_id", FILE),
         // A call that ran code or a shell selects the container of the next one.
@@ -39,7 +39,7 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         ObjectField::new("input.tools.input_image_mask.file_id", FILE),
         ObjectField::new("input.tools.tunnel_id", "Tunnel"),
     ],
-    needles: &[
+    needles: Needles::new(&[
         "\"conversation\"",
         "\"prompt\"",
         "\"file_id\"",
@@ -49,9 +49,11 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         "\"tunnel_id\"",
         ITEM_REFERENCE,
         GENERATED_IMAGE,
-    ],
+        "\"reasoning\"",
+    ]),
     allows_snake_case: false,
     not_found: |kind, id| format!("{kind} with id '{id}' not found."),
+    is_own_url: |_| false,
     made: MadeFields {
         needles: &["\"response\""],
         // It has the whole response.
@@ -65,17 +67,25 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         // Items that a later request may refer to.
         stored_paths: &["output.id", "response.output.id"],
         unstored: &["\"store\":false", "\"store\": false"],
+        is_needed: is_bare_reasoning,
         ..MadeFields::NONE
     },
 };
 
 const ITEM_REFERENCE: &str = "item_reference";
 const GENERATED_IMAGE: &str = "image_generation_call";
+const REASONING: &str = "reasoning";
 
 /// An item is named and not contained: a reference, or a picture of the provider without its data.
 fn is_reference(item: &FieldText) -> bool {
-    let is_bare_image = item.parent.may_be(GENERATED_IMAGE) && !item.parent.has_result;
-    item.parent.may_be(ITEM_REFERENCE) || is_bare_image
+    let is_bare_image = item.parent.may_be(GENERATED_IMAGE) && !item.parent.has_result();
+    item.parent.may_be(ITEM_REFERENCE) || is_bare_image || is_bare_reasoning(item)
+}
+
+/// Reasoning without its encrypted content is looked up by a provider that stores answers:
+/// <https://platform.openai.com/docs/guides/reasoning#keeping-reasoning-items-in-context>.
+fn is_bare_reasoning(item: &FieldText) -> bool {
+    item.parent.may_be(REASONING) && !item.parent.has_encrypted_content()
 }
 
 /// Skills of the provider itself are for everybody.

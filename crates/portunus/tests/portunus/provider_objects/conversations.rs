@@ -18,6 +18,9 @@ fn conversations() -> Vec<(&'static str, &'static str, Value, Vec<AnswerStep>, V
         "tools": [{ "type": "code_interpreter", "container": "cntr_1" }] });
     let refer =
         json!({ "model": "m", "input": [{ "type": "item_reference", "id": "msg_1" }, hi[0]] });
+    let thought = json!({ "type": "reasoning", "id": "rs_1", "summary": [] });
+    let unstored = json!({ "model": "m", "input": "Hi", "store": false });
+    let again = json!({ "model": "m", "input": [thought, message(), hi[0]], "store": false });
     let completed = |output: Value| {
         let mut created = response(json!([]));
         created["status"] = json!("in_progress");
@@ -68,6 +71,13 @@ fn conversations() -> Vec<(&'static str, &'static str, Value, Vec<AnswerStep>, V
         ),
         ("responses", "/v1/responses", streamed(&responses), completed(run.clone()), next),
         ("responses", "/v1/responses", responses, whole(response(run)), refer),
+        (
+            "responses",
+            "/v1/responses",
+            unstored,
+            whole(response(json!([thought, message()]))),
+            again,
+        ),
         ("messages", "/v1/messages", messages.clone(), whole(answer), kept.clone()),
         ("messages", "/v1/messages", streamed(&messages), events, kept),
         ("chat", "/v1/chat/completions", spoken, whole(audio), heard),
@@ -136,4 +146,44 @@ async fn an_item_of_the_same_name_in_the_body_opens_nothing() {
     let got = gateway.post("/v1/responses", &body).send().await;
     assert_eq!(got.status, 404, "{}", got.text());
     assert_eq!(provider.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn another_spelling_of_a_field_opens_no_answer_of_the_operator() {
+    let provider = ScriptedProvider::start(vec![whole_reply("responses")]).await;
+    let gateway = TestGateway::with_config(&provider.config("responses")).await;
+    for fields in [
+        r#""input":"x","store":null,"store":true,"previous_response_id":"resp_9""#,
+        r#""input":"x","background":null,"background":false,"previous_response_id":"resp_9""#,
+        r#""input":null,"input":"x","previous_response_id":"resp_9""#,
+        r#""input":"x","previous_response_id":null,"previous_response_id":"resp_9""#,
+        r#""input":"x","background":null,"background":true"#,
+    ] {
+        let body = format!("{{\"model\":\"m\",{fields}}}");
+        let got = gateway.post("/v1/responses", &json!({})).body(body).send().await;
+        assert_eq!(got.status, 400, "{fields}: {}", got.text());
+        assert!(got.text().contains("is there twice"), "{fields}: {}", got.text());
+    }
+    assert_eq!(provider.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_url_of_the_providers_own_files_is_fetched_without_its_credential() {
+    let provider = ScriptedProvider::start(vec![whole_reply("native")]).await;
+    let config = provider.config("native").replace("auth = ", "fetches = \"all\"\nauth = ");
+    let gateway = TestGateway::with_config(&config).await;
+    let ask = |url: &str| {
+        json!({ "model": "m", "messages": [{ "role": "user", "content": [
+            { "type": "image_url", "image_url": { "url": url } }] }] })
+    };
+    for (url, fetched) in [
+        ("https://generativelanguage.googleapis.com/v1beta/files/x", true),
+        ("https://example.com/x.png", false),
+    ] {
+        let dry =
+            gateway.post("/v1/chat/completions", &ask(url)).header("x-portunus-dry-run", "true");
+        let got = dry.send().await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        assert_eq!(got.text().contains("\"fetches\""), fetched, "{url}: {}", got.text());
+    }
 }

@@ -292,6 +292,58 @@ fn native_fields() -> Vec<NamedField> {
             "tools[0].googleMaps.authConfig.apiKeyConfig.apiKeySecret",
         ),
         field(
+            "tools.retrieval.externalApi.authConfig.httpBasicAuthConfig.credentialSecret",
+            retrieval(
+                "externalApi",
+                json!({ "authConfig": { "httpBasicAuthConfig": { "credentialSecret": ID } } }),
+            ),
+            "tools[0].retrieval.externalApi.authConfig.httpBasicAuthConfig.credentialSecret",
+        ),
+        field(
+            "tools.retrieval.externalApi.authConfig.googleServiceAccountConfig.serviceAccount",
+            retrieval(
+                "externalApi",
+                json!({ "authConfig": { "googleServiceAccountConfig": { "serviceAccount": ID } } }),
+            ),
+            "tools[0].retrieval.externalApi.authConfig.googleServiceAccountConfig.serviceAccount",
+        ),
+        field(
+            "tools.retrieval.externalApi.authConfig.oauthConfig.serviceAccount",
+            retrieval(
+                "externalApi",
+                json!({ "authConfig": { "oauthConfig": { "serviceAccount": ID } } }),
+            ),
+            "tools[0].retrieval.externalApi.authConfig.oauthConfig.serviceAccount",
+        ),
+        field(
+            "tools.retrieval.externalApi.authConfig.oidcConfig.serviceAccount",
+            retrieval(
+                "externalApi",
+                json!({ "authConfig": { "oidcConfig": { "serviceAccount": ID } } }),
+            ),
+            "tools[0].retrieval.externalApi.authConfig.oidcConfig.serviceAccount",
+        ),
+        field(
+            "tools.googleMaps.authConfig.httpBasicAuthConfig.credentialSecret",
+            json!({ "tools": [{ "googleMaps": { "authConfig": { "httpBasicAuthConfig": { "credentialSecret": ID } } } }] }),
+            "tools[0].googleMaps.authConfig.httpBasicAuthConfig.credentialSecret",
+        ),
+        field(
+            "tools.googleMaps.authConfig.googleServiceAccountConfig.serviceAccount",
+            json!({ "tools": [{ "googleMaps": { "authConfig": { "googleServiceAccountConfig": { "serviceAccount": ID } } } }] }),
+            "tools[0].googleMaps.authConfig.googleServiceAccountConfig.serviceAccount",
+        ),
+        field(
+            "tools.googleMaps.authConfig.oauthConfig.serviceAccount",
+            json!({ "tools": [{ "googleMaps": { "authConfig": { "oauthConfig": { "serviceAccount": ID } } } }] }),
+            "tools[0].googleMaps.authConfig.oauthConfig.serviceAccount",
+        ),
+        field(
+            "tools.googleMaps.authConfig.oidcConfig.serviceAccount",
+            json!({ "tools": [{ "googleMaps": { "authConfig": { "oidcConfig": { "serviceAccount": ID } } } }] }),
+            "tools[0].googleMaps.authConfig.oidcConfig.serviceAccount",
+        ),
+        field(
             "modelArmorConfig.promptTemplateName",
             json!({ "modelArmorConfig": { "promptTemplateName": ID } }),
             "modelArmorConfig.promptTemplateName",
