@@ -140,6 +140,14 @@ pub(crate) struct ObjectWriter {
     names: u64,
 }
 
+/// The name of a field.
+#[derive(Clone, Copy)]
+enum FieldName<'a> {
+    /// A name of the format, which needs no escapes.
+    Plain(&'static str),
+    Any(&'a str),
+}
+
 /// Returns the bit of a name, by which most new names are known to be new.
 fn name_bit(name: &[u8]) -> u64 {
     let first = name.get(1).copied().unwrap_or_default();
@@ -185,9 +193,17 @@ impl ObjectWriter {
     }
 
     /// Puts a field in the place of the one of that name, if it may be replaced, or else at the end.
-    fn put(&mut self, name: &str, value: Option<&impl WriteJson>, replaces: bool) {
+    fn put(&mut self, name: FieldName<'_>, value: Option<&impl WriteJson>, replaces: bool) {
         let start = self.json.len();
-        json::write_string(name, &mut self.json);
+        match name {
+            FieldName::Plain(name) => {
+                debug_assert_eq!(json::plain_length(name.as_bytes()), name.len());
+                self.json.push(b'"');
+                self.json.extend_from_slice(name.as_bytes());
+                self.json.push(b'"');
+            }
+            FieldName::Any(name) => json::write_string(name, &mut self.json),
+        }
         self.json.push(b':');
         let same = self.find(start);
         match (value, same) {
@@ -215,14 +231,21 @@ impl ObjectWriter {
 
     /// Sets a field. A field of that name is replaced.
     #[must_use]
-    pub(crate) fn set(mut self, name: impl AsRef<str>, value: impl WriteJson) -> Self {
-        self.put(name.as_ref(), Some(&value), true);
+    pub(crate) fn set(mut self, name: &'static str, value: impl WriteJson) -> Self {
+        self.put(FieldName::Plain(name), Some(&value), true);
+        self
+    }
+
+    /// Sets a field whose name is not the format's own.
+    #[must_use]
+    pub(crate) fn set_any(mut self, name: &str, value: impl WriteJson) -> Self {
+        self.put(FieldName::Any(name), Some(&value), true);
         self
     }
 
     /// Sets a field if the value is present.
     #[must_use]
-    pub(crate) fn set_some(self, name: impl AsRef<str>, value: Option<impl WriteJson>) -> Self {
+    pub(crate) fn set_some(self, name: &'static str, value: Option<impl WriteJson>) -> Self {
         match value {
             Some(value) => self.set(name, value),
             None => self,
@@ -257,7 +280,7 @@ impl ObjectWriter {
         while self.fields.len() <= MAX_SEARCHED
             && let Some((name, value)) = fields.next()
         {
-            self.put(name.as_ref(), Some(value), false);
+            self.put(FieldName::Any(name.as_ref()), Some(value), false);
         }
         let has_more = fields.peek().is_some();
         let known = if has_more { self.field_names() } else { HashSet::new() };
@@ -281,7 +304,7 @@ impl ObjectWriter {
     /// Removes a field.
     #[must_use]
     pub(crate) fn without(mut self, name: &str) -> Self {
-        self.put(name, None::<&Value>, true);
+        self.put(FieldName::Any(name), None::<&Value>, true);
         self
     }
 
@@ -369,7 +392,7 @@ mod tests {
             Value::Object(fields.collect())
         };
         let object = ObjectWriter::new().with_object(Some(&many(0))).with_object(Some(&many(100)));
-        let written = object.clone().set("\"150\\", "new").to_json();
+        let written = object.clone().set_any("\"150\\", "new").to_json();
         let read: Map<String, Value> = serde_json::from_slice(&written).unwrap();
         assert_eq!(read.len(), 300);
         let text = String::from_utf8(written).unwrap();

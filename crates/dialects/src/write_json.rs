@@ -21,8 +21,48 @@ macro_rules! write_by {
     };
 }
 
-write_by!(json::write_value: Value, Map<String, Value>, bool, u8, u16, u32, u64, usize, i32, i64, f64);
+write_by!(json::write_value: bool, u8, u16, u32, u64, usize, i32, i64, f64);
 write_by!(json::write_string: &str, String);
+
+/// Writes a list or an object.
+fn write_items<T>(
+    brackets: [u8; 2],
+    items: impl IntoIterator<Item = T>,
+    out: &mut Vec<u8>,
+    write: impl Fn(T, &mut Vec<u8>),
+) {
+    let [open, close] = brackets;
+    out.push(open);
+    let start = out.len();
+    for item in items {
+        if out.len() > start {
+            out.push(b',');
+        }
+        write(item, out);
+    }
+    out.push(close);
+}
+
+impl WriteJson for Value {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::String(text) => json::write_string(text, out),
+            Self::Array(items) => items.write_json(out),
+            Self::Object(fields) => fields.write_json(out),
+            Self::Null | Self::Bool(_) | Self::Number(_) => json::write_value(self, out),
+        }
+    }
+}
+
+impl WriteJson for Map<String, Value> {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        write_items(*b"{}", self, out, |(name, value), out| {
+            json::write_string(name, out);
+            out.push(b':');
+            value.write_json(out);
+        });
+    }
+}
 
 impl<T: WriteJson> WriteJson for Option<T> {
     fn write_json(&self, out: &mut Vec<u8>) {
@@ -35,14 +75,7 @@ impl<T: WriteJson> WriteJson for Option<T> {
 
 impl<T: WriteJson> WriteJson for Vec<T> {
     fn write_json(&self, out: &mut Vec<u8>) {
-        out.push(b'[');
-        for (at, item) in self.iter().enumerate() {
-            if at > 0 {
-                out.push(b',');
-            }
-            item.write_json(out);
-        }
-        out.push(b']');
+        write_items(*b"[]", self, out, WriteJson::write_json);
     }
 }
 

@@ -84,7 +84,7 @@ const fn next(count: &mut usize) -> usize {
 }
 
 /// Returns the delta that adds an entry to a list.
-fn entry(list: &str, entry: ObjectWriter) -> ObjectWriter {
+fn entry(list: &'static str, entry: ObjectWriter) -> ObjectWriter {
     ObjectWriter::new().set(list, vec![entry])
 }
 

@@ -41,7 +41,11 @@ fn value_of(picture: &ImageRequest, field: &str) -> Option<Value> {
 }
 
 /// Writes some of the fields.
-pub(super) fn write(object: ObjectWriter, picture: &ImageRequest, names: &[&str]) -> ObjectWriter {
+pub(super) fn write(
+    object: ObjectWriter,
+    picture: &ImageRequest,
+    names: &[&'static str],
+) -> ObjectWriter {
     names.iter().fold(object, |object, name| object.set_some(name, value_of(picture, name)))
 }
 

@@ -175,7 +175,7 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
 
 /// Converts a form field to its type. A malformed value stays text, and its type check rejects it.
 fn typed_value(name: &str, text: &str) -> Value {
-    let number = NUMBER_FIELDS.contains(&name).then(|| serde_json::from_str(text.trim()).ok());
+    let number = NUMBER_FIELDS.contains(&name).then(|| json::read(text.trim()).ok());
     let flag = FLAG_FIELDS.contains(&name).then(|| text.trim().parse().ok().map(Value::Bool));
     let read = number.or(flag).flatten();
     read.filter(|value: &Value| value.is_number() || value.is_boolean())

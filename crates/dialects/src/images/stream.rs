@@ -13,6 +13,7 @@ use super::provider::{error_in, unreadable};
 use super::tasks;
 use super::write_reply::{ImageProperties, usage as write_usage};
 use crate::fields::ObjectWriter;
+use crate::json;
 use crate::sse::StreamFrame;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
@@ -69,7 +70,7 @@ pub fn write_stream(pictures: &ImageReply, picture: &ImageRequest, now: i64) -> 
 /// Writes the event that ends a failed stream.
 pub fn write_stream_error(fault: &ApiError) -> Vec<u8> {
     let (_, body) = crate::chat::ChatDialect.write_error(fault, "");
-    let error: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let error: Value = json::read_bytes(&body).unwrap_or_default();
     let mut out = Vec::new();
     write_event("error", &ObjectWriter::typed("error").with_object(Some(&error)), &mut out);
     out
@@ -116,8 +117,8 @@ wire_object! {
 impl ImageStreamMeter {
     /// Counts an event of the GPT family.
     fn count(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
-        let head: ImageEventView<'_> = serde_json::from_slice(&frame.data)
-            .map_err(|_| unreadable("an event that is not JSON"))?;
+        let head: ImageEventView<'_> =
+            json::read_bytes(&frame.data).map_err(|_| unreadable("an event that is not JSON"))?;
         let name = frame.event.as_deref().unwrap_or_default();
         let kind = head.kind.unwrap_or_default();
         if head.error.is_some() || name == b"error" || &*kind == "error" {
@@ -154,7 +155,7 @@ impl ImageStreamMeter {
 
     fn rewrite(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
         self.out.clear();
-        let value: Value = serde_json::from_slice(&frame.data).map_err(unreadable)?;
+        let value: Value = json::read_bytes(&frame.data).map_err(unreadable)?;
         let word = |value: &Value, name: &str| value.get(name)?.as_str().map(str::to_owned);
         let named = word(&value, "type").unwrap_or_else(|| {
             String::from_utf8_lossy(frame.event.as_deref().unwrap_or_default()).into_owned()

@@ -20,6 +20,7 @@ use super::provider::{
 use super::seedream::uri;
 use crate::checks::invalid_field;
 use crate::fields::ObjectWriter;
+use crate::json;
 
 /// JSON pointers (RFC 6901) into a reply.
 struct ReplyPointers {
@@ -78,7 +79,7 @@ const fn pointers_of(family: ImageFamily) -> &'static ReplyPointers {
 
 /// Reads the reply to a request or to a poll.
 pub(super) fn read(family: ImageFamily, body: &[u8]) -> Result<ImageAnswer, ApiError> {
-    let value: Value = serde_json::from_slice(body).map_err(unreadable)?;
+    let value: Value = json::read_bytes(body).map_err(unreadable)?;
     let pointers = pointers_of(family);
     let reported = value.pointer(pointers.state).and_then(Value::as_str);
     match reported.map(str::to_ascii_lowercase).as_deref() {
@@ -116,7 +117,7 @@ pub(super) fn read(family: ImageFamily, body: &[u8]) -> Result<ImageAnswer, ApiE
 
 /// Progress of a task in percent, if reported.
 pub(super) fn progress(family: ImageFamily, body: &[u8]) -> Option<u8> {
-    let body: Value = serde_json::from_slice(body).ok()?;
+    let body: Value = json::read_bytes(body).ok()?;
     let reported = body.get("progress")?.as_f64()?;
     let hundredths = if family == ImageFamily::Flux { reported * 100.0 } else { reported };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
@@ -264,7 +265,7 @@ pub(super) fn write_flux(picture: &ImageRequest, model: &str) -> WrittenImages {
                 uri(source)?
             }
         };
-        body = body.set(name, value);
+        body = body.set_any(&name, value);
     }
     let one = ImageProviderRequest::at(format!("/v1/{model}"), &body);
     Ok((vec![one; picture.count as usize], losses.into_vec()))

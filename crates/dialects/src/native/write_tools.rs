@@ -56,7 +56,11 @@ fn function(tool: &FunctionTool, losses: &mut Losses) -> ObjectWriter {
 }
 
 /// Writes a schema: verbatim if it came from this format, else as JSON Schema.
-fn shape(object: ObjectWriter, schema: Option<&JsonSchema>, names: [&str; 2]) -> ObjectWriter {
+fn shape(
+    object: ObjectWriter,
+    schema: Option<&JsonSchema>,
+    names: [&'static str; 2],
+) -> ObjectWriter {
     let [own, json] = names;
     match schema {
         None => object,

@@ -76,7 +76,7 @@ impl ResponseEcho {
 
     /// Sets a field that only the provider's response has.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
-        self.fields = std::mem::take(&mut self.fields).set(name, value);
+        self.fields = std::mem::take(&mut self.fields).set_any(name, value);
     }
 
     /// Returns the response object in a state.
