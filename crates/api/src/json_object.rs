@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// Parses a JSON object the gateway wrote itself; empty if it is none.
 pub(crate) fn parse_object(text: impl AsRef<[u8]>) -> Map<String, Value> {
-    serde_json::from_slice(text.as_ref()).unwrap_or_default()
+    dialects::json::read_bytes(text.as_ref()).unwrap_or_default()
 }
 
 pub(crate) fn set_fields<const N: usize>(

@@ -96,7 +96,7 @@ async fn count_tokens(mut call: Box<Call>) -> Result<Response, ApiError> {
 
 /// Returns the request within the body of a token count, and the name of the field that holds it.
 fn unwrap_request(body: &[u8]) -> Result<(Option<&'static str>, Bytes), ApiError> {
-    let mut body: Value = serde_json::from_slice(body)
+    let mut body: Value = dialects::json::read_bytes(body)
         .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
     let inner = ["generateContentRequest", "generate_content_request"]
         .into_iter()

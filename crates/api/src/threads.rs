@@ -42,7 +42,7 @@ pub(super) async fn open_thread(
     }
     // An unreadable body is refused later by the rules of its format, which name the path.
     let Ok(Value::Object(mut body)) =
-        call.work_permit().await.run(|| serde_json::from_slice(&call.body))
+        call.work_permit().await.run(|| dialects::json::read_bytes(&call.body))
     else {
         return Ok(None);
     };

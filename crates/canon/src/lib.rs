@@ -25,6 +25,7 @@ mod part;
 mod reply;
 mod reply_builder;
 mod request;
+mod reserved_name;
 mod signature;
 mod tool;
 mod usage;
@@ -52,6 +53,7 @@ pub use request::{
     RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, ThinkingDisplay,
     ThinkingOptions, Turn,
 };
+pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved};
 pub use signature::Signature;
 pub use tool::{FunctionTool, Tool, ToolChoice, ToolChoiceMode, UserLocation, WebSearchTool};
 pub use usage::Usage;

@@ -1,5 +1,6 @@
 //! Parts of a turn or an answer.
 
+use crate::reserved_name::has_reserved_name;
 use crate::{ExtraFields, ImageDetail, Signature, WireFormat};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -242,15 +243,19 @@ impl ToolCall {
         if self.arguments.trim().is_empty() {
             return Map::new();
         }
+        if has_reserved_name(self.arguments.as_bytes()) {
+            return raw_arguments(&self.arguments);
+        }
         match serde_json::from_str(&self.arguments) {
             Ok(Value::Object(object)) => object,
-            _ => {
-                let mut raw = Map::new();
-                raw.insert("_raw".to_owned(), Value::String(self.arguments.clone()));
-                raw
-            }
+            _ => raw_arguments(&self.arguments),
         }
     }
+}
+
+/// Returns the object for arguments that are no object.
+fn raw_arguments(arguments: &str) -> Map<String, Value> {
+    Map::from_iter([("_raw".to_owned(), Value::from(arguments))])
 }
 
 /// Result of a tool call.

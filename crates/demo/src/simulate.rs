@@ -226,7 +226,7 @@ impl Simulator {
         let rules = &self.options.rules;
         let model = if rules.need_model() {
             let (_, model) = model_of(head.uri.path(), head.uri.query());
-            model.or_else(|| serde_json::from_slice::<Named>(body).ok()?.model)
+            model.or_else(|| dialects::json::read_bytes::<Named>(body).ok()?.model)
         } else {
             None
         };

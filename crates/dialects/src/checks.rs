@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::RequestTarget;
+use crate::json;
 use crate::text::BorrowedText;
 use crate::wire_rule::{FieldProblem, RuleResult, refuse_if};
 use crate::wire_value::{OpaqueObject, PlacedValue};
@@ -49,7 +50,7 @@ pub(crate) fn metadata(pairs: &OpaqueObject<'_>) -> RuleResult {
     const MAX_ENTRIES: usize = 16;
     const MAX_KEY_CHARS: usize = 64;
     const MAX_VALUE_CHARS: usize = 512;
-    let pairs: HashMap<Cow<'_, str>, Cow<'_, str>> = serde_json::from_str(pairs.0.get())
+    let pairs: HashMap<Cow<'_, str>, Cow<'_, str>> = json::read(pairs.0.get())
         .map_err(|_| FieldProblem::new("", "must map strings to strings"))?;
     refuse_if(pairs.len() > MAX_ENTRIES, || format!("must have at most {MAX_ENTRIES} entries"))?;
     let is_long = |text: &str, most: usize| text.len() > most && text.chars().count() > most;

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use crate::ProviderRequest;
+use crate::json;
 use crate::json::BodySegments;
 
 /// The counting endpoint of a format.
@@ -34,7 +35,7 @@ impl CountEndpoint {
     /// providers that serve the format at a path of their own, such as Vertex AI: they take the
     /// fields that count, and not a whole request.
     pub fn request(&self, model: &str, body: &[u8], has_own_path: bool) -> Option<ProviderRequest> {
-        let mut body: Map<String, Value> = serde_json::from_slice(body).ok()?;
+        let mut body: Map<String, Value> = json::read_bytes(body).ok()?;
         match &self.whole_request {
             Some(whole) if !has_own_path && body.keys().any(|key| key != whole.plain_field) => {
                 let name = model.strip_prefix(whole.model_prefix).unwrap_or(model);
@@ -51,6 +52,6 @@ impl CountEndpoint {
 
     /// Reads the number of tokens from a provider's answer.
     pub fn read_total(&self, body: &[u8]) -> Option<u64> {
-        serde_json::from_slice::<Value>(body).ok()?.get(self.total)?.as_u64()
+        json::read_bytes::<Value>(body).ok()?.get(self.total)?.as_u64()
     }
 }

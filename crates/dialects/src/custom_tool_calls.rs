@@ -5,6 +5,7 @@
 //! this module converts it back, because it knows which tools the request declared as custom. See
 //! <https://platform.openai.com/docs/guides/function-calling#custom-tools>.
 
+use crate::json;
 use canon::{
     ChatReply, ChatRequest, Event, PartDelta, PartIndex, PartKind, PartStart, Tool, ToolCall,
 };
@@ -72,7 +73,7 @@ impl CustomToolCalls {
 
 /// Returns the text inside the wrapper object. Arguments of any other shape are returned unchanged.
 fn free_text(arguments: &str) -> String {
-    let object = serde_json::from_str::<Map<String, Value>>(arguments).unwrap_or_default();
+    let object = json::read::<Map<String, Value>>(arguments).unwrap_or_default();
     match object.get("input") {
         Some(Value::String(text)) if object.len() == 1 => text.clone(),
         _ => arguments.to_owned(),

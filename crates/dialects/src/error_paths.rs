@@ -10,6 +10,7 @@ use canon::{ApiError, ChatRequest, FunctionTool, MediaSource, Part, PartKind, To
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
+use crate::json;
 use crate::request_option::{RequestOption, described_paths};
 use crate::text::to_camel_case;
 use crate::wire_object::FieldMeaning;
@@ -31,10 +32,10 @@ pub fn with_caller_paths(
     caller: WireFormat,
     body: &[u8],
 ) -> ApiError {
-    let Ok(body) = serde_json::from_slice::<Value>(body) else { return error.without_param() };
+    let Ok(body) = json::read_bytes::<Value>(body) else { return error.without_param() };
     let (format, sent) = match refused {
         RefusedRequest::Body(format, sent) => {
-            (Some(format), serde_json::from_slice(sent).unwrap_or_default())
+            (Some(format), json::read_bytes(sent).unwrap_or_default())
         }
         RefusedRequest::Parsed(chat) => (None, parsed_body(chat)),
     };

@@ -1,7 +1,7 @@
 //! JSON as bytes: edits of a body, nesting depth, and errors that name their path.
 
 use bytes::Bytes;
-use canon::ApiError;
+use canon::{ApiError, has_reserved_name};
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr2};
 use serde::Deserialize;
@@ -127,16 +127,19 @@ pub fn to_json_string(text: &str) -> Bytes {
 pub(crate) fn plain_length(text: &[u8]) -> usize {
     /// A byte with the value one in each place.
     const ONES: u64 = u64::MAX / 255;
-    let mut at = 0;
     // Eight bytes at once: a subtraction sets the highest bit of the found one. The exclusive or
     // turns the quote into the byte behind the control characters.
-    while let Some((block, _)) = text.get(at..).and_then(<[u8]>::split_first_chunk) {
+    let find = |block: &[u8; 8]| {
         let bytes = u64::from_le_bytes(*block);
         let low = (bytes ^ (ONES * 2)).wrapping_sub(ONES * 33);
         let escape = (bytes ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
         let found = (low | escape) & !bytes & (ONES * 128);
-        if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
+        (found != 0).then(|| found.trailing_zeros() as usize / 8)
+    };
+    let mut at = 0;
+    while let Some((block, _)) = text.get(at..).and_then(<[u8]>::split_first_chunk) {
+        if let Some(found) = find(block) {
+            return at + found;
         }
         at += 8;
         // Long texts without an early end, so that the compiler can use vector instructions.
@@ -148,8 +151,13 @@ pub(crate) fn plain_length(text: &[u8]) -> usize {
             at += 32;
         }
     }
-    let rest = text.get(at..).unwrap_or_default();
-    at + rest.iter().position(|byte| byte ^ 2 < 33 || *byte == b'\\').unwrap_or(rest.len())
+    // The last eight bytes, some of them for the second time.
+    if at > 0
+        && let Some((_, block)) = text.split_last_chunk()
+    {
+        return find(block).map_or(text.len(), |found| text.len() - 8 + found);
+    }
+    text.iter().position(|byte| byte ^ 2 < 33 || *byte == b'\\').unwrap_or(text.len())
 }
 
 /// Writes a string as JSON.
@@ -242,6 +250,9 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError
 /// Parses a value of a body. An error names the path inside of the value.
 pub(crate) fn parse_described<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, FieldProblem> {
     json_reader::read(text).or_else(|_| {
+        if has_reserved_name(text.as_bytes()) {
+            return Err(FieldProblem::new("", RESERVED_NAME_ERROR));
+        }
         let mut from = serde_json::Deserializer::from_str(text);
         match serde_path_to_error::deserialize(&mut from) {
             Ok(value) if from.end().is_ok() => Ok(value),
@@ -265,8 +276,9 @@ pub(crate) fn parse_request<'a, T: Deserialize<'a>>(
 }
 
 /// Parses JSON text. An error names the position of the invalid value.
-pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
+pub fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
     json_reader::read(text).or_else(|_| {
+        refuse_reserved_name(text.as_bytes())?;
         let mut from = serde_json::Deserializer::from_str(text);
         let value = serde_path_to_error::deserialize(&mut from).map_err(|e| e.into_inner())?;
         from.end().map(|()| value)
@@ -274,10 +286,20 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_jso
 }
 
 /// Parses JSON as received. Text in fields that are not read need not be UTF-8.
-pub(crate) fn read_bytes<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
+pub fn read_bytes<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
     match std::str::from_utf8(body) {
         Ok(text) => read(text),
-        Err(_) => serde_json::from_slice(body),
+        Err(_) => refuse_reserved_name(body).and_then(|()| serde_json::from_slice(body)),
+    }
+}
+
+/// The reason to refuse a text that `serde_json` would read as another one.
+const RESERVED_NAME_ERROR: &str = "has the reserved name `$serde_json::private::RawValue`";
+
+fn refuse_reserved_name(text: &[u8]) -> Result<(), serde_json::Error> {
+    match has_reserved_name(text) {
+        true => Err(serde::de::Error::custom(RESERVED_NAME_ERROR)),
+        false => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@
 //! error says nothing: the caller parses invalid text again with `serde_json`, which names the place.
 //! So it may refuse what is rare.
 
+use canon::is_reserved;
 use serde::de::value::{BorrowedStrDeserializer, Error as ReadError, MapDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
@@ -296,7 +297,16 @@ impl<'de> MapAccess<'de> for JsonItems<'_, 'de> {
     ) -> Result<Option<K::Value>, ReadError> {
         match self.next(b'}')? {
             None => Ok(None),
-            Some(b'"') => seed.deserialize(&mut *self.reader).map(Some),
+            Some(b'"') => {
+                let start = self.reader.at;
+                let name = seed.deserialize(&mut *self.reader)?;
+                let is_odd = matches!(self.reader.byte(start + 1), b'$' | b'\\');
+                let written = self.reader.text.as_bytes().get(start..self.reader.at);
+                match is_odd && written.is_some_and(is_reserved) {
+                    true => Err(unreadable()),
+                    false => Ok(Some(name)),
+                }
+            }
             Some(_) => Err(unreadable()),
         }
     }

@@ -162,10 +162,10 @@ fn edit_body(
         ApiError::internal(format!("a provider request cannot be parsed: {why}"))
     };
     let text = std::str::from_utf8(&body).map_err(|e| defect(&e))?;
-    let BodyFields(entries) = serde_json::from_str(text).map_err(|e| defect(&e))?;
+    let BodyFields(entries) = json::read(text).map_err(|e| defect(&e))?;
     let mut fields = Vec::with_capacity(entries.len());
     for (key, value) in entries {
-        let name: String = serde_json::from_str(key.get()).map_err(|e| defect(&e))?;
+        let name: String = json::read(key.get()).map_err(|e| defect(&e))?;
         let key = json::range_of(text, key);
         fields.push(BodyField { name, key, value, end: json::range_of(text, value).end });
     }
@@ -248,12 +248,12 @@ fn rename_roles(
     if !roles.keys().any(|role| messages.get().contains(role.as_str())) {
         return Vec::new();
     }
-    let Ok(messages) = serde_json::from_str::<Vec<MessageRole<'_>>>(messages.get()) else {
+    let Ok(messages) = json::read::<Vec<MessageRole<'_>>>(messages.get()) else {
         return Vec::new();
     };
     let titles = messages.iter().filter_map(|message| message.role);
     let edit = |role: &RawValue| {
-        let word: String = serde_json::from_str(role.get()).ok()?;
+        let word: String = json::read(role.get()).ok()?;
         let replacement = json::to_json_string(roles.get(&word)?);
         Some(BodyEdit { range: json::range_of(text, role), replacement })
     };

@@ -170,7 +170,7 @@ impl Call {
     pub(super) fn contains(&self, text: &[u8]) -> bool {
         let has = |place: &[u8]| memmem::find(place, text).is_some();
         let unescaped = || {
-            let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+            let body: Value = dialects::json::read_bytes(&self.body).unwrap_or_default();
             body.to_string()
         };
         has(&self.body)

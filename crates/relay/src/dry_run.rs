@@ -57,7 +57,7 @@ pub(super) fn dry_run_response(model: &str, result: DryRun<'_>) -> Response {
     let path = outgoing.first().map(|outgoing| outgoing.path.clone());
     let mut bodies: Vec<Value> = outgoing
         .iter()
-        .map(|outgoing| serde_json::from_slice(&outgoing.body.to_vec()).unwrap_or_default())
+        .map(|outgoing| dialects::json::read_bytes(&outgoing.body.to_vec()).unwrap_or_default())
         .collect();
     let body = if bodies.len() == 1 { bodies.pop() } else { Some(Value::Array(bodies)) };
     let losses: Vec<Value> =

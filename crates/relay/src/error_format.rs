@@ -94,7 +94,7 @@ fn retry_headers(error: &ApiError, status: u16, headers: &mut HeaderMap) {
 fn plain_body(error: &ApiError) -> (u16, Vec<u8>) {
     // Statuses and codes are those of the default format; only the body differs.
     let (status, body) = dialects::DEFAULT.write_error(error, "");
-    let code = serde_json::from_slice::<serde_json::Value>(&body)
+    let code = dialects::json::read_bytes::<serde_json::Value>(&body)
         .ok()
         .and_then(|body| body.pointer("/error/code").cloned())
         .unwrap_or_default();

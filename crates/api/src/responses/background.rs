@@ -121,7 +121,7 @@ fn record_event(frame: &StreamFrame, recorder: &ResponseRecorder, run: &Backgrou
         sequence_number: u64,
     }
     let number =
-        serde_json::from_slice::<EventNumber>(&frame.data).map_or(0, |n| n.sequence_number);
+        dialects::json::read_bytes::<EventNumber>(&frame.data).map_or(0, |n| n.sequence_number);
     if let Some(reply) = final_response(&frame.data) {
         let mut reply = parse_object(reply);
         set_fields(&mut reply, [("background", json!(true))]);

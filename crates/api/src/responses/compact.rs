@@ -35,7 +35,7 @@ pub(crate) async fn compact(incoming: ApiRequest) -> Result<Response, ApiError> 
     let mut call =
         Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let (body, text) = call.work_permit().await.run(|| {
-        let mut body: Map<String, Value> = serde_json::from_slice(&call.body)
+        let mut body: Map<String, Value> = dialects::json::read_bytes(&call.body)
             .map_err(|e| ApiError::invalid("", format!("the body is not a JSON object: {e}")))?;
         set_fields(&mut body, [("store", Value::Bool(true))]);
         let text = Value::from(body.clone()).to_string();
@@ -131,11 +131,11 @@ pub(super) fn expand_summaries(items: &mut [Value]) {
 /// Returns edits of a request that replace the gateway's own summary items in its input by readable
 /// messages.
 pub(super) fn summary_edits(text: &str, input: Option<&RawValue>) -> Vec<BodyEdit> {
-    let items = input.and_then(|input| serde_json::from_str::<Vec<&RawValue>>(input.get()).ok());
+    let items = input.and_then(|input| dialects::json::read::<Vec<&RawValue>>(input.get()).ok());
     let edit = |raw: &RawValue| {
         // Items without the word are not parsed.
         memmem::find(raw.get().as_bytes(), SUMMARY_PREFIX.as_bytes())?;
-        let message = summary_message(&serde_json::from_str(raw.get()).ok()?)?;
+        let message = summary_message(&dialects::json::read(raw.get()).ok()?)?;
         Some(BodyEdit { range: range_of(text, raw), replacement: message.to_string().into() })
     };
     items.into_iter().flatten().filter_map(edit).collect()

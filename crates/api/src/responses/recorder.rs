@@ -40,7 +40,7 @@ impl ResponseRecorder {
         struct ReplyId {
             id: String,
         }
-        let Ok(ReplyId { id }) = serde_json::from_str(reply) else { return };
+        let Ok(ReplyId { id }) = dialects::json::read(reply) else { return };
         let now = self.state.clock().now();
         let retention = Micros::from(self.state.config().answer_retention);
         self.state.stored_answers.put(StoredResponse {
@@ -85,7 +85,7 @@ pub(super) fn final_response(data: &[u8]) -> Option<&str> {
     // Most events are text deltas. This cheap check skips parsing them.
     let start = data.get(..64).unwrap_or(data);
     memchr::memmem::find(start, b"\"response.")?;
-    let event: FinalEvent<'_> = serde_json::from_slice(data).ok()?;
+    let event: FinalEvent<'_> = dialects::json::read_bytes(data).ok()?;
     match &*event.r#type {
         "response.completed" | "response.incomplete" | "response.failed" => {
             event.response.map(RawValue::get)

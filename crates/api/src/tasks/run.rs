@@ -250,7 +250,7 @@ impl ApiState {
             (None, None) => return Err(ApiError::internal("a task has no stored body")),
         };
         let head: BTreeMap<String, String> =
-            serde_json::from_str(&head).map_err(|e| ApiError::internal(e.to_string()))?;
+            dialects::json::read(&head).map_err(|e| ApiError::internal(e.to_string()))?;
         let mut request = Request::post(task.path.as_str());
         for (name, value) in head {
             request = request.header(name, value);
@@ -310,7 +310,7 @@ impl ApiState {
     /// Stores the images of a reply as files. Returns the rest of the reply, and the expiry time of
     /// the files.
     async fn store_images(&self, task: &Task, reply: &[u8]) -> Result<(Value, Micros), ApiError> {
-        let mut reply: Value = serde_json::from_slice(reply)
+        let mut reply: Value = dialects::json::read_bytes(reply)
             .map_err(|e| ApiError::internal(format!("a reply is not JSON: {e}")))?;
         let mut expires = Micros::MAX;
         let pictures = reply.get_mut("data").and_then(Value::as_array_mut);

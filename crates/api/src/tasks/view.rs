@@ -36,11 +36,11 @@ pub(crate) fn task_json(state: &ApiState, task: &Task) -> Value {
     set("completed_at", json!(task.ended.map(Micros::as_secs)));
     set("expires_at", json!(task.state.is_over().then_some(expires)));
     let mut result: Map<String, Value> =
-        task.result.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        task.result.as_deref().and_then(|text| dialects::json::read(text).ok()).unwrap_or_default();
     let data = result.shift_remove("data").map(|data| with_links(state, data, expires));
     set("data", data.unwrap_or_default());
     set("usage", result.shift_remove("usage").unwrap_or_default());
-    let error = task.error.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let error = task.error.as_deref().and_then(|text| dialects::json::read::<Value>(text).ok());
     set("error", error.unwrap_or_default());
     set("webhook", webhook.unwrap_or_default());
     // Copies size, quality, format and the other fields of the synchronous answer.
@@ -80,6 +80,6 @@ fn with_links(state: &ApiState, data: Value, expires: i64) -> Value {
 /// JSON of an error, as in the synchronous answer.
 pub(super) fn error_json(error: &ApiError, request_id: &str) -> Value {
     let (_, body) = ChatDialect.write_error(error, request_id);
-    let parsed: Option<Value> = serde_json::from_slice(&body).ok();
+    let parsed: Option<Value> = dialects::json::read_bytes(&body).ok();
     parsed.and_then(|mut parsed| parsed.get_mut("error").map(Value::take)).unwrap_or_default()
 }

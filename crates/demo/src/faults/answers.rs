@@ -270,7 +270,7 @@ pub(super) fn choices(
     let count = order.count("count", 1)?;
     let tokens = good.tokens();
     if !good.events
-        && let Ok(Value::Object(mut body)) = serde_json::from_slice(&good.joined())
+        && let Ok(Value::Object(mut body)) = dialects::json::read_bytes(&good.joined())
     {
         for name in ["choices", "candidates"] {
             if let Some(Value::Array(list)) = body.get_mut(name)

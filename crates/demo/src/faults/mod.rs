@@ -114,7 +114,7 @@ fn swapped(request: Request<Bytes>) -> Request<Bytes> {
         head.uri = uri;
         return Request::from_parts(head, body);
     }
-    let body = match serde_json::from_slice::<Value>(&body) {
+    let body = match dialects::json::read_bytes::<Value>(&body) {
         Ok(Value::Object(mut fields)) => {
             let stream = fields.get("stream").and_then(Value::as_bool).unwrap_or(false);
             fields.remove("stream_options");

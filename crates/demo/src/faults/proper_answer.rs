@@ -100,7 +100,7 @@ impl BodyPiece {
     pub(super) fn data(&self) -> Option<serde_json::Value> {
         let text = std::str::from_utf8(&self.bytes).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("data: "))?;
-        serde_json::from_str(line).ok()
+        dialects::json::read(line).ok()
     }
 
     /// Returns the event with other JSON.

@@ -75,7 +75,7 @@ impl FaultRules {
     /// Parses rules in TOML, or in JSON if the text begins with a brace.
     pub fn parse(text: &str) -> Result<Self, OrderError> {
         let raw: RawRules = if text.trim_start().starts_with('{') {
-            serde_json::from_str(text).map_err(|e| OrderError(e.to_string()))?
+            dialects::json::read(text).map_err(|e| OrderError(e.to_string()))?
         } else {
             toml::from_str(text).map_err(|e| in_one_line(text, &e))?
         };

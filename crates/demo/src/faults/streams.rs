@@ -302,7 +302,7 @@ fn rewrite(mut good: ProperAnswer, change: &dyn Fn(&mut Value) -> bool) -> Answe
                 *piece = piece.with_data(&data);
             }
         }
-    } else if let Ok(mut body) = serde_json::from_slice::<Value>(&good.joined()) {
+    } else if let Ok(mut body) = dialects::json::read_bytes::<Value>(&good.joined()) {
         let tokens = good.tokens();
         change(&mut body);
         good.pieces = vec![BodyPiece { bytes: body.to_string().into(), tokens }];

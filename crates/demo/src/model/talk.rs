@@ -220,7 +220,7 @@ fn after_tools(prompt: &Prompt<'_>) -> String {
 
 fn in_words(result: &ToolResult) -> String {
     let text = result.as_text();
-    let mut given = match serde_json::from_str(&text) {
+    let mut given = match dialects::json::read(&text) {
         Ok(Value::Object(object)) => {
             let fields: Vec<String> =
                 object.iter().map(|(name, value)| format!("{name} is {}", plain(value))).collect();

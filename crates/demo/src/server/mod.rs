@@ -256,7 +256,7 @@ fn count(
         #[serde(borrow, rename = "generateContentRequest")]
         request: &'a RawValue,
     }
-    let body = serde_json::from_slice::<CountBody<'_>>(body)
+    let body = dialects::json::read_bytes::<CountBody<'_>>(body)
         .map_or(body, |whole| whole.request.get().as_bytes());
     let chat = dialect.read_request(target, body)?;
     let tokens = model::count_input(&chat);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 use crate::fields::ObjectWriter;
+use crate::json;
 use crate::prompt_blocks;
 use crate::upstream_error::{UpstreamError, map_upstream_error};
 
@@ -18,14 +19,14 @@ pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
         error: Option<Value>,
     }
     // Some providers send the error without the `error` wrapper.
-    let error = serde_json::from_slice::<ChatErrorBody>(body).ok().and_then(|body| body.error);
-    let error = error.or_else(|| serde_json::from_slice(body).ok());
+    let error = json::read_bytes::<ChatErrorBody>(body).ok().and_then(|body| body.error);
+    let error = error.or_else(|| json::read_bytes(body).ok());
     map_upstream_error(status, error.as_ref().map(message_and_code))
 }
 
 /// Reads an error object that came in place of an answer: with status 200, or inside a stream.
 pub(super) fn read_object(error: &str) -> ApiError {
-    let value: Value = serde_json::from_str(error).unwrap_or_default();
+    let value: Value = json::read(error).unwrap_or_default();
     let error_fields = message_and_code(&value);
     let status = match (&*error_fields.code, &*error_fields.kind) {
         ("rate_limit_exceeded" | "429", _) | (_, "rate_limit_error" | "requests" | "tokens") => 429,

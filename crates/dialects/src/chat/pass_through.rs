@@ -156,7 +156,7 @@ struct ChatStreamMeter {
 impl ChatStreamMeter {
     /// Creates a chunk with the given choices and the repeated fields of the stream.
     fn chunk(&self, choices: Vec<ObjectWriter>) -> ObjectWriter {
-        let first: Value = serde_json::from_slice(&self.first_chunk).unwrap_or_default();
+        let first: Value = json::read_bytes(&self.first_chunk).unwrap_or_default();
         let repeated = |name: &str| first.get(name).filter(|value| !value.is_null()).cloned();
         ObjectWriter::new()
             .set_some("id", repeated("id"))

@@ -230,7 +230,7 @@ impl EmbeddingFormat for ChatEmbeddings {
     }
 
     fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError> {
-        let view: EmbeddingsReplyView<'_> = serde_json::from_slice(body).map_err(unreadable)?;
+        let view: EmbeddingsReplyView<'_> = json::read_bytes(body).map_err(unreadable)?;
         if view.error.is_some() {
             return Err(error_of(crate::chat::ChatDialect.meter_reply(body)));
         }

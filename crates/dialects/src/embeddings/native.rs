@@ -250,7 +250,7 @@ impl EmbeddingFormat for NativeEmbeddings {
     }
 
     fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError> {
-        let view: NativeEmbedReply<'_> = serde_json::from_slice(body).map_err(unreadable)?;
+        let view: NativeEmbedReply<'_> = json::read_bytes(body).map_err(unreadable)?;
         if view.error.is_some() {
             return Err(error_of(crate::native::NativeDialect.meter_reply(body)));
         }

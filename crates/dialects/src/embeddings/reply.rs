@@ -7,6 +7,7 @@ use std::fmt::Display;
 
 use super::request::EmbeddingRequest;
 use crate::ReplyMeter;
+use crate::json;
 use crate::upstream_error::unreadable_reply;
 
 /// An embeddings reply.
@@ -91,7 +92,7 @@ fn read_vector(json: &str) -> Result<Vec<f32>, ApiError> {
         };
         fours.iter().map(|four| f32::from_le_bytes(*four)).collect()
     } else {
-        serde_json::from_str(json).map_err(unreadable)?
+        json::read(json).map_err(unreadable)?
     };
     if vector.iter().all(|number| number.is_finite()) {
         Ok(vector)

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use crate::chat::error_status;
 use crate::fields::ObjectWriter;
+use crate::json;
 use crate::upstream_error::{UpstreamError, map_upstream_error};
 
 /// The error code that makes tool runners resend their whole history instead of the last turn of a
@@ -15,7 +16,7 @@ pub(super) const THREAD_UNSUPPORTED: &str = "thread_unsupported_request";
 /// Reads a provider's error response. AWS puts the message at the top level, without an `error`
 /// object.
 pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let body: Value = json::read_bytes(body).unwrap_or_default();
     let field = |name: &&str| body.get(*name).filter(|error| !error.is_null());
     let Some(error) = ["error", "message"].iter().find_map(field) else {
         return map_upstream_error(status, None);

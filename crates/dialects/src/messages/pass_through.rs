@@ -99,7 +99,7 @@ static STARTED_MESSAGE: ObjectShape = ObjectShape {
 /// Lowers the thinking budget below a lowered output limit; the format refuses a larger budget.
 fn lower_budget(body: &Bytes, limit: u64) -> Option<BodyEdit> {
     let text = std::str::from_utf8(body).ok()?;
-    let thinking = serde_json::from_str::<MessagesRequestView<'_>>(text).ok()?.thinking?;
+    let thinking = json::read::<MessagesRequestView<'_>>(text).ok()?.thinking?;
     let budget = thinking.value.budget_tokens.filter(|budget| budget.value >= limit)?;
     let (place, replacement) = match limit > MIN_BUDGET_TOKENS {
         true => (budget.raw, Bytes::from((limit - 1).to_string())),
@@ -250,7 +250,7 @@ impl StreamMeter for MessagesStreamMeter {
 
 /// Returns the type in the data, if it fits on one line.
 fn event_type(data: &[u8]) -> Option<String> {
-    let kind = serde_json::from_slice::<MessagesMeterEvent<'_>>(data).ok()?.kind?.into_owned();
+    let kind = json::read_bytes::<MessagesMeterEvent<'_>>(data).ok()?.kind?.into_owned();
     kind.chars().all(|c| c.is_ascii_graphic()).then_some(kind)
 }
 

@@ -9,6 +9,7 @@ use super::names::CACHE_NOT_FOUND;
 use crate::Dialect as _;
 use crate::chat::ChatDialect;
 use crate::fields::ObjectWriter;
+use crate::json;
 use crate::upstream_error::{UpstreamError, map_upstream_error};
 
 const DETAIL_PREFIX: &str = "type.googleapis.com/google.rpc.";
@@ -16,7 +17,7 @@ const DETAIL_PREFIX: &str = "type.googleapis.com/google.rpc.";
 /// Reads a provider's error response. A stream that is a JSON array wraps the error object in an
 /// array.
 pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
-    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let value: Value = json::read_bytes(body).unwrap_or_default();
     match value.get(0).unwrap_or(&value).get("error") {
         Some(error) => read_error(status, error),
         None => map_upstream_error(status, None),

@@ -17,13 +17,14 @@ use super::read_content::{read_part, read_parts};
 use super::read_tools;
 use super::request::{NativeConfig, NativeRequestView, NativeThinking};
 use crate::RequestTarget;
+use crate::json;
 use crate::text::BorrowedText;
 
 /// Reads a request that was checked while it was parsed.
 pub(super) fn read(target: &RequestTarget, mut view: NativeRequestView<'_>) -> canon::ChatRequest {
     let mut chat = canon::ChatRequest { stream: target.stream, ..canon::ChatRequest::default() };
     // The path names the model; a model in the body is ignored.
-    let named = || serde_json::from_str(view.model?.get()).ok();
+    let named = || json::read(view.model?.get()).ok();
     chat.model = target.model.clone().or_else(named).unwrap_or_default();
     chat.turns.extend(view.system_instruction.map(|instruction| read_instruction(*instruction)));
     read_contents(view.contents.map(|list| list.0).unwrap_or_default(), &mut chat.turns);

@@ -16,6 +16,7 @@ use super::own::dotted_extras;
 use super::signatures;
 use crate::LaneSettings;
 use crate::fields::{FOREIGN_FILE, ObjectWriter, lose, note_foreign_fields, number};
+use crate::json;
 use crate::thinking_controls::ThinkingControls;
 
 /// Adjacent turns of one role, which the format requires as one turn.
@@ -288,7 +289,7 @@ fn text_response(text: &str, failed: bool) -> Map<String, Value> {
     if failed {
         return ObjectWriter::new().set("error", text).into_map();
     }
-    match serde_json::from_str(text) {
+    match json::read(text) {
         Ok(Value::Object(object)) => object,
         _ => ObjectWriter::new().set("result", text).into_map(),
     }

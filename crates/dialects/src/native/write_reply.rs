@@ -12,6 +12,7 @@ use super::{signatures, usage, write_content};
 use crate::ReplyStamp;
 use crate::endings;
 use crate::fields::{ObjectWriter, note_search_fields, note_stop_text, number};
+use crate::json;
 use crate::prompt_blocks;
 use crate::service_tier;
 use crate::write_json::WriteJson;
@@ -146,9 +147,7 @@ fn block_word(finish: &Finish) -> String {
 /// Returns true if the arguments of a call are not a JSON object. The format cannot carry them.
 fn is_broken(call: &ToolCall) -> bool {
     let arguments = call.arguments.trim();
-    !call.custom
-        && !arguments.is_empty()
-        && !matches!(serde_json::from_str(arguments), Ok(Value::Object(_)))
+    !call.custom && !arguments.is_empty() && !matches!(json::read(arguments), Ok(Value::Object(_)))
 }
 
 /// Writes one candidate.

@@ -11,6 +11,7 @@ use super::own::event_writer::EventWriter;
 use super::own::response_object::{self, ResponseEcho, ResponseEnd};
 use crate::Dialect as _;
 use crate::fields::ObjectWriter;
+use crate::json;
 use crate::prompt_blocks;
 use crate::upstream_error::{UpstreamError, map_upstream_error, unreadable_reply};
 
@@ -60,7 +61,7 @@ pub(super) fn unreadable(why: impl Display) -> ApiError {
 /// See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 pub(super) fn write_stream_error(fault: &ApiError, echo: &ResponseEcho, events: &mut EventWriter) {
     let (status, body) = crate::chat::ChatDialect.write_error(fault, "");
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let body: Value = json::read_bytes(&body).unwrap_or_default();
     let nested = body.get("error").cloned().unwrap_or_default();
     let field = |name: &str| nested.get(name).cloned().unwrap_or_default();
     let event = ObjectWriter::new()

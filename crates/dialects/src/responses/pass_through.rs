@@ -122,7 +122,7 @@ fn event_name(frame: &StreamFrame) -> Option<Cow<'_, str>> {
     if let Some(event) = &frame.event {
         return Some(String::from_utf8_lossy(event));
     }
-    let named: ResponsesEventView<'_> = serde_json::from_slice(&frame.data).ok()?;
+    let named: ResponsesEventView<'_> = json::read_bytes(&frame.data).ok()?;
     // A name with a line break would start another line of the event stream.
     named.kind.map(|BorrowedText(name)| name).filter(|name| !name.chars().any(char::is_control))
 }
@@ -165,7 +165,7 @@ impl StreamMeter for ResponsesStreamMeter {
         match name.as_deref() {
             Some("response.completed" | "response.incomplete" | "response.failed") => {}
             Some("error") => {
-                let error = serde_json::from_slice(data).unwrap_or_default();
+                let error = json::read_bytes(data).unwrap_or_default();
                 return FrameAction::Error(fault::read(&error));
             }
             Some(name) => {

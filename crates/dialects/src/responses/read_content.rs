@@ -17,6 +17,7 @@ use super::names::{
 use super::own::tool_names;
 use super::signatures::{self, ItemSender, SignaturePlace};
 use crate::fields::ObjectWriter;
+use crate::json;
 use crate::openai_values::{read_cache_mark, read_detail, read_logprobs, read_url};
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
@@ -281,7 +282,7 @@ fn read_code(item: ResponsesCodeItem<'_>) -> Vec<Part> {
 
 fn read_image(item: ResponsesImageItem<'_>) -> Part {
     let ResponsesImageItem { result, mut rest } = item;
-    let data = result.and_then(|raw| serde_json::from_str::<BorrowedText<'_>>(raw.get()).ok());
+    let data = result.and_then(|raw| json::read::<BorrowedText<'_>>(raw.get()).ok());
     let Some(data) = data else {
         if let Some(result) = result {
             rest.push("result".into(), result);

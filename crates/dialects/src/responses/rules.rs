@@ -200,7 +200,7 @@ wire_object! {
 
 /// Returns the items as they stand in the body. Few requests need them.
 fn item_places(text: &str) -> Vec<&RawValue> {
-    let places: ResponsesItemPlaces<'_> = serde_json::from_str(text).unwrap_or_default();
+    let places: ResponsesItemPlaces<'_> = json::read(text).unwrap_or_default();
     places.input.unwrap_or_default()
 }
 

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 use store::{Account, AccountRole, KeyRecord};
 use testkit::NewKey;
-use testkit::TestGateway;
+use testkit::{ScriptedProvider, TestGateway, reply};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -338,4 +338,60 @@ async fn sql_is_a_text_like_any_other_wherever_it_stands() {
         }
     }
     assert_eq!(everything(&gateway).await, before);
+}
+
+/// Texts in texts, each of which the JSON library would read with a depth limit of its own.
+fn nested_texts(levels: usize) -> String {
+    (0..levels).fold("[]".to_owned(), |inner, _| {
+        let quoted = inner.replace('\\', "\\u005c").replace('"', "\\u0022");
+        format!("{{\"$serde_json::private::RawValue\":\"{quoted}\"}}")
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_text_that_is_read_as_another_text_is_refused() {
+    let evil = nested_texts(9);
+    let error = reply(400, "application/json", &format!("{{\"error\":{evil}}}"));
+    for format in ["chat", "messages", "responses", "native"] {
+        let provider = ScriptedProvider::start(vec![error.clone()]).await;
+        let gateway = TestGateway::with_config(&provider.config(format)).await;
+        let hi = r#""messages":[{"role":"user","content":"Hi"}]"#;
+        for (path, body) in [
+            (
+                "/v1/chat/completions",
+                format!(
+                    r#"{{"model":"m",{hi},"tools":[{{"type":"function","function":{{"name":"f","parameters":{evil}}}}}]}}"#
+                ),
+            ),
+            (
+                "/v1/messages",
+                format!(
+                    r#"{{"model":"m","max_tokens":9,{hi},"tools":[{{"name":"f","input_schema":{evil}}}]}}"#
+                ),
+            ),
+            (
+                "/v1/responses",
+                format!(
+                    r#"{{"model":"m","input":"Hi","tools":[{{"type":"function","name":"f","parameters":{evil}}}]}}"#
+                ),
+            ),
+            (
+                "/v1beta/models/m:generateContent",
+                format!(
+                    r#"{{"contents":[{{"parts":[{{"text":"Hi"}}]}}],"tools":[{{"functionDeclarations":[{{"name":"f","parametersJsonSchema":{evil}}}]}}]}}"#
+                ),
+            ),
+        ] {
+            let got = gateway.post(path, &json!({})).body(body).send().await;
+            assert_eq!(got.status, 400, "{path} to {format}: {}", got.text());
+            assert!(got.text().contains("RawValue"), "{path} to {format}: {}", got.text());
+        }
+        assert_eq!(provider.requests().len(), 0, "{format}");
+        // A provider's answer is no better.
+        let mut ask = hello();
+        ask["model"] = json!("m");
+        let got = gateway.post(CHAT, &ask).send().await;
+        assert!(!got.status.is_success(), "{format}: {}", got.text());
+        assert_eq!(gateway.get("/healthz").send().await.status, 200);
+    }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::fields::FOREIGN_SIGNATURE;
-use crate::json::{BodyEdit, range_of};
+use crate::json::{self, BodyEdit, range_of};
 use crate::messages::content::MessagesBlock;
 use crate::messages::names::{FOREIGN_SEARCH, GATEWAY_ID_PREFIX, UNSIGNED_THOUGHT};
 use crate::messages::signatures;
@@ -70,7 +70,7 @@ pub(crate) fn loss(block: &MessagesBlock<'_>) -> Option<(&'static str, &'static 
 /// Returns the edits that remove the blocks, and the losses.
 pub(crate) fn removal_edits(text: &str) -> (Vec<BodyEdit>, Losses) {
     let mut losses = Losses::new();
-    let Ok(body) = serde_json::from_str::<HistoryView<'_>>(text) else {
+    let Ok(body) = json::read::<HistoryView<'_>>(text) else {
         return (Vec::new(), losses);
     };
     let messages = body.messages.iter();
@@ -79,8 +79,7 @@ pub(crate) fn removal_edits(text: &str) -> (Vec<BodyEdit>, Losses) {
 }
 
 fn removal_edit(text: &str, content: &RawValue, losses: &mut Losses) -> Option<BodyEdit> {
-    let blocks: Vec<PlacedValue<'_, MessagesBlock<'_>>> =
-        serde_json::from_str(content.get()).ok()?;
+    let blocks: Vec<PlacedValue<'_, MessagesBlock<'_>>> = json::read(content.get()).ok()?;
     let mut kept = Vec::with_capacity(blocks.len());
     for PlacedValue { raw, value } in &blocks {
         match loss(value) {

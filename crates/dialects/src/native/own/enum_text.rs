@@ -6,6 +6,7 @@
 use canon::{ExtraFields, JsonSchema};
 use serde_json::{Value, json};
 
+use crate::json;
 use crate::native::names::{ENUM_EXTRA, ORIGIN};
 
 /// The type of a reply that is one bare value.
@@ -38,7 +39,7 @@ pub(crate) fn is_requested(extras: &ExtraFields) -> bool {
 
 /// Returns the bare value of a reply: without the wrapper, without quotes. Other text is unchanged.
 pub(crate) fn bare_value(text: &str) -> String {
-    let value = serde_json::from_str::<Value>(text).unwrap_or_default();
+    let value = json::read::<Value>(text).unwrap_or_default();
     match value.get(FIELD).unwrap_or(&value) {
         Value::String(word) => word.clone(),
         Value::Number(number) => number.to_string(),

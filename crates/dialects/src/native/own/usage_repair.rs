@@ -17,7 +17,7 @@ pub(crate) fn repair(body: &Bytes) -> Option<Bytes> {
         return None;
     }
     let text = std::str::from_utf8(body).ok()?;
-    let raw = serde_json::from_str::<NativeReplyView<'_>>(text).ok()?.usage_metadata?;
+    let raw = json::read::<NativeReplyView<'_>>(text).ok()?.usage_metadata?;
     let mut usage = raw_value(raw);
     if !replace_counts(&mut usage) {
         return None;

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::event_writer::EventWriter;
 use super::output_items;
 use crate::fields::ObjectWriter;
+use crate::json;
 use crate::responses::usage::write_usage;
 
 /// Copy of the response so far.
@@ -61,7 +62,7 @@ impl PartialResponse {
             let id = item.get("id").and_then(Value::as_str).unwrap_or_default();
             events.item_id = id.to_owned();
             let text = [b"\"".as_slice(), &text, b"\""].concat();
-            let text: String = serde_json::from_slice(&text).unwrap_or_default();
+            let text: String = json::read_bytes(&text).unwrap_or_default();
             let place = Some(("content_index", 0));
             let done = |event: ObjectWriter| {
                 event.set("text", text.as_str()).set("logprobs", Value::Array(Vec::new()))
@@ -86,6 +87,6 @@ impl PartialResponse {
 
 /// Returns a field of an event.
 fn field(event: &[u8], name: &str) -> Option<Value> {
-    let mut event: Map<String, Value> = serde_json::from_slice(event).ok()?;
+    let mut event: Map<String, Value> = json::read_bytes(event).ok()?;
     event.shift_remove(name)
 }

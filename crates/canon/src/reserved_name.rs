@@ -1,0 +1,57 @@
+//! The field name that `serde_json` keeps for itself.
+//!
+//! An object with this name is read as the JSON text in it, with a depth limit of its own. A caller or
+//! a provider could nest such texts until the stack is used up, so texts with the name are refused:
+//! <https://github.com/serde-rs/json/blob/master/src/raw.rs> (`TOKEN`).
+
+/// The name.
+pub const RESERVED_NAME: &str = "$serde_json::private::RawValue";
+
+/// Returns true if one of the strings of a JSON text is the reserved name, with or without escapes.
+pub fn has_reserved_name(text: &[u8]) -> bool {
+    let mut strings = text.iter().enumerate();
+    let mut start = None;
+    while let Some((at, byte)) = strings.next() {
+        match (byte, start) {
+            (b'"', None) => start = Some(at),
+            (b'"', Some(from)) => {
+                if is_reserved(text.get(from..=at).unwrap_or_default()) {
+                    return true;
+                }
+                start = None;
+            }
+            // The next byte belongs to the escape.
+            (b'\\', Some(_)) => drop(strings.next()),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Returns true if a string in quotes is the reserved name.
+pub fn is_reserved(quoted: &[u8]) -> bool {
+    // An escape has at most six bytes for one.
+    let lengths = RESERVED_NAME.len() + 2..=RESERVED_NAME.len() * 6 + 2;
+    lengths.contains(&quoted.len())
+        && serde_json::from_slice::<String>(quoted).is_ok_and(|name| name == RESERVED_NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_is_found_however_it_is_written() {
+        let escaped: String =
+            RESERVED_NAME.chars().map(|c| format!("\\u{:04x}", c as u32)).collect();
+        for name in [RESERVED_NAME, &escaped, "\\u0024serde_json::private::RawValue"] {
+            let text = format!("{{\"a\":[\"\\\\\",{{\"{name}\":\"1\"}}]}}");
+            assert!(has_reserved_name(text.as_bytes()), "{text}");
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(value["a"][1], 1, "the reason for this module");
+        }
+        let quoted = serde_json::json!({ "text": format!("the \"{RESERVED_NAME}\" of it") });
+        assert!(!has_reserved_name(quoted.to_string().as_bytes()));
+        assert!(!has_reserved_name(b"{\"a\":\"\\"));
+    }
+}
