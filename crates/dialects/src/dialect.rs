@@ -8,6 +8,7 @@ use canon::{
 use serde::Deserialize;
 use std::ops::Range;
 
+use crate::format_functions::FormatFunctions;
 use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::object_fields::StoredObject;
@@ -113,6 +114,8 @@ impl RequestUse<'_> {
 pub trait Dialect: PassThrough + Send + Sync {
     /// Returns the facts that the rest of the gateway needs.
     fn traits(&self) -> &'static FormatTraits;
+    /// Returns the functions of this format.
+    fn functions(&self) -> &'static FormatFunctions;
     /// Returns the origin of this format.
     fn origin(&self) -> WireFormat {
         self.traits().origin
@@ -124,7 +127,7 @@ pub trait Dialect: PassThrough + Send + Sync {
         body: &[u8],
         wanted: RequestUse<'_>,
     ) -> Result<ParsedRequest, ApiError> {
-        (self.traits().functions.parse)(target, body, wanted)
+        (self.functions().parse)(target, body, wanted)
     }
     /// Checks a caller's request and returns the facts that the relay needs.
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
@@ -140,11 +143,11 @@ pub trait Dialect: PassThrough + Send + Sync {
         chat: &ChatRequest,
         lane: &LaneSettings<'_>,
     ) -> Result<Lossy<ProviderRequest>, ApiError> {
-        (self.traits().functions.write_request)(chat, lane)
+        (self.functions().write_request)(chat, lane)
     }
     /// Reads a provider's whole reply.
     fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError> {
-        (self.traits().functions.read_reply)(body)
+        (self.functions().read_reply)(body)
     }
     /// Writes a whole reply to the caller of `chat`.
     fn write_reply(
@@ -153,23 +156,23 @@ pub trait Dialect: PassThrough + Send + Sync {
         chat: &ChatRequest,
         stamp: &ReplyStamp,
     ) -> Lossy<Vec<u8>> {
-        (self.traits().functions.write_reply)(reply, chat, stamp)
+        (self.functions().write_reply)(reply, chat, stamp)
     }
     /// Returns a reader of a provider's stream.
     fn stream_reader(&self) -> Box<dyn StreamReader> {
-        (self.traits().functions.stream_reader)()
+        (self.functions().stream_reader)()
     }
     /// Returns a writer of a stream to the caller of `chat`.
     fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {
-        (self.traits().functions.stream_writer)(chat, stamp)
+        (self.functions().stream_writer)(chat, stamp)
     }
     /// Reads a provider's error. `status` is never a success.
     fn read_error(&self, status: u16, body: &[u8]) -> ApiError {
-        (self.traits().functions.read_error)(status, body)
+        (self.functions().read_error)(status, body)
     }
     /// Writes an error: status and body.
     fn write_error(&self, fault: &ApiError, request_id: &str) -> (u16, Vec<u8>) {
-        (self.traits().functions.write_error)(fault, request_id)
+        (self.functions().write_error)(fault, request_id)
     }
 }
 

@@ -6,7 +6,6 @@
 use canon::{MediaKind, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
-use crate::format_functions::FormatFunctions;
 use crate::media_urls::MediaUrlFields;
 use crate::object_fields::ObjectFields;
 use crate::wire_object::FieldSpec;
@@ -16,8 +15,6 @@ use crate::wire_object::FieldSpec;
 pub struct FormatTraits {
     /// The format, as other formats name it.
     pub origin: WireFormat,
-    /// Its translation through `canon`.
-    pub(crate) functions: &'static FormatFunctions,
     /// The described fields of a request.
     pub(crate) request_fields: &'static [FieldSpec],
     /// Means to end a reply early.

@@ -72,7 +72,8 @@ impl Conversation {
         let head =
             call.work_permit().await.run(|| dialects::json::read::<ConversationFields<'_>>(&text));
         let Ok(head) = head else {
-            // What only the rules can read is refused too: a provider might find a conversation in it.
+            // A body that only the rules can read is refused too: a provider might find a conversation
+            // in it.
             call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body))?;
             return Err(ApiError::invalid("", "the body cannot be read"));
         };

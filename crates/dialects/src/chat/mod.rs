@@ -40,6 +40,10 @@ impl Dialect for ChatDialect {
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
+
+    fn functions(&self) -> &'static FormatFunctions {
+        &FUNCTIONS
+    }
 }
 
 static FUNCTIONS: FormatFunctions = FormatFunctions {

@@ -12,7 +12,6 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Chat;
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
-    functions: &super::FUNCTIONS,
     request_fields: super::request::ChatRequestView::FIELDS,
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_SEQUENCES,

@@ -48,6 +48,10 @@ impl Dialect for MessagesDialect {
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
+
+    fn functions(&self) -> &'static FormatFunctions {
+        &FUNCTIONS
+    }
 }
 
 static FUNCTIONS: FormatFunctions = FormatFunctions {

@@ -54,6 +54,10 @@ impl Dialect for NativeDialect {
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
+
+    fn functions(&self) -> &'static FormatFunctions {
+        &FUNCTIONS
+    }
 }
 
 static FUNCTIONS: FormatFunctions = FormatFunctions {

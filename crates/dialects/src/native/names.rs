@@ -13,7 +13,6 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Native;
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
-    functions: &super::FUNCTIONS,
     request_fields: super::request::NativeRequestView::FIELDS,
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_TEXTS,

@@ -42,6 +42,10 @@ impl Dialect for ResponsesDialect {
     fn traits(&self) -> &'static FormatTraits {
         &names::TRAITS
     }
+
+    fn functions(&self) -> &'static FormatFunctions {
+        &FUNCTIONS
+    }
 }
 
 static FUNCTIONS: FormatFunctions = FormatFunctions {
