@@ -3,7 +3,7 @@
 
 use access::limits::Admission;
 use canon::{ApiError, ErrorKind};
-use memchr::memchr2;
+use memchr::{memchr2, memchr3_iter, memmem};
 
 use crate::engine::Engine;
 use crate::large_work::is_large;
@@ -41,7 +41,11 @@ fn count_values(text: &[u8]) -> usize {
         at += 1;
         match byte {
             b',' | b'[' | b'{' => values += 1,
-            b'"' => at = end_of_string(text, at),
+            b'"' => {
+                let end = end_of_string(text, at);
+                values += string_values(text.get(at..end).unwrap_or_default());
+                at = end;
+            }
             _ => {}
         }
         if values > MAX_VALUES {
@@ -49,6 +53,22 @@ fn count_values(text: &[u8]) -> usize {
         }
     }
     values
+}
+
+/// Counts the values of a string that is JSON itself, such as the arguments of a call: a translation
+/// may parse it.
+fn string_values(text: &[u8]) -> usize {
+    let mut start = text;
+    while let Some(rest) =
+        [&b" "[..], b"\\n", b"\\r", b"\\t"].iter().find_map(|space| start.strip_prefix(*space))
+    {
+        start = rest;
+    }
+    if !start.starts_with(b"[") && !start.starts_with(b"{") && !start.starts_with(b"\\u00") {
+        return 0;
+    }
+    // A bracket or a comma may be written as an escape.
+    memchr3_iter(b',', b'[', b'{', text).count() + memmem::find_iter(text, b"\\u00").count()
 }
 
 /// Returns the index after the string that begins before `at`.
@@ -68,14 +88,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_hold_no_values() {
+    fn only_strings_that_are_json_hold_values() {
         for (text, values) in [
             ("", 1),
             ("7", 1),
             ("[1,2]", 3),
             (r#"{"a":{"b":[]},"c":1}"#, 5),
-            (r#"{"a,b":"[{,\",\\","c":"\\\""}"#, 3),
+            (r#"{"a,b":"-[{,\",\\","c":"\\\""}"#, 3),
             (r#"{"open,,,,"#, 2),
+            (r#"{"a":" [1,2]"}"#, 4),
+            (r#"{"a":"\n\u005b1\u002c2]"}"#, 4),
+            (r#"{"a":"Well, [1, 2]"}"#, 2),
             ("{\"\\", 2),
         ] {
             assert_eq!(count_values(text.as_bytes()), values, "{text}");

@@ -181,6 +181,7 @@ pub(super) async fn take_bytes(
 
 /// Error of a file that is not the one that was stored.
 pub(super) fn unreadable(why: &'static str) -> object_store::Error {
+    tracing::error!("a stored file cannot be opened: {why}");
     object_store::Error::Generic { store: "files", source: why.into() }
 }
 
