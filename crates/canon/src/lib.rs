@@ -53,7 +53,7 @@ pub use request::{
     RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, ThinkingDisplay,
     ThinkingOptions, Turn,
 };
-pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved};
+pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved, read_value};
 pub use signature::Signature;
 pub use tool::{FunctionTool, Tool, ToolChoice, ToolChoiceMode, UserLocation, WebSearchTool};
 pub use usage::Usage;

@@ -1,6 +1,6 @@
 //! Parts of a turn or an answer.
 
-use crate::reserved_name::has_reserved_name;
+use crate::reserved_name::read_value;
 use crate::{ExtraFields, ImageDetail, Signature, WireFormat};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -243,11 +243,8 @@ impl ToolCall {
         if self.arguments.trim().is_empty() {
             return Map::new();
         }
-        if has_reserved_name(self.arguments.as_bytes()) {
-            return raw_arguments(&self.arguments);
-        }
-        match serde_json::from_str(&self.arguments) {
-            Ok(Value::Object(object)) => object,
+        match read_value(self.arguments.as_bytes()) {
+            Some(Value::Object(object)) => object,
             _ => raw_arguments(&self.arguments),
         }
     }

@@ -4,8 +4,15 @@
 //! a provider could nest such texts until the stack is used up, so texts with the name are refused:
 //! <https://github.com/serde-rs/json/blob/master/src/raw.rs> (`TOKEN`).
 
+use serde_json::Value;
+
 /// The name.
 pub const RESERVED_NAME: &str = "$serde_json::private::RawValue";
+
+/// Reads a JSON text from outside; `None` if it is invalid or has the name.
+pub fn read_value(text: &[u8]) -> Option<Value> {
+    if has_reserved_name(text) { None } else { serde_json::from_slice(text).ok() }
+}
 
 /// Returns true if one of the strings of a JSON text is the reserved name, with or without escapes.
 pub fn has_reserved_name(text: &[u8]) -> bool {
@@ -47,11 +54,13 @@ mod tests {
         for name in [RESERVED_NAME, &escaped, "\\u0024serde_json::private::RawValue"] {
             let text = format!("{{\"a\":[\"\\\\\",{{\"{name}\":\"1\"}}]}}");
             assert!(has_reserved_name(text.as_bytes()), "{text}");
-            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let value: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(value["a"][1], 1, "the reason for this module");
+            assert_eq!(read_value(text.as_bytes()), None);
         }
         let quoted = serde_json::json!({ "text": format!("the \"{RESERVED_NAME}\" of it") });
         assert!(!has_reserved_name(quoted.to_string().as_bytes()));
         assert!(!has_reserved_name(b"{\"a\":\"\\"));
+        assert_eq!(read_value(b"[1]"), Some(serde_json::json!([1])));
     }
 }

@@ -294,7 +294,7 @@ impl GoogleAuth {
         })?;
         let body = Limited::new(response.body, MAX_RESPONSE_BYTES).collect().await;
         let body = body.map_err(|e| token_error(format!("{host}: the answer broke off: {e}")))?;
-        let json: Option<Value> = serde_json::from_slice(&body.to_bytes()).ok();
+        let json = canon::read_value(&body.to_bytes());
         match json {
             Some(json) if response.status == 200 => Ok(json),
             Some(json) => {

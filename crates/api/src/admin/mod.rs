@@ -18,7 +18,7 @@ mod users;
 mod vault;
 
 pub(super) use audit::list as audit;
-use canon::{ApiError, ErrorKind, Micros};
+use canon::{ApiError, ErrorKind, Micros, RESERVED_NAME, has_reserved_name};
 pub(super) use credentials::{
     add as add_credential, check as check_provider, delete as delete_credential,
 };
@@ -113,6 +113,12 @@ async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Api
     // A derived struct would also accept a list of its fields in order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(ApiError::invalid("", "the body must be a JSON object"));
+    }
+    if has_reserved_name(&bytes) {
+        return Err(ApiError::invalid(
+            "",
+            format!("the body has the reserved name `{RESERVED_NAME}`"),
+        ));
     }
     let reader = &mut serde_json::Deserializer::from_slice(&bytes);
     let body = serde_path_to_error::deserialize(&mut *reader).map_err(|wrong| {

@@ -387,6 +387,10 @@ async fn a_text_that_is_read_as_another_text_is_refused() {
             assert!(got.text().contains("RawValue"), "{path} to {format}: {}", got.text());
         }
         assert_eq!(provider.requests().len(), 0, "{format}");
+        let put = gateway.request(Method::PUT, "/api/admin/providers/x");
+        let got = put.body(format!("{{\"speaks\":{evil}}}")).send().await;
+        assert_eq!(got.status, 400, "{}", got.text());
+        assert!(got.text().contains("RawValue"), "{}", got.text());
         // A provider's answer is no better.
         let mut ask = hello();
         ask["model"] = json!("m");

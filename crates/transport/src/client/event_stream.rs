@@ -156,8 +156,8 @@ fn write_frame(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
         .ok_or(UNREADABLE_HEADERS)?;
     match &*parsed.message_type {
         "event" if parsed.event_type == "chunk" => {
-            let json: Value = serde_json::from_slice(&payload)
-                .map_err(|_| "a frame of an event stream holds no JSON")?;
+            let json =
+                canon::read_value(&payload).ok_or("a frame of an event stream holds no JSON")?;
             let bytes = json.get("bytes").and_then(Value::as_str);
             let bytes = bytes.ok_or("a frame of an event stream holds no `bytes`")?;
             let event =
@@ -167,7 +167,7 @@ fn write_frame(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
         // Other events are not part of the vendor's stream.
         "event" => {}
         _ => {
-            let message: Value = serde_json::from_slice(&payload).unwrap_or_default();
+            let message = canon::read_value(&payload).unwrap_or_default();
             let message =
                 message.get("message").and_then(Value::as_str).unwrap_or(&parsed.error_message);
             let kind = error_type(&parsed.exception_type);

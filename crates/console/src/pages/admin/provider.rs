@@ -135,7 +135,7 @@ pub(super) fn credential_draft(fields: &FormFields) -> CredentialDraft {
         name => name,
     };
     let value = fields.get("value").trim();
-    let auth = serde_json::from_str::<Value>(value).ok().filter(|auth| {
+    let auth = canon::read_value(value.as_bytes()).filter(|auth| {
         ["bearer", "header", "google", "sigv4"].iter().any(|method| auth.get(method).is_some())
     });
     let secret = match auth {
