@@ -10,7 +10,7 @@ use store::{ObjectOwner, StoreError, Task, TaskState};
 use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::tasks::{poll_delay_s, task_json};
+use crate::tasks::{poll_delay_s, task_json, unreadable_error};
 use relay::json_response;
 
 /// Task named in a request, and the owner whose tasks the caller may see.
@@ -35,11 +35,15 @@ impl TaskLookup {
         let Self { state, owner, id } = self;
         let found =
             state.store.task(id, owner, state.clock().now()).await.map_err(store_unavailable)?;
-        found.ok_or_else(|| {
+        let task = found.ok_or_else(|| {
             let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
             let message = format!("there is no task `{shown}`; it may have expired");
             ApiError::new(ErrorKind::NotFound, message).with_code("task_not_found")
-        })
+        })?;
+        match unreadable_error(&task) {
+            Some(error) => Err(error),
+            None => Ok(task),
+        }
     }
 }
 

@@ -54,12 +54,22 @@ impl Store {
         Ok(Some(TaskBody { head, body, file }))
     }
 
-    /// Opens result and error of a task.
+    /// Opens result and error of a task. One that does not open is marked, so that it hides neither
+    /// its own state nor the tasks beside it.
     pub(crate) async fn open_task(&self, row: Option<TaskRow>) -> Result<Option<Task>, StoreError> {
         let Some(mut task) = row.map(Task::try_from).transpose()? else { return Ok(None) };
         for (column, text) in [("result", &mut task.result), ("error", &mut task.error)] {
-            if let Some(sealed) = text.take() {
-                *text = Some(self.open_text(&label(&task.id, column), sealed).await?);
+            let Some(sealed) = text.take() else { continue };
+            match self.open_text(&label(&task.id, column), sealed).await {
+                Ok(open) => *text = Some(open),
+                Err(StoreError::Sealing(why)) => task.unreadable = Some(why),
+                Err(
+                    e @ (StoreError::Unreachable(_)
+                    | StoreError::Conflict(_)
+                    | StoreError::Missing(_)
+                    | StoreError::Newer { .. }
+                    | StoreError::Other(_)),
+                ) => return Err(e),
             }
         }
         Ok(Some(task))

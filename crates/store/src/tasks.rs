@@ -74,6 +74,8 @@ pub struct Task {
     pub result: Option<String>,
     /// Error as JSON.
     pub error: Option<String>,
+    /// Why the kept result or error cannot be opened, for the operator.
+    pub unreadable: Option<String>,
     /// Number of runs, which is the number of the latest claim.
     pub runs: u32,
     /// The notification of its end.
@@ -171,6 +173,7 @@ impl TryFrom<TaskRow> for Task {
             request_id: row.request_id,
             result: row.result,
             error: row.error,
+            unreadable: None,
             runs: row.runs,
             webhook: row.webhook.map(|url| TaskWebhook { url, delivery: told, tries, status }),
             created: row.created,

@@ -10,7 +10,7 @@ mod view;
 mod webhooks;
 
 pub(crate) use submit::{AsyncOptions, submit, too_many_tasks};
-pub(crate) use view::{poll_delay_s, task_json};
+pub(crate) use view::{poll_delay_s, task_json, unreadable_error};
 
 use aws_lc_rs::hmac;
 use parking_lot::Mutex;

@@ -1,6 +1,6 @@
 //! The task object of the API.
 
-use canon::{ApiError, Micros};
+use canon::{ApiError, ErrorKind, Micros};
 use dialects::Dialect as _;
 use dialects::chat::ChatDialect;
 use serde_json::{Map, Value, json};
@@ -40,7 +40,10 @@ pub(crate) fn task_json(state: &ApiState, task: &Task) -> Value {
     let data = result.shift_remove("data").map(|data| with_links(state, data, expires));
     set("data", data.unwrap_or_default());
     set("usage", result.shift_remove("usage").unwrap_or_default());
-    let error = task.error.as_deref().and_then(|text| dialects::json::read::<Value>(text).ok());
+    let error = match unreadable_error(task) {
+        Some(error) => Some(error_json(&error, task.request_id.as_deref().unwrap_or_default())),
+        None => task.error.as_deref().and_then(|text| dialects::json::read(text).ok()),
+    };
     set("error", error.unwrap_or_default());
     set("webhook", webhook.unwrap_or_default());
     // Copies size, quality, format and the other fields of the synchronous answer.
@@ -50,6 +53,15 @@ pub(crate) fn task_json(state: &ApiState, task: &Task) -> Value {
         }
     }
     Value::Object(shown)
+}
+
+/// Error of a task whose result is kept but cannot be opened. A retry cannot help; the operator
+/// reads the reason in the log.
+pub(crate) fn unreadable_error(task: &Task) -> Option<ApiError> {
+    let why = task.unreadable.as_ref()?;
+    let message = "the result of this task cannot be decrypted; ask the operator of the gateway";
+    let error = ApiError::new(ErrorKind::Unavailable, message).without_retry();
+    Some(error.with_log_note(format!("task {} cannot be opened: {why}", task.id)))
 }
 
 /// Path at which a task is polled.

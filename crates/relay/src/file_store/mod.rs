@@ -209,7 +209,8 @@ impl FileStore {
         let header = within_time(header).await?;
         let cipher = self.open_cipher(name, &header, stored_bytes).await?;
         let length = cipher.size;
-        Ok(FileContent { length, stream: cipher.open_part(0..length, stream, buffer) })
+        let stream = within_time(cipher.open_part(0..length, stream, buffer)).await?;
+        Ok(FileContent { length, stream })
     }
 
     /// Finds a file, to read parts of it.
@@ -313,7 +314,7 @@ impl FoundFile<'_> {
         let stored = cipher.as_ref().map_or_else(|| part.clone(), |own| own.stored_range(&part));
         let stream = files.get_object(&path, part_options(stored)).await?.into_stream();
         let stream = match cipher {
-            Some(cipher) => cipher.open_part(part, stream, BytesMut::new()),
+            Some(cipher) => within_time(cipher.open_part(part, stream, BytesMut::new())).await?,
             None => stream.boxed(),
         };
         Ok(FileContent { length, stream })

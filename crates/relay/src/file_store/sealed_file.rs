@@ -124,15 +124,23 @@ impl FileCipher {
     }
 
     /// Opens a part of the content. `stored` begins with `head`, at the first segment of the part.
-    pub(super) fn open_part(
+    /// That segment is opened at once, so that a changed file is an error and no body that breaks
+    /// off.
+    pub(super) async fn open_part(
         self,
         part: Range<u64>,
         stored: FileStream,
         head: BytesMut,
-    ) -> FileStream {
+    ) -> object_store::Result<FileStream> {
         let (next, end) = segments_of(&part);
         let reader = SegmentReader { cipher: self, part, stored, buffer: head, next, end };
-        stream::try_unfold(reader, SegmentReader::read_next).boxed()
+        Ok(match reader.read_next().await? {
+            Some((first, reader)) => {
+                let rest = stream::try_unfold(reader, SegmentReader::read_next);
+                stream::iter([Ok(first)]).chain(rest).boxed()
+            }
+            None => stream::empty().boxed(),
+        })
     }
 }
 

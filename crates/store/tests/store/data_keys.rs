@@ -193,11 +193,18 @@ async fn a_missing_key_is_an_error_with_its_name(database: Arc<TestDatabase>) {
             store.stored_response("r1", &owner).await.map(drop).unwrap_err(),
             store.claim(&call(&ada), Micros::new(2)).await.map(drop).unwrap_err(),
             store.task_body("task_2").await.map(drop).unwrap_err(),
-            store.task("task_1", &owner, Micros::new(3)).await.map(drop).unwrap_err(),
         ];
         for error in told {
             assert!(matches!(&error, StoreError::Sealing(why) if why.contains("`old`")), "{error}");
         }
+        // A task says so and hides no other.
+        let listed = store.tasks(&owner, None, None, 9, Micros::new(3)).await.unwrap();
+        let unreadable = listed.iter().filter(|task| task.unreadable.is_some());
+        let unreadable: Vec<&str> = unreadable.map(|task| task.id.as_str()).collect();
+        assert_eq!((listed.len(), unreadable), (2, vec!["task_1"]));
+        let ended = store.task("task_1", &owner, Micros::new(3)).await.unwrap().unwrap();
+        assert_eq!((ended.state, ended.result, ended.error), (TaskState::Failed, None, None));
+        assert!(ended.unreadable.is_some_and(|why| why.contains("`old`")));
         // New bodies are stored all the same.
         store.store_response(&response(&ada, "r2")).await.unwrap();
         let kept = store.stored_response("r2", &owner).await.unwrap();
