@@ -46,14 +46,20 @@ impl Usage {
         self.input.saturating_add(self.output)
     }
 
-    /// Returns true if the counts contradict each other: a part is larger than its whole.
-    pub const fn is_inconsistent(&self) -> bool {
-        self.cache_read.saturating_add(self.cache_write).saturating_add(self.cache_write_long)
-            > self.input
-            || self.thinking > self.output
-            || self.output_audio.saturating_add(self.output_image) > self.output
-            || self.input_audio.saturating_add(self.input_image).saturating_add(self.input_video)
-                > self.input
+    /// Returns these counts with no part larger than its whole: the whole is raised to the sum of its
+    /// parts.
+    #[must_use]
+    pub fn with_whole_sums(self) -> Self {
+        let cached = self.cache_read.saturating_add(self.cache_write);
+        let cached = cached.saturating_add(self.cache_write_long);
+        let media = self.input_audio.saturating_add(self.input_image);
+        let media = media.saturating_add(self.input_video);
+        let made = self.output_audio.saturating_add(self.output_image);
+        Self {
+            input: self.input.max(cached).max(media),
+            output: self.output.max(self.thinking).max(made),
+            ..self
+        }
     }
 
     /// Returns the sum of each count.

@@ -5,7 +5,7 @@
 //! JSON, which is still read. A torn or damaged record ends its segment, because the writer abandons
 //! a segment after a failed write.
 
-use canon::{Micros, Money, Usage};
+use canon::Micros;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::record_encoding::encode;
-use crate::{CallOutcome, Disk, LeaseToken, LedgerEntry, SettledCall};
+use crate::{Disk, HoldRecord, LedgerEntry, OpenCall, ProgressRecord, SettledCall};
 
 /// The journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -37,47 +37,6 @@ impl JournalErrors {
     pub fn so_far(&self) -> (u64, String) {
         self.0.lock().clone()
     }
-}
-
-/// A call at its admission, with its reservation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HoldRecord {
-    /// The call's id.
-    pub request_id: String,
-    /// The key that pays.
-    pub key_id: String,
-    /// The account behind the key.
-    pub account_id: String,
-    /// Time of admission.
-    pub at: Micros,
-    /// The reserved amount.
-    pub amount: Money,
-    /// The format the caller speaks.
-    pub dialect: String,
-    /// The model asked for.
-    pub model: String,
-    /// True if the reply is streamed.
-    pub stream: bool,
-    /// The price list in force.
-    pub price_version: String,
-    /// The lease that pays; `None` for a key without a cap.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease: Option<LeaseToken>,
-}
-
-/// Usage of a running call at some moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProgressRecord {
-    /// The call's id.
-    pub request_id: String,
-    /// The moment.
-    pub at: Micros,
-    /// The lane that answers.
-    pub lane: String,
-    /// Usage so far, as far as it is known.
-    pub usage: Usage,
-    /// Cost of that usage.
-    pub cost: Money,
 }
 
 /// One record. The variant names are part of the file format.
@@ -155,66 +114,6 @@ pub struct RecoveredCalls {
     pub torn: usize,
 }
 
-/// A running call, with all that another node needs to settle it if this one dies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenCall {
-    /// The reservation.
-    pub held: HoldRecord,
-    /// The last known progress.
-    pub reached: Option<ProgressRecord>,
-}
-
-impl OpenCall {
-    /// Returns the entry of a call that was running when its process died. It pays for the last
-    /// known progress.
-    pub fn settle(self, now: Micros) -> LedgerEntry {
-        let HoldRecord {
-            request_id,
-            key_id,
-            account_id,
-            at,
-            amount,
-            dialect,
-            model,
-            stream,
-            price_version,
-            lease: _,
-        } = self.held;
-        let (lane, usage, cost) = match self.reached {
-            Some(ProgressRecord { lane, usage, cost, .. }) => {
-                (lane, usage, cost.max(Money::ZERO).min(amount))
-            }
-            None => (String::new(), Usage::default(), Money::ZERO),
-        };
-        LedgerEntry {
-            request_id,
-            key_id,
-            account_id,
-            started: at,
-            ended: now,
-            first_byte_us: None,
-            dialect,
-            model,
-            lane,
-            attempts: 1,
-            failed: Vec::new(),
-            stream,
-            status: 503,
-            outcome: CallOutcome::Recovered,
-            usage,
-            estimated: true,
-            cost,
-            held: Some(amount),
-            absorbed: Money::ZERO,
-            price_version,
-            losses: Vec::new(),
-            ended_by: CallOutcome::Recovered.usual_end(),
-            service: String::new(),
-            charges: Vec::new(),
-        }
-    }
-}
-
 /// Reads every segment and settles the calls that were left open.
 pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls> {
     let mut found = RecoveredCalls::default();
@@ -252,6 +151,8 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
 
 #[cfg(test)]
 mod tests {
+    use canon::{Money, Usage};
+
     use super::*;
 
     fn held() -> HoldRecord {

@@ -5,6 +5,7 @@
 //! [`LeaseClient::hold`].
 
 mod budget;
+mod call_records;
 mod clock;
 #[cfg(test)]
 mod deferred_writes;
@@ -24,14 +25,12 @@ mod segment_table;
 mod write_batch;
 
 pub use budget::{Budget, BudgetPeriod, BudgetShare, BudgetStatus, OverBudget, day_of};
+pub use call_records::{HoldRecord, OpenCall, ProgressRecord};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk, Segment};
 pub use entry::{CallOutcome, EndedBy, FailedAttempt, LedgerEntry};
 pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
-pub use journal::{
-    HoldRecord, JournalError, JournalErrors, JournalRecord, OpenCall, ProgressRecord,
-    RecoveredCalls,
-};
+pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls};
 pub use journal_inspection::JournalInspection;
 pub use journal_receipt::JournalReceipt;
 pub use key_balance::{KeyBalance, LeaseUse, SpendStatus};

@@ -18,8 +18,6 @@ const MIN_USEFUL_OUTPUT_TOKENS: u64 = 16;
 const DEFAULT_OUTPUT_TOKENS: u64 = 512;
 /// Output limit if neither the caller nor the catalogue sets one.
 const UNKNOWN_MAX_OUTPUT_TOKENS: u64 = 32_768;
-/// Input tokens that images named by URL may add beyond the bytes of the body.
-const MAX_IMAGE_INPUT_TOKENS: u64 = 1 << 18;
 
 /// Owner of the money in error messages.
 const KEY_NOUN: &str = "API key";
@@ -66,8 +64,8 @@ pub(super) async fn admit(
     };
     let limit = (ticket.amount() < full)
         .then(|| affordable_output(bound, ticket.amount(), requested_output));
-    let account =
-        account.attach_hold(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
+    let all = |output: u64| output.saturating_mul(candidates);
+    let account = account.attach_hold(ticket, all(requested_output), limit.map(all));
     Ok(AdmittedCall { account, lowered_limit: limit, requested_output })
 }
 
@@ -82,8 +80,7 @@ pub(super) async fn admit_with_max_cost(
     let account = CallAccount::new(call, facts, model);
     match reserve(call, hold_record(call, facts, &model.prices.version), bound, bound).await {
         Ok(ticket) => {
-            let input = (call.body.len() as u64).saturating_add(MAX_IMAGE_INPUT_TOKENS);
-            Ok(account.attach_hold(ticket, input, None))
+            Ok(account.attach_hold(ticket, facts.max_output_tokens.unwrap_or_default(), None))
         }
         Err(error) => Err(account.record_refusal(error)),
     }

@@ -1,14 +1,16 @@
 //! Settlement: usage → cost → charge, exactly once, even if the caller disconnects.
 
+mod charge;
+
 use canon::{
-    ApiError, Blame, Charge, ErrorKind, Loss, Losses, Money, ServiceTier, UpstreamProgress, Usage,
+    ApiError, Blame, ErrorKind, Loss, Losses, Money, ServiceTier, UpstreamProgress, Usage,
 };
-use catalog::{BilledTier, BilledUnits, ImageSpec, Model, ModelKind, ModelPrices};
+use catalog::{Model, ModelKind, ModelPrices};
 use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
 use ledger::{CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LedgerEntry};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
 
 use super::Call;
@@ -21,8 +23,6 @@ use telemetry::TraceContext;
 
 /// Average bytes of a token, for estimates.
 pub(super) const BYTES_PER_TOKEN: u64 = 4;
-/// Bytes per token that no tokeniser exceeds on the average of a text reply.
-const MAX_BYTES_PER_TOKEN: u64 = 16;
 
 /// A complete reply as the account records it: the end of every pipeline.
 pub(super) struct FinishedReply {
@@ -51,8 +51,8 @@ pub(super) struct CallAccount {
     dialect: &'static str,
     kind: ModelKind,
     input_bytes: u64,
-    /// Upper bound of the prompt that money was reserved for.
-    max_input_tokens: u64,
+    /// Upper bound of the output that money was reserved for.
+    max_output_tokens: u64,
     /// Number of requests sent at once for the current attempt.
     copies: u64,
     /// Context window of the model, and how often a call may fill it.
@@ -64,6 +64,12 @@ pub(super) struct CallAccount {
     meter: ReplyMeter,
     /// Time at which the current lane was asked.
     attempt_started: Instant,
+    /// True if the model may think before its first visible output.
+    may_think: bool,
+    /// Time that the current lane has worked without visible output, as last seen.
+    silence: Duration,
+    /// Estimate of output that was made and not seen, because the caller left.
+    unseen_output: u64,
     /// Output limit over all candidates, if the money lowered it.
     lowered_limit: Option<u64>,
     /// Size of a streamed text that costs more than the reservation; `None` for other replies.
@@ -92,7 +98,7 @@ impl CallAccount {
             dialect: call.dialect.origin().as_str(),
             kind: model.kind,
             input_bytes: call.body.len() as u64,
-            max_input_tokens: call.body.len() as u64,
+            max_output_tokens: 0,
             copies: 1,
             context_window: model.context_window,
             rounds: u64::from(facts.candidates.max(1)).saturating_mul(facts.max_searches + 1),
@@ -100,6 +106,9 @@ impl CallAccount {
             image_spec: (None, None),
             meter: ReplyMeter::default(),
             attempt_started: call.arrived,
+            may_think: model.thinking.is_some(),
+            silence: Duration::ZERO,
+            unseen_output: 0,
             lowered_limit: None,
             max_reply_bytes: None,
             ended_by: None,
@@ -136,15 +145,15 @@ impl CallAccount {
         })
     }
 
-    /// Attaches the reservation: for `input` prompt tokens, and for `lowered_limit` output tokens
-    /// if that is less than requested.
+    /// Attaches the reservation: for `output` tokens, or for `lowered_limit` if that is less than
+    /// requested.
     pub(super) fn attach_hold(
         mut self: BoxedAccount,
         hold: HoldTicket,
-        input: u64,
+        output: u64,
         lowered_limit: Option<u64>,
     ) -> BoxedAccount {
-        self.max_input_tokens = input;
+        self.max_output_tokens = lowered_limit.unwrap_or(output);
         self.engine.metrics.running_calls.inc();
         self.hold = Some(hold);
         self.lowered_limit = lowered_limit;
@@ -175,6 +184,7 @@ impl CallAccount {
         self.copies = 1;
         lane.name.clone_into(&mut self.entry.lane);
         self.attempt_started = Instant::now();
+        self.silence = Duration::ZERO;
         if self.prices.version != lane.prices.version {
             self.prices = Arc::clone(&lane.prices);
             lane.prices.version.clone_into(&mut self.entry.price_version);
@@ -211,30 +221,6 @@ impl CallAccount {
         for _ in 0..running {
             self.absorb_cost();
         }
-    }
-
-    /// Returns the reply size that costs more than the reservation at the prices of this lane.
-    fn max_affordable_bytes(&self) -> Option<u64> {
-        let held = self.hold.as_ref()?.amount().as_nanos();
-        let million = Usage { output: 1_000_000, ..Usage::default() };
-        let price = self.prices.cost(&million).as_nanos();
-        let tokens = i128::from(held) * 1_000_000 / i128::from(price.max(1));
-        u64::try_from(tokens).ok().filter(|_| price > 0)?.checked_mul(MAX_BYTES_PER_TOKEN)
-    }
-
-    /// Returns true if a running reply has exceeded its reservation, because the provider ignores
-    /// the output limit. One that has its end is not ended a second time.
-    pub(super) fn exceeds_hold(&self, meter: &ReplyMeter) -> bool {
-        if meter.is_finished {
-            return false;
-        }
-        if self.max_reply_bytes.is_some_and(|most| meter.output_bytes > most) {
-            return true;
-        }
-        // Usage that the provider reports during the stream counts if it is plausible.
-        let Some(reported) = meter.usage.filter(|usage| usage.output > 0) else { return false };
-        let Some(hold) = &self.hold else { return false };
-        self.is_plausible(&reported) && self.price_of(&reported) > hold.amount()
     }
 
     /// Records that the gateway truncates the reply at its reservation. Returns the usage to report
@@ -352,6 +338,9 @@ impl CallAccount {
 
     /// Records usage and output so far.
     pub(super) fn record_usage(&mut self, meter: &ReplyMeter) {
+        if self.meter.output_bytes == 0 {
+            self.silence = self.attempt_started.elapsed();
+        }
         self.meter.clone_from(meter);
     }
 
@@ -396,130 +385,6 @@ impl CallAccount {
         self.close(CallOutcome::Failed)
     }
 
-    /// Returns true if usage is plausible: no part exceeds its total, the prompt is not far larger
-    /// than the request, and nothing exceeds the context window.
-    fn is_plausible(&self, usage: &Usage) -> bool {
-        let window = self.context_window.map(|context| context.saturating_mul(self.rounds));
-        !usage.is_inconsistent()
-            && usage.input <= self.max_input_tokens.saturating_mul(8).max(4_096)
-            && window.is_none_or(|window| usage.total() <= window)
-    }
-
-    /// Returns the usage to bill and true if it is estimated. The provider's usage counts unless it
-    /// is missing or implausible.
-    fn final_usage(&self, outcome: CallOutcome) -> (Usage, bool) {
-        let ReplyMeter { usage, output_bytes, .. } = &self.meter;
-        let made = |usage: &Usage| usage.output > 0 || usage.images > 0;
-        let reported =
-            usage.filter(|usage| self.is_plausible(usage) && (made(usage) || *output_bytes == 0));
-        let estimate = self.estimated_usage();
-        // A provider that reports no prompt tokens forgot to count them.
-        let whole = |usage: Usage| match usage.input {
-            0 => (Usage { input: estimate.input, ..usage }, true),
-            _ => (usage, self.meter.is_estimated),
-        };
-        match outcome {
-            CallOutcome::Failed | CallOutcome::Recovered => (Usage::default(), false),
-            CallOutcome::Done => reported.map_or((estimate, true), whole),
-            // Without output nothing is billed.
-            CallOutcome::BrokeOff | CallOutcome::CallerLeft
-                if *output_bytes == 0
-                    && reported.is_none_or(|usage| usage.output == 0 && usage.images == 0) =>
-            {
-                (Usage::default(), false)
-            }
-            CallOutcome::BrokeOff | CallOutcome::CallerLeft => match reported {
-                Some(usage) if usage.output > 0 || usage.images > 0 => whole(usage),
-                Some(usage) => (Usage { output: estimate.output, ..usage }, true),
-                None => (estimate, true),
-            },
-        }
-    }
-
-    /// Estimates usage from bytes.
-    fn estimated_usage(&self) -> Usage {
-        Usage {
-            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN).saturating_mul(self.copies),
-            output: self.meter.output_bytes.div_ceil(BYTES_PER_TOKEN),
-            ..Usage::default()
-        }
-    }
-
-    /// Returns the service tier to bill: the one the reply reports, else the requested one if it
-    /// has a price.
-    fn billed_tier(&self) -> Option<&ServiceTier> {
-        let requested = self.requested_tier.as_ref().filter(|tier| BilledTier::of(tier).is_some());
-        self.meter.service_tier.as_ref().or(requested)
-    }
-
-    /// Sets size and quality for image prices. Requested values take precedence over generated
-    /// ones.
-    pub(super) fn set_image_spec(&mut self, size: Option<&str>, quality: Option<&str>) {
-        let ImageSpec { size, quality } = ImageSpec::from_request(size, quality);
-        let (own_size, own_quality) = &mut self.image_spec;
-        *own_size = own_size.take().or_else(|| size.map(str::to_owned));
-        *own_quality = own_quality.take().or_else(|| quality.map(str::to_owned));
-    }
-
-    /// Returns the terms of the price list that apply.
-    fn billed_units(&self) -> BilledUnits<'_> {
-        let (size, quality) = &self.image_spec;
-        let picture = ImageSpec::from_request(size.as_deref(), quality.as_deref());
-        BilledUnits { image: picture, tier: self.billed_tier(), ..BilledUnits::default() }
-    }
-
-    fn price_of(&self, usage: &Usage) -> Money {
-        self.prices.cost_with(usage, &self.billed_units())
-    }
-
-    /// Fills usage and cost into the ledger entry.
-    fn compute_charge(&mut self, outcome: CallOutcome, held: Money) {
-        let (mut usage, mut estimated) = self.final_usage(outcome);
-        let is_unused = usage == Usage::default() && outcome != CallOutcome::Done;
-        if !is_unused && self.prices.per_second.is_some() {
-            usage.seconds = self.attempt_started.elapsed().as_micros().div_ceil(1_000_000) as u64;
-        }
-        if outcome == CallOutcome::Done
-            && self.meter.usage.is_some_and(|reported| !self.is_plausible(&reported))
-        {
-            self.report_bad_count("reports implausible usage");
-        }
-        let cost = self.price_of(&usage);
-        if !is_unused && !estimated && cost > held {
-            // The reservation covers every limit that was sent, so the provider exceeded one.
-            self.report_bad_count("exceeded the limits it was given");
-            (usage, estimated) = (Usage { seconds: usage.seconds, ..self.estimated_usage() }, true);
-            let lost = cost.saturating_sub(self.price_of(&usage).min(held)).max(Money::ZERO);
-            let over = self.price_of(&usage).saturating_sub(held).max(Money::ZERO);
-            // The part above the reservation is booked by the ledger on settlement.
-            self.entry.absorbed = self.entry.absorbed.saturating_add(lost.saturating_sub(over));
-        }
-        if is_unused && outcome != CallOutcome::Failed && self.entry.attempts > 0 {
-            self.absorb_cost();
-        }
-        if !is_unused {
-            self.entry.charges = self.prices.charges(&usage, &self.billed_units());
-        }
-        self.entry.cost = Charge::total(&self.entry.charges);
-        self.entry.service = self.billed_tier().map(tier_label).unwrap_or_default();
-        self.entry.usage = usage;
-        self.entry.estimated = estimated;
-    }
-
-    fn report_bad_count(&self, what: &str) {
-        let reported = self.meter.usage.unwrap_or_default();
-        tracing::error!(
-            request.id = self.entry.request_id,
-            lane.name = self.entry.lane,
-            tokens.input = reported.input,
-            tokens.output = reported.output,
-            "lane `{}` {what} ({} tokens in, {} out): the key is charged by an estimate",
-            self.entry.lane,
-            reported.input,
-            reported.output
-        );
-    }
-
     /// Returns the default cause of the end.
     fn default_end(&self, outcome: CallOutcome) -> EndedBy {
         let capped = self.lowered_limit.is_some_and(|most| self.entry.usage.output >= most);
@@ -536,7 +401,24 @@ impl CallAccount {
 
     fn close(&mut self, outcome: CallOutcome) -> ClosedCall {
         let Some(hold) = self.hold.take() else { return ClosedCall::default() };
-        self.attempt = None;
+        if let Some((attempt, _)) = self.attempt.take() {
+            match outcome {
+                CallOutcome::CallerLeft
+                    if self.kind == ModelKind::Chat && !self.meter.is_finished =>
+                {
+                    self.unseen_output = self.estimate_unseen(&attempt);
+                }
+                CallOutcome::Done => {
+                    let told = self.meter.usage.filter(|told| self.is_possible(told));
+                    let output = told.map_or(0, |told| told.output);
+                    attempt.record_output(output, self.engine.monotonic_now());
+                }
+                CallOutcome::CallerLeft
+                | CallOutcome::BrokeOff
+                | CallOutcome::Failed
+                | CallOutcome::Recovered => {}
+            }
+        }
         self.in_flight_slot.free();
         self.entry.outcome = outcome;
         let losses = std::mem::take(&mut self.losses).into_vec();
@@ -555,17 +437,6 @@ impl CallAccount {
         }
         let receipt = Some(hold.settle(std::mem::take(&mut self.entry)));
         ClosedCall { cost, receipt }
-    }
-}
-
-/// Returns the name of a tier on receipts. The standard tier has none.
-fn tier_label(tier: &ServiceTier) -> String {
-    match tier {
-        ServiceTier::Auto | ServiceTier::Standard => String::new(),
-        ServiceTier::Flex => BilledTier::Flex.as_str().to_owned(),
-        ServiceTier::Priority => BilledTier::Priority.as_str().to_owned(),
-        ServiceTier::Fast => BilledTier::Fast.as_str().to_owned(),
-        ServiceTier::Other(_, word) => word.clone(),
     }
 }
 

@@ -224,7 +224,9 @@ impl StreamPipeline {
     /// Ends the pipeline of a complete reply. Stores the signatures that a caller of this format may
     /// not send back.
     pub(super) fn finished(&mut self, call: &Call) -> FinishedReply {
-        let (meter, was_stopped) = (self.meter().clone(), self.was_stopped());
+        let (mut meter, was_stopped) = (self.meter().clone(), self.was_stopped());
+        // The counts of a truncated reply are those that the gateway told its caller.
+        meter.is_estimated |= self.is_truncated;
         let mut losses = Vec::new();
         if let StreamMode::Translated(translated) = &mut self.mode {
             losses = std::mem::take(&mut translated.losses);

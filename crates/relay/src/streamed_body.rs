@@ -10,11 +10,13 @@ use bytes::Bytes;
 use canon::ApiError;
 use http_body::{Body as HttpBody, Frame};
 use parking_lot::Mutex;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use transport::ClientResponse;
 
@@ -26,6 +28,10 @@ use super::streamed_reply::{AbortedBody, StreamedReply};
 use crate::error_format::ErrorFormat;
 use config::LiveLane;
 
+/// Time for which a stream is read on after its caller left: until the end of a reply that is about
+/// to end, and until the counts of one that has ended.
+const END_WAIT: Duration = Duration::from_millis(500);
+const COUNTS_WAIT: Duration = Duration::from_secs(2);
 /// Interval of checks of key, deadlines and silence.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -58,6 +64,7 @@ pub(super) async fn begin_stream(
 /// Body of a streamed reply.
 struct StreamedBody {
     reply: Arc<Mutex<StreamedReply>>,
+    tasks: TaskTracker,
     /// Task of the checks; `None` if the reply is already complete.
     checks: Option<AbortHandle>,
 }
@@ -68,7 +75,7 @@ impl StreamedBody {
         let reply = Arc::new(Mutex::new(reply));
         let checks =
             is_open.then(|| tasks.spawn(run_checks(Arc::downgrade(&reply))).abort_handle());
-        Self { reply, checks }
+        Self { reply, tasks: tasks.clone(), checks }
     }
 }
 
@@ -107,5 +114,26 @@ impl Drop for StreamedBody {
         if let Some(checks) = &self.checks {
             checks.abort();
         }
+        if self.reply.lock().awaits_counts() {
+            self.tasks.spawn(read_counts(Arc::clone(&self.reply)));
+        }
+    }
+}
+
+/// Reads on for the usage of a reply whose caller left, so that leaving before it comes saves
+/// nothing. Other output is discarded.
+async fn read_counts(reply: Arc<Mutex<StreamedReply>>) {
+    let mut reading = std::pin::pin!(poll_fn(|cx| {
+        loop {
+            match reply.lock().poll_chunk(cx) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(AbortedBody)) | None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }));
+    let left = Instant::now();
+    if tokio::time::timeout(END_WAIT, &mut reading).await.is_err() && reply.lock().has_ended() {
+        let _ = tokio::time::timeout_at(left + COUNTS_WAIT, reading).await;
     }
 }

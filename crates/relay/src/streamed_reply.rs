@@ -98,6 +98,17 @@ impl StreamedReply {
         self.upstream.is_some()
     }
 
+    /// Returns true if the reply has begun and its usage may still come.
+    pub(super) fn awaits_counts(&self) -> bool {
+        let meter = self.pipeline.meter();
+        self.account.is_some() && self.is_open() && meter.output_bytes > 0
+    }
+
+    /// Returns true if the reply has its finish reason.
+    pub(super) fn has_ended(&self) -> bool {
+        self.is_open() && self.pipeline.meter().is_finished
+    }
+
     /// Returns true if nothing is left to send.
     pub(super) fn is_finished(&self) -> bool {
         self.upstream.is_none()

@@ -34,6 +34,13 @@ const MIN_SAMPLES: i64 = 3;
 /// Age at which a measurement expires.
 const SAMPLE_LIFETIME: Micros = Micros::from_secs(10);
 
+/// Output tokens per second of a lane that is not measured.
+const DEFAULT_OUTPUT_RATE: u64 = 50;
+/// Output tokens per second that a lane is believed to make.
+const MAX_OUTPUT_RATE: u64 = 10_000;
+/// Output from which on a reply measures the speed of its lane.
+const MIN_MEASURED_TOKENS: u64 = 16;
+
 /// Reason why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptFailure {
@@ -139,6 +146,8 @@ pub struct HealthTracker {
     /// Number of measurements, up to a small maximum.
     samples: AtomicI64,
     measured_at: AtomicMicros,
+    /// Output tokens per second, in thousandths; 0 if not measured.
+    output_rate: AtomicU64,
     last_failure: AtomicU8,
 }
 
@@ -180,6 +189,7 @@ impl HealthTracker {
             latency: AtomicMicros::default(),
             samples: AtomicI64::new(0),
             measured_at: AtomicMicros::default(),
+            output_rate: AtomicU64::new(0),
             last_failure: AtomicU8::new(0),
         }
     }
@@ -282,6 +292,18 @@ impl HealthTracker {
         self.measured_at.store(now);
     }
 
+    /// Records a reply with that much output, as a moving average of the speed.
+    fn record_output(&self, tokens: u64, time: Micros) {
+        let micros = u64::try_from(time.get()).unwrap_or_default();
+        if tokens < MIN_MEASURED_TOKENS || micros == 0 {
+            return;
+        }
+        let rate = (tokens.saturating_mul(1_000_000_000) / micros).min(MAX_OUTPUT_RATE * 1_000);
+        let old = self.output_rate.load(Ordering::Relaxed);
+        let new = if old == 0 { rate } else { old - old / 4 + rate / 4 };
+        self.output_rate.store(new.max(1), Ordering::Relaxed);
+    }
+
     fn mark_busy(&self, wait: Option<Duration>, now: Micros) {
         let wait = match wait {
             Some(wait) => Micros::from(wait),
@@ -372,6 +394,21 @@ impl AttemptGuard {
         }
     }
 
+    /// Records the output of a complete reply.
+    pub fn record_output(&self, tokens: u64, now: Micros) {
+        self.health.record_output(tokens, now - self.began_at);
+    }
+
+    /// Returns the output tokens that the lane usually makes in that time.
+    pub fn usual_output(&self, time: Duration) -> u64 {
+        let rate = match self.health.output_rate.load(Ordering::Relaxed) {
+            0 => DEFAULT_OUTPUT_RATE * 1_000,
+            rate => rate,
+        };
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        rate.saturating_mul(millis).div_ceil(1_000_000)
+    }
+
     /// Returns the duration of the attempt.
     pub fn elapsed(&self, now: Micros) -> Duration {
         (now - self.began_at).to_duration()
@@ -407,6 +444,22 @@ mod tests {
 
     fn fail(health: &Arc<HealthTracker>, now: Micros) -> bool {
         health.begin_attempt(now).failed(AttemptFailure::Down, now)
+    }
+
+    #[test]
+    fn usual_output_follows_the_speed_of_replies() {
+        let health = health();
+        let attempt = health.begin_attempt(at(0));
+        let second = Duration::from_secs(1);
+        assert_eq!(attempt.usual_output(second), DEFAULT_OUTPUT_RATE);
+        attempt.record_output(MIN_MEASURED_TOKENS - 1, 1_000 * MS);
+        assert_eq!(attempt.usual_output(second), DEFAULT_OUTPUT_RATE, "too short to measure");
+        attempt.record_output(200, 1_000 * MS);
+        assert_eq!((attempt.usual_output(second), attempt.usual_output(2 * second)), (200, 400));
+        attempt.record_output(100, 1_000 * MS);
+        assert_eq!(attempt.usual_output(second), 175);
+        attempt.record_output(u64::MAX, at(1));
+        assert!(attempt.usual_output(second) <= MAX_OUTPUT_RATE);
     }
 
     #[test]

@@ -13,8 +13,15 @@ wire_object! {
     pub(super) struct ChatUsage<'a>("an object") {
         prompt_tokens: u64,
         completion_tokens: u64,
+        total_tokens: u64,
         prompt_tokens_details: ChatPromptDetails<'a>,
         completion_tokens_details: ChatCompletionDetails<'a>,
+        /// Cached tokens as Moonshot tells them.
+        cached_tokens: u64,
+        /// Cached tokens as DeepSeek tells them.
+        prompt_cache_hit_tokens: u64,
+        /// Searches as Perplexity tells them.
+        num_search_queries: u64,
     }
 
     pub(super) struct ChatPromptDetails<'a>("an object") {
@@ -28,6 +35,7 @@ wire_object! {
     pub(super) struct ChatCompletionDetails<'a>("an object") {
         reasoning_tokens: u64,
         audio_tokens: u64,
+        image_tokens: u64,
     }
 }
 
@@ -42,18 +50,31 @@ impl ChatUsage<'_> {
         let (none, nothing) = (ChatPromptDetails::default(), ChatCompletionDetails::default());
         let prompt = self.prompt_tokens_details.as_ref().unwrap_or(&none);
         let output = self.completion_tokens_details.as_ref().unwrap_or(&nothing);
+        let cached = prompt.cached_tokens.max(self.cached_tokens).max(self.prompt_cache_hit_tokens);
         Usage {
             input: self.prompt_tokens.unwrap_or_default(),
-            cache_read: prompt.cached_tokens.unwrap_or_default(),
+            cache_read: cached.unwrap_or_default(),
             cache_write: prompt.cache_write_tokens.unwrap_or_default(),
             input_audio: prompt.audio_tokens.unwrap_or_default(),
             input_image: prompt.image_tokens.unwrap_or_default(),
             input_video: prompt.video_tokens.unwrap_or_default(),
-            output: self.completion_tokens.unwrap_or_default(),
+            output: self.output_tokens(output.reasoning_tokens.unwrap_or_default()),
             thinking: output.reasoning_tokens.unwrap_or_default(),
             output_audio: output.audio_tokens.unwrap_or_default(),
+            output_image: output.image_tokens.unwrap_or_default(),
+            searches: self.num_search_queries.unwrap_or_default(),
             ..Usage::default()
         }
+    }
+
+    /// Returns everything the model produced. Some providers, such as xAI, count thinking beside
+    /// `completion_tokens`: then the total has both, or thinking is the larger one.
+    fn output_tokens(&self, thinking: u64) -> u64 {
+        let output = self.completion_tokens.unwrap_or_default();
+        let with_thinking = output.saturating_add(thinking);
+        let whole = self.prompt_tokens.unwrap_or_default().saturating_add(with_thinking);
+        let is_beside = self.total_tokens == Some(whole) || thinking > output;
+        if is_beside { with_thinking } else { output }
     }
 }
 
@@ -93,4 +114,43 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         .set("total_tokens", usage.total())
         .set("prompt_tokens_details", prompt)
         .set("completion_tokens_details", completion)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(usage: &str) -> Usage {
+        let usage: LooseValue<ChatUsage<'_>> = crate::json::read(usage).unwrap();
+        ChatUsage::count(Some(&usage)).unwrap_or_default()
+    }
+
+    #[test]
+    fn thinking_beside_the_answer_is_output() {
+        let details = r#""completion_tokens_details":{"reasoning_tokens":94}"#;
+        for (told, output) in [
+            (r#""completion_tokens":9,"total_tokens":135,"#, 103),
+            (r#""completion_tokens":300,"total_tokens":426,"#, 394),
+            (r#""completion_tokens":300,"total_tokens":332,"#, 300),
+            (r#""completion_tokens":300,"#, 300),
+            (r#""completion_tokens":9,"#, 103),
+        ] {
+            let read = read(&format!(r#"{{"prompt_tokens":32,{told}{details}}}"#));
+            assert_eq!((read.input, read.output, read.thinking), (32, output, 94), "{told}");
+        }
+    }
+
+    #[test]
+    fn counts_have_the_names_of_their_providers() {
+        for (told, want) in [
+            (r#""cached_tokens":7"#, Usage { cache_read: 7, ..Usage::default() }),
+            (r#""prompt_cache_hit_tokens":7"#, Usage { cache_read: 7, ..Usage::default() }),
+            (r#""num_search_queries":3"#, Usage { searches: 3, ..Usage::default() }),
+        ] {
+            let want = Usage { input: 9, output: 2, ..want };
+            let told = format!(r#"{{"prompt_tokens":9,"completion_tokens":2,{told}}}"#);
+            assert_eq!(read(&told), want, "{told}");
+        }
+        assert_eq!(read("[1,2]"), Usage::default());
+    }
 }

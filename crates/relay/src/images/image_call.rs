@@ -22,6 +22,8 @@ use config::{LiveLane, Route};
 
 /// Upper bound of the tokens of one input image.
 const INPUT_IMAGE_TOKENS: u64 = 16_384;
+/// Tokens that no image call has.
+const MAX_TOLD_TOKENS: u64 = 1 << 24;
 /// Output tokens besides the images, for lanes that generate images in a chat.
 const DEFAULT_TEXT_TOKENS: u64 = 8_192;
 
@@ -209,8 +211,13 @@ impl ImageCall {
             let input = (request.prompt.len() as u64).div_ceil(4);
             Usage { input, output, output_image: output, ..Usage::default() }
         };
-        let estimated = reply.usage.is_none() && lane.prices.per_image.is_none();
-        let usage = Usage { images: made, ..reply.usage.unwrap_or_else(estimate) };
+        let told = reply.usage.filter(|usage| usage.total() <= MAX_TOLD_TOKENS);
+        let estimated = told.is_none() && lane.prices.per_image.is_none();
+        let mut usage = Usage { images: made, ..told.unwrap_or_else(estimate) };
+        // The output of a lane that tells no parts is its images, which cost more than text.
+        if usage.output_image == 0 {
+            usage.output_image = usage.output;
+        }
         ReplyMeter {
             usage: Some(usage),
             is_finished: true,

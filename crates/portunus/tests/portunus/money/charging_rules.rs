@@ -142,39 +142,84 @@ async fn an_answer_without_counts_is_counted_here() {
 async fn counts_that_cannot_be_are_replaced_by_ours() {
     for usage in [
         json!({ "prompt_tokens": -5, "completion_tokens": -1 }),
-        json!({ "prompt_tokens": 9, "completion_tokens": 5, "completion_tokens_details":
-                { "reasoning_tokens": 500 } }),
-        json!({ "prompt_tokens": 9_000_000, "completion_tokens": 5 }),
         json!({ "prompt_tokens": "many" }),
+        json!([1, 2]),
+        json!({ "prompt_tokens": 1_u64 << 40, "completion_tokens": 5 }),
+        json!({ "prompt_tokens": 9, "completion_tokens": 1_u64 << 63 }),
+        json!({ "prompt_tokens": u64::MAX, "completion_tokens": u64::MAX }),
+        json!({ "prompt_tokens": 9, "completion_tokens": 5, "num_search_queries": 1_u64 << 63 }),
     ] {
         let (_provider, gateway) = with(whole(&usage), "chat").await;
         let got = gateway.post(CHAT, &chat(false)).send().await;
         assert_eq!(got.status, 200, "{usage}: {}", got.text());
-        let told = receipt(&gateway, &got).await;
-        assert_eq!(told["estimated"], true, "{usage}: {told}");
-        let (input, output) = (&told["tokens"]["input"], &told["tokens"]["output"]);
-        assert!((1..100).contains(&input.as_u64().unwrap()), "{usage}: {told}");
-        assert!((1..100).contains(&output.as_u64().unwrap()), "{usage}: {told}");
+        let row = row(&gateway).await;
+        assert_eq!((row.estimated, row.absorbed), (true, Money::ZERO), "{usage}: {row:?}");
+        assert!((1..100).contains(&row.usage.input), "{usage}: {row:?}");
+        assert!((1..100).contains(&row.usage.output), "{usage}: {row:?}");
     }
 }
 
+/// The provider's word counts however small the body is: a short file may be a long prompt.
 #[tokio::test]
-async fn a_provider_that_uses_more_than_it_may_is_paid_by_the_operator() {
-    // Fifty tokens were allowed; without a known context window, five thousand are plausible.
-    let usage = json!({ "prompt_tokens": 9, "completion_tokens": 5_000 });
+async fn a_provider_that_tells_more_than_was_reserved_is_paid_by_key_and_operator() {
+    for (input, output) in [(9_u64, 5_000_u64), (900_000, 5), (9, 51)] {
+        // Fifty tokens of output were allowed.
+        let usage = json!({ "prompt_tokens": input, "completion_tokens": output });
+        let (_provider, gateway) = with(whole(&usage), "chat").await;
+        let key = capped(&gateway, "1").await;
+        let got = gateway.post(CHAT, &chat(false)).key(&key).send().await;
+        assert_eq!(got.status, 200);
+        let row = row(&gateway).await;
+        let told = Money::from_nanos(i64::try_from(input * 1_000 + output * 2_000).unwrap());
+        assert_eq!((row.usage.input, row.usage.output, row.estimated), (input, output, false));
+        assert_eq!(row.cost.saturating_add(row.absorbed), told, "{row:?}");
+        assert_eq!(row.cost, told.min(row.held.unwrap()), "{row:?}");
+    }
+}
+
+/// A part above its whole raises the whole: nothing that was told is thrown away.
+#[tokio::test]
+async fn a_part_above_its_whole_is_counted() {
+    let usage = json!({ "prompt_tokens": 9, "completion_tokens": 5, "completion_tokens_details":
+                        { "reasoning_tokens": 20 } });
     let (_provider, gateway) = with(whole(&usage), "chat").await;
-    let key = capped(&gateway, "1").await;
-    let got = gateway.post(CHAT, &chat(false)).key(&key).send().await;
-    assert_eq!(got.status, 200);
+    gateway.post(CHAT, &chat(false)).send().await;
     let row = row(&gateway).await;
-    assert!(row.estimated && row.usage.output < 50, "{row:?}");
-    let told = Money::from_nanos(9_000 + 10_000_000);
-    assert_eq!(
-        row.cost.saturating_add(row.absorbed),
-        told,
-        "what is told is paid by one or the other"
-    );
-    assert!(row.cost > Money::ZERO && row.cost < Money::from_nanos(200_000), "{row:?}");
+    assert_eq!((row.usage.input, row.usage.output, row.usage.thinking), (9, 25, 20), "{row:?}");
+}
+
+/// Words without counts, then a wait: the counts of an answer that has ended are waited for.
+#[tokio::test]
+async fn leaving_before_the_counts_of_an_answer_saves_nothing() {
+    for left_after in [2, 3] {
+        // The opening, one word, the end, the counts, the end marker.
+        let events = chat_stream(&["words"], 9, 20_000);
+        let mut answer = sse(&events.iter().map(String::as_str).collect::<Vec<_>>());
+        let wait = AnswerStep::Wait(std::time::Duration::from_millis(100));
+        let counts = answer.len() - 3;
+        answer.insert(counts, wait);
+        let (_provider, gateway) = with(answer, "chat").await;
+        gateway.post(CHAT, &chat(true)).disconnect_after_events(left_after).await;
+        let row = row(&gateway).await;
+        assert_eq!((row.usage.input, row.usage.output), (9, 20_000), "{row:?}");
+        assert_eq!(Some(row.cost), row.held, "{row:?}");
+    }
+}
+
+/// Nobody knows how much of a whole answer was made, so time tells.
+#[tokio::test]
+async fn leaving_a_whole_answer_costs_what_its_lane_makes_in_that_time() {
+    let answer = vec![AnswerStep::Wait(std::time::Duration::from_secs(600))];
+    let (provider, gateway) = with(answer, "chat").await;
+    let body = chat(false);
+    tokio::select! {
+        _ = gateway.post(CHAT, &body).send() => panic!("it has no answer"),
+        () = testkit::until("the provider has the call", async || !provider.requests().is_empty()) => {}
+    }
+    let row = row(&gateway).await;
+    assert_eq!((row.outcome, row.estimated), (CallOutcome::CallerLeft, true), "{row:?}");
+    assert!(row.usage.input > 0 && row.usage.output > 0 && row.cost > Money::ZERO, "{row:?}");
+    assert!(Some(row.cost) <= row.held);
 }
 
 #[tokio::test]

@@ -1,0 +1,190 @@
+//! The charge of a call: its usage, as told by the provider or counted here, and its price.
+//!
+//! What the provider tells is billed, whatever the size of the request is: a small file may be a long
+//! prompt. The ledger charges at most the reservation, and the operator absorbs the rest. Only counts
+//! that no call can have are replaced by the gateway's own.
+
+use canon::{Charge, Money, ServiceTier, Usage};
+use catalog::{BilledTier, BilledUnits, ImageSpec};
+use dialects::ReplyMeter;
+use ledger::CallOutcome;
+use upstream::AttemptGuard;
+
+use super::{BYTES_PER_TOKEN, CallAccount};
+
+/// Bytes per token that no tokeniser exceeds on the average of a text reply.
+const MAX_BYTES_PER_TOKEN: u64 = 16;
+/// Context window of a model whose own is not known: larger than that of any.
+const UNKNOWN_CONTEXT_WINDOW: u64 = 1 << 24;
+/// Most searches that a call can run.
+const MAX_SEARCHES: u64 = 1_000;
+
+impl CallAccount {
+    /// Returns the reply size that costs more than the reservation at the prices of this lane.
+    pub(super) fn max_affordable_bytes(&self) -> Option<u64> {
+        let held = self.hold.as_ref()?.amount().as_nanos();
+        let million = Usage { output: 1_000_000, ..Usage::default() };
+        let price = self.prices.cost(&million).as_nanos();
+        let tokens = i128::from(held) * 1_000_000 / i128::from(price.max(1));
+        u64::try_from(tokens).ok().filter(|_| price > 0)?.checked_mul(MAX_BYTES_PER_TOKEN)
+    }
+
+    /// Returns true if a running reply has exceeded its reservation, because the provider ignores
+    /// the output limit. One that has its end is not ended a second time.
+    pub(crate) fn exceeds_hold(&self, meter: &ReplyMeter) -> bool {
+        if meter.is_finished {
+            return false;
+        }
+        if self.max_reply_bytes.is_some_and(|most| meter.output_bytes > most) {
+            return true;
+        }
+        // Usage that the provider reports during the stream counts if it is possible.
+        let Some(reported) = meter.usage.filter(|usage| usage.output > 0) else { return false };
+        let Some(hold) = &self.hold else { return false };
+        self.is_possible(&reported) && self.price_of(&reported) > hold.amount()
+    }
+
+    /// Returns true if a call can have this usage: the window of the model bounds it.
+    pub(super) fn is_possible(&self, usage: &Usage) -> bool {
+        let window = self.context_window.unwrap_or(UNKNOWN_CONTEXT_WINDOW);
+        usage.total() <= window.saturating_mul(self.rounds) && usage.searches <= MAX_SEARCHES
+    }
+
+    /// Returns the usage to bill and true if it is estimated.
+    pub(super) fn final_usage(&self, outcome: CallOutcome) -> (Usage, bool) {
+        match outcome {
+            CallOutcome::Failed | CallOutcome::Recovered => (Usage::default(), false),
+            CallOutcome::Done => self.counted_usage(),
+            // Without output nothing is billed.
+            CallOutcome::BrokeOff | CallOutcome::CallerLeft => {
+                let (usage, estimated) = self.counted_usage();
+                let is_unused = usage.output == 0 && usage.images == 0;
+                if is_unused { (Usage::default(), false) } else { (usage, estimated) }
+            }
+        }
+    }
+
+    /// Returns the usage that the provider tells, completed by what was counted here, and true if a
+    /// part of it is an estimate.
+    fn counted_usage(&self) -> (Usage, bool) {
+        let estimate = self.estimated_usage();
+        let Some(told) = self.meter.usage.filter(|told| self.is_possible(told)) else {
+            // The gateway counts the images itself.
+            let images = self.meter.usage.map_or(0, |told| told.images);
+            return (Usage { images, ..estimate }, true);
+        };
+        let mut usage = told.with_whole_sums();
+        // A provider that reports no prompt tokens forgot to count them.
+        if usage.input == 0 {
+            usage.input = estimate.input;
+        }
+        // Counts before the end of a reply are those of its begin.
+        if !self.meter.is_finished || (usage.output == 0 && usage.images == 0) {
+            usage.output = usage.output.max(estimate.output);
+        }
+        (usage, usage != told || self.meter.is_estimated)
+    }
+
+    /// Estimates usage from bytes.
+    pub(super) fn estimated_usage(&self) -> Usage {
+        let seen = self.meter.output_bytes.div_ceil(BYTES_PER_TOKEN);
+        Usage {
+            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN).saturating_mul(self.copies),
+            output: seen.saturating_add(self.unseen_output),
+            ..Usage::default()
+        }
+    }
+
+    /// Estimates the output that a caller left behind: a whole reply that was being made, or the
+    /// thinking before the first visible output. The speed of the lane tells how much it is.
+    pub(super) fn estimate_unseen(&self, attempt: &AttemptGuard) -> u64 {
+        let usual = match (self.entry.stream, self.may_think) {
+            (true, false) => 0,
+            (true, true) => attempt.usual_output(self.silence),
+            (false, _) => {
+                attempt.usual_output(self.attempt_started.elapsed()).saturating_mul(self.copies)
+            }
+        };
+        usual.min(self.max_output_tokens)
+    }
+
+    /// Returns the service tier to bill: the one the reply reports, else the requested one if it
+    /// has a price.
+    fn billed_tier(&self) -> Option<&ServiceTier> {
+        let requested = self.requested_tier.as_ref().filter(|tier| BilledTier::of(tier).is_some());
+        self.meter.service_tier.as_ref().or(requested)
+    }
+
+    /// Sets size and quality for image prices. Requested values take precedence over generated
+    /// ones.
+    pub(crate) fn set_image_spec(&mut self, size: Option<&str>, quality: Option<&str>) {
+        let ImageSpec { size, quality } = ImageSpec::from_request(size, quality);
+        let (own_size, own_quality) = &mut self.image_spec;
+        *own_size = own_size.take().or_else(|| size.map(str::to_owned));
+        *own_quality = own_quality.take().or_else(|| quality.map(str::to_owned));
+    }
+
+    /// Returns the terms of the price list that apply.
+    fn billed_units(&self) -> BilledUnits<'_> {
+        let (size, quality) = &self.image_spec;
+        let picture = ImageSpec::from_request(size.as_deref(), quality.as_deref());
+        BilledUnits { image: picture, tier: self.billed_tier(), ..BilledUnits::default() }
+    }
+
+    pub(super) fn price_of(&self, usage: &Usage) -> Money {
+        self.prices.cost_with(usage, &self.billed_units())
+    }
+
+    /// Fills usage and cost into the ledger entry. The ledger charges the cost as far as the
+    /// reservation goes, and the operator absorbs the rest.
+    pub(super) fn compute_charge(&mut self, outcome: CallOutcome, held: Money) {
+        let (mut usage, estimated) = self.final_usage(outcome);
+        let is_unused = usage == Usage::default() && outcome != CallOutcome::Done;
+        if is_unused {
+            if outcome != CallOutcome::Failed && self.entry.attempts > 0 {
+                self.absorb_cost();
+            }
+        } else {
+            if self.prices.per_second.is_some() {
+                let micros = self.attempt_started.elapsed().as_micros();
+                usage.seconds = micros.div_ceil(1_000_000) as u64;
+            }
+            self.entry.charges = self.prices.charges(&usage, &self.billed_units());
+        }
+        self.entry.cost = Charge::total(&self.entry.charges);
+        if self.meter.usage.is_some_and(|told| !self.is_possible(&told)) {
+            self.report_bad_count("reports impossible usage");
+        } else if self.entry.cost > held {
+            // The reservation covers every limit that was sent, so the provider exceeded one.
+            self.report_bad_count("exceeded the limits it was given");
+        }
+        self.entry.service = self.billed_tier().map(tier_label).unwrap_or_default();
+        self.entry.usage = usage;
+        self.entry.estimated = estimated;
+    }
+
+    fn report_bad_count(&self, what: &str) {
+        let reported = self.meter.usage.unwrap_or_default();
+        tracing::error!(
+            request.id = self.entry.request_id,
+            lane.name = self.entry.lane,
+            tokens.input = reported.input,
+            tokens.output = reported.output,
+            "lane `{}` {what} ({} tokens in, {} out): the key is charged at most its reservation",
+            self.entry.lane,
+            reported.input,
+            reported.output
+        );
+    }
+}
+
+/// Returns the name of a tier on receipts. The standard tier has none.
+fn tier_label(tier: &ServiceTier) -> String {
+    match tier {
+        ServiceTier::Auto | ServiceTier::Standard => String::new(),
+        ServiceTier::Flex => BilledTier::Flex.as_str().to_owned(),
+        ServiceTier::Priority => BilledTier::Priority.as_str().to_owned(),
+        ServiceTier::Fast => BilledTier::Fast.as_str().to_owned(),
+        ServiceTier::Other(_, word) => word.clone(),
+    }
+}
