@@ -123,6 +123,12 @@ where
                     return Err(close_failed(account, call, error));
                 }
                 let tried = account.has_attempt();
+                // A caller must not get work for nothing by naming a short time.
+                if tried && error.kind() == ErrorKind::Timeout && call.is_past_own_timeout() {
+                    let (status, _) = call.dialect.write_error(&error, &call.id);
+                    account.close_timed_out(status);
+                    return Err(error);
+                }
                 record_failure(call, model, &next, &error, &mut account);
                 // Boxed because it is rare: the future of every call would grow by its size.
                 let next_candidate = if tried {

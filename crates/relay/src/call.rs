@@ -195,6 +195,11 @@ impl Call {
         ReplyStamp { id, created: self.engine.clock.now().as_secs() }
     }
 
+    /// Returns true if the caller's own timeout is over.
+    pub(super) fn is_past_own_timeout(&self) -> bool {
+        self.options.timeout.is_some_and(|time| self.arrived.elapsed() >= time)
+    }
+
     /// Returns the time left until the reply must have begun, or be complete if it is not streamed.
     /// The caller's own timeout counts if it is shorter.
     pub(super) fn time_left(&self, timeouts: &Timeouts) -> Duration {

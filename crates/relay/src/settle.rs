@@ -378,6 +378,13 @@ impl CallAccount {
         self.close(CallOutcome::Done)
     }
 
+    /// Settles a call that ended at its caller's own timeout, like one whose caller left.
+    pub(super) fn close_timed_out(mut self, status: u16) -> ClosedCall {
+        self.entry.status = status;
+        self.ended_by = Some(EndedBy::Deadline);
+        self.close(CallOutcome::CallerLeft)
+    }
+
     /// Settles a call that failed before its reply.
     pub(super) fn close_failed(mut self, status: u16, error: &ApiError) -> ClosedCall {
         self.entry.status = status;

@@ -222,6 +222,19 @@ async fn leaving_a_whole_answer_costs_what_its_lane_makes_in_that_time() {
     assert!(Some(row.cost) <= row.held);
 }
 
+/// A short time that the caller names itself is no way to work for nothing.
+#[tokio::test]
+async fn a_callers_own_timeout_costs_what_leaving_costs() {
+    let answer = vec![AnswerStep::Wait(std::time::Duration::from_secs(600))];
+    let (_provider, gateway) = with(answer, "chat").await;
+    let asking = gateway.post(CHAT, &chat(false)).header("x-stainless-timeout", "0.3");
+    let got = asking.send().await;
+    assert_eq!(got.status, 504, "{}", got.text());
+    let row = row(&gateway).await;
+    assert_eq!((row.outcome, row.ended_by), (CallOutcome::CallerLeft, EndedBy::Deadline));
+    assert!(row.estimated && row.usage.output > 0 && row.cost > Money::ZERO, "{row:?}");
+}
+
 #[tokio::test]
 async fn of_two_attempts_the_caller_pays_the_one_that_answered() {
     let lost = vec![
