@@ -364,7 +364,11 @@ pub enum FrameAction {
 /// Meters a stream of its own format.
 pub trait StreamMeter: Send {
     /// Takes the next frame.
-    fn observe(&mut self, frame: &StreamFrame) -> FrameAction;
+    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
+        self.read(frame).unwrap_or_else(FrameAction::Error)
+    }
+    /// Reads the next frame, or returns the error that ends the stream.
+    fn read(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError>;
     /// Writes the frame for the caller, in this format's framing.
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>);
     /// Writes the end marker of a complete stream whose provider left it out. Writes nothing if the

@@ -15,7 +15,7 @@ use crate::json;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
 use crate::service_tier::TIER_FIELD;
-use crate::sse::{not_json, out_of_order};
+use crate::sse::out_of_order;
 use crate::text::{BorrowedText, owned, present};
 use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
@@ -68,10 +68,7 @@ impl StreamReader for ChatStreamReader {
             self.done = true;
             return Ok(());
         }
-        frame.check_object()?;
-        let text = frame.text();
-        let chunk: ChatReplyView<'_> = json::read(&text).map_err(|e| not_json(&e))?;
-        self.read_chunk(chunk, out)
+        self.read_chunk(frame.read()?, out)
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {

@@ -21,7 +21,7 @@ use crate::endings;
 use crate::json;
 use crate::repeated_text::TextReader;
 use crate::service_tier::USAGE_EXTRA;
-use crate::sse::{not_json, out_of_order};
+use crate::sse::out_of_order;
 use crate::text::{BorrowedText, owned, present};
 use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
@@ -70,9 +70,7 @@ impl StreamReader for MessagesStreamReader {
         if self.done {
             return Ok(());
         }
-        frame.check_object()?;
-        let text = frame.text();
-        let event: MessagesEvent<'_> = json::read(&text).map_err(|e| not_json(&e))?;
+        let event: MessagesEvent<'_> = frame.read()?;
         let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
         let index = event.index.unwrap_or(0);
         match event.kind.as_deref().or_else(named).unwrap_or_default() {

@@ -95,9 +95,7 @@ impl StreamReader for NativeStreamReader {
         if is_end_marker(&frame.data) {
             return Ok(());
         }
-        frame.check_object()?;
-        let text = frame.text();
-        let chunk: NativeReplyView<'_> = json::read(&text).map_err(|e| not_json(&e))?;
+        let chunk: NativeReplyView<'_> = frame.read()?;
         match chunk.error {
             Some(error) => Err(fault::read_object(&raw_value(error))),
             None => self.read_chunk(chunk, out),

@@ -22,7 +22,7 @@ use super::signatures::ItemSender;
 use crate::json;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
-use crate::sse::{not_json, out_of_order};
+use crate::sse::out_of_order;
 use crate::text::BorrowedText;
 use crate::upstream_error::broken_off;
 use crate::wire_object::raw_value;
@@ -67,13 +67,11 @@ impl StreamReader for ResponsesStreamReader {
         if self.done || &frame.data[..] == b"[DONE]" {
             return Ok(());
         }
-        frame.check_object()?;
-        let text = frame.text();
-        let event: ResponsesEventView<'_> = json::read(&text).map_err(|e| not_json(&e))?;
+        let event: ResponsesEventView<'_> = frame.read()?;
         let named = frame.event.as_deref().map(String::from_utf8_lossy);
         let kind = event.kind.as_deref().or(named.as_deref()).unwrap_or_default();
         match kind {
-            "error" => Err(fault::read(&json::read(&text).unwrap_or_default())),
+            "error" => Err(fault::read(&frame.read()?)),
             "response.created" | "response.in_progress" | "response.queued" => {
                 if let Some(response) = parse_raw(event.response) {
                     self.begin(&response, out);
