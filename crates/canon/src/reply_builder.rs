@@ -12,6 +12,13 @@ pub struct ReplyBuilder {
 }
 
 impl ReplyBuilder {
+    /// Builds the answer of a stream that is there as a whole.
+    pub fn build(events: Vec<Event>) -> Result<ChatReply, ApiError> {
+        let mut builder = Self::default();
+        events.into_iter().try_for_each(|event| builder.push(event))?;
+        Ok(builder.finish())
+    }
+
     /// Takes the next event. An error event ends the build with that error.
     pub fn push(&mut self, event: Event) -> Result<(), ApiError> {
         match event {

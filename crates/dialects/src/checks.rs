@@ -45,6 +45,15 @@ pub(crate) fn model_name(model: &PlacedValue<'_, BorrowedText<'_>>) -> RuleResul
     })
 }
 
+/// The rule of stop texts.
+pub(crate) fn stop_texts(texts: &[BorrowedText<'_>]) -> RuleResult {
+    const MAX_STOP_BYTES: usize = 4_096;
+    let is_wrong = |text: &BorrowedText<'_>| text.is_empty() || text.len() > MAX_STOP_BYTES;
+    refuse_if(texts.iter().any(is_wrong), || {
+        format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")
+    })
+}
+
 /// The rule of a caller's metadata, <https://platform.openai.com/docs/api-reference/metadata>.
 pub(crate) fn metadata(pairs: &OpaqueObject<'_>) -> RuleResult {
     const MAX_ENTRIES: usize = 16;

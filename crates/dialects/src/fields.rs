@@ -8,6 +8,8 @@ use std::collections::HashSet;
 use crate::json;
 use crate::write_json::WriteJson;
 
+/// Loss text for a search in the history of another provider.
+pub(crate) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
 /// Loss text for a signature that another provider issued.
 pub(crate) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
 

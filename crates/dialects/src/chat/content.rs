@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::media_rules::{base64_error, file_data_error, picture_url_error};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
-use crate::wire_rule::{RuleResult, ensure, one_of, passes, require};
+use crate::wire_rule::{RuleResult, ensure, ensure_at, one_of, passes, require};
 use crate::wire_value::{AnyValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;
@@ -144,7 +144,7 @@ impl ChatMessage<'_> {
             "function" => ("name", self.name.is_some(), "is required in a function message"),
             _ => ("content", has_content, "is required"),
         };
-        ensure(is_present, why).map_err(|problem| problem.inside(field))
+        ensure_at(is_present, field, why)
     }
 }
 

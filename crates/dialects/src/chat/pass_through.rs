@@ -42,7 +42,7 @@ impl PassThrough for ChatDialect {
         let whole: ChatMeterView<'_> =
             json::read_bytes(body).map_err(|e| unreadable(&e.to_string()))?;
         if let Some(error) = whole.error {
-            return Err(fault::read_object(error.get()));
+            return Err(fault::read_object(error));
         }
         let usage = ChatUsage::count(whole.usage.as_ref());
         let choices = whole.choices.ok_or_else(|| unreadable("there is no `choices`"))?;
@@ -213,7 +213,7 @@ impl StreamMeter for ChatStreamMeter {
         self.completer.observe(frame);
         let chunk: ChatMeterView<'_> = frame.read()?;
         if let Some(error) = chunk.error {
-            return Err(fault::read_object(error.get()));
+            return Err(fault::read_object(error));
         }
         let usage = ChatUsage::count(chunk.usage.as_ref());
         if chunk.choices.is_none() && usage.is_none() {

@@ -10,7 +10,7 @@ use super::content::{
     ChatCalledFunction, ChatContent, ChatFile, ChatMessage, ChatPart, ChatToolCall,
 };
 use super::names::{ORIGIN, REASONING_DETAILS};
-use super::signatures::{self, DetailsAuthor};
+use super::signatures::{self, ContentAuthor};
 use crate::json;
 use crate::openai_values::{read_cache_mark, read_detail, read_url};
 use crate::signed_span;
@@ -162,7 +162,7 @@ fn read_thoughts(details: Vec<Value>, rest: &mut UnknownFields<'_>) -> (Vec<Part
     let (plain, other) = (take("reasoning_content"), take("reasoning"));
     let (mut parts, mut unknown) = (Vec::new(), Vec::new());
     for detail in details {
-        match signatures::read_detail(&detail, DetailsAuthor::Client) {
+        match signatures::read_detail(&detail, ContentAuthor::Caller) {
             Some(part) => parts.push(part),
             None => unknown.push(detail),
         }

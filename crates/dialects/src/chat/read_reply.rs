@@ -21,9 +21,7 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let (mut reader, mut events) = (ChatStreamReader::default(), Vec::new());
     reader.read_chunk(view, &mut events)?;
     reader.close(&mut events);
-    let mut reply = ReplyBuilder::default();
-    events.into_iter().try_for_each(|event| reply.push(event))?;
-    Ok(reply.finish())
+    ReplyBuilder::build(events)
 }
 
 pub(super) fn unreadable(why: &str) -> ApiError {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::own::audio::AudioBuffer;
 use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView, split_content};
-use super::signatures::{self, DetailsAuthor};
+use super::signatures::{self, ContentAuthor};
 use super::usage::ChatUsage;
 use super::{fault, read_reply, write_reply};
 use crate::endings;
@@ -104,7 +104,7 @@ impl ChatStreamReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
         if let Some(error) = chunk.error {
-            return Err(fault::read_object(error.get()));
+            return Err(fault::read_object(error));
         }
         let usage = ChatUsage::count(chunk.usage.as_ref());
         if !self.started {
@@ -246,7 +246,7 @@ impl ChatCandidate {
                     detail.entry(name).or_insert_with(|| value.clone());
                 }
             }
-            let Some(part) = signatures::read_detail(&detail, DetailsAuthor::Provider) else {
+            let Some(part) = signatures::read_detail(&detail, ContentAuthor::Provider) else {
                 let unknown =
                     self.rest.entry(REASONING_DETAILS).or_insert(Value::Array(Vec::new()));
                 if let Value::Array(unknown) = unknown {

@@ -10,7 +10,7 @@ use super::content::{MessagesBlock, MessagesSource};
 use super::names::{CITATION_EXTRA, ORIGIN};
 use super::own::server_tools::{self, text_of, texts, with_block};
 use super::own::tool_names;
-use super::signatures::{self, BlockAuthor};
+use super::signatures::{self, ContentAuthor};
 use crate::fields::ObjectWriter;
 use crate::json;
 use crate::text::{BorrowedText, owned};
@@ -20,7 +20,7 @@ use crate::wire_value::TextOrList;
 /// Reads the content of a turn or of a tool result.
 pub(super) fn read<const MAX: usize>(
     content: TextOrList<'_, MessagesBlock<'_>, MAX>,
-    author: BlockAuthor,
+    author: ContentAuthor,
 ) -> Vec<Part> {
     match content {
         TextOrList::Text(text) => vec![Part::text(text.into_owned())],
@@ -31,11 +31,11 @@ pub(super) fn read<const MAX: usize>(
 }
 
 /// Reads a block that was put together from pieces.
-pub(super) fn read_value(block: &Value, author: BlockAuthor) -> Result<Part, serde_json::Error> {
+pub(super) fn read_value(block: &Value, author: ContentAuthor) -> Result<Part, serde_json::Error> {
     Ok(read_block(json::read(&block.to_string())?, author))
 }
 
-fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {
+fn read_block(block: MessagesBlock<'_>, author: ContentAuthor) -> Part {
     let mut signature = None;
     let (kind, mut rest) = match block {
         MessagesBlock::Text(block) => {

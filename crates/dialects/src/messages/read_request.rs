@@ -7,7 +7,7 @@ use super::content::MessagesTurn;
 use super::names::{EFFORT_EXTRA, ORIGIN, ROLE_EXTRA};
 use super::own::thinking;
 use super::request::{MessagesOutputFormat, MessagesRequestView};
-use super::signatures::{self, BlockAuthor};
+use super::signatures::{self, ContentAuthor};
 use super::{fault, read_content, read_tools, usage};
 use crate::text::BorrowedText;
 use crate::wire_object::raw_value;
@@ -30,7 +30,7 @@ pub(super) fn read(mut view: MessagesRequestView<'_>) -> Result<ChatRequest, Api
     }
     chat.hints.service_tier = if is_fast { Some(ServiceTier::Fast) } else { tier };
     chat.model = view.model.map(|model| model.value.into_owned()).unwrap_or_default();
-    let system = view.system.map(|system| read_content::read(system, BlockAuthor::History));
+    let system = view.system.map(|system| read_content::read(system, ContentAuthor::Caller));
     let system = system.filter(|parts| !parts.is_empty());
     chat.turns.extend(system.map(|parts| Turn::new(Role::System, parts)));
     chat.turns.extend(view.messages.into_iter().flat_map(|list| list.0).map(read_turn));
@@ -73,7 +73,7 @@ fn read_turn(turn: MessagesTurn<'_>) -> Turn {
         Some("system") => Role::System,
         _ => Role::User,
     };
-    let parts = turn.content.map(|content| read_content::read(content, BlockAuthor::History));
+    let parts = turn.content.map(|content| read_content::read(content, ContentAuthor::Caller));
     let mut extras = turn.rest.to_extras(ORIGIN);
     if role == Role::System {
         extras.insert(ORIGIN, ROLE_EXTRA, Value::from("system"));

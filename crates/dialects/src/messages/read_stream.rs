@@ -15,7 +15,7 @@ use super::reply::{
     MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyText, MessagesReplyThinking,
     MessagesReplyView,
 };
-use super::signatures::{self, BlockAuthor};
+use super::signatures::{self, ContentAuthor};
 use super::usage::{MessagesCounts, MessagesUsage};
 use crate::endings;
 use crate::json;
@@ -268,13 +268,15 @@ impl MessagesStreamReader {
         let mut signature = None;
         match open.kind {
             BlockKind::Text => {}
-            BlockKind::Thought => signature = signatures::read(open.pending, BlockAuthor::Answer),
+            BlockKind::Thought => {
+                signature = signatures::read(open.pending, ContentAuthor::Provider)
+            }
             BlockKind::Call if open.has_deltas => {}
             BlockKind::Call => grow(open.slot, open.pending, out),
             BlockKind::Other => {
                 let input = json::read::<Value>(&open.pending).ok();
                 open.fields.extend(input.map(|input| ("input".to_owned(), input)));
-                let part = read_content::read_value(&open.fields.into(), BlockAuthor::Answer);
+                let part = read_content::read_value(&open.fields.into(), ContentAuthor::Provider);
                 let mut part = part.map_err(|e| {
                     ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
                         .with_log_note(e.to_string())

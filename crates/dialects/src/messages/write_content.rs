@@ -6,14 +6,12 @@ use canon::{
 use serde_json::Value;
 use std::borrow::Cow;
 
-use super::names::{
-    BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT,
-};
+use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT};
 use super::own::server_tools::text_of;
 use super::own::tool_names;
 use crate::envelope;
 use crate::fields::{
-    FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
+    FOREIGN_SEARCH, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
 };
 use crate::openai_values::code_block;
 use crate::wire_rule::FieldProblem;

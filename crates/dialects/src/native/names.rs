@@ -66,9 +66,6 @@ pub(super) const UNSIGNED_EXTRA: &str = "portunus.unsealed";
 /// The provider's message about cached content that it does not hold, which it sends as 403.
 pub(super) const CACHE_NOT_FOUND: &str = "CachedContent not found (or permission denied)";
 
-/// The loss reason of a signature that another provider issued.
-pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
-
 /// The maximum number of stop texts of a request,
 /// <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
 pub(super) const MAX_STOP_TEXTS: usize = 5;

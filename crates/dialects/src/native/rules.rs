@@ -5,12 +5,13 @@ use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::names::{FOREIGN_SIGNATURE, read_tier};
+use super::names::read_tier;
 use super::own::calls;
 use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
 use crate::checks::{invalid_field, path_model};
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use crate::fields::FOREIGN_SIGNATURE;
 use crate::json::{self, BodyEdit};
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::{RequestFacts, RequestTarget};

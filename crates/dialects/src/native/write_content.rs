@@ -10,12 +10,14 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::names::{FOREIGN_SIGNATURE, ORIGIN, RESOLUTIONS, UNSIGNED_EXTRA};
+use super::names::{ORIGIN, RESOLUTIONS, UNSIGNED_EXTRA};
 use super::own::calls::provider_id;
 use super::own::dotted_extras;
 use super::signatures;
 use crate::LaneSettings;
-use crate::fields::{FOREIGN_FILE, ObjectWriter, lose, note_foreign_fields, number};
+use crate::fields::{
+    FOREIGN_FILE, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, number,
+};
 use crate::json;
 use crate::thinking_controls::ThinkingControls;
 

@@ -86,9 +86,6 @@ pub(super) const CUSTOM_RESULT_EXTRA: &str = "portunus.custom";
 /// Field of a streamed part for its final text, if that differs from its deltas.
 pub(super) const FINAL_TEXT_EXTRA: &str = "final_text";
 
-/// Loss text for a foreign signature.
-pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
-
 /// Loss text for a thought with a foreign signature.
 pub(super) const FOREIGN_THOUGHT: &str = "the provider accepts only thinking that it signed itself";
 

@@ -15,7 +15,7 @@ use super::names::{
     CUSTOM_RESULT_EXTRA, MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN,
 };
 use super::own::tool_names;
-use super::signatures::{self, ItemSender, SignaturePlace};
+use super::signatures::{self, ContentAuthor, SignaturePlace};
 use crate::fields::ObjectWriter;
 use crate::json;
 use crate::openai_values::{read_cache_mark, read_detail, read_logprobs, read_url};
@@ -55,14 +55,14 @@ impl ItemContent {
 #[derive(Debug)]
 pub(super) struct ItemReader {
     /// Sender of the items.
-    sender: ItemSender,
+    sender: ContentAuthor,
     /// Log probabilities of a response.
     pub(super) logprobs: Vec<Logprob>,
 }
 
 impl ItemReader {
     /// Creates a reader for items of that sender.
-    pub(super) const fn new(sender: ItemSender) -> Self {
+    pub(super) const fn new(sender: ContentAuthor) -> Self {
         Self { sender, logprobs: Vec::new() }
     }
 
@@ -156,11 +156,11 @@ impl ItemReader {
         let cache_breakpoint = read_cache_mark(&mut rest);
         let mut extras = rest.to_extras(ORIGIN);
         match (self.sender, logprobs) {
-            (ItemSender::Provider, Some(list)) => self.logprobs.extend(read_logprobs(&list)),
-            (ItemSender::Caller, Some(Value::Array(list))) if !list.is_empty() => {
+            (ContentAuthor::Provider, Some(list)) => self.logprobs.extend(read_logprobs(&list)),
+            (ContentAuthor::Caller, Some(Value::Array(list))) if !list.is_empty() => {
                 extras.insert(ORIGIN, "logprobs", Value::Array(list));
             }
-            (ItemSender::Caller | ItemSender::Provider, _) => {}
+            (ContentAuthor::Caller | ContentAuthor::Provider, _) => {}
         }
         Part { kind, signature: None, cache_breakpoint, extras }
     }

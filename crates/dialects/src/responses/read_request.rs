@@ -16,7 +16,7 @@ use super::own::tool_names::ToolNames;
 use super::read_content::{ItemContent, ItemReader};
 use super::read_tools::{self, ToolPlace};
 use super::request::{ResponsesFormat, ResponsesReasoning, ResponsesRequestView};
-use super::signatures::{ItemSender, SignaturePlace};
+use super::signatures::{ContentAuthor, SignaturePlace};
 use crate::fields::ObjectWriter;
 use crate::openai_values::read_tier;
 use crate::text::BorrowedText;
@@ -120,7 +120,7 @@ impl TurnBuilder {
     }
 
     fn read(&mut self, list: Vec<ResponsesItem<'_>>) {
-        let mut items = ItemReader::new(ItemSender::Caller);
+        let mut items = ItemReader::new(ContentAuthor::Caller);
         for item in list {
             match item {
                 ResponsesItem::AddedTools(item) => self.add_tools(item),

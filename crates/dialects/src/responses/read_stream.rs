@@ -18,7 +18,7 @@ use super::names::{FINAL_TEXT_EXTRA, NAMESPACE_FIELD, ORIGIN};
 use super::own::tool_names;
 use super::read_content::{self, ItemReader};
 use super::reply::{ResponsesEventView, ResponsesReplyView, parse_raw};
-use super::signatures::ItemSender;
+use super::signatures::ContentAuthor;
 use crate::json;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
@@ -247,7 +247,7 @@ impl ResponsesStreamReader {
     ) -> Result<(), ApiError> {
         self.orphans.retain(|orphan| *orphan != index);
         let item = json::read(item.map_or("null", RawValue::get)).map_err(fault::unreadable)?;
-        let mut items = ItemReader::new(ItemSender::Provider);
+        let mut items = ItemReader::new(ContentAuthor::Provider);
         let parts = items.read(item).into_parts();
         let mut logprobs = items.logprobs;
         let open = self.items.entry(index).or_default();

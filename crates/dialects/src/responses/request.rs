@@ -14,7 +14,6 @@ use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
     FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of, require,
-    within,
 };
 use crate::wire_value::{
     BoundedList, MAX_LIST_ITEMS, OpaqueObject, PlacedValue, TextOrList, TextOrObject,
@@ -53,10 +52,10 @@ wire_object! {
         prompt kept: TextOrObject<'a, ResponsesObjectName<'a>>,
         stream: bool = Stream,
         max_output_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(MIN_OUTPUT_TOKENS),
-        max_tool_calls kept: i64 where within(1, MAX_TOOL_CALLS),
+        max_tool_calls kept: i64 where between(1, MAX_TOOL_CALLS),
         temperature: f64 = Temperature where between(0.0, 2.0),
         top_p: f64 = TopP where between(0.0, 1.0),
-        top_logprobs: i64 => Logprobs where within(0, 20),
+        top_logprobs: i64 => Logprobs where between(0, 20),
         tools: BoundedList<ResponsesTool<'a>, MAX_LIST_ITEMS> => Tools,
         tool_choice: PlacedChoice<'a> => ToolChoice where tool_choice,
         parallel_tool_calls: bool = ParallelToolCalls,

@@ -16,7 +16,7 @@ use crate::json::{self, BodyEdit};
 use crate::openai_values::read_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult, ensure, require};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
 use crate::wire_value::{TextOrList, TextOrObject};
 
 /// Checks a request and returns its facts.
@@ -71,20 +71,14 @@ fn may_search(tool: &ResponsesTool<'_>) -> bool {
 }
 
 fn check_input(view: &ResponsesRequestView<'_>) -> RuleResult {
-    let refuse = |field, why| Err(FieldProblem::new(field, why));
     // The earlier conversation may hold the calls answered here.
     let mut is_elsewhere = view.previous_response_id.is_some() || view.conversation.is_some();
-    if view.previous_response_id.is_some() && view.conversation.is_some() {
-        return refuse("conversation", "cannot be given with `previous_response_id`");
-    }
+    let is_one = view.previous_response_id.is_none() || view.conversation.is_none();
+    ensure_at(is_one, "conversation", "cannot be given with `previous_response_id`")?;
     let is_optional = is_elsewhere || view.prompt.is_some();
-    match &view.input {
-        None if !is_optional => return refuse("input", "is required"),
-        Some(TextOrList::List(items)) if items.is_empty() && !is_optional => {
-            return refuse("input", "must not be empty");
-        }
-        _ => {}
-    }
+    require("input", is_optional || view.input.is_some())?;
+    let is_empty = matches!(&view.input, Some(TextOrList::List(items)) if items.is_empty());
+    ensure_at(is_optional || !is_empty, "input", "must not be empty")?;
     let (mut calls, mut results) = (HashSet::new(), Vec::new());
     for (at, item) in view.items().iter().enumerate() {
         check_item(item).map_err(|problem| problem.inside(&format!("input[{at}]")))?;
@@ -133,7 +127,7 @@ fn check_call(call: &ResponsesCall<'_>) -> RuleResult {
     require("call_id", call.call_id.is_some())?;
     for (name, value) in [("arguments", &call.arguments), ("input", &call.input)] {
         let is_text = value.as_ref().is_none_or(|value| value.raw.get().starts_with('"'));
-        ensure(is_text, "must be a string").map_err(|problem| problem.inside(name))?;
+        ensure_at(is_text, name, "must be a string")?;
     }
     require("name", call.name.as_deref() != Some(""))
 }

@@ -10,19 +10,18 @@ use std::iter::Peekable;
 use std::slice::Iter;
 
 use super::names::{
-    CUSTOM_RESULT_EXTRA, FOREIGN_SIGNATURE, FOREIGN_THOUGHT, MESSAGE_EXTRA, NESTED_PART_EXTRA,
-    ORIGIN,
+    CUSTOM_RESULT_EXTRA, FOREIGN_THOUGHT, MESSAGE_EXTRA, NESTED_PART_EXTRA, ORIGIN,
 };
 use super::own::output_items;
 use super::own::tool_names::ToolNames;
 use super::signatures;
 use crate::fields::{
-    FOREIGN_FILE, ObjectWriter, lose, note_foreign_fields, write_cache_breakpoint,
+    FOREIGN_FILE, FOREIGN_SEARCH, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields,
+    write_cache_breakpoint,
 };
 use crate::openai_values::{code_block, write_detail};
 
 const FOREIGN_PART: &str = "a part only the caller's format has";
-const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
 
 /// Writes turns as a list of items.
 pub(super) struct ItemListWriter<'a> {
