@@ -1,13 +1,10 @@
 //! Values that the chat and the responses formats write alike, because one vendor documents both.
 
-use canon::{
-    CacheBreakpoint, ImageDetail, Logprob, MediaSource, ServiceTier, TokenLogprob, UserLocation,
-    WireFormat,
-};
+use canon::{CacheBreakpoint, ImageDetail, Logprob, MediaSource, TokenLogprob, UserLocation};
 use serde_json::Value;
 
 use crate::fields::{ObjectWriter, number};
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, by_word, word_for};
 use crate::wire_object::{UnknownFields, raw_value, wire_object};
 use crate::wire_value::AnyValue;
 
@@ -68,17 +65,17 @@ pub(crate) fn write_url(source: &MediaSource) -> Option<String> {
 }
 
 /// The words of the details of an image. `auto` equals no value.
-const DETAILS: [(&str, ImageDetail); 3] =
-    [("low", ImageDetail::Low), ("high", ImageDetail::High), ("original", ImageDetail::Original)];
+const DETAILS: [(ImageDetail, &str); 3] =
+    [(ImageDetail::Low, "low"), (ImageDetail::High, "high"), (ImageDetail::Original, "original")];
 
 /// Reads the detail of an image.
 pub(crate) fn read_detail(word: &str) -> Option<ImageDetail> {
-    DETAILS.iter().find(|(own, _)| *own == word).map(|(_, detail)| *detail)
+    by_word(&DETAILS, word)
 }
 
 /// Returns the detail of an image.
 pub(crate) fn write_detail(detail: ImageDetail) -> &'static str {
-    DETAILS.iter().find(|(_, own)| *own == detail).map_or("auto", |(word, _)| word)
+    word_for(&DETAILS, &detail).unwrap_or("auto")
 }
 
 /// Reads a cache breakpoint: the formats' own field, or `cache_control` of the messages format,
@@ -128,27 +125,4 @@ pub(crate) fn write_logprobs(list: &[Logprob], with_bytes: bool) -> Value {
 /// Writes code or its output as a Markdown code block.
 pub(crate) fn code_block(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
-}
-
-/// The words of `service_tier`.
-const TIERS: [(&str, ServiceTier); 5] = [
-    ("auto", ServiceTier::Auto),
-    ("default", ServiceTier::Standard),
-    ("flex", ServiceTier::Flex),
-    ("priority", ServiceTier::Priority),
-    ("fast", ServiceTier::Fast),
-];
-
-/// Reads a `service_tier`.
-pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
-    let known = TIERS.into_iter().find(|(own, _)| *own == word);
-    known.map_or_else(|| ServiceTier::Other(origin, word.to_owned()), |(_, tier)| tier)
-}
-
-/// Returns the `service_tier`. `None` if the formats have no word for it.
-pub(crate) fn write_tier(tier: &ServiceTier) -> Option<&str> {
-    match tier {
-        ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
-        tier => TIERS.iter().find(|(_, own)| own == tier).map(|(word, _)| *word),
-    }
 }

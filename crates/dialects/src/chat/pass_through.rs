@@ -14,9 +14,9 @@ use super::usage::ChatUsage;
 use super::{ChatDialect, fault, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
-use crate::openai_values;
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
+use crate::service_tier::read_request_tier;
 use crate::wire_value::LooseText;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
@@ -135,7 +135,7 @@ static CHUNK_CHOICE: ObjectShape = ObjectShape::flat(&[
 ]);
 
 fn read_tier(word: Option<LooseText<'_>>) -> Option<ServiceTier> {
-    word.map(|word| openai_values::read_tier(ORIGIN, &word.0))
+    word.map(|word| read_request_tier(ORIGIN, &word.0))
 }
 
 /// Meters the chunks of a stream.

@@ -16,7 +16,6 @@ use crate::openai_values::{read_cache_mark, read_detail, read_url};
 use crate::signed_span;
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
-use crate::wire_value::TextOrList;
 
 pub(super) fn read_turns(messages: Vec<ChatMessage<'_>>) -> Vec<Turn> {
     let mut turns = Vec::with_capacity(messages.len());
@@ -47,11 +46,7 @@ pub(super) fn read_turns(messages: Vec<ChatMessage<'_>>) -> Vec<Turn> {
 }
 
 fn read_content(content: Option<ChatContent<'_>>) -> Vec<Part> {
-    match content {
-        None => Vec::new(),
-        Some(TextOrList::Text(text)) => vec![Part::text(text.into_owned())],
-        Some(TextOrList::List(parts)) => parts.into_iter().map(read_part).collect(),
-    }
+    content.map(|content| content.into_list(Part::text, read_part)).unwrap_or_default()
 }
 
 fn read_part(part: ChatPart<'_>) -> Part {

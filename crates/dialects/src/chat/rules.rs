@@ -8,7 +8,7 @@ use super::names::ORIGIN;
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
-use crate::openai_values::read_tier;
+use crate::service_tier::read_request_tier;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at};
 use crate::wire_value::{PlacedValue, TextOrList, TextOrObject};
 
@@ -25,7 +25,7 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
         wants_usage: options.and_then(|options| options.include_usage).unwrap_or(false),
         max_output_tokens: view.output_limit(),
         candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
-        service_tier: view.service_tier.as_deref().map(|word| read_tier(ORIGIN, word)),
+        service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
         max_searches: max_searches(view),
         patch_points: PatchPoints {
             model: PlacedValue::range(view.model.as_ref(), text),
@@ -54,7 +54,7 @@ fn max_searches(view: &ChatRequestView<'_>) -> u64 {
     };
     let may_search = view.web_search_options.is_some()
         || view.search_parameters.is_some()
-        || view.tools.iter().flatten().any(is_search);
+        || view.tools.as_deref().unwrap_or_default().iter().any(is_search);
     if may_search { DEFAULT_MAX_SEARCHES } else { 0 }
 }
 
@@ -95,20 +95,23 @@ fn check_options(view: &ChatRequestView<'_>) -> RuleResult {
 fn check_tools(view: &ChatRequestView<'_>) -> RuleResult {
     let is_one = view.tools.is_none() || view.functions.is_none();
     ensure_at(is_one, "functions", "is the old form of `tools`; send only one of them")?;
-    let tools = view.tools.iter().flatten().enumerate().filter_map(|(at, tool)| match tool {
-        ChatTool::Function(tool) => {
-            let name = tool.function.as_ref()?.name.as_deref()?;
-            Some((name, format!("tools[{at}].function.name")))
-        }
-        ChatTool::Custom(tool) => {
-            let name = tool.custom.as_ref()?.name.as_deref()?;
-            Some((name, format!("tools[{at}].custom.name")))
-        }
-        ChatTool::Unknown(_) => None,
-    });
-    let functions = view.functions.iter().flatten().enumerate().filter_map(|(at, function)| {
-        Some((function.name.as_deref()?, format!("functions[{at}].name")))
-    });
+    let tools =
+        view.tools.as_deref().unwrap_or_default().iter().enumerate().filter_map(|(at, tool)| {
+            match tool {
+                ChatTool::Function(tool) => {
+                    let name = tool.function.as_ref()?.name.as_deref()?;
+                    Some((name, format!("tools[{at}].function.name")))
+                }
+                ChatTool::Custom(tool) => {
+                    let name = tool.custom.as_ref()?.name.as_deref()?;
+                    Some((name, format!("tools[{at}].custom.name")))
+                }
+                ChatTool::Unknown(_) => None,
+            }
+        });
+    let functions = view.functions.as_deref().unwrap_or_default().iter().enumerate().filter_map(
+        |(at, function)| Some((function.name.as_deref()?, format!("functions[{at}].name"))),
+    );
     let mut names = HashSet::new();
     for (name, path) in tools.chain(functions) {
         ensure_at(names.insert(name), &path, "is already the name of another tool")?;

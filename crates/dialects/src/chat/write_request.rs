@@ -12,8 +12,9 @@ use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
 use crate::json::BodySegments;
-use crate::openai_values::write_tier;
 use crate::request_option::{note_lost_options, write_options};
+use crate::service_tier::write_request_tier;
+use crate::text::word_for;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
 /// Writes a request for a lane.
@@ -53,8 +54,8 @@ pub(super) fn write(
         None => body.set_some("reasoning_effort", write_thinking(*thinking, lane, &mut losses)),
     };
     let body = body.set_some("response_format", write_format(format));
-    let word = |modality| MODALITIES.iter().find(|(_, own)| own == modality).map(|(word, _)| *word);
-    let words: Vec<&str> = modalities.iter().filter_map(word).collect();
+    let words = modalities.iter().filter_map(|modality| word_for(&MODALITIES, modality));
+    let words: Vec<&str> = words.collect();
     let body = write_hints(body, hints, state, &mut losses)
         .set_some("modalities", (!words.is_empty()).then_some(words));
     let canon::ImageShape { aspect_ratio: ratio, size } = canvas;
@@ -138,10 +139,8 @@ fn write_hints(
     losses.add_if(previous.is_some(), "state.previous", "the chat format stores no conversations");
     let why = "the chat format has no background mode";
     losses.add_if(*background == Some(true), "state.background", why);
-    let written = tier.as_ref().and_then(write_tier);
-    let is_lost = tier.is_some() && written.is_none();
-    losses.add_if(is_lost, "hints.tier", "the chat format lacks this tier");
+    let tier = write_request_tier(tier.as_ref(), ORIGIN, losses);
     body.set_some("user", user.as_deref())
         .set_some("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
-        .set_some("service_tier", written)
+        .set_some("service_tier", tier)
 }

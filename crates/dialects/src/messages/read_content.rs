@@ -22,12 +22,7 @@ pub(super) fn read<const MAX: usize>(
     content: TextOrList<'_, MessagesBlock<'_>, MAX>,
     author: ContentAuthor,
 ) -> Vec<Part> {
-    match content {
-        TextOrList::Text(text) => vec![Part::text(text.into_owned())],
-        TextOrList::List(blocks) => {
-            blocks.into_iter().map(|block| read_block(block, author)).collect()
-        }
-    }
+    content.into_list(Part::text, |block| read_block(block, author))
 }
 
 /// Reads a block that was put together from pieces.

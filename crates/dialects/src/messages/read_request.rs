@@ -8,7 +8,8 @@ use super::names::{EFFORT_EXTRA, ORIGIN, ROLE_EXTRA};
 use super::own::thinking;
 use super::request::{MessagesOutputFormat, MessagesRequestView};
 use super::signatures::{self, ContentAuthor};
-use super::{fault, read_content, read_tools, usage};
+use super::{fault, read_content, read_tools};
+use crate::service_tier::read_request_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::raw_value;
 use crate::wire_value::OpaqueObject;
@@ -23,7 +24,7 @@ pub(super) fn read(mut view: MessagesRequestView<'_>) -> Result<ChatRequest, Api
     }
     let mut chat = ChatRequest::default();
     view.read_options(&mut chat);
-    let tier = view.service_tier.as_deref().map(usage::read_tier);
+    let tier = view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word));
     let is_fast = tier.is_none() && view.is_fast();
     if is_fast {
         view.rest.take("speed");

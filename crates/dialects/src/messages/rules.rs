@@ -5,10 +5,11 @@ use canon::{ApiError, ServiceTier};
 use std::collections::HashSet;
 
 use super::content::{MessagesBlock, MessagesTurn};
+use super::names::ORIGIN;
 use super::own::gateway_blocks;
 use super::request::{MessagesRequestView, MessagesTool};
-use super::usage;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use crate::service_tier::read_request_tier;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
 use crate::wire_value::{PlacedValue, TextOrList};
 use crate::{RequestFacts, RequestTarget, RequestUse};
@@ -55,7 +56,7 @@ pub(super) fn check(
         candidates: 1,
         service_tier: match view.is_fast() {
             true => Some(ServiceTier::Fast),
-            false => view.service_tier.as_deref().map(usage::read_tier),
+            false => view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
         },
         max_searches: max_searches(view),
         patch_points: PatchPoints {

@@ -142,15 +142,10 @@ fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Va
 
 /// Writes a call.
 pub(super) fn write_call(call: &ToolCall) -> ObjectWriter {
-    let ToolCall { id, name, arguments, custom } = call;
-    let input = match custom {
-        true => ObjectWriter::new().set("input", arguments.as_str()).into_map(),
-        false => call.arguments_object(),
-    };
     ObjectWriter::typed("tool_use")
-        .set("id", tool_names::write(id).as_ref())
-        .set("name", tool_names::write(name).as_ref())
-        .set("input", input)
+        .set("id", tool_names::write(&call.id).as_ref())
+        .set("name", tool_names::write(&call.name).as_ref())
+        .set("input", call.arguments_object())
 }
 
 fn write_result(result: &ToolResult, losses: &mut Losses) -> Result<ObjectWriter, FieldProblem> {

@@ -11,11 +11,12 @@ use super::own::schema;
 use super::own::thinking::{self, ThinkingLimits, ThinkingRequest};
 use super::request::MessagesRequestView;
 use super::write_content::RequestBlock;
-use super::{usage, write_content, write_tools};
+use super::{write_content, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::json::BodySegments;
 use crate::request_option::note_lost_options;
+use crate::service_tier::write_request_tier;
 use crate::thinking_controls::ThinkingControls;
 use crate::wire_rule::FieldProblem;
 use crate::{LaneSettings, ProviderRequest};
@@ -282,10 +283,8 @@ fn write_hints(
     losses.add_if(*background == Some(true), "state.background", why);
     let why = "the messages format takes only a user id";
     losses.add_if(!metadata.is_empty(), "hints.metadata", why);
-    let word = tier.as_ref().and_then(usage::write_tier);
+    let word = write_request_tier(tier.as_ref(), ORIGIN, losses);
     let is_fast = *tier == Some(ServiceTier::Fast);
-    let is_lost = tier.is_some() && word.is_none() && !is_fast;
-    losses.add_if(is_lost, "hints.tier", "the messages format lacks this tier");
     let metadata = user.as_deref().map(|user| ObjectWriter::new().set("user_id", user));
     body.set_some("metadata", metadata)
         .set_some("service_tier", word)

@@ -7,11 +7,11 @@ use canon::{
 use serde_json::Value;
 
 use super::content::{NativeBlob, NativeFile, NativePart};
-use super::names::{ORIGIN, RESOLUTIONS, by_word};
+use super::names::{ORIGIN, RESOLUTIONS};
 use super::own::dotted_extras;
 use super::signatures;
 use crate::proto_json::standard_base64;
-use crate::text::{BorrowedText, owned};
+use crate::text::{BorrowedText, by_word, owned};
 use crate::wire_object::raw_value;
 use crate::wire_value::OpaqueObject;
 
@@ -184,10 +184,10 @@ fn read_media_options(part: &mut NativePart<'_>, media: Media) -> Media {
         end: clip.end_offset.map(BorrowedText::into_owned),
         fps: clip.fps,
     });
-    let detail =
-        part.rest.get("mediaResolution").map(raw_value).and_then(|value| {
-            by_word(&RESOLUTIONS, value.get("level").unwrap_or(&value).as_str()?)
-        });
+    let detail = part.rest.get("mediaResolution").map(raw_value).and_then(|value| {
+        let word = value.get("level").unwrap_or(&value).as_str()?;
+        by_word(&RESOLUTIONS, &word.to_ascii_uppercase())
+    });
     if detail.is_some() {
         part.rest.take("mediaResolution");
     }

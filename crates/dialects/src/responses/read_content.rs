@@ -21,7 +21,7 @@ use crate::json;
 use crate::openai_values::{read_cache_mark, read_detail, read_logprobs, read_url};
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
-use crate::wire_value::{LooseValue, PlacedValue, TextOrList};
+use crate::wire_value::{LooseValue, PlacedValue};
 
 /// Content of one item.
 #[derive(Debug, PartialEq)]
@@ -110,13 +110,8 @@ impl ItemReader {
 
     /// Reads a text or a list of parts.
     fn read_parts(&mut self, content: Option<ResponsesParts<'_>>) -> Vec<Part> {
-        match content {
-            None => Vec::new(),
-            Some(TextOrList::Text(text)) => vec![Part::text(text.into_owned())],
-            Some(TextOrList::List(parts)) => {
-                parts.into_iter().map(|part| self.read_part(part)).collect()
-            }
-        }
+        let parts = content.map(|all| all.into_list(Part::text, |part| self.read_part(part)));
+        parts.unwrap_or_default()
     }
 
     fn read_part(&mut self, part: ResponsesPart<'_>) -> Part {

@@ -12,7 +12,7 @@ use canon::{
 use serde_json::Value;
 
 use super::names::{
-    INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH, write_show,
+    INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH, SUMMARIES,
 };
 use super::request::ResponsesRequestView;
 use super::write_content::ItemListWriter;
@@ -20,8 +20,9 @@ use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
 use crate::json::BodySegments;
-use crate::openai_values;
 use crate::request_option::{note_lost_options, write_options};
+use crate::service_tier::write_request_tier;
+use crate::text::word_for;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
 /// Maximum length of `safety_identifier`. Longer ids go into `user`.
@@ -114,7 +115,7 @@ pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
 pub(super) fn write_thinking(level: Option<EffortLevel>, chat: &ChatRequest) -> ObjectWriter {
     ObjectWriter::new()
         .set_some("effort", level.map(EffortLevel::as_str))
-        .set_some("summary", chat.thinking.display.and_then(write_show))
+        .set_some("summary", chat.thinking.display.and_then(|show| word_for(&SUMMARIES, &show)))
         .with_object(chat.extras.get(ORIGIN, "reasoning"))
 }
 
@@ -150,13 +151,11 @@ fn write_hints(body: ObjectWriter, chat: &ChatRequest, losses: &mut Losses) -> O
     let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } =
         &chat.hints;
     let ConversationState { store, previous_response: previous, background } = &chat.state;
-    let written = tier.as_ref().and_then(openai_values::write_tier);
-    let why = "the responses format lacks this tier";
-    losses.add_if(tier.is_some() && written.is_none(), "hints.tier", why);
+    let tier = write_request_tier(tier.as_ref(), ORIGIN, losses);
     let is_long = user.as_ref().is_some_and(|user| user.len() > MAX_SAFETY_ID_BYTES);
     body.set_some(if is_long { "user" } else { "safety_identifier" }, user.as_deref())
         .set_some("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
-        .set_some("service_tier", written)
+        .set_some("service_tier", tier)
         // The default of this format is to store, unlike every other format.
         .set("store", store.unwrap_or(false))
         .set_some("previous_response_id", previous.as_deref())
