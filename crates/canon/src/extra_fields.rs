@@ -31,6 +31,13 @@ impl ExtraFields {
         }
     }
 
+    /// Adds one field of that format if it has a value.
+    pub fn insert_some(&mut self, origin: WireFormat, name: &str, value: Option<Value>) {
+        if let Some(value) = value {
+            self.insert(origin, name, value);
+        }
+    }
+
     /// Returns the fields of one format; `None` if there are none.
     pub fn for_format(&self, origin: WireFormat) -> Option<&Map<String, Value>> {
         self.0.iter().find(|(at, _)| *at == origin).map(|(_, fields)| fields)

@@ -194,25 +194,14 @@ pub(crate) fn without_half_characters(text: &str) -> String {
     while let Some(at) = rest.find('\\') {
         let (before, escape) = rest.split_at(at);
         out.push_str(before);
-        let length = match unit(escape) {
-            Some(0xd800..=0xdbff) => {
-                let low = escape.get(6..).and_then(unit);
-                if low.is_some_and(|low| (0xdc00..=0xdfff).contains(&low)) { 12 } else { 0 }
-            }
-            Some(0xdc00..=0xdfff) => 0,
-            Some(_) => 6,
-            None => escape.char_indices().nth(2).map_or(escape.len(), |(at, _)| at),
+        let (is_half, length) = match (unit(escape), escape.get(6..).and_then(unit)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => (false, 12),
+            (Some(first), _) => ((0xd800..=0xdfff).contains(&first), 6),
+            (None, _) => (false, escape.char_indices().nth(2).map_or(escape.len(), |(at, _)| at)),
         };
-        match length {
-            0 => {
-                out.push_str("\\ufffd");
-                rest = escape.get(6..).unwrap_or_default();
-            }
-            length => {
-                out.push_str(escape.get(..length).unwrap_or(escape));
-                rest = escape.get(length..).unwrap_or_default();
-            }
-        }
+        let (escape, more) = escape.split_at_checked(length).unwrap_or((escape, ""));
+        out.push_str(if is_half { "\\ufffd" } else { escape });
+        rest = more;
     }
     out.push_str(rest);
     out

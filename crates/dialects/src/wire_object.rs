@@ -98,9 +98,7 @@ impl<'a> UnknownFields<'a> {
     /// Keeps the fields of an inner object in the extras, under its name.
     pub(crate) fn keep_in(&self, extras: &mut ExtraFields, origin: WireFormat, name: &str) {
         let fields = self.to_map();
-        if !fields.is_empty() {
-            extras.insert(origin, name, Value::Object(fields));
-        }
+        extras.insert_some(origin, name, (!fields.is_empty()).then_some(Value::Object(fields)));
     }
 
     /// Takes a field out. Of fields with one name, the last counts.

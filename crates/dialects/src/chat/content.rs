@@ -4,7 +4,8 @@
 
 use serde_json::value::RawValue;
 
-use crate::media_rules::{base64_error, file_data_error, picture_url_error};
+use crate::media_rules::{file_data_error, picture_url_error};
+use crate::openai_values::AudioInput;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{RuleResult, ensure, ensure_at, one_of, passes, require};
@@ -71,12 +72,7 @@ wire_object! {
     }
 
     pub(super) struct ChatAudioPart<'a>("a part") {
-        input_audio required: ChatAudioInput<'a>,
-    }
-
-    pub(super) struct ChatAudioInput<'a>("an object with `data` and `format`") {
-        data required: BorrowedText<'a> where passes(base64_error),
-        format required: BorrowedText<'a>,
+        input_audio required: AudioInput<'a>,
     }
 
     pub(super) struct ChatFilePart<'a>("a part") {

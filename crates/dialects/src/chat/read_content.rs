@@ -37,9 +37,8 @@ pub(super) fn read_turns(messages: Vec<ChatMessage<'_>>) -> Vec<Turn> {
             _ => (Role::User, read_content(message.content.take()), name),
         };
         let mut extras = message.rest.to_extras(ORIGIN);
-        if !unknown_details.is_empty() {
-            extras.insert(ORIGIN, REASONING_DETAILS, Value::Array(unknown_details));
-        }
+        let unknown = (!unknown_details.is_empty()).then_some(Value::Array(unknown_details));
+        extras.insert_some(ORIGIN, REASONING_DETAILS, unknown);
         turns.push(Turn { role, parts, name, extras });
     }
     turns

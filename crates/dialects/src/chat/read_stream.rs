@@ -3,6 +3,7 @@
 use canon::{ApiError, Event, Finish, Part, PartDelta, PartIndex, PartStart, RawReason, Usage};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::own::audio::AudioBuffer;
@@ -92,10 +93,6 @@ impl TextReader for ChatStreamReader {
 }
 
 /// A field of the whole answer or of a candidate that only this format has.
-fn extra(candidate: Option<u32>, name: &str, value: Value) -> Event {
-    Event::Extra { candidate, origin: ORIGIN, name: name.to_owned(), value }
-}
-
 impl ChatStreamReader {
     /// Reads a chunk, or a whole completion.
     pub(super) fn read_chunk(
@@ -118,12 +115,14 @@ impl ChatStreamReader {
             out.push(Event::Start { id, model, created: chunk.created });
             // Further chunks repeat these fields.
             let rest = chunk.rest.present();
-            out.extend(rest.map(|(name, value)| extra(None, name, raw_value(value))));
+            out.extend(
+                rest.map(|(name, value)| Event::extra(None, ORIGIN, name, raw_value(value))),
+            );
         }
         if let Some(LooseText(tier)) = chunk.service_tier
             && self.tier.as_deref() != Some(&*tier)
         {
-            out.push(extra(None, TIER_FIELD, Value::from(&*tier)));
+            out.push(Event::extra(None, ORIGIN, TIER_FIELD, Value::from(&*tier)));
             self.tier = Some(tier.into_owned());
         }
         for (at, choice) in (0..).zip(chunk.choices.unwrap_or_default()) {
@@ -219,7 +218,11 @@ impl ChatCandidate {
         let reason = choice.finish_reason.filter(|word| !word.is_empty());
         if is_whole || reason.is_some() {
             let rest = choice.rest.present();
-            out.extend(rest.map(|(name, raw)| extra(Some(self.index), name, raw_value(raw))));
+            out.extend(
+                rest.map(|(name, raw)| {
+                    Event::extra(Some(self.index), ORIGIN, name, raw_value(raw))
+                }),
+            );
         }
         if let Some(word) = reason {
             self.finish(&word, out);
@@ -308,9 +311,8 @@ impl ChatCandidate {
         };
         let place = PartIndex { candidate: self.index, slot };
         let arguments = inner.arguments.or(inner.input).map(|text| text.0);
-        if let Some(text) = arguments.filter(|text| !text.is_empty()) {
-            out.push(Event::PartDelta(place, PartDelta::Text(text.into_owned())));
-        }
+        let text = arguments.filter(|text| !text.is_empty()).map(Cow::into_owned);
+        out.extend(text.map(|text| Event::PartDelta(place, PartDelta::Text(text))));
         let mut rest = delta.rest.to_map();
         if !inner.rest.is_empty() {
             let name = if custom { "custom" } else { "function" };
@@ -345,7 +347,7 @@ impl ChatCandidate {
         }
         if !self.rest.is_empty() {
             let rest = Value::Object(std::mem::take(&mut self.rest));
-            out.push(extra(Some(self.index), MESSAGE_EXTRA, rest));
+            out.push(Event::extra(Some(self.index), ORIGIN, MESSAGE_EXTRA, rest));
         }
     }
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use crate::checks::{self, model_name, output_limit};
 use crate::json;
-use crate::openai_values::SearchLocation;
+use crate::openai_values::{CustomTool, SearchLocation};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
@@ -92,14 +92,9 @@ wire_object! {
     }
 
     pub(super) struct ChatCustomTool<'a>("a tool object") {
-        custom required: ChatCustomFunction<'a>,
+        custom required: CustomTool<'a>,
     }
 
-    pub(super) struct ChatCustomFunction<'a>("an object with a `name`") {
-        name required: BorrowedText<'a> where not_empty,
-        description: BorrowedText<'a>,
-        format: &'a RawValue,
-    }
 
     pub(super) struct ChatToolChoice<'a>("an object that names a tool") {
         kind "type": BorrowedText<'a>,

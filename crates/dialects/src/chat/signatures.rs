@@ -80,9 +80,8 @@ pub(super) fn read_detail(detail: &Value, author: ContentAuthor) -> Option<Part>
     let mut part = Part::new(PartKind::Thought(thought)).with_signature(signed.map(signature));
     if part.signature.is_none() {
         for name in ["id", "format"] {
-            if let Some(word) = text(name).filter(|word| *word != "unknown") {
-                part.extras.insert(ORIGIN, name, Value::from(word));
-            }
+            let word = text(name).filter(|word| *word != "unknown").map(Value::from);
+            part.extras.insert_some(ORIGIN, name, word);
         }
     }
     Some(part)

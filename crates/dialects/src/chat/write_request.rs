@@ -1,8 +1,8 @@
 //! Writes a chat request from canon.
 
 use canon::{
-    ApiError, ConversationState, EffortLevel, Losses, Lossy, RequestHints, ResponseFormat,
-    SamplingOptions, ThinkingDisplay, ThinkingOptions,
+    ApiError, ConversationState, EffortLevel, Losses, Lossy, RequestHints, SamplingOptions,
+    ThinkingDisplay, ThinkingOptions,
 };
 
 use super::names::{MAX_STOP_SEQUENCES, MODALITIES, ORIGIN, PATH, REASONING_EXTRA};
@@ -12,6 +12,7 @@ use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
 use crate::json::BodySegments;
+use crate::openai_values::write_format;
 use crate::request_option::{note_lost_options, write_options};
 use crate::service_tier::write_request_tier;
 use crate::text::word_for;
@@ -53,7 +54,7 @@ pub(super) fn write(
         Some(own) => body.set("reasoning", own.clone()),
         None => body.set_some("reasoning_effort", write_thinking(*thinking, lane, &mut losses)),
     };
-    let body = body.set_some("response_format", write_format(format));
+    let body = body.set_some("response_format", write_format(format, true));
     let words = modalities.iter().filter_map(|modality| word_for(&MODALITIES, modality));
     let words: Vec<&str> = words.collect();
     let body = write_hints(body, hints, state, &mut losses)
@@ -111,21 +112,6 @@ fn write_thinking(
     losses.add_if(is_shown, "thinking.show", "the chat format cannot ask for a summary");
     let level = thinking.effective_level()?;
     ThinkingControls::for_lane(lane).effort_level(level, losses).map(EffortLevel::as_str)
-}
-
-fn write_format(format: &ResponseFormat) -> Option<ObjectWriter> {
-    match format {
-        ResponseFormat::Text => None,
-        ResponseFormat::Json => Some(ObjectWriter::typed("json_object")),
-        ResponseFormat::Schema { name, description, schema, strict } => {
-            let inner = ObjectWriter::new()
-                .set("name", name.as_deref().unwrap_or("answer"))
-                .set_some("description", description.as_deref())
-                .set("schema", schema.json.clone())
-                .set_some("strict", *strict);
-            Some(ObjectWriter::typed("json_schema").set("json_schema", inner))
-        }
-    }
 }
 
 fn write_hints(

@@ -19,7 +19,7 @@ use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEnc
 use crate::checks::model_name;
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodySegments};
-use crate::text::BorrowedText;
+use crate::text::{BorrowedText, visit_text};
 use crate::wire_object::wire_object;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_bytes, one_of};
 use crate::wire_value::{AnyValue, PlacedValue, read_items};
@@ -65,13 +65,7 @@ impl<'de, const IS_ITEM: bool> Visitor<'de> for InputVisitor<IS_ITEM> {
         })
     }
 
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(vec![InputItem::Text(Cow::Borrowed(text))])
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(vec![InputItem::Text(Cow::Owned(text.to_owned()))])
-    }
+    visit_text!('de, |text| vec![InputItem::Text(text)]);
 
     fn visit_u64<E: de::Error>(self, token: u64) -> Result<Self::Value, E> {
         match IS_ITEM {

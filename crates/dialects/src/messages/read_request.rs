@@ -59,12 +59,10 @@ pub(super) fn read(mut view: MessagesRequestView<'_>) -> Result<ChatRequest, Api
             false => drop(config.insert("effort".to_owned(), Value::from(word))),
         }
     }
-    if !config.is_empty() {
-        chat.extras.insert(ORIGIN, "output_config", Value::Object(config));
-    }
-    if let Some(own) = view.thinking.filter(|own| !thinking::is_carried(&own.value)) {
-        chat.extras.insert(ORIGIN, "thinking", raw_value(own.raw));
-    }
+    let config = (!config.is_empty()).then_some(Value::Object(config));
+    chat.extras.insert_some(ORIGIN, "output_config", config);
+    let own = view.thinking.filter(|own| !thinking::is_carried(&own.value));
+    chat.extras.insert_some(ORIGIN, "thinking", own.map(|own| raw_value(own.raw)));
     Ok(chat)
 }
 
@@ -76,9 +74,8 @@ fn read_turn(turn: MessagesTurn<'_>) -> Turn {
     };
     let parts = turn.content.map(|content| read_content::read(content, ContentAuthor::Caller));
     let mut extras = turn.rest.to_extras(ORIGIN);
-    if role == Role::System {
-        extras.insert(ORIGIN, ROLE_EXTRA, Value::from("system"));
-    }
+    let own_role = (role == Role::System).then(|| Value::from("system"));
+    extras.insert_some(ORIGIN, ROLE_EXTRA, own_role);
     Turn { role, parts: signatures::restore(parts.unwrap_or_default()), name: None, extras }
 }
 

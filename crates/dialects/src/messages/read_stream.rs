@@ -133,7 +133,12 @@ impl MessagesStreamReader {
         if let Some(usage) = message.usage.and_then(|usage| usage.0) {
             self.count(&usage, true, out);
         }
-        out.extend(message.rest.present().map(|(name, raw)| extra(None, name, raw_value(raw))));
+        out.extend(
+            message
+                .rest
+                .present()
+                .map(|(name, raw)| Event::extra(None, ORIGIN, name, raw_value(raw))),
+        );
         Ok(())
     }
 
@@ -309,7 +314,7 @@ impl MessagesStreamReader {
         let fields =
             [("container", delta.container), ("context_management", event.context_management)];
         let present = fields.into_iter().filter_map(|(name, raw)| Some((name, raw?)));
-        out.extend(present.map(|(name, raw)| extra(None, name, raw_value(raw))));
+        out.extend(present.map(|(name, raw)| Event::extra(None, ORIGIN, name, raw_value(raw))));
         let Some(word) = delta.stop_reason.filter(|_| !self.ended) else { return Ok(()) };
         while let Some(open) = self.open.first() {
             self.stop_block(open.index, out)?;
@@ -317,9 +322,13 @@ impl MessagesStreamReader {
         self.ended = true;
         if !self.other_usage.is_empty() {
             let usage = Value::Object(std::mem::take(&mut self.other_usage));
-            out.push(extra(None, USAGE_EXTRA, usage));
+            out.push(Event::extra(None, ORIGIN, USAGE_EXTRA, usage));
         }
-        out.extend(delta.stop_details.map(|raw| extra(Some(0), "stop_details", raw_value(raw))));
+        out.extend(
+            delta
+                .stop_details
+                .map(|raw| Event::extra(Some(0), ORIGIN, "stop_details", raw_value(raw))),
+        );
         let finish = Finish {
             reason: endings::read(ORIGIN, &word),
             raw: RawReason::new(ORIGIN, &*word),
@@ -337,10 +346,6 @@ pub(super) fn second_start_error() -> ApiError {
 }
 
 /// A field of the reply that only this format has.
-fn extra(candidate: Option<u32>, name: &str, value: Value) -> Event {
-    Event::Extra { candidate, origin: ORIGIN, name: name.to_owned(), value }
-}
-
 fn grow(slot: u32, text: String, out: &mut Vec<Event>) {
     if !text.is_empty() {
         out.push(Event::PartDelta(PartIndex::first(slot), PartDelta::Text(text)));

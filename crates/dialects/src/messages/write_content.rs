@@ -92,12 +92,9 @@ pub(super) fn write<'a>(
             return text_block(Cow::Borrowed(text), write_citations(citations, losses));
         }
         PartKind::Refusal(text) => return text_block(Cow::Borrowed(text), None),
-        PartKind::CodeExecution(code) => {
-            return text_block(Cow::Owned(code_block(&code.language, &code.code)), None);
-        }
         PartKind::CodeResult(result) if result.output.is_empty() => return Ok(None),
-        PartKind::CodeResult(result) => {
-            return text_block(Cow::Owned(code_block("", &result.output)), None);
+        PartKind::CodeExecution(_) | PartKind::CodeResult(_) => {
+            return text_block(Cow::Owned(code_block(kind)), None);
         }
         PartKind::Thought(thought) => {
             // The provider refuses thinking of any other.

@@ -42,9 +42,8 @@ pub(super) fn read(target: &RequestTarget, mut view: NativeRequestView<'_>) -> c
         read_config(*config, &mut chat);
     }
     dotted_extras::keep(&mut chat.extras, "", &view.rest);
-    if target.stream && target.json_array {
-        chat.extras.insert(ORIGIN, JSON_ARRAY_EXTRA, Value::from("json"));
-    }
+    let array = (target.stream && target.json_array).then(|| Value::from("json"));
+    chat.extras.insert_some(ORIGIN, JSON_ARRAY_EXTRA, array);
     chat
 }
 

@@ -85,8 +85,7 @@ impl ReportedFields {
             return;
         }
         self.reported.insert(name.to_owned(), value.get().to_owned());
-        let (candidate, name, value) = (self.candidate, name.to_owned(), raw_value(value));
-        out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
+        out.push(Event::extra(self.candidate, ORIGIN, name, raw_value(value)));
     }
 }
 
@@ -386,8 +385,7 @@ impl CandidateState {
         let kept =
             [("groundingMetadata", self.grounding.take()), ("citationMetadata", self.cited.take())];
         for (name, value) in kept.into_iter().filter(|(_, value)| !value.is_null()) {
-            let (candidate, name) = (Some(self.index), name.to_owned());
-            out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
+            out.push(Event::extra(Some(self.index), ORIGIN, name, value));
         }
         self.ended = true;
     }
@@ -418,12 +416,9 @@ impl CandidateState {
     }
 
     fn close(&mut self, out: &mut Vec<Event>) {
-        if let Some((slot, _)) = self.front.take() {
-            out.push(Event::PartEnd(self.place(slot)));
-        }
-        if let Some(open) = self.open.take() {
-            out.push(Event::PartEnd(self.place(open.slot)));
-        }
+        let (front, open) = (self.front.take(), self.open.take());
+        let slots = front.map(|(slot, _)| slot).into_iter().chain(open.map(|open| open.slot));
+        out.extend(slots.map(|slot| Event::PartEnd(self.place(slot))));
         self.text.clear();
     }
 

@@ -98,13 +98,10 @@ static REPLY: ObjectShape = ObjectShape {
     inside: &[("usage", &USAGE)],
 };
 
-static USAGE: ObjectShape = ObjectShape {
-    fields: &[
-        ("input_tokens_details", DefaultValue::Json("{\"cached_tokens\":0}")),
-        ("output_tokens_details", DefaultValue::Json("{\"reasoning_tokens\":0}")),
-    ],
-    inside: &[],
-};
+static USAGE: ObjectShape = ObjectShape::flat(&[
+    ("input_tokens_details", DefaultValue::Json("{\"cached_tokens\":0}")),
+    ("output_tokens_details", DefaultValue::Json("{\"reasoning_tokens\":0}")),
+]);
 
 /// The first and the last events of a stream have the response.
 static EVENT: ObjectShape = ObjectShape { fields: &[], inside: &[("response", &REPLY)] };

@@ -164,9 +164,7 @@ impl ItemReader {
         let call_id = owned(result.call_id);
         let parts = self.read_parts(result.output);
         let mut extras = item_extras(result.rest);
-        if custom {
-            extras.insert(ORIGIN, CUSTOM_RESULT_EXTRA, Value::Bool(true));
-        }
+        extras.insert_some(ORIGIN, CUSTOM_RESULT_EXTRA, custom.then_some(Value::Bool(true)));
         let result = ToolResult { call_id, name: None, parts, object: None, is_error: false };
         ItemContent::CallerItem(Part::new(PartKind::ToolResult(result)).with_extras(extras))
     }
@@ -295,9 +293,7 @@ fn read_image(item: ResponsesImageItem<'_>) -> Part {
     let id = rest.take("id").map(raw_value);
     let media = Media::new(MediaKind::Image, source);
     let mut part = Part::new(PartKind::Media(media)).with_extras(item_extras(rest));
-    if let Some(id) = id {
-        part.extras.insert(ORIGIN, "id", id);
-    }
+    part.extras.insert_some(ORIGIN, "id", id);
     part
 }
 

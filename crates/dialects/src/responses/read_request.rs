@@ -42,9 +42,8 @@ pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
     if let Some(choice) = &view.tool_choice {
         let (mode, is_whole) = read_tools::read_choice(choice);
         chat.tool_choice.mode = mode;
-        if !is_whole {
-            chat.extras.insert(ORIGIN, "tool_choice", raw_value(choice.raw));
-        }
+        let kept = (!is_whole).then(|| raw_value(choice.raw));
+        chat.extras.insert_some(ORIGIN, "tool_choice", kept);
     }
     let mut include = view.include.map(|list| list.0).unwrap_or_default();
     let top = view.top_logprobs.unwrap_or(0);
@@ -52,10 +51,8 @@ pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
     chat.sampling.logprobs = wants_logprobs.then(|| u32::try_from(top).unwrap_or(0));
     chat.sampling.max_output_tokens = view.max_output_tokens.map(|limit| limit.value);
     include.retain(|word| !matches!(&**word, INCLUDE_LOGPROBS | INCLUDE_ENCRYPTED_REASONING));
-    if !include.is_empty() {
-        let words = include.iter().map(|word| Value::from(&**word)).collect();
-        chat.extras.insert(ORIGIN, "include", words);
-    }
+    let words = || include.iter().map(|word| Value::from(&**word)).collect();
+    chat.extras.insert_some(ORIGIN, "include", (!include.is_empty()).then(words));
     if let Some(reasoning) = view.reasoning {
         let ResponsesReasoning { effort, summary, generate_summary, rest } = reasoning;
         chat.thinking = ThinkingOptions {

@@ -3,13 +3,11 @@
 //! See <https://platform.openai.com/docs/api-reference/responses/create>. Unknown fields, items and
 //! tools are left to the provider.
 
-use serde_json::value::RawValue;
-
 use super::content::ResponsesItem;
 use super::names::MIN_OUTPUT_TOKENS;
 use super::own::tool_names::flat_name;
 use crate::checks::{self, model_name, output_limit};
-use crate::openai_values::SearchLocation;
+use crate::openai_values::{CustomTool, SearchLocation};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
@@ -101,7 +99,7 @@ wire_object! {
 wire_union! {
     pub(super) enum ResponsesTool<'a>("a tool object") by "type" {
         Function(ResponsesFunction<'a>) = "function",
-        Custom(ResponsesCustomTool<'a>) = "custom",
+        Custom(CustomTool<'a>) = "custom",
         Namespace(ResponsesNamespace<'a>) = "namespace",
         Code(ResponsesCodeTool<'a>) = "code_interpreter",
         Search(ResponsesSearchTool<'a>) = "web_search" starting "web_search",
@@ -118,11 +116,6 @@ wire_object! {
         defer_loading: bool,
     }
 
-    pub(super) struct ResponsesCustomTool<'a>("a tool object") {
-        name required: BorrowedText<'a> where not_empty,
-        description: BorrowedText<'a>,
-        format: &'a RawValue,
-    }
 
     /// A group of tools.
     pub(super) struct ResponsesNamespace<'a>("a tool object") {

@@ -131,9 +131,7 @@ pub(super) fn read(item: ResponsesReasoningItem<'_>, sender: ContentAuthor) -> I
     let text = texts.join(PARAGRAPH_BREAK);
     let mut extras = rest.to_extras(ORIGIN);
     // The words are part of the text. The extra keeps their structure for the way back.
-    if let Some(raw) = raw {
-        extras.insert(ORIGIN, RAW_CONTENT_EXTRA, raw_value(raw));
-    }
+    extras.insert_some(ORIGIN, RAW_CONTENT_EXTRA, raw.map(raw_value));
     let is_own = signature.as_ref().is_some_and(|signature| signature.origin() == ORIGIN);
     let redacted = is_redacted || (is_own && text.is_empty());
     let part = Part::new(PartKind::Thought(Thought { text, redacted })).with_signature(signature);

@@ -7,7 +7,7 @@
 
 use canon::{
     ApiError, ChatRequest, ConversationState, EffortLevel, ExtraFields, Losses, Lossy, Modality,
-    RequestHints, ResponseFormat, Role, SamplingOptions, Turn,
+    RequestHints, Role, SamplingOptions, Turn,
 };
 use serde_json::Value;
 
@@ -20,6 +20,7 @@ use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
 use crate::json::BodySegments;
+use crate::openai_values::write_format;
 use crate::request_option::{note_lost_options, write_options};
 use crate::service_tier::write_request_tier;
 use crate::text::word_for;
@@ -121,19 +122,8 @@ pub(super) fn write_thinking(level: Option<EffortLevel>, chat: &ChatRequest) -> 
 
 /// Writes `text`: format, verbosity and the kept fields of this format.
 pub(super) fn write_text(chat: &ChatRequest) -> ObjectWriter {
-    let format = match &chat.response_format {
-        ResponseFormat::Text => None,
-        ResponseFormat::Json => Some(ObjectWriter::typed("json_object")),
-        ResponseFormat::Schema { name, description, schema, strict } => Some(
-            ObjectWriter::typed("json_schema")
-                .set("name", name.as_deref().unwrap_or("answer"))
-                .set_some("description", description.as_deref())
-                .set("schema", schema.json.clone())
-                .set_some("strict", *strict),
-        ),
-    };
     ObjectWriter::new()
-        .set_some("format", format)
+        .set_some("format", write_format(&chat.response_format, false))
         .set_some("verbosity", chat.hints.verbosity.as_deref())
         .with_object(chat.extras.get(ORIGIN, "text"))
 }
