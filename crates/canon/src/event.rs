@@ -104,6 +104,12 @@ impl PartIndex {
     pub const fn first(slot: u32) -> Self {
         Self { candidate: 0, slot }
     }
+
+    /// Returns the position of the next part of a candidate that has so many slots.
+    pub const fn next(candidate: u32, slots: &mut u32) -> Self {
+        *slots += 1;
+        Self { candidate, slot: *slots - 1 }
+    }
 }
 
 /// Start of a part.

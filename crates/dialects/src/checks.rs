@@ -18,6 +18,11 @@ pub(crate) fn invalid_field(path: &str, why: &str) -> ApiError {
     ApiError::invalid(path, format!("`{path}` {why}"))
 }
 
+/// Refuses a request unless a condition of a field holds.
+pub(crate) fn ensure_field(holds: bool, path: &str, why: &str) -> Result<(), ApiError> {
+    if holds { Ok(()) } else { Err(invalid_field(path, why)) }
+}
+
 /// Refuses a conversation of which a format can carry nothing. An invented turn would be answered
 /// instead of the caller's.
 pub(crate) fn require_turns<T>(turns: &[Turn], written: &[T]) -> Result<(), ApiError> {

@@ -118,10 +118,11 @@ pub(crate) fn unreadable_reply(what: &str, why: &str) -> ApiError {
         .with_log_note(format!("not {what}: {why}"))
 }
 
-/// Returns the error of a stream that ended too early.
-pub(crate) fn broken_off(note: &'static str) -> ApiError {
-    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
-        .with_log_note(note)
+/// Refuses a stream that ended too early.
+pub(crate) fn ensure_ended(is_ended: bool, note: &'static str) -> Result<(), ApiError> {
+    let why = "the provider's answer broke off before its end";
+    let error = || ApiError::new(ErrorKind::Interrupted, why).with_log_note(note);
+    is_ended.then_some(()).ok_or_else(error)
 }
 
 /// Error words of providers whose account has no credit left or is not paid.

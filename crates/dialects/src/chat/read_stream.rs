@@ -18,7 +18,7 @@ use crate::repeated_text::TextReader;
 use crate::service_tier::TIER_FIELD;
 use crate::sse::out_of_order;
 use crate::text::{BorrowedText, owned, present};
-use crate::upstream_error::broken_off;
+use crate::upstream_error::ensure_ended;
 use crate::wire_object::raw_value;
 use crate::wire_value::LooseText;
 use crate::{StreamFrame, StreamReader};
@@ -73,10 +73,8 @@ impl StreamReader for ChatStreamReader {
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        match !self.candidates.is_empty() && self.candidates.iter().all(|c| c.ended) {
-            true => Ok(()),
-            false => Err(broken_off("the chat stream ended without a finish reason")),
-        }
+        let is_ended = !self.candidates.is_empty() && self.candidates.iter().all(|c| c.ended);
+        ensure_ended(is_ended, "the chat stream ended without a finish reason")
     }
 
     fn is_done(&self) -> bool {
@@ -300,7 +298,7 @@ impl ChatCandidate {
             Some(call) => call.slot,
             None => {
                 self.close_text(out);
-                let place = self.next_place();
+                let place = PartIndex::next(self.index, &mut self.slots);
                 let (id, name) = (owned(delta.id), owned(inner.name));
                 let count = u32::try_from(self.calls.len()).unwrap_or(0);
                 let index = delta.index.unwrap_or(count);
@@ -358,7 +356,8 @@ impl ChatCandidate {
 
     /// Adds a part that comes in one piece.
     fn add_whole(&mut self, mut part: Part, out: &mut Vec<Event>) {
-        let (place, signature) = (self.next_place(), part.signature.take());
+        let (place, signature) =
+            (PartIndex::next(self.index, &mut self.slots), part.signature.take());
         out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
         out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
         out.push(Event::PartEnd(place));
@@ -372,7 +371,7 @@ impl ChatCandidate {
             return PartIndex { candidate: self.index, slot: *slot };
         }
         self.close_text(out);
-        let place = self.next_place();
+        let place = PartIndex::next(self.index, &mut self.slots);
         self.open = Some((what.clone(), place.slot));
         out.push(Event::PartStart(place, what));
         place
@@ -386,12 +385,6 @@ impl ChatCandidate {
             }
             out.push(Event::PartEnd(place));
         }
-    }
-
-    fn next_place(&mut self) -> PartIndex {
-        let slot = self.slots;
-        self.slots += 1;
-        PartIndex { candidate: self.index, slot }
     }
 }
 

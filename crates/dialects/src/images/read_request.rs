@@ -13,7 +13,7 @@ use super::form::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 use super::image_info::{decode, encode, image_info};
 use super::names::ORIGIN;
 use super::{multipart, rules};
-use crate::checks::{invalid_field, model_name};
+use crate::checks::{ensure_field, invalid_field, model_name};
 use crate::json;
 use crate::text::BorrowedText;
 use crate::wire_object::{raw_value, wire_object};
@@ -161,9 +161,8 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
                 if name == "model" {
                     model_range = Some(part.value_range.clone());
                 }
-                if map.insert(name.to_owned(), typed_value(name, text)).is_some() {
-                    return Err(invalid_field(name, "is there twice"));
-                }
+                let before = map.insert(name.to_owned(), typed_value(name, text));
+                ensure_field(before.is_none(), name, "is there twice")?;
             }
         }
     }

@@ -23,7 +23,7 @@ use crate::repeated_text::TextReader;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::out_of_order;
 use crate::text::{BorrowedText, owned, present};
-use crate::upstream_error::broken_off;
+use crate::upstream_error::ensure_ended;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -95,10 +95,7 @@ impl StreamReader for MessagesStreamReader {
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        match self.ended {
-            true => Ok(()),
-            false => Err(broken_off("the messages stream ended without a stop reason")),
-        }
+        ensure_ended(self.ended, "the messages stream ended without a stop reason")
     }
 
     fn is_done(&self) -> bool {
@@ -157,10 +154,9 @@ impl MessagesStreamReader {
     }
 
     fn open_part(&mut self, start: PartStart, out: &mut Vec<Event>) -> u32 {
-        let slot = self.slots;
-        self.slots += 1;
-        out.push(Event::PartStart(PartIndex::first(slot), start));
-        slot
+        let place = PartIndex::next(0, &mut self.slots);
+        out.push(Event::PartStart(place, start));
+        place.slot
     }
 
     /// Reads the beginning of a block.

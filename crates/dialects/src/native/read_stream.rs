@@ -24,7 +24,7 @@ use crate::json;
 use crate::repeated_text::TextReader;
 use crate::sse::not_json;
 use crate::text::BorrowedText;
-use crate::upstream_error::broken_off;
+use crate::upstream_error::ensure_ended;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -102,10 +102,7 @@ impl StreamReader for NativeStreamReader {
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        if self.is_complete() {
-            return Ok(());
-        }
-        Err(broken_off("the native stream ended without a finish reason"))
+        ensure_ended(self.is_complete(), "the native stream ended without a finish reason")
     }
 
     /// Always false: the format has no end marker, the stream ends with the body.
@@ -340,7 +337,7 @@ impl CandidateState {
                 if let Some(open) = &mut self.open {
                     open.grows = false;
                 }
-                into_part_events(self.next(), part, out);
+                into_part_events(PartIndex::next(self.index, &mut self.slots), part, out);
             }
             return;
         }
@@ -362,7 +359,7 @@ impl CandidateState {
     fn whole(&mut self, part: Part, out: &mut Vec<Event>) {
         self.close(out);
         self.calls += u32::from(matches!(part.kind, PartKind::ToolCall(_)));
-        into_part_events(self.next(), part, out);
+        into_part_events(PartIndex::next(self.index, &mut self.slots), part, out);
     }
 
     /// Ends the parts of the candidate.
@@ -408,7 +405,7 @@ impl CandidateState {
             }
             Some(_) | None => self.close(out),
         }
-        let place = self.next();
+        let place = PartIndex::next(self.index, &mut self.slots);
         self.open = Some(OpenPart { is_thought, slot: place.slot, grows: plain });
         let opening = if is_thought { PartStart::Thought } else { PartStart::Text };
         out.push(Event::PartStart(place, opening));
@@ -424,11 +421,5 @@ impl CandidateState {
 
     const fn place(&self, slot: u32) -> PartIndex {
         PartIndex { candidate: self.index, slot }
-    }
-
-    fn next(&mut self) -> PartIndex {
-        let slot = self.slots;
-        self.slots += 1;
-        self.place(slot)
     }
 }

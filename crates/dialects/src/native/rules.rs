@@ -9,7 +9,7 @@ use super::names::ORIGIN;
 use super::own::calls;
 use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
-use crate::checks::{invalid_field, path_model};
+use crate::checks::{ensure_field, path_model};
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::fields::FOREIGN_SIGNATURE;
 use crate::json::{self, BodyEdit};
@@ -24,9 +24,7 @@ pub(super) fn check(
     view: &NativeRequestView<'_>,
 ) -> Result<RequestFacts, ApiError> {
     let model = path_model(target)?;
-    if view.contents.is_none() {
-        return Err(invalid_field("contents", "is required"));
-    }
+    ensure_field(view.contents.is_some(), "contents", "is required")?;
     let problem = calls::match_calls(view.contents()).problem;
     problem.map_or(Ok(()), Err).map_err(FieldProblem::into_error)?;
     check_functions(view).map_err(FieldProblem::into_error)?;

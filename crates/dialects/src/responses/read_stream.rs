@@ -24,7 +24,7 @@ use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
 use crate::sse::out_of_order;
 use crate::text::BorrowedText;
-use crate::upstream_error::broken_off;
+use crate::upstream_error::ensure_ended;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -90,10 +90,7 @@ impl StreamReader for ResponsesStreamReader {
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        if self.done {
-            return Ok(());
-        }
-        Err(broken_off("the responses stream ended without its last event"))
+        ensure_ended(self.done, "the responses stream ended without its last event")
     }
 
     fn is_done(&self) -> bool {
@@ -232,7 +229,7 @@ impl ResponsesStreamReader {
         out: &mut Vec<Event>,
     ) -> &mut StreamedPart {
         self.items.entry(index).or_default().parts.entry(at).or_insert_with(|| {
-            let place = next_place(&mut self.slots);
+            let place = PartIndex::next(0, &mut self.slots);
             out.push(Event::PartStart(place, opening));
             StreamedPart { place, ..StreamedPart::default() }
         })
@@ -258,7 +255,7 @@ impl ResponsesStreamReader {
             match open.parts.remove(&at) {
                 Some(known) => known.finish(part, missing, out),
                 None => {
-                    let place = next_place(&mut self.slots);
+                    let place = PartIndex::next(0, &mut self.slots);
                     into_part_events(place, part, out);
                     if !missing.is_empty() {
                         let end = out.pop();
@@ -300,11 +297,6 @@ impl ResponsesStreamReader {
         self.done = true;
         Ok(())
     }
-}
-
-fn next_place(slots: &mut u32) -> PartIndex {
-    *slots += 1;
-    PartIndex::first(*slots - 1)
 }
 
 impl StreamedItem {
