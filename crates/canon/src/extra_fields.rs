@@ -38,6 +38,13 @@ impl ExtraFields {
         }
     }
 
+    /// Returns the fields of all formats.
+    pub fn all_fields(&self) -> impl Iterator<Item = (WireFormat, &str, &Value)> {
+        let of = |origin| self.for_format(origin).into_iter().flatten().map(move |f| (origin, f));
+        let fields = WireFormat::ALL.into_iter().flat_map(of);
+        fields.map(|(origin, (name, value))| (origin, name.as_str(), value))
+    }
+
     /// Returns the fields of one format; `None` if there are none.
     pub fn for_format(&self, origin: WireFormat) -> Option<&Map<String, Value>> {
         self.0.iter().find(|(at, _)| *at == origin).map(|(_, fields)| fields)

@@ -107,11 +107,8 @@ pub fn into_events(reply: ChatReply) -> Vec<Event> {
 }
 
 fn push_extras(candidate: Option<u32>, extras: ExtraFields, events: &mut Vec<Event>) {
-    for origin in crate::WireFormat::ALL {
-        for (name, value) in extras.for_format(origin).into_iter().flatten() {
-            let (name, value) = (name.clone(), value.clone());
-            events.push(Event::Extra { candidate, origin, name, value });
-        }
+    for (origin, name, value) in extras.all_fields() {
+        events.push(Event::extra(candidate, origin, name, value.clone()));
     }
 }
 

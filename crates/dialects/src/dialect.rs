@@ -8,6 +8,7 @@ use canon::{
 use serde::Deserialize;
 use std::ops::Range;
 
+use crate::fields::ObjectWriter;
 use crate::format_functions::FormatFunctions;
 use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments};
@@ -53,6 +54,13 @@ pub struct ProviderRequest {
     pub path: String,
     /// The body.
     pub body: BodySegments,
+}
+
+impl ProviderRequest {
+    /// Creates a request with a written body.
+    pub(crate) fn new(path: impl Into<String>, body: &ObjectWriter) -> Self {
+        Self { path: path.into(), body: BodySegments::single(body.to_json()) }
+    }
 }
 
 /// Id and time of a reply, used where the provider gave none.

@@ -14,6 +14,7 @@ use crate::json;
 use crate::request_option::{RequestOption, described_paths};
 use crate::text::to_camel_case;
 use crate::wire_object::FieldMeaning;
+use crate::wire_rule::join_path;
 
 /// The request that was refused.
 #[derive(Clone, Copy, Debug)]
@@ -215,24 +216,17 @@ fn collect_texts<'a>(
     path: &mut Vec<PathStep<'a>>,
     found: &mut Vec<TextLeaf<'a>>,
 ) {
+    let mut collect = |step, inner| {
+        path.push(step);
+        collect_texts(inner, path, found);
+        path.pop();
+    };
     match value {
+        Value::Array(items) => (0..).zip(items).for_each(|(at, i)| collect(PathStep::Item(at), i)),
+        Value::Object(fields) => fields.iter().for_each(|(key, f)| collect(PathStep::Key(key), f)),
         // Roles and types are words of a format, not of a caller.
         Value::String(_) if matches!(path.last(), Some(PathStep::Key("role" | "type"))) => {}
         Value::String(text) => found.push(TextLeaf { path: path.clone(), text }),
-        Value::Array(items) => {
-            for (at, item) in items.iter().enumerate() {
-                path.push(PathStep::Item(at));
-                collect_texts(item, path, found);
-                path.pop();
-            }
-        }
-        Value::Object(fields) => {
-            for (key, field) in fields {
-                path.push(PathStep::Key(key));
-                collect_texts(field, path, found);
-                path.pop();
-            }
-        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -253,19 +247,10 @@ fn parse_path(path: &str) -> Vec<PathStep<'_>> {
 }
 
 fn write_path(steps: &[PathStep<'_>]) -> String {
-    let mut path = String::new();
-    for step in steps {
-        match step {
-            PathStep::Key(name) => {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(name);
-            }
-            PathStep::Item(at) => path.push_str(&format!("[{at}]")),
-        }
-    }
-    path
+    steps.iter().fold(String::new(), |path, step| match step {
+        PathStep::Key(name) => join_path(&path, name),
+        PathStep::Item(at) => join_path(&path, &format!("[{at}]")),
+    })
 }
 
 /// The paths of two requests that mean the same.

@@ -111,8 +111,12 @@ pub(crate) fn write_detail(detail: ImageDetail) -> &'static str {
 /// which other vendors accept here.
 pub(crate) fn read_cache_mark(rest: &mut UnknownFields<'_>) -> Option<CacheBreakpoint> {
     let mark = rest.take("prompt_cache_breakpoint").or_else(|| rest.take("cache_control"))?;
-    let mark = raw_value(mark);
-    Some(CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
+    Some(read_cache(&raw_value(mark)))
+}
+
+/// Reads the lifetime of a cache breakpoint.
+pub(crate) fn read_cache(mark: &Value) -> CacheBreakpoint {
+    CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
 }
 
 /// Reads a list of log probabilities of tokens.

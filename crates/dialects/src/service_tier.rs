@@ -91,11 +91,7 @@ pub(crate) fn event_tier(event: &Event) -> Option<ServiceTier> {
 
 /// Returns the tier that the fields of a whole reply report.
 pub(crate) fn extras_tier(extras: &ExtraFields) -> Option<ServiceTier> {
-    let mut origins = WireFormat::ALL.into_iter();
-    origins.find_map(|origin| {
-        let mut fields = extras.for_format(origin).into_iter().flatten();
-        fields.find_map(|(name, value)| field_tier(origin, name, value))
-    })
+    extras.all_fields().find_map(|(origin, name, value)| field_tier(origin, name, value))
 }
 
 /// Returns the tier if this reply field reports it.
@@ -148,10 +144,8 @@ pub(crate) fn note_reply_extras(
     losses: &mut Losses,
 ) -> Option<&'static str> {
     let mut found = None;
-    for origin in WireFormat::ALL.into_iter().filter(|origin| *origin != me) {
-        for (name, value) in extras.for_format(origin).into_iter().flatten() {
-            found = note_reply_field(origin, name, value, me, losses).or(found);
-        }
+    for (origin, name, value) in extras.all_fields().filter(|(origin, ..)| *origin != me) {
+        found = note_reply_field(origin, name, value, me, losses).or(found);
     }
     found
 }

@@ -11,7 +11,6 @@ use super::write_content::write_turn;
 use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
-use crate::json::BodySegments;
 use crate::openai_values::write_format;
 use crate::request_option::{note_lost_options, write_options};
 use crate::service_tier::write_request_tier;
@@ -70,9 +69,7 @@ pub(super) fn write(
         let options = ObjectWriter::new().set("include_usage", true);
         body = body.set("stream", true).set("stream_options", options);
     }
-    let body = body.to_json();
-    let request = ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) };
-    Ok((request, losses.into_vec()))
+    Ok((ProviderRequest::new(PATH, &body), losses.into_vec()))
 }
 
 fn write_sampling(

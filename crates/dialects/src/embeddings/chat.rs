@@ -18,7 +18,7 @@ use super::reply::{EmbeddingReply, ParsedVectors, error_of, numbers, unreadable}
 use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEncoding};
 use crate::checks::model_name;
 use crate::fields::ObjectWriter;
-use crate::json::{self, BodySegments};
+use crate::json;
 use crate::text::{BorrowedText, visit_text};
 use crate::wire_object::wire_object;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_bytes, one_of};
@@ -219,8 +219,7 @@ impl EmbeddingFormat for ChatEmbeddings {
             .set_some("dimensions", *dimensions)
             .set_some("user", user.as_deref())
             .with_extras(extras, ORIGIN);
-        let body = BodySegments::single(body.to_json());
-        Ok((vec![ProviderRequest { path: PATH.to_owned(), body }], losses.into_vec()))
+        Ok((vec![ProviderRequest::new(PATH, &body)], losses.into_vec()))
     }
 
     fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError> {

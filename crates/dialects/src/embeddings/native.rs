@@ -13,7 +13,7 @@ use super::reply::{EmbeddingReply, ParsedVectors, error_of, numbers, unreadable}
 use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest};
 use crate::checks::{ensure_field, invalid_field, path_model};
 use crate::fields::ObjectWriter;
-use crate::json::{self, BodySegments};
+use crate::json;
 use crate::native::dotted_extras::keep;
 use crate::native::operator_path;
 use crate::proto_json::ProtoInteger;
@@ -239,10 +239,7 @@ impl EmbeddingFormat for NativeEmbeddings {
             let batch = |some: &[ObjectWriter]| ObjectWriter::new().set("requests", some.to_vec());
             requests = requests.chunks(MAX_BATCH_REQUESTS).map(batch).collect();
         }
-        let write = |request: &ObjectWriter| ProviderRequest {
-            path: self.path(model),
-            body: BodySegments::single(request.to_json()),
-        };
+        let write = |request| ProviderRequest::new(self.path(model), request);
         Ok((requests.iter().map(write).collect(), losses))
     }
 

@@ -13,6 +13,7 @@ use super::own::tool_names;
 use super::signatures::{self, ContentAuthor};
 use crate::fields::ObjectWriter;
 use crate::json;
+use crate::openai_values::read_cache;
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::TextOrList;
@@ -104,10 +105,6 @@ fn read_block(block: MessagesBlock<'_>, author: ContentAuthor) -> Part {
 /// <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>.
 pub(super) fn take_cache(rest: &mut UnknownFields<'_>) -> Option<CacheBreakpoint> {
     rest.take("cache_control").map(|mark| read_cache(&raw_value(mark)))
-}
-
-pub(super) fn read_cache(mark: &Value) -> CacheBreakpoint {
-    CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
 }
 
 /// Reads a citation (<https://docs.anthropic.com/en/docs/build-with-claude/citations>). The format

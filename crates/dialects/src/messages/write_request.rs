@@ -14,7 +14,6 @@ use super::write_content::RequestBlock;
 use super::{write_content, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
-use crate::json::BodySegments;
 use crate::request_option::note_lost_options;
 use crate::service_tier::write_request_tier;
 use crate::thinking_controls::ThinkingControls;
@@ -92,8 +91,7 @@ pub(super) fn write(
     let body = write_hints(body, hints, state, &mut losses)
         .set_some("stream", stream.then_some(true))
         .with_extras(extras, ORIGIN);
-    let body = BodySegments::single(body.to_json());
-    Ok((ProviderRequest { path: PATH.to_owned(), body }, losses.into_vec()))
+    Ok((ProviderRequest::new(PATH, &body), losses.into_vec()))
 }
 
 /// A message under construction.

@@ -12,7 +12,6 @@ use super::request::{NativeConfig, NativeRequestView};
 use super::{write_content, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
-use crate::json::BodySegments;
 use crate::request_option::{note_lost_options, write_options};
 use crate::service_tier::write_request_tier;
 use crate::text::word_for;
@@ -41,9 +40,9 @@ pub(super) fn write(
         .set_some("toolConfig", choice)
         .set_some("generationConfig", config)
         .set_some("serviceTier", write_hints(chat, &mut losses));
-    let body = dotted_extras::restore(body, extras, "").to_json();
+    let body = dotted_extras::restore(body, extras, "");
     let path = names::path(lane.model, *stream);
-    Ok((ProviderRequest { path, body: BodySegments::single(body) }, losses.into_vec()))
+    Ok((ProviderRequest::new(path, &body), losses.into_vec()))
 }
 
 fn write_config(

@@ -19,7 +19,6 @@ use super::write_content::ItemListWriter;
 use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
-use crate::json::BodySegments;
 use crate::openai_values::write_format;
 use crate::request_option::{note_lost_options, write_options};
 use crate::service_tier::write_request_tier;
@@ -98,9 +97,8 @@ pub(super) fn write(
     let why = "the responses format replies in text, and in images only through a tool";
     losses.add_if(has_others, "modalities", why);
     let body = body.set("include", write_include(sampling, extras)).with_extras(extras, ORIGIN);
-    let body = body.set_some("stream", chat.stream.then_some(true)).to_json();
-    let request = ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) };
-    Ok((request, losses.into_vec()))
+    let body = body.set_some("stream", chat.stream.then_some(true));
+    Ok((ProviderRequest::new(PATH, &body), losses.into_vec()))
 }
 
 /// Returns the text of a turn that can become `instructions`: a plain system text.
