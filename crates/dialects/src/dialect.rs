@@ -334,13 +334,10 @@ impl ReplyMeter {
         usage: Option<Usage>,
         texts: u64,
     ) -> u64 {
-        match usage {
-            Some(usage) if usage.output > 0 => texts,
-            Some(_) | None => match dialect.read_reply(body) {
-                Ok(reply) => Self::of_reply(&reply).output_bytes,
-                Err(_) => texts,
-            },
+        if usage.is_some_and(|usage| usage.output > 0) {
+            return texts;
         }
+        dialect.read_reply(body).map_or(texts, |reply| Self::of_reply(&reply).output_bytes)
     }
 
     /// Meters a whole reply that was read.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
 use crate::json;
+use crate::media_rules::split_data_uri;
 use crate::request_option::{RequestOption, described_paths};
 use crate::text::to_camel_case;
 use crate::wire_object::FieldMeaning;
@@ -77,10 +78,7 @@ struct TextLeaf<'a> {
 impl TextLeaf<'_> {
     /// Returns the text without the prefix of a data URI (RFC 2397), which not all formats have.
     fn payload(&self) -> &str {
-        match self.text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
-            Some((_, data)) => data,
-            None => self.text,
-        }
+        split_data_uri(self.text).map_or(self.text, |(_, data)| data)
     }
 }
 

@@ -89,10 +89,7 @@ impl<'a> UnknownFields<'a> {
 
     /// Returns the fields as extras of a format.
     pub(crate) fn to_extras(&self, origin: WireFormat) -> ExtraFields {
-        match self.0.is_empty() {
-            true => ExtraFields::new(),
-            false => ExtraFields::from_fields(origin, self.to_map()),
-        }
+        ExtraFields::from_fields(origin, self.to_map())
     }
 
     /// Keeps the fields of an inner object in the extras, under its name.

@@ -106,11 +106,8 @@ wire_object! {
 
 impl ChatToolCall<'_> {
     /// Returns the called function or custom tool.
-    pub(super) const fn called(&self) -> Option<&ChatCalledFunction<'_>> {
-        match &self.custom {
-            Some(custom) => Some(custom),
-            None => self.function.as_ref(),
-        }
+    pub(super) fn called(&self) -> Option<&ChatCalledFunction<'_>> {
+        self.custom.as_ref().or(self.function.as_ref())
     }
 
     fn check(&self) -> RuleResult {

@@ -33,17 +33,15 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
             stream_options: PlacedValue::range(view.stream_options.as_ref(), text),
             ..PatchPoints::locate(text)
         },
-        only_text: !messages(view).iter().any(has_parts),
+        only_text: !messages(view)
+            .iter()
+            .any(|message| matches!(message.content, Some(TextOrList::List(_)))),
         ..RequestFacts::default()
     })
 }
 
 fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {
     view.messages.as_ref().map(|list| list.0.as_slice()).unwrap_or_default()
-}
-
-const fn has_parts(message: &ChatMessage<'_>) -> bool {
-    matches!(message.content, Some(TextOrList::List(_)))
 }
 
 /// Maximum searches to reserve money for. This format has no field that limits them.

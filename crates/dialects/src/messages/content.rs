@@ -102,10 +102,8 @@ wire_object! {
 impl<'a> MessagesTurn<'a> {
     /// Returns the blocks; empty if the content is a string.
     pub(super) fn blocks(&self) -> &[MessagesBlock<'a>] {
-        match &self.content {
-            Some(TextOrList::List(blocks)) => blocks,
-            Some(TextOrList::Text(_)) | None => &[],
-        }
+        let Some(TextOrList::List(blocks)) = &self.content else { return &[] };
+        blocks
     }
 
     fn check(&self) -> RuleResult {

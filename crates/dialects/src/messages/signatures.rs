@@ -32,6 +32,7 @@ use super::names::ORIGIN;
 use super::own::tool_names;
 pub(super) use crate::envelope::ContentAuthor;
 use crate::fields::ObjectWriter;
+use crate::media_rules::split_data_uri;
 use crate::{envelope, signed_span};
 
 /// Separates target and token in a carrier; no provider's token contains it.
@@ -163,10 +164,8 @@ fn split_signed_spans(all: &mut Vec<Part>, seals: &mut Vec<(String, Signature)>)
 /// Reads an image from its markdown form. The signature is valid only on the image.
 fn image_from_markdown(kind: PartKind) -> PartKind {
     let PartKind::Text { text, .. } = &kind else { return kind };
-    let inside = text.strip_prefix("![image](data:").and_then(|rest| rest.strip_suffix(')'));
-    let Some((mime, data)) = inside.and_then(|rest| rest.split_once(";base64,")) else {
-        return kind;
-    };
+    let inside = text.strip_prefix("![image](").and_then(|rest| rest.strip_suffix(')'));
+    let Some((mime, data)) = inside.and_then(split_data_uri) else { return kind };
     let source = MediaSource::Inline { mime: mime.to_owned(), data: data.to_owned() };
     PartKind::Media(Media::new(MediaKind::Image, source))
 }

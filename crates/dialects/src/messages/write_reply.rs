@@ -397,10 +397,8 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             FinishReason::Stop if self.is_refused => FinishReason::ContentFilter,
             reason => *reason,
         };
-        let word = match raw.for_format(ORIGIN) {
-            Some(own) => own,
-            None => endings::write_or_truncated(ORIGIN, reason, &mut self.losses),
-        };
+        let word = || endings::write_or_truncated(ORIGIN, reason, &mut self.losses);
+        let word = raw.for_format(ORIGIN).unwrap_or_else(word);
         (Value::from(word), stop_sequence.as_deref().map_or(Value::Null, Value::from))
     }
 }

@@ -51,10 +51,8 @@ pub(super) fn write(
     losses.add_if(modalities.iter().any(|m| *m != Modality::Text), "modalities", only_text);
     let controls = ThinkingControls::for_lane(lane);
     let (mut system, messages) = write_conversation(turns, &mut losses)?;
-    let mut config = match extras.get(ORIGIN, "output_config") {
-        Some(Value::Object(config)) => config.clone(),
-        _ => Map::new(),
-    };
+    let config = extras.get(ORIGIN, "output_config").and_then(Value::as_object);
+    let mut config = config.cloned().unwrap_or_default();
     let effort = extras.get(ORIGIN, EFFORT_EXTRA);
     config.extend(effort.map(|word| ("effort".to_owned(), word.clone())));
     write_format(response_format, &mut config, &mut system, &mut losses);

@@ -263,10 +263,7 @@ fn write_result(
     let ToolResult { call_id: call, name, parts, object, is_error: failed } = result;
     let name = name.as_deref().or_else(|| calls.get(call.as_str()).map(|call| call.1));
     losses.add_if(name.is_none(), "tool_result.name", "no call with this id names the tool");
-    let response = match object {
-        Some(object) => object.clone(),
-        None => text_response(&result.as_text(), *failed),
-    };
+    let response = object.clone().unwrap_or_else(|| text_response(&result.as_text(), *failed));
     let media = parts.iter().filter(|part| matches!(part.kind, PartKind::Media(_)));
     let media: Vec<_> = media.filter_map(|part| payload(part, close, losses)).collect();
     let other = parts.iter().any(|part| {
