@@ -92,10 +92,23 @@ pub struct PartIndex {
     pub slot: u32,
 }
 
+impl Event {
+    /// A field of a reply or of a candidate that only its format has.
+    pub fn extra(candidate: Option<u32>, origin: WireFormat, name: &str, value: Value) -> Self {
+        Self::Extra { candidate, origin, name: name.to_owned(), value }
+    }
+}
+
 impl PartIndex {
     /// Returns the position of a part of the first candidate.
     pub const fn first(slot: u32) -> Self {
         Self { candidate: 0, slot }
+    }
+
+    /// Returns the position of the next part of a candidate that has so many slots.
+    pub const fn next(candidate: u32, slots: &mut u32) -> Self {
+        *slots += 1;
+        Self { candidate, slot: *slots - 1 }
     }
 }
 

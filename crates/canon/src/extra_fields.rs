@@ -31,6 +31,20 @@ impl ExtraFields {
         }
     }
 
+    /// Adds one field of that format if it has a value.
+    pub fn insert_some(&mut self, origin: WireFormat, name: &str, value: Option<Value>) {
+        if let Some(value) = value {
+            self.insert(origin, name, value);
+        }
+    }
+
+    /// Returns the fields of all formats.
+    pub fn all_fields(&self) -> impl Iterator<Item = (WireFormat, &str, &Value)> {
+        let of = |origin| self.for_format(origin).into_iter().flatten().map(move |f| (origin, f));
+        let fields = WireFormat::ALL.into_iter().flat_map(of);
+        fields.map(|(origin, (name, value))| (origin, name.as_str(), value))
+    }
+
     /// Returns the fields of one format; `None` if there are none.
     pub fn for_format(&self, origin: WireFormat) -> Option<&Map<String, Value>> {
         self.0.iter().find(|(at, _)| *at == origin).map(|(_, fields)| fields)

@@ -240,6 +240,9 @@ impl ToolCall {
     /// JSON object is kept under `_raw`, because a malformed call in the history must not break the
     /// request.
     pub fn arguments_object(&self) -> Map<String, Value> {
+        if self.custom {
+            return Map::from_iter([("input".to_owned(), Value::from(self.arguments.as_str()))]);
+        }
         if self.arguments.trim().is_empty() {
             return Map::new();
         }

@@ -12,6 +12,13 @@ pub struct ReplyBuilder {
 }
 
 impl ReplyBuilder {
+    /// Builds the answer of a stream that is there as a whole.
+    pub fn build(events: Vec<Event>) -> Result<ChatReply, ApiError> {
+        let mut builder = Self::default();
+        events.into_iter().try_for_each(|event| builder.push(event))?;
+        Ok(builder.finish())
+    }
+
     /// Takes the next event. An error event ends the build with that error.
     pub fn push(&mut self, event: Event) -> Result<(), ApiError> {
         match event {
@@ -100,11 +107,8 @@ pub fn into_events(reply: ChatReply) -> Vec<Event> {
 }
 
 fn push_extras(candidate: Option<u32>, extras: ExtraFields, events: &mut Vec<Event>) {
-    for origin in crate::WireFormat::ALL {
-        for (name, value) in extras.for_format(origin).into_iter().flatten() {
-            let (name, value) = (name.clone(), value.clone());
-            events.push(Event::Extra { candidate, origin, name, value });
-        }
+    for (origin, name, value) in extras.all_fields() {
+        events.push(Event::extra(candidate, origin, name, value.clone()));
     }
 }
 

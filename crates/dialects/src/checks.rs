@@ -18,6 +18,11 @@ pub(crate) fn invalid_field(path: &str, why: &str) -> ApiError {
     ApiError::invalid(path, format!("`{path}` {why}"))
 }
 
+/// Refuses a request unless a condition of a field holds.
+pub(crate) fn ensure_field(holds: bool, path: &str, why: &str) -> Result<(), ApiError> {
+    if holds { Ok(()) } else { Err(invalid_field(path, why)) }
+}
+
 /// Refuses a conversation of which a format can carry nothing. An invented turn would be answered
 /// instead of the caller's.
 pub(crate) fn require_turns<T>(turns: &[Turn], written: &[T]) -> Result<(), ApiError> {
@@ -42,6 +47,15 @@ pub(crate) fn path_model(target: &RequestTarget) -> Result<String, ApiError> {
 pub(crate) fn model_name(model: &PlacedValue<'_, BorrowedText<'_>>) -> RuleResult {
     refuse_if(model.value.is_empty() || model.value.len() > MAX_MODEL_BYTES, || {
         format!("must have 1 to {MAX_MODEL_BYTES} bytes")
+    })
+}
+
+/// The rule of stop texts.
+pub(crate) fn stop_texts(texts: &[BorrowedText<'_>]) -> RuleResult {
+    const MAX_STOP_BYTES: usize = 4_096;
+    let is_wrong = |text: &BorrowedText<'_>| text.is_empty() || text.len() > MAX_STOP_BYTES;
+    refuse_if(texts.iter().any(is_wrong), || {
+        format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")
     })
 }
 

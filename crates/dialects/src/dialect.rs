@@ -8,6 +8,7 @@ use canon::{
 use serde::Deserialize;
 use std::ops::Range;
 
+use crate::fields::ObjectWriter;
 use crate::format_functions::FormatFunctions;
 use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments};
@@ -53,6 +54,13 @@ pub struct ProviderRequest {
     pub path: String,
     /// The body.
     pub body: BodySegments,
+}
+
+impl ProviderRequest {
+    /// Creates a request with a written body.
+    pub(crate) fn new(path: impl Into<String>, body: &ObjectWriter) -> Self {
+        Self { path: path.into(), body: BodySegments::single(body.to_json()) }
+    }
 }
 
 /// Id and time of a reply, used where the provider gave none.
@@ -326,13 +334,10 @@ impl ReplyMeter {
         usage: Option<Usage>,
         texts: u64,
     ) -> u64 {
-        match usage {
-            Some(usage) if usage.output > 0 => texts,
-            Some(_) | None => match dialect.read_reply(body) {
-                Ok(reply) => Self::of_reply(&reply).output_bytes,
-                Err(_) => texts,
-            },
+        if usage.is_some_and(|usage| usage.output > 0) {
+            return texts;
         }
+        dialect.read_reply(body).map_or(texts, |reply| Self::of_reply(&reply).output_bytes)
     }
 
     /// Meters a whole reply that was read.
@@ -364,7 +369,11 @@ pub enum FrameAction {
 /// Meters a stream of its own format.
 pub trait StreamMeter: Send {
     /// Takes the next frame.
-    fn observe(&mut self, frame: &StreamFrame) -> FrameAction;
+    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
+        self.read(frame).unwrap_or_else(FrameAction::Error)
+    }
+    /// Reads the next frame, or returns the error that ends the stream.
+    fn read(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError>;
     /// Writes the frame for the caller, in this format's framing.
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>);
     /// Writes the end marker of a complete stream whose provider left it out. Writes nothing if the

@@ -27,6 +27,19 @@ const NO_PROVIDER: WireFormat = WireFormat::Images;
 pub(crate) const OPTIONAL_PADDING: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
+/// Author of content with signatures. Only callers return envelopes. Everything a provider sends is
+/// its own, even if the provider is another gateway of this kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContentAuthor {
+    Caller,
+    Provider,
+}
+
+/// Returns the token of a signature for a client of format `own`.
+pub(crate) fn write(seal: &Signature, own: WireFormat) -> String {
+    seal.for_format(own).map_or_else(|| wrap(seal), str::to_owned)
+}
+
 /// Wraps a signature for the token field of another format.
 pub(crate) fn wrap(seal: &Signature) -> String {
     let (origin, token) = seal.origin_and_token();

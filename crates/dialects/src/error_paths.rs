@@ -11,9 +11,11 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
 use crate::json;
+use crate::media_rules::split_data_uri;
 use crate::request_option::{RequestOption, described_paths};
 use crate::text::to_camel_case;
 use crate::wire_object::FieldMeaning;
+use crate::wire_rule::join_path;
 
 /// The request that was refused.
 #[derive(Clone, Copy, Debug)]
@@ -76,10 +78,7 @@ struct TextLeaf<'a> {
 impl TextLeaf<'_> {
     /// Returns the text without the prefix of a data URI (RFC 2397), which not all formats have.
     fn payload(&self) -> &str {
-        match self.text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
-            Some((_, data)) => data,
-            None => self.text,
-        }
+        split_data_uri(self.text).map_or(self.text, |(_, data)| data)
     }
 }
 
@@ -215,24 +214,17 @@ fn collect_texts<'a>(
     path: &mut Vec<PathStep<'a>>,
     found: &mut Vec<TextLeaf<'a>>,
 ) {
+    let mut collect = |step, inner| {
+        path.push(step);
+        collect_texts(inner, path, found);
+        path.pop();
+    };
     match value {
+        Value::Array(items) => (0..).zip(items).for_each(|(at, i)| collect(PathStep::Item(at), i)),
+        Value::Object(fields) => fields.iter().for_each(|(key, f)| collect(PathStep::Key(key), f)),
         // Roles and types are words of a format, not of a caller.
         Value::String(_) if matches!(path.last(), Some(PathStep::Key("role" | "type"))) => {}
         Value::String(text) => found.push(TextLeaf { path: path.clone(), text }),
-        Value::Array(items) => {
-            for (at, item) in items.iter().enumerate() {
-                path.push(PathStep::Item(at));
-                collect_texts(item, path, found);
-                path.pop();
-            }
-        }
-        Value::Object(fields) => {
-            for (key, field) in fields {
-                path.push(PathStep::Key(key));
-                collect_texts(field, path, found);
-                path.pop();
-            }
-        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -253,19 +245,10 @@ fn parse_path(path: &str) -> Vec<PathStep<'_>> {
 }
 
 fn write_path(steps: &[PathStep<'_>]) -> String {
-    let mut path = String::new();
-    for step in steps {
-        match step {
-            PathStep::Key(name) => {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(name);
-            }
-            PathStep::Item(at) => path.push_str(&format!("[{at}]")),
-        }
-    }
-    path
+    steps.iter().fold(String::new(), |path, step| match step {
+        PathStep::Key(name) => join_path(&path, name),
+        PathStep::Item(at) => join_path(&path, &format!("[{at}]")),
+    })
 }
 
 /// The paths of two requests that mean the same.

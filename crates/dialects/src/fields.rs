@@ -8,6 +8,8 @@ use std::collections::HashSet;
 use crate::json;
 use crate::write_json::WriteJson;
 
+/// Loss text for a search in the history of another provider.
+pub(crate) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
 /// Loss text for a signature that another provider issued.
 pub(crate) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
 
@@ -131,6 +133,7 @@ fn minutes(ttl: &str) -> Option<u64> {
 
 /// Writes a JSON object; absent values are left out.
 #[derive(Clone, Debug)]
+#[must_use]
 pub(crate) struct ObjectWriter {
     /// The object without its last brace. A comma follows each field.
     json: Vec<u8>,
@@ -230,21 +233,18 @@ impl ObjectWriter {
     }
 
     /// Sets a field. A field of that name is replaced.
-    #[must_use]
     pub(crate) fn set(mut self, name: &'static str, value: impl WriteJson) -> Self {
         self.put(FieldName::Plain(name), Some(&value), true);
         self
     }
 
     /// Sets a field whose name is not the format's own.
-    #[must_use]
     pub(crate) fn set_any(mut self, name: &str, value: impl WriteJson) -> Self {
         self.put(FieldName::Any(name), Some(&value), true);
         self
     }
 
     /// Sets a field if the value is present.
-    #[must_use]
     pub(crate) fn set_some(self, name: &'static str, value: Option<impl WriteJson>) -> Self {
         match value {
             Some(value) => self.set(name, value),
@@ -253,13 +253,11 @@ impl ObjectWriter {
     }
 
     /// Sets a field unless there is one of that name.
-    #[must_use]
     pub(crate) fn with_default(self, name: &str, value: impl Into<Value>) -> Self {
         self.with_fields([(name, &value.into())])
     }
 
     /// Adds the extras of a format without overwriting existing fields.
-    #[must_use]
     pub(crate) fn with_extras(self, extras: &ExtraFields, origin: WireFormat) -> Self {
         let fields = extras.for_format(origin).into_iter().flatten();
         // Notes that a reader left for the writer are not part of the format.
@@ -268,7 +266,6 @@ impl ObjectWriter {
     }
 
     /// Adds fields without overwriting existing ones.
-    #[must_use]
     pub(crate) fn with_fields<'a>(
         mut self,
         fields: impl IntoIterator<Item = (impl AsRef<str>, &'a Value)>,
@@ -302,7 +299,6 @@ impl ObjectWriter {
     }
 
     /// Removes a field.
-    #[must_use]
     pub(crate) fn without(mut self, name: &str) -> Self {
         self.put(FieldName::Any(name), None::<&Value>, true);
         self
@@ -314,7 +310,6 @@ impl ObjectWriter {
     }
 
     /// Adds the fields of an object without overwriting existing ones.
-    #[must_use]
     pub(crate) fn with_object(self, object: Option<&Value>) -> Self {
         self.with_fields(object.and_then(Value::as_object).into_iter().flatten())
     }

@@ -42,19 +42,24 @@ pub(crate) fn base64_error(data: &str) -> Option<&'static str> {
     (!fits || !known).then_some("must be valid base64")
 }
 
+/// Splits a data URI (RFC 2397) into its media type and its data.
+pub(crate) fn split_data_uri(url: &str) -> Option<(&str, &str)> {
+    url.strip_prefix("data:")?.split_once(";base64,")
+}
+
 /// Returns the reason why the URL or data URI of a picture is refused. Some clients send documents
 /// and videos in the same field.
 pub(crate) fn picture_url_error(url: &str) -> Option<&'static str> {
-    let mime = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
-    let is_picture = mime.is_none_or(|(mime, _)| {
+    let is_picture = split_data_uri(url).is_none_or(|(mime, _)| {
         let kind = mime.split('/').next().unwrap_or_default();
         mime_error(mime).is_some()
             || matches!(kind, "image" | "video" | "audio")
             || mime.starts_with("application/pdf")
     });
-    match is_picture {
-        true => file_url_error(url),
-        false => Some("is a data URI that does not hold a picture"),
+    if is_picture {
+        file_url_error(url)
+    } else {
+        Some("is a data URI that does not hold a picture")
     }
 }
 

@@ -1,17 +1,43 @@
 //! Values that the chat and the responses formats write alike, because one vendor documents both.
 
 use canon::{
-    CacheBreakpoint, ImageDetail, Logprob, MediaSource, ServiceTier, TokenLogprob, UserLocation,
-    WireFormat,
+    CacheBreakpoint, ImageDetail, Logprob, MediaSource, PartKind, ResponseFormat, TokenLogprob,
+    UserLocation,
 };
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::fields::{ObjectWriter, number};
-use crate::text::BorrowedText;
+use crate::media_rules::base64_error;
+use crate::text::{BorrowedText, by_word, word_for};
 use crate::wire_object::{UnknownFields, raw_value, wire_object};
+use crate::wire_rule::{not_empty, passes};
 use crate::wire_value::AnyValue;
 
 wire_object! {
+    /// Audio of a caller.
+    pub(crate) struct AudioInput<'a>("an object with `data` and `format`") {
+        data required: BorrowedText<'a> where passes(base64_error),
+        format required: BorrowedText<'a>,
+    }
+
+    /// A tool that takes free text.
+    pub(crate) struct CustomTool<'a>("an object with a `name`") {
+        name required: BorrowedText<'a> where not_empty,
+        description: BorrowedText<'a>,
+        format: &'a RawValue,
+    }
+
+    /// Kinds of the tokens of a prompt or of an answer.
+    pub(crate) struct TokenDetails<'a>("an object") {
+        cached_tokens: u64,
+        cache_write_tokens: u64,
+        audio_tokens: u64,
+        image_tokens: u64,
+        video_tokens: u64,
+        reasoning_tokens: u64,
+    }
+
     /// The place of a search. Chat has it in an object of its own.
     pub(crate) struct SearchLocation<'a>("an object") {
         kind "type": AnyValue,
@@ -68,25 +94,29 @@ pub(crate) fn write_url(source: &MediaSource) -> Option<String> {
 }
 
 /// The words of the details of an image. `auto` equals no value.
-const DETAILS: [(&str, ImageDetail); 3] =
-    [("low", ImageDetail::Low), ("high", ImageDetail::High), ("original", ImageDetail::Original)];
+const DETAILS: [(ImageDetail, &str); 3] =
+    [(ImageDetail::Low, "low"), (ImageDetail::High, "high"), (ImageDetail::Original, "original")];
 
 /// Reads the detail of an image.
 pub(crate) fn read_detail(word: &str) -> Option<ImageDetail> {
-    DETAILS.iter().find(|(own, _)| *own == word).map(|(_, detail)| *detail)
+    by_word(&DETAILS, word)
 }
 
 /// Returns the detail of an image.
 pub(crate) fn write_detail(detail: ImageDetail) -> &'static str {
-    DETAILS.iter().find(|(_, own)| *own == detail).map_or("auto", |(word, _)| word)
+    word_for(&DETAILS, &detail).unwrap_or("auto")
 }
 
 /// Reads a cache breakpoint: the formats' own field, or `cache_control` of the messages format,
 /// which other vendors accept here.
 pub(crate) fn read_cache_mark(rest: &mut UnknownFields<'_>) -> Option<CacheBreakpoint> {
     let mark = rest.take("prompt_cache_breakpoint").or_else(|| rest.take("cache_control"))?;
-    let mark = raw_value(mark);
-    Some(CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
+    Some(read_cache(&raw_value(mark)))
+}
+
+/// Reads the lifetime of a cache breakpoint.
+pub(crate) fn read_cache(mark: &Value) -> CacheBreakpoint {
+    CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
 }
 
 /// Reads a list of log probabilities of tokens.
@@ -125,30 +155,30 @@ pub(crate) fn write_logprobs(list: &[Logprob], with_bytes: bool) -> Value {
     list.collect()
 }
 
-/// Writes code or its output as a Markdown code block.
-pub(crate) fn code_block(language: &str, code: &str) -> String {
+/// Writes code that a model ran, or its output, as a Markdown code block.
+pub(crate) fn code_block(part: &PartKind) -> String {
+    let (language, code) = match part {
+        PartKind::CodeExecution(code) => (code.language.as_str(), &code.code),
+        PartKind::CodeResult(result) => ("", &result.output),
+        _ => return String::new(),
+    };
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
-/// The words of `service_tier`.
-const TIERS: [(&str, ServiceTier); 5] = [
-    ("auto", ServiceTier::Auto),
-    ("default", ServiceTier::Standard),
-    ("flex", ServiceTier::Flex),
-    ("priority", ServiceTier::Priority),
-    ("fast", ServiceTier::Fast),
-];
-
-/// Reads a `service_tier`.
-pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
-    let known = TIERS.into_iter().find(|(own, _)| *own == word);
-    known.map_or_else(|| ServiceTier::Other(origin, word.to_owned()), |(_, tier)| tier)
-}
-
-/// Returns the `service_tier`. `None` if the formats have no word for it.
-pub(crate) fn write_tier(tier: &ServiceTier) -> Option<&str> {
-    match tier {
-        ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
-        tier => TIERS.iter().find(|(_, own)| own == tier).map(|(word, _)| *word),
-    }
+/// Writes the requested format of the answer. The chat format nests the fields of a schema.
+pub(crate) fn write_format(format: &ResponseFormat, is_nested: bool) -> Option<ObjectWriter> {
+    let (name, description, schema, strict) = match format {
+        ResponseFormat::Text => return None,
+        ResponseFormat::Json => return Some(ObjectWriter::typed("json_object")),
+        ResponseFormat::Schema { name, description, schema, strict } => {
+            (name.as_deref().unwrap_or("answer"), description.as_deref(), schema, *strict)
+        }
+    };
+    let outer = ObjectWriter::typed("json_schema");
+    let fields = if is_nested { ObjectWriter::new() } else { outer.clone() }
+        .set("name", name)
+        .set_some("description", description)
+        .set("schema", schema.json.clone())
+        .set_some("strict", strict);
+    Some(if is_nested { outer.set("json_schema", fields) } else { fields })
 }

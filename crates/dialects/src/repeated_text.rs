@@ -216,22 +216,22 @@ impl<M: TextMeter> RepeatingMeter<M> {
 }
 
 impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
-    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
+    fn read(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
         let repeated = self.template.split(frame);
         self.is_repeated = repeated.is_some();
         if let Some((_, text)) = repeated {
             self.meter.add_text(text);
-            return FrameAction::Forward;
+            return Ok(FrameAction::Forward);
         }
         let (before, ended) = (self.meter.totals().output_bytes, self.meter.ended());
-        let action = self.meter.observe(frame);
+        let action = self.meter.read(frame)?;
         let is_open = !self.meter.totals().is_finished && self.meter.ended() == ended;
         if is_open && self.template.may_learn() && matches!(action, FrameAction::Forward) {
             let bytes = self.meter.totals().output_bytes - before;
             self.template.current =
                 usize::try_from(bytes).ok().and_then(|bytes| self.learn(frame, bytes));
         }
-        action
+        Ok(action)
     }
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {

@@ -18,6 +18,59 @@ pub(crate) const TIER_FIELD: &str = "service_tier";
 /// Key under which the messages format keeps the fields of `usage` that are not counts.
 pub(crate) const USAGE_EXTRA: &str = "portunus.usage";
 
+/// Words of the tiers in a request: of the OpenAI formats, of the messages format (see
+/// <https://docs.anthropic.com/en/api/service-tiers>) and of the native format. Empty without a
+/// word. `auto` of the messages format uses the account's priority capacity.
+static REQUEST_WORDS: [(ServiceTier, [&str; 3]); 5] = [
+    (ServiceTier::Auto, ["auto", "auto", ""]),
+    (ServiceTier::Standard, ["default", "standard_only", "standard"]),
+    (ServiceTier::Flex, ["flex", "", "flex"]),
+    (ServiceTier::Priority, ["priority", "auto", "priority"]),
+    (ServiceTier::Fast, ["fast", "", ""]),
+];
+
+/// Returns the column of a format in [`REQUEST_WORDS`].
+const fn word_column(format: WireFormat) -> usize {
+    match format {
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Images => 0,
+        WireFormat::Messages => 1,
+        WireFormat::Native => 2,
+    }
+}
+
+/// Reads the tier of a request. Only the native format takes its words in any case.
+pub(crate) fn read_request_tier(format: WireFormat, word: &str) -> ServiceTier {
+    let is_word = |own: &&str| match format {
+        WireFormat::Native => own.eq_ignore_ascii_case(word),
+        _ => *own == word,
+    };
+    let mut rows = REQUEST_WORDS.iter().filter(|_| !word.is_empty());
+    let known = rows.find(|(_, words)| words.get(word_column(format)).is_some_and(&is_word));
+    known.map_or_else(|| ServiceTier::Other(format, word.to_owned()), |(tier, _)| tier.clone())
+}
+
+/// Returns the format's word for the tier of a request. Records a loss if it has none. The fast
+/// tier of the messages format is set in another field.
+pub(crate) fn write_request_tier<'a>(
+    tier: Option<&'a ServiceTier>,
+    me: WireFormat,
+    losses: &mut Losses,
+) -> Option<&'a str> {
+    let column = word_column(me);
+    let word = match tier? {
+        ServiceTier::Other(origin, word) if word_column(*origin) == column => Some(word.as_str()),
+        tier => {
+            let row = REQUEST_WORDS.iter().find(|(own, _)| own == tier);
+            row.and_then(|(_, words)| words.get(column).copied()).filter(|word| !word.is_empty())
+        }
+    };
+    let is_elsewhere = me == WireFormat::Messages && tier == Some(&ServiceTier::Fast);
+    if word.is_none() && tier != Some(&ServiceTier::Auto) && !is_elsewhere {
+        losses.add("hints.tier", &format!("the {me} format lacks this tier"));
+    }
+    word
+}
+
 /// Reads a format's word for the tier.
 pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
     match word {
@@ -38,11 +91,7 @@ pub(crate) fn event_tier(event: &Event) -> Option<ServiceTier> {
 
 /// Returns the tier that the fields of a whole reply report.
 pub(crate) fn extras_tier(extras: &ExtraFields) -> Option<ServiceTier> {
-    let mut origins = WireFormat::ALL.into_iter();
-    origins.find_map(|origin| {
-        let mut fields = extras.for_format(origin).into_iter().flatten();
-        fields.find_map(|(name, value)| field_tier(origin, name, value))
-    })
+    extras.all_fields().find_map(|(origin, name, value)| field_tier(origin, name, value))
 }
 
 /// Returns the tier if this reply field reports it.
@@ -95,10 +144,8 @@ pub(crate) fn note_reply_extras(
     losses: &mut Losses,
 ) -> Option<&'static str> {
     let mut found = None;
-    for origin in WireFormat::ALL.into_iter().filter(|origin| *origin != me) {
-        for (name, value) in extras.for_format(origin).into_iter().flatten() {
-            found = note_reply_field(origin, name, value, me, losses).or(found);
-        }
+    for (origin, name, value) in extras.all_fields().filter(|(origin, ..)| *origin != me) {
+        found = note_reply_field(origin, name, value, me, losses).or(found);
     }
     found
 }

@@ -3,10 +3,13 @@
 //! Format:
 //! <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
 
+use crate::fields::ObjectWriter;
 use crate::json;
+use crate::write_json::WriteJson as _;
 use bytes::{Buf, Bytes, BytesMut};
 use canon::{ApiError, ErrorKind};
 use memchr::{memchr, memchr2};
+use serde::Deserialize;
 use std::borrow::Cow;
 
 /// Maximum size of one event.
@@ -29,33 +32,24 @@ impl StreamFrame {
         Self { event: None, data: data.into() }
     }
 
-    /// Returns the data as text. Some servers split a UTF-8 character and send half of it; the
-    /// broken bytes are replaced and the rest is kept.
-    pub(crate) fn text(&self) -> Cow<'_, str> {
-        // Fast path: nearly every frame is valid UTF-8.
-        match std::str::from_utf8(&self.data) {
-            Ok(text) => Cow::Borrowed(text),
-            Err(_) => String::from_utf8_lossy(&self.data),
-        }
-    }
-
-    /// Checks that the data is a JSON object. A client would fail on anything else, without a word
-    /// about the cause.
-    pub(crate) fn check_json(&self) -> Result<(), ApiError> {
-        self.check_object()?;
-        match json::read_bytes::<serde::de::IgnoredAny>(&self.data) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(not_json(&e)),
-        }
-    }
-
-    /// Checks that the data begins like an object. A list would be read as an object without fields.
-    pub(crate) fn check_object(&self) -> Result<(), ApiError> {
+    /// Reads the data, which must be a JSON object. A list would be read as an object without
+    /// fields, and a client would fail on anything else, without a word about the cause.
+    pub(crate) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ApiError> {
         let why = "the provider sent a piece that is not a JSON object";
         match self.data.trim_ascii_start().first() {
-            Some(b'{') => Ok(()),
+            Some(b'{') => json::read_bytes(&self.data).map_err(|e| not_json(&e)),
             _ => Err(ApiError::new(ErrorKind::Interrupted, why)),
         }
+    }
+
+    /// Writes the event with the name.
+    pub(crate) fn write_named(&self, name: Option<&[u8]>, out: &mut Vec<u8>) {
+        if let Some(name) = name {
+            out.extend_from_slice(b"event: ");
+            out.extend_from_slice(name);
+            out.push(b'\n');
+        }
+        self.write_data(out);
     }
 
     /// Writes the data and the blank line that ends the event. Data with newlines is written as
@@ -72,6 +66,19 @@ impl StreamFrame {
         out.extend_from_slice(rest);
         out.extend_from_slice(b"\n\n");
     }
+}
+
+/// Writes an event, with its name both on a line of its own and in its data, as clients require.
+pub(crate) fn write_event(
+    kind: &'static str,
+    out: &mut Vec<u8>,
+    fields: impl FnOnce(ObjectWriter) -> ObjectWriter,
+) {
+    for piece in ["event: ", kind, "\ndata: "] {
+        out.extend_from_slice(piece.as_bytes());
+    }
+    fields(ObjectWriter::typed(kind)).write_json(out);
+    out.extend_from_slice(b"\n\n");
 }
 
 /// Error of a stream with a piece that is not JSON.

@@ -89,6 +89,19 @@ pub(crate) fn to_camel_case(name: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Returns the value of a word.
+pub(crate) fn by_word<T: Copy>(table: &[(T, &str)], word: &str) -> Option<T> {
+    table.iter().find(|(_, own)| *own == word).map(|(value, _)| *value)
+}
+
+/// Returns the word of a value.
+pub(crate) fn word_for<T: PartialEq>(
+    table: &[(T, &'static str)],
+    value: &T,
+) -> Option<&'static str> {
+    table.iter().find(|(own, _)| own == value).map(|(_, word)| *word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

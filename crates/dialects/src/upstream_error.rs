@@ -4,6 +4,7 @@
 //! caller to fix the request, and never with a credential or a URL in it.
 
 use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
+use serde_json::Value;
 use std::borrow::Cow;
 
 use crate::prompt_blocks;
@@ -17,6 +18,41 @@ pub(crate) struct UpstreamError {
     pub(crate) code: String,
     /// Field of the request that caused the error.
     pub(crate) param: Option<String>,
+}
+
+impl UpstreamError {
+    /// Reads the fields by the names that most formats use. Some providers send a bare message.
+    pub(crate) fn read(error: &Value) -> Self {
+        let text = |name: &str| match error.get(name) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => String::new(),
+        };
+        Self {
+            message: error.as_str().map_or_else(|| text("message"), str::to_owned),
+            kind: text("type"),
+            code: text("code"),
+            param: error.get("param").and_then(Value::as_str).map(str::to_owned),
+        }
+    }
+
+    /// Returns the status of an error of the chat or the responses format that came without one.
+    pub(crate) fn openai_status(&self) -> u16 {
+        match (&*self.code, &*self.kind) {
+            ("rate_limit_exceeded" | "429", _)
+            | (_, "rate_limit_error" | "requests" | "tokens") => 429,
+            ("insufficient_quota", _) | (_, "insufficient_quota") => 402,
+            ("invalid_api_key", _) | (_, "authentication_error") => 401,
+            ("model_not_found", _) => 404,
+            ("context_length_exceeded", _) | (_, "invalid_request_error") => 400,
+            (code, _) if prompt_blocks::block_reason(code).is_some() => 400,
+            ("timeout", _) => 504,
+            ("server_is_overloaded" | "slow_down" | "overloaded", _) | (_, "overloaded_error") => {
+                529
+            }
+            _ => 503,
+        }
+    }
 }
 
 /// Returns the gateway's error for a provider's error status.
@@ -82,10 +118,11 @@ pub(crate) fn unreadable_reply(what: &str, why: &str) -> ApiError {
         .with_log_note(format!("not {what}: {why}"))
 }
 
-/// Returns the error of a stream that ended too early.
-pub(crate) fn broken_off(note: &'static str) -> ApiError {
-    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
-        .with_log_note(note)
+/// Refuses a stream that ended too early.
+pub(crate) fn ensure_ended(is_ended: bool, note: &'static str) -> Result<(), ApiError> {
+    let why = "the provider's answer broke off before its end";
+    let error = || ApiError::new(ErrorKind::Interrupted, why).with_log_note(note);
+    is_ended.then_some(()).ok_or_else(error)
 }
 
 /// Error words of providers whose account has no credit left or is not paid.

@@ -89,18 +89,13 @@ impl<'a> UnknownFields<'a> {
 
     /// Returns the fields as extras of a format.
     pub(crate) fn to_extras(&self, origin: WireFormat) -> ExtraFields {
-        match self.0.is_empty() {
-            true => ExtraFields::new(),
-            false => ExtraFields::from_fields(origin, self.to_map()),
-        }
+        ExtraFields::from_fields(origin, self.to_map())
     }
 
     /// Keeps the fields of an inner object in the extras, under its name.
     pub(crate) fn keep_in(&self, extras: &mut ExtraFields, origin: WireFormat, name: &str) {
         let fields = self.to_map();
-        if !fields.is_empty() {
-            extras.insert(origin, name, Value::Object(fields));
-        }
+        extras.insert_some(origin, name, (!fields.is_empty()).then_some(Value::Object(fields)));
     }
 
     /// Takes a field out. Of fields with one name, the last counts.

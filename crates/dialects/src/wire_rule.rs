@@ -92,22 +92,20 @@ pub(crate) fn ensure(holds: bool, why: &'static str) -> RuleResult {
     if holds { Ok(()) } else { refuse(why) }
 }
 
+/// Refuses a field of a value unless a condition holds.
+pub(crate) fn ensure_at(holds: bool, path: &str, why: &'static str) -> RuleResult {
+    ensure(holds, why).map_err(|problem| problem.inside(path))
+}
+
 /// Refuses an object without a field.
 pub(crate) fn require(field: &'static str, is_present: bool) -> RuleResult {
-    ensure(is_present, "is required").map_err(|problem| problem.inside(field))
+    ensure_at(is_present, field, "is required")
 }
 
 /// Refuses a number outside of a range, bounds included.
-pub(crate) fn between(low: f64, high: f64) -> impl Fn(&f64) -> RuleResult {
+pub(crate) fn between<N: PartialOrd + fmt::Display>(low: N, high: N) -> impl Fn(&N) -> RuleResult {
     move |value| {
-        refuse_if(!((low..=high).contains(value)), || format!("must be between {low} and {high}"))
-    }
-}
-
-/// Refuses a whole number outside of a range, bounds included.
-pub(crate) fn within(low: i64, high: i64) -> impl Fn(&i64) -> RuleResult {
-    move |value| {
-        refuse_if(!((low..=high).contains(value)), || format!("must be between {low} and {high}"))
+        refuse_if(!(&low..=&high).contains(&value), || format!("must be between {low} and {high}"))
     }
 }
 

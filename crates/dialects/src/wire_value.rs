@@ -25,12 +25,16 @@ pub(crate) enum TextOrList<'a, T, const MAX: usize = MAX_LIST_ITEMS> {
     List(Vec<T>),
 }
 
-impl<const MAX: usize> TextOrList<'_, BorrowedText<'_>, MAX> {
-    /// Returns the texts. One text is a list of one.
-    pub(crate) fn into_texts(self) -> Vec<String> {
+impl<T, const MAX: usize> TextOrList<'_, T, MAX> {
+    /// Reads the items. One text is a list of one.
+    pub(crate) fn into_list<R>(
+        self,
+        read_text: impl FnOnce(String) -> R,
+        read_item: impl FnMut(T) -> R,
+    ) -> Vec<R> {
         match self {
-            Self::Text(text) => vec![text.into_owned()],
-            Self::List(texts) => texts.into_iter().map(BorrowedText::into_owned).collect(),
+            Self::Text(text) => vec![read_text(text.into_owned())],
+            Self::List(items) => items.into_iter().map(read_item).collect(),
         }
     }
 }
@@ -142,24 +146,6 @@ impl<T, const MAX: usize> std::ops::Deref for BoundedList<T, MAX> {
 
     fn deref(&self) -> &[T] {
         &self.0
-    }
-}
-
-impl<T, const MAX: usize> IntoIterator for BoundedList<T, MAX> {
-    type Item = T;
-    type IntoIter = std::vec::IntoIter<T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
-impl<'a, T, const MAX: usize> IntoIterator for &'a BoundedList<T, MAX> {
-    type Item = &'a T;
-    type IntoIter = std::slice::Iter<'a, T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
     }
 }
 

@@ -4,10 +4,11 @@
 
 use serde_json::value::RawValue;
 
-use crate::media_rules::{base64_error, file_data_error, picture_url_error};
+use crate::media_rules::{file_data_error, picture_url_error};
+use crate::openai_values::AudioInput;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
-use crate::wire_rule::{RuleResult, ensure, one_of, passes, require};
+use crate::wire_rule::{RuleResult, ensure, ensure_at, one_of, passes, require};
 use crate::wire_value::{AnyValue, TextOrList};
 
 const MAX_PARTS: usize = 10_000;
@@ -71,12 +72,7 @@ wire_object! {
     }
 
     pub(super) struct ChatAudioPart<'a>("a part") {
-        input_audio required: ChatAudioInput<'a>,
-    }
-
-    pub(super) struct ChatAudioInput<'a>("an object with `data` and `format`") {
-        data required: BorrowedText<'a> where passes(base64_error),
-        format required: BorrowedText<'a>,
+        input_audio required: AudioInput<'a>,
     }
 
     pub(super) struct ChatFilePart<'a>("a part") {
@@ -110,11 +106,8 @@ wire_object! {
 
 impl ChatToolCall<'_> {
     /// Returns the called function or custom tool.
-    pub(super) const fn called(&self) -> Option<&ChatCalledFunction<'_>> {
-        match &self.custom {
-            Some(custom) => Some(custom),
-            None => self.function.as_ref(),
-        }
+    pub(super) fn called(&self) -> Option<&ChatCalledFunction<'_>> {
+        self.custom.as_ref().or(self.function.as_ref())
     }
 
     fn check(&self) -> RuleResult {
@@ -144,7 +137,7 @@ impl ChatMessage<'_> {
             "function" => ("name", self.name.is_some(), "is required in a function message"),
             _ => ("content", has_content, "is required"),
         };
-        ensure(is_present, why).map_err(|problem| problem.inside(field))
+        ensure_at(is_present, field, why)
     }
 }
 

@@ -3,57 +3,27 @@
 //! See <https://platform.openai.com/docs/guides/error-codes>.
 
 use canon::{ApiError, ErrorKind};
-use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use crate::fields::ObjectWriter;
 use crate::json;
-use crate::prompt_blocks;
 use crate::upstream_error::{UpstreamError, map_upstream_error};
+use crate::wire_object::raw_value;
 
 /// Reads a provider's error response.
 pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
-    #[derive(Deserialize)]
-    struct ChatErrorBody {
-        error: Option<Value>,
-    }
+    let body: Option<Value> = json::read_bytes(body).ok();
+    let inner = body.as_ref().and_then(|body| body.get("error")).filter(|inner| !inner.is_null());
     // Some providers send the error without the `error` wrapper.
-    let error = json::read_bytes::<ChatErrorBody>(body).ok().and_then(|body| body.error);
-    let error = error.or_else(|| json::read_bytes(body).ok());
-    map_upstream_error(status, error.as_ref().map(message_and_code))
+    map_upstream_error(status, inner.or(body.as_ref()).map(UpstreamError::read))
 }
 
 /// Reads an error object that came in place of an answer: with status 200, or inside a stream.
-pub(super) fn read_object(error: &str) -> ApiError {
-    let value: Value = json::read(error).unwrap_or_default();
-    let error_fields = message_and_code(&value);
-    let status = match (&*error_fields.code, &*error_fields.kind) {
-        ("rate_limit_exceeded" | "429", _) | (_, "rate_limit_error" | "requests" | "tokens") => 429,
-        ("insufficient_quota", _) | (_, "insufficient_quota") => 402,
-        ("invalid_api_key", _) | (_, "authentication_error") => 401,
-        ("model_not_found", _) => 404,
-        ("context_length_exceeded", _) | (_, "invalid_request_error") => 400,
-        (code, _) if prompt_blocks::block_reason(code).is_some() => 400,
-        ("timeout", _) => 504,
-        ("server_is_overloaded" | "slow_down" | "overloaded", _) | (_, "overloaded_error") => 529,
-        _ => 503,
-    };
-    map_upstream_error(status, Some(error_fields))
-}
-
-fn message_and_code(error: &Value) -> UpstreamError {
-    let text = |name: &str| match error.get(name) {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Number(number)) => number.to_string(),
-        _ => String::new(),
-    };
-    UpstreamError {
-        message: error.as_str().map_or_else(|| text("message"), str::to_owned),
-        kind: text("type"),
-        code: text("code"),
-        param: error.get("param").and_then(Value::as_str).map(str::to_owned),
-    }
+pub(super) fn read_object(error: &RawValue) -> ApiError {
+    let words = UpstreamError::read(&raw_value(error));
+    map_upstream_error(words.openai_status(), Some(words))
 }
 
 /// Writes an error in this format.

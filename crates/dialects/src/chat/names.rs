@@ -61,8 +61,8 @@ pub(super) const DONE_MARKER: &[u8] = b"[DONE]";
 pub(super) const MAX_STOP_SEQUENCES: usize = 4;
 
 /// The words of `modalities`.
-pub(super) const MODALITIES: [(&str, Modality); 3] =
-    [("text", Modality::Text), ("image", Modality::Image), ("audio", Modality::Audio)];
+pub(super) const MODALITIES: [(Modality, &str); 3] =
+    [(Modality::Text, "text"), (Modality::Image, "image"), (Modality::Audio, "audio")];
 
 /// Field for thinking and its signatures, an extension of OpenRouter.
 pub(super) const REASONING_DETAILS: &str = "reasoning_details";

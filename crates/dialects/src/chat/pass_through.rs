@@ -14,10 +14,9 @@ use super::usage::ChatUsage;
 use super::{ChatDialect, fault, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
-use crate::openai_values;
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
-use crate::sse::not_json;
+use crate::service_tier::read_request_tier;
 use crate::wire_value::LooseText;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
@@ -43,7 +42,7 @@ impl PassThrough for ChatDialect {
         let whole: ChatMeterView<'_> =
             json::read_bytes(body).map_err(|e| unreadable(&e.to_string()))?;
         if let Some(error) = whole.error {
-            return Err(fault::read_object(error.get()));
+            return Err(fault::read_object(error));
         }
         let usage = ChatUsage::count(whole.usage.as_ref());
         let choices = whole.choices.ok_or_else(|| unreadable("there is no `choices`"))?;
@@ -136,7 +135,7 @@ static CHUNK_CHOICE: ObjectShape = ObjectShape::flat(&[
 ]);
 
 fn read_tier(word: Option<LooseText<'_>>) -> Option<ServiceTier> {
-    word.map(|word| openai_values::read_tier(ORIGIN, &word.0))
+    word.map(|word| read_request_tier(ORIGIN, &word.0))
 }
 
 /// Meters the chunks of a stream.
@@ -201,31 +200,25 @@ impl TextMeter for ChatStreamMeter {
 }
 
 impl StreamMeter for ChatStreamMeter {
-    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
+    fn read(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
         let data = &frame.data[..];
         if data == DONE_MARKER {
             self.completer.skip();
-            return FrameAction::Last;
+            return Ok(FrameAction::Last);
         }
         if self.first_chunk.is_empty() {
             // Copied, because a slice would keep the whole received buffer alive.
             self.first_chunk = Bytes::copy_from_slice(data);
         }
         self.completer.observe(frame);
-        if let Err(error) = frame.check_object() {
-            return FrameAction::Error(error);
-        }
-        let chunk: ChatMeterView<'_> = match json::read_bytes(data) {
-            Ok(chunk) => chunk,
-            Err(e) => return FrameAction::Error(not_json(&e)),
-        };
+        let chunk: ChatMeterView<'_> = frame.read()?;
         if let Some(error) = chunk.error {
-            return FrameAction::Error(fault::read_object(error.get()));
+            return Err(fault::read_object(error));
         }
         let usage = ChatUsage::count(chunk.usage.as_ref());
         if chunk.choices.is_none() && usage.is_none() {
             // An event of the provider's own. SDKs of this format expect `choices` in each chunk.
-            return FrameAction::Drop;
+            return Ok(FrameAction::Drop);
         }
         self.totals.service_tier =
             read_tier(chunk.service_tier).or(self.totals.service_tier.take());
@@ -244,13 +237,13 @@ impl StreamMeter for ChatStreamMeter {
             self.completer.observe_late(frame);
             self.totals.usage = Some(self.totals.usage.unwrap_or_default().merged(counts));
             if choices.is_empty() && !self.wants_usage {
-                return FrameAction::Drop;
+                return Ok(FrameAction::Drop);
             }
         }
         if !choices.is_empty() {
             self.totals.output_bytes += output_bytes(data, &choices);
         }
-        FrameAction::Forward
+        Ok(FrameAction::Forward)
     }
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {

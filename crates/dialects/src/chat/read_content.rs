@@ -10,13 +10,12 @@ use super::content::{
     ChatCalledFunction, ChatContent, ChatFile, ChatMessage, ChatPart, ChatToolCall,
 };
 use super::names::{ORIGIN, REASONING_DETAILS};
-use super::signatures::{self, DetailsAuthor};
+use super::signatures::{self, ContentAuthor};
 use crate::json;
 use crate::openai_values::{read_cache_mark, read_detail, read_url};
 use crate::signed_span;
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
-use crate::wire_value::TextOrList;
 
 pub(super) fn read_turns(messages: Vec<ChatMessage<'_>>) -> Vec<Turn> {
     let mut turns = Vec::with_capacity(messages.len());
@@ -38,20 +37,15 @@ pub(super) fn read_turns(messages: Vec<ChatMessage<'_>>) -> Vec<Turn> {
             _ => (Role::User, read_content(message.content.take()), name),
         };
         let mut extras = message.rest.to_extras(ORIGIN);
-        if !unknown_details.is_empty() {
-            extras.insert(ORIGIN, REASONING_DETAILS, Value::Array(unknown_details));
-        }
+        let unknown = (!unknown_details.is_empty()).then_some(Value::Array(unknown_details));
+        extras.insert_some(ORIGIN, REASONING_DETAILS, unknown);
         turns.push(Turn { role, parts, name, extras });
     }
     turns
 }
 
 fn read_content(content: Option<ChatContent<'_>>) -> Vec<Part> {
-    match content {
-        None => Vec::new(),
-        Some(TextOrList::Text(text)) => vec![Part::text(text.into_owned())],
-        Some(TextOrList::List(parts)) => parts.into_iter().map(read_part).collect(),
-    }
+    content.map(|content| content.into_list(Part::text, read_part)).unwrap_or_default()
 }
 
 fn read_part(part: ChatPart<'_>) -> Part {
@@ -162,7 +156,7 @@ fn read_thoughts(details: Vec<Value>, rest: &mut UnknownFields<'_>) -> (Vec<Part
     let (plain, other) = (take("reasoning_content"), take("reasoning"));
     let (mut parts, mut unknown) = (Vec::new(), Vec::new());
     for detail in details {
-        match signatures::read_detail(&detail, DetailsAuthor::Client) {
+        match signatures::read_detail(&detail, ContentAuthor::Caller) {
             Some(part) => parts.push(part),
             None => unknown.push(detail),
         }

@@ -1,8 +1,7 @@
 //! Reads a whole chat completion into canon: a stream of one chunk.
 
 use canon::{
-    ApiError, ChatReply, Citation, ExtraFields, Media, MediaKind, MediaSource, Part, PartKind,
-    ReplyBuilder,
+    ApiError, ChatReply, Citation, ExtraFields, Media, MediaKind, Part, PartKind, ReplyBuilder,
 };
 use serde_json::Value;
 
@@ -10,6 +9,7 @@ use super::names::ORIGIN;
 use super::read_stream::ChatStreamReader;
 use super::reply::ChatReplyView;
 use crate::json;
+use crate::openai_values::read_url;
 use crate::upstream_error::unreadable_reply;
 
 /// Reads a reply. An `error` object in place of a reply becomes that error.
@@ -21,9 +21,7 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let (mut reader, mut events) = (ChatStreamReader::default(), Vec::new());
     reader.read_chunk(view, &mut events)?;
     reader.close(&mut events);
-    let mut reply = ReplyBuilder::default();
-    events.into_iter().try_for_each(|event| reply.push(event))?;
-    Ok(reply.finish())
+    ReplyBuilder::build(events)
 }
 
 pub(super) fn unreadable(why: &str) -> ApiError {
@@ -54,9 +52,5 @@ pub(super) fn citation(annotation: Value) -> Option<Citation> {
 /// <https://openrouter.ai/docs/features/multimodal/image-generation>.
 pub(super) fn image(image: &Value) -> Option<Part> {
     let url = image.get("image_url")?.get("url")?.as_str()?;
-    let source = match url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
-        Some((mime, data)) => MediaSource::Inline { mime: mime.to_owned(), data: data.to_owned() },
-        None => MediaSource::Url { url: url.to_owned(), mime: None },
-    };
-    Some(Part::new(PartKind::Media(Media::new(MediaKind::Image, source))))
+    Some(Part::new(PartKind::Media(Media::new(MediaKind::Image, read_url(url)))))
 }

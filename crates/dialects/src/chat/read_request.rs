@@ -12,10 +12,10 @@ use super::read_tools::{
     read_choice, read_legacy_choice, read_legacy_function, read_search, read_tool,
 };
 use super::request::{ChatFormat, ChatImageConfig, ChatReasoning, ChatRequestView};
-use crate::openai_values::read_tier;
-use crate::text::BorrowedText;
+use crate::service_tier::read_request_tier;
+use crate::text::{BorrowedText, by_word};
 use crate::wire_object::raw_value;
-use crate::wire_value::{OpaqueObject, PlacedValue, TextOrList};
+use crate::wire_value::{OpaqueObject, PlacedValue};
 
 /// Reads a request that the rules have checked.
 pub(super) fn read(view: ChatRequestView<'_>) -> canon::ChatRequest {
@@ -23,14 +23,16 @@ pub(super) fn read(view: ChatRequestView<'_>) -> canon::ChatRequest {
     view.read_options(&mut chat);
     chat.sampling.top_k = view.top_k;
     chat.sampling.max_output_tokens = view.output_limit();
-    chat.sampling.stop_sequences = view.stop.map(TextOrList::into_texts).unwrap_or_default();
+    let stops = view.stop.map(|stop| stop.into_list(|text| text, BorrowedText::into_owned));
+    chat.sampling.stop_sequences = stops.unwrap_or_default();
     chat.sampling.candidates = view.n.and_then(|n| u32::try_from(n).ok());
     let alternatives = u32::try_from(view.top_logprobs.unwrap_or(0)).unwrap_or(0);
     chat.sampling.logprobs = view.logprobs.unwrap_or(false).then_some(alternatives);
     chat.model = view.model.map(|model| model.value.into_owned()).unwrap_or_default();
     chat.turns = read_turns(view.messages.map(|list| list.0).unwrap_or_default());
-    chat.tools = view.tools.into_iter().flatten().map(read_tool).collect();
-    chat.tools.extend(view.functions.into_iter().flatten().map(read_legacy_function));
+    chat.tools = view.tools.into_iter().flat_map(|list| list.0).map(read_tool).collect();
+    let functions = view.functions.into_iter().flat_map(|list| list.0);
+    chat.tools.extend(functions.map(read_legacy_function));
     chat.tools.extend(view.web_search_options.map(|options| Tool::WebSearch(read_search(options))));
     chat.tool_choice.mode = match (&view.tool_choice, &view.function_call) {
         (Some(choice), _) => read_choice(choice),
@@ -39,11 +41,11 @@ pub(super) fn read(view: ChatRequestView<'_>) -> canon::ChatRequest {
     };
     chat.response_format = view.response_format.map_or(ResponseFormat::Text, read_format);
     let words = view.modalities.iter().flatten();
-    let known = |word: &BorrowedText<'_>| MODALITIES.iter().find(|(own, _)| *own == &**word);
-    chat.modalities = words.filter_map(known).map(|(_, modality)| *modality).collect();
+    chat.modalities = words.filter_map(|word| by_word(&MODALITIES, word)).collect();
     chat.hints.user = view.safety_identifier.or(view.user).map(BorrowedText::into_owned);
     chat.hints.metadata = view.metadata.map(OpaqueObject::to_map).unwrap_or_default();
-    chat.hints.service_tier = view.service_tier.as_deref().map(|word| read_tier(ORIGIN, word));
+    chat.hints.service_tier =
+        view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word));
     chat.extras = view.rest.to_extras(ORIGIN);
     let level = view.reasoning_effort.as_deref().and_then(EffortLevel::parse);
     chat.thinking = match view.reasoning {

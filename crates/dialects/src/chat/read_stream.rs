@@ -3,11 +3,12 @@
 use canon::{ApiError, Event, Finish, Part, PartDelta, PartIndex, PartStart, RawReason, Usage};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::own::audio::AudioBuffer;
 use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView, split_content};
-use super::signatures::{self, DetailsAuthor};
+use super::signatures::{self, ContentAuthor};
 use super::usage::ChatUsage;
 use super::{fault, read_reply, write_reply};
 use crate::endings;
@@ -15,9 +16,9 @@ use crate::json;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
 use crate::service_tier::TIER_FIELD;
-use crate::sse::{not_json, out_of_order};
+use crate::sse::out_of_order;
 use crate::text::{BorrowedText, owned, present};
-use crate::upstream_error::broken_off;
+use crate::upstream_error::ensure_ended;
 use crate::wire_object::raw_value;
 use crate::wire_value::LooseText;
 use crate::{StreamFrame, StreamReader};
@@ -68,17 +69,12 @@ impl StreamReader for ChatStreamReader {
             self.done = true;
             return Ok(());
         }
-        frame.check_object()?;
-        let text = frame.text();
-        let chunk: ChatReplyView<'_> = json::read(&text).map_err(|e| not_json(&e))?;
-        self.read_chunk(chunk, out)
+        self.read_chunk(frame.read()?, out)
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        match !self.candidates.is_empty() && self.candidates.iter().all(|c| c.ended) {
-            true => Ok(()),
-            false => Err(broken_off("the chat stream ended without a finish reason")),
-        }
+        let is_ended = !self.candidates.is_empty() && self.candidates.iter().all(|c| c.ended);
+        ensure_ended(is_ended, "the chat stream ended without a finish reason")
     }
 
     fn is_done(&self) -> bool {
@@ -95,10 +91,6 @@ impl TextReader for ChatStreamReader {
 }
 
 /// A field of the whole answer or of a candidate that only this format has.
-fn extra(candidate: Option<u32>, name: &str, value: Value) -> Event {
-    Event::Extra { candidate, origin: ORIGIN, name: name.to_owned(), value }
-}
-
 impl ChatStreamReader {
     /// Reads a chunk, or a whole completion.
     pub(super) fn read_chunk(
@@ -107,7 +99,7 @@ impl ChatStreamReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ApiError> {
         if let Some(error) = chunk.error {
-            return Err(fault::read_object(error.get()));
+            return Err(fault::read_object(error));
         }
         let usage = ChatUsage::count(chunk.usage.as_ref());
         if !self.started {
@@ -121,12 +113,14 @@ impl ChatStreamReader {
             out.push(Event::Start { id, model, created: chunk.created });
             // Further chunks repeat these fields.
             let rest = chunk.rest.present();
-            out.extend(rest.map(|(name, value)| extra(None, name, raw_value(value))));
+            out.extend(
+                rest.map(|(name, value)| Event::extra(None, ORIGIN, name, raw_value(value))),
+            );
         }
         if let Some(LooseText(tier)) = chunk.service_tier
             && self.tier.as_deref() != Some(&*tier)
         {
-            out.push(extra(None, TIER_FIELD, Value::from(&*tier)));
+            out.push(Event::extra(None, ORIGIN, TIER_FIELD, Value::from(&*tier)));
             self.tier = Some(tier.into_owned());
         }
         for (at, choice) in (0..).zip(chunk.choices.unwrap_or_default()) {
@@ -222,7 +216,11 @@ impl ChatCandidate {
         let reason = choice.finish_reason.filter(|word| !word.is_empty());
         if is_whole || reason.is_some() {
             let rest = choice.rest.present();
-            out.extend(rest.map(|(name, raw)| extra(Some(self.index), name, raw_value(raw))));
+            out.extend(
+                rest.map(|(name, raw)| {
+                    Event::extra(Some(self.index), ORIGIN, name, raw_value(raw))
+                }),
+            );
         }
         if let Some(word) = reason {
             self.finish(&word, out);
@@ -249,7 +247,7 @@ impl ChatCandidate {
                     detail.entry(name).or_insert_with(|| value.clone());
                 }
             }
-            let Some(part) = signatures::read_detail(&detail, DetailsAuthor::Provider) else {
+            let Some(part) = signatures::read_detail(&detail, ContentAuthor::Provider) else {
                 let unknown =
                     self.rest.entry(REASONING_DETAILS).or_insert(Value::Array(Vec::new()));
                 if let Value::Array(unknown) = unknown {
@@ -300,7 +298,7 @@ impl ChatCandidate {
             Some(call) => call.slot,
             None => {
                 self.close_text(out);
-                let place = self.next_place();
+                let place = PartIndex::next(self.index, &mut self.slots);
                 let (id, name) = (owned(delta.id), owned(inner.name));
                 let count = u32::try_from(self.calls.len()).unwrap_or(0);
                 let index = delta.index.unwrap_or(count);
@@ -311,9 +309,8 @@ impl ChatCandidate {
         };
         let place = PartIndex { candidate: self.index, slot };
         let arguments = inner.arguments.or(inner.input).map(|text| text.0);
-        if let Some(text) = arguments.filter(|text| !text.is_empty()) {
-            out.push(Event::PartDelta(place, PartDelta::Text(text.into_owned())));
-        }
+        let text = arguments.filter(|text| !text.is_empty()).map(Cow::into_owned);
+        out.extend(text.map(|text| Event::PartDelta(place, PartDelta::Text(text))));
         let mut rest = delta.rest.to_map();
         if !inner.rest.is_empty() {
             let name = if custom { "custom" } else { "function" };
@@ -348,7 +345,7 @@ impl ChatCandidate {
         }
         if !self.rest.is_empty() {
             let rest = Value::Object(std::mem::take(&mut self.rest));
-            out.push(extra(Some(self.index), MESSAGE_EXTRA, rest));
+            out.push(Event::extra(Some(self.index), ORIGIN, MESSAGE_EXTRA, rest));
         }
     }
 
@@ -359,7 +356,8 @@ impl ChatCandidate {
 
     /// Adds a part that comes in one piece.
     fn add_whole(&mut self, mut part: Part, out: &mut Vec<Event>) {
-        let (place, signature) = (self.next_place(), part.signature.take());
+        let (place, signature) =
+            (PartIndex::next(self.index, &mut self.slots), part.signature.take());
         out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
         out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
         out.push(Event::PartEnd(place));
@@ -373,7 +371,7 @@ impl ChatCandidate {
             return PartIndex { candidate: self.index, slot: *slot };
         }
         self.close_text(out);
-        let place = self.next_place();
+        let place = PartIndex::next(self.index, &mut self.slots);
         self.open = Some((what.clone(), place.slot));
         out.push(Event::PartStart(place, what));
         place
@@ -387,12 +385,6 @@ impl ChatCandidate {
             }
             out.push(Event::PartEnd(place));
         }
-    }
-
-    fn next_place(&mut self) -> PartIndex {
-        let slot = self.slots;
-        self.slots += 1;
-        PartIndex { candidate: self.index, slot }
     }
 }
 

@@ -9,12 +9,11 @@ use std::collections::HashMap;
 
 use crate::checks::{self, model_name, output_limit};
 use crate::json;
-use crate::openai_values::SearchLocation;
+use crate::openai_values::{CustomTool, SearchLocation};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
-    RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of, refuse, refuse_if,
-    require, within,
+    RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of, refuse, require,
 };
 use crate::wire_value::{
     AnyValue, BoundedList, MAX_LIST_ITEMS, OpaqueObject, PlacedValue, TextOrList, TextOrObject,
@@ -25,7 +24,6 @@ use super::names::MAX_STOP_SEQUENCES;
 
 const MAX_MESSAGES: usize = 10_000;
 const MAX_LOGIT_BIASES: usize = 2_048;
-const MAX_STOP_BYTES: usize = 4_096;
 
 wire_object! {
     /// The body.
@@ -36,14 +34,14 @@ wire_object! {
         stream_options kept: PlacedValue<'a, ChatStreamOptions<'a>> => StreamOptions,
         max_completion_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(1),
         max_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(1),
-        n: i64 => Candidates where within(1, 128),
+        n: i64 => Candidates where between(1, 128),
         temperature: f64 = Temperature where between(0.0, 2.0),
         top_p: f64 = TopP where between(0.0, 1.0),
         top_k: i64 => ReadOnly(TopK),
         presence_penalty: f64 = PresencePenalty where between(-2.0, 2.0),
         frequency_penalty: f64 = FrequencyPenalty where between(-2.0, 2.0),
         seed: i64 = Seed,
-        top_logprobs: i64 => Logprobs where within(0, 20),
+        top_logprobs: i64 => Logprobs where between(0, 20),
         logprobs: bool => Logprobs,
         stop: ChatStops<'a> => StopSequences where stop_sequences,
         tools: BoundedList<ChatTool<'a>, MAX_LIST_ITEMS> => Tools,
@@ -94,14 +92,9 @@ wire_object! {
     }
 
     pub(super) struct ChatCustomTool<'a>("a tool object") {
-        custom required: ChatCustomFunction<'a>,
+        custom required: CustomTool<'a>,
     }
 
-    pub(super) struct ChatCustomFunction<'a>("an object with a `name`") {
-        name required: BorrowedText<'a> where not_empty,
-        description: BorrowedText<'a>,
-        format: &'a RawValue,
-    }
 
     pub(super) struct ChatToolChoice<'a>("an object that names a tool") {
         kind "type": BorrowedText<'a>,
@@ -177,9 +170,7 @@ fn stop_sequences(stop: &ChatStops<'_>) -> RuleResult {
         TextOrList::Text(text) => std::slice::from_ref(text),
         TextOrList::List(texts) => texts,
     };
-    refuse_if(texts.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES), || {
-        format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")
-    })
+    checks::stop_texts(texts)
 }
 
 fn tool_choice_word(choice: &TextOrObject<'_, ChatToolChoice<'_>>) -> RuleResult {

@@ -8,8 +8,8 @@ use super::names::ORIGIN;
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
-use crate::openai_values::read_tier;
-use crate::wire_rule::{FieldProblem, RuleResult};
+use crate::service_tier::read_request_tier;
+use crate::wire_rule::{FieldProblem, RuleResult, ensure_at};
 use crate::wire_value::{PlacedValue, TextOrList, TextOrObject};
 
 /// Checks a request and returns its facts.
@@ -25,7 +25,7 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
         wants_usage: options.and_then(|options| options.include_usage).unwrap_or(false),
         max_output_tokens: view.output_limit(),
         candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
-        service_tier: view.service_tier.as_deref().map(|word| read_tier(ORIGIN, word)),
+        service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
         max_searches: max_searches(view),
         patch_points: PatchPoints {
             model: PlacedValue::range(view.model.as_ref(), text),
@@ -33,17 +33,15 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
             stream_options: PlacedValue::range(view.stream_options.as_ref(), text),
             ..PatchPoints::locate(text)
         },
-        only_text: !messages(view).iter().any(has_parts),
+        only_text: !messages(view)
+            .iter()
+            .any(|message| matches!(message.content, Some(TextOrList::List(_)))),
         ..RequestFacts::default()
     })
 }
 
 fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {
     view.messages.as_ref().map(|list| list.0.as_slice()).unwrap_or_default()
-}
-
-const fn has_parts(message: &ChatMessage<'_>) -> bool {
-    matches!(message.content, Some(TextOrList::List(_)))
 }
 
 /// Maximum searches to reserve money for. This format has no field that limits them.
@@ -54,15 +52,13 @@ fn max_searches(view: &ChatRequestView<'_>) -> u64 {
     };
     let may_search = view.web_search_options.is_some()
         || view.search_parameters.is_some()
-        || view.tools.iter().flatten().any(is_search);
+        || view.tools.as_deref().unwrap_or_default().iter().any(is_search);
     if may_search { DEFAULT_MAX_SEARCHES } else { 0 }
 }
 
 /// Checks that every tool message answers an earlier call once.
 fn check_messages(messages: &[ChatMessage<'_>]) -> RuleResult {
-    if messages.is_empty() {
-        return Err(FieldProblem::new("messages", "must not be empty"));
-    }
+    ensure_at(!messages.is_empty(), "messages", "must not be empty")?;
     let (mut calls, mut answered) = (HashSet::new(), HashSet::new());
     for (at, message) in messages.iter().enumerate() {
         let id = message.tool_call_id.as_deref();
@@ -83,46 +79,40 @@ fn check_messages(messages: &[ChatMessage<'_>]) -> RuleResult {
 }
 
 fn check_options(view: &ChatRequestView<'_>) -> RuleResult {
-    let refuse = |field, why| Err(FieldProblem::new(field, why));
-    if view.top_logprobs.is_some_and(|n| n > 0) && view.logprobs != Some(true) {
-        return refuse("top_logprobs", "needs `logprobs` to be true");
-    }
-    if view.stream_options.is_some() && view.stream != Some(true) {
-        return refuse("stream_options", "is only allowed when `stream` is true");
-    }
+    let has_logprobs = view.top_logprobs.is_none_or(|n| n <= 0) || view.logprobs == Some(true);
+    ensure_at(has_logprobs, "top_logprobs", "needs `logprobs` to be true")?;
+    let is_stream = view.stream_options.is_none() || view.stream == Some(true);
+    ensure_at(is_stream, "stream_options", "is only allowed when `stream` is true")?;
     // One of two different limits would be ignored silently.
-    match (&view.max_completion_tokens, &view.max_tokens) {
-        (Some(new), Some(old)) if new.value != old.value => {
-            refuse("max_tokens", "contradicts `max_completion_tokens`; send only one of them")
-        }
-        _ => Ok(()),
-    }
+    let limit = view.output_limit();
+    let is_one = view.max_tokens.as_ref().is_none_or(|old| limit == Some(old.value));
+    let why = "contradicts `max_completion_tokens`; send only one of them";
+    ensure_at(is_one, "max_tokens", why)
 }
 
 fn check_tools(view: &ChatRequestView<'_>) -> RuleResult {
-    if view.tools.is_some() && view.functions.is_some() {
-        let why = "is the old form of `tools`; send only one of them";
-        return Err(FieldProblem::new("functions", why));
-    }
-    let tools = view.tools.iter().flatten().enumerate().filter_map(|(at, tool)| match tool {
-        ChatTool::Function(tool) => {
-            let name = tool.function.as_ref()?.name.as_deref()?;
-            Some((name, format!("tools[{at}].function.name")))
-        }
-        ChatTool::Custom(tool) => {
-            let name = tool.custom.as_ref()?.name.as_deref()?;
-            Some((name, format!("tools[{at}].custom.name")))
-        }
-        ChatTool::Unknown(_) => None,
-    });
-    let functions = view.functions.iter().flatten().enumerate().filter_map(|(at, function)| {
-        Some((function.name.as_deref()?, format!("functions[{at}].name")))
-    });
+    let is_one = view.tools.is_none() || view.functions.is_none();
+    ensure_at(is_one, "functions", "is the old form of `tools`; send only one of them")?;
+    let tools =
+        view.tools.as_deref().unwrap_or_default().iter().enumerate().filter_map(|(at, tool)| {
+            match tool {
+                ChatTool::Function(tool) => {
+                    let name = tool.function.as_ref()?.name.as_deref()?;
+                    Some((name, format!("tools[{at}].function.name")))
+                }
+                ChatTool::Custom(tool) => {
+                    let name = tool.custom.as_ref()?.name.as_deref()?;
+                    Some((name, format!("tools[{at}].custom.name")))
+                }
+                ChatTool::Unknown(_) => None,
+            }
+        });
+    let functions = view.functions.as_deref().unwrap_or_default().iter().enumerate().filter_map(
+        |(at, function)| Some((function.name.as_deref()?, format!("functions[{at}].name"))),
+    );
     let mut names = HashSet::new();
     for (name, path) in tools.chain(functions) {
-        if !names.insert(name) {
-            return Err(FieldProblem::new(path, "is already the name of another tool"));
-        }
+        ensure_at(names.insert(name), &path, "is already the name of another tool")?;
     }
     let why = match &view.tool_choice {
         Some(TextOrObject::Text(word)) if &**word == "required" && view.tools.is_none() => {

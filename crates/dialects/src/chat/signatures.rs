@@ -16,6 +16,7 @@ use canon::{Part, PartKind, Signature, Thought, WireFormat};
 use serde_json::Value;
 
 use super::names::ORIGIN;
+pub(super) use crate::envelope::ContentAuthor;
 use crate::fields::ObjectWriter;
 use crate::signed_span;
 
@@ -32,15 +33,6 @@ fn format_of(origin: WireFormat) -> &'static str {
 
 fn origin_of(format: Option<&str>) -> WireFormat {
     FORMATS.iter().find(|(_, own)| Some(*own) == format).map_or(ORIGIN, |(origin, _)| *origin)
-}
-
-/// Author of a `reasoning_details` list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DetailsAuthor {
-    /// A client that returns earlier entries.
-    Client,
-    /// A provider.
-    Provider,
 }
 
 /// Separates format, id and token in a signature of a chat provider. No token contains it.
@@ -68,12 +60,12 @@ fn unpack(signature: &Signature) -> (&str, Option<&str>, &str) {
 }
 
 /// Reads one entry of the list. `None` for an unknown entry type.
-pub(super) fn read_detail(detail: &Value, author: DetailsAuthor) -> Option<Part> {
+pub(super) fn read_detail(detail: &Value, author: ContentAuthor) -> Option<Part> {
     let text = |name: &str| detail.get(name).and_then(Value::as_str);
     // Streams open with an empty signature, which is none.
     let token = |name: &str| text(name).filter(|token| !token.is_empty());
     let format = text("format");
-    let origin = if author == DetailsAuthor::Provider { ORIGIN } else { origin_of(format) };
+    let origin = if author == ContentAuthor::Provider { ORIGIN } else { origin_of(format) };
     let signature = |token: &str| match origin == ORIGIN {
         true => pack(format, text("id"), token),
         false => Signature::new(origin, token),
@@ -88,9 +80,8 @@ pub(super) fn read_detail(detail: &Value, author: DetailsAuthor) -> Option<Part>
     let mut part = Part::new(PartKind::Thought(thought)).with_signature(signed.map(signature));
     if part.signature.is_none() {
         for name in ["id", "format"] {
-            if let Some(word) = text(name).filter(|word| *word != "unknown") {
-                part.extras.insert(ORIGIN, name, Value::from(word));
-            }
+            let word = text(name).filter(|word| *word != "unknown").map(Value::from);
+            part.extras.insert_some(ORIGIN, name, word);
         }
     }
     Some(part)
@@ -180,11 +171,11 @@ mod tests {
     fn returns_a_providers_entry_with_format_and_id() {
         let entry = serde_json::json!({"type": "reasoning.text", "text": "hm",
             "signature": "EqQB", "id": "r1", "format": "anthropic-claude-v1", "index": 0});
-        let part = read_detail(&entry, DetailsAuthor::Provider).unwrap();
+        let part = read_detail(&entry, ContentAuthor::Provider).unwrap();
         assert_eq!(part.signature.as_ref().map(Signature::origin), Some(ORIGIN));
         let PartKind::Thought(thought) = &part.kind else { panic!("{part:?}") };
         assert_eq!(Value::from(write_detail(&part, thought, 0)), entry);
-        let entry_part = read_detail(&entry, DetailsAuthor::Client).unwrap();
+        let entry_part = read_detail(&entry, ContentAuthor::Caller).unwrap();
         assert_eq!(entry_part.signature, Some(Signature::new(WireFormat::Messages, "EqQB")));
     }
 }

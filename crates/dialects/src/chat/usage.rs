@@ -5,6 +5,7 @@
 use canon::Usage;
 
 use crate::fields::ObjectWriter;
+use crate::openai_values::TokenDetails;
 use crate::wire_object::wire_object;
 use crate::wire_value::LooseValue;
 
@@ -14,28 +15,14 @@ wire_object! {
         prompt_tokens: u64,
         completion_tokens: u64,
         total_tokens: u64,
-        prompt_tokens_details: ChatPromptDetails<'a>,
-        completion_tokens_details: ChatCompletionDetails<'a>,
+        prompt_tokens_details: TokenDetails<'a>,
+        completion_tokens_details: TokenDetails<'a>,
         /// Cached tokens as Moonshot tells them.
         cached_tokens: u64,
         /// Cached tokens as DeepSeek tells them.
         prompt_cache_hit_tokens: u64,
         /// Searches as Perplexity tells them.
         num_search_queries: u64,
-    }
-
-    pub(super) struct ChatPromptDetails<'a>("an object") {
-        cached_tokens: u64,
-        cache_write_tokens: u64,
-        audio_tokens: u64,
-        image_tokens: u64,
-        video_tokens: u64,
-    }
-
-    pub(super) struct ChatCompletionDetails<'a>("an object") {
-        reasoning_tokens: u64,
-        audio_tokens: u64,
-        image_tokens: u64,
     }
 }
 
@@ -47,9 +34,9 @@ impl ChatUsage<'_> {
 
     /// Converts to canon usage. Both count cached tokens as part of the input.
     fn to_canon(&self) -> Usage {
-        let (none, nothing) = (ChatPromptDetails::default(), ChatCompletionDetails::default());
+        let none = TokenDetails::default();
         let prompt = self.prompt_tokens_details.as_ref().unwrap_or(&none);
-        let output = self.completion_tokens_details.as_ref().unwrap_or(&nothing);
+        let output = self.completion_tokens_details.as_ref().unwrap_or(&none);
         let cached = prompt.cached_tokens.max(self.cached_tokens).max(self.prompt_cache_hit_tokens);
         Usage {
             input: self.prompt_tokens.unwrap_or_default(),

@@ -90,8 +90,9 @@ fn write_part(part: &Part, lane: &LaneSettings<'_>, losses: &mut Losses) -> Opti
         PartKind::Foreign { origin, value } if *origin == ORIGIN => {
             return Some(ObjectWriter::new().with_object(Some(value)));
         }
-        PartKind::CodeExecution(code) => text_part(&code_block(&code.language, &code.code)),
-        PartKind::CodeResult(outcome) => text_part(&code_block("", &outcome.output)),
+        code @ (PartKind::CodeExecution(_) | PartKind::CodeResult(_)) => {
+            text_part(&code_block(code))
+        }
         PartKind::Foreign { .. } => {
             return lose("part", "a part only the caller's format has", losses);
         }
@@ -100,10 +101,8 @@ fn write_part(part: &Part, lane: &LaneSettings<'_>, losses: &mut Losses) -> Opti
             return lose("part.search", "the chat format has no field for a past search", losses);
         }
     };
-    let object = match cache_mark(part.cache_breakpoint.as_ref(), lane, losses) {
-        Some((field, mark)) => object.set(field, mark),
-        None => object,
-    };
+    let (field, mark) = cache_mark(part.cache_breakpoint.as_ref(), lane, losses).unzip();
+    let object = object.set_some(field.unwrap_or_default(), mark);
     Some(object.with_extras(&part.extras, ORIGIN))
 }
 

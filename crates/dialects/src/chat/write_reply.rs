@@ -133,11 +133,8 @@ impl ChatMessageBuilder {
                 (None, Some(audio)) if self.audio.is_none() => self.audio = Some(audio),
                 (None, _) => losses.add("reply.media", NO_MEDIA_FIELD),
             },
-            PartKind::CodeExecution(code) => {
-                self.add_block(&openai_values::code_block(&code.language, &code.code))
-            }
-            PartKind::CodeResult(outcome) => {
-                self.add_block(&openai_values::code_block("", &outcome.output))
+            PartKind::CodeExecution(_) | PartKind::CodeResult(_) => {
+                self.add_block(&openai_values::code_block(&part.kind));
             }
             PartKind::WebSearch(_) => losses.add("reply.search", NO_SEARCH_FIELD),
             PartKind::ToolResult(_) | PartKind::Foreign { .. } => {

@@ -1,8 +1,8 @@
 //! Writes a chat request from canon.
 
 use canon::{
-    ApiError, ConversationState, EffortLevel, Losses, Lossy, RequestHints, ResponseFormat,
-    SamplingOptions, ThinkingDisplay, ThinkingOptions,
+    ApiError, ConversationState, EffortLevel, Losses, Lossy, RequestHints, SamplingOptions,
+    ThinkingDisplay, ThinkingOptions,
 };
 
 use super::names::{MAX_STOP_SEQUENCES, MODALITIES, ORIGIN, PATH, REASONING_EXTRA};
@@ -11,9 +11,10 @@ use super::write_content::write_turn;
 use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
-use crate::json::BodySegments;
-use crate::openai_values::write_tier;
+use crate::openai_values::write_format;
 use crate::request_option::{note_lost_options, write_options};
+use crate::service_tier::write_request_tier;
+use crate::text::word_for;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
 /// Writes a request for a lane.
@@ -52,9 +53,9 @@ pub(super) fn write(
         Some(own) => body.set("reasoning", own.clone()),
         None => body.set_some("reasoning_effort", write_thinking(*thinking, lane, &mut losses)),
     };
-    let body = body.set_some("response_format", write_format(format));
-    let word = |modality| MODALITIES.iter().find(|(_, own)| own == modality).map(|(word, _)| *word);
-    let words: Vec<&str> = modalities.iter().filter_map(word).collect();
+    let body = body.set_some("response_format", write_format(format, true));
+    let words = modalities.iter().filter_map(|modality| word_for(&MODALITIES, modality));
+    let words: Vec<&str> = words.collect();
     let body = write_hints(body, hints, state, &mut losses)
         .set_some("modalities", (!words.is_empty()).then_some(words));
     let canon::ImageShape { aspect_ratio: ratio, size } = canvas;
@@ -68,9 +69,7 @@ pub(super) fn write(
         let options = ObjectWriter::new().set("include_usage", true);
         body = body.set("stream", true).set("stream_options", options);
     }
-    let body = body.to_json();
-    let request = ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) };
-    Ok((request, losses.into_vec()))
+    Ok((ProviderRequest::new(PATH, &body), losses.into_vec()))
 }
 
 fn write_sampling(
@@ -112,21 +111,6 @@ fn write_thinking(
     ThinkingControls::for_lane(lane).effort_level(level, losses).map(EffortLevel::as_str)
 }
 
-fn write_format(format: &ResponseFormat) -> Option<ObjectWriter> {
-    match format {
-        ResponseFormat::Text => None,
-        ResponseFormat::Json => Some(ObjectWriter::typed("json_object")),
-        ResponseFormat::Schema { name, description, schema, strict } => {
-            let inner = ObjectWriter::new()
-                .set("name", name.as_deref().unwrap_or("answer"))
-                .set_some("description", description.as_deref())
-                .set("schema", schema.json.clone())
-                .set_some("strict", *strict);
-            Some(ObjectWriter::typed("json_schema").set("json_schema", inner))
-        }
-    }
-}
-
 fn write_hints(
     body: ObjectWriter,
     hints: &RequestHints,
@@ -138,10 +122,8 @@ fn write_hints(
     losses.add_if(previous.is_some(), "state.previous", "the chat format stores no conversations");
     let why = "the chat format has no background mode";
     losses.add_if(*background == Some(true), "state.background", why);
-    let written = tier.as_ref().and_then(write_tier);
-    let is_lost = tier.is_some() && written.is_none();
-    losses.add_if(is_lost, "hints.tier", "the chat format lacks this tier");
+    let tier = write_request_tier(tier.as_ref(), ORIGIN, losses);
     body.set_some("user", user.as_deref())
         .set_some("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
-        .set_some("service_tier", written)
+        .set_some("service_tier", tier)
 }

@@ -214,12 +214,8 @@ impl ChatStreamWriter {
         let line_break = if state.midline { "\n" } else { "" };
         match &part.kind {
             PartKind::Text { text, .. } => self.write_text(place, text, out),
-            PartKind::CodeExecution(code) => {
-                let block = code_block(&code.language, &code.code);
-                self.write_text(place, &format!("{line_break}{block}\n"), out);
-            }
-            PartKind::CodeResult(outcome) => {
-                let block = code_block("", &outcome.output);
+            PartKind::CodeExecution(_) | PartKind::CodeResult(_) => {
+                let block = code_block(&part.kind);
                 self.write_text(place, &format!("{line_break}{block}\n"), out);
             }
             PartKind::Thought(_) => {

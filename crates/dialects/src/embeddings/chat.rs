@@ -18,8 +18,8 @@ use super::reply::{EmbeddingReply, ParsedVectors, error_of, numbers, unreadable}
 use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEncoding};
 use crate::checks::model_name;
 use crate::fields::ObjectWriter;
-use crate::json::{self, BodySegments};
-use crate::text::BorrowedText;
+use crate::json;
+use crate::text::{BorrowedText, visit_text};
 use crate::wire_object::wire_object;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_bytes, one_of};
 use crate::wire_value::{AnyValue, PlacedValue, read_items};
@@ -65,13 +65,7 @@ impl<'de, const IS_ITEM: bool> Visitor<'de> for InputVisitor<IS_ITEM> {
         })
     }
 
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(vec![InputItem::Text(Cow::Borrowed(text))])
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(vec![InputItem::Text(Cow::Owned(text.to_owned()))])
-    }
+    visit_text!('de, |text| vec![InputItem::Text(text)]);
 
     fn visit_u64<E: de::Error>(self, token: u64) -> Result<Self::Value, E> {
         match IS_ITEM {
@@ -225,8 +219,7 @@ impl EmbeddingFormat for ChatEmbeddings {
             .set_some("dimensions", *dimensions)
             .set_some("user", user.as_deref())
             .with_extras(extras, ORIGIN);
-        let body = BodySegments::single(body.to_json());
-        Ok((vec![ProviderRequest { path: PATH.to_owned(), body }], losses.into_vec()))
+        Ok((vec![ProviderRequest::new(PATH, &body)], losses.into_vec()))
     }
 
     fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError> {

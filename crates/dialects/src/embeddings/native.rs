@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use super::endpoint::{EmbeddingFormat, WrittenEmbeddings};
 use super::reply::{EmbeddingReply, ParsedVectors, error_of, numbers, unreadable};
 use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest};
-use crate::checks::{invalid_field, path_model};
+use crate::checks::{ensure_field, invalid_field, path_model};
 use crate::fields::ObjectWriter;
-use crate::json::{self, BodySegments};
+use crate::json;
 use crate::native::dotted_extras::keep;
 use crate::native::operator_path;
 use crate::proto_json::ProtoInteger;
@@ -116,10 +116,9 @@ fn read(
 ) -> Result<(), ApiError> {
     let first = embed.inputs.is_empty();
     let dimensions = view.dimensions.and_then(|count| u64::try_from(count.0).ok());
-    if !first && dimensions != embed.dimensions {
-        let path = format!("{at}outputDimensionality");
-        return Err(invalid_field(&path, "must be the same in every request for this model"));
-    }
+    let path = format!("{at}outputDimensionality");
+    let why = "must be the same in every request for this model";
+    ensure_field(first || dimensions == embed.dimensions, &path, why)?;
     embed.dimensions = dimensions;
     // An unspecified task type equals none.
     let task = view.task_type.map(|word| word.0.into_owned());
@@ -204,10 +203,8 @@ impl EmbeddingFormat for NativeEmbeddings {
                 // Each request of a batch names the model as `models/x`. The URL has the
                 // authoritative name.
                 let bare = name.rsplit_once("models/").map_or(&**name, |(_, bare)| bare);
-                if bare != facts.model {
-                    let path = format!("{at}model");
-                    return Err(invalid_field(&path, "must be the model in the URL"));
-                }
+                let path = format!("{at}model");
+                ensure_field(bare == facts.model, &path, "must be the model in the URL")?;
                 facts.model_ranges.push(json::range_of(text, raw));
             }
             let parts = request.content.and_then(|content| content.parts);
@@ -242,10 +239,7 @@ impl EmbeddingFormat for NativeEmbeddings {
             let batch = |some: &[ObjectWriter]| ObjectWriter::new().set("requests", some.to_vec());
             requests = requests.chunks(MAX_BATCH_REQUESTS).map(batch).collect();
         }
-        let write = |request: &ObjectWriter| ProviderRequest {
-            path: self.path(model),
-            body: BodySegments::single(request.to_json()),
-        };
+        let write = |request| ProviderRequest::new(self.path(model), request);
         Ok((requests.iter().map(write).collect(), losses))
     }
 

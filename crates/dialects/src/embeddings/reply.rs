@@ -35,10 +35,8 @@ impl EmbeddingReply {
             }
             (None, _) | (_, None) => None,
         };
-        for origin in WireFormat::ALL {
-            for (name, value) in extras.for_format(origin).into_iter().flatten() {
-                self.extras.insert(origin, name, value.clone());
-            }
+        for (origin, name, value) in extras.all_fields() {
+            self.extras.insert(origin, name, value.clone());
         }
     }
 

@@ -65,9 +65,8 @@ impl ImageRequestForm {
                 (Bytes::from(model.to_owned()), Some(self.content_type()))
             }
         };
-        if let Some(range) = order.model_range.clone().filter(|_| order.picture.model != model) {
-            edits.push(BodyEdit { range, replacement: name });
-        }
+        let range = order.model_range.clone().filter(|_| order.picture.model != model);
+        edits.extend(range.map(|range| BodyEdit { range, replacement: name }));
         let path = if self.is_edit() { EDITS_PATH } else { GENERATIONS_PATH };
         let outgoing =
             ProviderRequest { path: path.to_owned(), body: BodySegments::with_edits(body, edits) };

@@ -5,7 +5,6 @@ use std::fmt::Display;
 
 use crate::chat::ChatDialect;
 use crate::fields::ObjectWriter;
-use crate::json::BodySegments;
 use crate::upstream_error::unreadable_reply;
 use crate::{PassThrough as _, ProviderRequest};
 
@@ -22,9 +21,7 @@ pub struct ImageProviderRequest {
 
 impl ImageProviderRequest {
     pub(super) fn at(path: impl Into<String>, body: &ObjectWriter) -> Self {
-        let body = BodySegments::single(body.to_json());
-        let outgoing = ProviderRequest { path: path.into(), body };
-        Self { outgoing, content_type: None, headers: &[] }
+        Self { outgoing: ProviderRequest::new(path, body), content_type: None, headers: &[] }
     }
 }
 

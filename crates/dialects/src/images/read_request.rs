@@ -13,11 +13,11 @@ use super::form::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 use super::image_info::{decode, encode, image_info};
 use super::names::ORIGIN;
 use super::{multipart, rules};
-use crate::checks::{invalid_field, model_name};
+use crate::checks::{ensure_field, invalid_field, model_name};
 use crate::json;
 use crate::text::BorrowedText;
 use crate::wire_object::{raw_value, wire_object};
-use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_bytes, one_of, refuse_if, within};
+use crate::wire_rule::{FieldProblem, RuleResult, between, ensure, max_bytes, one_of, refuse_if};
 use crate::wire_value::{PlacedValue, read_items};
 
 /// Numeric fields of a form, where all values are text.
@@ -34,14 +34,14 @@ wire_object! {
         images: ImageSources,
         image: ImageSources,
         mask: ImageSource,
-        n: i64 where within(1, rules::MAX_IMAGES.into()),
+        n: i64 where between(1, rules::MAX_IMAGES.into()),
         size: BorrowedText<'a> where size_word,
         aspect_ratio: BorrowedText<'a>,
         response_format: BorrowedText<'a> where one_of(&["url", "b64_json"]),
         quality: BorrowedText<'a>
             where one_of(&["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"]),
         output_format: BorrowedText<'a> where one_of(&["png", "jpeg", "webp"]),
-        output_compression: i64 where within(0, 100),
+        output_compression: i64 where between(0, 100),
         background: BorrowedText<'a> where one_of(&["auto", "opaque", "transparent"]),
         moderation: BorrowedText<'a> where one_of(&["auto", "low"]),
         input_fidelity: BorrowedText<'a> where one_of(&["low", "high"]),
@@ -51,7 +51,7 @@ wire_object! {
         guidance_scale: f64,
         watermark: bool,
         stream: bool,
-        partial_images: i64 where within(0, 3),
+        partial_images: i64 where between(0, 3),
         user: BorrowedText<'a> where max_bytes(4_096),
         safety_identifier: BorrowedText<'a> where max_bytes(4_096),
         is_async "async": bool,
@@ -161,9 +161,8 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
                 if name == "model" {
                     model_range = Some(part.value_range.clone());
                 }
-                if map.insert(name.to_owned(), typed_value(name, text)).is_some() {
-                    return Err(invalid_field(name, "is there twice"));
-                }
+                let before = map.insert(name.to_owned(), typed_value(name, text));
+                ensure_field(before.is_none(), name, "is there twice")?;
             }
         }
     }

@@ -5,7 +5,7 @@ use canon::{ApiError, ImageRequest, ImageSize};
 
 use super::aspect_ratio;
 use super::image_info::{ImageInfo, inline_image_info};
-use crate::checks::invalid_field;
+use crate::checks::{ensure_field, invalid_field};
 
 /// Maximum number of images per request.
 pub(super) const MAX_IMAGES: u32 = 10;
@@ -38,10 +38,9 @@ pub fn parse_size(word: &str) -> Option<ImageSize> {
 /// Applies the rules.
 pub(super) fn check(picture: &ImageRequest) -> Result<(), ApiError> {
     let transparent = picture.background.as_deref() == Some("transparent");
-    if transparent && picture.format.as_deref() == Some("jpeg") {
-        let why = "is `transparent`, which JPEG does not support: use `png` or `webp`";
-        return Err(invalid_field("background", why));
-    }
+    let is_jpeg = picture.format.as_deref() == Some("jpeg");
+    let why = "is `transparent`, which JPEG does not support: use `png` or `webp`";
+    ensure_field(!transparent || !is_jpeg, "background", why)?;
     if let Some(ratio) = &picture.aspect_ratio {
         let Some(ratio_value) = aspect_ratio::read_ratio(ratio) else {
             return Err(invalid_field("aspect_ratio", "must be WIDTH:HEIGHT, such as `16:9`"));
@@ -57,26 +56,21 @@ pub(super) fn check(picture: &ImageRequest) -> Result<(), ApiError> {
 
 /// Checks the number and size of the input images and the mask. Runs again after fetching.
 pub fn check_inputs(picture: &ImageRequest) -> Result<(), ApiError> {
-    if picture.edit && picture.inputs.is_empty() {
-        return Err(invalid_field("image", "is required: an edit needs an input image"));
-    }
-    if picture.inputs.len() > MAX_INPUT_IMAGES {
-        return Err(invalid_field("image", &format!("must be at most {MAX_INPUT_IMAGES} images")));
-    }
+    let has_inputs = !picture.edit || !picture.inputs.is_empty();
+    ensure_field(has_inputs, "image", "is required: an edit needs an input image")?;
+    let why = format!("must be at most {MAX_INPUT_IMAGES} images");
+    ensure_field(picture.inputs.len() <= MAX_INPUT_IMAGES, "image", &why)?;
     let info: Vec<Option<ImageInfo>> = picture.inputs.iter().map(inline_image_info).collect();
     for (at, info) in info.iter().enumerate() {
         let size = info.and_then(|info| info.size);
         let pixels = size.map(|(width, height)| u64::from(width) * u64::from(height));
-        if pixels.is_some_and(|pixels| pixels > MAX_INPUT_PIXELS) {
-            let why = format!("must have at most {MAX_INPUT_PIXELS} pixels");
-            return Err(invalid_field(&format!("image[{at}]"), &why));
-        }
+        let why = format!("must have at most {MAX_INPUT_PIXELS} pixels");
+        let is_small = pixels.is_none_or(|pixels| pixels <= MAX_INPUT_PIXELS);
+        ensure_field(is_small, &format!("image[{at}]"), &why)?;
     }
     let Some(mask) = picture.mask.as_ref().and_then(inline_image_info) else { return Ok(()) };
-    if !mask.alpha {
-        let why = "must have transparent pixels: they mark the area to edit";
-        return Err(invalid_field("mask", why));
-    }
+    let why = "must have transparent pixels: they mark the area to edit";
+    ensure_field(mask.alpha, "mask", why)?;
     let first = info.first().copied().flatten().and_then(|info| info.size);
     if let (Some((width, height)), Some(mask)) = (first, mask.size)
         && (width, height) != mask

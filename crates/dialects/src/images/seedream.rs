@@ -8,16 +8,12 @@ use super::image_fields;
 use super::names::{GENERATIONS_PATH, ORIGIN};
 use super::provider::{ImageProviderRequest, WrittenImages};
 use crate::fields::ObjectWriter;
+use crate::openai_values::write_url;
 
 /// Returns an input image as a URL or a data URI.
 pub(super) fn uri(source: &MediaSource) -> Result<String, ApiError> {
-    match source {
-        MediaSource::Inline { mime, data } => Ok(format!("data:{mime};base64,{data}")),
-        MediaSource::Url { url, .. } => Ok(url.clone()),
-        MediaSource::File { .. } | MediaSource::Text(_) => {
-            Err(ApiError::internal("an input image is neither inline nor a URL"))
-        }
-    }
+    write_url(source)
+        .ok_or_else(|| ApiError::internal("an input image is neither inline nor a URL"))
 }
 
 pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {

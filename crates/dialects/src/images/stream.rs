@@ -12,24 +12,16 @@ use super::image_info::base64_image_info;
 use super::provider::{error_in, unreadable};
 use super::tasks;
 use super::write_reply::{ImageProperties, usage as write_usage};
-use crate::fields::ObjectWriter;
 use crate::json;
-use crate::sse::StreamFrame;
+use crate::sse::{StreamFrame, write_event};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_value::AnyValue;
-use crate::write_json::WriteJson as _;
 use crate::{Dialect as _, FrameAction, ReplyMeter, StreamMeter};
 
 /// Estimated tokens of a partial image, and of an image without reported usage.
 const PARTIAL_IMAGE_TOKENS: u64 = 100;
 const DEFAULT_IMAGE_TOKENS: u64 = 1_056;
-
-fn write_event(name: &str, body: &ObjectWriter, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("event: {name}\ndata: ").as_bytes());
-    body.write_json(out);
-    out.extend_from_slice(b"\n\n");
-}
 
 /// Writes the `completed` event of an image, if it is inline.
 fn write_completed(
@@ -44,15 +36,16 @@ fn write_completed(
         return;
     };
     let name = if edit { "image_edit.completed" } else { "image_generation.completed" };
-    let body = ObjectWriter::typed(name)
-        .set("b64_json", data.as_str())
-        .set("created_at", now)
-        .set("size", properties.size.as_deref().unwrap_or("auto"))
-        .set("quality", properties.quality.as_deref().unwrap_or("auto"))
-        .set("background", properties.background.as_deref().unwrap_or("auto"))
-        .set("output_format", properties.format.as_deref().unwrap_or("png"))
-        .set_some("usage", usage.map(write_usage));
-    write_event(name, &body, out);
+    write_event(name, out, |event| {
+        event
+            .set("b64_json", data.as_str())
+            .set("created_at", now)
+            .set("size", properties.size.as_deref().unwrap_or("auto"))
+            .set("quality", properties.quality.as_deref().unwrap_or("auto"))
+            .set("background", properties.background.as_deref().unwrap_or("auto"))
+            .set("output_format", properties.format.as_deref().unwrap_or("png"))
+            .set_some("usage", usage.map(write_usage))
+    });
 }
 
 /// Writes a whole reply as a stream: one event per image, with the usage on the last one.
@@ -72,7 +65,7 @@ pub fn write_stream_error(fault: &ApiError) -> Vec<u8> {
     let (_, body) = crate::chat::ChatDialect.write_error(fault, "");
     let error: Value = json::read_bytes(&body).unwrap_or_default();
     let mut out = Vec::new();
-    write_event("error", &ObjectWriter::typed("error").with_object(Some(&error)), &mut out);
+    write_event("error", &mut out, |event| event.with_object(Some(&error)));
     out
 }
 
@@ -205,24 +198,19 @@ impl StreamMeter for ImageStreamMeter {
     /// Images are not cut: money for the whole image is reserved.
     fn write_truncated(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
 
-    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
+    fn read(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
         if frame.data.trim_ascii() == b"[DONE]" {
-            return if self.totals.is_finished { FrameAction::Last } else { FrameAction::Drop };
+            let is_last = self.totals.is_finished;
+            return Ok(if is_last { FrameAction::Last } else { FrameAction::Drop });
         }
-        let action = if self.is_rewritten { self.rewrite(frame) } else { self.count(frame) };
-        action.unwrap_or_else(FrameAction::Error)
+        if self.is_rewritten { self.rewrite(frame) } else { self.count(frame) }
     }
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
         if self.is_rewritten {
             return out.extend_from_slice(&self.out);
         }
-        if let Some(name) = &frame.event {
-            out.extend_from_slice(b"event: ");
-            out.extend_from_slice(name);
-            out.push(b'\n');
-        }
-        frame.write_data(out);
+        frame.write_named(frame.event.as_deref(), out);
     }
 
     fn totals(&self) -> &ReplyMeter {

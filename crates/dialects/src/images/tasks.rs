@@ -21,6 +21,7 @@ use super::seedream::uri;
 use crate::checks::invalid_field;
 use crate::fields::ObjectWriter;
 use crate::json;
+use crate::media_rules::split_data_uri;
 
 /// JSON pointers (RFC 6901) into a reply.
 struct ReplyPointers {
@@ -177,7 +178,7 @@ fn read_image(item: &Value) -> Result<GeneratedImage, ApiError> {
     let source = if let Some(data) = text("b64_json") {
         inline(data)?
     } else if let Some(url) = url {
-        match url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
+        match split_data_uri(url) {
             Some((_, data)) => inline(data)?,
             None => MediaSource::Url { url: url.to_owned(), mime: None },
         }

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::media_rules::{base64_error, mime_error};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
-use crate::wire_rule::{FieldProblem, RuleResult, ensure, not_empty, one_of, passes};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure, ensure_at, not_empty, one_of, passes};
 use crate::wire_value::{OpaqueObject, TextOrList};
 
 wire_object! {
@@ -102,19 +102,15 @@ wire_object! {
 impl<'a> MessagesTurn<'a> {
     /// Returns the blocks; empty if the content is a string.
     pub(super) fn blocks(&self) -> &[MessagesBlock<'a>] {
-        match &self.content {
-            Some(TextOrList::List(blocks)) => blocks,
-            Some(TextOrList::Text(_)) | None => &[],
-        }
+        let Some(TextOrList::List(blocks)) = &self.content else { return &[] };
+        blocks
     }
 
     fn check(&self) -> RuleResult {
         let role = self.role.as_deref().unwrap_or_default();
         // An empty assistant turn is legal: it asks the model to begin the reply.
         let is_empty = matches!(&self.content, Some(TextOrList::List(blocks)) if blocks.is_empty());
-        if is_empty && role != "assistant" {
-            return Err(FieldProblem::new("content", "must not be an empty list"));
-        }
+        ensure_at(!is_empty || role == "assistant", "content", "must not be an empty list")?;
         for (at, block) in self.blocks().iter().enumerate() {
             let why = match (role, block) {
                 ("user", MessagesBlock::ToolUse(_)) => "is a call, which only an assistant makes",
@@ -148,8 +144,7 @@ impl MessagesImage<'_> {
             _ => None,
         };
         let is_picture = mime.is_none_or(|mime| mime.starts_with("image/"));
-        ensure(is_picture, "must be the type of a picture")
-            .map_err(|problem| problem.inside("source.media_type"))
+        ensure_at(is_picture, "source.media_type", "must be the type of a picture")
     }
 }
 

@@ -56,8 +56,8 @@ fn effective_status(status: u16, words: &UpstreamError) -> u16 {
 }
 
 fn read_words(error: &Value) -> UpstreamError {
-    let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let message = error.as_str().map_or_else(|| text("message"), str::to_owned);
+    let words = UpstreamError::read(error);
+    let message = &words.message;
     let too_long = message.starts_with("prompt is too long")
         || message.contains("exceed context limit")
         || message.contains("maximum context length");
@@ -71,7 +71,7 @@ fn read_words(error: &Value) -> UpstreamError {
         Some(code) => code,
         None => "",
     };
-    UpstreamError { code: code.to_owned(), kind: text("type"), message, param: None }
+    UpstreamError { code: code.to_owned(), param: None, ..words }
 }
 
 /// Writes an error: status and body. The body includes the request id.

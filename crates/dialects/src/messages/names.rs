@@ -76,9 +76,6 @@ pub(super) const EFFORT_EXTRA: &str = "portunus.effort";
 /// Clients send these blocks back; a provider must not see them.
 pub(super) const GATEWAY_ID_PREFIX: &str = "srvtoolu_gw";
 
-/// The loss reason of a search that another provider ran.
-pub(super) const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
-
 /// The loss reason of thinking that this format's provider did not sign.
 pub(super) const UNSIGNED_THOUGHT: &str = "the provider refuses thinking that it did not sign";
 

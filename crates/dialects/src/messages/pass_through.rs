@@ -5,7 +5,6 @@ use bytes::Bytes;
 use canon::{ApiError, Usage};
 use memchr::memmem::Finder;
 use serde_json::value::RawValue;
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::names::PATH;
@@ -17,7 +16,6 @@ use super::{MessagesDialect, fault, read_reply, read_stream, write_stream};
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
-use crate::sse::not_json;
 use crate::wire_object::raw_value;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
@@ -61,7 +59,8 @@ impl PassThrough for MessagesDialect {
 
     fn write_abort(&self, fault: &ApiError, request_id: &str) -> Vec<u8> {
         let mut out = Vec::new();
-        write_stream::write_error(&fault::write(fault, Some(request_id)).1, &mut out);
+        let body = StreamFrame::data(fault::write(fault, Some(request_id)).1);
+        body.write_named(Some(b"error"), &mut out);
         out
     }
 }
@@ -162,21 +161,15 @@ impl TextMeter for MessagesStreamMeter {
 }
 
 impl StreamMeter for MessagesStreamMeter {
-    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
+    fn read(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
         let data = &frame.data[..];
         self.missing = None;
         self.completer.skip();
-        if let Err(error) = frame.check_object() {
-            return FrameAction::Error(error);
-        }
-        let event: MessagesMeterEvent<'_> = match json::read_bytes(data) {
-            Ok(event) => event,
-            Err(e) => return FrameAction::Error(not_json(&e)),
-        };
+        let event: MessagesMeterEvent<'_> = frame.read()?;
         let named = || frame.event.as_deref().map(String::from_utf8_lossy);
         match event.kind.map(|kind| kind.0).or_else(named).as_deref() {
             Some("message_start") if self.begun => {
-                return FrameAction::Error(read_stream::second_start_error());
+                return Err(read_stream::second_start_error());
             }
             Some("message_start") => {
                 self.begun = true;
@@ -198,10 +191,10 @@ impl StreamMeter for MessagesStreamMeter {
                 self.said.is_finished |=
                     event.delta.and_then(|delta| delta.0?.stop_reason).is_some();
             }
-            Some("message_stop") => return FrameAction::Last,
+            Some("message_stop") => return Ok(FrameAction::Last),
             Some("error") => {
                 let error = event.error.map(raw_value).unwrap_or_default();
-                return FrameAction::Error(fault::read_object(&error));
+                return Err(fault::read_object(&error));
             }
             Some("content_block_stop") => self.open = None,
             Some("content_block_start" | "content_block_delta") => {
@@ -210,27 +203,20 @@ impl StreamMeter for MessagesStreamMeter {
             }
             _ => {}
         }
-        FrameAction::Forward
+        Ok(FrameAction::Forward)
     }
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
         // Clients ignore an event without an `event:` line.
-        let name = match &frame.event {
-            Some(name) => Some(Cow::Borrowed(&name[..])),
-            None => event_type(&frame.data).map(|kind| Cow::Owned(kind.into_bytes())),
-        };
-        if let Some(name) = name {
-            out.extend_from_slice(b"event: ");
-            out.extend_from_slice(&name);
-            out.push(b'\n');
-        }
+        let kind = if frame.event.is_none() { event_type(&frame.data) } else { None };
+        let name = frame.event.as_deref().or(kind.as_deref().map(str::as_bytes));
         let complete = self.missing.as_ref().and_then(|(at, with)| {
             let (head, tail) = frame.data.split_at_checked(*at)?;
             Some([head, with.as_bytes(), tail].concat())
         });
         match complete {
-            Some(data) => StreamFrame::data(data).write_data(out),
-            None => self.completer.frame(frame).write_data(out),
+            Some(data) => StreamFrame::data(data).write_named(name, out),
+            None => self.completer.frame(frame).write_named(name, out),
         }
     }
 

@@ -10,9 +10,10 @@ use super::content::{MessagesBlock, MessagesSource};
 use super::names::{CITATION_EXTRA, ORIGIN};
 use super::own::server_tools::{self, text_of, texts, with_block};
 use super::own::tool_names;
-use super::signatures::{self, BlockAuthor};
+use super::signatures::{self, ContentAuthor};
 use crate::fields::ObjectWriter;
 use crate::json;
+use crate::openai_values::read_cache;
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::TextOrList;
@@ -20,22 +21,17 @@ use crate::wire_value::TextOrList;
 /// Reads the content of a turn or of a tool result.
 pub(super) fn read<const MAX: usize>(
     content: TextOrList<'_, MessagesBlock<'_>, MAX>,
-    author: BlockAuthor,
+    author: ContentAuthor,
 ) -> Vec<Part> {
-    match content {
-        TextOrList::Text(text) => vec![Part::text(text.into_owned())],
-        TextOrList::List(blocks) => {
-            blocks.into_iter().map(|block| read_block(block, author)).collect()
-        }
-    }
+    content.into_list(Part::text, |block| read_block(block, author))
 }
 
 /// Reads a block that was put together from pieces.
-pub(super) fn read_value(block: &Value, author: BlockAuthor) -> Result<Part, serde_json::Error> {
+pub(super) fn read_value(block: &Value, author: ContentAuthor) -> Result<Part, serde_json::Error> {
     Ok(read_block(json::read(&block.to_string())?, author))
 }
 
-fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {
+fn read_block(block: MessagesBlock<'_>, author: ContentAuthor) -> Part {
     let mut signature = None;
     let (kind, mut rest) = match block {
         MessagesBlock::Text(block) => {
@@ -109,10 +105,6 @@ fn read_block(block: MessagesBlock<'_>, author: BlockAuthor) -> Part {
 /// <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>.
 pub(super) fn take_cache(rest: &mut UnknownFields<'_>) -> Option<CacheBreakpoint> {
     rest.take("cache_control").map(|mark| read_cache(&raw_value(mark)))
-}
-
-pub(super) fn read_cache(mark: &Value) -> CacheBreakpoint {
-    CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
 }
 
 /// Reads a citation (<https://docs.anthropic.com/en/docs/build-with-claude/citations>). The format

@@ -32,9 +32,7 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
         reader.stop_block(index, &mut events).map_err(|e| unreadable(&e.to_string()))?;
     }
     reader.end(end, &mut events)?;
-    let mut reply = ReplyBuilder::default();
-    events.into_iter().try_for_each(|event| reply.push(event))?;
-    Ok(reply.finish())
+    ReplyBuilder::build(events)
 }
 
 /// Parses a whole reply for its counts.

@@ -7,8 +7,9 @@ use super::content::MessagesTurn;
 use super::names::{EFFORT_EXTRA, ORIGIN, ROLE_EXTRA};
 use super::own::thinking;
 use super::request::{MessagesOutputFormat, MessagesRequestView};
-use super::signatures::{self, BlockAuthor};
-use super::{fault, read_content, read_tools, usage};
+use super::signatures::{self, ContentAuthor};
+use super::{fault, read_content, read_tools};
+use crate::service_tier::read_request_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::raw_value;
 use crate::wire_value::OpaqueObject;
@@ -23,14 +24,14 @@ pub(super) fn read(mut view: MessagesRequestView<'_>) -> Result<ChatRequest, Api
     }
     let mut chat = ChatRequest::default();
     view.read_options(&mut chat);
-    let tier = view.service_tier.as_deref().map(usage::read_tier);
+    let tier = view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word));
     let is_fast = tier.is_none() && view.is_fast();
     if is_fast {
         view.rest.take("speed");
     }
     chat.hints.service_tier = if is_fast { Some(ServiceTier::Fast) } else { tier };
     chat.model = view.model.map(|model| model.value.into_owned()).unwrap_or_default();
-    let system = view.system.map(|system| read_content::read(system, BlockAuthor::History));
+    let system = view.system.map(|system| read_content::read(system, ContentAuthor::Caller));
     let system = system.filter(|parts| !parts.is_empty());
     chat.turns.extend(system.map(|parts| Turn::new(Role::System, parts)));
     chat.turns.extend(view.messages.into_iter().flat_map(|list| list.0).map(read_turn));
@@ -58,12 +59,10 @@ pub(super) fn read(mut view: MessagesRequestView<'_>) -> Result<ChatRequest, Api
             false => drop(config.insert("effort".to_owned(), Value::from(word))),
         }
     }
-    if !config.is_empty() {
-        chat.extras.insert(ORIGIN, "output_config", Value::Object(config));
-    }
-    if let Some(own) = view.thinking.filter(|own| !thinking::is_carried(&own.value)) {
-        chat.extras.insert(ORIGIN, "thinking", raw_value(own.raw));
-    }
+    let config = (!config.is_empty()).then_some(Value::Object(config));
+    chat.extras.insert_some(ORIGIN, "output_config", config);
+    let own = view.thinking.filter(|own| !thinking::is_carried(&own.value));
+    chat.extras.insert_some(ORIGIN, "thinking", own.map(|own| raw_value(own.raw)));
     Ok(chat)
 }
 
@@ -73,11 +72,10 @@ fn read_turn(turn: MessagesTurn<'_>) -> Turn {
         Some("system") => Role::System,
         _ => Role::User,
     };
-    let parts = turn.content.map(|content| read_content::read(content, BlockAuthor::History));
+    let parts = turn.content.map(|content| read_content::read(content, ContentAuthor::Caller));
     let mut extras = turn.rest.to_extras(ORIGIN);
-    if role == Role::System {
-        extras.insert(ORIGIN, ROLE_EXTRA, Value::from("system"));
-    }
+    let own_role = (role == Role::System).then(|| Value::from("system"));
+    extras.insert_some(ORIGIN, ROLE_EXTRA, own_role);
     Turn { role, parts: signatures::restore(parts.unwrap_or_default()), name: None, extras }
 }
 

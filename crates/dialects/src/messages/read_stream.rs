@@ -15,15 +15,15 @@ use super::reply::{
     MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyText, MessagesReplyThinking,
     MessagesReplyView,
 };
-use super::signatures::{self, BlockAuthor};
+use super::signatures::{self, ContentAuthor};
 use super::usage::{MessagesCounts, MessagesUsage};
 use crate::endings;
 use crate::json;
 use crate::repeated_text::TextReader;
 use crate::service_tier::USAGE_EXTRA;
-use crate::sse::{not_json, out_of_order};
+use crate::sse::out_of_order;
 use crate::text::{BorrowedText, owned, present};
-use crate::upstream_error::broken_off;
+use crate::upstream_error::ensure_ended;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -70,9 +70,7 @@ impl StreamReader for MessagesStreamReader {
         if self.done {
             return Ok(());
         }
-        frame.check_object()?;
-        let text = frame.text();
-        let event: MessagesEvent<'_> = json::read(&text).map_err(|e| not_json(&e))?;
+        let event: MessagesEvent<'_> = frame.read()?;
         let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
         let index = event.index.unwrap_or(0);
         match event.kind.as_deref().or_else(named).unwrap_or_default() {
@@ -97,10 +95,7 @@ impl StreamReader for MessagesStreamReader {
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        match self.ended {
-            true => Ok(()),
-            false => Err(broken_off("the messages stream ended without a stop reason")),
-        }
+        ensure_ended(self.ended, "the messages stream ended without a stop reason")
     }
 
     fn is_done(&self) -> bool {
@@ -135,7 +130,12 @@ impl MessagesStreamReader {
         if let Some(usage) = message.usage.and_then(|usage| usage.0) {
             self.count(&usage, true, out);
         }
-        out.extend(message.rest.present().map(|(name, raw)| extra(None, name, raw_value(raw))));
+        out.extend(
+            message
+                .rest
+                .present()
+                .map(|(name, raw)| Event::extra(None, ORIGIN, name, raw_value(raw))),
+        );
         Ok(())
     }
 
@@ -154,10 +154,9 @@ impl MessagesStreamReader {
     }
 
     fn open_part(&mut self, start: PartStart, out: &mut Vec<Event>) -> u32 {
-        let slot = self.slots;
-        self.slots += 1;
-        out.push(Event::PartStart(PartIndex::first(slot), start));
-        slot
+        let place = PartIndex::next(0, &mut self.slots);
+        out.push(Event::PartStart(place, start));
+        place.slot
     }
 
     /// Reads the beginning of a block.
@@ -270,13 +269,15 @@ impl MessagesStreamReader {
         let mut signature = None;
         match open.kind {
             BlockKind::Text => {}
-            BlockKind::Thought => signature = signatures::read(open.pending, BlockAuthor::Answer),
+            BlockKind::Thought => {
+                signature = signatures::read(open.pending, ContentAuthor::Provider)
+            }
             BlockKind::Call if open.has_deltas => {}
             BlockKind::Call => grow(open.slot, open.pending, out),
             BlockKind::Other => {
                 let input = json::read::<Value>(&open.pending).ok();
                 open.fields.extend(input.map(|input| ("input".to_owned(), input)));
-                let part = read_content::read_value(&open.fields.into(), BlockAuthor::Answer);
+                let part = read_content::read_value(&open.fields.into(), ContentAuthor::Provider);
                 let mut part = part.map_err(|e| {
                     ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
                         .with_log_note(e.to_string())
@@ -309,7 +310,7 @@ impl MessagesStreamReader {
         let fields =
             [("container", delta.container), ("context_management", event.context_management)];
         let present = fields.into_iter().filter_map(|(name, raw)| Some((name, raw?)));
-        out.extend(present.map(|(name, raw)| extra(None, name, raw_value(raw))));
+        out.extend(present.map(|(name, raw)| Event::extra(None, ORIGIN, name, raw_value(raw))));
         let Some(word) = delta.stop_reason.filter(|_| !self.ended) else { return Ok(()) };
         while let Some(open) = self.open.first() {
             self.stop_block(open.index, out)?;
@@ -317,9 +318,13 @@ impl MessagesStreamReader {
         self.ended = true;
         if !self.other_usage.is_empty() {
             let usage = Value::Object(std::mem::take(&mut self.other_usage));
-            out.push(extra(None, USAGE_EXTRA, usage));
+            out.push(Event::extra(None, ORIGIN, USAGE_EXTRA, usage));
         }
-        out.extend(delta.stop_details.map(|raw| extra(Some(0), "stop_details", raw_value(raw))));
+        out.extend(
+            delta
+                .stop_details
+                .map(|raw| Event::extra(Some(0), ORIGIN, "stop_details", raw_value(raw))),
+        );
         let finish = Finish {
             reason: endings::read(ORIGIN, &word),
             raw: RawReason::new(ORIGIN, &*word),
@@ -337,10 +342,6 @@ pub(super) fn second_start_error() -> ApiError {
 }
 
 /// A field of the reply that only this format has.
-fn extra(candidate: Option<u32>, name: &str, value: Value) -> Event {
-    Event::Extra { candidate, origin: ORIGIN, name: name.to_owned(), value }
-}
-
 fn grow(slot: u32, text: String, out: &mut Vec<Event>) {
     if !text.is_empty() {
         out.push(Event::PartDelta(PartIndex::first(slot), PartDelta::Text(text)));

@@ -13,7 +13,7 @@ use crate::openai_values::SearchLocation;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, ensure, max_bytes, one_of, require, within,
+    FieldProblem, RuleResult, between, ensure, ensure_at, max_bytes, one_of, require,
 };
 use crate::wire_value::{
     BoundedList, LooseText, LooseValue, OpaqueObject, PlacedValue, TextOrList,
@@ -34,7 +34,7 @@ wire_object! {
         stream: bool = Stream,
         temperature: f64 = Temperature where between(0.0, 1.0),
         top_p: f64 = TopP where between(0.0, 1.0),
-        top_k: i64 = TopK where within(0, i64::MAX),
+        top_k: i64 = TopK where between(0, i64::MAX),
         stop_sequences: Vec<BorrowedText<'a>> => StopSequences where no_empty_text,
         tools: BoundedList<MessagesTool<'a>, MAX_TOOLS> => Tools,
         tool_choice: MessagesToolChoice<'a> => ToolChoice(MessagesToolChoice),
@@ -88,9 +88,9 @@ wire_object! {
         kind "type": BorrowedText<'a>,
         schema: OpaqueObject<'a> => ResponseSchema,
     }
-    check |format| match (format.kind.as_deref(), format.schema) {
-        (Some("json_schema"), None) => Err(FieldProblem::new("schema", "must be an object")),
-        _ => Ok(()),
+    check |format| {
+        let is_schema = format.kind.as_deref() == Some("json_schema");
+        ensure_at(!is_schema || format.schema.is_some(), "schema", "must be an object")
     };
 
     pub(super) struct MessagesMetadata<'a>("an object") {
@@ -131,14 +131,10 @@ impl MessagesTool<'_> {
 impl MessagesThinkingOptions<'_> {
     fn check(&self) -> RuleResult {
         let is_enabled = self.kind.as_deref() == Some("enabled");
-        let why = match &self.budget_tokens {
-            None if is_enabled => "is required",
-            Some(budget) if is_enabled && budget.value < MIN_BUDGET_TOKENS => {
-                "must be a whole number of at least 1024"
-            }
-            _ => return Ok(()),
-        };
-        Err(FieldProblem::new("budget_tokens", why))
+        let budget = self.budget_tokens.as_ref().map(|budget| budget.value);
+        require("budget_tokens", !is_enabled || budget.is_some())?;
+        let is_enough = !is_enabled || budget >= Some(MIN_BUDGET_TOKENS);
+        ensure_at(is_enough, "budget_tokens", "must be a whole number of at least 1024")
     }
 }
 

@@ -5,11 +5,12 @@ use canon::{ApiError, ServiceTier};
 use std::collections::HashSet;
 
 use super::content::{MessagesBlock, MessagesTurn};
+use super::names::ORIGIN;
 use super::own::gateway_blocks;
 use super::request::{MessagesRequestView, MessagesTool};
-use super::usage;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
-use crate::wire_rule::{FieldProblem, RuleResult};
+use crate::service_tier::read_request_tier;
+use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
 use crate::wire_value::{PlacedValue, TextOrList};
 use crate::{RequestFacts, RequestTarget, RequestUse};
 
@@ -55,7 +56,7 @@ pub(super) fn check(
         candidates: 1,
         service_tier: match view.is_fast() {
             true => Some(ServiceTier::Fast),
-            false => view.service_tier.as_deref().map(usage::read_tier),
+            false => view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
         },
         max_searches: max_searches(view),
         patch_points: PatchPoints {
@@ -84,24 +85,18 @@ fn max_searches(view: &MessagesRequestView<'_>) -> u64 {
 
 fn check_limit(view: &MessagesRequestView<'_>, rule: LimitRule) -> RuleResult {
     let limit = view.max_tokens.as_ref().map(|limit| limit.value);
-    if limit.is_none() && rule != LimitRule::Optional {
-        return Err(FieldProblem::new("max_tokens", "is required"));
-    }
+    require("max_tokens", limit.is_some() || rule == LimitRule::Optional)?;
     let thinking = view.thinking.as_ref().map(|thinking| &thinking.value);
     let enabled = thinking.filter(|thinking| thinking.kind.as_deref() == Some("enabled"));
     let budget = enabled.and_then(|thinking| Some(thinking.budget_tokens.as_ref()?.value));
-    match rule == LimitRule::AboveBudget && budget >= limit && budget.is_some() {
-        true => Err(FieldProblem::new("thinking.budget_tokens", "must be less than `max_tokens`")),
-        false => Ok(()),
-    }
+    let is_below = rule != LimitRule::AboveBudget || budget < limit || budget.is_none();
+    ensure_at(is_below, "thinking.budget_tokens", "must be less than `max_tokens`")
 }
 
 /// Checks that every result answers an earlier call once. The provider holds the earlier turns of a
 /// thread, and their calls.
 fn check_turns(turns: &[MessagesTurn<'_>], is_thread: bool) -> RuleResult {
-    if turns.is_empty() {
-        return Err(FieldProblem::new("messages", "must not be empty"));
-    }
+    ensure_at(!turns.is_empty(), "messages", "must not be empty")?;
     let (mut calls, mut answered) = (HashSet::new(), HashSet::new());
     for (index, turn) in turns.iter().enumerate().filter(|_| !is_thread) {
         for (at, block) in turn.blocks().iter().enumerate() {
@@ -137,15 +132,12 @@ fn check_tools(view: &MessagesRequestView<'_>) -> RuleResult {
     // Only its server knows the names in a tool set.
     let is_complete = tools.iter().all(|tool| tool.name.is_some());
     let Some(choice) = view.tool_choice.as_ref().filter(|_| is_complete) else { return Ok(()) };
-    match (choice.kind.as_deref(), choice.name.as_deref()) {
-        (Some("any" | "tool"), _) if names.is_empty() => {
-            Err(FieldProblem::new("tool_choice", "needs `tools`"))
-        }
-        (Some("tool"), Some(name)) if !names.contains(name) => {
-            Err(FieldProblem::new("tool_choice.name", "names a tool that is not in `tools`"))
-        }
-        _ => Ok(()),
-    }
+    let kind = choice.kind.as_deref();
+    let has_tools = !names.is_empty() || !matches!(kind, Some("any" | "tool"));
+    ensure_at(has_tools, "tool_choice", "needs `tools`")?;
+    let name = choice.name.as_deref().filter(|_| kind == Some("tool"));
+    let is_known = name.is_none_or(|name| names.contains(name));
+    ensure_at(is_known, "tool_choice.name", "names a tool that is not in `tools`")
 }
 
 #[cfg(test)]

@@ -30,7 +30,9 @@ use std::collections::{HashMap, VecDeque};
 
 use super::names::ORIGIN;
 use super::own::tool_names;
+pub(super) use crate::envelope::ContentAuthor;
 use crate::fields::ObjectWriter;
+use crate::media_rules::split_data_uri;
 use crate::{envelope, signed_span};
 
 /// Separates target and token in a carrier; no provider's token contains it.
@@ -42,32 +44,15 @@ pub(super) fn is_carrier(token: &str) -> Option<bool> {
     Some(envelope::open(token)?.origin_and_token().1.starts_with(SEPARATOR))
 }
 
-/// The author of the blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BlockAuthor {
-    /// A client, which may return foreign signatures.
-    History,
-    /// A provider. Its tokens are its own, even if they look like an envelope.
-    Answer,
-}
-
 /// Reads the signature of a token in one of the two fields.
-pub(super) fn read(token: String, side: BlockAuthor) -> Option<Signature> {
+pub(super) fn read(token: String, side: ContentAuthor) -> Option<Signature> {
     if token.is_empty() {
         return None;
     }
     Some(match side {
-        BlockAuthor::History => envelope::unwrap(&token, ORIGIN),
-        BlockAuthor::Answer => Signature::new(ORIGIN, token),
+        ContentAuthor::Caller => envelope::unwrap(&token, ORIGIN),
+        ContentAuthor::Provider => Signature::new(ORIGIN, token),
     })
-}
-
-/// Returns the token for a signature shown to a client.
-pub(super) fn write(seal: &Signature) -> String {
-    match seal.for_format(ORIGIN) {
-        Some(token) => token.to_owned(),
-        None => envelope::wrap(seal),
-    }
 }
 
 /// The target of a signature on the part after the carrier.
@@ -179,10 +164,8 @@ fn split_signed_spans(all: &mut Vec<Part>, seals: &mut Vec<(String, Signature)>)
 /// Reads an image from its markdown form. The signature is valid only on the image.
 fn image_from_markdown(kind: PartKind) -> PartKind {
     let PartKind::Text { text, .. } = &kind else { return kind };
-    let inside = text.strip_prefix("![image](data:").and_then(|rest| rest.strip_suffix(')'));
-    let Some((mime, data)) = inside.and_then(|rest| rest.split_once(";base64,")) else {
-        return kind;
-    };
+    let inside = text.strip_prefix("![image](").and_then(|rest| rest.strip_suffix(')'));
+    let Some((mime, data)) = inside.and_then(split_data_uri) else { return kind };
     let source = MediaSource::Inline { mime: mime.to_owned(), data: data.to_owned() };
     PartKind::Media(Media::new(MediaKind::Image, source))
 }
@@ -211,7 +194,7 @@ mod tests {
     fn round_trip(parts: &[Part]) -> Vec<Part> {
         let (blocks, losses) = write_blocks(parts.to_vec());
         assert!(losses.is_empty(), "{losses:?}");
-        let read = |value| read_content::read_value(&value, BlockAuthor::History).unwrap();
+        let read = |value| read_content::read_value(&value, ContentAuthor::Caller).unwrap();
         restore(blocks.into_iter().map(read).collect())
     }
 
@@ -238,7 +221,7 @@ mod tests {
     #[test]
     fn signature_finds_its_call_in_a_reordered_turn() {
         let carried = carrier(&Signature::new(WireFormat::Native, "s"), &call_target("two"));
-        let part = read_content::read_value(&carried, BlockAuthor::History).unwrap();
+        let part = read_content::read_value(&carried, ContentAuthor::Caller).unwrap();
         let restored = restore(vec![call("two"), call("one"), part]);
         assert_eq!(restored[0].signature, Some(Signature::new(WireFormat::Native, "s")));
         assert_eq!((restored.len(), restored[1].signature.as_ref()), (2, None));
@@ -260,7 +243,7 @@ mod tests {
     #[test]
     fn provider_tokens_are_never_unwrapped() {
         let wrapped = envelope::wrap(&Signature::new(WireFormat::Native, "s"));
-        let read = read(wrapped.clone(), BlockAuthor::Answer);
+        let read = read(wrapped.clone(), ContentAuthor::Provider);
         assert_eq!(read, Some(Signature::new(WireFormat::Messages, wrapped)));
     }
 }

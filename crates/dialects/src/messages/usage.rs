@@ -175,26 +175,6 @@ pub(super) fn write_cache_split(short: u64, long: u64) -> ObjectWriter {
         .set("ephemeral_1h_input_tokens", long)
 }
 
-/// Reads a service tier, <https://docs.anthropic.com/en/api/service-tiers>.
-pub(super) fn read_tier(word: &str) -> ServiceTier {
-    match word {
-        "auto" => ServiceTier::Auto,
-        "standard_only" => ServiceTier::Standard,
-        other => ServiceTier::Other(ORIGIN, other.to_owned()),
-    }
-}
-
-/// Returns the service tier to write; `None` if the format has no equivalent. `auto` uses the
-/// account's priority capacity; the fast tier is set in `speed`.
-pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
-    match tier {
-        ServiceTier::Auto | ServiceTier::Priority => Some("auto"),
-        ServiceTier::Standard => Some("standard_only"),
-        ServiceTier::Flex | ServiceTier::Fast => None,
-        ServiceTier::Other(origin, word) => (*origin == ORIGIN).then_some(word),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

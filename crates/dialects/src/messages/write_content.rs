@@ -6,14 +6,12 @@ use canon::{
 use serde_json::Value;
 use std::borrow::Cow;
 
-use super::names::{
-    BLOCK_EXTRA, CITATION_EXTRA, FOREIGN_SEARCH, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT,
-};
+use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT};
 use super::own::server_tools::text_of;
 use super::own::tool_names;
 use crate::envelope;
 use crate::fields::{
-    FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
+    FOREIGN_SEARCH, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
 };
 use crate::openai_values::code_block;
 use crate::wire_rule::FieldProblem;
@@ -94,12 +92,9 @@ pub(super) fn write<'a>(
             return text_block(Cow::Borrowed(text), write_citations(citations, losses));
         }
         PartKind::Refusal(text) => return text_block(Cow::Borrowed(text), None),
-        PartKind::CodeExecution(code) => {
-            return text_block(Cow::Owned(code_block(&code.language, &code.code)), None);
-        }
         PartKind::CodeResult(result) if result.output.is_empty() => return Ok(None),
-        PartKind::CodeResult(result) => {
-            return text_block(Cow::Owned(code_block("", &result.output)), None);
+        PartKind::CodeExecution(_) | PartKind::CodeResult(_) => {
+            return text_block(Cow::Owned(code_block(kind)), None);
         }
         PartKind::Thought(thought) => {
             // The provider refuses thinking of any other.
@@ -144,15 +139,10 @@ fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Va
 
 /// Writes a call.
 pub(super) fn write_call(call: &ToolCall) -> ObjectWriter {
-    let ToolCall { id, name, arguments, custom } = call;
-    let input = match custom {
-        true => ObjectWriter::new().set("input", arguments.as_str()).into_map(),
-        false => call.arguments_object(),
-    };
     ObjectWriter::typed("tool_use")
-        .set("id", tool_names::write(id).as_ref())
-        .set("name", tool_names::write(name).as_ref())
-        .set("input", input)
+        .set("id", tool_names::write(&call.id).as_ref())
+        .set("name", tool_names::write(&call.name).as_ref())
+        .set("input", call.arguments_object())
 }
 
 fn write_result(result: &ToolResult, losses: &mut Losses) -> Result<ObjectWriter, FieldProblem> {

@@ -21,6 +21,7 @@ use super::signatures::{self, OpenText};
 use super::{usage, write_content};
 use crate::ReplyStamp;
 use crate::endings;
+use crate::envelope;
 use crate::fields::{ObjectWriter, lose, note_citation, note_foreign_field, note_foreign_fields};
 use crate::openai_values::write_url;
 use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
@@ -284,7 +285,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         if part.closed && part.started {
             self.write_late_fields(&mut part.extras);
             if let Some(signature) = part.signature.take() {
-                let token = signatures::write(&signature);
+                let token = envelope::write(&signature, ORIGIN);
                 self.output.grow("signature_delta", "signature", &token);
             }
             self.output.stop();
@@ -346,7 +347,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
                 blocks.extend(part.extras.get(ORIGIN, BLOCK_EXTRA).cloned());
             }
             PartKind::Thought(thought) => {
-                let token = part.signature.as_ref().map(signatures::write);
+                let token = part.signature.as_ref().map(|own| envelope::write(own, ORIGIN));
                 if token.is_none() && (thought.redacted || thought.text.is_empty()) {
                     let why = "redacted thinking without a signature has nothing to show";
                     return self.losses.add_if(thought.redacted, "thought", why);
@@ -396,10 +397,8 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             FinishReason::Stop if self.is_refused => FinishReason::ContentFilter,
             reason => *reason,
         };
-        let word = match raw.for_format(ORIGIN) {
-            Some(own) => own,
-            None => endings::write_or_truncated(ORIGIN, reason, &mut self.losses),
-        };
+        let word = || endings::write_or_truncated(ORIGIN, reason, &mut self.losses);
+        let word = raw.for_format(ORIGIN).unwrap_or_else(word);
         (Value::from(word), stop_sequence.as_deref().map_or(Value::Null, Value::from))
     }
 }

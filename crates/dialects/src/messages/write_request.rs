@@ -11,11 +11,11 @@ use super::own::schema;
 use super::own::thinking::{self, ThinkingLimits, ThinkingRequest};
 use super::request::MessagesRequestView;
 use super::write_content::RequestBlock;
-use super::{usage, write_content, write_tools};
+use super::{write_content, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
-use crate::json::BodySegments;
 use crate::request_option::note_lost_options;
+use crate::service_tier::write_request_tier;
 use crate::thinking_controls::ThinkingControls;
 use crate::wire_rule::FieldProblem;
 use crate::{LaneSettings, ProviderRequest};
@@ -51,10 +51,8 @@ pub(super) fn write(
     losses.add_if(modalities.iter().any(|m| *m != Modality::Text), "modalities", only_text);
     let controls = ThinkingControls::for_lane(lane);
     let (mut system, messages) = write_conversation(turns, &mut losses)?;
-    let mut config = match extras.get(ORIGIN, "output_config") {
-        Some(Value::Object(config)) => config.clone(),
-        _ => Map::new(),
-    };
+    let config = extras.get(ORIGIN, "output_config").and_then(Value::as_object);
+    let mut config = config.cloned().unwrap_or_default();
     let effort = extras.get(ORIGIN, EFFORT_EXTRA);
     config.extend(effort.map(|word| ("effort".to_owned(), word.clone())));
     write_format(response_format, &mut config, &mut system, &mut losses);
@@ -91,8 +89,7 @@ pub(super) fn write(
     let body = write_hints(body, hints, state, &mut losses)
         .set_some("stream", stream.then_some(true))
         .with_extras(extras, ORIGIN);
-    let body = BodySegments::single(body.to_json());
-    Ok((ProviderRequest { path: PATH.to_owned(), body }, losses.into_vec()))
+    Ok((ProviderRequest::new(PATH, &body), losses.into_vec()))
 }
 
 /// A message under construction.
@@ -282,10 +279,8 @@ fn write_hints(
     losses.add_if(*background == Some(true), "state.background", why);
     let why = "the messages format takes only a user id";
     losses.add_if(!metadata.is_empty(), "hints.metadata", why);
-    let word = tier.as_ref().and_then(usage::write_tier);
+    let word = write_request_tier(tier.as_ref(), ORIGIN, losses);
     let is_fast = *tier == Some(ServiceTier::Fast);
-    let is_lost = tier.is_some() && word.is_none() && !is_fast;
-    losses.add_if(is_lost, "hints.tier", "the messages format lacks this tier");
     let metadata = user.as_deref().map(|user| ObjectWriter::new().set("user_id", user));
     body.set_some("metadata", metadata)
         .set_some("service_tier", word)

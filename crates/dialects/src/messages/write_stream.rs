@@ -10,7 +10,8 @@ use super::write_reply::{BlockOutput, ReplyBlocks, STANDARD_TIER, message};
 use super::{fault, usage};
 use crate::fields::ObjectWriter;
 use crate::service_tier::{TIER_FIELD, USAGE_EXTRA};
-use crate::{ReplyStamp, StreamWriter, json};
+use crate::sse::write_event;
+use crate::{ReplyStamp, StreamFrame, StreamWriter, json};
 
 /// Writes the events of a messages stream.
 pub(super) struct MessagesStreamWriter {
@@ -97,7 +98,8 @@ impl StreamWriter for MessagesStreamWriter {
         }
         if let Event::Error(fault) = &event {
             self.broken = true;
-            write_error(&fault::write(fault, None).1, &mut self.blocks.output.out);
+            let body = StreamFrame::data(fault::write(fault, None).1);
+            body.write_named(Some(b"error"), &mut self.blocks.output.out);
         }
         self.blocks.push(event);
         std::mem::swap(&mut self.blocks.output.out, out);
@@ -112,18 +114,6 @@ impl StreamWriter for MessagesStreamWriter {
             std::mem::swap(&mut self.blocks.output.out, out);
         }
         std::mem::take(&mut self.blocks.losses).into_vec()
-    }
-}
-
-/// Writes an event, with its name both on a line of its own and in its data, as clients require.
-fn write_event(
-    kind: &'static str,
-    out: &mut Vec<u8>,
-    fields: impl FnOnce(ObjectWriter) -> ObjectWriter,
-) {
-    let data = fields(ObjectWriter::typed(kind)).to_json();
-    for piece in [b"event: ", kind.as_bytes(), b"\ndata: ", &data, b"\n\n"] {
-        out.extend_from_slice(piece);
     }
 }
 
@@ -142,12 +132,6 @@ pub(super) fn write_truncated(open: Option<u32>, usage: &Usage, out: &mut Vec<u8
     let usage = usage::write_usage(usage, None, false);
     write_event("message_delta", out, |event| event.set("delta", delta).set("usage", usage));
     write_stop(out);
-}
-
-pub(super) fn write_error(body: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(b"event: error\ndata: ");
-    out.extend_from_slice(body);
-    out.extend_from_slice(b"\n\n");
 }
 
 impl BlockOutput for BlockEvents {

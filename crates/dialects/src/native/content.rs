@@ -8,7 +8,9 @@ use serde_json::value::RawValue;
 use crate::media_rules::{base64_error, mime_error};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult, ensure, one_of, refuse, refuse_for, require};
+use crate::wire_rule::{
+    FieldProblem, RuleResult, ensure, ensure_at, one_of, refuse, refuse_for, require,
+};
 use crate::wire_value::{AnyValue, LooseValue, OneOrMany, OpaqueObject, PlacedValue};
 
 wire_object! {
@@ -168,7 +170,7 @@ impl NativePart<'_> {
         if let Some(call) = &self.function_call {
             check_name(call.name.as_ref(), "functionCall.name")?;
             let is_object = call.args.is_none_or(|args| args.get().starts_with('{'));
-            ensure(is_object, "must be an object").map_err(|e| e.inside("functionCall.args"))?;
+            ensure_at(is_object, "functionCall.args", "must be an object")?;
         }
         let Some(result) = &self.function_response else { return Ok(()) };
         check_name(result.name.as_ref(), "functionResponse.name")?;

@@ -6,8 +6,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 use super::names::CACHE_NOT_FOUND;
-use crate::Dialect as _;
-use crate::chat::ChatDialect;
+use crate::chat::error_status;
 use crate::fields::ObjectWriter;
 use crate::json;
 use crate::upstream_error::{UpstreamError, map_upstream_error};
@@ -105,7 +104,7 @@ fn retry_delay(error: &Value) -> Option<Duration> {
 /// Writes an error: status and body.
 pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
     // All formats have the same status for an error.
-    let (status, _) = ChatDialect.write_error(fault, "");
+    let status = error_status(fault.kind());
     let reason = match fault.kind() {
         ErrorKind::Unauthenticated => Some("API_KEY_INVALID"),
         ErrorKind::RateLimited => Some("RATE_LIMIT_EXCEEDED"),
@@ -115,9 +114,8 @@ pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
     let mut details = Vec::new();
     let typed = |kind: &str| ObjectWriter::new().set("@type", format!("{DETAIL_PREFIX}{kind}"));
     let reason = reason.map(str::to_owned).or_else(|| Some(fault.code()?.to_ascii_uppercase()));
-    if let Some(reason) = reason {
-        details.push(typed("ErrorInfo").set("reason", reason).set("domain", "portunus"));
-    }
+    let info = |reason| typed("ErrorInfo").set("reason", reason).set("domain", "portunus");
+    details.extend(reason.map(info));
     if let Some(path) = fault.param() {
         let violation = ObjectWriter::new().set("field", path).set("description", fault.message());
         details.push(typed("BadRequest").set("fieldViolations", vec![violation]));
@@ -126,9 +124,8 @@ pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
         let violation = ObjectWriter::new().set("description", fault.message());
         details.push(typed("QuotaFailure").set("violations", vec![violation]));
     }
-    if let Some(wait) = fault.retry_after() {
-        details.push(typed("RetryInfo").set("retryDelay", seconds(wait)));
-    }
+    let retry = |wait| typed("RetryInfo").set("retryDelay", seconds(wait));
+    details.extend(fault.retry_after().map(retry));
     let error = ObjectWriter::new()
         .set("code", status)
         .set("message", fault.message())

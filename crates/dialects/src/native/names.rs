@@ -1,11 +1,12 @@
 //! Constants, words and paths that the readers and the writers of the native format share.
 
-use canon::{EffortLevel, ImageDetail, Modality, ServiceTier, WireFormat};
+use canon::{EffortLevel, ImageDetail, Modality, WireFormat};
 
 use crate::count_endpoint::{CountEndpoint, WholeRequest};
 use crate::field_scan::Needles;
 use crate::format_traits::{ALL_MEDIA, FormatTraits, StopSupport};
 use crate::media_urls::MediaUrlFields;
+use crate::text::by_word;
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Native;
@@ -66,9 +67,6 @@ pub(super) const UNSIGNED_EXTRA: &str = "portunus.unsealed";
 /// The provider's message about cached content that it does not hold, which it sends as 403.
 pub(super) const CACHE_NOT_FOUND: &str = "CachedContent not found (or permission denied)";
 
-/// The loss reason of a signature that another provider issued.
-pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
-
 /// The maximum number of stop texts of a request,
 /// <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
 pub(super) const MAX_STOP_TEXTS: usize = 5;
@@ -112,27 +110,6 @@ pub(super) const fn chunk_framing(array: bool, is_first: bool) -> (&'static [u8]
     }
 }
 
-/// Reads a service tier.
-pub(super) fn read_tier(word: &str) -> ServiceTier {
-    match word.to_ascii_lowercase().as_str() {
-        "standard" => ServiceTier::Standard,
-        "flex" => ServiceTier::Flex,
-        "priority" => ServiceTier::Priority,
-        _ => ServiceTier::Other(ORIGIN, word.to_owned()),
-    }
-}
-
-/// Returns the service tier to write; `None` if the format has no equivalent.
-pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
-    match tier {
-        ServiceTier::Standard => Some("standard"),
-        ServiceTier::Flex => Some("flex"),
-        ServiceTier::Priority => Some("priority"),
-        ServiceTier::Other(origin, word) if *origin == ORIGIN => Some(word),
-        ServiceTier::Auto | ServiceTier::Fast | ServiceTier::Other(..) => None,
-    }
-}
-
 /// The thinking levels of the format, by their words in upper case.
 pub(super) const LEVELS: [EffortLevel; 4] =
     [EffortLevel::Minimal, EffortLevel::Low, EffortLevel::Medium, EffortLevel::High];
@@ -143,23 +120,12 @@ pub(super) fn read_level(word: &str) -> Option<EffortLevel> {
 }
 
 /// The response modalities and their words.
-const MODALITIES: [(Modality, &str); 3] =
+pub(super) const MODALITIES: [(Modality, &str); 3] =
     [(Modality::Text, "TEXT"), (Modality::Image, "IMAGE"), (Modality::Audio, "AUDIO")];
 
 /// Reads a response modality.
 pub(super) fn read_modality(word: &str) -> Option<Modality> {
-    by_word(&MODALITIES, word)
-}
-
-/// Returns the value of a word, in any case.
-pub(super) fn by_word<T: Copy>(table: &[(T, &str)], word: &str) -> Option<T> {
-    table.iter().find(|(_, own)| own.eq_ignore_ascii_case(word)).map(|(value, _)| *value)
-}
-
-/// Returns the response modalities to write.
-pub(super) fn write_modalities(modalities: &[Modality]) -> Vec<&'static str> {
-    let word = |modality: &Modality| MODALITIES.iter().find(|(own, _)| own == modality);
-    modalities.iter().filter_map(word).map(|(_, word)| *word).collect()
+    by_word(&MODALITIES, &word.to_ascii_uppercase())
 }
 
 /// The resolutions of single media and their words.

@@ -14,7 +14,6 @@ use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
-use crate::sse::not_json;
 use crate::wire_object::raw_value;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
@@ -193,26 +192,20 @@ impl TextMeter for NativeStreamMeter {
 }
 
 impl StreamMeter for NativeStreamMeter {
-    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
+    fn read(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
         if is_end_marker(&frame.data) {
-            return FrameAction::Drop;
+            return Ok(FrameAction::Drop);
         }
-        if let Err(error) = frame.check_object() {
-            return FrameAction::Error(error);
-        }
-        let chunk: NativeReplyView<'_> = match json::read_bytes(&frame.data) {
-            Ok(chunk) => chunk,
-            Err(e) => return FrameAction::Error(not_json(&e)),
-        };
+        let chunk: NativeReplyView<'_> = frame.read()?;
         if let Some(error) = chunk.error {
-            return FrameAction::Error(fault::read_object(&raw_value(error)));
+            return Err(fault::read_object(&raw_value(error)));
         }
         // Output after the end is metered but not forwarded.
         let late =
             self.is_over() && chunk.candidates.as_ref().is_some_and(|list| !list.0.is_empty());
         self.state.observe(&chunk);
         if late {
-            return FrameAction::Drop;
+            return Ok(FrameAction::Drop);
         }
         match usage_repair::repair(&frame.data) {
             Some(data) => {
@@ -221,7 +214,7 @@ impl StreamMeter for NativeStreamMeter {
             }
             None => self.completer.observe(frame),
         }
-        if self.array && self.is_over() { FrameAction::Last } else { FrameAction::Forward }
+        Ok(if self.array && self.is_over() { FrameAction::Last } else { FrameAction::Forward })
     }
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {

@@ -7,11 +7,11 @@ use canon::{
 use serde_json::Value;
 
 use super::content::{NativeBlob, NativeFile, NativePart};
-use super::names::{ORIGIN, RESOLUTIONS, by_word};
+use super::names::{ORIGIN, RESOLUTIONS};
 use super::own::dotted_extras;
 use super::signatures;
 use crate::proto_json::standard_base64;
-use crate::text::{BorrowedText, owned};
+use crate::text::{BorrowedText, by_word, owned};
 use crate::wire_object::raw_value;
 use crate::wire_value::OpaqueObject;
 
@@ -36,9 +36,8 @@ pub(super) fn read_part(mut part: NativePart<'_>, id: Option<String>) -> ReadPar
     let mut kind = read_payload(&mut part, id, is_thought, &mut extras);
     if !matches!(kind, PartKind::Foreign { .. }) {
         // An image made while thinking stays an image; the flag is kept in its extras.
-        if is_thought && !matches!(kind, PartKind::Thought(_)) {
-            extras.insert(ORIGIN, "thought", Value::Bool(true));
-        }
+        let is_made_thinking = is_thought && !matches!(kind, PartKind::Thought(_));
+        extras.insert_some(ORIGIN, "thought", is_made_thinking.then_some(Value::Bool(true)));
         dotted_extras::keep(&mut extras, "", &part.rest);
     }
     let (seal, hidden) = match found {
@@ -124,9 +123,8 @@ fn read_payload(
         dotted_extras::keep(extras, "codeExecutionResult", &result.rest);
         let word = result.outcome.unwrap_or_default().to_ascii_uppercase();
         let is_error = word != "OUTCOME_OK";
-        if is_error && word != "OUTCOME_FAILED" {
-            extras.insert(ORIGIN, "codeExecutionResult.outcome", Value::from(word));
-        }
+        let other = (is_error && word != "OUTCOME_FAILED").then(|| Value::from(word));
+        extras.insert_some(ORIGIN, "codeExecutionResult.outcome", other);
         return PartKind::CodeResult(CodeResult {
             id: result.id.map(BorrowedText::into_owned),
             output: owned(result.output),
@@ -170,9 +168,7 @@ fn read_file(file: NativeFile<'_>, extras: &mut ExtraFields) -> Media {
     if !is_stored {
         return Media::new(kind, MediaSource::Url { url: uri, mime });
     }
-    if let Some(mime) = mime {
-        extras.insert(ORIGIN, "fileData.mimeType", Value::from(mime));
-    }
+    extras.insert_some(ORIGIN, "fileData.mimeType", mime.map(Value::from));
     Media::new(kind, MediaSource::File { origin: ORIGIN, id: uri })
 }
 
@@ -184,10 +180,10 @@ fn read_media_options(part: &mut NativePart<'_>, media: Media) -> Media {
         end: clip.end_offset.map(BorrowedText::into_owned),
         fps: clip.fps,
     });
-    let detail =
-        part.rest.get("mediaResolution").map(raw_value).and_then(|value| {
-            by_word(&RESOLUTIONS, value.get("level").unwrap_or(&value).as_str()?)
-        });
+    let detail = part.rest.get("mediaResolution").map(raw_value).and_then(|value| {
+        let word = value.get("level").unwrap_or(&value).as_str()?;
+        by_word(&RESOLUTIONS, &word.to_ascii_uppercase())
+    });
     if detail.is_some() {
         part.rest.take("mediaResolution");
     }

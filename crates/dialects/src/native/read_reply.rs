@@ -16,9 +16,7 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let (mut reader, mut events) = (NativeStreamReader::of_whole(), Vec::new());
     reader.read_chunk(view, &mut events).map_err(unreadable)?;
     reader.close(&mut events);
-    let mut reply = ReplyBuilder::default();
-    events.into_iter().try_for_each(|event| reply.push(event))?;
-    Ok(reply.finish())
+    ReplyBuilder::build(events)
 }
 
 /// Parses a whole reply.

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use super::content::{NativeContent, NativeInstruction};
 use super::names::{
-    ENUM_EXTRA, JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA, read_level, read_modality, read_tier,
+    ENUM_EXTRA, JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA, read_level, read_modality,
 };
 use super::own::{calls, dotted_extras, enum_text};
 use super::read_content::{read_part, read_parts};
@@ -18,6 +18,7 @@ use super::read_tools;
 use super::request::{NativeConfig, NativeRequestView, NativeThinking};
 use crate::RequestTarget;
 use crate::json;
+use crate::service_tier::read_request_tier;
 use crate::text::BorrowedText;
 
 /// Reads a request that was checked while it was parsed.
@@ -34,15 +35,15 @@ pub(super) fn read(target: &RequestTarget, mut view: NativeRequestView<'_>) -> c
     if let Some(config) = view.tool_config {
         chat.tool_choice.mode = read_tools::read_choice(*config, &mut chat.extras);
     }
-    chat.hints.service_tier = view.service_tier.as_deref().map(read_tier);
+    chat.hints.service_tier =
+        view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word));
     view.rest.take("generationConfig");
     if let Some(config) = view.generation_config {
         read_config(*config, &mut chat);
     }
     dotted_extras::keep(&mut chat.extras, "", &view.rest);
-    if target.stream && target.json_array {
-        chat.extras.insert(ORIGIN, JSON_ARRAY_EXTRA, Value::from("json"));
-    }
+    let array = (target.stream && target.json_array).then(|| Value::from("json"));
+    chat.extras.insert_some(ORIGIN, JSON_ARRAY_EXTRA, array);
     chat
 }
 
@@ -125,7 +126,7 @@ fn join_foreign_thought(part: &mut Part, before: &mut Vec<Part>) {
 
 fn read_config(mut config: NativeConfig<'_>, chat: &mut canon::ChatRequest) {
     config.read_options(chat);
-    let stops = config.stop_sequences.take().into_iter().flatten();
+    let stops = config.stop_sequences.take().into_iter().flat_map(|list| list.0);
     chat.sampling.stop_sequences = stops.map(BorrowedText::into_owned).collect();
     chat.sampling.max_output_tokens = config.max_output_tokens.take().and_then(|n| n.value.to());
     chat.sampling.candidates = config.candidate_count.and_then(|n| n.to());

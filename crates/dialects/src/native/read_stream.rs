@@ -24,7 +24,7 @@ use crate::json;
 use crate::repeated_text::TextReader;
 use crate::sse::not_json;
 use crate::text::BorrowedText;
-use crate::upstream_error::broken_off;
+use crate::upstream_error::ensure_ended;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -85,8 +85,7 @@ impl ReportedFields {
             return;
         }
         self.reported.insert(name.to_owned(), value.get().to_owned());
-        let (candidate, name, value) = (self.candidate, name.to_owned(), raw_value(value));
-        out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
+        out.push(Event::extra(self.candidate, ORIGIN, name, raw_value(value)));
     }
 }
 
@@ -95,9 +94,7 @@ impl StreamReader for NativeStreamReader {
         if is_end_marker(&frame.data) {
             return Ok(());
         }
-        frame.check_object()?;
-        let text = frame.text();
-        let chunk: NativeReplyView<'_> = json::read(&text).map_err(|e| not_json(&e))?;
+        let chunk: NativeReplyView<'_> = frame.read()?;
         match chunk.error {
             Some(error) => Err(fault::read_object(&raw_value(error))),
             None => self.read_chunk(chunk, out),
@@ -105,10 +102,7 @@ impl StreamReader for NativeStreamReader {
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        if self.is_complete() {
-            return Ok(());
-        }
-        Err(broken_off("the native stream ended without a finish reason"))
+        ensure_ended(self.is_complete(), "the native stream ended without a finish reason")
     }
 
     /// Always false: the format has no end marker, the stream ends with the body.
@@ -343,7 +337,7 @@ impl CandidateState {
                 if let Some(open) = &mut self.open {
                     open.grows = false;
                 }
-                into_part_events(self.next(), part, out);
+                into_part_events(PartIndex::next(self.index, &mut self.slots), part, out);
             }
             return;
         }
@@ -365,7 +359,7 @@ impl CandidateState {
     fn whole(&mut self, part: Part, out: &mut Vec<Event>) {
         self.close(out);
         self.calls += u32::from(matches!(part.kind, PartKind::ToolCall(_)));
-        into_part_events(self.next(), part, out);
+        into_part_events(PartIndex::next(self.index, &mut self.slots), part, out);
     }
 
     /// Ends the parts of the candidate.
@@ -388,8 +382,7 @@ impl CandidateState {
         let kept =
             [("groundingMetadata", self.grounding.take()), ("citationMetadata", self.cited.take())];
         for (name, value) in kept.into_iter().filter(|(_, value)| !value.is_null()) {
-            let (candidate, name) = (Some(self.index), name.to_owned());
-            out.push(Event::Extra { candidate, origin: ORIGIN, name, value });
+            out.push(Event::extra(Some(self.index), ORIGIN, name, value));
         }
         self.ended = true;
     }
@@ -412,7 +405,7 @@ impl CandidateState {
             }
             Some(_) | None => self.close(out),
         }
-        let place = self.next();
+        let place = PartIndex::next(self.index, &mut self.slots);
         self.open = Some(OpenPart { is_thought, slot: place.slot, grows: plain });
         let opening = if is_thought { PartStart::Thought } else { PartStart::Text };
         out.push(Event::PartStart(place, opening));
@@ -420,22 +413,13 @@ impl CandidateState {
     }
 
     fn close(&mut self, out: &mut Vec<Event>) {
-        if let Some((slot, _)) = self.front.take() {
-            out.push(Event::PartEnd(self.place(slot)));
-        }
-        if let Some(open) = self.open.take() {
-            out.push(Event::PartEnd(self.place(open.slot)));
-        }
+        let (front, open) = (self.front.take(), self.open.take());
+        let slots = front.map(|(slot, _)| slot).into_iter().chain(open.map(|open| open.slot));
+        out.extend(slots.map(|slot| Event::PartEnd(self.place(slot))));
         self.text.clear();
     }
 
     const fn place(&self, slot: u32) -> PartIndex {
         PartIndex { candidate: self.index, slot }
-    }
-
-    fn next(&mut self) -> PartIndex {
-        let slot = self.slots;
-        self.slots += 1;
-        self.place(slot)
     }
 }

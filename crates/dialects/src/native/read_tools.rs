@@ -8,7 +8,7 @@ use super::own::{dotted_extras, schema};
 use super::request::{NativeFunction, NativeSearch, NativeTool, NativeToolConfig};
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::raw_value;
-use crate::wire_value::{OpaqueObject, TextOrList};
+use crate::wire_value::OpaqueObject;
 
 /// Reads a tool. One tool may declare several functions.
 pub(super) fn read_tool(tool: NativeTool<'_>, tools: &mut Vec<Tool>) {
@@ -46,7 +46,9 @@ pub(super) fn read_schema(
 }
 
 fn read_search(search: NativeSearch<'_>) -> Tool {
-    let blocked_domains = search.exclude_domains.map(TextOrList::into_texts).unwrap_or_default();
+    let domains = search.exclude_domains;
+    let domains = domains.map(|list| list.into_list(|text| text, BorrowedText::into_owned));
+    let blocked_domains = domains.unwrap_or_default();
     let extras = search.rest.to_extras(ORIGIN);
     Tool::WebSearch(WebSearchTool { blocked_domains, extras, ..WebSearchTool::default() })
 }

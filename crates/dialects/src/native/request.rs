@@ -9,11 +9,12 @@ use std::collections::HashSet;
 
 use super::content::{NativeContent, NativeInstruction, count_media};
 use super::names::{MAX_STOP_TEXTS, read_modality};
+use crate::checks;
 use crate::proto_json::{ProtoInteger, whole_between, word_of};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_rule::{
-    FieldProblem, RuleResult, between, ensure, one_of, refuse, refuse_for, refuse_if,
+    FieldProblem, RuleResult, between, ensure, ensure_at, one_of, refuse, refuse_for, refuse_if,
 };
 use crate::wire_value::{BoundedList, OneOrMany, OpaqueObject, PlacedValue, TextOrList};
 
@@ -21,7 +22,6 @@ const MAX_CONTENTS: usize = 10_000;
 const MAX_MEDIA_PARTS: usize = 3_600;
 const MAX_TOOLS: usize = 512;
 const MAX_SAFETY_SETTINGS: usize = 32;
-const MAX_STOP_BYTES: usize = 4_096;
 const MAX_INTEGER: i64 = i32::MAX as i64;
 
 type NativeSafetySettings<'a> = OneOrMany<NativeSafetySetting<'a>, MAX_SAFETY_SETTINGS>;
@@ -251,10 +251,7 @@ fn output_limit(limit: &PlacedValue<'_, ProtoInteger<false>>) -> RuleResult {
 }
 
 fn stop_sequences(stops: &NativeStopTexts<'_>) -> RuleResult {
-    let is_wrong = |text: &BorrowedText<'_>| text.is_empty() || text.len() > MAX_STOP_BYTES;
-    refuse_if(stops.iter().any(is_wrong), || {
-        format!("must be strings of 1 to {MAX_STOP_BYTES} bytes")
-    })
+    checks::stop_texts(stops)
 }
 
 fn modalities(words: &Vec<BorrowedText<'_>>) -> RuleResult {
@@ -273,14 +270,12 @@ fn modalities(words: &Vec<BorrowedText<'_>>) -> RuleResult {
 
 impl NativeConfig<'_> {
     fn check(&self) -> RuleResult {
-        if self.logprobs.is_some() && self.response_logprobs != Some(true) {
-            return Err(FieldProblem::new("logprobs", "needs `responseLogprobs` to be true"));
-        }
+        let has_logprobs = self.logprobs.is_none() || self.response_logprobs == Some(true);
+        ensure_at(has_logprobs, "logprobs", "needs `responseLogprobs` to be true")?;
         // `text/x.enum` needs the list of values, so it takes a schema as well.
         let takes_schema =
             matches!(self.response_mime_type.as_deref(), Some("application/json" | "text/x.enum"));
         let why = "needs `responseMimeType` to be `application/json`";
-        refuse_for((self.response_schema.is_some() && !takes_schema).then_some(why))
-            .map_err(|e| e.inside("responseSchema"))
+        ensure_at(self.response_schema.is_none() || takes_schema, "responseSchema", why)
     }
 }

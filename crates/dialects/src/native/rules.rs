@@ -5,13 +5,15 @@ use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::names::{FOREIGN_SIGNATURE, read_tier};
+use super::names::ORIGIN;
 use super::own::calls;
 use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
-use crate::checks::{invalid_field, path_model};
+use crate::checks::{ensure_field, path_model};
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use crate::fields::FOREIGN_SIGNATURE;
 use crate::json::{self, BodyEdit};
+use crate::service_tier::read_request_tier;
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::{RequestFacts, RequestTarget};
 
@@ -22,9 +24,7 @@ pub(super) fn check(
     view: &NativeRequestView<'_>,
 ) -> Result<RequestFacts, ApiError> {
     let model = path_model(target)?;
-    if view.contents.is_none() {
-        return Err(invalid_field("contents", "is required"));
-    }
+    ensure_field(view.contents.is_some(), "contents", "is required")?;
     let problem = calls::match_calls(view.contents()).problem;
     problem.map_or(Ok(()), Err).map_err(FieldProblem::into_error)?;
     check_functions(view).map_err(FieldProblem::into_error)?;
@@ -42,7 +42,7 @@ pub(super) fn check(
         max_output_tokens: max_output.and_then(|limit| limit.value.to()),
         json_array: target.stream && target.json_array,
         candidates: candidates.and_then(|n| n.to()).unwrap_or(1),
-        service_tier: view.service_tier.as_deref().map(read_tier),
+        service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
         max_searches: if may_search(view) { DEFAULT_MAX_SEARCHES } else { 0 },
         patch_points: PatchPoints {
             model: view.model.map(|raw| json::range_of(text, raw)),

@@ -65,17 +65,9 @@ pub(super) fn standard_alphabet(token: &str) -> String {
     envelope::decode(token).map_or_else(|| token.to_owned(), |bytes| STANDARD.encode(bytes))
 }
 
-/// Returns the token for `thoughtSignature` that the caller sends back.
-pub(super) fn write(seal: &Signature) -> String {
-    match seal.for_format(ORIGIN) {
-        Some(token) => token.to_owned(),
-        None => envelope::wrap(seal),
-    }
-}
-
 /// Returns the token of a shown thought, marked if the thought is redacted.
 pub(super) fn write_thought(seal: &Signature, redacted: bool) -> String {
-    if redacted { write_marked("r", seal) } else { write(seal) }
+    if redacted { write_marked("r", seal) } else { envelope::write(seal, ORIGIN) }
 }
 
 /// Returns the token of a hidden thought, for the part after it.
@@ -132,7 +124,10 @@ mod tests {
         assert_eq!(for_upstream(BYPASS_SIGNATURE), None);
         assert_eq!(for_upstream("c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="), None);
         let foreign = Signature::new(WireFormat::Messages, "EqQB");
-        assert_eq!(for_upstream(&write(&foreign)), Some(BYPASS_SIGNATURE.to_owned()));
+        assert_eq!(
+            for_upstream(&envelope::write(&foreign, ORIGIN)),
+            Some(BYPASS_SIGNATURE.to_owned())
+        );
         assert_eq!(for_upstream(&write_hidden(&foreign, true)), Some(BYPASS_SIGNATURE.to_owned()));
         let own = Signature::new(ORIGIN, "AY89a18/+w==");
         assert_eq!(for_upstream(&write_thought(&own, true)), Some("AY89a18/+w==".to_owned()));
@@ -140,7 +135,7 @@ mod tests {
 
     #[test]
     fn provider_tokens_are_never_unwrapped() {
-        let token = write(&Signature::new(WireFormat::Messages, "EqQB"));
+        let token = envelope::wrap(&Signature::new(WireFormat::Messages, "EqQB"));
         let parts = serde_json::json!([
             {"text": "a", "thoughtSignature": token},
             {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": token},

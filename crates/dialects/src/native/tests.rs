@@ -205,7 +205,7 @@ fn pass_through_keeps_the_bytes() {
 #[test]
 fn edits_are_applied_at_their_positions() {
     let foreign = Signature::new(WireFormat::Messages, "EqQB");
-    let wrapped = signatures::write(&foreign);
+    let wrapped = crate::envelope::write(&foreign, WireFormat::Native);
     let cases = [
         ("{}".to_owned(), r#"{"generationConfig":{"maxOutputTokens":9}}"#.to_owned()),
         (

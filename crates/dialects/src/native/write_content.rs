@@ -10,13 +10,16 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::names::{FOREIGN_SIGNATURE, ORIGIN, RESOLUTIONS, UNSIGNED_EXTRA};
+use super::names::{ORIGIN, RESOLUTIONS, UNSIGNED_EXTRA};
 use super::own::calls::provider_id;
 use super::own::dotted_extras;
 use super::signatures;
 use crate::LaneSettings;
-use crate::fields::{FOREIGN_FILE, ObjectWriter, lose, note_foreign_fields, number};
+use crate::fields::{
+    FOREIGN_FILE, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, number,
+};
 use crate::json;
+use crate::text::word_for;
 use crate::thinking_controls::ThinkingControls;
 
 /// Adjacent turns of one role, which the format requires as one turn.
@@ -235,22 +238,17 @@ fn write_media(part: &Part, close: bool, losses: &mut Losses) -> Option<ObjectWr
     });
     let why = "this model takes no resolution for single media";
     losses.add_if(detail.is_some() && !close, "media.detail", why);
-    let own = RESOLUTIONS.iter().find(|(own, _)| close && *detail == Some(*own));
-    let detail = own.map(|(_, level)| ObjectWriter::new().set("level", *level));
+    let level = detail.filter(|_| close).and_then(|detail| word_for(&RESOLUTIONS, &detail));
+    let detail = level.map(|level| ObjectWriter::new().set("level", level));
     Some(object.set_some("videoMetadata", clip).set_some("mediaResolution", detail))
 }
 
 /// Writes a call. Free-text input becomes the only field of an object.
 fn write_call(call: &ToolCall) -> ObjectWriter {
-    let ToolCall { id, name, arguments, custom } = call;
-    let args = match custom {
-        true => ObjectWriter::new().set("input", arguments.as_str()).into_map(),
-        false => call.arguments_object(),
-    };
     ObjectWriter::new()
-        .set_some("id", provider_id(id))
-        .set("name", name.as_str())
-        .set("args", Value::Object(args))
+        .set_some("id", provider_id(&call.id))
+        .set("name", call.name.as_str())
+        .set("args", call.arguments_object())
 }
 
 /// Writes a tool result. The format requires the tool's name, which other formats leave to the
@@ -265,10 +263,7 @@ fn write_result(
     let ToolResult { call_id: call, name, parts, object, is_error: failed } = result;
     let name = name.as_deref().or_else(|| calls.get(call.as_str()).map(|call| call.1));
     losses.add_if(name.is_none(), "tool_result.name", "no call with this id names the tool");
-    let response = match object {
-        Some(object) => object.clone(),
-        None => text_response(&result.as_text(), *failed),
-    };
+    let response = object.clone().unwrap_or_else(|| text_response(&result.as_text(), *failed));
     let media = parts.iter().filter(|part| matches!(part.kind, PartKind::Media(_)));
     let media: Vec<_> = media.filter_map(|part| payload(part, close, losses)).collect();
     let other = parts.iter().any(|part| {

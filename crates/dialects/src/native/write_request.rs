@@ -12,8 +12,9 @@ use super::request::{NativeConfig, NativeRequestView};
 use super::{write_content, write_tools};
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
-use crate::json::BodySegments;
 use crate::request_option::{note_lost_options, write_options};
+use crate::service_tier::write_request_tier;
+use crate::text::word_for;
 use crate::thinking_controls::ThinkingControls;
 use crate::{LaneSettings, ProviderRequest};
 
@@ -39,9 +40,9 @@ pub(super) fn write(
         .set_some("toolConfig", choice)
         .set_some("generationConfig", config)
         .set_some("serviceTier", write_hints(chat, &mut losses));
-    let body = dotted_extras::restore(body, extras, "").to_json();
+    let body = dotted_extras::restore(body, extras, "");
     let path = names::path(lane.model, *stream);
-    Ok((ProviderRequest { path, body: BodySegments::single(body) }, losses.into_vec()))
+    Ok((ProviderRequest::new(path, &body), losses.into_vec()))
 }
 
 fn write_config(
@@ -81,7 +82,8 @@ fn write_config(
         .set_some("responseLogprobs", logprobs.map(|_| true))
         .set_some("logprobs", logprobs.filter(|n| *n > 0))
         .set_some("thinkingConfig", thinking.into_filled());
-    let words = names::write_modalities(modalities);
+    let words = modalities.iter().filter_map(|modality| word_for(&names::MODALITIES, modality));
+    let words: Vec<&str> = words.collect();
     let shape = ObjectWriter::new()
         .set_some("aspectRatio", image_shape.aspect_ratio.as_deref())
         .set_some("imageSize", image_shape.size.as_deref())
@@ -182,9 +184,5 @@ fn write_hints<'a>(chat: &'a ChatRequest, losses: &mut Losses) -> Option<&'a str
     ] {
         losses.add_if(is_lost, path, why);
     }
-    let written = tier.as_ref().and_then(names::write_tier);
-    let is_lost = tier.as_ref().is_some_and(|tier| *tier != canon::ServiceTier::Auto);
-    let why = "the native format lacks this tier";
-    losses.add_if(written.is_none() && is_lost, "hints.tier", why);
-    written
+    write_request_tier(tier.as_ref(), ORIGIN, losses)
 }

@@ -13,6 +13,7 @@ use super::names::{self, JSON_ARRAY_EXTRA, ORIGIN};
 use super::own::enum_text;
 use super::write_reply::{NativeCandidateWriter, NativeReplyFields, NativeReplyOptions, carrier};
 use super::{fault, signatures, write_content};
+use crate::envelope;
 use crate::fields::{ObjectWriter, note_foreign_field};
 use crate::service_tier;
 use crate::write_json::WriteJson;
@@ -253,7 +254,7 @@ impl NativeStreamWriter {
         // Records the losses that a whole reply would have.
         write_content::payload(&part, true, &mut self.losses);
         if let Some(seal) = part.signature.as_ref().filter(|_| !is_thought) {
-            self.attach_signature(place, signatures::write(seal), false, out);
+            self.attach_signature(place, envelope::write(seal, ORIGIN), false, out);
         }
         self.progress(place.candidate).writer.shown.push(part);
     }

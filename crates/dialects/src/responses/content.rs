@@ -7,7 +7,8 @@
 use serde_json::value::RawValue;
 
 use super::request::ResponsesTool;
-use crate::media_rules::{base64_error, file_data_error, file_url_error, picture_url_error};
+use crate::media_rules::{file_data_error, file_url_error, picture_url_error};
+use crate::openai_values::AudioInput;
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{one_of, passes, require};
@@ -169,12 +170,7 @@ wire_object! {
     };
 
     pub(super) struct ResponsesAudioPart<'a>("a part") {
-        input_audio kept: ResponsesAudio<'a>,
+        input_audio kept: AudioInput<'a>,
     }
     check |part| require("input_audio", part.input_audio.is_some());
-
-    pub(super) struct ResponsesAudio<'a>("an object with `data` and `format`") {
-        data required: BorrowedText<'a> where passes(base64_error),
-        format required: BorrowedText<'a>,
-    }
 }

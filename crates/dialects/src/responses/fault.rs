@@ -12,43 +12,24 @@ use super::own::response_object::{self, ResponseEcho, ResponseEnd};
 use crate::Dialect as _;
 use crate::fields::ObjectWriter;
 use crate::json;
-use crate::prompt_blocks;
 use crate::upstream_error::{UpstreamError, map_upstream_error, unreadable_reply};
 
 /// Reads the error of a failed response or of an `error` event, nested or flat.
 pub(super) fn read(error: &Value) -> ApiError {
     let error = error.get("error").filter(|inner| inner.is_object()).unwrap_or(error);
-    let text = |name: &str| match error.get(name) {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Number(number)) => number.to_string(),
-        _ => String::new(),
-    };
-    let words = UpstreamError {
-        message: error.as_str().map_or_else(|| text("message"), str::to_owned),
-        // In a flat event, `type` is the event type and not the error type.
-        kind: Some(text("type")).filter(|kind| kind != "error").unwrap_or_default(),
-        code: text("code"),
-        param: error.get("param").and_then(Value::as_str).map(str::to_owned),
-    };
-    map_upstream_error(status_of(&words.code, &words.kind), Some(words))
-}
-
-/// Returns the HTTP status for an error code.
-fn status_of(code: &str, kind: &str) -> u16 {
-    match (code, kind) {
-        ("rate_limit_exceeded" | "429", _) | (_, "rate_limit_error" | "requests" | "tokens") => 429,
-        ("insufficient_quota", _) | (_, "insufficient_quota") => 402,
-        ("invalid_api_key", _) | (_, "authentication_error") => 401,
-        ("model_not_found", _) => 404,
-        ("context_length_exceeded", _) | (_, "invalid_request_error") => 400,
-        ("data_residency_mismatch", _) => 403,
-        ("vector_store_timeout" | "timeout", _) => 504,
-        ("server_is_overloaded" | "slow_down" | "overloaded", _) => 529,
-        (code, _) if prompt_blocks::block_reason(code).is_some() => 400,
-        // All image error codes are about the caller's image.
-        (code, _) if code.contains("image") => 400,
-        _ => 503,
+    let mut words = UpstreamError::read(error);
+    // In a flat event, `type` is the event type and not the error type.
+    if words.kind == "error" {
+        words.kind.clear();
     }
+    let status = match (words.openai_status(), &*words.code) {
+        (503, "data_residency_mismatch") => 403,
+        (503, "vector_store_timeout") => 504,
+        // All image error codes are about the caller's image.
+        (503, code) if code.contains("image") => 400,
+        (status, _) => status,
+    };
+    map_upstream_error(status, Some(words))
 }
 
 /// Error for a body that is not a response.

@@ -86,28 +86,15 @@ pub(super) const CUSTOM_RESULT_EXTRA: &str = "portunus.custom";
 /// Field of a streamed part for its final text, if that differs from its deltas.
 pub(super) const FINAL_TEXT_EXTRA: &str = "final_text";
 
-/// Loss text for a foreign signature.
-pub(super) const FOREIGN_SIGNATURE: &str = "a signature of another provider is not valid here";
-
 /// Loss text for a thought with a foreign signature.
 pub(super) const FOREIGN_THOUGHT: &str = "the provider accepts only thinking that it signed itself";
 
 /// The words of `reasoning.summary`. Hidden is the default and has no word.
-const SUMMARIES: [(ThinkingDisplay, &str); 3] = [
+pub(super) const SUMMARIES: [(ThinkingDisplay, &str); 3] = [
     (ThinkingDisplay::Auto, "auto"),
     (ThinkingDisplay::Concise, "concise"),
     (ThinkingDisplay::Detailed, "detailed"),
 ];
-
-/// Reads `reasoning.summary`. `None` for an unknown word.
-pub(super) fn read_show(word: &str) -> Option<ThinkingDisplay> {
-    SUMMARIES.iter().find(|(_, own)| *own == word).map(|(show, _)| *show)
-}
-
-/// Returns `reasoning.summary`.
-pub(super) fn write_show(show: ThinkingDisplay) -> Option<&'static str> {
-    SUMMARIES.iter().find(|(own, _)| *own == show).map(|(_, word)| *word)
-}
 
 /// <https://platform.openai.com/docs/api-reference/responses/input-tokens>.
 static COUNT: CountEndpoint = CountEndpoint {

@@ -17,6 +17,7 @@ use crate::json::{self, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
 use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
 use crate::text::BorrowedText;
+use crate::wire_value::AnyValue;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
     StreamFrame, StreamMeter,
@@ -97,13 +98,10 @@ static REPLY: ObjectShape = ObjectShape {
     inside: &[("usage", &USAGE)],
 };
 
-static USAGE: ObjectShape = ObjectShape {
-    fields: &[
-        ("input_tokens_details", DefaultValue::Json("{\"cached_tokens\":0}")),
-        ("output_tokens_details", DefaultValue::Json("{\"reasoning_tokens\":0}")),
-    ],
-    inside: &[],
-};
+static USAGE: ObjectShape = ObjectShape::flat(&[
+    ("input_tokens_details", DefaultValue::Json("{\"cached_tokens\":0}")),
+    ("output_tokens_details", DefaultValue::Json("{\"reasoning_tokens\":0}")),
+]);
 
 /// The first and the last events of a stream have the response.
 static EVENT: ObjectShape = ObjectShape { fields: &[], inside: &[("response", &REPLY)] };
@@ -148,14 +146,12 @@ impl TextMeter for ResponsesStreamMeter {
 }
 
 impl StreamMeter for ResponsesStreamMeter {
-    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
+    fn read(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
         let data = &frame.data[..];
         if data == b"[DONE]" {
-            return FrameAction::Drop;
+            return Ok(FrameAction::Drop);
         }
-        if let Err(error) = frame.check_json() {
-            return FrameAction::Error(error);
-        }
+        frame.read::<AnyValue>()?;
         let name = event_name(frame);
         // Only these events have the response, as one that is followed by its state.
         match name.as_deref().and_then(|name| name.strip_prefix("response.")) {
@@ -164,10 +160,7 @@ impl StreamMeter for ResponsesStreamMeter {
         }
         match name.as_deref() {
             Some("response.completed" | "response.incomplete" | "response.failed") => {}
-            Some("error") => {
-                let error = json::read_bytes(data).unwrap_or_default();
-                return FrameAction::Error(fault::read(&error));
-            }
+            Some("error") => return Err(fault::read(&frame.read()?)),
             Some(name) => {
                 if name.ends_with(".delta") {
                     let [field] = &*DELTA_FIELD;
@@ -176,39 +169,31 @@ impl StreamMeter for ResponsesStreamMeter {
                 } else {
                     self.partial.record_event(name, data);
                 }
-                return FrameAction::Forward;
+                return Ok(FrameAction::Forward);
             }
-            None => return FrameAction::Forward,
+            None => return Ok(FrameAction::Forward),
         }
         let event: Option<ResponsesEventView<'_>> = json::read_bytes(data).ok();
-        let last = match ResponsesReplyView::parse(event.and_then(|event| event.response)) {
-            Ok(last) => last,
-            Err(e) => {
-                let why = "the provider's last event cannot be read";
-                let error = ApiError::new(ErrorKind::Interrupted, why);
-                let note = e.log_note().unwrap_or_default();
-                return FrameAction::Error(error.with_log_note(note.to_owned()));
-            }
-        };
+        let last = ResponsesReplyView::parse(event.and_then(|event| event.response));
+        let last = last.map_err(|e| {
+            ApiError::new(ErrorKind::Interrupted, "the provider's last event cannot be read")
+                .with_log_note(e.log_note().unwrap_or_default().to_owned())
+        })?;
         if let Some(usage) = last.usage() {
             self.completer.observe_late(frame);
             self.totals.usage = Some(self.totals.usage.unwrap_or_default().merged(usage));
         }
         self.totals.service_tier = last.tier();
         if name.as_deref() == Some("response.failed") {
-            return FrameAction::Error(last.failure());
+            return Err(last.failure());
         }
         self.totals.is_finished = true;
-        FrameAction::Last
+        Ok(FrameAction::Last)
     }
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
-        if let Some(name) = event_name(frame) {
-            out.extend_from_slice(b"event: ");
-            out.extend_from_slice(name.as_bytes());
-            out.push(b'\n');
-        }
-        self.completer.frame(frame).write_data(out);
+        let name = event_name(frame);
+        self.completer.frame(frame).write_named(name.as_deref().map(str::as_bytes), out);
     }
 
     fn write_truncated(&mut self, usage: &Usage, out: &mut Vec<u8>) {

@@ -15,13 +15,13 @@ use super::names::{
     CUSTOM_RESULT_EXTRA, MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN,
 };
 use super::own::tool_names;
-use super::signatures::{self, ItemSender, SignaturePlace};
+use super::signatures::{self, ContentAuthor, SignaturePlace};
 use crate::fields::ObjectWriter;
 use crate::json;
 use crate::openai_values::{read_cache_mark, read_detail, read_logprobs, read_url};
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
-use crate::wire_value::{LooseValue, PlacedValue, TextOrList};
+use crate::wire_value::{LooseValue, PlacedValue};
 
 /// Content of one item.
 #[derive(Debug, PartialEq)]
@@ -55,14 +55,14 @@ impl ItemContent {
 #[derive(Debug)]
 pub(super) struct ItemReader {
     /// Sender of the items.
-    sender: ItemSender,
+    sender: ContentAuthor,
     /// Log probabilities of a response.
     pub(super) logprobs: Vec<Logprob>,
 }
 
 impl ItemReader {
     /// Creates a reader for items of that sender.
-    pub(super) const fn new(sender: ItemSender) -> Self {
+    pub(super) const fn new(sender: ContentAuthor) -> Self {
         Self { sender, logprobs: Vec::new() }
     }
 
@@ -110,13 +110,8 @@ impl ItemReader {
 
     /// Reads a text or a list of parts.
     fn read_parts(&mut self, content: Option<ResponsesParts<'_>>) -> Vec<Part> {
-        match content {
-            None => Vec::new(),
-            Some(TextOrList::Text(text)) => vec![Part::text(text.into_owned())],
-            Some(TextOrList::List(parts)) => {
-                parts.into_iter().map(|part| self.read_part(part)).collect()
-            }
-        }
+        let parts = content.map(|all| all.into_list(Part::text, |part| self.read_part(part)));
+        parts.unwrap_or_default()
     }
 
     fn read_part(&mut self, part: ResponsesPart<'_>) -> Part {
@@ -156,11 +151,11 @@ impl ItemReader {
         let cache_breakpoint = read_cache_mark(&mut rest);
         let mut extras = rest.to_extras(ORIGIN);
         match (self.sender, logprobs) {
-            (ItemSender::Provider, Some(list)) => self.logprobs.extend(read_logprobs(&list)),
-            (ItemSender::Caller, Some(Value::Array(list))) if !list.is_empty() => {
+            (ContentAuthor::Provider, Some(list)) => self.logprobs.extend(read_logprobs(&list)),
+            (ContentAuthor::Caller, Some(Value::Array(list))) if !list.is_empty() => {
                 extras.insert(ORIGIN, "logprobs", Value::Array(list));
             }
-            (ItemSender::Caller | ItemSender::Provider, _) => {}
+            (ContentAuthor::Caller | ContentAuthor::Provider, _) => {}
         }
         Part { kind, signature: None, cache_breakpoint, extras }
     }
@@ -169,9 +164,7 @@ impl ItemReader {
         let call_id = owned(result.call_id);
         let parts = self.read_parts(result.output);
         let mut extras = item_extras(result.rest);
-        if custom {
-            extras.insert(ORIGIN, CUSTOM_RESULT_EXTRA, Value::Bool(true));
-        }
+        extras.insert_some(ORIGIN, CUSTOM_RESULT_EXTRA, custom.then_some(Value::Bool(true)));
         let result = ToolResult { call_id, name: None, parts, object: None, is_error: false };
         ItemContent::CallerItem(Part::new(PartKind::ToolResult(result)).with_extras(extras))
     }
@@ -300,9 +293,7 @@ fn read_image(item: ResponsesImageItem<'_>) -> Part {
     let id = rest.take("id").map(raw_value);
     let media = Media::new(MediaKind::Image, source);
     let mut part = Part::new(PartKind::Media(media)).with_extras(item_extras(rest));
-    if let Some(id) = id {
-        part.extras.insert(ORIGIN, "id", id);
-    }
+    part.extras.insert_some(ORIGIN, "id", id);
     part
 }
 

@@ -12,9 +12,7 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let view: ResponsesReplyView<'_> = json::read_bytes(body).map_err(fault::unreadable)?;
     let (mut reader, mut events) = (ResponsesStreamReader::default(), Vec::new());
     reader.read_response(&view, &mut events)?;
-    let mut reply = ReplyBuilder::default();
-    events.into_iter().try_for_each(|event| reply.push(event))?;
-    let mut reply = reply.finish();
+    let mut reply = ReplyBuilder::build(events)?;
     if reply.candidates.is_empty() {
         reply.candidates.push(ReplyCandidate::default());
     }

@@ -10,16 +10,16 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::content::{ResponsesAddedTools, ResponsesItem};
 use super::names::{
     CUSTOM_RESULT_EXTRA, INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MESSAGE_EXTRA,
-    NAMESPACE_FIELD, ORIGIN, read_show,
+    NAMESPACE_FIELD, ORIGIN, SUMMARIES,
 };
 use super::own::tool_names::ToolNames;
 use super::read_content::{ItemContent, ItemReader};
 use super::read_tools::{self, ToolPlace};
 use super::request::{ResponsesFormat, ResponsesReasoning, ResponsesRequestView};
-use super::signatures::{ItemSender, SignaturePlace};
+use super::signatures::{ContentAuthor, SignaturePlace};
 use crate::fields::ObjectWriter;
-use crate::openai_values::read_tier;
-use crate::text::BorrowedText;
+use crate::service_tier::read_request_tier;
+use crate::text::{BorrowedText, by_word};
 use crate::wire_object::raw_value;
 use crate::wire_value::{OpaqueObject, TextOrList};
 
@@ -42,25 +42,22 @@ pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
     if let Some(choice) = &view.tool_choice {
         let (mode, is_whole) = read_tools::read_choice(choice);
         chat.tool_choice.mode = mode;
-        if !is_whole {
-            chat.extras.insert(ORIGIN, "tool_choice", raw_value(choice.raw));
-        }
+        let kept = (!is_whole).then(|| raw_value(choice.raw));
+        chat.extras.insert_some(ORIGIN, "tool_choice", kept);
     }
-    let mut include: Vec<_> = view.include.into_iter().flatten().collect();
+    let mut include = view.include.map(|list| list.0).unwrap_or_default();
     let top = view.top_logprobs.unwrap_or(0);
     let wants_logprobs = top > 0 || include.iter().any(|word| &**word == INCLUDE_LOGPROBS);
     chat.sampling.logprobs = wants_logprobs.then(|| u32::try_from(top).unwrap_or(0));
     chat.sampling.max_output_tokens = view.max_output_tokens.map(|limit| limit.value);
     include.retain(|word| !matches!(&**word, INCLUDE_LOGPROBS | INCLUDE_ENCRYPTED_REASONING));
-    if !include.is_empty() {
-        let words = include.iter().map(|word| Value::from(&**word)).collect();
-        chat.extras.insert(ORIGIN, "include", words);
-    }
+    let words = || include.iter().map(|word| Value::from(&**word)).collect();
+    chat.extras.insert_some(ORIGIN, "include", (!include.is_empty()).then(words));
     if let Some(reasoning) = view.reasoning {
         let ResponsesReasoning { effort, summary, generate_summary, rest } = reasoning;
         chat.thinking = ThinkingOptions {
             level: effort.as_deref().and_then(EffortLevel::parse),
-            display: summary.or(generate_summary).as_deref().and_then(read_show),
+            display: by_word(&SUMMARIES, &summary.or(generate_summary).unwrap_or_default()),
             ..ThinkingOptions::default()
         };
         rest.keep_in(&mut chat.extras, ORIGIN, "reasoning");
@@ -74,7 +71,7 @@ pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
     chat.state.background = view.background;
     chat.hints.user = view.safety_identifier.or(view.user).map(BorrowedText::into_owned);
     chat.hints.metadata = view.metadata.map(OpaqueObject::to_map).unwrap_or_default();
-    chat.hints.service_tier = view.service_tier.map(|word| read_tier(ORIGIN, &word));
+    chat.hints.service_tier = view.service_tier.map(|word| read_request_tier(ORIGIN, &word));
     chat
 }
 
@@ -120,7 +117,7 @@ impl TurnBuilder {
     }
 
     fn read(&mut self, list: Vec<ResponsesItem<'_>>) {
-        let mut items = ItemReader::new(ItemSender::Caller);
+        let mut items = ItemReader::new(ContentAuthor::Caller);
         for item in list {
             match item {
                 ResponsesItem::AddedTools(item) => self.add_tools(item),

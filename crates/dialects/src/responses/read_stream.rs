@@ -18,13 +18,13 @@ use super::names::{FINAL_TEXT_EXTRA, NAMESPACE_FIELD, ORIGIN};
 use super::own::tool_names;
 use super::read_content::{self, ItemReader};
 use super::reply::{ResponsesEventView, ResponsesReplyView, parse_raw};
-use super::signatures::ItemSender;
+use super::signatures::ContentAuthor;
 use crate::json;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
-use crate::sse::{not_json, out_of_order};
+use crate::sse::out_of_order;
 use crate::text::BorrowedText;
-use crate::upstream_error::broken_off;
+use crate::upstream_error::ensure_ended;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -67,13 +67,11 @@ impl StreamReader for ResponsesStreamReader {
         if self.done || &frame.data[..] == b"[DONE]" {
             return Ok(());
         }
-        frame.check_object()?;
-        let text = frame.text();
-        let event: ResponsesEventView<'_> = json::read(&text).map_err(|e| not_json(&e))?;
+        let event: ResponsesEventView<'_> = frame.read()?;
         let named = frame.event.as_deref().map(String::from_utf8_lossy);
         let kind = event.kind.as_deref().or(named.as_deref()).unwrap_or_default();
         match kind {
-            "error" => Err(fault::read(&json::read(&text).unwrap_or_default())),
+            "error" => Err(fault::read(&frame.read()?)),
             "response.created" | "response.in_progress" | "response.queued" => {
                 if let Some(response) = parse_raw(event.response) {
                     self.begin(&response, out);
@@ -92,10 +90,7 @@ impl StreamReader for ResponsesStreamReader {
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
-        if self.done {
-            return Ok(());
-        }
-        Err(broken_off("the responses stream ended without its last event"))
+        ensure_ended(self.done, "the responses stream ended without its last event")
     }
 
     fn is_done(&self) -> bool {
@@ -234,7 +229,7 @@ impl ResponsesStreamReader {
         out: &mut Vec<Event>,
     ) -> &mut StreamedPart {
         self.items.entry(index).or_default().parts.entry(at).or_insert_with(|| {
-            let place = next_place(&mut self.slots);
+            let place = PartIndex::next(0, &mut self.slots);
             out.push(Event::PartStart(place, opening));
             StreamedPart { place, ..StreamedPart::default() }
         })
@@ -249,7 +244,7 @@ impl ResponsesStreamReader {
     ) -> Result<(), ApiError> {
         self.orphans.retain(|orphan| *orphan != index);
         let item = json::read(item.map_or("null", RawValue::get)).map_err(fault::unreadable)?;
-        let mut items = ItemReader::new(ItemSender::Provider);
+        let mut items = ItemReader::new(ContentAuthor::Provider);
         let parts = items.read(item).into_parts();
         let mut logprobs = items.logprobs;
         let open = self.items.entry(index).or_default();
@@ -260,7 +255,7 @@ impl ResponsesStreamReader {
             match open.parts.remove(&at) {
                 Some(known) => known.finish(part, missing, out),
                 None => {
-                    let place = next_place(&mut self.slots);
+                    let place = PartIndex::next(0, &mut self.slots);
                     into_part_events(place, part, out);
                     if !missing.is_empty() {
                         let end = out.pop();
@@ -302,11 +297,6 @@ impl ResponsesStreamReader {
         self.done = true;
         Ok(())
     }
-}
-
-fn next_place(slots: &mut u32) -> PartIndex {
-    *slots += 1;
-    PartIndex::first(*slots - 1)
 }
 
 impl StreamedItem {

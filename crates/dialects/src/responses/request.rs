@@ -3,18 +3,15 @@
 //! See <https://platform.openai.com/docs/api-reference/responses/create>. Unknown fields, items and
 //! tools are left to the provider.
 
-use serde_json::value::RawValue;
-
 use super::content::ResponsesItem;
 use super::names::MIN_OUTPUT_TOKENS;
 use super::own::tool_names::flat_name;
 use crate::checks::{self, model_name, output_limit};
-use crate::openai_values::SearchLocation;
+use crate::openai_values::{CustomTool, SearchLocation};
 use crate::text::BorrowedText;
 use crate::wire_object::{wire_object, wire_union};
 use crate::wire_rule::{
     FieldProblem, RuleResult, between, each_one_of, ensure, max_bytes, not_empty, one_of, require,
-    within,
 };
 use crate::wire_value::{
     BoundedList, MAX_LIST_ITEMS, OpaqueObject, PlacedValue, TextOrList, TextOrObject,
@@ -53,10 +50,10 @@ wire_object! {
         prompt kept: TextOrObject<'a, ResponsesObjectName<'a>>,
         stream: bool = Stream,
         max_output_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(MIN_OUTPUT_TOKENS),
-        max_tool_calls kept: i64 where within(1, MAX_TOOL_CALLS),
+        max_tool_calls kept: i64 where between(1, MAX_TOOL_CALLS),
         temperature: f64 = Temperature where between(0.0, 2.0),
         top_p: f64 = TopP where between(0.0, 1.0),
-        top_logprobs: i64 => Logprobs where within(0, 20),
+        top_logprobs: i64 => Logprobs where between(0, 20),
         tools: BoundedList<ResponsesTool<'a>, MAX_LIST_ITEMS> => Tools,
         tool_choice: PlacedChoice<'a> => ToolChoice where tool_choice,
         parallel_tool_calls: bool = ParallelToolCalls,
@@ -102,7 +99,7 @@ wire_object! {
 wire_union! {
     pub(super) enum ResponsesTool<'a>("a tool object") by "type" {
         Function(ResponsesFunction<'a>) = "function",
-        Custom(ResponsesCustomTool<'a>) = "custom",
+        Custom(CustomTool<'a>) = "custom",
         Namespace(ResponsesNamespace<'a>) = "namespace",
         Code(ResponsesCodeTool<'a>) = "code_interpreter",
         Search(ResponsesSearchTool<'a>) = "web_search" starting "web_search",
@@ -119,11 +116,6 @@ wire_object! {
         defer_loading: bool,
     }
 
-    pub(super) struct ResponsesCustomTool<'a>("a tool object") {
-        name required: BorrowedText<'a> where not_empty,
-        description: BorrowedText<'a>,
-        format: &'a RawValue,
-    }
 
     /// A group of tools.
     pub(super) struct ResponsesNamespace<'a>("a tool object") {

@@ -13,10 +13,10 @@ use super::signatures;
 use crate::RequestFacts;
 use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json::{self, BodyEdit};
-use crate::openai_values::read_tier;
+use crate::service_tier::read_request_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
-use crate::wire_rule::{FieldProblem, RuleResult, ensure, require};
+use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
 use crate::wire_value::{TextOrList, TextOrObject};
 
 /// Checks a request and returns its facts.
@@ -35,7 +35,7 @@ pub(super) fn check<'a>(
         wants_usage: true,
         max_output_tokens: limit.map(|limit| limit.value),
         candidates: 1,
-        service_tier: view.service_tier.as_deref().map(|word| read_tier(ORIGIN, word)),
+        service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
         max_searches: max_searches(view),
         patch_points: PatchPoints {
             model: view.model.as_ref().map(|model| json::range_of(text, model.raw)),
@@ -51,10 +51,10 @@ pub(super) fn check<'a>(
 /// Maximum searches to reserve money for: the allowed tool calls.
 fn max_searches(view: &ResponsesRequestView<'_>) -> u64 {
     let adds_search = |item: &ResponsesItem<'_>| match item {
-        ResponsesItem::AddedTools(added) => added.tools.iter().flatten().any(may_search),
+        ResponsesItem::AddedTools(added) => any_search(added.tools.as_deref()),
         _ => false,
     };
-    if !view.tools.iter().flatten().any(may_search) && !view.items().iter().any(adds_search) {
+    if !any_search(view.tools.as_deref()) && !view.items().iter().any(adds_search) {
         return 0;
     }
     let most = view.max_tool_calls.and_then(|most| u64::try_from(most).ok());
@@ -62,29 +62,23 @@ fn max_searches(view: &ResponsesRequestView<'_>) -> u64 {
 }
 
 /// Returns true if a tool searches, or holds one that does.
-fn may_search(tool: &ResponsesTool<'_>) -> bool {
-    match tool {
+fn any_search(tools: Option<&[ResponsesTool<'_>]>) -> bool {
+    tools.unwrap_or_default().iter().any(|tool| match tool {
         ResponsesTool::Search(_) => true,
-        ResponsesTool::Namespace(space) => space.tools.iter().flatten().any(may_search),
+        ResponsesTool::Namespace(space) => any_search(space.tools.as_deref()),
         _ => false,
-    }
+    })
 }
 
 fn check_input(view: &ResponsesRequestView<'_>) -> RuleResult {
-    let refuse = |field, why| Err(FieldProblem::new(field, why));
     // The earlier conversation may hold the calls answered here.
     let mut is_elsewhere = view.previous_response_id.is_some() || view.conversation.is_some();
-    if view.previous_response_id.is_some() && view.conversation.is_some() {
-        return refuse("conversation", "cannot be given with `previous_response_id`");
-    }
+    let is_one = view.previous_response_id.is_none() || view.conversation.is_none();
+    ensure_at(is_one, "conversation", "cannot be given with `previous_response_id`")?;
     let is_optional = is_elsewhere || view.prompt.is_some();
-    match &view.input {
-        None if !is_optional => return refuse("input", "is required"),
-        Some(TextOrList::List(items)) if items.is_empty() && !is_optional => {
-            return refuse("input", "must not be empty");
-        }
-        _ => {}
-    }
+    require("input", is_optional || view.input.is_some())?;
+    let is_empty = matches!(&view.input, Some(TextOrList::List(items)) if items.is_empty());
+    ensure_at(is_optional || !is_empty, "input", "must not be empty")?;
     let (mut calls, mut results) = (HashSet::new(), Vec::new());
     for (at, item) in view.items().iter().enumerate() {
         check_item(item).map_err(|problem| problem.inside(&format!("input[{at}]")))?;
@@ -133,7 +127,7 @@ fn check_call(call: &ResponsesCall<'_>) -> RuleResult {
     require("call_id", call.call_id.is_some())?;
     for (name, value) in [("arguments", &call.arguments), ("input", &call.input)] {
         let is_text = value.as_ref().is_none_or(|value| value.raw.get().starts_with('"'));
-        ensure(is_text, "must be a string").map_err(|problem| problem.inside(name))?;
+        ensure_at(is_text, name, "must be a string")?;
     }
     require("name", call.name.as_deref() != Some(""))
 }

@@ -24,23 +24,16 @@ use canon::{Part, PartKind, Signature, Thought};
 use serde_json::Value;
 
 use super::content::ResponsesReasoningItem;
-use super::names::{FOREIGN_SIGNATURE, FOREIGN_THOUGHT, ORIGIN};
+use super::names::{FOREIGN_THOUGHT, ORIGIN};
 use super::read_content::ItemContent;
 use crate::envelope;
-use crate::fields::ObjectWriter;
+pub(super) use crate::envelope::ContentAuthor;
+use crate::fields::{FOREIGN_SIGNATURE, ObjectWriter};
 use crate::wire_object::raw_value;
 
 /// Extras key for raw reasoning content.
 const RAW_CONTENT_EXTRA: &str = "portunus.content";
 const PARAGRAPH_BREAK: &str = "\n\n";
-
-/// Sender of a reasoning item. Only callers return envelopes. Everything a provider sends is its
-/// own, even if the provider is another gateway of this kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ItemSender {
-    Caller,
-    Provider,
-}
 
 /// The part that a signature belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,11 +90,11 @@ fn split_token(token: &str) -> (Option<&str>, &str) {
 }
 
 /// Reads a reasoning item.
-pub(super) fn read(item: ResponsesReasoningItem<'_>, sender: ItemSender) -> ItemContent {
+pub(super) fn read(item: ResponsesReasoningItem<'_>, sender: ContentAuthor) -> ItemContent {
     let ResponsesReasoningItem { summary, content, encrypted_content, status: _, mut rest } = item;
     let (mut is_redacted, mut signature) = (false, None);
     if let Some(token) = encrypted_content.filter(|token| !token.is_empty()) {
-        let envelope = if sender == ItemSender::Caller { envelope::open(&token) } else { None };
+        let envelope = if sender == ContentAuthor::Caller { envelope::open(&token) } else { None };
         match envelope {
             None => {
                 // The id becomes part of the token, so that it survives formats without a field for
@@ -138,9 +131,7 @@ pub(super) fn read(item: ResponsesReasoningItem<'_>, sender: ItemSender) -> Item
     let text = texts.join(PARAGRAPH_BREAK);
     let mut extras = rest.to_extras(ORIGIN);
     // The words are part of the text. The extra keeps their structure for the way back.
-    if let Some(raw) = raw {
-        extras.insert(ORIGIN, RAW_CONTENT_EXTRA, raw_value(raw));
-    }
+    extras.insert_some(ORIGIN, RAW_CONTENT_EXTRA, raw.map(raw_value));
     let is_own = signature.as_ref().is_some_and(|signature| signature.origin() == ORIGIN);
     let redacted = is_redacted || (is_own && text.is_empty());
     let part = Part::new(PartKind::Thought(Thought { text, redacted })).with_signature(signature);
@@ -234,7 +225,7 @@ mod tests {
     use canon::WireFormat;
 
     /// Reads an item.
-    fn read_json(item: impl Into<Value>, sender: ItemSender) -> ItemContent {
+    fn read_json(item: impl Into<Value>, sender: ContentAuthor) -> ItemContent {
         let json = item.into().to_string();
         ItemReader::new(sender).read(serde_json::from_str(&json).unwrap())
     }
@@ -246,14 +237,14 @@ mod tests {
     fn there_and_back(part: &Part) -> Part {
         let PartKind::Thought(thought) = &part.kind else { panic!("no thought") };
         let written = write(part, thought, Some("rs_new".to_owned()));
-        thought_of(read_json(written, ItemSender::Caller))
+        thought_of(read_json(written, ContentAuthor::Caller))
     }
 
     #[test]
     fn own_signature_keeps_its_id_and_bytes() {
         let json = serde_json::json!({"type":"reasoning","id":"rs_1","summary":[
             {"type":"summary_text","text":"a\n\nb"}],"encrypted_content":"gAAA+/=="});
-        let part = thought_of(read_json(json.clone(), ItemSender::Provider));
+        let part = thought_of(read_json(json.clone(), ContentAuthor::Provider));
         assert_eq!(part.signature, Some(Signature::new(ORIGIN, "rs_1:gAAA+/==")));
         let PartKind::Thought(thought) = &part.kind else { panic!() };
         assert_eq!(thought.text, "a\n\nb");
@@ -265,7 +256,7 @@ mod tests {
         let json = serde_json::json!({"type":"reasoning","id":"rs_1",
             "summary":[{"type":"summary_text","text":"s"}],
             "content":[{"type":"reasoning_text","text":"raw"}]});
-        let part = thought_of(read_json(json.clone(), ItemSender::Provider));
+        let part = thought_of(read_json(json.clone(), ContentAuthor::Provider));
         let PartKind::Thought(thought) = &part.kind else { panic!() };
         assert_eq!(thought.text, "s\n\nraw");
         assert_eq!(Value::from(write(&part, thought, None)), json);
@@ -294,8 +285,10 @@ mod tests {
         ] {
             let encrypted = place.write(&signature);
             assert!(is_envelope(&encrypted), "{encrypted}");
-            let read =
-                read_json(empty_item(None).set("encrypted_content", encrypted), ItemSender::Caller);
+            let read = read_json(
+                empty_item(None).set("encrypted_content", encrypted),
+                ContentAuthor::Caller,
+            );
             assert_eq!(read, ItemContent::Signature(place, signature.clone()));
         }
     }
@@ -305,7 +298,7 @@ mod tests {
         let signature = Signature::new(WireFormat::Native, "c2ln");
         let token = SignaturePlace::Call("call_1".to_owned()).write(&signature);
         let json = empty_item(Some("rs_9")).set("encrypted_content", token.as_str());
-        let part = thought_of(read_json(json, ItemSender::Provider));
+        let part = thought_of(read_json(json, ContentAuthor::Provider));
         assert_eq!(part.signature, Some(Signature::new(ORIGIN, format!("rs_9:{token}"))));
     }
 }

@@ -3,23 +3,15 @@
 use canon::Usage;
 
 use crate::fields::ObjectWriter;
+use crate::openai_values::TokenDetails;
 use crate::wire_object::wire_object;
 
 wire_object! {
     pub(super) struct ResponsesUsage<'a>("an object") {
         input_tokens: u64,
-        input_tokens_details: ResponsesInputDetails<'a>,
+        input_tokens_details: TokenDetails<'a>,
         output_tokens: u64,
-        output_tokens_details: ResponsesOutputDetails<'a>,
-    }
-
-    pub(super) struct ResponsesInputDetails<'a>("an object") {
-        cached_tokens: u64,
-        cache_write_tokens: u64,
-    }
-
-    pub(super) struct ResponsesOutputDetails<'a>("an object") {
-        reasoning_tokens: u64,
+        output_tokens_details: TokenDetails<'a>,
     }
 
     /// Usage of the provider's own tools.

@@ -10,19 +10,18 @@ use std::iter::Peekable;
 use std::slice::Iter;
 
 use super::names::{
-    CUSTOM_RESULT_EXTRA, FOREIGN_SIGNATURE, FOREIGN_THOUGHT, MESSAGE_EXTRA, NESTED_PART_EXTRA,
-    ORIGIN,
+    CUSTOM_RESULT_EXTRA, FOREIGN_THOUGHT, MESSAGE_EXTRA, NESTED_PART_EXTRA, ORIGIN,
 };
 use super::own::output_items;
 use super::own::tool_names::ToolNames;
 use super::signatures;
 use crate::fields::{
-    FOREIGN_FILE, ObjectWriter, lose, note_foreign_fields, write_cache_breakpoint,
+    FOREIGN_FILE, FOREIGN_SEARCH, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields,
+    write_cache_breakpoint,
 };
 use crate::openai_values::{code_block, write_detail};
 
 const FOREIGN_PART: &str = "a part only the caller's format has";
-const FOREIGN_SEARCH: &str = "a search another provider ran cannot be shown to this one";
 
 /// Writes turns as a list of items.
 pub(super) struct ItemListWriter<'a> {
@@ -144,8 +143,9 @@ impl<'a> ItemListWriter<'a> {
         let object = match &part.kind {
             PartKind::Foreign { origin: ORIGIN, value } => return Some(value.clone()),
             PartKind::Text { text, .. } | PartKind::Refusal(text) => input_text(text),
-            PartKind::CodeExecution(code) => input_text(&code_block(&code.language, &code.code)),
-            PartKind::CodeResult(outcome) => input_text(&code_block("", &outcome.output)),
+            code @ (PartKind::CodeExecution(_) | PartKind::CodeResult(_)) => {
+                input_text(&code_block(code))
+            }
             PartKind::Media(media) => self.media(media)?,
             PartKind::Foreign { .. } => return lose("part", FOREIGN_PART, self.losses),
             PartKind::WebSearch(_) => return lose("part.search", FOREIGN_SEARCH, self.losses),
@@ -248,7 +248,6 @@ impl<'a> ItemListWriter<'a> {
     /// Writes a part of the assistant into its message, or as an item of its own. Code takes its
     /// output from the parts that follow.
     fn assistant_part(&mut self, part: &'a Part, rest: &mut Peekable<Iter<'a, Part>>) {
-        let block = |text: &str| output_items::text_part(text, Vec::new(), None);
         let has_extra = |name: &str| part.extras.get(ORIGIN, name).is_some();
         let item = match &part.kind {
             PartKind::Text { text, citations } => {
@@ -262,21 +261,19 @@ impl<'a> ItemListWriter<'a> {
             PartKind::Refusal(text) => {
                 return self.add_to_message(output_items::refusal_part(text), part);
             }
-            // A container of another provider cannot be named here, so its code is written as text.
-            PartKind::CodeExecution(code) if !has_extra("container_id") => {
-                return self.add_to_message(block(&code_block(&code.language, &code.code)), part);
-            }
-            PartKind::CodeResult(outcome) => {
-                return self.add_to_message(block(&code_block("", &outcome.output)), part);
-            }
             PartKind::Foreign { origin: ORIGIN, value } if has_extra(NESTED_PART_EXTRA) => {
                 return self.add_to_message(ObjectWriter::new().with_object(Some(value)), part);
             }
-            PartKind::CodeExecution(code) => {
+            PartKind::CodeExecution(code) if has_extra("container_id") => {
                 let outcome = rest.next_if(|next| {
                     matches!(&next.kind, PartKind::CodeResult(outcome) if outcome.id == code.id)
                 });
                 Some(output_items::code_item(Some(part), outcome, None, None).into())
+            }
+            // A container of another provider cannot be named here, so its code is written as text.
+            PartKind::CodeExecution(_) | PartKind::CodeResult(_) => {
+                let block = output_items::text_part(&code_block(&part.kind), Vec::new(), None);
+                return self.add_to_message(block, part);
             }
             PartKind::Thought(thought) => {
                 let is_own = match &part.signature {

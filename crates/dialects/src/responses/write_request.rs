@@ -7,21 +7,22 @@
 
 use canon::{
     ApiError, ChatRequest, ConversationState, EffortLevel, ExtraFields, Losses, Lossy, Modality,
-    RequestHints, ResponseFormat, Role, SamplingOptions, Turn,
+    RequestHints, Role, SamplingOptions, Turn,
 };
 use serde_json::Value;
 
 use super::names::{
-    INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH, write_show,
+    INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MIN_OUTPUT_TOKENS, ORIGIN, PATH, SUMMARIES,
 };
 use super::request::ResponsesRequestView;
 use super::write_content::ItemListWriter;
 use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
-use crate::json::BodySegments;
-use crate::openai_values;
+use crate::openai_values::write_format;
 use crate::request_option::{note_lost_options, write_options};
+use crate::service_tier::write_request_tier;
+use crate::text::word_for;
 use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
 /// Maximum length of `safety_identifier`. Longer ids go into `user`.
@@ -96,9 +97,8 @@ pub(super) fn write(
     let why = "the responses format replies in text, and in images only through a tool";
     losses.add_if(has_others, "modalities", why);
     let body = body.set("include", write_include(sampling, extras)).with_extras(extras, ORIGIN);
-    let body = body.set_some("stream", chat.stream.then_some(true)).to_json();
-    let request = ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) };
-    Ok((request, losses.into_vec()))
+    let body = body.set_some("stream", chat.stream.then_some(true));
+    Ok((ProviderRequest::new(PATH, &body), losses.into_vec()))
 }
 
 /// Returns the text of a turn that can become `instructions`: a plain system text.
@@ -114,25 +114,14 @@ pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
 pub(super) fn write_thinking(level: Option<EffortLevel>, chat: &ChatRequest) -> ObjectWriter {
     ObjectWriter::new()
         .set_some("effort", level.map(EffortLevel::as_str))
-        .set_some("summary", chat.thinking.display.and_then(write_show))
+        .set_some("summary", chat.thinking.display.and_then(|show| word_for(&SUMMARIES, &show)))
         .with_object(chat.extras.get(ORIGIN, "reasoning"))
 }
 
 /// Writes `text`: format, verbosity and the kept fields of this format.
 pub(super) fn write_text(chat: &ChatRequest) -> ObjectWriter {
-    let format = match &chat.response_format {
-        ResponseFormat::Text => None,
-        ResponseFormat::Json => Some(ObjectWriter::typed("json_object")),
-        ResponseFormat::Schema { name, description, schema, strict } => Some(
-            ObjectWriter::typed("json_schema")
-                .set("name", name.as_deref().unwrap_or("answer"))
-                .set_some("description", description.as_deref())
-                .set("schema", schema.json.clone())
-                .set_some("strict", *strict),
-        ),
-    };
     ObjectWriter::new()
-        .set_some("format", format)
+        .set_some("format", write_format(&chat.response_format, false))
         .set_some("verbosity", chat.hints.verbosity.as_deref())
         .with_object(chat.extras.get(ORIGIN, "text"))
 }
@@ -150,13 +139,11 @@ fn write_hints(body: ObjectWriter, chat: &ChatRequest, losses: &mut Losses) -> O
     let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } =
         &chat.hints;
     let ConversationState { store, previous_response: previous, background } = &chat.state;
-    let written = tier.as_ref().and_then(openai_values::write_tier);
-    let why = "the responses format lacks this tier";
-    losses.add_if(tier.is_some() && written.is_none(), "hints.tier", why);
+    let tier = write_request_tier(tier.as_ref(), ORIGIN, losses);
     let is_long = user.as_ref().is_some_and(|user| user.len() > MAX_SAFETY_ID_BYTES);
     body.set_some(if is_long { "user" } else { "safety_identifier" }, user.as_deref())
         .set_some("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
-        .set_some("service_tier", written)
+        .set_some("service_tier", tier)
         // The default of this format is to store, unlike every other format.
         .set("store", store.unwrap_or(false))
         .set_some("previous_response_id", previous.as_deref())

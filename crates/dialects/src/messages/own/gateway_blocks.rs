@@ -11,10 +11,10 @@ use canon::Losses;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::fields::FOREIGN_SIGNATURE;
+use crate::fields::{FOREIGN_SEARCH, FOREIGN_SIGNATURE};
 use crate::json::{self, BodyEdit, range_of};
 use crate::messages::content::MessagesBlock;
-use crate::messages::names::{FOREIGN_SEARCH, GATEWAY_ID_PREFIX, UNSIGNED_THOUGHT};
+use crate::messages::names::{GATEWAY_ID_PREFIX, UNSIGNED_THOUGHT};
 use crate::messages::signatures;
 use crate::wire_value::PlacedValue;
 

@@ -14,12 +14,8 @@ pub(crate) fn restrict(schema: &Value) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     // Keywords beside a reference are ignored.
     if let Some(target) = fields.get("$ref") {
-        let mut restricted = Map::new();
-        restricted.insert("$ref".to_owned(), target.clone());
-        if let Some(defs) = fields.get("$defs") {
-            restricted.insert("$defs".to_owned(), restrict_each(defs));
-        }
-        return Value::Object(restricted);
+        let defs = fields.get("$defs").map(|defs| ("$defs".to_owned(), restrict_each(defs)));
+        return [("$ref".to_owned(), target.clone())].into_iter().chain(defs).collect();
     }
     let mut restricted = Map::new();
     let mut unsupported = Map::new();

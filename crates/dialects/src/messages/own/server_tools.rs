@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::fields::ObjectWriter;
 use crate::messages::names::{BLOCK_EXTRA, GATEWAY_ID_PREFIX, HIT_EXTRA, ORIGIN};
-use crate::messages::read_content::read_cache;
+use crate::openai_values::read_cache;
 
 /// Reads a block.
 pub(crate) fn read(block: Value) -> Part {

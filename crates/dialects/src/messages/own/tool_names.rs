@@ -15,11 +15,8 @@ pub(crate) const fn is_plain(c: char) -> bool {
 
 /// Returns true if the text after an underscore looks like an escape.
 fn is_escape(rest: &str) -> bool {
+    let is_digit = |c: char| matches!(c, '0'..='9' | 'A'..='F');
     rest.strip_prefix("0x").is_some_and(|rest| rest.starts_with(is_digit))
-}
-
-const fn is_digit(c: char) -> bool {
-    matches!(c, '0'..='9' | 'A'..='F')
 }
 
 /// Escapes a name.

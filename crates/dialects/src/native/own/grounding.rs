@@ -41,9 +41,8 @@ pub(crate) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
     for source in list(cited, "citationSources") {
         let word = |name: &str| source.get(name).and_then(Value::as_str).map(str::to_owned);
         let mut extras = ExtraFields::new();
-        if let Some(license) = word("license").filter(|license| !license.is_empty()) {
-            extras.insert(ORIGIN, "license", Value::from(license));
-        }
+        let license = word("license").filter(|license| !license.is_empty());
+        extras.insert_some(ORIGIN, "license", license.map(Value::from));
         let (url, title) = (word("uri"), word("title"));
         citations.push(Citation { url, title, quote: None, span: span(source, text), extras });
     }

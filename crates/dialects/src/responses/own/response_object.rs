@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::ReplyStamp;
 use crate::endings::{self, WrittenEnding};
 use crate::fields::{ObjectWriter, number};
-use crate::openai_values;
 use crate::responses::names::ORIGIN;
 use crate::responses::usage::write_usage;
 use crate::responses::{write_request, write_tools};
+use crate::service_tier::write_request_tier;
 
 /// Fields of a response object that do not change during the response.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ impl ResponseEcho {
             .with_default("summary", Value::Null);
         let text_config =
             write_request::write_text(chat).with_default("format", ObjectWriter::typed("text"));
-        let tier = hints.service_tier.as_ref().and_then(openai_values::write_tier);
+        let tier = write_request_tier(hints.service_tier.as_ref(), ORIGIN, &mut losses);
         let tier = tier.filter(|word| *word != "auto");
         let fields = ObjectWriter::new()
             .set("id", format!("resp_{}", stamp.id))
