@@ -1,4 +1,4 @@
-//! What the journal and the lease store know of a running call, and its settlement after a death.
+//! Records of a running call in the journal and the lease store, and its settlement after a death.
 
 use canon::{Micros, Money, Usage};
 use serde::{Deserialize, Serialize};

@@ -74,7 +74,7 @@ pub struct Task {
     pub result: Option<String>,
     /// Error as JSON.
     pub error: Option<String>,
-    /// Why the kept result or error cannot be opened, for the operator.
+    /// Reason for the operator why the kept result or error cannot be opened.
     pub unreadable: Option<String>,
     /// Number of runs, which is the number of the latest claim.
     pub runs: u32,

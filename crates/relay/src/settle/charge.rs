@@ -1,7 +1,7 @@
 //! The charge of a call: its usage, as told by the provider or counted here, and its price.
 //!
-//! What the provider tells is billed, whatever the size of the request is: a small file may be a long
-//! prompt. The ledger charges at most the reservation, and the operator absorbs the rest. Only counts
+//! The usage that the provider tells is billed, whatever the size of the request is: a small file may be
+//! a long prompt. The ledger charges at most the reservation, and the operator absorbs the rest. Only counts
 //! that no call can have are replaced by the gateway's own.
 
 use canon::{Charge, Money, ServiceTier, Usage};
