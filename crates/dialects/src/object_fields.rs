@@ -17,14 +17,33 @@ const MAX_SHOWN_CHARS: usize = 64;
 /// Objects of one reply that are recorded at most.
 const MAX_MADE_OBJECTS: usize = 256;
 
+/// The names that say for themselves that a provider keeps the object, behind a beginning of the
+/// path. A format's own service refuses most of them; its imitations have them.
+macro_rules! object_ids {
+    ($beginning:literal) => {
+        concat!(
+            $beginning,
+            "file_id|file_ids|container_id|vector_store_id|vector_store_ids|collection_id|\
+             collection_ids|knowledge_id|knowledge_base_id|knowledge_base_ids|corpus_id|dataset_id|\
+             index_name|index_asset_id|connection_id|project_connection_id|tunnel_id|assistant_id|\
+             memory_store_id|memory_store_name|queue_name|cached_content"
+        )
+    };
+}
+pub(crate) use object_ids;
+
 /// One field of a request that names an object.
 #[derive(Debug)]
 pub(crate) struct ObjectField {
     path: KeyPath,
-    /// The word for the object in an error.
+    /// The word for the object in an error; empty if its key says it.
     kind: &'static str,
     /// The path in an error, if it is not the field's own.
     shown_path: Option<&'static str>,
+    /// Words, one of which stands in a body with such an object. The keys of the path by default.
+    words: &'static [&'static str],
+    /// Returns true for a text that may name an object.
+    is_name: fn(&str) -> bool,
     /// Returns true if the text names an object.
     is_object: fn(&FieldText) -> bool,
     /// Returns true if the text is the id of what the body contains, and is looked up nevertheless.
@@ -33,8 +52,31 @@ pub(crate) struct ObjectField {
 }
 
 impl ObjectField {
+    /// A field of which the key says what it names.
+    pub(crate) const fn of_key(path: KeyPath) -> Self {
+        Self::new(path, "")
+    }
+
     pub(crate) const fn new(path: KeyPath, kind: &'static str) -> Self {
-        Self { path, kind, shown_path: None, is_object: |_| true, is_contained: None }
+        Self {
+            path,
+            kind,
+            shown_path: None,
+            words: &[],
+            is_name: |_| true,
+            is_object: |_| true,
+            is_contained: None,
+        }
+    }
+
+    /// A body with such an object has one of these words.
+    pub(crate) const fn with_words(self, words: &'static [&'static str]) -> Self {
+        Self { words, ..self }
+    }
+
+    /// The field names an object only with such a text.
+    pub(crate) const fn only_named(self, is_name: fn(&str) -> bool) -> Self {
+        Self { is_name, ..self }
     }
 
     /// The field names an object only then.
@@ -51,13 +93,42 @@ impl ObjectField {
     pub(crate) const fn shown_as(self, path: &'static str) -> Self {
         Self { shown_path: Some(path), ..self }
     }
+
+    /// Returns words, one of which every body with such an object has.
+    fn needles(&self) -> Vec<String> {
+        if !self.words.is_empty() {
+            return self.words.iter().map(|word| (*word).to_owned()).collect();
+        }
+        let is_telling =
+            |step: &&str| !step.ends_with(['*', '?']) && !["id", "name"].contains(step);
+        let keys = self.path.rsplit('.').find(is_telling).unwrap_or_default().split('|');
+        keys.flat_map(|key| [format!("\"{key}\""), format!("\"{}\"", snake_case(key))]).collect()
+    }
+}
+
+fn snake_case(key: &str) -> String {
+    key.chars().fold(String::new(), |name, c| match c {
+        'A'..='Z' => name + "_" + &c.to_ascii_lowercase().to_string(),
+        _ => name + &c.to_string(),
+    })
+}
+
+/// Returns the word for an object by the key of its id: `Vector store` for `vector_store_ids[0]`, and
+/// for `vector_store.id`.
+fn kind_of(path: &str) -> String {
+    let mut keys = path.rsplit('.').map(|key| key.split('[').next().unwrap_or_default());
+    let key = keys.find(|key| !matches!(*key, "id" | "name")).unwrap_or("object");
+    let word = ["_ids", "_id", "_name"].iter().find_map(|end| key.strip_suffix(end));
+    let word = word.unwrap_or(key).replace('_', " ");
+    let (first, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+    first.to_uppercase() + rest
 }
 
 /// The fields of a format's requests that name objects, and of its replies that hand out ids.
 #[derive(Debug)]
 pub struct ObjectFields {
     pub(crate) fields: &'static [ObjectField],
-    /// The keys, or values of `type`. A body without any of them names no object.
+    /// The words of the fields. A body without any of them names no object.
     pub(crate) needles: Needles,
     /// True if keys may be in snake_case as well.
     pub(crate) allows_snake_case: bool,
@@ -74,8 +145,9 @@ impl ObjectFields {
         (self.is_own_url)(url)
     }
 
-    /// Returns the path of every field that names an object, without the indexes of lists.
-    pub fn paths(&self) -> impl Iterator<Item = &str> {
+    /// Returns the path of every field that names an object, without the indexes of lists, in the
+    /// notation of the tables.
+    pub fn paths(&self) -> impl Iterator<Item = &'static str> {
         self.fields.iter().map(|field| field.path)
     }
 }
@@ -136,7 +208,8 @@ impl StoredObject {
 /// Returns every object that a request names, in the order of the body. Most requests have none; a byte
 /// search detects that without parsing the body.
 pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObject>, ApiError> {
-    if !table.needles.is_in(body) {
+    let words = || table.fields.iter().flat_map(ObjectField::needles).collect();
+    if !table.needles.or_one_is_in(body, words) {
         return Ok(Vec::new());
     }
     let paths: Vec<KeyPath> = table.fields.iter().map(|field| field.path).collect();
@@ -144,7 +217,7 @@ pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObj
         paths: &paths,
         allows_snake_case: table.allows_snake_case,
         wants_parents: true,
-        accepts: &|_, _| true,
+        accepts: &|row, text| table.fields.get(row).is_some_and(|field| (field.is_name)(text)),
     };
     let found = scan.run(body)?;
     let fields = || found.iter().filter_map(|text| Some((text, table.fields.get(text.row)?)));
@@ -157,13 +230,30 @@ pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObj
         id: text.text.chars().take(MAX_ID_CHARS).collect(),
         message: {
             let shown: String = text.text.chars().take(MAX_SHOWN_CHARS).collect();
-            (table.not_found)(field.kind, &shown)
+            let kind = kind_of(&text.path);
+            (table.not_found)(if field.kind.is_empty() { &kind } else { field.kind }, &shown)
         },
         is_contained: field
             .is_contained
             .is_some_and(|is_contained| is_contained(text) || contained.contains(&*text.text)),
     };
     Ok(fields().filter(|(text, field)| (field.is_object)(text)).map(object).collect())
+}
+
+/// Returns true for a file in the storage of Google's services: its name, a bucket, or a URL of the
+/// service itself. Public files of its storage service have URLs like those of any other host. The
+/// guard of URLs refuses every other text.
+pub(crate) fn is_google_object(uri: &str) -> bool {
+    let uri = uri.to_ascii_lowercase();
+    if uri.starts_with("files/") || uri.starts_with("gs:") {
+        return true;
+    }
+    let Some(("https" | "http", rest)) = uri.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let host = host.split(':').next().unwrap_or_default().trim_end_matches('.');
+    let is_service = host == "googleapis.com" || host.ends_with(".googleapis.com");
+    is_service && host != "storage.googleapis.com"
 }
 
 /// Collects the ids that a reply hands out.
@@ -252,10 +342,20 @@ mod tests {
         named(origin, body).into_iter().map(|object| object.path).collect()
     }
 
-    fn snake_case(key: &str) -> String {
-        key.chars().fold(String::new(), |name, c| match c {
-            'A'..='Z' => name + "_" + &c.to_ascii_lowercase().to_string(),
-            _ => name + &c.to_string(),
+    /// Returns every path without alternatives, with each number of keys for `**`.
+    fn plain_paths(path: &str) -> Vec<String> {
+        path.split('.').fold(vec![String::new()], |paths, step| {
+            let keys: Vec<&str> = match (step, step.strip_suffix('?')) {
+                ("**", _) => vec!["", "tools", "one.two"],
+                ("*", _) => vec!["any"],
+                (_, Some(key)) => key.split('|').chain([""]).collect(),
+                (_, None) => step.split('|').collect(),
+            };
+            let join = |path: &String| {
+                let longer = |key: &&str| format!("{path}.{key}").trim_matches('.').to_owned();
+                keys.iter().map(longer).collect::<Vec<_>>()
+            };
+            paths.iter().flat_map(join).collect()
         })
     }
 
@@ -264,9 +364,11 @@ mod tests {
     fn body_with(path: &str, text: &str, spell: fn(&str) -> String) -> Value {
         let keys: Vec<&str> = path.split('.').collect();
         keys.iter().enumerate().rev().fold(json!(text), |value, (depth, key)| {
-            let key = if *key == "*" { "any".to_owned() } else { spell(key) };
-            let mut object = json!({ "type": "item_reference" });
-            object[key] = value;
+            let mut object = json!({ "type": 1 });
+            if *key == "id" {
+                object["type"] = json!("item_reference");
+            }
+            object[spell(key)] = value;
             if depth == 0 { object } else { json!([object]) }
         })
     }
@@ -274,31 +376,82 @@ mod tests {
     #[test]
     fn every_field_of_the_tables_is_found_in_every_spelling() {
         let mut found = 0;
-        for dialect in crate::all() {
-            let (origin, objects) = (dialect.origin(), dialect.traits().objects);
-            for field in objects.fields {
-                let spellings: &[fn(&str) -> String] = match objects.allows_snake_case {
+        let tables = crate::all().map(|dialect| dialect.traits().objects);
+        for table in tables {
+            for field in table.fields {
+                let spellings: &[fn(&str) -> String] = match table.allows_snake_case {
                     true => &[|key| key.to_owned(), snake_case],
                     false => &[|key| key.to_owned()],
                 };
-                for spell in spellings {
-                    let body = body_with(field.path, "files/x", *spell);
-                    let objects = named(origin, &body);
-                    assert_eq!(objects.len(), 1, "{origin} {body}");
-                    assert_eq!(objects[0].id, "files/x");
-                    let error = objects[0].not_found();
-                    assert_eq!(error.kind(), ErrorKind::NotFound);
+                let names = ["files/x", "rs_1:", "fileid://x"];
+                let name = names.iter().find(|name| (field.is_name)(name)).unwrap();
+                for (spell, path) in spellings
+                    .iter()
+                    .flat_map(|s| plain_paths(field.path).into_iter().map(move |p| (s, p)))
+                {
+                    let body = body_with(&path, name, *spell);
+                    let objects = stored_objects(table, body.to_string().as_bytes()).unwrap();
+                    assert_eq!(objects.len(), 1, "{} {body}", field.path);
+                    assert_eq!(objects[0].id, *name);
+                    assert_eq!(objects[0].not_found().kind(), ErrorKind::NotFound);
                     found += 1;
                 }
             }
         }
-        assert!(found > 60, "{found}");
+        assert!(found > 400, "{found}");
+    }
+
+    #[test]
+    fn a_body_without_the_words_is_not_parsed() {
+        let tables = crate::all().map(|dialect| dialect.traits().objects);
+        for table in tables {
+            assert_eq!(stored_objects(table, b"not JSON").unwrap(), []);
+            assert!(stored_objects(table, b"{\"file_id\" \"fileUri\"").is_err());
+        }
+    }
+
+    #[test]
+    fn an_error_has_the_word_for_its_object() {
+        for (path, kind) in [
+            ("tools[0].vector_store_ids[1]", "Vector store"),
+            ("messages[0].audio.id", "Audio"),
+            ("cachedContent", "CachedContent"),
+            ("tools[0].index_name", "Index"),
+            ("id", "Object"),
+        ] {
+            assert_eq!(kind_of(path), kind);
+        }
+    }
+
+    #[test]
+    fn names_inside_of_schemas_and_labels_of_the_caller_are_none() {
+        for body in [
+            json!({"user_id": "u", "session_id": "s", "trace_id": "t", "conversation_id": "c",
+                "thread_id": "t", "agent_id": "a", "safety_identifier": "i", "user": "u"}),
+            json!({"metadata": {"file_id": "x", "cached_content": "y"}}),
+            json!({"tools": [{"type": "function", "name": "f", "function": {"name": "file_id",
+                "parameters": {"default": {"file_id": "x"}}}, "parameters": {"file_ids": ["x"]},
+                "input_schema": {"index_name": "x"}, "input_examples": [{"connection_id": "x"}],
+                "metadata": {"dataset_id": "x"}, "headers": {"queue_name": "x"}}]}),
+            json!({"tools": [{"type": "function", "function": {"parameters": {"type": "object",
+                "properties": {"file_id": {"type": "string"}}, "required": ["file_id"]}}}]}),
+            json!({"messages": [{"role": "tool", "tool_call_id": "c", "content": "fine fileid://x"}]}),
+            json!({"messages": [{"reasoning_details": [{"id": "rs_1", "signature": "rs_1:gAAA"}]}]}),
+        ] {
+            for origin in [WireFormat::Chat, WireFormat::Messages, WireFormat::Responses] {
+                assert_eq!(paths(origin, &body), Vec::<String>::new(), "{origin} {body}");
+            }
+        }
     }
 
     #[test]
     fn the_documentation_lists_every_field() {
         let page = include_str!("../../../docs/compatibility.md");
+        for name in object_ids!("").split('|') {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
         for path in crate::all().flat_map(|dialect| dialect.traits().objects.paths()) {
+            let path = path.replace(object_ids!(""), "ID");
             assert!(page.contains(&format!("`{path}`")), "{path}");
         }
     }

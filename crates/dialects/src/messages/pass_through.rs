@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use super::names::PATH;
 use super::own::thinking::MIN_BUDGET_TOKENS;
-use super::reply::MessagesMeterEvent;
+use super::reply::{MessagesMeterEvent, STOP_DETAILS};
 use super::request::MessagesRequestView;
 use super::usage::{MessagesCounts, MessagesUsage};
 use super::{MessagesDialect, fault, read_reply, read_stream, write_stream};
@@ -74,6 +74,7 @@ static REPLY: ObjectShape = ObjectShape {
         ("role", DefaultValue::Json("\"assistant\"")),
         ("model", DefaultValue::SelectedModel),
         ("stop_sequence", DefaultValue::Json("null")),
+        (STOP_DETAILS, DefaultValue::Scrubbed(None)),
     ],
     inside: &[("usage", &USAGE)],
 };
@@ -84,7 +85,11 @@ static USAGE: ObjectShape = ObjectShape::flat(&[
 ]);
 
 /// The event that begins a stream has the message. The official client fails without its usage.
-static START: ObjectShape = ObjectShape { fields: &[], inside: &[("message", &STARTED_MESSAGE)] };
+/// The one that ends it may have a text about the call.
+static EVENT: ObjectShape =
+    ObjectShape { fields: &[], inside: &[("message", &STARTED_MESSAGE), ("delta", &DELTA)] };
+
+static DELTA: ObjectShape = ObjectShape::flat(&[(STOP_DETAILS, DefaultValue::Scrubbed(None))]);
 
 static STARTED_MESSAGE: ObjectShape = ObjectShape {
     fields: &[
@@ -135,7 +140,7 @@ fn object_end(object: &[u8]) -> Option<usize> {
 impl MessagesStreamMeter {
     fn new(model: &str) -> Self {
         Self {
-            completer: StreamCompleter::new(&START, model),
+            completer: StreamCompleter::new(&EVENT, model),
             begun: false,
             open: None,
             counts: MessagesCounts::default(),
@@ -187,16 +192,20 @@ impl StreamMeter for MessagesStreamMeter {
                 }
             }
             Some("message_delta") => {
+                let delta = event.delta.and_then(|delta| delta.0);
+                if delta.as_ref().is_some_and(|delta| delta.rest.get(STOP_DETAILS).is_some()) {
+                    self.completer.observe_late(frame);
+                }
                 if event.usage.is_none() {
                     let guess = self.said.output_bytes.div_ceil(4);
                     let guess = format!(r#","usage":{{"output_tokens":{guess}}}"#);
-                    self.missing = object_end(data).map(|at| (at, guess));
+                    let end = object_end(&self.completer.frame(frame).data);
+                    self.missing = end.map(|at| (at, guess));
                 }
                 if let Some(usage) = event.usage.and_then(|usage| usage.0) {
                     self.count(&usage, false);
                 }
-                self.said.is_finished |=
-                    event.delta.and_then(|delta| delta.0?.stop_reason).is_some();
+                self.said.is_finished |= delta.and_then(|delta| delta.stop_reason).is_some();
             }
             Some("message_stop") => return FrameAction::Last,
             Some("error") => {
@@ -224,13 +233,14 @@ impl StreamMeter for MessagesStreamMeter {
             out.extend_from_slice(&name);
             out.push(b'\n');
         }
+        let frame = self.completer.frame(frame);
         let complete = self.missing.as_ref().and_then(|(at, with)| {
             let (head, tail) = frame.data.split_at_checked(*at)?;
             Some([head, with.as_bytes(), tail].concat())
         });
         match complete {
             Some(data) => StreamFrame::data(data).write_data(out),
-            None => self.completer.frame(frame).write_data(out),
+            None => frame.write_data(out),
         }
     }
 

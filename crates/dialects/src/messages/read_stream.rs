@@ -13,13 +13,14 @@ use super::own::tool_names;
 use super::read_content;
 use super::reply::{
     MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyText, MessagesReplyThinking,
-    MessagesReplyView,
+    MessagesReplyView, STOP_DETAILS,
 };
 use super::signatures::{self, BlockAuthor};
 use super::usage::{MessagesCounts, MessagesUsage};
 use crate::endings;
 use crate::json;
 use crate::repeated_text::TextReader;
+use crate::scrub::scrub_value;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::{not_json, out_of_order};
 use crate::text::{BorrowedText, owned, present};
@@ -319,7 +320,7 @@ impl MessagesStreamReader {
             let usage = Value::Object(std::mem::take(&mut self.other_usage));
             out.push(extra(None, USAGE_EXTRA, usage));
         }
-        out.extend(delta.stop_details.map(|raw| extra(Some(0), "stop_details", raw_value(raw))));
+        out.extend(delta.stop_details.map(|raw| extra(Some(0), STOP_DETAILS, scrub_value(raw))));
         let finish = Finish {
             reason: endings::read(ORIGIN, &word),
             raw: RawReason::new(ORIGIN, &*word),

@@ -87,7 +87,7 @@ static REPLY: ObjectShape = ObjectShape {
         ("created_at", DefaultValue::Created(|seconds| seconds.to_string())),
         ("model", DefaultValue::SelectedModel),
         ("error", DefaultValue::Json("null")),
-        ("incomplete_details", DefaultValue::Json("null")),
+        ("incomplete_details", DefaultValue::Scrubbed(Some("null"))),
         ("instructions", DefaultValue::Json("null")),
         ("metadata", DefaultValue::Json("{}")),
         ("parallel_tool_calls", DefaultValue::Json("true")),
@@ -190,8 +190,10 @@ impl StreamMeter for ResponsesStreamMeter {
                 return FrameAction::Error(error.with_log_note(note.to_owned()));
             }
         };
-        if let Some(usage) = last.usage() {
+        if last.usage.is_some() || last.incomplete_details.is_some() {
             self.completer.observe_late(frame);
+        }
+        if let Some(usage) = last.usage() {
             self.totals.usage = Some(self.totals.usage.unwrap_or_default().merged(usage));
         }
         self.totals.service_tier = last.tier();
