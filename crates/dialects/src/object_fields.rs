@@ -383,7 +383,7 @@ mod tests {
                     true => &[|key| key.to_owned(), snake_case],
                     false => &[|key| key.to_owned()],
                 };
-                let names = ["files/x", "rs_1:", "fileid://x"];
+                let names = ["files/x", "rs_1:", "fileid://x", "voice_x"];
                 let name = names.iter().find(|name| (field.is_name)(name)).unwrap();
                 for (spell, path) in spellings
                     .iter()

@@ -11,6 +11,7 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         ObjectField::of_key("messages.content.file?.file_id"),
         ObjectField::of_key("messages.audio.id"),
         ObjectField::of_key("audio.voice.id"),
+        ObjectField::of_key("audio.voice").only_named(|voice| voice.starts_with("voice_")),
         // The id of a thought without its content, as other formats of the gateway carry it.
         ObjectField::new("messages.reasoning_details.signature|data", "Item")
             .with_words(&["\"rs_"])
@@ -23,8 +24,10 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         ObjectField::new("data_sources|dataSources.parameters?.**", "Data source"),
         // <https://ai.google.dev/gemini-api/docs/openai#extra-body>
         ObjectField::of_key("extra_body?.google?.cached_content|cachedContent"),
-        // <https://openrouter.ai/docs/guides/features/presets>
+        // <https://openrouter.ai/docs/guides/features/presets>, and models that the gateway has not
+        // chosen: <https://openrouter.ai/docs/guides/routing/model-fallbacks>.
         ObjectField::of_key("preset"),
+        ObjectField::new("models", "Model"),
         // <https://docs.vllm.ai/en/latest/features/disagg_prefill/>
         ObjectField::new("kv_transfer_params.**", "Cache"),
         // Image requests have the fields of this table as well.

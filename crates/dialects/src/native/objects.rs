@@ -20,6 +20,10 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         ObjectField::new("tools.**.apiKeySecret|apiKeySecretVersion|credentialSecret", "Secret"),
         ObjectField::of_key("tools.**.serviceAccount"),
         ObjectField::new("modelArmorConfig.promptTemplateName|responseTemplateName", "Template"),
+        ObjectField::new("generationConfig.speechConfig.**.voice|voiceName", "Voice")
+            .only_named(|voice| voice.contains('/')),
+        // A model that the gateway has not chosen.
+        ObjectField::new("generationConfig.routingConfig.**.modelName", "Model"),
         // Places that the provider would write to.
         ObjectField::new("outputConfig.outputUriPrefix", "Bucket"),
         ObjectField::new("generationConfig.responseFormat.video.gcsUri", "Bucket"),
