@@ -5,6 +5,7 @@ use canon::ApiError;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -13,11 +14,19 @@ use crate::text::BorrowedText;
 use crate::text::to_camel_case;
 
 /// Object keys from the root to a field, with dots between them. List indexes are not part of the
-/// path.
+/// path. A step is a key, or several with `|` between them; one with `?` behind it may be absent. `*`
+/// is any key, and `**` is any number of keys.
 pub(crate) type KeyPath = &'static str;
 
-/// A step of a path that matches every key.
 const ANY_KEY: &str = "*";
+const ANY_KEYS: &str = "**";
+
+/// Returns true for a key that `**` does not stand for: schemas and data of the caller, whose fields
+/// may have any name.
+fn is_free(key: &str) -> bool {
+    let others = ["parameters", "response", "examples", "input_examples", "metadata", "headers"];
+    key == "spec" || key.ends_with("chema") || others.contains(&key)
+}
 
 /// The fields to find in a body.
 pub(crate) struct FieldScan<'s> {
@@ -95,12 +104,21 @@ impl Needles {
         Self { words, search: OnceLock::new() }
     }
 
-    /// Returns true if a body has one of the words, or an escaped letter, which a key may be written
-    /// with.
     pub(crate) fn is_in(&self, body: &[u8]) -> bool {
+        self.or_one_is_in(body, BTreeSet::new)
+    }
+
+    /// Returns true if a body has one of the words or of those that the function returns, or an escaped
+    /// letter, which a key may be written with. The function is called once.
+    pub(crate) fn or_one_is_in(
+        &self,
+        body: &[u8],
+        more: impl FnOnce() -> BTreeSet<String>,
+    ) -> bool {
         let search = self.search.get_or_init(|| {
             // The escape comes first, so that its number is known.
-            Searcher::new(std::iter::once(&"\\u00").chain(self.words))
+            let words = std::iter::once(&"\\u00").chain(self.words).map(|word| (*word).to_owned());
+            Searcher::new(words.chain(more()))
         });
         // Words that cannot be searched for are taken to be there.
         let Some(search) = search else { return true };
@@ -113,9 +131,10 @@ impl Needles {
 impl FieldScan<'_> {
     /// Returns the texts of the fields in the order of the body.
     pub(crate) fn run(&self, body: &[u8]) -> Result<Vec<FieldText>, ApiError> {
-        let paths = self.paths.iter().map(|path| path.split('.').collect()).collect();
+        let steps = |path: &KeyPath| path.split('.').map(PathStep::read).collect();
+        let paths = self.paths.iter().map(steps).collect();
         let mut state = ScanState { scan: self, paths, path: String::new(), found: Vec::new() };
-        let rows = (0..self.paths.len()).collect();
+        let rows = (0..self.paths.len()).map(|row| (row, 0)).collect();
         let visitor = PathVisitor { state: &mut state, rows, depth: 0 };
         let mut from = serde_json::Deserializer::from_slice(body);
         match visitor.deserialize(&mut from) {
@@ -147,10 +166,26 @@ macro_rules! ignore_scalars {
 }
 pub(crate) use ignore_scalars;
 
+/// One step of a path.
+struct PathStep {
+    keys: Vec<&'static str>,
+    may_be_absent: bool,
+}
+
+impl PathStep {
+    fn read(text: &'static str) -> Self {
+        let keys = text.trim_end_matches('?').split('|').collect();
+        Self { keys, may_be_absent: text == ANY_KEYS || text.ends_with('?') }
+    }
+}
+
+/// A path, and the number of its steps that were taken.
+type PathProgress = (usize, usize);
+
 struct ScanState<'s> {
     scan: &'s FieldScan<'s>,
-    /// The keys of each path.
-    paths: Vec<Vec<&'static str>>,
+    /// The steps of each path.
+    paths: Vec<Vec<PathStep>>,
     path: String,
     found: Vec<FieldText>,
 }
@@ -158,19 +193,29 @@ struct ScanState<'s> {
 /// Visits one value that lies on some of the paths, `depth` keys below the root.
 struct PathVisitor<'f, 's> {
     state: &'f mut ScanState<'s>,
-    /// Indexes of these paths.
-    rows: Vec<usize>,
+    /// These paths.
+    rows: Vec<PathProgress>,
     depth: usize,
 }
 
 impl PathVisitor<'_, '_> {
     /// Returns the paths that continue with this key.
-    fn rows_on(&self, name: &str) -> Vec<usize> {
-        let is_on = |row: &&usize| {
-            let step = self.state.paths.get(**row).and_then(|path| path.get(self.depth));
-            step.is_some_and(|step| *step == name || *step == ANY_KEY)
-        };
-        self.rows.iter().filter(is_on).copied().collect()
+    fn rows_on(&self, name: &str) -> Vec<PathProgress> {
+        let mut next = Vec::new();
+        for (row, taken) in &self.rows {
+            let steps = self.state.paths.get(*row).into_iter().flatten().enumerate().skip(*taken);
+            for (at, step) in steps {
+                if step.keys.contains(&ANY_KEYS) {
+                    next.extend((!is_free(name)).then_some((*row, at)));
+                } else if step.keys.contains(&name) || step.keys.contains(&ANY_KEY) {
+                    next.push((*row, at + 1));
+                }
+                if !step.may_be_absent {
+                    break;
+                }
+            }
+        }
+        next
     }
 }
 
@@ -248,8 +293,11 @@ impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         let Self { state, rows, depth } = self;
-        let ends = |row: &&usize| state.paths.get(**row).is_some_and(|p| p.len() == depth);
-        let Some(row) = rows.iter().find(ends).copied() else { return Ok(()) };
+        let ends = |(row, taken): &&PathProgress| {
+            let mut left = state.paths.get(*row).into_iter().flatten().skip(*taken);
+            left.all(|step| step.may_be_absent)
+        };
+        let Some((row, _)) = rows.iter().find(ends).copied() else { return Ok(()) };
         if (state.scan.accepts)(row, text) {
             let (path, text) = (state.path.clone(), text.to_owned());
             state.found.push(FieldText { path, row, text, parent: ParentFacts::default(), depth });
@@ -300,6 +348,26 @@ mod tests {
             ((false, false), (false, true), (false, true))
         );
         assert!(!found[6].parent.has_result());
+    }
+
+    #[test]
+    fn steps_may_be_several_keys_absent_or_any_number() {
+        let found = |path: KeyPath, body: &str| -> Vec<String> {
+            scan(&[path], body).into_iter().map(|field| field.path).collect()
+        };
+        let body =
+            r#"{"id":"1","a":{"id":"2","b":[{"id":"3","parameters":{"id":"4"}}]},"x":{"id":"5"}}"#;
+        for (path, paths) in [
+            ("a?.id", &["id", "a.id"][..]),
+            ("a|x.id", &["a.id", "x.id"]),
+            ("a.**.id", &["a.id", "a.b[0].id"]),
+            ("a.b.parameters?.id", &["a.b[0].id", "a.b[0].parameters.id"]),
+            ("x.**", &["x.id"]),
+            ("id.**", &["id"]),
+            ("**.c.id", &[]),
+        ] {
+            assert_eq!(found(path, body), paths, "{path}");
+        }
     }
 
     #[test]

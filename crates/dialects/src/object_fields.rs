@@ -17,14 +17,33 @@ const MAX_SHOWN_CHARS: usize = 64;
 /// Objects of one reply that are recorded at most.
 const MAX_MADE_OBJECTS: usize = 256;
 
+/// The names that say for themselves that a provider keeps the object, behind a beginning of the
+/// path. A format's own service refuses most of them; its imitations have them.
+macro_rules! object_ids {
+    ($beginning:literal) => {
+        concat!(
+            $beginning,
+            "file_id|file_ids|container_id|vector_store_id|vector_store_ids|collection_id|\
+             collection_ids|knowledge_id|knowledge_base_id|knowledge_base_ids|corpus_id|dataset_id|\
+             index_name|index_asset_id|connection_id|project_connection_id|tunnel_id|assistant_id|\
+             memory_store_id|memory_store_name|queue_name|cached_content"
+        )
+    };
+}
+pub(crate) use object_ids;
+
 /// One field of a request that names an object.
 #[derive(Debug)]
 pub(crate) struct ObjectField {
     path: KeyPath,
-    /// The word for the object in an error.
+    /// The word for the object in an error; empty if its key says it.
     kind: &'static str,
     /// The path in an error, if it is not the field's own.
     shown_path: Option<&'static str>,
+    /// Words, one of which stands in a body with such an object. The keys of the path by default.
+    words: &'static [&'static str],
+    /// Returns true for a text that may name an object.
+    is_name: fn(&str) -> bool,
     /// Returns true if the text names an object.
     is_object: fn(&FieldText) -> bool,
     /// Returns true if the text is the id of what the body contains, and is looked up nevertheless.
@@ -33,8 +52,31 @@ pub(crate) struct ObjectField {
 }
 
 impl ObjectField {
+    /// A field of which the key says what it names.
+    pub(crate) const fn of_key(path: KeyPath) -> Self {
+        Self::new(path, "")
+    }
+
     pub(crate) const fn new(path: KeyPath, kind: &'static str) -> Self {
-        Self { path, kind, shown_path: None, is_object: |_| true, is_contained: None }
+        Self {
+            path,
+            kind,
+            shown_path: None,
+            words: &[],
+            is_name: |_| true,
+            is_object: |_| true,
+            is_contained: None,
+        }
+    }
+
+    /// A body with such an object has one of these words.
+    pub(crate) const fn with_words(self, words: &'static [&'static str]) -> Self {
+        Self { words, ..self }
+    }
+
+    /// The field names an object only with such a text.
+    pub(crate) const fn only_named(self, is_name: fn(&str) -> bool) -> Self {
+        Self { is_name, ..self }
     }
 
     /// The field names an object only then.
@@ -51,13 +93,47 @@ impl ObjectField {
     pub(crate) const fn shown_as(self, path: &'static str) -> Self {
         Self { shown_path: Some(path), ..self }
     }
+
+    /// Returns words, one of which every body with such an object has.
+    fn needles(&self) -> Vec<String> {
+        if !self.words.is_empty() {
+            return self.words.iter().map(|word| (*word).to_owned()).collect();
+        }
+        let is_telling =
+            |step: &&str| !step.ends_with(['*', '?']) && !["id", "name"].contains(step);
+        let keys = self.path.rsplit('.').find(is_telling).unwrap_or_default().split('|');
+        let word = |key: &str| match key.trim_end_matches('s') {
+            // One word for one id and for several: few words are found faster.
+            stem if stem.ends_with("_id") => format!("\"{stem}"),
+            _ => format!("\"{key}\""),
+        };
+        keys.flat_map(|key| [word(key), word(&snake_case(key))]).collect()
+    }
+}
+
+fn snake_case(key: &str) -> String {
+    key.chars().fold(String::new(), |name, c| match c {
+        'A'..='Z' => name + "_" + &c.to_ascii_lowercase().to_string(),
+        _ => name + &c.to_string(),
+    })
+}
+
+/// Returns the word for an object by the key of its id: `Vector store` for `vector_store_ids[0]`, and
+/// for `vector_store.id`.
+fn kind_of(path: &str) -> String {
+    let mut keys = path.rsplit('.').map(|key| key.split('[').next().unwrap_or_default());
+    let key = keys.find(|key| !matches!(*key, "id" | "name")).unwrap_or("object");
+    let word = ["_ids", "_id", "_name"].iter().find_map(|end| key.strip_suffix(end));
+    let word = word.unwrap_or(key).replace('_', " ");
+    let (first, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+    first.to_uppercase() + rest
 }
 
 /// The fields of a format's requests that name objects, and of its replies that hand out ids.
 #[derive(Debug)]
 pub struct ObjectFields {
     pub(crate) fields: &'static [ObjectField],
-    /// The keys, or values of `type`. A body without any of them names no object.
+    /// The words of the fields. A body without any of them names no object.
     pub(crate) needles: Needles,
     /// True if keys may be in snake_case as well.
     pub(crate) allows_snake_case: bool,
@@ -74,8 +150,9 @@ impl ObjectFields {
         (self.is_own_url)(url)
     }
 
-    /// Returns the path of every field that names an object, without the indexes of lists.
-    pub fn paths(&self) -> impl Iterator<Item = &str> {
+    /// Returns the path of every field that names an object, without the indexes of lists, in the
+    /// notation of the tables.
+    pub fn paths(&self) -> impl Iterator<Item = &'static str> {
         self.fields.iter().map(|field| field.path)
     }
 }
@@ -136,7 +213,8 @@ impl StoredObject {
 /// Returns every object that a request names, in the order of the body. Most requests have none; a byte
 /// search detects that without parsing the body.
 pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObject>, ApiError> {
-    if !table.needles.is_in(body) {
+    let words = || table.fields.iter().flat_map(ObjectField::needles).collect();
+    if !table.needles.or_one_is_in(body, words) {
         return Ok(Vec::new());
     }
     let paths: Vec<KeyPath> = table.fields.iter().map(|field| field.path).collect();
@@ -144,7 +222,7 @@ pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObj
         paths: &paths,
         allows_snake_case: table.allows_snake_case,
         wants_parents: true,
-        accepts: &|_, _| true,
+        accepts: &|row, text| table.fields.get(row).is_some_and(|field| (field.is_name)(text)),
     };
     let found = scan.run(body)?;
     let fields = || found.iter().filter_map(|text| Some((text, table.fields.get(text.row)?)));
@@ -157,13 +235,30 @@ pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObj
         id: text.text.chars().take(MAX_ID_CHARS).collect(),
         message: {
             let shown: String = text.text.chars().take(MAX_SHOWN_CHARS).collect();
-            (table.not_found)(field.kind, &shown)
+            let kind = kind_of(&text.path);
+            (table.not_found)(if field.kind.is_empty() { &kind } else { field.kind }, &shown)
         },
         is_contained: field
             .is_contained
             .is_some_and(|is_contained| is_contained(text) || contained.contains(&*text.text)),
     };
     Ok(fields().filter(|(text, field)| (field.is_object)(text)).map(object).collect())
+}
+
+/// Returns true for a file in the storage of Google's services: its name, a bucket, or a URL of the
+/// service itself. Public files of its storage service have URLs like those of any other host. The
+/// guard of URLs refuses every other text.
+pub(crate) fn is_google_object(uri: &str) -> bool {
+    let uri = uri.to_ascii_lowercase();
+    if uri.starts_with("files/") || uri.starts_with("gs:") {
+        return true;
+    }
+    let Some(("https" | "http", rest)) = uri.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let host = host.split(':').next().unwrap_or_default().trim_end_matches('.');
+    let is_service = host == "googleapis.com" || host.ends_with(".googleapis.com");
+    is_service && host != "storage.googleapis.com"
 }
 
 /// Collects the ids that a reply hands out.
@@ -235,236 +330,5 @@ impl MadeObjects {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use canon::WireFormat;
-    use serde_json::{Value, json};
-
-    fn table(origin: WireFormat) -> &'static ObjectFields {
-        crate::get(origin).unwrap().traits().objects
-    }
-
-    fn named(origin: WireFormat, body: &Value) -> Vec<StoredObject> {
-        stored_objects(table(origin), body.to_string().as_bytes()).unwrap()
-    }
-
-    fn paths(origin: WireFormat, body: &Value) -> Vec<String> {
-        named(origin, body).into_iter().map(|object| object.path).collect()
-    }
-
-    fn snake_case(key: &str) -> String {
-        key.chars().fold(String::new(), |name, c| match c {
-            'A'..='Z' => name + "_" + &c.to_ascii_lowercase().to_string(),
-            _ => name + &c.to_string(),
-        })
-    }
-
-    /// Builds a body with that text at a path. Every object around it is in a list, and is a
-    /// reference.
-    fn body_with(path: &str, text: &str, spell: fn(&str) -> String) -> Value {
-        let keys: Vec<&str> = path.split('.').collect();
-        keys.iter().enumerate().rev().fold(json!(text), |value, (depth, key)| {
-            let key = if *key == "*" { "any".to_owned() } else { spell(key) };
-            let mut object = json!({ "type": "item_reference" });
-            object[key] = value;
-            if depth == 0 { object } else { json!([object]) }
-        })
-    }
-
-    #[test]
-    fn every_field_of_the_tables_is_found_in_every_spelling() {
-        let mut found = 0;
-        for dialect in crate::all() {
-            let (origin, objects) = (dialect.origin(), dialect.traits().objects);
-            for field in objects.fields {
-                let spellings: &[fn(&str) -> String] = match objects.allows_snake_case {
-                    true => &[|key| key.to_owned(), snake_case],
-                    false => &[|key| key.to_owned()],
-                };
-                for spell in spellings {
-                    let body = body_with(field.path, "files/x", *spell);
-                    let objects = named(origin, &body);
-                    assert_eq!(objects.len(), 1, "{origin} {body}");
-                    assert_eq!(objects[0].id, "files/x");
-                    let error = objects[0].not_found();
-                    assert_eq!(error.kind(), ErrorKind::NotFound);
-                    found += 1;
-                }
-            }
-        }
-        assert!(found > 60, "{found}");
-    }
-
-    #[test]
-    fn the_documentation_lists_every_field() {
-        let page = include_str!("../../../docs/compatibility.md");
-        for path in crate::all().flat_map(|dialect| dialect.traits().objects.paths()) {
-            assert!(page.contains(&format!("`{path}`")), "{path}");
-        }
-    }
-
-    #[test]
-    fn errors_are_those_of_the_format() {
-        for (origin, body, path, message) in [
-            (
-                WireFormat::Chat,
-                json!({"messages": [{"content": [{"file": {"file_id": "file_1"}}]}]}),
-                "messages[0].content[0].file.file_id",
-                "File with id 'file_1' not found.",
-            ),
-            (
-                WireFormat::Messages,
-                json!({"container": {"id": "c_1"}}),
-                "container.id",
-                "Container not found: c_1",
-            ),
-            (
-                WireFormat::Responses,
-                json!({"prompt": {"id": "pmpt_1"}}),
-                "prompt",
-                "Prompt with id 'pmpt_1' not found.",
-            ),
-            (
-                WireFormat::Responses,
-                json!({"conversation": {"id": "conv_1"}}),
-                "conversation",
-                "Conversation with id 'conv_1' not found.",
-            ),
-            (
-                WireFormat::Native,
-                json!({"cached_content": "cachedContents/x"}),
-                "cachedContent",
-                "CachedContent not found (or permission denied)",
-            ),
-        ] {
-            let objects = named(origin, &body);
-            let shown: Vec<_> = objects.iter().map(|o| (&*o.path, &*o.message)).collect();
-            assert_eq!(shown, [(path, message)], "{body}");
-        }
-        let long = "x".repeat(5_000);
-        let object = named(WireFormat::Messages, &json!({ "container": long })).remove(0);
-        assert!(object.message.len() < 100 && object.id.len() == MAX_ID_CHARS);
-    }
-
-    #[test]
-    fn files_of_the_provider_are_told_from_public_ones() {
-        let uri = |uri: &str| {
-            let body = json!({"contents": [{"parts": [{"fileData": {"fileUri": uri}}]}]});
-            !named(WireFormat::Native, &body).is_empty()
-        };
-        for own in [
-            "files/abc",
-            "gs://bucket/x.png",
-            "https://generativelanguage.googleapis.com/v1beta/files/abc",
-            "HTTPS://GenerativeLanguage.googleapis.com./v1beta/files/abc",
-            "https://x@generativelanguage.googleapis.com:443/v1beta/files/abc",
-            "https://eu-aiplatform.googleapis.com/v1/x",
-        ] {
-            assert!(uri(own), "{own}");
-        }
-        for public in [
-            "https://example.com/files/abc",
-            "https://storage.googleapis.com/bucket/x.png",
-            "https://example.com/?at=generativelanguage.googleapis.com",
-            "https://www.youtube.com/watch?v=x",
-            "data:image/png;base64,AA==",
-            "file:///etc/passwd",
-            "x",
-        ] {
-            assert!(!uri(public), "{public}");
-        }
-    }
-
-    #[test]
-    fn objects_of_the_provider_for_everybody_are_none_of_the_operators() {
-        let skills = |skills: Value| json!({ "container": { "skills": skills } });
-        let own = json!({"type": "anthropic", "skill_id": "pptx"});
-        let custom = json!({"skill_id": "pptx", "type": "custom"});
-        assert_eq!(paths(WireFormat::Messages, &skills(json!([own]))), Vec::<String>::new());
-        assert_eq!(
-            paths(WireFormat::Messages, &skills(json!([own, custom]))),
-            ["container.skills[1].skill_id"]
-        );
-        let twice =
-            br#"{"container":{"skills":[{"type":"anthropic","type":"custom","skill_id":"s"}]}}"#;
-        assert_eq!(stored_objects(table(WireFormat::Messages), twice).unwrap().len(), 1);
-        let tool = |id: &str| json!({"tools": [{"environment": {"skills": [{"skill_id": id}]}}]});
-        assert_eq!(paths(WireFormat::Responses, &tool("openai-spreadsheets")).len(), 0);
-        assert_eq!(paths(WireFormat::Responses, &tool("skill_1")).len(), 1);
-    }
-
-    #[test]
-    fn references_tell_if_the_body_contains_their_item() {
-        let message = json!({"type": "message", "id": "msg_1", "role": "user", "content": "x"});
-        let reference = |id: &str| json!({"type": "item_reference", "id": id});
-        let body = json!({"input": [message, reference("msg_1"), reference("msg_2"),
-            {"type": "image_generation_call", "id": "ig_1", "result": "AA=="},
-            {"type": "image_generation_call", "id": "ig_2"}]});
-        let objects = named(WireFormat::Responses, &body);
-        let shown: Vec<_> = objects.iter().map(|o| (&*o.path, o.is_contained)).collect();
-        assert_eq!(shown, [("input[1].id", true), ("input[2].id", false), ("input[4].id", false)]);
-    }
-
-    #[test]
-    fn other_fields_name_nothing() {
-        for (origin, body) in [
-            (WireFormat::Chat, json!({"messages": [{"content": "\"file_id\": \"x\""}]})),
-            (WireFormat::Chat, json!({"modalities": ["audio"], "audio": {"voice": "alloy"}})),
-            (
-                WireFormat::Messages,
-                json!({"messages": [{"content": [{"type": "tool_use", "input": {"file_id": "x"}}]}]}),
-            ),
-            (WireFormat::Messages, json!({"container": null, "tools": [{"name": "container"}]})),
-            (WireFormat::Responses, json!({"tools": [{"container": {"type": "auto"}}]})),
-            (
-                WireFormat::Native,
-                json!({"contents": [{"parts": [{"functionCall": {"args": {"cachedContent": "x"}}}]}]}),
-            ),
-        ] {
-            assert_eq!(paths(origin, &body), Vec::<String>::new(), "{body}");
-        }
-    }
-
-    #[test]
-    fn ids_of_replies_and_events_are_collected_once() {
-        let collect = |origin: WireFormat, request: &str, replies: &[Value]| {
-            let mut made = MadeObjects::of_request(table(origin), request.as_bytes())?;
-            replies.iter().for_each(|reply| made.observe(reply.to_string().as_bytes()));
-            Some(made.take())
-        };
-        let audio = json!({"choices": [{"message": {"audio": {"id": "audio_1"}}}]});
-        let delta = json!({"choices": [{"delta": {"audio": {"id": "audio_2"}}}]});
-        let asked = r#"{"modalities":["audio"]}"#;
-        assert_eq!(collect(WireFormat::Chat, "{}", &[]), None);
-        assert_eq!(
-            collect(WireFormat::Chat, asked, &[audio.clone(), delta, audio]).unwrap(),
-            ["audio_1", "audio_2"]
-        );
-        let start = json!({"type": "message_start", "message": {"container": {"id": "c_1"}}});
-        let block = json!({"type": "content_block_start", "content_block": {
-            "type": "bash_code_execution_tool_result",
-            "content": {"content": [{"file_id": "file_1"}]}}});
-        let end = json!({"type": "message_delta", "delta": {"container": {"id": "c_1"}}});
-        let whole = json!({"container": {"id": "c_2"}, "content": [
-            {"content": {"content": [{"file_id": "file_2"}]}}]});
-        let asked = r#"{"tools":[{"type":"code_execution_20250825"}]}"#;
-        assert_eq!(
-            collect(WireFormat::Messages, asked, &[start, block, end, whole]).unwrap(),
-            ["c_1", "file_1", "c_2", "file_2"]
-        );
-        let output =
-            json!([{"id": "ci_1", "type": "code_interpreter_call", "container_id": "c_3"}]);
-        let replies = [
-            json!({"type": "response.output_text.delta", "delta": "x", "item_id": "no"}),
-            json!({"type": "response.completed", "response": {"output": output}}),
-            json!({"object": "response", "output": [{"id": "msg_1"}]}),
-        ];
-        assert_eq!(
-            collect(WireFormat::Responses, "{}", &replies).unwrap(),
-            ["ci_1", "c_3", "msg_1"]
-        );
-        let unstored = r#"{"store": false}"#;
-        assert_eq!(collect(WireFormat::Responses, unstored, &replies).unwrap(), ["c_3"]);
-        assert_eq!(collect(WireFormat::Native, "{}", &[]), None);
-    }
-}
+#[path = "object_fields_tests.rs"]
+mod tests;

@@ -14,7 +14,9 @@ use std::fmt;
 use crate::field_scan::ignore_scalars;
 use crate::json::{BodyEdit, BodySegments};
 use crate::json_reader;
+use crate::scrub::scrub_value;
 use crate::text::BorrowedText;
+use crate::wire_object::raw_value;
 use crate::{ReplyStamp, StreamFrame};
 
 /// The value of a field that a reply lacks.
@@ -32,6 +34,9 @@ pub(crate) enum DefaultValue {
     MissingModel,
     /// The position in its list.
     Position,
+    /// A JSON value, or none. The texts of a present value are about the call, and are written without
+    /// the operator's secrets.
+    Scrubbed(Option<&'static str>),
 }
 
 /// The documented fields of an object, and the objects inside it.
@@ -162,8 +167,11 @@ impl<'de> Visitor<'de> for ShapeSeed<'_, '_> {
             let value: &'de RawValue = map.next_value()?;
             let start = pass.place_of(value.get());
             let lacks = value.get() == "null";
-            if lacks || matches!(default, DefaultValue::SelectedModel) {
-                let json = default_json(*default, pass.values, position);
+            let is_changed =
+                matches!(default, DefaultValue::SelectedModel | DefaultValue::Scrubbed(_));
+            if lacks || is_changed {
+                let present = Some(value).filter(|_| !lacks);
+                let json = default_json(*default, pass.values, position, present);
                 if let Some(json) = json.filter(|json| json != value.get()) {
                     let range = start..start + value.get().len();
                     pass.edits.push(BodyEdit { range, replacement: Bytes::from(json) });
@@ -179,7 +187,7 @@ impl<'de> Visitor<'de> for ShapeSeed<'_, '_> {
         let mut added = String::new();
         for (at, (name, default)) in shape.fields.iter().enumerate() {
             if present & (1 << at) == 0
-                && let Some(json) = default_json(*default, pass.values, position)
+                && let Some(json) = default_json(*default, pass.values, position, None)
             {
                 added.push_str(&format!("\"{name}\":{json},"));
             }
@@ -221,6 +229,7 @@ fn default_json(
     default: DefaultValue,
     values: &ReplyValues<'_>,
     position: usize,
+    present: Option<&RawValue>,
 ) -> Option<String> {
     let string = |text: &str| serde_json::Value::from(text).to_string();
     Some(match default {
@@ -231,6 +240,11 @@ fn default_json(
             string(Some(values.model).filter(|model| !model.is_empty())?)
         }
         DefaultValue::Position => position.to_string(),
+        DefaultValue::Scrubbed(json) => match present.map(|raw| (raw_value(raw), scrub_value(raw)))
+        {
+            Some((value, clean)) => Some(clean).filter(|clean| *clean != value)?.to_string(),
+            None => json?.to_owned(),
+        },
     })
 }
 
@@ -292,9 +306,8 @@ impl StreamCompleter {
         self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });
     }
 
-    /// Takes an event that was changed already and has to be written in that form.
-    pub(crate) fn observe_repaired(&mut self, repaired: StreamFrame) {
-        self.observe(&repaired);
+    /// Keeps an event that was changed before it was observed, and has to be written in that form.
+    pub(crate) fn keep(&mut self, repaired: StreamFrame) {
         self.changed.get_or_insert(repaired);
     }
 
@@ -393,6 +406,29 @@ mod tests {
             ("[1]", "[1]"),
         ] {
             assert_eq!(completed(body), expected);
+        }
+    }
+
+    #[test]
+    fn texts_about_the_call_lose_secrets_and_stay_else() {
+        static ABOUT: ObjectShape = ObjectShape::flat(&[
+            ("why", DefaultValue::Scrubbed(None)),
+            ("more", DefaultValue::Scrubbed(Some("null"))),
+        ]);
+        let stamp = ReplyStamp { id: "s".to_owned(), created: 0 };
+        for (body, expected) in [
+            (
+                r#"{"why":"by  sk-abc1","more":{"a":[1,"at 10.0.0.7"]}}"#,
+                r#"{"why":"by [hidden]","more":{"a":[1,"at [hidden]"]}}"#,
+            ),
+            (
+                r#"{"why":"two  spaces","more":{ "a":1 }}"#,
+                r#"{"why":"two  spaces","more":{ "a":1 }}"#,
+            ),
+            (r#"{"why":null,"x":"sk-abc1"}"#, r#"{"more":null,"why":null,"x":"sk-abc1"}"#),
+        ] {
+            let out = complete(&Bytes::from(body), &ABOUT, "mine", &stamp);
+            assert_eq!(String::from_utf8(out.to_vec()).unwrap(), expected);
         }
     }
 

@@ -1,7 +1,11 @@
 //! Removes what belongs to the operator from a provider's text: credentials, ids of accounts, and
 //! addresses of the inner network. The rest of the text explains the error to the caller.
 
+use serde_json::Value;
+use serde_json::value::RawValue;
 use std::net::IpAddr;
+
+use crate::wire_object::raw_value;
 
 /// The text in place of a removed word.
 pub const HIDDEN: &str = "[hidden]";
@@ -42,6 +46,26 @@ pub fn scrub(text: &str) -> String {
         Some((end, _)) => out.get(..end).unwrap_or_default().to_owned() + "…",
         None => out,
     }
+}
+
+/// Returns a value that a provider reports about a call, without the operator's secrets. Other texts
+/// stay as they are.
+pub(crate) fn scrub_value(raw: &RawValue) -> Value {
+    fn scrub_texts(value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                *text = Some(scrub(text))
+                    .filter(|clean| clean.contains(HIDDEN))
+                    .unwrap_or_else(|| std::mem::take(text));
+            }
+            Value::Array(list) => list.iter_mut().for_each(scrub_texts),
+            Value::Object(map) => map.values_mut().for_each(scrub_texts),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    let mut value = raw_value(raw);
+    scrub_texts(&mut value);
+    value
 }
 
 /// Returns true if a character can stand in a credential, an id or an address.

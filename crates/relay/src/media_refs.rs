@@ -206,7 +206,9 @@ impl MediaRefs {
         let own = call.dialect.origin();
         let media = &call.config.media;
         let fetches = media.provider_fetch(&lane.provider.name);
-        let with = |item| Some((item, needs_inlining(item, own, lane_dialect, fetches)?));
+        let is_shared = lane.provider.shares_objects;
+        let with =
+            |item| Some((item, needs_inlining(item, own, lane_dialect, fetches, is_shared)?));
         let wanted: Vec<(&MediaRef, MediaHint)> = self.items.iter().filter_map(with).collect();
         let refuse = |item: &MediaRef, why: &str| {
             let path = item.first_path();
@@ -261,6 +263,7 @@ fn needs_inlining(
     own: WireFormat,
     lane_dialect: &dyn Dialect,
     fetches: MediaFetch,
+    is_shared: bool,
 ) -> Option<MediaHint> {
     let hint = item.hint?;
     let (is_translated, traits) = (own != lane_dialect.origin(), lane_dialect.traits());
@@ -281,7 +284,7 @@ fn needs_inlining(
         MediaFetch::Nothing => true,
     };
     // The gateway fetches it without the operator's credential.
-    let is_fenced = is_translated && traits.objects.holds_url(&item.url);
+    let is_fenced = (is_translated || !is_shared) && traits.objects.holds_url(&item.url);
     // A provider cannot reach a URL that is not public.
     (is_fenced || cannot_express || cannot_fetch || !item.target.is_public()).then_some(hint)
 }

@@ -99,6 +99,7 @@ static CHOICE: ObjectShape = ObjectShape {
         ("index", DefaultValue::Position),
         ("logprobs", DefaultValue::Json("null")),
         ("finish_reason", DefaultValue::Json("null")),
+        (CHOICE_ERROR, DefaultValue::Scrubbed(None)),
     ],
     inside: &[("message", &MESSAGE)],
 };
@@ -132,7 +133,11 @@ static CHUNK_CHOICE: ObjectShape = ObjectShape::flat(&[
     ("index", DefaultValue::Position),
     ("delta", DefaultValue::Json("{}")),
     ("finish_reason", DefaultValue::Json("null")),
+    (CHOICE_ERROR, DefaultValue::Scrubbed(None)),
 ]);
+
+/// The failure of one choice, <https://openrouter.ai/docs/api/reference/errors-and-debugging>.
+const CHOICE_ERROR: &str = "error";
 
 fn read_tier(word: Option<LooseText<'_>>) -> Option<ServiceTier> {
     word.map(|word| read_request_tier(ORIGIN, &word.0))
@@ -223,6 +228,9 @@ impl StreamMeter for ChatStreamMeter {
         self.totals.service_tier =
             read_tier(chunk.service_tier).or(self.totals.service_tier.take());
         let choices = chunk.choices.unwrap_or_default();
+        if choices.iter().any(|choice| choice.error.is_some()) {
+            self.completer.observe_late(frame);
+        }
         for choice in &choices {
             if choice.finish_reason.as_ref().is_some_and(|word| !word.0.is_empty()) {
                 let index = choice.index.as_ref().and_then(|index| index.0).unwrap_or(0);

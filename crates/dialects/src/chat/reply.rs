@@ -45,6 +45,7 @@ wire_object! {
         message: &'a RawValue,
         delta: &'a RawValue,
         finish_reason: LooseText<'a>,
+        error: &'a RawValue,
     }
 
     /// One candidate.

@@ -13,8 +13,12 @@ use super::form::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 use super::image_info::{decode, encode, image_info};
 use super::names::ORIGIN;
 use super::{multipart, rules};
+use crate::Dialect as _;
+use crate::chat::ChatDialect;
 use crate::checks::{ensure_field, invalid_field, model_name};
+use crate::fields::ObjectWriter;
 use crate::json;
+use crate::object_fields::stored_objects;
 use crate::text::BorrowedText;
 use crate::wire_object::{raw_value, wire_object};
 use crate::wire_rule::{FieldProblem, RuleResult, between, ensure, max_bytes, one_of, refuse_if};
@@ -118,6 +122,7 @@ impl<'de> Deserialize<'de> for ImageSources {
 /// Reads a JSON body.
 pub(super) fn json(body: &Bytes, edit: bool) -> Result<ParsedImageRequest, ApiError> {
     let text = json::checked_text(body)?;
+    refuse_objects(body)?;
     let mut view: ImageRequestView<'_> = json::parse(text)?;
     let model_range = view.model.as_ref().map(|model| json::range_of(text, model.raw));
     let is_gpt_body = edit == view.images.is_some() && view.image.is_none();
@@ -155,6 +160,8 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
             _ => {
                 let text = std::str::from_utf8(&part.value)
                     .map_err(|_| invalid_field(name, "must be UTF-8 text"))?;
+                // Fields of a list or an object are written `name[]` and `name[field]`.
+                refuse_objects(&ObjectWriter::new().set_any(file, text).to_json())?;
                 if GATEWAY_FIELDS.contains(&name) {
                     gateway_parts.push(part.part_range.clone());
                 }
@@ -170,6 +177,13 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
     let picture = ImageRequest { inputs, mask, edit: true, ..ImageRequest::default() };
     let order = read(json::parse(&text)?, picture);
     Ok(ParsedImageRequest { input_paths, model_range, gateway_parts, ..order })
+}
+
+/// Refuses the first object in a provider's account that a request names. No lane holds one: image
+/// requests have their data, or URLs. A body that cannot be read is refused elsewhere.
+fn refuse_objects(body: &[u8]) -> Result<(), ApiError> {
+    let named = stored_objects(ChatDialect.traits().objects, body).unwrap_or_default();
+    named.first().map_or(Ok(()), |object| Err(object.not_found()))
 }
 
 /// Converts a form field to its type. A malformed value stays text, and its type check rejects it.

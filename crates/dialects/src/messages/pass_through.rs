@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use super::names::PATH;
 use super::own::thinking::MIN_BUDGET_TOKENS;
-use super::reply::MessagesMeterEvent;
+use super::reply::{MessagesMeterEvent, STOP_DETAILS};
 use super::request::MessagesRequestView;
 use super::usage::{MessagesCounts, MessagesUsage};
 use super::{MessagesDialect, fault, read_reply, read_stream, write_stream};
@@ -73,6 +73,7 @@ static REPLY: ObjectShape = ObjectShape {
         ("role", DefaultValue::Json("\"assistant\"")),
         ("model", DefaultValue::SelectedModel),
         ("stop_sequence", DefaultValue::Json("null")),
+        (STOP_DETAILS, DefaultValue::Scrubbed(None)),
     ],
     inside: &[("usage", &USAGE)],
 };
@@ -83,7 +84,11 @@ static USAGE: ObjectShape = ObjectShape::flat(&[
 ]);
 
 /// The event that begins a stream has the message. The official client fails without its usage.
-static START: ObjectShape = ObjectShape { fields: &[], inside: &[("message", &STARTED_MESSAGE)] };
+/// The one that ends it may have a text about the call.
+static EVENT: ObjectShape =
+    ObjectShape { fields: &[], inside: &[("message", &STARTED_MESSAGE), ("delta", &DELTA)] };
+
+static DELTA: ObjectShape = ObjectShape::flat(&[(STOP_DETAILS, DefaultValue::Scrubbed(None))]);
 
 static STARTED_MESSAGE: ObjectShape = ObjectShape {
     fields: &[
@@ -134,7 +139,7 @@ fn object_end(object: &[u8]) -> Option<usize> {
 impl MessagesStreamMeter {
     fn new(model: &str) -> Self {
         Self {
-            completer: StreamCompleter::new(&START, model),
+            completer: StreamCompleter::new(&EVENT, model),
             begun: false,
             open: None,
             counts: MessagesCounts::default(),
@@ -180,16 +185,20 @@ impl StreamMeter for MessagesStreamMeter {
                 }
             }
             Some("message_delta") => {
+                let delta = event.delta.and_then(|delta| delta.0);
+                if delta.as_ref().is_some_and(|delta| delta.rest.get(STOP_DETAILS).is_some()) {
+                    self.completer.observe_late(frame);
+                }
                 if event.usage.is_none() {
                     let guess = self.said.output_bytes.div_ceil(4);
                     let guess = format!(r#","usage":{{"output_tokens":{guess}}}"#);
-                    self.missing = object_end(data).map(|at| (at, guess));
+                    let end = object_end(&self.completer.frame(frame).data);
+                    self.missing = end.map(|at| (at, guess));
                 }
                 if let Some(usage) = event.usage.and_then(|usage| usage.0) {
                     self.count(&usage, false);
                 }
-                self.said.is_finished |=
-                    event.delta.and_then(|delta| delta.0?.stop_reason).is_some();
+                self.said.is_finished |= delta.and_then(|delta| delta.stop_reason).is_some();
             }
             Some("message_stop") => return Ok(FrameAction::Last),
             Some("error") => {
@@ -210,13 +219,14 @@ impl StreamMeter for MessagesStreamMeter {
         // Clients ignore an event without an `event:` line.
         let kind = if frame.event.is_none() { event_type(&frame.data) } else { None };
         let name = frame.event.as_deref().or(kind.as_deref().map(str::as_bytes));
+        let frame = self.completer.frame(frame);
         let complete = self.missing.as_ref().and_then(|(at, with)| {
             let (head, tail) = frame.data.split_at_checked(*at)?;
             Some([head, with.as_bytes(), tail].concat())
         });
         match complete {
             Some(data) => StreamFrame::data(data).write_named(name, out),
-            None => self.completer.frame(frame).write_named(name, out),
+            None => frame.write_named(name, out),
         }
     }
 

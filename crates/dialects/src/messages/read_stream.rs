@@ -13,13 +13,14 @@ use super::own::tool_names;
 use super::read_content;
 use super::reply::{
     MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyText, MessagesReplyThinking,
-    MessagesReplyView,
+    MessagesReplyView, STOP_DETAILS,
 };
 use super::signatures::{self, ContentAuthor};
 use super::usage::{MessagesCounts, MessagesUsage};
 use crate::endings;
 use crate::json;
 use crate::repeated_text::TextReader;
+use crate::scrub::scrub_value;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::out_of_order;
 use crate::text::{BorrowedText, owned, present};
@@ -320,11 +321,8 @@ impl MessagesStreamReader {
             let usage = Value::Object(std::mem::take(&mut self.other_usage));
             out.push(Event::extra(None, ORIGIN, USAGE_EXTRA, usage));
         }
-        out.extend(
-            delta
-                .stop_details
-                .map(|raw| Event::extra(Some(0), ORIGIN, "stop_details", raw_value(raw))),
-        );
+        let details = delta.stop_details.map(scrub_value);
+        out.extend(details.map(|value| Event::extra(Some(0), ORIGIN, STOP_DETAILS, value)));
         let finish = Finish {
             reason: endings::read(ORIGIN, &word),
             raw: RawReason::new(ORIGIN, &*word),

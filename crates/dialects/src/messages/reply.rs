@@ -107,6 +107,9 @@ wire_object! {
     }
 }
 
+/// The field of a reply with a text about its ending.
+pub(super) const STOP_DETAILS: &str = "stop_details";
+
 impl MessagesDelta<'_> {
     /// Returns the fields of an addition of a kind that this version does not know.
     pub(super) fn into_fields(self) -> Map<String, Value> {

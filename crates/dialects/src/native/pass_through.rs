@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use super::own::{grounding, timestamp, usage_repair};
 use super::read_stream::is_end_marker;
-use super::reply::NativeReplyView;
+use super::reply::{FINISH_MESSAGE, NativeReplyView};
 use super::{NativeDialect, fault, names, read_reply, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
@@ -79,12 +79,15 @@ static REPLY: ObjectShape = ObjectShape {
             DefaultValue::Created(|seconds| format!("\"{}\"", timestamp::write(seconds))),
         ),
         ("responseId", DefaultValue::Id("")),
+        ("promptFeedback", DefaultValue::Scrubbed(None)),
     ],
     inside: &[("candidates", &CANDIDATE), ("usageMetadata", &USAGE)],
 };
 
-static CANDIDATE: ObjectShape =
-    ObjectShape { fields: &[("index", DefaultValue::Position)], inside: &[("content", &CONTENT)] };
+static CANDIDATE: ObjectShape = ObjectShape {
+    fields: &[("index", DefaultValue::Position), (FINISH_MESSAGE, DefaultValue::Scrubbed(None))],
+    inside: &[("content", &CONTENT)],
+};
 
 static CONTENT: ObjectShape =
     ObjectShape { fields: &[("role", DefaultValue::Json("\"model\""))], inside: &[] };
@@ -207,12 +210,15 @@ impl StreamMeter for NativeStreamMeter {
         if late {
             return Ok(FrameAction::Drop);
         }
-        match usage_repair::repair(&frame.data) {
-            Some(data) => {
-                let repaired = StreamFrame { event: frame.event.clone(), data };
-                self.completer.observe_repaired(repaired);
-            }
-            None => self.completer.observe(frame),
+        let repaired = usage_repair::repair(&frame.data)
+            .map(|data| StreamFrame { event: frame.event.clone(), data });
+        let whole = repaired.as_ref().unwrap_or(frame);
+        match chunk.reports_on_call() {
+            true => self.completer.observe_late(whole),
+            false => self.completer.observe(whole),
+        }
+        if let Some(repaired) = repaired {
+            self.completer.keep(repaired);
         }
         Ok(if self.array && self.is_over() { FrameAction::Last } else { FrameAction::Forward })
     }

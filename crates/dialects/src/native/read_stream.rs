@@ -16,12 +16,13 @@ use super::content::NativePart;
 use super::names::ORIGIN;
 use super::own::partial_call::PartialCall;
 use super::own::{calls, grounding, timestamp};
-use super::reply::{NativeCandidate, NativeReplyContent, NativeReplyView};
+use super::reply::{FINISH_MESSAGE, NativeCandidate, NativeReplyContent, NativeReplyView};
 use super::usage::NativeUsage;
 use super::{fault, read_content, signatures};
 use crate::endings;
 use crate::json;
 use crate::repeated_text::TextReader;
+use crate::scrub::scrub_value;
 use crate::sse::not_json;
 use crate::text::BorrowedText;
 use crate::upstream_error::ensure_ended;
@@ -85,7 +86,9 @@ impl ReportedFields {
             return;
         }
         self.reported.insert(name.to_owned(), value.get().to_owned());
-        out.push(Event::extra(self.candidate, ORIGIN, name, raw_value(value)));
+        let is_report = matches!(name, FINISH_MESSAGE | "promptFeedback");
+        let value = if is_report { scrub_value(value) } else { raw_value(value) };
+        out.push(Event::extra(self.candidate, ORIGIN, name, value));
     }
 }
 

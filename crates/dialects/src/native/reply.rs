@@ -63,7 +63,17 @@ wire_object! {
     }
 }
 
+/// Text of a candidate about its ending.
+pub(super) const FINISH_MESSAGE: &str = "finishMessage";
+
 impl<'a> NativeReplyView<'a> {
+    /// Returns true if it has a text about the call.
+    pub(super) fn reports_on_call(&self) -> bool {
+        let mut candidates = self.candidates.iter().flat_map(|list| &list.0);
+        self.prompt_feedback.is_some()
+            || candidates.any(|candidate| candidate.rest.get(FINISH_MESSAGE).is_some())
+    }
+
     /// Returns true if nothing in it belongs to a reply.
     pub(super) const fn is_foreign(&self) -> bool {
         self.candidates.is_none() && self.prompt_feedback.is_none() && self.usage_metadata.is_none()

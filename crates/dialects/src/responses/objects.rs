@@ -2,55 +2,33 @@
 //! <https://platform.openai.com/docs/api-reference/responses/create>.
 
 use crate::field_scan::{FieldText, Needles};
-use crate::object_fields::{MadeFields, ObjectField, ObjectFields};
-
-const FILE: &str = "File";
-const CONTAINER: &str = "Container";
-const SKILL: &str = "Skill";
+use crate::object_fields::{MadeFields, ObjectField, ObjectFields, object_ids};
 
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[
-        ObjectField::new("conversation", "Conversation"),
-        ObjectField::new("conversation.id", "Conversation").shown_as("conversation"),
-        ObjectField::new("prompt", "Prompt"),
-        ObjectField::new("prompt.id", "Prompt").shown_as("prompt"),
-        ObjectField::new("prompt.variables.*.file_id", FILE),
-        ObjectField::new("input.id", "Item").only_if(is_reference).or_contained(is_bare_reasoning),
-        ObjectField::new("input.content.file_id", FILE),
-        ObjectField::new("input.output.file_id", FILE),
+        ObjectField::of_key("conversation.id?").shown_as("conversation"),
+        ObjectField::of_key("prompt.id?").shown_as("prompt"),
+        ObjectField::of_key("prompt.variables.*.file_id"),
+        ObjectField::new("prompt_cache_options.comparison_response_id", "Response")
+            .or_contained(|_| true),
+        ObjectField::new("input.id", "Item")
+            .with_words(&[ITEM_REFERENCE, GENERATED_IMAGE, "\"reasoning\""])
+            .only_if(is_reference)
+            .or_contained(is_bare_reasoning),
+        ObjectField::of_key("input.content|output.file_id"),
         // A call that ran code or a shell selects the container of the next one.
-        ObjectField::new("input.container_id", CONTAINER),
-        ObjectField::new("input.environment.container_id", CONTAINER),
-        ObjectField::new("tools.vector_store_ids", "Vector store"),
-        ObjectField::new("tools.container", CONTAINER),
-        ObjectField::new("tools.container.file_ids", FILE),
-        ObjectField::new("tools.environment.container_id", CONTAINER),
-        ObjectField::new("tools.environment.file_ids", FILE),
-        ObjectField::new("tools.environment.skills.skill_id", SKILL).only_if(is_custom),
-        ObjectField::new("tools.input_image_mask.file_id", FILE),
-        ObjectField::new("tools.tunnel_id", "Tunnel"),
-        // The same tools, declared in the conversation.
-        ObjectField::new("input.tools.vector_store_ids", "Vector store"),
-        ObjectField::new("input.tools.container", CONTAINER),
-        ObjectField::new("input.tools.container.file_ids", FILE),
-        ObjectField::new("input.tools.environment.container_id", CONTAINER),
-        ObjectField::new("input.tools.environment.file_ids", FILE),
-        ObjectField::new("input.tools.environment.skills.skill_id", SKILL).only_if(is_custom),
-        ObjectField::new("input.tools.input_image_mask.file_id", FILE),
-        ObjectField::new("input.tools.tunnel_id", "Tunnel"),
+        ObjectField::of_key("input.environment?.container_id"),
+        // Tools, alone or in a namespace. The conversation may declare further ones.
+        ObjectField::of_key(object_ids!("input?.tools.**.")),
+        ObjectField::of_key("input?.tools.**.container"),
+        ObjectField::of_key("input?.tools.**.skill_id").only_named(is_custom),
+        // <https://learn.microsoft.com/azure/ai-foundry/agents/concepts/tool-catalog>: an agent of the
+        // account, and an identity of it that calls other services.
+        ObjectField::of_key("agent|agent_reference.name"),
+        ObjectField::new("input?.tools.**.security_scheme.audience", "Identity"),
+        ObjectField::of_key(object_ids!("")),
     ],
-    needles: Needles::new(&[
-        "\"conversation\"",
-        "\"prompt\"",
-        "\"file_id\"",
-        "_ids\"",
-        "\"container",
-        "\"skill_id\"",
-        "\"tunnel_id\"",
-        ITEM_REFERENCE,
-        GENERATED_IMAGE,
-        "\"reasoning\"",
-    ]),
+    needles: Needles::new(&[]),
     allows_snake_case: false,
     not_found: |kind, id| format!("{kind} with id '{id}' not found."),
     is_own_url: |_| false,
@@ -58,14 +36,9 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         needles: &["\"response\""],
         // It has the whole response.
         is_in_last_event: true,
-        paths: &[
-            "output.container_id",
-            "output.environment.container_id",
-            "response.output.container_id",
-            "response.output.environment.container_id",
-        ],
-        // Items that a later request may refer to.
-        stored_paths: &["output.id", "response.output.id"],
+        paths: &["response?.output.environment?.container_id"],
+        // Items that a later request may refer to, and the response itself.
+        stored_paths: &["response?.output?.id"],
         unstored: &["\"store\":false", "\"store\": false"],
         is_needed: is_bare_reasoning,
         ..MadeFields::NONE
@@ -89,6 +62,6 @@ fn is_bare_reasoning(item: &FieldText) -> bool {
 }
 
 /// Skills of the provider itself are for everybody.
-fn is_custom(skill: &FieldText) -> bool {
-    !skill.text.starts_with("openai-")
+fn is_custom(skill: &str) -> bool {
+    !skill.starts_with("openai-")
 }

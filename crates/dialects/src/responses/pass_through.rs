@@ -88,7 +88,7 @@ static REPLY: ObjectShape = ObjectShape {
         ("created_at", DefaultValue::Created(|seconds| seconds.to_string())),
         ("model", DefaultValue::SelectedModel),
         ("error", DefaultValue::Json("null")),
-        ("incomplete_details", DefaultValue::Json("null")),
+        ("incomplete_details", DefaultValue::Scrubbed(Some("null"))),
         ("instructions", DefaultValue::Json("null")),
         ("metadata", DefaultValue::Json("{}")),
         ("parallel_tool_calls", DefaultValue::Json("true")),
@@ -179,8 +179,10 @@ impl StreamMeter for ResponsesStreamMeter {
             ApiError::new(ErrorKind::Interrupted, "the provider's last event cannot be read")
                 .with_log_note(e.log_note().unwrap_or_default().to_owned())
         })?;
-        if let Some(usage) = last.usage() {
+        if last.usage.is_some() || last.incomplete_details.is_some() {
             self.completer.observe_late(frame);
+        }
+        if let Some(usage) = last.usage() {
             self.totals.usage = Some(self.totals.usage.unwrap_or_default().merged(usage));
         }
         self.totals.service_tier = last.tier();

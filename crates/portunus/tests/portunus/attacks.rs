@@ -341,7 +341,7 @@ async fn sql_is_a_text_like_any_other_wherever_it_stands() {
 }
 
 /// Texts in texts, each of which the JSON library would read with a depth limit of its own.
-fn nested_texts(levels: usize) -> String {
+pub(crate) fn nested_texts(levels: usize) -> String {
     (0..levels).fold("[]".to_owned(), |inner, _| {
         let quoted = inner.replace('\\', "\\u005c").replace('"', "\\u0022");
         format!("{{\"$serde_json::private::RawValue\":\"{quoted}\"}}")

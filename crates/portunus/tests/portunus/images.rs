@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use std::io::Cursor;
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestRequest, TestResponse, reply};
 
-const GENERATIONS: &str = "/v1/images/generations";
-const EDITS: &str = "/v1/images/edits";
+pub(crate) const GENERATIONS: &str = "/v1/images/generations";
+pub(crate) const EDITS: &str = "/v1/images/edits";
 
 /// A file decoded by a library that is not ours: its format and its pixels.
 fn decoded(bytes: &[u8]) -> (ImageFormat, RgbaImage) {
@@ -29,12 +29,12 @@ fn png(picture: &RgbaImage) -> Vec<u8> {
     file.into_inner()
 }
 
-fn plain(side: u32, colour: [u8; 4]) -> Vec<u8> {
+pub(crate) fn plain(side: u32, colour: [u8; 4]) -> Vec<u8> {
     png(&RgbaImage::from_pixel(side, side, Rgba(colour)))
 }
 
 /// A form as the official clients send it.
-fn form<'a>(
+pub(crate) fn form<'a>(
     gateway: &'a TestGateway,
     fields: &[(&str, &str)],
     files: &[(&str, &[u8])],

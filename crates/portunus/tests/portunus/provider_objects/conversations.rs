@@ -61,7 +61,28 @@ fn conversations() -> Vec<(&'static str, &'static str, Value, Vec<AnswerStep>, V
         "choices": [{ "index": 0, "finish_reason": "stop", "message": { "role": "assistant",
             "content": null, "audio": { "id": "audio_1", "data": "AA==", "expires_at": 9, "transcript": "Ho" } } }],
         "usage": { "prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2 } });
+    let ask = |id: Value| {
+        json!({ "model": "m", "max_tokens": 9, "messages": hi,
+            "diagnostics": { "previous_message_id": id } })
+    };
+    let compared = json!({ "model": "m", "input": "Hi",
+        "prompt_cache_options": { "comparison_response_id": "resp_1" } });
     vec![
+        ("messages", "/v1/messages", ask(Value::Null), whole(answer.clone()), ask(json!("msg_1"))),
+        (
+            "messages",
+            "/v1/messages",
+            streamed(&ask(Value::Null)),
+            events.clone(),
+            ask(json!("msg_1")),
+        ),
+        (
+            "responses",
+            "/v1/responses",
+            json!({ "model": "m", "input": "Hi" }),
+            whole(response(json!([message()]))),
+            compared,
+        ),
         (
             "responses",
             "/v1/responses",

@@ -3,6 +3,8 @@
 use dialects::Dialect;
 use serde_json::{Value, json};
 
+use super::native_samples::native_fields;
+
 /// A field that names an object: its path without indexes, the fields of a request around it, and
 /// its path in an error.
 pub(super) struct NamedField {
@@ -11,18 +13,96 @@ pub(super) struct NamedField {
     pub(super) shown: &'static str,
 }
 
-fn field(path: &'static str, fields: Value, shown: &'static str) -> NamedField {
+pub(super) fn field(path: &'static str, fields: Value, shown: &'static str) -> NamedField {
     NamedField { path, fields, shown }
 }
 
-const ID: &str = "x_operators_own";
+pub(super) const ID: &str = "x_operators_own";
 
 fn chat_fields() -> Vec<NamedField> {
     let hi = json!({ "role": "user", "content": "Hi" });
     let file = json!({ "type": "file", "file": { "file_id": ID } });
+    let thought = |signed: Value| {
+        let mut detail = json!({ "type": "reasoning.text", "text": "Hm", "index": 0,
+            "format": "openai-responses-v1" });
+        for (name, value) in signed.as_object().unwrap() {
+            detail[name] = value.clone();
+        }
+        json!({ "messages": [hi, { "role": "assistant", "content": "Ho", "reasoning_details": [detail] }, hi] })
+    };
+    let google = json!({ "cached_content": ID });
     vec![
         field(
-            "messages.content.file.file_id",
+            "messages.content.file?.file_id",
+            json!({ "messages": [{ "role": "user", "content": [{ "type": "file", "file_id": ID,
+                "file": { "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0x" } }] }] }),
+            "messages[0].content[0].file_id",
+        ),
+        field(
+            "messages.reasoning_details.signature|data",
+            thought(json!({ "signature": "rs_1:" })),
+            "messages[1].reasoning_details[0].signature",
+        ),
+        field(
+            "messages.reasoning_details.signature|data",
+            thought(json!({ "type": "reasoning.encrypted", "data": "rs_1:" })),
+            "messages[1].reasoning_details[0].data",
+        ),
+        field(
+            "messages.content.text?",
+            json!({ "messages": [{ "role": "system", "content": "fileid://file-fe-1" }, hi] }),
+            "messages[0].content",
+        ),
+        field(
+            "messages.content.text?",
+            json!({ "messages": [{ "role": "user", "content": [{ "type": "text", "text": "fileid://x" }] }] }),
+            "messages[0].content[0].text",
+        ),
+        field(
+            "data_sources|dataSources.parameters?.**",
+            json!({ "data_sources": [{ "parameters": { "index_name": ID }, "type": "azure_search" }] }),
+            "data_sources[0].parameters.index_name",
+        ),
+        field(
+            "data_sources|dataSources.parameters?.**",
+            json!({ "dataSources": [{ "type": "azure_search", "parameters": {} }] }),
+            "dataSources[0].type",
+        ),
+        field(
+            "extra_body?.google?.cached_content|cachedContent",
+            json!({ "extra_body": { "google": google } }),
+            "extra_body.google.cached_content",
+        ),
+        field(
+            "extra_body?.google?.cached_content|cachedContent",
+            json!({ "google": google }),
+            "google.cached_content",
+        ),
+        field(
+            "extra_body?.google?.cached_content|cachedContent",
+            json!({ "extra_body": { "google": { "cachedContent": ID } } }),
+            "extra_body.google.cachedContent",
+        ),
+        field("preset", json!({ "preset": ID }), "preset"),
+        field("models", json!({ "models": [ID] }), "models[0]"),
+        field(
+            "audio.voice",
+            json!({ "modalities": ["text", "audio"], "audio": { "voice": "voice_1", "format": "mp3" } }),
+            "audio.voice",
+        ),
+        field(
+            "kv_transfer_params.**",
+            json!({ "kv_transfer_params": { "do_remote_prefill": true, "remote_engine_id": ID } }),
+            "kv_transfer_params.remote_engine_id",
+        ),
+        field(
+            "images|image|mask.file_id",
+            json!({ "images": [{ "file_id": ID }] }),
+            "images[0].file_id",
+        ),
+        field("container.id?", json!({ "container": { "id": ID } }), "container.id"),
+        field(
+            "messages.content.file?.file_id",
             json!({ "messages": [{ "role": "user", "content": [{ "type": "text", "text": "Hi" }, file] }] }),
             "messages[0].content[1].file.file_id",
         ),
@@ -67,52 +147,57 @@ fn messages_fields() -> Vec<NamedField> {
         "return_code": 0, "content": output });
     vec![
         field(
-            "messages.content.source.file_id",
+            "messages.content.content?.content?.source?.content?.source?.file_id",
             user(&image),
             "messages[0].content[0].source.file_id",
         ),
         field(
-            "messages.content.source.content.source.file_id",
+            "messages.content.content?.content?.source?.content?.source?.file_id",
             user(&document),
             "messages[0].content[0].source.content[0].source.file_id",
         ),
         field(
-            "messages.content.content.source.file_id",
+            "messages.content.content?.content?.source?.content?.source?.file_id",
             result(&image),
             "messages[2].content[0].content[0].source.file_id",
         ),
         field(
-            "messages.content.content.source.content.source.file_id",
+            "messages.content.content?.content?.source?.content?.source?.file_id",
             result(&document),
             "messages[2].content[0].content[0].source.content[0].source.file_id",
         ),
         field(
-            "messages.content.content.content.source.file_id",
+            "messages.content.content?.content?.source?.content?.source?.file_id",
             fetched(&json!({ "type": "document", "source": source })),
             "messages[1].content[1].content.content.source.file_id",
         ),
         field(
-            "messages.content.content.content.source.content.source.file_id",
+            "messages.content.content?.content?.source?.content?.source?.file_id",
             fetched(&document),
             "messages[1].content[1].content.content.source.content[0].source.file_id",
         ),
         field(
-            "messages.content.file_id",
+            "messages.content.content?.content?.source?.content?.source?.file_id",
             user(&json!({ "type": "container_upload", "file_id": ID })),
             "messages[0].content[0].file_id",
         ),
         field(
-            "messages.content.content.content.file_id",
+            "messages.content.content?.content?.source?.content?.source?.file_id",
             server("bash_code_execution_tool_result", ran),
             "messages[1].content[1].content.content[0].file_id",
         ),
-        field("container", json!({ "container": ID }), "container"),
-        field("container.id", json!({ "container": { "id": ID } }), "container.id"),
+        field("container.id?", json!({ "container": ID }), "container"),
+        field("container.id?", json!({ "container": { "id": ID } }), "container.id"),
         field(
             "container.skills.skill_id",
             json!({ "container": { "skills": [{ "type": "anthropic", "skill_id": "pptx" },
                 { "type": "custom", "skill_id": ID, "version": "latest" }] } }),
             "container.skills[1].skill_id",
+        ),
+        field(
+            "diagnostics.previous_message_id",
+            json!({ "diagnostics": { "previous_message_id": ID } }),
+            "diagnostics.previous_message_id",
         ),
         field("user_profile_id", json!({ "user_profile_id": ID }), "user_profile_id"),
         field("workspace_id", json!({ "workspace_id": ID }), "workspace_id"),
@@ -126,244 +211,143 @@ fn responses_fields() -> Vec<NamedField> {
     let part = json!([{ "type": "input_image", "file_id": ID }]);
     let output = json!({ "type": "function_call_output", "call_id": "c", "output": part });
     let tools = [
+        ("", json!({ "type": "file_search", "vector_store_ids": [ID] }), "vector_store_ids[0]"),
         (
-            "vector_store_ids",
-            json!({ "type": "file_search", "vector_store_ids": [ID] }),
-            "vector_store_ids[0]",
+            "input?.tools.**.container",
+            json!({ "type": "code_interpreter", "container": ID }),
+            "container",
         ),
-        ("container", json!({ "type": "code_interpreter", "container": ID }), "container"),
         (
-            "container.file_ids",
+            "",
             json!({ "type": "code_interpreter", "container": { "type": "auto", "file_ids": [ID] } }),
             "container.file_ids[0]",
         ),
         (
-            "environment.container_id",
+            "",
             json!({ "type": "shell", "environment": { "type": "container_reference", "container_id": ID } }),
             "environment.container_id",
         ),
         (
-            "environment.file_ids",
+            "",
             json!({ "type": "shell", "environment": { "type": "container_auto", "file_ids": [ID] } }),
             "environment.file_ids[0]",
         ),
         (
-            "environment.skills.skill_id",
+            "input?.tools.**.skill_id",
             json!({ "type": "shell", "environment": { "type": "container_auto",
                 "skills": [{ "type": "skill_reference", "skill_id": ID }] } }),
             "environment.skills[0].skill_id",
         ),
         (
-            "input_image_mask.file_id",
+            "",
             json!({ "type": "image_generation", "input_image_mask": { "file_id": ID } }),
             "input_image_mask.file_id",
         ),
         (
-            "tunnel_id",
+            "",
             json!({ "type": "mcp", "server_label": "x", "server_url": "https://e.example", "tunnel_id": ID }),
             "tunnel_id",
         ),
+        (
+            "",
+            json!({ "type": "mcp", "server_label": "x", "server_url": "https://e.example",
+                "project_connection_id": ID }),
+            "project_connection_id",
+        ),
+        (
+            "input?.tools.**.security_scheme.audience",
+            json!({ "type": "openapi", "openapi": { "name": "x", "auth": { "type": "managed_identity",
+                "security_scheme": { "audience": ID } } } }),
+            "openapi.auth.security_scheme.audience",
+        ),
     ];
     let mut all = vec![
-        field("conversation", json!({ "conversation": ID }), "conversation"),
-        field("conversation.id", json!({ "conversation": { "id": ID } }), "conversation"),
-        field("prompt.id", json!({ "prompt": { "id": ID } }), "prompt"),
+        field(
+            "prompt_cache_options.comparison_response_id",
+            json!({ "prompt_cache_options": { "comparison_response_id": ID } }),
+            "prompt_cache_options.comparison_response_id",
+        ),
+        field(
+            "agent|agent_reference.name",
+            json!({ "agent": { "type": "agent_reference", "name": ID } }),
+            "agent.name",
+        ),
+        field(
+            "agent|agent_reference.name",
+            json!({ "agent_reference": { "name": ID } }),
+            "agent_reference.name",
+        ),
+        field("conversation.id?", json!({ "conversation": ID }), "conversation"),
+        field("conversation.id?", json!({ "conversation": { "id": ID } }), "conversation"),
+        field("prompt.id?", json!({ "prompt": { "id": ID } }), "prompt"),
         field("input.id", item(json!({ "type": "item_reference", "id": ID })), "input[1].id"),
         field(
-            "input.content.file_id",
+            "input.content|output.file_id",
             json!({ "input": [{ "role": "user", "content": part }] }),
             "input[0].content[0].file_id",
         ),
         field(
-            "input.output.file_id",
+            "input.content|output.file_id",
             json!({ "input": [hi, call, output] }),
             "input[2].output[0].file_id",
         ),
         field(
-            "input.container_id",
+            "input.environment?.container_id",
             item(json!({ "type": "code_interpreter_call", "id": "ci_1", "status": "completed",
                 "code": "1", "container_id": ID, "outputs": [] })),
             "input[1].container_id",
         ),
         field(
-            "input.environment.container_id",
+            "input.environment?.container_id",
             item(json!({ "type": "shell_call", "call_id": "s", "action": { "commands": ["ls"] },
                 "environment": { "type": "container_reference", "container_id": ID } })),
             "input[1].environment.container_id",
         ),
     ];
-    for (path, tool, shown) in tools {
+    let ids = ids_row(&dialects::responses::ResponsesDialect, "input?.tools.**.");
+    for (row, tool, shown) in tools {
+        let row = if row.is_empty() { ids } else { row };
         let added = json!({ "type": "additional_tools", "role": "developer", "tools": [tool] });
+        let named =
+            json!({ "type": "namespace", "name": "n", "description": "d", "tools": [tool] });
         let leak = |text: String| -> &'static str { text.leak() };
+        all.push(field(row, json!({ "tools": [tool] }), leak(format!("tools[0].{shown}"))));
+        all.push(field(row, item(added), leak(format!("input[1].tools[0].{shown}"))));
         all.push(field(
-            leak(format!("tools.{path}")),
-            json!({ "tools": [tool] }),
-            leak(format!("tools[0].{shown}")),
-        ));
-        all.push(field(
-            leak(format!("input.tools.{path}")),
-            item(added),
-            leak(format!("input[1].tools[0].{shown}")),
+            row,
+            json!({ "tools": [named] }),
+            leak(format!("tools[0].tools[0].{shown}")),
         ));
     }
     all
 }
 
-fn native_fields() -> Vec<NamedField> {
-    let text = json!({ "text": "Hi" });
-    let file = json!({ "fileData": { "mimeType": "image/png", "fileUri": "files/x" } });
-    let contents = |parts: Value| json!({ "contents": [{ "role": "user", "parts": parts }] });
-    let retrieval =
-        |kind: &str, value: Value| json!({ "tools": [{ "retrieval": { kind: value } }] });
-    vec![
-        field("cachedContent", json!({ "cachedContent": "cachedContents/x" }), "cachedContent"),
-        field(
-            "contents.parts.fileData.fileUri",
-            contents(json!([text, file])),
-            "contents[0].parts[1].fileData.fileUri",
-        ),
-        field(
-            "contents.parts.functionResponse.parts.fileData.fileUri",
-            json!({ "contents": [{ "role": "user", "parts": [text] },
-                { "role": "model", "parts": [{ "functionCall": { "name": "f", "args": {} } }] },
-                { "role": "user", "parts": [{ "functionResponse": { "name": "f", "response": {},
-                    "parts": [file] } }] }] }),
-            "contents[2].parts[0].functionResponse.parts[0].fileData.fileUri",
-        ),
-        field(
-            "tools.fileSearch.fileSearchStoreNames",
-            json!({ "tools": [{ "fileSearch": { "fileSearchStoreNames": ["fileSearchStores/x"] } }] }),
-            "tools[0].fileSearch.fileSearchStoreNames[0]",
-        ),
-        field(
-            "tools.fileSearch.retrievalResources.ragStoreName",
-            json!({ "tools": [{ "fileSearch": { "retrievalResources": [{ "ragStoreName": ID }] } }] }),
-            "tools[0].fileSearch.retrievalResources[0].ragStoreName",
-        ),
-        field(
-            "tools.retrieval.vertexAiSearch.datastore",
-            retrieval("vertexAiSearch", json!({ "datastore": ID })),
-            "tools[0].retrieval.vertexAiSearch.datastore",
-        ),
-        field(
-            "tools.retrieval.vertexAiSearch.engine",
-            retrieval("vertexAiSearch", json!({ "engine": ID })),
-            "tools[0].retrieval.vertexAiSearch.engine",
-        ),
-        field(
-            "tools.retrieval.vertexAiSearch.dataStoreSpecs.dataStore",
-            retrieval("vertexAiSearch", json!({ "dataStoreSpecs": [{ "dataStore": ID }] })),
-            "tools[0].retrieval.vertexAiSearch.dataStoreSpecs[0].dataStore",
-        ),
-        field(
-            "tools.retrieval.vertexRagStore.ragCorpora",
-            retrieval("vertexRagStore", json!({ "ragCorpora": [ID] })),
-            "tools[0].retrieval.vertexRagStore.ragCorpora[0]",
-        ),
-        field(
-            "tools.retrieval.vertexRagStore.ragResources.ragCorpus",
-            retrieval("vertexRagStore", json!({ "ragResources": [{ "ragCorpus": ID }] })),
-            "tools[0].retrieval.vertexRagStore.ragResources[0].ragCorpus",
-        ),
-        field(
-            "tools.retrieval.vertexRagStore.ragResources.ragFileIds",
-            retrieval("vertexRagStore", json!({ "ragResources": [{ "ragFileIds": [ID] }] })),
-            "tools[0].retrieval.vertexRagStore.ragResources[0].ragFileIds[0]",
-        ),
-        field(
-            "tools.retrieval.externalApi.apiAuth.apiKeyConfig.apiKeySecretVersion",
-            retrieval(
-                "externalApi",
-                json!({ "apiAuth": { "apiKeyConfig": { "apiKeySecretVersion": ID } } }),
-            ),
-            "tools[0].retrieval.externalApi.apiAuth.apiKeyConfig.apiKeySecretVersion",
-        ),
-        field(
-            "tools.retrieval.externalApi.authConfig.apiKeyConfig.apiKeySecret",
-            retrieval(
-                "externalApi",
-                json!({ "authConfig": { "apiKeyConfig": { "apiKeySecret": ID } } }),
-            ),
-            "tools[0].retrieval.externalApi.authConfig.apiKeyConfig.apiKeySecret",
-        ),
-        field(
-            "tools.googleMaps.authConfig.apiKeyConfig.apiKeySecret",
-            json!({ "tools": [{ "googleMaps": { "authConfig": { "apiKeyConfig": { "apiKeySecret": ID } } } }] }),
-            "tools[0].googleMaps.authConfig.apiKeyConfig.apiKeySecret",
-        ),
-        field(
-            "tools.retrieval.externalApi.authConfig.httpBasicAuthConfig.credentialSecret",
-            retrieval(
-                "externalApi",
-                json!({ "authConfig": { "httpBasicAuthConfig": { "credentialSecret": ID } } }),
-            ),
-            "tools[0].retrieval.externalApi.authConfig.httpBasicAuthConfig.credentialSecret",
-        ),
-        field(
-            "tools.retrieval.externalApi.authConfig.googleServiceAccountConfig.serviceAccount",
-            retrieval(
-                "externalApi",
-                json!({ "authConfig": { "googleServiceAccountConfig": { "serviceAccount": ID } } }),
-            ),
-            "tools[0].retrieval.externalApi.authConfig.googleServiceAccountConfig.serviceAccount",
-        ),
-        field(
-            "tools.retrieval.externalApi.authConfig.oauthConfig.serviceAccount",
-            retrieval(
-                "externalApi",
-                json!({ "authConfig": { "oauthConfig": { "serviceAccount": ID } } }),
-            ),
-            "tools[0].retrieval.externalApi.authConfig.oauthConfig.serviceAccount",
-        ),
-        field(
-            "tools.retrieval.externalApi.authConfig.oidcConfig.serviceAccount",
-            retrieval(
-                "externalApi",
-                json!({ "authConfig": { "oidcConfig": { "serviceAccount": ID } } }),
-            ),
-            "tools[0].retrieval.externalApi.authConfig.oidcConfig.serviceAccount",
-        ),
-        field(
-            "tools.googleMaps.authConfig.httpBasicAuthConfig.credentialSecret",
-            json!({ "tools": [{ "googleMaps": { "authConfig": { "httpBasicAuthConfig": { "credentialSecret": ID } } } }] }),
-            "tools[0].googleMaps.authConfig.httpBasicAuthConfig.credentialSecret",
-        ),
-        field(
-            "tools.googleMaps.authConfig.googleServiceAccountConfig.serviceAccount",
-            json!({ "tools": [{ "googleMaps": { "authConfig": { "googleServiceAccountConfig": { "serviceAccount": ID } } } }] }),
-            "tools[0].googleMaps.authConfig.googleServiceAccountConfig.serviceAccount",
-        ),
-        field(
-            "tools.googleMaps.authConfig.oauthConfig.serviceAccount",
-            json!({ "tools": [{ "googleMaps": { "authConfig": { "oauthConfig": { "serviceAccount": ID } } } }] }),
-            "tools[0].googleMaps.authConfig.oauthConfig.serviceAccount",
-        ),
-        field(
-            "tools.googleMaps.authConfig.oidcConfig.serviceAccount",
-            json!({ "tools": [{ "googleMaps": { "authConfig": { "oidcConfig": { "serviceAccount": ID } } } }] }),
-            "tools[0].googleMaps.authConfig.oidcConfig.serviceAccount",
-        ),
-        field(
-            "modelArmorConfig.promptTemplateName",
-            json!({ "modelArmorConfig": { "promptTemplateName": ID } }),
-            "modelArmorConfig.promptTemplateName",
-        ),
-        field(
-            "modelArmorConfig.responseTemplateName",
-            json!({ "model_armor_config": { "response_template_name": ID } }),
-            "modelArmorConfig.responseTemplateName",
-        ),
-        field(
-            "outputConfig.outputUriPrefix",
-            json!({ "outputConfig": { "outputUriPrefix": "gs://x" } }),
-            "outputConfig.outputUriPrefix",
-        ),
-        field(
-            "generationConfig.responseFormat.video.gcsUri",
-            json!({ "generationConfig": { "responseFormat": { "video": { "gcsUri": "gs://x" } } } }),
-            "generationConfig.responseFormat.video.gcsUri",
-        ),
-    ]
+/// Returns the row of a table with the names that say for themselves what they name.
+fn ids_row(dialect: &dyn Dialect, beginning: &str) -> &'static str {
+    let mut rows = dialect.traits().objects.paths();
+    rows.find(|path| path.strip_prefix(beginning).is_some_and(|ids| ids.starts_with("file_id|")))
+        .unwrap()
+}
+
+/// Returns a field for every such name, at the top and in a tool.
+fn id_fields(dialect: &dyn Dialect) -> Vec<NamedField> {
+    let mut all = Vec::new();
+    for row in dialect.traits().objects.paths().filter(|path| path.contains("file_id|file_ids")) {
+        for name in row.rsplit('.').next().unwrap().split('|') {
+            let (value, at) = match name.ends_with('s') {
+                true => (json!([ID]), "[0]"),
+                false => (json!(ID), ""),
+            };
+            let tool = json!({ "type": "mcp", "server_label": "x", "server_url": "https://e.example",
+                "name": "x", "function": { "name": "f" }, "extra": { name: value } });
+            let (fields, shown) = match row.contains("tools") {
+                true => (json!({ "tools": [tool] }), format!("tools[0].extra.{name}{at}")),
+                false => (json!({ name: value }), format!("{name}{at}")),
+            };
+            all.push(field(row, fields, shown.leak()));
+        }
+    }
+    all
 }
 
 pub(super) struct FormatSamples {
@@ -375,7 +359,10 @@ pub(super) struct FormatSamples {
 pub(super) fn formats() -> Vec<FormatSamples> {
     let hi = json!([{ "role": "user", "content": "Hi" }]);
     let contents = json!([{ "role": "user", "parts": [{ "text": "Hi" }] }]);
-    let samples = |dialect, base, fields| FormatSamples { dialect, base, fields };
+    let samples = |dialect: &'static dyn Dialect, base, mut fields: Vec<NamedField>| {
+        fields.extend(id_fields(dialect));
+        FormatSamples { dialect, base, fields }
+    };
     vec![
         samples(
             &dialects::chat::ChatDialect as _,

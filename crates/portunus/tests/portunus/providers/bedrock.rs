@@ -6,6 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse, reply};
 
+use crate::attacks::nested_texts;
+
 const MODEL: &str = "eu.anthropic.claude-x-v1:0";
 const SAID: &str = "Hello! How can I help you – or shall I sing? 🎵";
 const WHOLE: &str = include_str!("../../../../dialects/tests/fixtures/messages/hello.reply.json");
@@ -253,4 +255,33 @@ async fn a_refusal_in_awss_own_words_reaches_the_caller() {
     let got = ask(&gateway, "messages", false).await;
     assert_eq!(got.status, 400, "{}", got.text());
     assert!(got.text().contains("at least one message is required"), "{}", got.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frame_that_is_read_as_another_text_is_refused() {
+    let evil = nested_texts(9);
+    let headers = |kind: &'static str, name: &'static str| {
+        [(name, kind), (":content-type", "application/json"), (":message-type", "event")]
+    };
+    let good = frames();
+    let data = STANDARD.encode(r#"{"type":"message_stop"}"#);
+    let chunk =
+        frame(&headers("chunk", ":event-type"), &format!(r#"{{"bytes":"{data}","p":{evil}}}"#));
+    let event = STANDARD.encode(format!(r#"{{"type":"ping","x":{evil}}}"#));
+    let inner = frame(&headers("chunk", ":event-type"), &format!(r#"{{"bytes":"{event}"}}"#));
+    let mut failed = headers("throttlingException", ":exception-type");
+    failed[2].1 = "exception";
+    let failed = frame(&failed, &format!(r#"{{"message":"unread","x":{evil}}}"#));
+    for bad in [chunk, inner, failed] {
+        let bytes = [good[..4].concat(), bad].concat();
+        let bedrock = ScriptedProvider::start(vec![stream(&bytes)]).await;
+        let gateway = gateway(&bedrock).await;
+        for format in FORMATS {
+            let got = ask(&gateway, format, true).await;
+            broken(format, &got);
+            // The text of an unreadable exception is not known.
+            assert!(!got.text().contains("unread"), "{format}: {}", got.text());
+        }
+        assert_eq!(gateway.get("/healthz").send().await.status, 200);
+    }
 }

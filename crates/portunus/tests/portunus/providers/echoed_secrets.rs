@@ -1,7 +1,7 @@
 //! A provider that repeats the operator's secrets in its errors: the caller reads the rest.
 
-use serde_json::json;
-use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_stream, reply};
+use serde_json::{Value, json};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_stream, reply, sse};
 
 const SECRET: &str = "vault.9f-the-operators-own";
 
@@ -147,5 +147,115 @@ async fn a_caller_that_guesses_pieces_learns_nothing() {
             let message = format!("unknown user {piece} here");
             assert!(got.text().contains(&message), "{request}: {}", got.text());
         }
+    }
+}
+
+/// A whole reply and the events of a stream with a text about the call, each with its field.
+fn explained_replies(why: &str) -> Vec<(&'static str, Value, Vec<Value>)> {
+    let stamp =
+        json!({ "modelVersion": "up", "createTime": "2026-01-01T00:00:00Z", "responseId": "r" });
+    let native = |fields: Value| {
+        let mut reply = stamp.clone();
+        for (name, value) in fields.as_object().unwrap() {
+            reply[name] = value.clone();
+        }
+        reply
+    };
+    let counts = json!({ "promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2,
+        "trafficType": "ON_DEMAND" });
+    let said = json!({ "role": "model", "parts": [{ "text": "Ho" }] });
+    let first = native(json!({ "candidates": [{ "index": 0, "content": said }] }));
+    let last =
+        native(json!({ "usageMetadata": counts, "candidates": [{ "index": 0, "content": said,
+        "finishReason": "SAFETY", "finishMessage": why }] }));
+    let blocked = native(json!({ "usageMetadata": counts,
+        "promptFeedback": { "blockReason": "OTHER", "blockReasonMessage": why } }));
+    let message = json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": "up",
+        "content": [{ "type": "text", "text": "Ho" }], "stop_reason": "refusal", "stop_sequence": null,
+        "stop_details": { "type": "refusal", "explanation": why },
+        "usage": { "input_tokens": 1, "output_tokens": 1 } });
+    let mut begun = message.clone();
+    (begun["content"], begun["stop_reason"], begun["stop_details"]) =
+        (json!([]), Value::Null, Value::Null);
+    let messages = vec![
+        json!({ "type": "message_start", "message": begun }),
+        json!({ "type": "message_delta", "usage": { "output_tokens": 1 },
+            "delta": { "stop_reason": "refusal", "stop_details": message["stop_details"] } }),
+        json!({ "type": "message_stop" }),
+    ];
+    let mut response = json!({ "id": "resp_1", "object": "response", "created_at": 1, "error": null,
+        "model": "up", "status": "incomplete", "output": [], "incomplete_details": { "reason": why },
+        "instructions": null, "metadata": {}, "parallel_tool_calls": true, "tool_choice": "auto",
+        "tools": [] });
+    let incomplete =
+        json!({ "type": "response.incomplete", "sequence_number": 1, "response": response });
+    let whole = response.clone();
+    (response["status"], response["incomplete_details"]) = (json!("in_progress"), Value::Null);
+    let responses = vec![
+        json!({ "type": "response.created", "sequence_number": 0, "response": response }),
+        incomplete,
+    ];
+    let error = json!({ "code": 502, "message": why });
+    let chat = json!({ "id": "c", "object": "chat.completion", "created": 1, "model": "up",
+        "choices": [{ "index": 0, "message": { "role": "assistant", "content": "Ho" },
+            "finish_reason": "stop", "error": error }],
+        "usage": { "prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2 } });
+    let chunk = |choice: Value| {
+        json!({ "id": "c", "object": "chat.completion.chunk", "created": 1, "model": "up",
+            "choices": [choice] })
+    };
+    let chunks = vec![
+        chunk(json!({ "index": 0, "delta": { "content": "Ho" }, "finish_reason": null })),
+        chunk(json!({ "index": 0, "delta": {}, "finish_reason": "stop", "error": error })),
+    ];
+    vec![
+        ("chat", chat, chunks),
+        ("messages", message, messages),
+        ("responses", whole, responses),
+        ("native", last.clone(), vec![first, last]),
+        ("native", blocked.clone(), vec![blocked]),
+    ]
+}
+
+#[tokio::test]
+async fn secrets_in_texts_about_an_answered_call_are_hidden() {
+    let why = "stopped  by sk-abc123 at 10.0.0.8";
+    for (format, whole, events) in explained_replies(why) {
+        let events: Vec<String> = events.iter().map(Value::to_string).collect();
+        let events: Vec<&str> = events.iter().map(String::as_str).collect();
+        let answers = vec![reply(200, "application/json", &whole.to_string()), sse(&events)];
+        let provider = ScriptedProvider::start(answers).await;
+        let gateway = TestGateway::with_config(&provider.config(format)).await;
+        for stream in [false, true] {
+            let (path, mut request) = match format {
+                "native" if stream => ("/v1beta/models/m:streamGenerateContent?alt=sse", json!({})),
+                "native" => ("/v1beta/models/m:generateContent", json!({})),
+                "chat" => ("/v1/chat/completions", json!({ "model": "m", "stream": stream })),
+                "messages" => {
+                    ("/v1/messages", json!({ "model": "m", "max_tokens": 9, "stream": stream }))
+                }
+                _ => ("/v1/responses", json!({ "model": "m", "input": "Hi", "stream": stream })),
+            };
+            match format {
+                "native" => request["contents"] = json!([{ "parts": [{ "text": "Hi" }] }]),
+                "responses" => {}
+                _ => request["messages"] = json!([{ "role": "user", "content": "Hi" }]),
+            }
+            let got = gateway.post(path, &request).send().await;
+            let name = format!("{format} {stream}: {}", got.text());
+            assert_eq!(got.status, 200, "{name}");
+            assert!(got.text().contains("stopped by [hidden] at [hidden]"), "{name}");
+            assert!(!got.text().contains("sk-abc"), "{name}");
+        }
+        // The texts stay as they are without a secret.
+        let plain = whole.to_string().replace(why, "too  long");
+        let dialect = dialects::all().find(|own| own.origin().as_str() == format).unwrap();
+        let facts = dialects::RequestFacts { model: "up".into(), ..Default::default() };
+        let stamp = dialects::ReplyStamp { id: "s".to_owned(), created: 1 };
+        let out = dialect.complete_reply(&plain.clone().into(), &facts, &stamp);
+        assert!(String::from_utf8(out.to_vec()).unwrap().contains("too  long"), "{format}");
+        // A reply that is read for another writer of the same format loses them as well.
+        let read = format!("{:?}", dialect.read_reply(whole.to_string().as_bytes()).unwrap());
+        assert!(!read.contains("sk-abc") || format == "responses" || format == "chat", "{read}");
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, reply, until};
 
+use crate::attacks::nested_texts;
 use crate::providers::service_account::Account;
 
 /// A token endpoint's answer.
@@ -274,4 +275,24 @@ async fn a_user_and_a_machine_earn_tokens_in_their_own_ways() {
     assert!(asked[1].head.starts_with(metadata), "{}", asked[1].head);
     assert!(asked[1].head.contains("metadata-flavor: Google"));
     assert_eq!(asked[1].json(), Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_is_read_as_another_text_is_refused() {
+    let evil = nested_texts(9);
+    let secret = "{\"$serde_json::private::RawValue\":\"\\\"tok\\\"\"}";
+    for body in [
+        format!(r#"{{"access_token":"tok","expires_in":3600,"x":{evil}}}"#),
+        format!(r#"{{"access_token":{secret},"expires_in":3600}}"#),
+    ] {
+        let tokens = ScriptedProvider::start(vec![reply(200, "application/json", &body)]).await;
+        let vertex = ScriptedProvider::start(vec![native_reply()]).await;
+        let account = Account::new().json(&format!("{}/token", tokens.url));
+        let gateway = gateway(&account, &vertex).await;
+        let got = ask(&gateway).await;
+        assert_eq!(got.status, 503, "{}", got.text());
+        assert!(!tokens.requests().is_empty());
+        assert_eq!(vertex.requests().len(), 0);
+        assert_eq!(gateway.get("/healthz").send().await.status, 200);
+    }
 }
