@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
-use transport::{BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS};
+use transport::{BodyDecoder, ContentCoding, DecodeError, MAX_EXPANSION, SUPPORTED_CODINGS};
 use upstream::{InFlightSlot, Timeouts};
 
 use super::call_options::CallOptions;
@@ -366,6 +366,13 @@ fn undecodable_error(why: DecodeError, limit: usize) -> ApiError {
         DecodeError::Broken(why) => {
             let message = "the body does not match its `Content-Encoding`";
             ApiError::invalid("content-encoding", message).with_log_note(why)
+        }
+        DecodeError::TooDense => {
+            let message = format!(
+                "the body expands to more than {MAX_EXPANSION} times its compressed size; send it \
+                 with less compression or none"
+            );
+            ApiError::new(ErrorKind::BodyTooLarge, message).with_param("content-encoding")
         }
     }
 }

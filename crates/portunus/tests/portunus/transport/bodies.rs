@@ -81,10 +81,17 @@ async fn bombs_lies_and_unknown_codings_are_refused() {
     let plain = hello("m", false);
     // Beyond the first MiB a ratio of 100 to 1 is refused.
     let small_bomb = gzip(&zeros[..8 << 20]);
+    // A body that compresses by less than that is refused for its size alone.
+    let mut noise = Vec::new();
+    for number in 0..120_000_u32 {
+        noise.extend(number.wrapping_mul(2_654_435_761).to_le_bytes());
+        noise.extend_from_slice(&zeros[..300]);
+    }
     let half = |bytes: Vec<u8>| bytes[..bytes.len() / 2].to_vec();
     let rows = [
         ("gzip", gzip(&zeros), 413),
         ("gzip", small_bomb, 413),
+        ("gzip", gzip(&noise), 413),
         ("deflate", zlib(&zeros), 413),
         ("deflate", deflate(&zeros), 413),
         ("br", STANDARD.decode(BOMB_BR).unwrap(), 413),
@@ -113,7 +120,11 @@ async fn bombs_lies_and_unknown_codings_are_refused() {
         assert_eq!(got.status, status, "{number} {coding}: {}", got.text());
         let message = got.json()["error"]["message"].as_str().unwrap().to_owned();
         match status {
-            413 => assert!(message.contains("33554432"), "{message}"),
+            413 if number == 2 => assert!(message.contains("33554432"), "{message}"),
+            413 => {
+                assert!(message.contains("more than 100 times"), "{number}: {message}");
+                assert_eq!(got.json()["error"]["param"], "content-encoding", "{number}");
+            }
             415 => assert!(message.contains("gzip, deflate, br, zstd"), "{message}"),
             _ => assert_eq!(
                 got.json()["error"]["param"],
