@@ -207,6 +207,20 @@ async fn a_caller_that_waits_is_told_to_go_ahead() {
         caller.send(&body).await;
         assert_eq!(caller.answer().await.unwrap().status, 200);
     }
+    // One whose body is refused by its headers is not.
+    for (wrong, word) in [("content-encoding: banana", "banana"), ("", "application/json")] {
+        let mut head = String::from_utf8(call(&gateway, &length, b"")).unwrap();
+        head = match wrong {
+            "" => head.replace("application/json", "text/plain"),
+            _ => head.replacen("\r\n", &format!("\r\n{wrong}\r\n"), 1),
+        };
+        let mut refused = Caller::to(&gateway).await;
+        refused.send(&head).await;
+        let answer = refused.answer().await.unwrap();
+        assert_eq!(answer.status, 415, "{}", answer.head);
+        assert!(answer.text().contains(word), "{}", answer.text());
+        assert!(refused.is_closed().await, "{wrong}");
+    }
     // A caller that sends its body at once gets no `100 Continue`.
     caller.send(call(&gateway, &length, &body)).await;
     assert_eq!(caller.answer().await.unwrap().status, 200);
