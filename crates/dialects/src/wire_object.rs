@@ -122,7 +122,8 @@ impl<'a> UnknownFields<'a> {
 }
 
 /// Returns the parsed value. A text that was cut within a character has the replacement character in
-/// its place; a number that is too large for any reader stays a text.
+/// its place. A number in a reply that is too large for any reader stays a text; requests with one are
+/// refused.
 pub(crate) fn raw_value(raw: &RawValue) -> Value {
     json::read(raw.get())
         .or_else(|_| json::read(&json::without_half_characters(raw.get())))
@@ -180,6 +181,10 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
         if let Some((name, value)) = self.kept.next() {
             self.current = Some((name.clone(), value));
             return Ok(Some(name));
+        }
+        // Counted here too for the second parse of an invalid body.
+        if canon::is_abandoned() {
+            return Err(A::Error::custom(FieldProblem::new("", json::ABANDONED_ERROR)));
         }
         let name = self.map.next_key::<BorrowedText<'de>>()?.map(|BorrowedText(name)| name);
         match (&name, &self.tag) {
