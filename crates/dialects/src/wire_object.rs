@@ -60,7 +60,8 @@ impl<'a> UnknownFields<'a> {
 
     /// Returns the fields without nulls: clients send back the nulls they were sent.
     pub(crate) fn present(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        let present = self.0.iter().filter(|(_, value)| value.get() != "null");
+        let read = self.0.iter().take_while(|_| !canon::is_abandoned());
+        let present = read.filter(|(_, value)| value.get() != "null");
         present.map(|(name, value)| (&**name, *value))
     }
 

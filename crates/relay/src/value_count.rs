@@ -57,7 +57,7 @@ fn count_values(text: &[u8], max: usize) -> usize {
             b',' | b'[' | b'{' => values += 1,
             b'"' => {
                 let end = end_of_string(text, at);
-                values += string_values(text.get(at..end).unwrap_or_default());
+                values += string_values(text.get(at..end).unwrap_or_default(), max);
                 at = end;
             }
             _ => {}
@@ -70,8 +70,8 @@ fn count_values(text: &[u8], max: usize) -> usize {
 }
 
 /// Counts the values of a string that is JSON itself, such as the arguments of a call: a translation
-/// may parse it.
-fn string_values(text: &[u8]) -> usize {
+/// may parse it. Stops when there are more than `max`.
+fn string_values(text: &[u8], max: usize) -> usize {
     let mut start = text;
     while let Some(rest) =
         [&b" "[..], b"\\n", b"\\r", b"\\t"].iter().find_map(|space| start.strip_prefix(*space))
@@ -82,7 +82,8 @@ fn string_values(text: &[u8]) -> usize {
         return 0;
     }
     // A bracket or a comma may be written as an escape.
-    memchr3_iter(b',', b'[', b'{', text).count() + memmem::find_iter(text, b"\\u00").count()
+    let found = memchr3_iter(b',', b'[', b'{', text).chain(memmem::find_iter(text, b"\\u00"));
+    found.take_while(|_| !is_abandoned()).take(max.saturating_add(1)).count()
 }
 
 /// Returns the index after the string that begins before `at`.
@@ -124,6 +125,8 @@ mod tests {
     fn counting_stops_at_the_limit() {
         let text = "[".repeat(MAX_VALUES * 3);
         assert_eq!(count_values(text.as_bytes(), MAX_VALUES), MAX_VALUES + 1);
+        let text = format!("\"{}\"", "\\u005b".repeat(MAX_VALUES * 3));
+        assert_eq!(count_values(text.as_bytes(), MAX_VALUES), MAX_VALUES + 2);
     }
     #[test]
     fn answers_with_too_many_values_are_the_providers_fault() {
