@@ -48,9 +48,10 @@ pub(super) async fn metrics(incoming: ApiRequest) -> Result<Response, ApiError> 
 
 /// All metrics as OpenMetrics text: <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 pub(crate) fn metrics_text(state: &ApiState) -> Response {
-    let mut response = Response::new(Body::from(
-        state.engine.metrics.encode(&state.config().lane_health(state.engine.monotonic_now())),
-    ));
+    let engine = &state.engine;
+    let lanes = state.config().lane_health(engine.monotonic_now());
+    let text = engine.metrics.encode(&lanes, engine.connections.refused());
+    let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(
         CONTENT_TYPE,
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),

@@ -81,7 +81,7 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
 /// Counts tokens: <https://ai.google.dev/api/tokens>. The body is `{contents}`, or a whole request
 /// under `generateContentRequest`.
 async fn count_tokens(mut call: Box<Call>) -> Result<Response, ApiError> {
-    let (wrapper, body) = call.work_permit().await.run(|| unwrap_request(&call.body))?;
+    let (wrapper, body) = call.work_permit().await.run(|| unwrap_request(&call.body)).await?;
     call.body = body;
     let counted = token_count::count_tokens(&call).await.map_err(|error| match wrapper {
         Some(name) => inside_field(name, error),

@@ -36,7 +36,7 @@ pub(super) async fn observe_response<T: Send + 'static>(
         .await
         .map_err(|e| ApiError::internal(format!("an answer could not be read back: {e}")))?;
     if head.status.is_success() {
-        work.permit(body.len()).await.run(|| whole(&mut observer, &body));
+        work.permit(body.len()).await.run(|| whole(&mut observer, &body)).await;
     }
     Ok(Response::from_parts(head, Body::from(body)))
 }

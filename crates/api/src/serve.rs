@@ -252,7 +252,7 @@ async fn run_keyed(
         // Boxed, so that other calls do not carry the size of this future.
         return Box::pin(run_once(incoming, handler)).await;
     }
-    handler(incoming).await
+    relay::run_for_caller(&state.engine.tasks, handler(incoming)).await
 }
 
 /// Admits a request with a valid key before its body is read.
@@ -304,7 +304,11 @@ async fn run_once(
     let ApiRequest { state, key, id, admission, request } = incoming;
     let (idempotency, limit) = (Arc::clone(&state.idempotency), state.config().max_body_bytes);
     let (owner, request_id) = (key.object_owner(), Arc::clone(&id.0));
-    let run = move |request| handler(ApiRequest { state, key, id, admission, request });
+    let run = async move |request| {
+        let tasks = state.engine.tasks.clone();
+        let call = handler(ApiRequest { state, key, id, admission, request });
+        relay::run_for_caller(&tasks, call).await
+    };
     idempotency.run_once(&owner, &request_id, limit, request, run).await
 }
 

@@ -42,14 +42,14 @@ pub(super) async fn open_thread(
     }
     // An unreadable body is refused later by the rules of its format, which name the path.
     let Ok(Value::Object(mut body)) =
-        call.work_permit().await.run(|| dialects::json::read_bytes(&call.body))
+        call.work_permit().await.run(|| dialects::json::read_bytes(&call.body)).await
     else {
         return Ok(None);
     };
     let Some(thread) = body.shift_remove("thread").filter(|thread| !thread.is_null()) else {
         return Ok(None);
     };
-    call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body))?;
+    call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body)).await?;
     let mut conversation_bytes = call.body.len();
     let word = |name: &str| thread.get(name).and_then(Value::as_str);
     match word("type") {
@@ -65,7 +65,7 @@ pub(super) async fn open_thread(
             })?;
             let size = stored.request.len() + stored.reply.len() + call.body.len();
             let permit = call.permit_for(size).await;
-            body = permit.run(|| continue_conversation(&stored, body));
+            body = permit.run(|| continue_conversation(&stored, body)).await;
             conversation_bytes = size;
         }
         _ => {
@@ -77,9 +77,12 @@ pub(super) async fn open_thread(
         }
     }
     let permit = call.permit_for(conversation_bytes).await;
-    call.body = permit.run(|| Bytes::from(Value::Object(body).to_string()));
-    let chat =
-        call.work_permit().await.run(|| call.dialect.read_request(&call.target, &call.body))?;
+    call.body = permit.run(|| Bytes::from(Value::Object(body).to_string())).await;
+    let chat = call
+        .work_permit()
+        .await
+        .run(|| call.dialect.read_request(&call.target, &call.body))
+        .await?;
     Ok(Some(MessageThread {
         state: Arc::clone(state),
         key: Arc::clone(&call.key),
@@ -122,7 +125,7 @@ impl MessageThread {
         }
         let now = self.state.clock().now();
         let retention = Micros::from(self.state.config().answer_retention);
-        let request = relay::run_in_place(self.request.len(), || {
+        let request = store::run_in_place(self.request.len(), || {
             String::from_utf8_lossy(&self.request).into_owned()
         });
         self.state.stored_answers.put(StoredResponse {

@@ -33,18 +33,18 @@ impl InputTokens {
 /// Counts the request of a call in the caller's format.
 pub(super) async fn count_tokens(call: &Call) -> Result<InputTokens, ApiError> {
     let parse = || call.dialect.parse(&call.target, &call.body, RequestUse::Count);
-    let ParsedRequest { facts, chat } = call.work_permit().await.run(parse)?;
+    let ParsedRequest { facts, chat } = call.work_permit().await.run(parse).await?;
     let (mut facts, chat) = (facts.unwrap_or_default(), chat.unwrap_or_default());
     let route = relay::find_route(call, &facts)?;
     relay::check_objects(call, &mut facts, &route).await?;
     if route.lanes.first().is_some_and(|lane| lane.provider.name == "demo") {
-        let tokens = call.work_permit().await.run(|| demo::count_input(&chat));
+        let tokens = call.work_permit().await.run(|| demo::count_input(&chat)).await;
         return Ok(InputTokens { tokens, exact: true, provider_answer: None });
     }
     if let Some(count) = relay::count_at_provider(call, &facts, &route).await {
         let (tokens, provider_answer) = (count.tokens, count.answer);
         return Ok(InputTokens { tokens, exact: true, provider_answer });
     }
-    let tokens = call.work_permit().await.run(|| token_estimate::estimate_request(&chat));
+    let tokens = call.work_permit().await.run(|| token_estimate::estimate_request(&chat)).await;
     Ok(InputTokens { tokens, exact: false, provider_answer: None })
 }

@@ -30,6 +30,7 @@ mod signature;
 mod tool;
 mod usage;
 mod wire_format;
+mod work_token;
 
 pub use api_error::{ApiError, Blame, ErrorKind, UpstreamProgress};
 pub use charge::{Charge, PriceDimension};
@@ -58,3 +59,4 @@ pub use signature::Signature;
 pub use tool::{FunctionTool, Tool, ToolChoice, ToolChoiceMode, UserLocation, WebSearchTool};
 pub use usage::Usage;
 pub use wire_format::WireFormat;
+pub use work_token::{WorkToken, is_abandoned};

@@ -1,7 +1,7 @@
 //! JSON as bytes: edits of a body, nesting depth, and errors that name their path.
 
 use bytes::Bytes;
-use canon::{ApiError, has_reserved_name};
+use canon::{ApiError, has_reserved_name, is_abandoned};
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr2};
 use serde::Deserialize;
@@ -167,7 +167,7 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
     while let Some((plain, escaped)) = rest.split_at_checked(plain_length(rest)) {
         out.extend_from_slice(plain);
-        let Some((byte, more)) = escaped.split_first() else { break };
+        let Some((byte, more)) = escaped.split_first().filter(|_| !is_abandoned()) else { break };
         match byte {
             b'"' | b'\\' => out.extend_from_slice(&[b'\\', *byte]),
             b'\n' => out.extend_from_slice(b"\\n"),
@@ -175,7 +175,13 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
             b'\t' => out.extend_from_slice(b"\\t"),
             8 => out.extend_from_slice(b"\\b"),
             12 => out.extend_from_slice(b"\\f"),
-            _ => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+            _ => {
+                // One byte of at most 31, so that the other digits are known.
+                let last = b"0123456789abcdef".get(usize::from(byte % 16)).copied();
+                out.extend_from_slice(b"\\u00");
+                out.push(b'0' + byte / 16);
+                out.extend(last);
+            }
         }
         rest = more;
     }
@@ -239,12 +245,15 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError
 /// Parses a value of a body. An error names the path inside of the value.
 pub(crate) fn parse_described<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, FieldProblem> {
     json_reader::read(text).or_else(|_| {
+        if is_abandoned() {
+            return Err(FieldProblem::new("", ABANDONED_ERROR));
+        }
         if has_reserved_name(text.as_bytes()) {
             return Err(FieldProblem::new("", RESERVED_NAME_ERROR));
         }
         let mut from = serde_json::Deserializer::from_str(text);
         match serde_path_to_error::deserialize(&mut from) {
-            Ok(value) if from.end().is_ok() => Ok(value),
+            Ok(value) if from.end().is_ok() => refuse_huge_numbers(text).map(|()| value),
             outcome => Err(parse_problem::<T>(outcome)),
         }
     })
@@ -260,6 +269,9 @@ pub(crate) fn parse_request<'a, T: Deserialize<'a>>(
     {
         return Ok((text, view));
     }
+    if is_abandoned() {
+        return Err(ApiError::invalid("", ABANDONED_ERROR));
+    }
     let text = checked_text(body)?;
     Ok((text, parse(text)?))
 }
@@ -267,7 +279,7 @@ pub(crate) fn parse_request<'a, T: Deserialize<'a>>(
 /// Parses JSON text. An error names the position of the invalid value.
 pub fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
     json_reader::read(text).or_else(|_| {
-        refuse_reserved_name(text.as_bytes())?;
+        refuse_second_parse(text.as_bytes())?;
         let mut from = serde_json::Deserializer::from_str(text);
         let value = serde_path_to_error::deserialize(&mut from).map_err(|e| e.into_inner())?;
         from.end().map(|()| value)
@@ -278,17 +290,41 @@ pub fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Erro
 pub fn read_bytes<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
     match std::str::from_utf8(body) {
         Ok(text) => read(text),
-        Err(_) => refuse_reserved_name(body).and_then(|()| serde_json::from_slice(body)),
+        Err(_) => refuse_second_parse(body).and_then(|()| serde_json::from_slice(body)),
     }
 }
 
 /// The reason to refuse a text that `serde_json` would read as another one.
 const RESERVED_NAME_ERROR: &str = "has the reserved name `$serde_json::private::RawValue`";
 
-fn refuse_reserved_name(text: &[u8]) -> Result<(), serde_json::Error> {
+/// The reason to end work that nobody waits for. Nobody sees it.
+pub(crate) const ABANDONED_ERROR: &str = "was not read to its end, because its caller has left";
+
+/// Refuses a text that `serde_json` must not parse.
+fn refuse_second_parse(text: &[u8]) -> Result<(), serde_json::Error> {
+    if is_abandoned() {
+        return Err(serde::de::Error::custom(ABANDONED_ERROR));
+    }
     match has_reserved_name(text) {
         true => Err(serde::de::Error::custom(RESERVED_NAME_ERROR)),
         false => Ok(()),
+    }
+}
+
+/// Returns true if a number was too large for its type and every other. The library tells it by words
+/// alone: <https://docs.rs/serde_json/latest/serde_json/error/enum.Category.html>.
+fn is_out_of_range(error: &serde_json::Error) -> bool {
+    error.to_string().starts_with("number out of range")
+}
+
+/// Refuses a number that no value can hold, such as `1e400`, in the parts that were set aside: a
+/// translation could not carry them.
+fn refuse_huge_numbers(text: &str) -> Result<(), FieldProblem> {
+    let text = without_half_characters(text);
+    let mut from = serde_json::Deserializer::from_str(&text);
+    match serde_path_to_error::deserialize::<_, serde_json::Value>(&mut from) {
+        Err(error) if is_out_of_range(error.inner()) => Err(parse_problem::<()>(Err(error))),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
@@ -302,6 +338,9 @@ pub(crate) fn parse_problem<T>(
     };
     let path = error.path().to_string();
     let cause = error.into_inner();
+    if is_out_of_range(&cause) {
+        return FieldProblem::new(path, "is a number that is out of range");
+    }
     if cause.is_syntax() || cause.is_eof() {
         let why = format!("is not valid JSON: {}", shorten(&cause.to_string()));
         return FieldProblem::new("", why);

@@ -3,9 +3,9 @@
 //! It visits the bytes of a string once, many at a time, and borrows strings without escapes. It
 //! takes only what `serde_json` takes and reads the same from it; long fractions it reads exactly. Its
 //! error says nothing: the caller parses invalid text again with `serde_json`, which names the place.
-//! So it may refuse what is rare.
+//! So it may refuse what is rare. It also refuses what nobody waits for any more.
 
-use canon::is_reserved;
+use canon::{is_abandoned, is_reserved};
 use serde::de::value::{BorrowedStrDeserializer, Error as ReadError, MapDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
@@ -104,7 +104,7 @@ impl<'de> JsonReader<'de> {
     /// Reads the rest of a string, from its first escape.
     fn escaped_string(&mut self, plain: &str) -> Result<String, ReadError> {
         let mut read = plain.to_owned();
-        while self.byte(self.at) == b'\\' {
+        while self.byte(self.at) == b'\\' && !is_abandoned() {
             read.push(self.escape()?.ok_or_else(unreadable)?);
             let start = self.at;
             self.skip_plain();
@@ -231,7 +231,7 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
         loop {
             match self.skip_plain() {
                 b'"' => break,
-                b'\\' => drop(self.escape()?),
+                b'\\' if !is_abandoned() => drop(self.escape()?),
                 _ => return Err(unreadable()),
             }
         }
@@ -278,6 +278,9 @@ impl JsonItems<'_, '_> {
         let next = self.reader.peek();
         if next == end {
             return Ok(None);
+        }
+        if is_abandoned() {
+            return Err(unreadable());
         }
         if std::mem::take(&mut self.is_first) {
             return Ok(Some(next));
@@ -336,9 +339,13 @@ impl<'de> SeqAccess<'de> for JsonItems<'_, 'de> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json;
+    use crate::write_json::WriteJson as _;
+    use canon::WorkToken;
     use proptest::prelude::*;
     use serde_json::Value;
     use serde_json::value::RawValue;
+    use std::cell::Cell;
     use std::collections::BTreeMap;
 
     /// Checks that a text is read as `serde_json` reads it. Returns true if it is read at all.
@@ -402,6 +409,46 @@ mod tests {
             assert!(serde_json::from_str::<Value>(text).is_err(), "{text}");
         }
         assert!(read::<Value>(&"[".repeat(1_000)).is_err());
+    }
+
+    /// Counts the items that are parsed. The caller leaves at the thousandth.
+    struct CountedItem;
+
+    thread_local! {
+        static ITEMS: Cell<usize> = const { Cell::new(0) };
+        static CALLER: WorkToken = WorkToken::default();
+    }
+
+    impl<'de> Deserialize<'de> for CountedItem {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            ITEMS.set(ITEMS.get() + 1);
+            if ITEMS.get() == 1_000 {
+                CALLER.with(WorkToken::cancel);
+            }
+            IgnoredAny::deserialize(from).map(|_| Self)
+        }
+    }
+
+    #[test]
+    fn parsing_and_writing_end_soon_after_their_caller_left() {
+        let (token, many) = (CALLER.with(WorkToken::clone), 100_000);
+        let list = format!("[{}]", vec!["0"; many].join(","));
+        let text = "\n".repeat(many);
+        let escaped = Value::from(text.as_str()).to_string();
+        token.scope(|| {
+            assert!(json::read::<Vec<CountedItem>>(&list).is_err());
+            assert!((1_000..1_300).contains(&ITEMS.get()), "{} items", ITEMS.get());
+            assert!(read::<String>(&escaped).is_err());
+            assert!(read::<&RawValue>(&escaped).is_err());
+            // An invalid text is not read again for the position of its error.
+            let error = json::read::<bool>(&list).unwrap_err().to_string();
+            assert!(error.contains("caller has left"), "{error}");
+            let mut out = Vec::new();
+            json::write_string(&text, &mut out);
+            vec![text.as_str(); 1_000].write_json(&mut out);
+            assert!(out.len() < 1_000, "{} bytes", out.len());
+        });
+        assert_eq!(json::read::<Vec<CountedItem>>(&list).unwrap().len(), many, "another caller");
     }
 
     proptest! {

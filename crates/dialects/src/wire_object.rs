@@ -60,7 +60,8 @@ impl<'a> UnknownFields<'a> {
 
     /// Returns the fields without nulls: clients send back the nulls they were sent.
     pub(crate) fn present(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        let present = self.0.iter().filter(|(_, value)| value.get() != "null");
+        let read = self.0.iter().take_while(|_| !canon::is_abandoned());
+        let present = read.filter(|(_, value)| value.get() != "null");
         present.map(|(name, value)| (&**name, *value))
     }
 
@@ -117,7 +118,8 @@ impl<'a> UnknownFields<'a> {
 }
 
 /// Returns the parsed value. A text that was cut within a character has the replacement character in
-/// its place; a number that is too large for any reader stays a text.
+/// its place. A number in a reply that is too large for any reader stays a text; requests with one are
+/// refused.
 pub(crate) fn raw_value(raw: &RawValue) -> Value {
     json::read(raw.get())
         .or_else(|_| json::read(&json::without_half_characters(raw.get())))
@@ -175,6 +177,10 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
         if let Some((name, value)) = self.kept.next() {
             self.current = Some((name.clone(), value));
             return Ok(Some(name));
+        }
+        // Counted here too for the second parse of an invalid body.
+        if canon::is_abandoned() {
+            return Err(A::Error::custom(FieldProblem::new("", json::ABANDONED_ERROR)));
         }
         let name = self.map.next_key::<BorrowedText<'de>>()?.map(|BorrowedText(name)| name);
         match (&name, &self.tag) {

@@ -73,11 +73,66 @@ fn other_fields_are_kept_as_they_were_sent() {
 }
 
 #[test]
-fn a_text_cut_within_a_character_is_carried() {
+fn a_reply_with_half_a_character_or_a_huge_number_is_carried() {
     let text = r#"{"word":"a","z":{"page":"cut \ud83d"},"y":1e400}"#;
-    let view: SampleObject<'_> = json::parse(text).unwrap();
+    let view: SampleObject<'_> = json::read(text).unwrap();
     let rest = Value::Object(view.rest.to_map()).to_string();
     assert_eq!(rest, "{\"z\":{\"page\":\"cut \u{fffd}\"},\"y\":\"1e400\"}");
+}
+
+/// A number that no value can hold would turn the part around it into something else.
+#[test]
+fn numbers_that_no_value_can_hold_are_refused_by_their_path() {
+    let turn = r#"{"role":"user","content":"x"}"#;
+    let schema = r#"{"type":"object","properties":{"a":{"maximum":1e400}}}"#;
+    let rows = [
+        (
+            WireFormat::Chat,
+            format!(
+                r#""messages":[{turn}],"tools":[{{"type":"function","function":{{"name":"f","parameters":{schema}}}}}]"#
+            ),
+            "tools[0].function.parameters.properties.a.maximum",
+        ),
+        (
+            WireFormat::Messages,
+            format!(
+                r#""max_tokens":5,"messages":[{turn}],"tools":[{{"name":"f","input_schema":{schema}}}]"#
+            ),
+            "tools[0].input_schema.properties.a.maximum",
+        ),
+        (
+            WireFormat::Responses,
+            format!(
+                r#""input":"x","tools":[{{"type":"function","name":"f","parameters":{schema}}}]"#
+            ),
+            "tools[0].parameters.properties.a.maximum",
+        ),
+        (
+            WireFormat::Native,
+            format!(
+                r#""contents":[{{"parts":[{{"text":"x"}}]}}],"tools":[{{"functionDeclarations":[{{"name":"f","parametersJsonSchema":{schema}}}]}}]"#
+            ),
+            "tools[0].functionDeclarations[0].parametersJsonSchema.properties.a.maximum",
+        ),
+    ];
+    let model = Some("m".to_owned());
+    let target = crate::RequestTarget { model, ..crate::RequestTarget::default() };
+    for (format, body, path) in rows {
+        let dialect = crate::get(format).unwrap();
+        let read = |body: &str| dialect.read_facts(&target, body.as_bytes()).map(|_| ());
+        let body = format!(r#"{{"model":"m",{body}}}"#);
+        let fine = body.replace("1e400", "1e300");
+        assert_eq!(read(&fine), Ok(()), "{fine}");
+        // Half a character before it hides nothing.
+        let half = fine.replacen('{', r#"{"note":"\ud83d","own":[-1e999],"#, 1);
+        let typed = fine.replacen('{', r#"{"temperature":1e400,"#, 1);
+        for (body, path) in [(body, path), (half, "own[0]"), (typed, "temperature")] {
+            let error = read(&body).unwrap_err();
+            assert_eq!(error.param(), Some(path), "{body}");
+            let message = format!("`{path}` is a number that is out of range");
+            assert_eq!(error.message(), message);
+        }
+    }
 }
 
 /// Adds the paths of all fields below a value, without the positions in lists.

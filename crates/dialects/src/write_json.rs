@@ -35,6 +35,9 @@ fn write_items<T>(
     out.push(open);
     let start = out.len();
     for item in items {
+        if canon::is_abandoned() {
+            break;
+        }
         if out.len() > start {
             out.push(b',');
         }

@@ -41,7 +41,10 @@ pub(super) async fn attempt(
         let ready = async {
             let dialect = route::choose_dialect(lane, origin)?;
             let inlined = media.inline(call, lane, dialect).await?;
-            call.work_permit().await.run(|| prepare(call, facts, lane, dialect, limit, inlined))
+            call.work_permit()
+                .await
+                .run(|| prepare(call, facts, lane, dialect, limit, inlined))
+                .await
         };
         let prepared = match ready.await {
             Ok(prepared) => prepared,
@@ -55,7 +58,7 @@ pub(super) async fn attempt(
     match try_lanes(call, &facts.model, route, account, send_one).await {
         Err(error) if error.kind() == ErrorKind::ContentPolicy => {
             let permit = call.work_permit().await;
-            permit.run(|| blocked_prompt(call, facts, &error)).ok_or(error)
+            permit.run(|| blocked_prompt(call, facts, &error)).await.ok_or(error)
         }
         result => result,
     }
@@ -241,11 +244,15 @@ async fn send_to_lane(
     };
     match (answered, sent) {
         (Err((error, account)), Some(sent)) if error.blame() == Blame::Caller => {
-            let error = call.work_permit().await.run(|| {
-                let sent = sent.to_vec();
-                let refused = RefusedRequest::Body(format, &sent);
-                with_caller_paths(error, refused, call.dialect.origin(), &call.body)
-            });
+            let error = call
+                .work_permit()
+                .await
+                .run(|| {
+                    let sent = sent.to_vec();
+                    let refused = RefusedRequest::Body(format, &sent);
+                    with_caller_paths(error, refused, call.dialect.origin(), &call.body)
+                })
+                .await;
             Err((error, account))
         }
         (answered, _) => answered,

@@ -8,7 +8,7 @@ use canon::{ApiError, ChatRequest, ErrorKind};
 use config::Config;
 use dialects::json::BodyEdit;
 use dialects::{Dialect, ParsedRequest, ReplyStamp, RequestFacts, RequestTarget, RequestUse};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
-use transport::{BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS};
+use transport::{BodyDecoder, ContentCoding, DecodeError, MAX_EXPANSION, SUPPORTED_CODINGS};
 use upstream::{InFlightSlot, Timeouts};
 
 use super::call_options::CallOptions;
@@ -244,6 +244,10 @@ async fn read_body(
     let (head, mut body) = request.into_parts();
     let coding = ContentCoding::from_headers(&head.headers);
     let wrong = check_content_type(&head.headers, body_kind, coding.as_ref().err()).err();
+    // A caller that waits to be asked is not asked for a body that is refused.
+    if let Some(error) = wrong.as_ref().filter(|_| head.headers.contains_key(EXPECT)) {
+        return Err(error.clone());
+    }
     let declared =
         head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length: usize| length > limit) {
@@ -367,6 +371,13 @@ fn undecodable_error(why: DecodeError, limit: usize) -> ApiError {
                 "the body is larger than {limit} bytes, the limit here, once it is decompressed"
             );
             ApiError::new(ErrorKind::BodyTooLarge, message)
+        }
+        DecodeError::TooDense => {
+            let message = format!(
+                "the body expands to more than {MAX_EXPANSION} times its compressed size; send it \
+                 with less compression or none"
+            );
+            ApiError::new(ErrorKind::BodyTooLarge, message).with_param("content-encoding")
         }
         DecodeError::Broken(why) => {
             let message = "the body does not match its `Content-Encoding`";

@@ -22,18 +22,23 @@ pub async fn serve_embeddings(
     call: Call,
     endpoint: EmbeddingEndpoint,
 ) -> Result<Response, ApiError> {
-    let facts = call.work_permit().await.run(|| endpoint.read_facts(&call.target, &call.body))?;
+    let facts =
+        call.work_permit().await.run(|| endpoint.read_facts(&call.target, &call.body)).await?;
     let route = route::find_kind(&call, &facts.model, ModelKind::Embedding)?;
-    let (named, media) = call.work_permit().await.run(|| {
-        let named = fence::named_objects(&call)?;
-        let media = MediaRefs::find_in(&call, false, &named)?;
-        Ok::<_, ApiError>((named, media))
-    })?;
+    let (named, media) = call
+        .work_permit()
+        .await
+        .run(|| {
+            let named = fence::named_objects(&call)?;
+            let media = MediaRefs::find_in(&call, false, &named)?;
+            Ok::<_, ApiError>((named, media))
+        })
+        .await?;
     let foreign_objects = fence::foreign_objects(&call, &route, named).await?;
     let embedding_call = EmbeddingCall { endpoint, facts, foreign_objects };
     let model = embedding_call.facts.model.as_str();
     if call.options.dry_run {
-        return call.work_permit().await.run(|| dry_run(&call, &embedding_call, &route));
+        return call.work_permit().await.run(|| dry_run(&call, &embedding_call, &route)).await;
     }
     // Vectors are not billed, so no output is reserved.
     let facts = RequestFacts {
@@ -119,7 +124,8 @@ async fn try_lane(
     mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     let prepared =
-        match call.work_permit().await.run(|| prepare(call, embedding_call, &candidate.lane)) {
+        match call.work_permit().await.run(|| prepare(call, embedding_call, &candidate.lane)).await
+        {
             Ok(prepared) => prepared,
             Err(error) => return Err((error, account)),
         };
@@ -161,7 +167,7 @@ async fn pass_through(
     outgoing: ProviderRequest,
 ) -> Result<EmbeddingOutcome, ApiError> {
     let body = request_lane(call, candidate, endpoint, outgoing).await?;
-    let usage = call.permit_for(body.len()).await.run(|| endpoint.read_usage(&body))?;
+    let usage = call.permit_for(body.len()).await.run(|| endpoint.read_usage(&body)).await?;
     Ok(EmbeddingOutcome { usage, body, losses: Vec::new() })
 }
 
@@ -180,14 +186,14 @@ async fn translate(
         let body = request_lane(call, candidate, endpoint, outgoing).await?;
         received_bytes += body.len();
         let permit = call.permit_for(body.len()).await;
-        reply.append(permit.run(|| endpoint.read_reply(&body))?);
+        reply.append(permit.run(|| endpoint.read_reply(&body)).await?);
     }
     reply.check_count(&request)?;
     let usage = reply.usage;
     // The caller sees the usage it is billed for.
     reply.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
     let permit = call.permit_for(received_bytes).await;
-    let (body, more) = permit.run(|| embedding_call.endpoint.write_reply(&reply, &request));
+    let (body, more) = permit.run(|| embedding_call.endpoint.write_reply(&reply, &request)).await;
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     Ok(EmbeddingOutcome { body: Bytes::from(body), usage, losses })
 }

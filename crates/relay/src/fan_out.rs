@@ -49,7 +49,7 @@ pub(super) async fn send_copies(
         Ok(replies) => {
             let bytes: u64 = replies.iter().map(|(_, meter)| meter.output_bytes).sum();
             let permit = call.permit_for(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
-            permit.run(|| write(call, facts, expected, replies))
+            permit.run(|| write(call, facts, expected, replies)).await
         }
         Err(error) => Err(error),
     };
@@ -74,14 +74,17 @@ async fn ask(
     expected: &ExpectedReply,
 ) -> Result<(ChatReply, ReplyMeter), ApiError> {
     let answer = send(call, candidate, expected.dialect, outgoing.clone()).await?;
-    let body = reply::read_body(answer, &candidate.lane, call).await?;
-    call.permit_for(body.len()).await.run(|| {
-        let mut reply = expected.dialect.read_reply(&body)?;
-        let meter = ReplyMeter::of_reply(&reply);
-        complete_endings(&mut reply, expected.dialect.origin());
-        check_ending(&reply, call)?;
-        Ok((reply, meter))
-    })
+    let body = reply::read_json(answer, &candidate.lane, call).await?;
+    call.permit_for(body.len())
+        .await
+        .run(|| {
+            let mut reply = expected.dialect.read_reply(&body)?;
+            let meter = ReplyMeter::of_reply(&reply);
+            complete_endings(&mut reply, expected.dialect.origin());
+            check_ending(&reply, call)?;
+            Ok((reply, meter))
+        })
+        .await
 }
 
 /// Joins the replies and writes them in the caller's format.

@@ -63,7 +63,7 @@ pub async fn check_objects(
     facts: &mut RequestFacts,
     route: &Route,
 ) -> Result<(), ApiError> {
-    let named = call.work_permit().await.run(|| named_objects(call))?;
+    let named = call.work_permit().await.run(|| named_objects(call)).await?;
     facts.foreign_objects = foreign_objects(call, route, named).await?;
     let Some(lane) = route.lanes.first() else { return Ok(()) };
     let is_same_format = lane.formats.contains(&call.dialect.origin());

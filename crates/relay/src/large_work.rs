@@ -1,28 +1,30 @@
-//! Work whose duration grows with the size of its input.
+//! Places for work on large inputs.
 
+use canon::WorkToken;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::thread::available_parallelism;
-use tokio::runtime::{Handle, RuntimeFlavor};
+use store::{is_large, run_in_place};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Inputs above this size are processed outside the threads that serve sockets.
-const LARGE_INPUT_BYTES: usize = 256 << 10;
+use crate::caller_task;
+
 /// More pieces of large work at once only compete for memory.
 const MAX_PIECES: usize = 16;
 
 /// Places for work on large inputs. One processor is left to the threads that serve sockets, however
 /// many large inputs there are.
 ///
-/// The wait for a place ends with its caller. Between two pieces of work a call yields, so that it
-/// ends there if its caller has left. One piece is not interrupted: docs/security.md tells how long
-/// it takes at most.
+/// The wait for a place and the work end with their caller: see [`caller_task::run_for_caller`].
 #[derive(Debug)]
 pub struct HeavyWork {
     places: Arc<Semaphore>,
     limit: usize,
     waiting: AtomicUsize,
     begun: AtomicUsize,
+    abandoned: Arc<AtomicUsize>,
 }
 
 /// Large work at one moment.
@@ -36,6 +38,8 @@ pub struct HeavyWorkUse {
     pub waiting: usize,
     /// Pieces that got a place since start.
     pub begun: usize,
+    /// Pieces that ended early since start, because their caller left.
+    pub abandoned: usize,
 }
 
 impl Default for HeavyWork {
@@ -49,7 +53,8 @@ impl HeavyWork {
     /// Creates that many places.
     pub fn new(limit: usize) -> Self {
         let places = Arc::new(Semaphore::new(limit));
-        Self { places, limit, waiting: AtomicUsize::new(0), begun: AtomicUsize::new(0) }
+        let [waiting, begun, abandoned] = Default::default();
+        Self { places, limit, waiting, begun, abandoned: Arc::new(abandoned) }
     }
 
     /// Waits until work on an input of this size may run. A small input never waits.
@@ -64,11 +69,11 @@ impl HeavyWork {
     async fn wait(&self) -> WorkPermit {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiting = WaitGuard(&self.waiting);
-        // The connection looks for its caller while the call waits, so a call always waits once.
-        tokio::task::yield_now().await;
+        caller_task::become_task().await;
         let place = Arc::clone(&self.places).acquire_owned().await.ok();
         self.begun.fetch_add(1, Ordering::Relaxed);
-        WorkPermit(place)
+        let (token, abandoned) = (caller_task::token(), Arc::clone(&self.abandoned));
+        WorkPermit(place.map(|place| WorkPlace { _place: place, token, abandoned }))
     }
 
     /// Returns the use of the places.
@@ -78,6 +83,7 @@ impl HeavyWork {
             running: self.limit - self.places.available_permits(),
             waiting: self.waiting.load(Ordering::Relaxed),
             begun: self.begun.load(Ordering::Relaxed),
+            abandoned: self.abandoned.load(Ordering::Relaxed),
         }
     }
 }
@@ -93,35 +99,42 @@ impl Drop for WaitGuard<'_> {
 
 /// Permission to work on one input. It holds a place if the input is large.
 #[derive(Debug)]
-pub struct WorkPermit(Option<OwnedSemaphorePermit>);
+pub struct WorkPermit(Option<WorkPlace>);
+
+#[derive(Debug)]
+struct WorkPlace {
+    _place: OwnedSemaphorePermit,
+    /// Cancelled when the caller leaves.
+    token: WorkToken,
+    abandoned: Arc<AtomicUsize>,
+}
 
 impl WorkPermit {
-    /// Runs the work and frees the place.
-    pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
-        match self.0 {
-            None => work(),
-            Some(_place) => leave_worker(work),
+    /// Runs the work at once and frees the place.
+    pub fn run<T>(self, work: impl FnOnce() -> T) -> WorkOutcome<T> {
+        let Some(place) = self.0 else { return WorkOutcome(Some(work())) };
+        let value = run_in_place(usize::MAX, || place.token.scope(work));
+        if !place.token.is_cancelled() {
+            return WorkOutcome(Some(value));
         }
+        place.abandoned.fetch_add(1, Ordering::Relaxed);
+        WorkOutcome(None)
     }
 }
 
-/// Runs work on an input of this size where nothing can wait: within a stream or under a lock. For
-/// copies and short scans only, because it needs no place.
-pub fn run_in_place<T>(input_bytes: usize, work: impl FnOnce() -> T) -> T {
-    if is_large(input_bytes) { leave_worker(work) } else { work() }
-}
+/// The result of work. Work whose caller has left has none: the call stays here until it is dropped.
+#[derive(Debug)]
+#[must_use = "the result of work must be awaited"]
+pub struct WorkOutcome<T>(Option<T>);
 
-/// Returns true if work on an input of this size leaves the threads that serve sockets.
-pub(crate) const fn is_large(input_bytes: usize) -> bool {
-    input_bytes > LARGE_INPUT_BYTES
-}
+// The value is never pinned.
+impl<T> Unpin for WorkOutcome<T> {}
 
-/// Runs work that may take long. The other tasks of this thread move to another one.
-fn leave_worker<T>(work: impl FnOnce() -> T) -> T {
-    // A single-threaded runtime, as in tests, has no other thread.
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        _ => work(),
+impl<T> Future for WorkOutcome<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
+        self.0.take().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -131,14 +144,14 @@ mod tests {
     use futures_util::FutureExt as _;
     use std::pin::pin;
 
-    const LARGE: usize = LARGE_INPUT_BYTES + 1;
+    const LARGE: usize = (256 << 10) + 1;
 
     #[tokio::test]
     async fn small_work_never_waits() {
         let work = HeavyWork::new(1);
         let _held = work.permit(LARGE).await;
-        let permit = work.permit(LARGE_INPUT_BYTES).now_or_never();
-        assert_eq!(permit.expect("no wait").run(|| 7), 7);
+        let permit = work.permit(LARGE - 1).now_or_never();
+        assert_eq!(permit.expect("no wait").run(|| 7).await, 7);
         assert_eq!(work.usage().begun, 1);
     }
 
@@ -153,12 +166,18 @@ mod tests {
                 assert!(futures_util::poll!(&mut third).is_pending());
                 assert!(futures_util::poll!(&mut left).is_pending());
             }
-            assert_eq!(work.usage(), HeavyWorkUse { limit: 2, running: 2, waiting: 2, begun: 2 });
+            assert_eq!(
+                work.usage(),
+                HeavyWorkUse { limit: 2, running: 2, waiting: 2, begun: 2, abandoned: 0 }
+            );
         }
         assert_eq!(work.usage().waiting, 1, "the caller that left waits no more");
         drop(held);
-        third.await.run(|| ());
-        assert_eq!(work.usage(), HeavyWorkUse { limit: 2, running: 0, waiting: 0, begun: 3 });
+        third.await.run(|| ()).await;
+        assert_eq!(
+            work.usage(),
+            HeavyWorkUse { limit: 2, running: 0, waiting: 0, begun: 3, abandoned: 0 }
+        );
     }
 
     /// A call of many pieces is polled between them, where it ends if its caller has left.
@@ -167,7 +186,7 @@ mod tests {
         let work = HeavyWork::new(2);
         let pieces = async {
             for _ in 0..5 {
-                work.permit(LARGE).await.run(|| ());
+                work.permit(LARGE).await.run(|| ()).await;
             }
         };
         {
@@ -177,6 +196,9 @@ mod tests {
                 assert_eq!(work.usage().begun, begun);
             }
         }
-        assert_eq!(work.usage(), HeavyWorkUse { limit: 2, running: 0, waiting: 0, begun: 2 });
+        assert_eq!(
+            work.usage(),
+            HeavyWorkUse { limit: 2, running: 0, waiting: 0, begun: 2, abandoned: 0 }
+        );
     }
 }

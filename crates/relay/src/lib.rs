@@ -8,6 +8,7 @@ mod admit;
 mod attempt;
 mod call;
 mod call_options;
+mod caller_task;
 mod closed_call;
 mod dry_run;
 mod embeddings;
@@ -40,6 +41,7 @@ mod value_count;
 mod work_budget;
 
 pub use call::{BodyKind, Call, CallRequest};
+pub use caller_task::run_for_caller;
 pub use embeddings::serve_embeddings;
 pub use engine::{Engine, EngineParts};
 pub use envelope_keys::EnvelopeKeys;
@@ -48,7 +50,7 @@ pub use fence::check_objects;
 pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
-pub use large_work::{HeavyWork, HeavyWorkUse, WorkPermit, run_in_place};
+pub use large_work::{HeavyWork, HeavyWorkUse, WorkOutcome, WorkPermit};
 pub use object_book::ObjectBook;
 pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
@@ -70,19 +72,27 @@ pub fn serve(call: Box<Call>) -> BoxFuture<'static, Result<Response, ApiError>> 
 }
 
 async fn run_call(call: Arc<Call>) -> Result<Response, ApiError> {
-    let (mut facts, route, named, media) = call.work_permit().await.run(|| {
-        let facts = call.parse()?;
-        let route = route::find(&call, &facts)?;
-        let named = fence::named_objects(&call)?;
-        let media = media_refs::MediaRefs::find_in(&call, facts.only_text, &named)?;
-        Ok::<_, ApiError>((facts, route, named, media))
-    })?;
+    let (mut facts, route, named, media) = call
+        .work_permit()
+        .await
+        .run(|| {
+            let facts = call.parse()?;
+            let route = route::find(&call, &facts)?;
+            let named = fence::named_objects(&call)?;
+            let media = media_refs::MediaRefs::find_in(&call, facts.only_text, &named)?;
+            Ok::<_, ApiError>((facts, route, named, media))
+        })
+        .await?;
     if !named.is_empty() {
         // Boxed because it is rare: the future of every call would grow by its size.
         facts.foreign_objects = Box::pin(fence::foreign_objects(&call, &route, named)).await?;
     }
     if call.options.dry_run {
-        return call.work_permit().await.run(|| dry_run::dry_run(&call, &facts, &route, &media));
+        return call
+            .work_permit()
+            .await
+            .run(|| dry_run::dry_run(&call, &facts, &route, &media))
+            .await;
     }
     admit::check_token_rate(&call, &facts).await?;
     let admitted = admit::admit(&call, &facts, &route, &media).await?;

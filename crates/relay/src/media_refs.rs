@@ -157,7 +157,7 @@ impl MediaRefs {
         let all = iter(fetches).buffer_unordered(MAX_CONCURRENT_FETCHES);
         // Boxed because most calls fetch nothing: the future of every call would grow by its size.
         let inlined: Vec<_> = Box::pin(all.try_collect()).await?;
-        call.work_permit().await.run(|| inlined_request(call, &inlined))
+        call.work_permit().await.run(|| inlined_request(call, &inlined)).await
     }
 
     async fn inline_one<'a>(

@@ -25,6 +25,7 @@ use super::object_book::ObjectReceipt;
 use super::prepare::ExpectedReply;
 use super::settle::{BoxedAccount, FinishedReply};
 use super::stream_pipeline::{StreamPipeline, StreamProgress};
+use super::value_count::check_reply_values;
 use super::work_budget::WorkBudget;
 use super::{Call, streamed_body};
 use config::LiveLane;
@@ -69,10 +70,10 @@ pub(super) async fn relay_reply(
         // Boxed because it is rare: the future of every call would grow by its size.
         Box::pin(gather_stream(call, lane, pipeline, answer)).await
     } else {
-        match read_body(answer, lane, call).await {
+        match read_json(answer, lane, call).await {
             Ok(body) => {
                 let permit = call.permit_for(body.len()).await;
-                permit.run(|| convert_piece(call, facts, expected, body))
+                permit.run(|| convert_piece(call, facts, expected, body)).await
             }
             Err(error) => Err(error),
         }
@@ -256,6 +257,17 @@ pub(super) fn add_call_headers(response: &mut Response, account: &BoxedAccount) 
     if let Some(losses) = account.loss_header() {
         headers.insert(LOSS_HEADER, losses);
     }
+}
+
+/// Reads a JSON body within the limits of size, time and number of values.
+pub(super) async fn read_json(
+    answer: ClientResponse,
+    lane: &LiveLane,
+    call: &Call,
+) -> Result<Bytes, ApiError> {
+    let body = read_body(answer, lane, call).await?;
+    call.permit_for(body.len()).await.run(|| check_reply_values(&body)).await?;
+    Ok(body)
 }
 
 /// Reads a whole body within the limits of size and time.

@@ -14,6 +14,7 @@ use super::prepare::{ExpectedReply, LaneTranslation};
 use super::reply::{ConvertedReply, check_ending};
 use super::settle::FinishedReply;
 use super::signature_cache::SignatureCollector;
+use super::value_count::check_reply_values;
 
 /// Converts the provider's bytes to the caller's.
 pub(super) struct StreamPipeline {
@@ -150,6 +151,9 @@ impl StreamPipeline {
     }
 
     fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
+        if let Err(error) = check_reply_values(&frame.data) {
+            return StreamProgress::Broken(error);
+        }
         let progress = self.mode.push_frame(frame, out);
         let is_finished = self.meter().is_finished;
         if let Some(made) =

@@ -43,7 +43,7 @@ async fn ask_lanes(call: &Call, facts: &RequestFacts, route: &Route) -> Option<P
         let named = fence::named_objects(call)?;
         MediaRefs::find_in(call, facts.only_text, &named)
     };
-    let media = call.work_permit().await.run(find_media).ok()?;
+    let media = call.work_permit().await.run(find_media).await.ok()?;
     let now = call.engine.monotonic_now();
     let candidates = route::ordered_candidates(call, route, now);
     // A fallback model counts differently.
@@ -93,19 +93,24 @@ async fn ask_lane(
 ) -> Result<Option<ProviderCount>, ApiError> {
     let lane = &candidate.lane;
     let inlined = media.inline(call, lane, dialect).await?;
-    let outgoing: Option<ProviderRequest> = call.work_permit().await.run(|| {
-        let prepared = prepare::prepare(call, facts, lane, dialect, None, inlined)?;
-        let has_own_path = lane.endpoints.path(dialect.origin()).is_some();
-        let body = prepared.outgoing.body.to_vec();
-        let outgoing = endpoint.request(&lane.model, &body, has_own_path).and_then(|outgoing| {
-            adapt::set_count_path(&lane.endpoints, dialect.origin(), &lane.model, outgoing)
-        });
-        Ok::<_, ApiError>(outgoing)
-    })?;
+    let outgoing: Option<ProviderRequest> = call
+        .work_permit()
+        .await
+        .run(|| {
+            let prepared = prepare::prepare(call, facts, lane, dialect, None, inlined)?;
+            let has_own_path = lane.endpoints.path(dialect.origin()).is_some();
+            let body = prepared.outgoing.body.to_vec();
+            let outgoing =
+                endpoint.request(&lane.model, &body, has_own_path).and_then(|outgoing| {
+                    adapt::set_count_path(&lane.endpoints, dialect.origin(), &lane.model, outgoing)
+                });
+            Ok::<_, ApiError>(outgoing)
+        })
+        .await?;
     let Some(outgoing) = outgoing else { return Ok(None) };
     let _place = lane.in_flight.admit(lane.provider.max_in_flight)?;
     let answer = send::send(call, candidate, dialect, outgoing).await?;
-    let answer = reply::read_body(answer, lane, call).await?;
+    let answer = reply::read_json(answer, lane, call).await?;
     let same = dialect.origin() == call.dialect.origin();
     Ok(endpoint
         .read_total(&answer)

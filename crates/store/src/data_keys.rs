@@ -19,6 +19,7 @@ use parking_lot::RwLock;
 use tokio::sync::Mutex;
 
 use crate::db::{on_reader, on_writer};
+use crate::large_work::run_in_place;
 use crate::row::row;
 use crate::vault::{SealedSecret, Vault, VaultError};
 use crate::{Store, StoreError};
@@ -246,17 +247,7 @@ impl Store {
         let parts = parts.and_then(|(id, rest)| Some((id, rest.split_at_checked(NONCE_LEN)?)));
         let (id, (nonce, inside)) = parts.ok_or(VaultError::Corrupt)?;
         let key = self.data_key(id).await?;
-        let open = run_sized(inside.len(), || key.open(label, nonce, inside.to_vec()));
+        let open = run_in_place(inside.len(), || key.open(label, nonce, inside.to_vec()));
         Ok(open.ok_or(VaultError::Corrupt)?)
     }
-}
-
-/// Bodies above this size are sealed and opened outside the threads that serve sockets.
-const LARGE_BODY_BYTES: usize = 256 << 10;
-
-/// Runs work on a body of this size.
-pub(crate) fn run_sized<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    let handle = tokio::runtime::Handle::current();
-    let many = handle.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread;
-    if bytes > LARGE_BODY_BYTES && many { tokio::task::block_in_place(work) } else { work() }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::data_keys::{DataKey, run_sized};
+use crate::data_keys::DataKey;
+use crate::large_work::run_in_place;
 use crate::vault::VaultError;
 use crate::{Store, StoreError};
 
@@ -35,7 +36,7 @@ impl ColumnSealer {
         body: &'a [u8],
     ) -> Result<Cow<'a, [u8]>, StoreError> {
         match &self.0 {
-            Some(key) => Ok(run_sized(body.len(), || key.seal(label, body))?.into()),
+            Some(key) => Ok(run_in_place(body.len(), || key.seal(label, body))?.into()),
             None => Ok(body.into()),
         }
     }
@@ -44,7 +45,7 @@ impl ColumnSealer {
     pub(crate) fn text<'a>(&self, label: &str, text: &'a str) -> Result<Cow<'a, str>, StoreError> {
         match &self.0 {
             Some(key) => {
-                let sealed = run_sized(text.len(), || key.seal(label, text.as_bytes()))?;
+                let sealed = run_in_place(text.len(), || key.seal(label, text.as_bytes()))?;
                 Ok(format!("{SEALED_PREFIX}{}", STANDARD.encode(sealed)).into())
             }
             None => Ok(text.into()),
@@ -59,7 +60,7 @@ impl ColumnSealer {
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(key) = &self.0 else { return Ok(None) };
         let body = body();
-        run_sized(body.len(), || key.seal(label, &body)).map(Some)
+        run_in_place(body.len(), || key.seal(label, &body)).map(Some)
     }
 }
 

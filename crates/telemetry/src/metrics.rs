@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use upstream::LaneState;
 
 use config::LaneHealth;
@@ -27,6 +27,8 @@ pub struct GatewayMetrics {
     pub first_byte_seconds: Histogram,
     /// Failed operations of the journal.
     pub journal_errors: Counter,
+    /// Connections beyond a limit, refreshed by every scrape.
+    refused_connections: Counter,
     failures: Family<FailureLabels, Counter>,
     /// Lane gauges, refreshed by every scrape.
     lane_up: Family<LaneLabels, Gauge>,
@@ -80,6 +82,9 @@ impl GatewayMetrics {
         let journal_errors = Counter::default();
         let message = "Failures to write, sync or remove the journal";
         registry.register("journal_errors", message, journal_errors.clone());
+        let refused_connections = Counter::default();
+        let message = "Connections refused because of a limit";
+        registry.register("refused_connections", message, refused_connections.clone());
         let failures = Family::<FailureLabels, Counter>::default();
         let (up, pending) = (Family::default(), Family::default());
         let latency = Family::default();
@@ -98,6 +103,7 @@ impl GatewayMetrics {
             running_calls: running,
             first_byte_seconds: first_byte,
             journal_errors,
+            refused_connections,
             failures,
             lane_up: up,
             lane_pending: pending,
@@ -121,8 +127,10 @@ impl GatewayMetrics {
         }
     }
 
-    /// Refreshes the lane gauges and returns all metrics as OpenMetrics text.
-    pub fn encode(&self, lanes: &[LaneHealth]) -> String {
+    /// Refreshes the lane gauges and the count of refused connections, and returns all metrics as
+    /// OpenMetrics text.
+    pub fn encode(&self, lanes: &[LaneHealth], refused_connections: u64) -> String {
+        self.refused_connections.inner().fetch_max(refused_connections, Ordering::Relaxed);
         for LaneHealth { lane, credential, health } in lanes {
             let credential = u32::try_from(*credential).unwrap_or(u32::MAX);
             let labels = LaneLabels { lane: lane.clone(), credential };

@@ -13,7 +13,7 @@ use zstd::stream::raw::{DParameter, Decoder as Zstd, InBuffer, Operation as _, O
 /// Output that is allowed regardless of the input.
 const FREE_OUTPUT_BYTES: usize = 1 << 20;
 /// Output bytes per input byte beyond [`FREE_OUTPUT_BYTES`].
-const MAX_EXPANSION: usize = 100;
+pub const MAX_EXPANSION: usize = 100;
 /// Largest zstd window, as a power of two: 8 MiB, the limit of RFC 9659.
 const MAX_ZSTD_WINDOW_LOG: u32 = 23;
 /// Size of one decompression step.
@@ -76,8 +76,10 @@ impl UnknownCoding {
 /// Error of a decompression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The output exceeds a limit.
+    /// The output exceeds the limit of size.
     TooLarge,
+    /// The output exceeds [`MAX_EXPANSION`] bytes for each byte of the input.
+    TooDense,
     /// The body is corrupt or truncated.
     Broken(String),
 }
@@ -86,6 +88,9 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLarge => f.write_str("the body is too large once it is decompressed"),
+            Self::TooDense => {
+                write!(f, "the body expands to more than {MAX_EXPANSION} times its compressed size")
+            }
             Self::Broken(why) => write!(f, "the body cannot be decompressed: {why}"),
         }
     }
@@ -144,9 +149,8 @@ impl BodyDecoder {
             self.inner = DecoderState::Deflate(Box::new(Decompress::new(first & 0x0f == 8)), false);
         }
         self.bytes_in += piece.len();
-        let room =
-            self.bytes_in.saturating_mul(MAX_EXPANSION).max(FREE_OUTPUT_BYTES).min(self.max_bytes)
-                - self.bytes_out;
+        let expanded = self.bytes_in.saturating_mul(MAX_EXPANSION).max(FREE_OUTPUT_BYTES);
+        let room = expanded.min(self.max_bytes) - self.bytes_out;
         let out = match &mut self.inner {
             DecoderState::UnknownDeflate => Ok(Vec::new()),
             DecoderState::Gzip(gzip) => {
@@ -159,7 +163,11 @@ impl BodyDecoder {
                 decode_writer(&mut **brotli, piece, room, DecompressorWriter::get_mut)
             }
             DecoderState::Zstd(zstd, complete) => decode_zstd(zstd, complete, piece, room),
-        }?;
+        };
+        let out = out.map_err(|error| match error {
+            DecodeError::TooLarge if expanded < self.max_bytes => DecodeError::TooDense,
+            other => other,
+        })?;
         self.bytes_out += out.len();
         Ok(Bytes::from(out))
     }

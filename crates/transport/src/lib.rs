@@ -20,7 +20,7 @@ pub use client::{
     SendError, SystemResolver, is_public, is_public_host,
 };
 pub use content_coding::{
-    BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS, UnknownCoding,
+    BodyDecoder, ContentCoding, DecodeError, MAX_EXPANSION, SUPPORTED_CODINGS, UnknownCoding,
 };
 pub use deadline_timer::TimerPool;
 pub use framing::{ChunkState, Framing, FramingError, FramingStep};

@@ -27,24 +27,32 @@ pub(super) async fn start(
     conversation: Conversation,
 ) -> Result<Response, ApiError> {
     let mut facts =
-        call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body))?;
+        call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body)).await?;
     let route = relay::find_route(&call, &facts)?;
     relay::check_objects(&call, &mut facts, &route).await?;
     let streamed = facts.stream;
     // The lane receives a plain streaming call. The gateway runs it in the background itself.
-    call.body = call.work_permit().await.run(|| {
-        let mut body = parse_object(&call.body);
-        body.shift_remove("background");
-        set_fields(&mut body, [("stream", Value::Bool(true))]);
-        Bytes::from(Value::from(body).to_string())
-    });
+    call.body = call
+        .work_permit()
+        .await
+        .run(|| {
+            let mut body = parse_object(&call.body);
+            body.shift_remove("background");
+            set_fields(&mut body, [("stream", Value::Bool(true))]);
+            Bytes::from(Value::from(body).to_string())
+        })
+        .await;
     call.edits.clear();
     call.rewrite_reply = true;
-    let (queued, text) = call.work_permit().await.run(|| {
-        let queued = queued_response(&call)?;
-        let text = Value::from(queued.clone()).to_string();
-        Ok::<_, ApiError>((queued, text))
-    })?;
+    let (queued, text) = call
+        .work_permit()
+        .await
+        .run(|| {
+            let queued = queued_response(&call)?;
+            let text = Value::from(queued.clone()).to_string();
+            Ok::<_, ApiError>((queued, text))
+        })
+        .await?;
     let id = text_field(&queued, "id").to_owned();
     let recorder = ResponseRecorder::new(Arc::clone(&state), &call, conversation).await;
     let limit = call.config.tasks.max_waiting;

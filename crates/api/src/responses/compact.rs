@@ -34,20 +34,26 @@ pub(crate) async fn compact(incoming: ApiRequest) -> Result<Response, ApiError> 
     let state = Arc::clone(&incoming.state);
     let mut call =
         Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
-    let (body, text) = call.work_permit().await.run(|| {
-        let mut body: Map<String, Value> = dialects::json::read_bytes(&call.body)
-            .map_err(|e| ApiError::invalid("", format!("the body is not a JSON object: {e}")))?;
-        set_fields(&mut body, [("store", Value::Bool(true))]);
-        let text = Value::from(body.clone()).to_string();
-        body.retain(|name, _| matches!(name.as_str(), "model" | "instructions"));
-        Ok::<_, ApiError>((body, text))
-    })?;
+    let (body, text) = call
+        .work_permit()
+        .await
+        .run(|| {
+            let mut body: Map<String, Value> =
+                dialects::json::read_bytes(&call.body).map_err(|e| {
+                    ApiError::invalid("", format!("the body is not a JSON object: {e}"))
+                })?;
+            set_fields(&mut body, [("store", Value::Bool(true))]);
+            let text = Value::from(body.clone()).to_string();
+            body.retain(|name, _| matches!(name.as_str(), "model" | "instructions"));
+            Ok::<_, ApiError>((body, text))
+        })
+        .await?;
     call.body = Bytes::from(text);
     let Conversation { items, .. } = Conversation::load(&state, &mut call).await?;
     if items.is_empty() {
         return Err(ApiError::invalid("input", "`input` holds nothing to compact"));
     }
-    let (request, users) = call.work_permit().await.run(|| summary_request(&body, items));
+    let (request, users) = call.work_permit().await.run(|| summary_request(&body, items)).await;
     call.body = request;
     call.edits.clear();
     let request_bytes = call.body.len();
@@ -70,16 +76,18 @@ pub(crate) async fn compact(incoming: ApiRequest) -> Result<Response, ApiError> 
         "encrypted_content": format!("{SUMMARY_PREFIX}{}", STANDARD.encode(summary)),
     }));
     let permit = state.engine.heavy_work.permit(request_bytes).await;
-    let compaction = permit.run(|| {
-        let compaction = json!({
-            "id": format!("resp_{id}"),
-            "object": "response.compaction",
-            "created_at": created,
-            "output": output,
-            "usage": reply.get("usage"),
-        });
-        compaction.to_string()
-    });
+    let compaction = permit
+        .run(|| {
+            let compaction = json!({
+                "id": format!("resp_{id}"),
+                "object": "response.compaction",
+                "created_at": created,
+                "output": output,
+                "usage": reply.get("usage"),
+            });
+            compaction.to_string()
+        })
+        .await;
     let mut response = json_response(Body::from(compaction));
     for (name, value) in &head.headers {
         if name.as_str().starts_with("x-portunus-") {

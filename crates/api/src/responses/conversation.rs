@@ -67,14 +67,19 @@ impl Conversation {
     /// <https://platform.openai.com/docs/guides/conversation-state>.
     pub(super) async fn load(state: &ApiState, call: &mut Call) -> Result<Self, ApiError> {
         // The rules of the format refuse an unreadable body and name the path.
-        let text =
-            call.work_permit().await.run(|| String::from_utf8_lossy(&call.body).into_owned());
-        let head =
-            call.work_permit().await.run(|| dialects::json::read::<ConversationFields<'_>>(&text));
-        let Ok(head) = head else {
+        let body = call.body.clone();
+        let read = || {
+            let text = std::str::from_utf8(&body).ok()?;
+            let head: ConversationFields<'_> = dialects::json::read(text).ok()?;
+            Some((text, head))
+        };
+        let Some((text, head)) = call.work_permit().await.run(read).await else {
             // A body that only the rules can read is refused too: a provider might find a conversation
             // in it.
-            call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body))?;
+            call.work_permit()
+                .await
+                .run(|| call.dialect.read_facts(&call.target, &call.body))
+                .await?;
             return Err(ApiError::invalid("", "the body cannot be read"));
         };
         let store = head.store.unwrap_or(true);
@@ -85,20 +90,26 @@ impl Conversation {
         let previous = head.previous_response_id.filter(|raw| raw.get() != "null");
         // Most requests have none, and are not searched item by item.
         let summaries = match memmem::find(text.as_bytes(), compact::ITEM_TYPE.as_bytes()) {
-            Some(_) => call.work_permit().await.run(|| compact::summary_edits(&text, head.input)),
+            Some(_) => {
+                call.work_permit().await.run(|| compact::summary_edits(text, head.input)).await
+            }
             None => Vec::new(),
         };
         if !store && previous.is_none() && summaries.is_empty() {
             let offset = InputOffset::default();
             return Ok(Self { store, background, items: Vec::new(), offset });
         }
-        let mut items = call.work_permit().await.run(|| {
-            let mut items = request_items(head.input);
-            if !summaries.is_empty() {
-                compact::expand_summaries(&mut items);
-            }
-            items
-        });
+        let mut items = call
+            .work_permit()
+            .await
+            .run(|| {
+                let mut items = request_items(head.input);
+                if !summaries.is_empty() {
+                    compact::expand_summaries(&mut items);
+                }
+                items
+            })
+            .await;
         let is_text = head.input.is_some_and(|raw| raw.get().starts_with('"'));
         let mut offset = InputOffset { inserted: 0, is_text };
         let mut conversation_bytes = text.len();
@@ -114,21 +125,22 @@ impl Conversation {
             let stored_bytes = stored.request.len() + stored.reply.len();
             conversation_bytes += stored_bytes;
             let permit = call.permit_for(stored_bytes).await;
-            let mut before = permit.run(|| previous_items(&stored.request, &stored.reply));
+            let mut before = permit.run(|| previous_items(&stored.request, &stored.reply)).await;
             offset.inserted = before.len();
             before.append(&mut items);
             items = before;
         }
         if previous.is_some() {
             let permit = call.permit_for(conversation_bytes).await;
-            permit.run(|| rewrite_input(call, &text, &head, &items));
+            permit.run(|| rewrite_input(call, text, &head, &items)).await;
             // The gateway writes the reply itself, so that it names the previous response.
             call.rewrite_reply = true;
         } else if !summaries.is_empty() {
             // All other items keep the caller's bytes.
             let permit = call.work_permit().await;
-            call.body =
-                permit.run(|| BodySegments::with_edits(&call.body, summaries).to_vec().into());
+            call.body = permit
+                .run(|| BodySegments::with_edits(&call.body, summaries).to_vec().into())
+                .await;
         }
         Ok(Self { store, background, items, offset })
     }
@@ -199,12 +211,12 @@ fn rewrite_input(call: &mut Call, text: &str, head: &ConversationFields<'_>, ite
     };
     let body = BodySegments::with_edits(&call.body, vec![BodyEdit { range, replacement }]).to_vec();
     call.body = Bytes::from(body);
-    let text = String::from_utf8_lossy(&call.body).into_owned();
-    if let Ok(ConversationFields { previous_response_id: Some(raw), .. }) =
-        dialects::json::read::<ConversationFields<'_>>(&text)
+    if let Ok(text) = std::str::from_utf8(&call.body)
+        && let Ok(ConversationFields { previous_response_id: Some(raw), .. }) =
+            dialects::json::read::<ConversationFields<'_>>(text)
     {
         call.edits.push(BodyEdit {
-            range: range_of(&text, raw),
+            range: range_of(text, raw),
             replacement: Bytes::from_static(b"null"),
         });
     }

@@ -26,13 +26,13 @@ impl ResponseRecorder {
     pub(super) async fn new(state: Arc<ApiState>, call: &Call, conversation: Conversation) -> Self {
         let key = Arc::clone(&call.key);
         let write = || format!("{{\"input\":{}}}", Value::from(conversation.items));
-        let request = call.work_permit().await.run(write);
+        let request = call.work_permit().await.run(write).await;
         Self { state, key, request }
     }
 
     /// Stores a response object.
     pub(super) fn store(&self, reply: &str) {
-        relay::run_in_place(self.request.len() + reply.len(), || self.store_now(reply));
+        store::run_in_place(self.request.len() + reply.len(), || self.store_now(reply));
     }
 
     fn store_now(&self, reply: &str) {

@@ -225,7 +225,7 @@ mod tests {
             (with(r#""n":0"#), "n"),
             (with(r#""n":129"#), "n"),
             (with(r#""temperature":2.1"#), "temperature"),
-            (with(r#""temperature":1e400"#), ""),
+            (with(r#""temperature":1e400"#), "temperature"),
             (with(r#""top_p":-0.1"#), "top_p"),
             (with(r#""presence_penalty":2.1"#), "presence_penalty"),
             (with(r#""stop":["a","b","c","d","e"]"#), "stop"),

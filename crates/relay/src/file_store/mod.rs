@@ -24,11 +24,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Store, StoreError};
+use store::{Store, StoreError, run_in_place};
 
 use config::{BlobStore, Config};
 
-use crate::large_work::run_in_place;
 use sealed_file::{FileCipher, FileHeader, FileStream, HEADER_BYTES};
 
 /// Time limit for writing or reading a whole file.

@@ -39,6 +39,7 @@ pub(super) async fn deliver(
                 let permit = call.permit_for(data.len()).await;
                 let bytes = permit
                     .run(|| dialects::images::decode(data))
+                    .await
                     .ok_or_else(|| unreadable_image("base64"))?;
                 (mime.clone(), Bytes::from(bytes))
             }
@@ -57,7 +58,7 @@ pub(super) async fn deliver(
             }
             Some(ImageDelivery::Base64) => {
                 let permit = call.permit_for(bytes.len()).await;
-                let data = permit.run(|| dialects::images::encode(&bytes));
+                let data = permit.run(|| dialects::images::encode(&bytes)).await;
                 MediaSource::Inline { data, mime }
             }
         };

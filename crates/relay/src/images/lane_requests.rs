@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::Call;
-use super::super::reply::read_body;
+use super::super::reply::read_json;
 use super::super::route::Candidate;
 use super::super::send as lane;
 use super::image_call::PreparedImages;
@@ -129,12 +129,12 @@ async fn request_one(
     written: ImageProviderRequest,
 ) -> Result<(ImageReply, Bytes), ApiError> {
     let answer = send(call, candidate, protocol, written).await?;
-    let mut body = read_body(answer, &candidate.lane, call).await?;
+    let mut body = read_json(answer, &candidate.lane, call).await?;
     let (mut pause, mut failed_polls, mut task_url) = (FIRST_POLL_PAUSE, 0, None);
     loop {
         // The first task URL counts, because later replies may omit it.
         let permit = call.permit_for(body.len()).await;
-        let at: &str = match permit.run(|| protocol.read(&body))? {
+        let at: &str = match permit.run(|| protocol.read(&body)).await? {
             ImageAnswer::Finished(reply) => return Ok((reply, body)),
             ImageAnswer::Pending(at) => task_url.get_or_insert(at),
         };
@@ -152,7 +152,7 @@ async fn request_one(
         pause = (pause * 3 / 2).min(MAX_POLL_PAUSE);
         let poll = async {
             let answer = lane::get_from_lane(call, candidate, error_dialect(protocol), at).await?;
-            read_body(answer, &candidate.lane, call).await
+            read_json(answer, &candidate.lane, call).await
         };
         match poll.await {
             Ok(polled) => (body, failed_polls) = (polled, 0),

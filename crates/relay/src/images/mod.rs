@@ -90,12 +90,13 @@ pub async fn serve_images(
     form: ImageRequestForm,
     later: bool,
 ) -> Result<ImageOutcome, ApiError> {
-    let image_call = call.work_permit().await.run(|| ImageCall::read(&call, form))?;
+    let image_call = call.work_permit().await.run(|| ImageCall::read(&call, form)).await?;
     if call.options.dry_run {
         return call
             .work_permit()
             .await
             .run(|| image_call.dry_run(&call))
+            .await
             .map(ImageOutcome::Response);
     }
     if later || image_call.async_delivery().is_requested {
@@ -136,7 +137,7 @@ async fn check_task(call: Call, image_call: &ImageCall) -> Result<ImageTask, Api
 /// are still to be settled.
 pub async fn generate_images(call: Call, form: ImageRequestForm) -> Result<ImageResult, ApiError> {
     let image_call =
-        call.work_permit().await.run(|| ImageCall::read(&call, form))?.with_inline_delivery();
+        call.work_permit().await.run(|| ImageCall::read(&call, form)).await?.with_inline_delivery();
     generate(call, image_call).await
 }
 
@@ -173,7 +174,7 @@ async fn try_lane(
         None => {
             let now = call.engine.clock.now().as_secs();
             let write = || dialects::images::write_reply(&reply, image_call.request(), now);
-            Bytes::from(call.permit_for(inline_bytes(&reply)).await.run(write))
+            Bytes::from(call.permit_for(inline_bytes(&reply)).await.run(write).await)
         }
     };
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
@@ -196,7 +197,7 @@ async fn request_and_deliver(
     account: &mut BoxedAccount,
 ) -> Result<DeliveredImages, ApiError> {
     let permit = call.permit_for(image_call.request_bytes(call)).await;
-    let prepared = permit.run(|| image_call.prepare(call, &candidate.lane, false))?;
+    let prepared = permit.run(|| image_call.prepare(call, &candidate.lane, false)).await?;
     account.begin_attempt(candidate)?;
     account.estimate_input(image_call.input_bytes());
     account.set_losses(prepared.losses.iter().cloned());

@@ -7,7 +7,7 @@ use canon::ApiError;
 use dialects::images::{self, ImageAnswer, ImageProtocol};
 use std::sync::Arc;
 
-use super::super::reply::{is_stream, read_body, settled_events};
+use super::super::reply::{is_stream, read_json, settled_events};
 use super::super::route::Candidate;
 use super::super::settle::BoxedAccount;
 use super::super::stream_pipeline::StreamPipeline;
@@ -38,7 +38,7 @@ pub(super) async fn try_lane(
     }
     let prepare = || image_call.prepare(call, &candidate.lane, true);
     let permit = call.permit_for(image_call.request_bytes(call)).await;
-    let mut prepared = match permit.run(prepare) {
+    let mut prepared = match permit.run(prepare).await {
         Ok(prepared) => prepared,
         Err(error) => return Err((error, account)),
     };
@@ -74,8 +74,8 @@ pub(super) async fn try_lane(
     }
     // The lane ignored the request for a stream.
     let delivered = async {
-        let body = read_body(answer, &candidate.lane, call).await?;
-        match call.permit_for(body.len()).await.run(|| protocol.read(&body))? {
+        let body = read_json(answer, &candidate.lane, call).await?;
+        match call.permit_for(body.len()).await.run(|| protocol.read(&body)).await? {
             ImageAnswer::Finished(reply) => {
                 deliver::deliver(call, image_call, candidate, LaneImages { reply, body: None })
                     .await
@@ -121,7 +121,7 @@ async fn stream_response(
     }
     let now = call.engine.clock.now().as_secs();
     let write = || images::write_stream(&reply, image_call.request(), now);
-    let body = call.permit_for(inline_bytes(&reply)).await.run(write);
+    let body = call.permit_for(inline_bytes(&reply)).await.run(write).await;
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
     account.record_reply(meter.into());
     FinalAnswer::Delivered(settled_events(Bytes::from(body), false, account).await)

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::Context;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +32,7 @@ pub struct Connections {
     phase: AtomicU8,
     registry: Mutex<ConnectionRegistry>,
     ending: CancellationToken,
+    refused: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -73,11 +74,17 @@ impl Connections {
         self.registry.lock().wakers.len()
     }
 
+    /// Returns the number of connections that were refused since start.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
     /// Registers a connection, unless a limit is reached.
     pub fn admit(self: &Arc<Self>, ip: IpAddr, limits: &HttpLimits) -> Option<Connection> {
         let mut registry = self.registry.lock();
         let count = registry.by_address.get(&ip).copied().unwrap_or(0);
         if registry.wakers.len() >= limits.connections || count >= limits.connections_per_address {
+            self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         registry.by_address.insert(ip, count + 1);

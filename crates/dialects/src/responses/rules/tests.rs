@@ -197,7 +197,7 @@ fn errors_name_the_invalid_field() {
         (with(&format!(r#""prompt_cache_key":"{long}""#)), "prompt_cache_key"),
         (with(r#""metadata":{"a":{"b":"c"}}"#), "metadata"),
         (with(r#""model":"again""#), "model"),
-        (with(r#""temperature":1e400"#), ""),
+        (with(r#""temperature":1e400"#), "temperature"),
         // The field that tells the kind may come last.
         (with_parts(r#"{"image_url":5,"type":"input_image"}"#), "input[0].content[0].image_url"),
         (

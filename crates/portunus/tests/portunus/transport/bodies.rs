@@ -81,10 +81,17 @@ async fn bombs_lies_and_unknown_codings_are_refused() {
     let plain = hello("m", false);
     // Beyond the first MiB a ratio of 100 to 1 is refused.
     let small_bomb = gzip(&zeros[..8 << 20]);
+    // A body that compresses by less than that is refused for its size alone.
+    let mut noise = Vec::new();
+    for number in 0..120_000_u32 {
+        noise.extend(number.wrapping_mul(2_654_435_761).to_le_bytes());
+        noise.extend_from_slice(&zeros[..300]);
+    }
     let half = |bytes: Vec<u8>| bytes[..bytes.len() / 2].to_vec();
     let rows = [
         ("gzip", gzip(&zeros), 413),
         ("gzip", small_bomb, 413),
+        ("gzip", gzip(&noise), 413),
         ("deflate", zlib(&zeros), 413),
         ("deflate", deflate(&zeros), 413),
         ("br", STANDARD.decode(BOMB_BR).unwrap(), 413),
@@ -113,7 +120,11 @@ async fn bombs_lies_and_unknown_codings_are_refused() {
         assert_eq!(got.status, status, "{number} {coding}: {}", got.text());
         let message = got.json()["error"]["message"].as_str().unwrap().to_owned();
         match status {
-            413 => assert!(message.contains("33554432"), "{message}"),
+            413 if number == 2 => assert!(message.contains("33554432"), "{message}"),
+            413 => {
+                assert!(message.contains("more than 100 times"), "{number}: {message}");
+                assert_eq!(got.json()["error"]["param"], "content-encoding", "{number}");
+            }
             415 => assert!(message.contains("gzip, deflate, br, zstd"), "{message}"),
             _ => assert_eq!(
                 got.json()["error"]["param"],
@@ -195,6 +206,20 @@ async fn a_caller_that_waits_is_told_to_go_ahead() {
         assert_eq!(caller.answer().await.unwrap().status, 100);
         caller.send(&body).await;
         assert_eq!(caller.answer().await.unwrap().status, 200);
+    }
+    // One whose body is refused by its headers is not.
+    for (wrong, word) in [("content-encoding: banana", "banana"), ("", "application/json")] {
+        let mut head = String::from_utf8(call(&gateway, &length, b"")).unwrap();
+        head = match wrong {
+            "" => head.replace("application/json", "text/plain"),
+            _ => head.replacen("\r\n", &format!("\r\n{wrong}\r\n"), 1),
+        };
+        let mut refused = Caller::to(&gateway).await;
+        refused.send(&head).await;
+        let answer = refused.answer().await.unwrap();
+        assert_eq!(answer.status, 415, "{}", answer.head);
+        assert!(answer.text().contains(word), "{}", answer.text());
+        assert!(refused.is_closed().await, "{wrong}");
     }
     // A caller that sends its body at once gets no `100 Continue`.
     caller.send(call(&gateway, &length, &body)).await;

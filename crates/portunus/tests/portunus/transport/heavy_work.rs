@@ -99,7 +99,8 @@ async fn others_are_served_while_every_place_for_heavy_work_is_taken() {
     }
     let small = gateway.request(Method::POST, CHAT).body(request("demo-chat", json!({})));
     assert_eq!(small.send().await.status, 200);
-    assert_eq!(usage(&gateway), HeavyWorkUse { limit, running: limit, waiting: CALLERS, begun });
+    let expected = HeavyWorkUse { limit, running: limit, waiting: CALLERS, begun, abandoned: 0 };
+    assert_eq!(usage(&gateway), expected);
 
     drop(held);
     let mut most = 0;
@@ -136,6 +137,28 @@ async fn heavy_work_ends_with_its_caller() {
     let since = usage(&gateway).begun - begun;
     assert!((1..=4).contains(&since), "{since} pieces");
     assert_eq!(gateway.app.api.limiter.buffered_bytes(), 0);
+}
+
+/// One piece takes long, because every character is escaped. Its caller leaves once it has begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_piece_of_heavy_work_ends_in_its_midst() {
+    let gateway = Arc::new(TestGateway::start().await);
+    let body = request("demo-messages", json!({ "user": "\n".repeat(3 << 20) }));
+    // A caller that leaves between two pieces ends none.
+    for _ in 0..20 {
+        let begun = usage(&gateway).begun;
+        let caller = send_large(&gateway, &body).await;
+        until("work has begun", async || usage(&gateway).begun > begun).await;
+        drop(caller);
+        until("the work has ended", async || {
+            usage(&gateway).running == 0 && gateway.app.api.limiter.buffered_bytes() == 0
+        })
+        .await;
+        if usage(&gateway).abandoned > 0 {
+            return;
+        }
+    }
+    panic!("every piece ran to its end: {:?}", usage(&gateway));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -70,6 +70,24 @@ async fn both_versions_are_agreed_on_and_served() {
 }
 
 #[tokio::test]
+async fn connections_beyond_the_limit_are_counted() {
+    let tls = format!("tls = {{ cert = \"{FILES}/cert.pem\", key = \"{FILES}/key.pem\" }}");
+    let gateway =
+        TestGateway::with_config(&format!("[server]\n{tls}\n[limits]\nconnections = 2\n")).await;
+    let held = [
+        connect(&gateway, b"h2", "gateway.test").await.unwrap(),
+        connect(&gateway, b"h2", "gateway.test").await.unwrap(),
+    ];
+    for refused in 1..=3 {
+        assert!(connect(&gateway, b"h2", "gateway.test").await.is_err());
+        assert_eq!(gateway.app.engine.connections.refused(), refused);
+    }
+    let text = gateway.app.engine.metrics.encode(&[], gateway.app.engine.connections.refused());
+    assert!(text.contains("portunus_refused_connections_total 3\n"), "{text}");
+    drop(held);
+}
+
+#[tokio::test]
 async fn plain_http_and_wrong_server_names_are_not_served() {
     let gateway = secured().await;
     let mut plain = Caller::at(address(&gateway)).await;
