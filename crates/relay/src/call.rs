@@ -100,15 +100,15 @@ impl Call {
     }
 
     /// Keeps the parsed request for the next one who reads it.
-    pub(super) fn keep_chat(&self, chat: ChatRequest) {
-        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(chat));
+    pub(super) fn keep_chat(&self, chat: Box<ChatRequest>) {
+        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = Some(chat);
     }
 
     /// Returns the parsed request. Only the first lane saves the parsing.
-    pub(super) fn read_chat(&self) -> Result<ChatRequest, ApiError> {
+    pub(super) fn read_chat(&self) -> Result<Box<ChatRequest>, ApiError> {
         match self.parsed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(chat) => Ok(*chat),
-            None => self.dialect.read_request(&self.target, &self.body),
+            Some(chat) => Ok(chat),
+            None => self.dialect.read_request(&self.target, &self.body).map(Box::new),
         }
     }
 
