@@ -145,10 +145,10 @@ pub(crate) fn plain_length(text: &[u8]) -> usize {
         // Long texts without an early end, so that the compiler can use vector instructions.
         let is_escaped = |found: bool, byte: &u8| found | (byte ^ 2 < 33) | (*byte == b'\\');
         while at >= 16
-            && let Some(block) = text.get(at..at + 32)
+            && let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk::<64>)
             && !block.iter().fold(false, is_escaped)
         {
-            at += 32;
+            at += 64;
         }
     }
     // The last eight bytes, some of them for the second time.
