@@ -58,8 +58,8 @@ pub struct ProviderRequest {
 
 impl ProviderRequest {
     /// Creates a request with a written body.
-    pub(crate) fn new(path: impl Into<String>, body: &ObjectWriter) -> Self {
-        Self { path: path.into(), body: BodySegments::single(body.to_json()) }
+    pub(crate) fn new(path: impl Into<String>, body: ObjectWriter) -> Self {
+        Self { path: path.into(), body: BodySegments::single(body.into_json()) }
     }
 }
 

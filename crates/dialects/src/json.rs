@@ -160,9 +160,15 @@ pub(crate) fn plain_length(text: &[u8]) -> usize {
     text.iter().position(|byte| byte ^ 2 < 33 || *byte == b'\\').unwrap_or(text.len())
 }
 
+/// Room for the end of an object, so that a buffer does not grow for a long text and again right
+/// after it.
+pub(crate) const SPARE_BYTES: usize = 256;
+
 /// Writes a string as JSON.
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
-    out.reserve(text.len() + 3);
+    if out.capacity() - out.len() < text.len() + 3 {
+        out.reserve(text.len() + SPARE_BYTES);
+    }
     out.push(b'"');
     let mut rest = text.as_bytes();
     while let Some((plain, escaped)) = rest.split_at_checked(plain_length(rest)) {

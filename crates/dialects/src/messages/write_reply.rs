@@ -422,7 +422,7 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
     let usage = usage.set_some(TIER_FIELD, tier);
     let body = message(&stamp.id, &chat.model, blocks.output.0, (reason, stop), usage)
         .with_fields(&blocks.extras);
-    (body.to_json(), blocks.losses.into_vec())
+    (body.into_json(), blocks.losses.into_vec())
 }
 
 /// Returns a message. Its end is the stop reason and the stop sequence.
