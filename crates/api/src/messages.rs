@@ -25,7 +25,7 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     }
 }
 
-async fn read_call(incoming: ApiRequest) -> Result<Box<Call>, ApiError> {
+fn read_call(incoming: ApiRequest) -> impl Future<Output = Result<Box<Call>, ApiError>> {
     let interleaved = incoming
         .request
         .headers()
@@ -37,7 +37,6 @@ async fn read_call(incoming: ApiRequest) -> Result<Box<Call>, ApiError> {
         &MessagesDialect,
         RequestTarget { interleaved_thinking: interleaved, ..RequestTarget::default() },
     )
-    .await
 }
 
 pub(super) async fn count(incoming: ApiRequest) -> Result<Response, ApiError> {

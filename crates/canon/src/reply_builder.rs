@@ -82,7 +82,9 @@ impl ReplyBuilder {
 /// Converts a complete answer into the shortest stream that yields the same answer.
 pub fn into_events(reply: ChatReply) -> Vec<Event> {
     let ChatReply { id, model, created, candidates, usage, extras } = reply;
-    let mut events = vec![Event::Start { id, model, created }];
+    // The usual answer has one part: start, part of three events, finish, usage and two extras.
+    let mut events = Vec::with_capacity(8);
+    events.push(Event::Start { id, model, created });
     push_extras(None, extras, &mut events);
     for candidate in candidates {
         let ReplyCandidate { index, parts, finish, mut logprobs, extras } = candidate;
@@ -119,25 +121,17 @@ pub fn into_part_events(place: PartIndex, part: Part, events: &mut Vec<Event>) {
 
 fn push_part(place: PartIndex, part: Part, logprobs: Vec<Logprob>, events: &mut Vec<Event>) {
     let Part { kind, signature: mut seal, cache_breakpoint: cache, extras } = part;
-    let mut deltas = Vec::new();
     let early_signature = if matches!(kind, PartKind::Text { .. }) { seal.take() } else { None };
-    let opening = match kind {
+    let mut cited = Vec::new();
+    let (opening, text) = match kind {
         PartKind::Text { text, citations } => {
-            deltas.push(PartDelta::Text(text));
-            deltas.extend(citations.into_iter().map(PartDelta::Citation));
-            PartStart::Text
+            cited = citations;
+            (PartStart::Text, text)
         }
-        PartKind::Refusal(text) => {
-            deltas.push(PartDelta::Text(text));
-            PartStart::Refusal
-        }
-        PartKind::Thought(Thought { text, redacted: false }) => {
-            deltas.push(PartDelta::Text(text));
-            PartStart::Thought
-        }
+        PartKind::Refusal(text) => (PartStart::Refusal, text),
+        PartKind::Thought(Thought { text, redacted: false }) => (PartStart::Thought, text),
         PartKind::ToolCall(ToolCall { id, name, arguments, custom }) => {
-            deltas.push(PartDelta::Text(arguments));
-            PartStart::ToolCall { id, name, custom }
+            (PartStart::ToolCall { id, name, custom }, arguments)
         }
         kind @ (PartKind::Thought(_)
         | PartKind::Media(_)
@@ -145,25 +139,27 @@ fn push_part(place: PartIndex, part: Part, logprobs: Vec<Logprob>, events: &mut 
         | PartKind::CodeExecution(_)
         | PartKind::CodeResult(_)
         | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. }) => PartStart::Complete(Box::new(Part {
-            kind,
-            signature: None,
-            cache_breakpoint: cache,
-            extras: ExtraFields::new(),
-        })),
+        | PartKind::Foreign { .. }) => {
+            let extras = ExtraFields::new();
+            let whole = Part { kind, signature: None, cache_breakpoint: cache, extras };
+            (PartStart::Complete(Box::new(whole)), String::new())
+        }
     };
     events.push(Event::PartStart(place, opening));
     events.extend(early_signature.map(|seal| Event::PartSignature(place, seal)));
+    let mut grow = |growth: PartDelta| events.push(Event::PartDelta(place, growth));
+    if !text.is_empty() {
+        grow(PartDelta::Text(text));
+    }
+    cited.into_iter().for_each(|citation| grow(PartDelta::Citation(citation)));
     if !logprobs.is_empty() {
-        deltas.push(PartDelta::Logprobs(logprobs));
+        grow(PartDelta::Logprobs(logprobs));
     }
     for origin in crate::WireFormat::ALL {
         for (name, value) in extras.for_format(origin).into_iter().flatten() {
-            deltas.push(PartDelta::Extra { origin, name: name.clone(), value: value.clone() });
+            grow(PartDelta::Extra { origin, name: name.clone(), value: value.clone() });
         }
     }
-    deltas.retain(|growth| !matches!(growth, PartDelta::Text(text) if text.is_empty()));
-    events.extend(deltas.into_iter().map(|growth| Event::PartDelta(place, growth)));
     events.extend(seal.map(|seal| Event::PartSignature(place, seal)));
     events.push(Event::PartEnd(place));
 }

@@ -58,8 +58,8 @@ pub struct ProviderRequest {
 
 impl ProviderRequest {
     /// Creates a request with a written body.
-    pub(crate) fn new(path: impl Into<String>, body: &ObjectWriter) -> Self {
-        Self { path: path.into(), body: BodySegments::single(body.to_json()) }
+    pub(crate) fn new(path: impl Into<String>, body: ObjectWriter) -> Self {
+        Self { path: path.into(), body: BodySegments::single(body.into_json()) }
     }
 }
 
@@ -91,7 +91,7 @@ pub struct ParsedRequest {
     /// The facts, if they were asked for.
     pub facts: Option<RequestFacts>,
     /// The request, if it was asked for.
-    pub chat: Option<ChatRequest>,
+    pub chat: Option<Box<ChatRequest>>,
 }
 
 impl RequestUse<'_> {
@@ -100,9 +100,9 @@ impl RequestUse<'_> {
         self,
         body: &'b [u8],
         check: impl FnOnce(&'b str, &V) -> Result<RequestFacts, ApiError>,
-        read: impl FnOnce(V) -> Result<ChatRequest, ApiError>,
+        read: impl FnOnce(Box<V>) -> Result<Box<ChatRequest>, ApiError>,
     ) -> Result<ParsedRequest, ApiError> {
-        // Boxed, because a view is large and would be copied from step to step.
+        // Boxed like the request, because both are large and would be copied from step to step.
         let (text, view): (_, Box<V>) = json::parse_request(body)?;
         let facts = match self {
             Self::Request => None,
@@ -113,7 +113,7 @@ impl RequestUse<'_> {
             (Self::Both(wants_chat), Some(facts)) => wants_chat(facts),
             (Self::Facts | Self::Both(_), _) => false,
         };
-        let chat = wants_chat.then(|| read(*view)).transpose()?;
+        let chat = wants_chat.then(|| read(view)).transpose()?;
         Ok(ParsedRequest { facts, chat })
     }
 }
@@ -143,7 +143,7 @@ pub trait Dialect: PassThrough + Send + Sync {
     }
     /// Reads a caller's request. Only a wrong type is an error.
     fn read_request(&self, target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError> {
-        Ok(self.parse(target, body, RequestUse::Request)?.chat.unwrap_or_default())
+        Ok(*self.parse(target, body, RequestUse::Request)?.chat.unwrap_or_default())
     }
     /// Writes a request for a lane, with the losses of the translation.
     fn write_request(

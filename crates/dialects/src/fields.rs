@@ -152,9 +152,9 @@ enum FieldName<'a> {
 }
 
 /// Returns the bit of a name, by which most new names are known to be new.
-fn name_bit(name: &[u8]) -> u64 {
-    let first = name.get(1).copied().unwrap_or_default();
-    1 << ((name.len() * 7 + usize::from(first)) % 64)
+fn name_bit(name: &str) -> u64 {
+    let first = name.as_bytes().first().copied().unwrap_or_default();
+    1 << (name.len().wrapping_mul(7).wrapping_add(usize::from(first)) % 64)
 }
 
 impl ObjectWriter {
@@ -170,13 +170,10 @@ impl ObjectWriter {
     }
 
     /// Returns the position of a field in the list, by its name in JSON at the end of the text.
-    fn find(&mut self, start: usize) -> Option<usize> {
+    fn find(&self, start: usize) -> Option<usize> {
         let (fields, name) = self.json.split_at_checked(start)?;
-        let bit = name_bit(name);
-        let is_new = self.names & bit == 0;
-        self.names |= bit;
         let is_same = |at: &usize| fields.get(*at..*at + name.len()) == Some(name);
-        if is_new { None } else { self.fields.iter().position(is_same) }
+        self.fields.iter().position(is_same)
     }
 
     /// Returns the names of all fields, as they stand in JSON.
@@ -198,17 +195,21 @@ impl ObjectWriter {
     /// Puts a field in the place of the one of that name, if it may be replaced, or else at the end.
     fn put(&mut self, name: FieldName<'_>, value: Option<&impl WriteJson>, replaces: bool) {
         let start = self.json.len();
-        match name {
+        let bit = match name {
             FieldName::Plain(name) => {
                 debug_assert_eq!(json::plain_length(name.as_bytes()), name.len());
                 self.json.push(b'"');
                 self.json.extend_from_slice(name.as_bytes());
-                self.json.push(b'"');
+                self.json.extend_from_slice(b"\":");
+                name_bit(name)
             }
-            FieldName::Any(name) => json::write_string(name, &mut self.json),
-        }
-        self.json.push(b':');
-        let same = self.find(start);
+            FieldName::Any(name) => {
+                json::write_string(name, &mut self.json);
+                self.json.push(b':');
+                name_bit(name)
+            }
+        };
+        let same = if self.names & bit == 0 { None } else { self.find(start) };
         match (value, same) {
             (None, _) => self.json.truncate(start),
             (Some(_), Some(_)) if !replaces => return self.json.truncate(start),
@@ -217,10 +218,14 @@ impl ObjectWriter {
                 self.json.push(b',');
             }
         }
-        let length = self.json.len() - start;
         let Some((index, place)) = same.and_then(|at| Some((at, *self.fields.get(at)?))) else {
-            return self.fields.extend(value.map(|_| start));
+            if value.is_some() {
+                self.names |= bit;
+                self.fields.push(start);
+            }
+            return;
         };
+        let length = self.json.len() - start;
         let old = self.fields.get(index + 1).copied().unwrap_or(start) - place;
         self.json.drain(place..place + old);
         if let Some(rest) = self.json.get_mut(place..) {
@@ -290,7 +295,7 @@ impl ObjectWriter {
                 self.json.truncate(start);
                 continue;
             }
-            self.names |= name_bit(written);
+            self.names |= name_bit(name.as_ref());
             value.write_json(&mut self.json);
             self.json.push(b',');
             self.fields.push(start);
@@ -315,14 +320,15 @@ impl ObjectWriter {
     }
 
     /// Returns the object as JSON text.
-    pub(crate) fn to_json(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.json.len() + 1);
-        self.write_json(&mut out);
-        out
+    pub(crate) fn into_json(mut self) -> Vec<u8> {
+        // The last comma, if there is any field.
+        self.json.pop_if(|byte| *byte == b',');
+        self.json.push(b'}');
+        self.json
     }
 
     pub(crate) fn into_map(self) -> Map<String, Value> {
-        json::read_bytes(&self.to_json()).unwrap_or_default()
+        json::read_bytes(&self.into_json()).unwrap_or_default()
     }
 }
 
@@ -334,6 +340,9 @@ impl Default for ObjectWriter {
 
 impl WriteJson for ObjectWriter {
     fn write_json(&self, out: &mut Vec<u8>) {
+        if out.capacity() - out.len() < self.json.len() + 1 {
+            out.reserve(self.json.len() + json::SPARE_BYTES);
+        }
         out.extend_from_slice(self.json.strip_suffix(b",").unwrap_or(&self.json));
         out.push(b'}');
     }
@@ -362,7 +371,7 @@ mod tests {
     #[test]
     fn fields_are_replaced_in_their_place() {
         let object = ObjectWriter::new().set("a", 1).set("b", "two").set("c", true);
-        let written = |object: ObjectWriter| String::from_utf8(object.to_json()).unwrap();
+        let written = |object: ObjectWriter| String::from_utf8(object.into_json()).unwrap();
         for (object, expected) in [
             (object.clone(), r#"{"a":1,"b":"two","c":true}"#),
             (object.clone().set("a", "longer").set("c", 0), r#"{"a":"longer","b":"two","c":0}"#),
@@ -387,7 +396,7 @@ mod tests {
             Value::Object(fields.collect())
         };
         let object = ObjectWriter::new().with_object(Some(&many(0))).with_object(Some(&many(100)));
-        let written = object.clone().set_any("\"150\\", "new").to_json();
+        let written = object.clone().set_any("\"150\\", "new").into_json();
         let read: Map<String, Value> = serde_json::from_slice(&written).unwrap();
         assert_eq!(read.len(), 300);
         let text = String::from_utf8(written).unwrap();

@@ -145,10 +145,10 @@ pub(crate) fn plain_length(text: &[u8]) -> usize {
         // Long texts without an early end, so that the compiler can use vector instructions.
         let is_escaped = |found: bool, byte: &u8| found | (byte ^ 2 < 33) | (*byte == b'\\');
         while at >= 16
-            && let Some(block) = text.get(at..at + 32)
+            && let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk::<64>)
             && !block.iter().fold(false, is_escaped)
         {
-            at += 32;
+            at += 64;
         }
     }
     // The last eight bytes, some of them for the second time.
@@ -160,9 +160,15 @@ pub(crate) fn plain_length(text: &[u8]) -> usize {
     text.iter().position(|byte| byte ^ 2 < 33 || *byte == b'\\').unwrap_or(text.len())
 }
 
+/// Room for the end of an object, so that a buffer does not grow for a long text and again right
+/// after it.
+pub(crate) const SPARE_BYTES: usize = 256;
+
 /// Writes a string as JSON.
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
-    out.reserve(text.len() + 3);
+    if out.capacity() - out.len() < text.len() + 3 {
+        out.reserve(text.len() + SPARE_BYTES);
+    }
     out.push(b'"');
     let mut rest = text.as_bytes();
     while let Some((plain, escaped)) = rest.split_at_checked(plain_length(rest)) {

@@ -33,6 +33,11 @@ impl BorrowedText<'_> {
     }
 }
 
+/// Returns the number of characters. Most texts are ASCII, which takes less work to see than to count.
+pub(crate) fn char_count(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().count() }
+}
+
 /// Returns the text of a field; an empty one if there is none.
 pub(crate) fn owned(text: Option<BorrowedText<'_>>) -> String {
     text.map(BorrowedText::into_owned).unwrap_or_default()

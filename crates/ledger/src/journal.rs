@@ -69,10 +69,10 @@ pub(crate) fn frame(record: &Written<'_>) -> Vec<u8> {
     bytes.resize(FRAME_HEADER_BYTES, 0);
     encode(record, &mut bytes);
     let payload = bytes.get(FRAME_HEADER_BYTES..).unwrap_or_default();
-    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
-    let sum = crc32fast::hash(payload).to_le_bytes();
-    for (slot, byte) in bytes.iter_mut().zip(length.into_iter().chain(sum)) {
-        *slot = byte;
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    let sum = crc32fast::hash(payload);
+    if let Some(header) = bytes.first_chunk_mut::<FRAME_HEADER_BYTES>() {
+        *header = (u64::from(sum) << u32::BITS | u64::from(length)).to_le_bytes();
     }
     bytes
 }

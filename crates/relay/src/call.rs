@@ -100,26 +100,27 @@ impl Call {
     }
 
     /// Keeps the parsed request for the next one who reads it.
-    pub(super) fn keep_chat(&self, chat: ChatRequest) {
-        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(chat));
+    pub(super) fn keep_chat(&self, chat: Box<ChatRequest>) {
+        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = Some(chat);
     }
 
     /// Returns the parsed request. Only the first lane saves the parsing.
-    pub(super) fn read_chat(&self) -> Result<ChatRequest, ApiError> {
+    pub(super) fn read_chat(&self) -> Result<Box<ChatRequest>, ApiError> {
         match self.parsed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(chat) => Ok(*chat),
-            None => self.dialect.read_request(&self.target, &self.body),
+            Some(chat) => Ok(chat),
+            None => self.dialect.read_request(&self.target, &self.body).map(Box::new),
         }
     }
 
     /// Reads a JSON request within the limits of size and time. Boxed, because a call is large and
     /// moves from step to step.
-    pub async fn read(
+    pub fn read(
         call_request: CallRequest,
         dialect: &'static dyn Dialect,
         target: RequestTarget,
-    ) -> Result<Box<Self>, ApiError> {
-        Self::read_as(call_request, dialect, target, BodyKind::Json).await
+    ) -> impl Future<Output = Result<Box<Self>, ApiError>> {
+        // Not `async`: the request would be copied from one future into the next.
+        Self::read_as(call_request, dialect, target, BodyKind::Json)
     }
 
     /// Reads a request with this kind of body within the limits of size and time.
@@ -138,7 +139,9 @@ impl Call {
         let trace = start_trace(&engine, options.has_trace, request.headers());
         let trace_state =
             trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
-        let body = read_body(request, body_kind, config.max_body_bytes, &admission).await?;
+        let (head, body) = request.into_parts();
+        let limit = config.max_body_bytes;
+        let body = read_body(&head.headers, body, body_kind, limit, &admission).await?;
         if body_kind == BodyKind::Json {
             reserve_values(&engine, &body, &admission).await?;
         }
@@ -236,20 +239,19 @@ fn collect_forwarded_headers(dialect: &dyn Dialect, headers: &HeaderMap) -> Head
 
 /// Reads a body within its limit and decodes it.
 async fn read_body(
-    request: Request<Body>,
+    headers: &HeaderMap,
+    mut body: Body,
     body_kind: BodyKind,
     limit: usize,
     admission: &Admission,
 ) -> Result<Bytes, ApiError> {
-    let (head, mut body) = request.into_parts();
-    let coding = ContentCoding::from_headers(&head.headers);
-    let wrong = check_content_type(&head.headers, body_kind, coding.as_ref().err()).err();
+    let coding = ContentCoding::from_headers(headers);
+    let wrong = check_content_type(headers, body_kind, coding.as_ref().err()).err();
     // A caller that waits to be asked is not asked for a body that is refused.
-    if let Some(error) = wrong.as_ref().filter(|_| head.headers.contains_key(EXPECT)) {
+    if let Some(error) = wrong.as_ref().filter(|_| headers.contains_key(EXPECT)) {
         return Err(error.clone());
     }
-    let declared =
-        head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length: usize| length > limit) {
         return Err(transport::too_large(limit));
     }

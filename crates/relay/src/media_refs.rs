@@ -333,7 +333,7 @@ fn inlined_request(
         }
         media.source = MediaSource::Inline { mime: mime.clone(), data: data.clone() };
     });
-    Ok(Some(Box::new(chat)))
+    Ok(Some(chat))
 }
 
 /// Visits all media of a request, including those in tool results.

@@ -1,6 +1,6 @@
 //! Request for a lane: the caller's own bytes if the formats agree, a translation otherwise.
 
-use canon::{ApiError, ChatRequest, ConversationState, Loss, Losses, ThinkingDisplay};
+use canon::{ApiError, ChatRequest, Loss, Losses, ThinkingDisplay};
 use dialects::{
     Dialect, LaneSettings, ProviderRequest, RefusedRequest, RequestFacts, StopEnforcer,
     UsageEstimator, with_caller_paths,
@@ -38,7 +38,7 @@ pub(super) struct ExpectedReply {
 
 /// A parsed request, and the point at which the gateway itself must end the reply.
 pub(super) struct LaneTranslation {
-    pub(super) request: ChatRequest,
+    pub(super) request: Box<ChatRequest>,
     pub(super) stop_enforcer: Option<StopEnforcer>,
 }
 
@@ -62,12 +62,12 @@ pub(super) fn prepare(
     fence::check_lane(&facts.foreign_objects, lane, same)?;
     let written = match (same, inlined) {
         (true, None) => patch_body(call, facts, &settings)?,
-        (true, Some(chat)) => rewrite_body(call, &settings, *chat)?,
+        (true, Some(chat)) => rewrite_body(call, &settings, chat)?,
         (false, None) => {
             let chat = call.read_chat()?;
             translate_request(call, dialect, &settings, chat)?
         }
-        (false, Some(chat)) => translate_request(call, dialect, &settings, *chat)?,
+        (false, Some(chat)) => translate_request(call, dialect, &settings, chat)?,
     };
     let WrittenRequest { outgoing, stream, copies, translation, losses } = written;
     let forwarded = same.then_some(&call.forwarded_headers);
@@ -118,7 +118,7 @@ fn patch_body(
 fn rewrite_body(
     call: &Call,
     settings: &LaneSettings<'_>,
-    mut chat: ChatRequest,
+    mut chat: Box<ChatRequest>,
 ) -> Result<WrittenRequest, ApiError> {
     let state = std::mem::take(&mut chat.state);
     let written = call.dialect.write_request(&chat, settings);
@@ -136,7 +136,7 @@ fn translate_request(
     call: &Call,
     dialect: &'static dyn Dialect,
     settings: &LaneSettings<'_>,
-    mut chat: ChatRequest,
+    mut chat: Box<ChatRequest>,
 ) -> Result<WrittenRequest, ApiError> {
     let own = call.dialect.traits();
     if !own.returns_signatures {
@@ -149,8 +149,7 @@ fn translate_request(
     }
     // The gateway keeps the conversation state and enforces the stops that the lane cannot, so both
     // are removed from the lane's request.
-    let saved = (chat.state.clone(), chat.sampling.clone(), chat.stream);
-    chat.state = ConversationState::default();
+    let saved = (std::mem::take(&mut chat.state), chat.sampling.clone(), chat.stream);
     let lane_stops = (dialect.origin(), dialect.traits().stop_support);
     let enforcer = StopEnforcer::take_from(
         &mut chat,

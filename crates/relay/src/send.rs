@@ -16,14 +16,15 @@ const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends a request to a lane. Any status but 200 is an error.
-pub(super) async fn send(
+pub(super) fn send(
     call: &Call,
     candidate: &Candidate,
     dialect: &'static dyn Dialect,
     outgoing: ProviderRequest,
-) -> Result<ClientResponse, ApiError> {
+) -> impl Future<Output = Result<ClientResponse, ApiError>> {
+    // Not `async`: the request would be copied from one future into the next.
     let headers = request_headers(call, dialect);
-    send_with_headers(call, candidate, dialect, headers, outgoing).await
+    send_with_headers(call, candidate, dialect, headers, outgoing)
 }
 
 /// Sends a request with these headers. Any status but 200 is an error.
@@ -37,7 +38,11 @@ pub(super) async fn send_with_headers(
     let (provider, options) = (&candidate.lane.provider, send_options(call, candidate));
     let pieces = outgoing.body.into_segments();
     let answer = provider.send(&outgoing.path, headers, pieces, &options).await?;
-    check_status(call, candidate, dialect, answer).await
+    match answer.status {
+        200 => Ok(answer),
+        // Boxed because it is rare: the future of every call would grow by its size.
+        _ => Err(Box::pin(read_error(call, candidate, dialect, answer)).await),
+    }
 }
 
 /// Sends a GET request to a path or URL of the lane's provider. Any status but 200 is an error.
@@ -49,7 +54,10 @@ pub(super) async fn get_from_lane(
 ) -> Result<ClientResponse, ApiError> {
     let headers = request_headers(call, dialect);
     let answer = candidate.lane.provider.get(at, headers, &send_options(call, candidate)).await?;
-    check_status(call, candidate, dialect, answer).await
+    match answer.status {
+        200 => Ok(answer),
+        _ => Err(Box::pin(read_error(call, candidate, dialect, answer)).await),
+    }
 }
 
 fn send_options(call: &Call, candidate: &Candidate) -> SendOptions {
@@ -62,32 +70,29 @@ fn send_options(call: &Call, candidate: &Candidate) -> SendOptions {
     }
 }
 
-/// Converts an error status into an error.
-async fn check_status(
+/// Converts an answer with another status than 200 into an error.
+async fn read_error(
     call: &Call,
     candidate: &Candidate,
     dialect: &'static dyn Dialect,
     answer: ClientResponse,
-) -> Result<ClientResponse, ApiError> {
+) -> ApiError {
     let status = answer.status;
-    if status == 200 {
-        return Ok(answer);
-    }
-    let (response_headers, body) = Box::pin(read_error_body(answer)).await;
+    let (response_headers, body) = read_error_body(answer).await;
     if (400..600).contains(&status) {
         let body = candidate.lane.provider.hide_secrets(body, &|piece| call.contains(piece));
         let error = dialect.read_error(status, &body);
         let hint = matches!(status, 429 | 503 | 529)
             .then(|| suggested_wait(&response_headers, &body, call.engine.clock.now()))
             .flatten();
-        return Err(match hint {
+        return match hint {
             Some(wait) => error.with_retry_after(wait),
             None => error,
-        });
+        };
     }
-    Err(ApiError::new(ErrorKind::Unavailable, "the provider gave no usable answer, retry later")
+    ApiError::new(ErrorKind::Unavailable, "the provider gave no usable answer, retry later")
         .with_progress(UpstreamProgress::Answered(status))
-        .with_log_note(format!("status {status}")))
+        .with_log_note(format!("status {status}"))
 }
 
 /// Returns the headers of the lane's format, plus the caller's forwarded ones if the formats agree.

@@ -444,7 +444,7 @@ impl TranslatedStream {
 struct ReplyGatherer {
     builder: ReplyBuilder,
     dialect: &'static dyn Dialect,
-    request: ChatRequest,
+    request: Box<ChatRequest>,
     stamp: ReplyStamp,
 }
 

@@ -103,7 +103,8 @@ fn translate_request(from: &dyn Dialect, body: &[u8]) {
     };
     let chat = from.parse(&target(), body, RequestUse::Both(&|_| true)).map(|parsed| parsed.chat);
     // A request that the rules refuse may have been read without them.
-    let chat = chat.ok().flatten().or_else(|| from.read_request(&target(), body).ok());
+    let chat =
+        chat.ok().flatten().or_else(|| from.read_request(&target(), body).ok().map(Box::new));
     let Some(chat) = chat else { return };
     for to in dialects::all() {
         if let Ok((_, losses)) = to.write_request(&chat, &lane) {

@@ -34,7 +34,7 @@ pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
         .set("type", kind)
         .set("param", fault.param())
         .set("code", fault.code().or(code));
-    (status, ObjectWriter::new().set("error", error).to_json())
+    (status, ObjectWriter::new().set("error", error).into_json())
 }
 
 /// Returns the status of an error, which is the same in all formats.

@@ -171,8 +171,8 @@ impl ChatStreamMeter {
     }
 }
 
-fn write_chunk(chunk: &ObjectWriter, out: &mut Vec<u8>) {
-    StreamFrame::data(chunk.to_json()).write_data(out);
+fn write_chunk(chunk: ObjectWriter, out: &mut Vec<u8>) {
+    StreamFrame::data(chunk.into_json()).write_data(out);
 }
 
 /// The keys under which texts stand. They are compiled once because building a finder costs more
@@ -268,9 +268,9 @@ impl StreamMeter for ChatStreamMeter {
             let choice = ObjectWriter::new().set("index", index).set("delta", ObjectWriter::new());
             choice.set("logprobs", Value::Null).set("finish_reason", "length")
         });
-        write_chunk(&self.chunk(choices.collect()), out);
+        write_chunk(self.chunk(choices.collect()), out);
         if self.wants_usage {
-            write_chunk(&self.chunk(Vec::new()).set("usage", usage::write_usage(usage)), out);
+            write_chunk(self.chunk(Vec::new()).set("usage", usage::write_usage(usage)), out);
         }
         self.totals.is_finished = true;
         self.write_end(out);

@@ -18,7 +18,7 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     if view.choices.is_none() && view.error.is_none() {
         return Err(unreadable("there is no `choices`"));
     }
-    let (mut reader, mut events) = (ChatStreamReader::default(), Vec::new());
+    let (mut reader, mut events) = (ChatStreamReader::default(), Vec::with_capacity(8));
     reader.read_chunk(view, &mut events)?;
     reader.close(&mut events);
     ReplyBuilder::build(events)

@@ -18,8 +18,8 @@ use crate::wire_object::raw_value;
 use crate::wire_value::{OpaqueObject, PlacedValue};
 
 /// Reads a request that the rules have checked.
-pub(super) fn read(view: ChatRequestView<'_>) -> canon::ChatRequest {
-    let mut chat = canon::ChatRequest::default();
+pub(super) fn read(view: Box<ChatRequestView<'_>>) -> Box<canon::ChatRequest> {
+    let mut chat = Box::<canon::ChatRequest>::default();
     view.read_options(&mut chat);
     chat.sampling.top_k = view.top_k;
     chat.sampling.max_output_tokens = view.output_limit();

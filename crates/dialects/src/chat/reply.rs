@@ -48,11 +48,11 @@ wire_object! {
         error: &'a RawValue,
     }
 
-    /// One candidate.
+    /// One candidate. Its message is boxed, because it is large and moves with the candidate.
     pub(super) struct ChatChoice<'a>("a choice object") {
         index: u32,
-        message: ChatReplyMessage<'a>,
-        delta: ChatReplyMessage<'a>,
+        message: Box<ChatReplyMessage<'a>>,
+        delta: Box<ChatReplyMessage<'a>>,
         finish_reason: BorrowedText<'a>,
         logprobs: &'a RawValue,
     }

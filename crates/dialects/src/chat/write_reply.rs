@@ -39,7 +39,7 @@ pub(super) fn write(
         .set("usage", usage::write_usage(&usage))
         .set_some(TIER_FIELD, tier)
         .with_extras(&extras, ORIGIN);
-    (body.to_json(), losses.into_vec())
+    (body.into_json(), losses.into_vec())
 }
 
 /// Notes searches, which the usage of this format does not count.

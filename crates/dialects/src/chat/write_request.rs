@@ -69,7 +69,7 @@ pub(super) fn write(
         let options = ObjectWriter::new().set("include_usage", true);
         body = body.set("stream", true).set("stream_options", options);
     }
-    Ok((ProviderRequest::new(PATH, &body), losses.into_vec()))
+    Ok((ProviderRequest::new(PATH, body), losses.into_vec()))
 }
 
 fn write_sampling(

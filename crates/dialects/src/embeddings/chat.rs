@@ -219,7 +219,7 @@ impl EmbeddingFormat for ChatEmbeddings {
             .set_some("dimensions", *dimensions)
             .set_some("user", user.as_deref())
             .with_extras(extras, ORIGIN);
-        Ok((vec![ProviderRequest::new(PATH, &body)], losses.into_vec()))
+        Ok((vec![ProviderRequest::new(PATH, body)], losses.into_vec()))
     }
 
     fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError> {

@@ -240,7 +240,7 @@ impl EmbeddingFormat for NativeEmbeddings {
             requests = requests.chunks(MAX_BATCH_REQUESTS).map(batch).collect();
         }
         let write = |request| ProviderRequest::new(self.path(model), request);
-        Ok((requests.iter().map(write).collect(), losses))
+        Ok((requests.into_iter().map(write).collect(), losses))
     }
 
     fn parse_reply<'a>(&self, body: &'a [u8]) -> Result<ParsedVectors<'a>, ApiError> {

@@ -19,7 +19,7 @@ pub(super) fn write(picture: &ImageRequest, model: &str, word: &str) -> WrittenI
     let fields = ObjectWriter::new().set("model", model).set("prompt", picture.prompt.as_str());
     let fields = image_fields::write_all(fields, picture).with_extras(&picture.extras, ORIGIN);
     if picture.inputs.is_empty() {
-        return Ok((vec![ImageProviderRequest::at(GENERATIONS_PATH, &fields)], Vec::new()));
+        return Ok((vec![ImageProviderRequest::at(GENERATIONS_PATH, fields)], Vec::new()));
     }
     let mut form = FormWriter::new(word);
     for (name, value) in fields.into_map() {

@@ -58,7 +58,7 @@ pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
     }
     let contents = json!([{ "role": "user", "parts": parts }]);
     let body = ObjectWriter::new().set("contents", contents).set("generationConfig", generation);
-    let one = ImageProviderRequest::at(format!("/v1beta/models/{model}:generateContent"), &body);
+    let one = ImageProviderRequest::at(format!("/v1beta/models/{model}:generateContent"), body);
     Ok((vec![one; picture.count.max(1) as usize], losses.into_vec()))
 }
 

@@ -20,7 +20,7 @@ pub struct ImageProviderRequest {
 }
 
 impl ImageProviderRequest {
-    pub(super) fn at(path: impl Into<String>, body: &ObjectWriter) -> Self {
+    pub(super) fn at(path: impl Into<String>, body: ObjectWriter) -> Self {
         Self { outgoing: ProviderRequest::new(path, body), content_type: None, headers: &[] }
     }
 }

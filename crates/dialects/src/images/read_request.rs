@@ -161,7 +161,7 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
                 let text = std::str::from_utf8(&part.value)
                     .map_err(|_| invalid_field(name, "must be UTF-8 text"))?;
                 // Fields of a list or an object are written `name[]` and `name[field]`.
-                refuse_objects(&ObjectWriter::new().set_any(file, text).to_json())?;
+                refuse_objects(&ObjectWriter::new().set_any(file, text).into_json())?;
                 if GATEWAY_FIELDS.contains(&name) {
                     gateway_parts.push(part.part_range.clone());
                 }

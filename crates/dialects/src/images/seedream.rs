@@ -35,5 +35,5 @@ pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
         .set("response_format", "b64_json")
         .set_some("stream", picture.stream.then_some(true))
         .with_extras(&picture.extras, ORIGIN);
-    Ok((vec![ImageProviderRequest::at(GENERATIONS_PATH, &body)], losses.into_vec()))
+    Ok((vec![ImageProviderRequest::at(GENERATIONS_PATH, body)], losses.into_vec()))
 }

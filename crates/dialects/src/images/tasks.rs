@@ -244,7 +244,7 @@ pub(super) fn write_dashscope(picture: &ImageRequest, model: &str) -> WrittenIma
         ObjectWriter::new().set("model", model).set("input", input).set("parameters", parameters);
     let path = "/api/v1/services/aigc/text2image/image-synthesis";
     let headers = &[("x-dashscope-async", "enable")];
-    let request = ImageProviderRequest { headers, ..ImageProviderRequest::at(path, &body) };
+    let request = ImageProviderRequest { headers, ..ImageProviderRequest::at(path, body) };
     Ok((vec![request], losses.into_vec()))
 }
 
@@ -268,7 +268,7 @@ pub(super) fn write_flux(picture: &ImageRequest, model: &str) -> WrittenImages {
         };
         body = body.set_any(&name, value);
     }
-    let one = ImageProviderRequest::at(format!("/v1/{model}"), &body);
+    let one = ImageProviderRequest::at(format!("/v1/{model}"), body);
     Ok((vec![one; picture.count as usize], losses.into_vec()))
 }
 
@@ -291,5 +291,5 @@ pub(super) fn write_predictions(picture: &ImageRequest, model: &str) -> WrittenI
         .set_some("image", image);
     let body = ObjectWriter::new().set("input", input);
     let path = format!("/v1/models/{model}/predictions");
-    Ok((vec![ImageProviderRequest::at(path, &body)], losses.into_vec()))
+    Ok((vec![ImageProviderRequest::at(path, body)], losses.into_vec()))
 }

@@ -19,7 +19,7 @@ pub fn write(pictures: &ImageReply, picture: &ImageRequest, now: i64) -> Vec<u8>
         .set_some("quality", quality)
         .set_some("size", size)
         .set_some("usage", pictures.usage.as_ref().map(usage));
-    body.to_json()
+    body.into_json()
 }
 
 /// Properties of all images in a reply.

@@ -39,5 +39,5 @@ pub(super) fn write(picture: &ImageRequest, model: &str) -> WrittenImages {
         .set_some("images", images)
         .set("response_format", "b64_json")
         .with_extras(&picture.extras, ORIGIN);
-    Ok((vec![ImageProviderRequest::at(path, &body)], losses.into_vec()))
+    Ok((vec![ImageProviderRequest::at(path, body)], losses.into_vec()))
 }

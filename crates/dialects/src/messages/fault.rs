@@ -85,7 +85,7 @@ pub(super) fn write(fault: &ApiError, request_id: Option<&str>) -> (u16, Vec<u8>
         .set("message", message(fault).as_ref())
         .set_some("details", details);
     let body = ObjectWriter::typed("error").set("error", error).set("request_id", request_id);
-    (status, body.to_json())
+    (status, body.into_json())
 }
 
 /// Returns the message for the caller. The format has no field for the path, so the message names

@@ -17,7 +17,7 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let content = view.content.take();
     let blocks = check(view.error, content)?.0;
     let blocks = blocks.ok_or_else(|| unreadable("its `content` is not a list of blocks"))?;
-    let (mut reader, mut events) = (MessagesStreamReader::default(), Vec::new());
+    let (mut reader, mut events) = (MessagesStreamReader::default(), Vec::with_capacity(8));
     let delta = MessagesDelta {
         stop_reason: view.stop_reason.take(),
         stop_sequence: view.stop_sequence.take(),

@@ -15,14 +15,14 @@ use crate::wire_object::raw_value;
 use crate::wire_value::OpaqueObject;
 
 /// Reads a request that the rules have checked.
-pub(super) fn read(mut view: MessagesRequestView<'_>) -> Result<ChatRequest, ApiError> {
+pub(super) fn read(mut view: Box<MessagesRequestView<'_>>) -> Result<Box<ChatRequest>, ApiError> {
     if view.thread.is_some() {
         // Another provider holds the history of the thread, so the reply would ignore it. Clients
         // resend the whole history on this error.
         return Err(ApiError::invalid("thread", "`thread` is not supported for this model")
             .with_code(fault::THREAD_UNSUPPORTED));
     }
-    let mut chat = ChatRequest::default();
+    let mut chat = Box::<ChatRequest>::default();
     view.read_options(&mut chat);
     let tier = view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word));
     let is_fast = tier.is_none() && view.is_fast();

@@ -23,7 +23,7 @@ use crate::repeated_text::TextReader;
 use crate::scrub::scrub_value;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::out_of_order;
-use crate::text::{BorrowedText, owned, present};
+use crate::text::{BorrowedText, char_count, owned, present};
 use crate::upstream_error::ensure_ended;
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
@@ -109,7 +109,7 @@ impl TextReader for MessagesStreamReader {
         let is_text =
             |open: &&mut OpenBlock| open.slot == place.slot && matches!(open.kind, BlockKind::Text);
         if let Some(open) = self.open.iter_mut().find(is_text) {
-            open.length += text.chars().count();
+            open.length += char_count(text);
         }
         true
     }
@@ -151,7 +151,11 @@ impl MessagesStreamReader {
     fn count(&mut self, usage: &MessagesUsage<'_>, is_first_event: bool, out: &mut Vec<Event>) {
         self.counts.update(usage, is_first_event);
         out.push(Event::Usage(self.counts.to_canon()));
-        self.other_usage.extend(usage.other_fields());
+        let fields = usage.other_fields();
+        match self.other_usage.is_empty() {
+            true => self.other_usage = fields,
+            false => self.other_usage.extend(fields),
+        }
     }
 
     fn open_part(&mut self, start: PartStart, out: &mut Vec<Event>) -> u32 {
@@ -201,7 +205,7 @@ impl MessagesStreamReader {
             }
         };
         open.slot = self.open_part(start, out);
-        open.length = text.chars().count();
+        open.length = char_count(&text);
         grow(open.slot, text, out);
         extras(open.slot, rest.to_map(), out);
         self.open.push(open);
@@ -235,7 +239,7 @@ impl MessagesStreamReader {
         match (open.kind, kind) {
             (BlockKind::Text, "text_delta") => {
                 let text = owned(delta.text);
-                open.length += text.chars().count();
+                open.length += char_count(&text);
                 grow(open.slot, text, out);
             }
             (BlockKind::Text, "citations_delta") => {

@@ -63,35 +63,42 @@ pub(super) const EMPTY_TEXT: &str = "text";
 /// A text block that may continue, and the signatures that arrived after it had begun.
 #[derive(Debug, Default)]
 pub(super) struct OpenText {
-    /// The number of characters so far.
-    chars: usize,
-    /// Signatures, each with start and length of its span in characters.
-    seals: Vec<(Signature, usize, usize)>,
+    /// The texts so far, each with the signature that covers it. Their characters are counted only
+    /// for a signature.
+    texts: Vec<(String, Option<Signature>)>,
 }
 
 impl OpenText {
     /// Returns true if the next text continues this one, because a signature alone split them.
-    pub(super) const fn continues_with(&self, sealed: bool) -> bool {
-        sealed || !self.seals.is_empty()
+    pub(super) fn continues_with(&self, sealed: bool) -> bool {
+        sealed || self.texts.iter().any(|(_, seal)| seal.is_some())
     }
 
     /// Adds text and the signature that covers it.
-    pub(super) fn add(&mut self, text: &str, seal: Option<Signature>) {
-        let (start, length) = (self.chars, text.chars().count());
-        self.chars += length;
-        self.seals.extend(seal.map(|seal| (seal, start, length)));
+    pub(super) fn add(&mut self, text: String, seal: Option<Signature>) {
+        self.texts.push((text, seal));
     }
 
     /// Returns the carrier to write before the block, if one signature covers all of its text.
     pub(super) fn whole_carrier(&self) -> Option<Value> {
-        let [(seal, 0, length)] = self.seals.as_slice() else { return None };
-        (*length == self.chars).then(|| carrier(seal, NEXT_PART))
+        let mut filled =
+            self.texts.iter().filter(|(text, seal)| !text.is_empty() || seal.is_some());
+        match (filled.next(), filled.next()) {
+            (Some((_, Some(seal))), None) => Some(carrier(seal, NEXT_PART)),
+            _ => None,
+        }
     }
 
     /// Returns the carriers to write when something follows.
     pub(super) fn carriers(self) -> impl Iterator<Item = Value> {
-        let seals = self.seals.into_iter();
-        seals.map(|(seal, start, length)| carrier(&seal, &signed_span::span_name(start, length)))
+        let is_signed = self.continues_with(false);
+        let texts = self.texts.into_iter().filter(move |_| is_signed);
+        let spans = texts.scan(0, |end, (text, seal)| {
+            let (start, length) = (*end, text.chars().count());
+            *end += length;
+            Some((seal, signed_span::span_name(start, length)))
+        });
+        spans.filter_map(|(seal, span)| Some(carrier(&seal?, &span)))
     }
 }
 

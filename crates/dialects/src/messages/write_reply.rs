@@ -23,12 +23,18 @@ use crate::ReplyStamp;
 use crate::endings;
 use crate::envelope;
 use crate::fields::{ObjectWriter, lose, note_citation, note_foreign_field, note_foreign_fields};
+use crate::json;
 use crate::openai_values::write_url;
 use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
+use crate::write_json::WriteJson;
 
 /// Output of blocks: the events of a stream, or the list of a whole reply.
 pub(super) trait BlockOutput {
     fn start(&mut self, block: Value);
+    /// Starts a block of text, the most frequent one.
+    fn start_text(&mut self) {
+        self.start(ObjectWriter::typed("text").set("text", "").into());
+    }
     /// Adds a text to a field of the open block.
     fn grow(&mut self, delta: &'static str, field: &str, text: &str);
     fn cite(&mut self, citation: Value);
@@ -38,14 +44,49 @@ pub(super) trait BlockOutput {
         self.start(block);
     }
     /// Returns the list of blocks, if none of them is sent yet.
-    fn unsent(&mut self) -> Option<&mut Vec<Value>> {
+    fn unsent(&mut self) -> Option<&mut Vec<ReplyBlock>> {
         None
+    }
+}
+
+/// A block of a whole reply.
+#[derive(Debug)]
+pub(super) enum ReplyBlock {
+    /// A text without other fields.
+    Text(String),
+    Any(Value),
+}
+
+impl ReplyBlock {
+    /// Returns the fields of the block, to change them.
+    fn as_object_mut(&mut self) -> Option<&mut Map<String, Value>> {
+        if let Self::Text(text) = self {
+            let text = std::mem::take(text);
+            *self = Self::Any(ObjectWriter::typed("text").set("text", text).into());
+        }
+        match self {
+            Self::Any(Value::Object(fields)) => Some(fields),
+            Self::Any(_) | Self::Text(_) => None,
+        }
+    }
+}
+
+impl WriteJson for ReplyBlock {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => {
+                out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
+                json::write_string(text, out);
+                out.push(b'}');
+            }
+            Self::Any(value) => value.write_json(out),
+        }
     }
 }
 
 /// The blocks of a whole reply.
 #[derive(Debug, Default)]
-struct BlockList(Vec<Value>);
+struct BlockList(Vec<ReplyBlock>);
 
 impl BlockList {
     fn field(&mut self, name: &str, initial: Value) -> Option<&mut Value> {
@@ -56,11 +97,17 @@ impl BlockList {
 
 impl BlockOutput for BlockList {
     fn start(&mut self, block: Value) {
-        self.0.push(block);
+        self.0.push(ReplyBlock::Any(block));
+    }
+
+    fn start_text(&mut self) {
+        self.0.push(ReplyBlock::Text(String::new()));
     }
 
     fn grow(&mut self, _delta: &'static str, field: &str, text: &str) {
-        if let Some(Value::String(written)) = self.field(field, Value::from("")) {
+        if let Some(ReplyBlock::Text(written)) = self.0.last_mut() {
+            written.push_str(text);
+        } else if let Some(Value::String(written)) = self.field(field, Value::from("")) {
             written.push_str(text);
         }
     }
@@ -71,7 +118,7 @@ impl BlockOutput for BlockList {
         }
     }
 
-    fn unsent(&mut self) -> Option<&mut Vec<Value>> {
+    fn unsent(&mut self) -> Option<&mut Vec<ReplyBlock>> {
         Some(&mut self.0)
     }
 }
@@ -229,7 +276,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         self.output.stop();
         match (self.output.unsent(), text.whole_carrier()) {
             (Some(blocks), Some(carrier)) => {
-                blocks.insert(blocks.len().saturating_sub(1), carrier);
+                blocks.insert(blocks.len().saturating_sub(1), ReplyBlock::Any(carrier));
             }
             _ if is_last => {}
             _ => text.carriers().for_each(|carrier| self.output.write(carrier)),
@@ -243,14 +290,23 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             let signed = part.signature.is_some();
             let before = self.open_text.as_ref().filter(|_| part.extras.is_empty());
             if !before.is_some_and(|before| before.continues_with(signed)) {
-                self.start(&[("type", "text"), ("text", "")], &mut part.extras);
+                match part.extras.is_empty() {
+                    true => {
+                        self.close_text(false);
+                        self.output.start_text();
+                    }
+                    false => self.start(&[("type", "text"), ("text", "")], &mut part.extras),
+                }
                 self.open_text = Some(OpenText::default());
             }
             part.started = true;
         }
         for text in waiting.drain(..) {
             self.output.grow("text_delta", "text", &text);
-            part.written_text.push_str(&text);
+            match part.written_text.is_empty() {
+                true => part.written_text = text,
+                false => part.written_text.push_str(&text),
+            }
         }
         part.waiting = waiting;
         for citation in std::mem::take(&mut part.citations) {
@@ -263,7 +319,9 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
         }
         self.write_late_fields(&mut part.extras);
         match &mut self.open_text {
-            Some(open_text) => open_text.add(&part.written_text, part.signature.take()),
+            Some(open_text) => {
+                open_text.add(std::mem::take(&mut part.written_text), part.signature.take());
+            }
             None => self.write_carrier(part.signature.take(), || signatures::EMPTY_TEXT.to_owned()),
         }
     }
@@ -326,11 +384,16 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
 
     /// Writes fields that arrived after their block had begun, unless the block is sent already.
     fn write_late_fields(&mut self, extras: &mut Map<String, Value>) {
+        if extras.is_empty() {
+            return;
+        }
         let block = self.output.unsent().and_then(|blocks| blocks.last_mut());
         match (block, extras.shift_remove(BLOCK_EXTRA)) {
-            (Some(block), Some(whole)) => *block = whole,
-            (Some(Value::Object(block)), None) => block.append(extras),
-            _ => {
+            (Some(block), Some(whole)) => *block = ReplyBlock::Any(whole),
+            (Some(block), None) => {
+                block.as_object_mut().into_iter().for_each(|fields| fields.append(extras));
+            }
+            (None, _) => {
                 for name in extras.keys() {
                     self.losses.add(&format!("part.{name}"), "it came after its block had begun");
                 }
@@ -422,14 +485,14 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
     let usage = usage.set_some(TIER_FIELD, tier);
     let body = message(&stamp.id, &chat.model, blocks.output.0, (reason, stop), usage)
         .with_fields(&blocks.extras);
-    (body.to_json(), blocks.losses.into_vec())
+    (body.into_json(), blocks.losses.into_vec())
 }
 
 /// Returns a message. Its end is the stop reason and the stop sequence.
 pub(super) fn message(
     id: &str,
     model: &str,
-    content: Vec<Value>,
+    content: Vec<ReplyBlock>,
     end: (Value, Value),
     usage: ObjectWriter,
 ) -> ObjectWriter {

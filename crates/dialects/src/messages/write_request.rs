@@ -89,7 +89,7 @@ pub(super) fn write(
     let body = write_hints(body, hints, state, &mut losses)
         .set_some("stream", stream.then_some(true))
         .with_extras(extras, ORIGIN);
-    Ok((ProviderRequest::new(PATH, &body), losses.into_vec()))
+    Ok((ProviderRequest::new(PATH, body), losses.into_vec()))
 }
 
 /// A message under construction.

@@ -131,7 +131,7 @@ pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
         .set("message", fault.message())
         .set("status", code_of(status))
         .set_some("details", (!details.is_empty()).then_some(details));
-    (status, ObjectWriter::new().set("error", error).to_json())
+    (status, ObjectWriter::new().set("error", error).into_json())
 }
 
 fn seconds(wait: Duration) -> String {

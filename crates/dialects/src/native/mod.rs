@@ -65,7 +65,7 @@ static FUNCTIONS: FormatFunctions = FormatFunctions {
         wanted.parse(
             body,
             |text, view| rules::check(target, text, view),
-            |view| Ok(read_request::read(target, view)),
+            |view| Ok(read_request::read(target, *view)),
         )
     },
     write_request: write_request::write,

@@ -260,7 +260,7 @@ impl StreamMeter for NativeStreamMeter {
         let last = ObjectWriter::new().set("candidates", ends).set("usageMetadata", counts);
         self.state.said.is_finished = true;
         self.completer.skip();
-        self.write(&StreamFrame::data(last.to_json()), out);
+        self.write(&StreamFrame::data(last.into_json()), out);
         self.write_end(out);
     }
 

@@ -22,8 +22,12 @@ use crate::service_tier::read_request_tier;
 use crate::text::BorrowedText;
 
 /// Reads a request that was checked while it was parsed.
-pub(super) fn read(target: &RequestTarget, mut view: NativeRequestView<'_>) -> canon::ChatRequest {
-    let mut chat = canon::ChatRequest { stream: target.stream, ..canon::ChatRequest::default() };
+pub(super) fn read(
+    target: &RequestTarget,
+    mut view: NativeRequestView<'_>,
+) -> Box<canon::ChatRequest> {
+    let mut chat = Box::<canon::ChatRequest>::default();
+    chat.stream = target.stream;
     // The path names the model; a model in the body is ignored.
     let named = || json::read(view.model?.get()).ok();
     chat.model = target.model.clone().or_else(named).unwrap_or_default();

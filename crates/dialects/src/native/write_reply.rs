@@ -42,7 +42,7 @@ pub(super) fn write(
     });
     let candidates = candidates.collect();
     let body = body.write(candidates, &mut losses);
-    (body.to_json(), losses.into_vec())
+    (body.into_json(), losses.into_vec())
 }
 
 /// The parts of a request that affect its reply.

@@ -42,7 +42,7 @@ pub(super) fn write(
         .set_some("serviceTier", write_hints(chat, &mut losses));
     let body = dotted_extras::restore(body, extras, "");
     let path = names::path(lane.model, *stream);
-    Ok((ProviderRequest::new(path, &body), losses.into_vec()))
+    Ok((ProviderRequest::new(path, body), losses.into_vec()))
 }
 
 fn write_config(

@@ -96,7 +96,7 @@ impl NativeStreamWriter {
 
     fn write_chunk(&mut self, candidate: u32, part: &HeldPart, out: &mut Vec<u8>) {
         if self.chunk_end.is_empty() {
-            self.chunk_end = self.fields.write_header(ObjectWriter::new()).to_json();
+            self.chunk_end = self.fields.write_header(ObjectWriter::new()).into_json();
             self.chunk_end.splice(..1, *b"}],");
         }
         self.write_framed(out, |own, out| {
@@ -269,7 +269,7 @@ impl NativeStreamWriter {
         let candidates = std::mem::take(&mut self.candidates).into_values();
         let candidates = candidates.map(|own| (own.writer, own.held.into_iter().collect()));
         let body = self.fields.write(candidates.collect(), &mut self.losses);
-        self.write_framed(out, |_, out| out.extend_from_slice(&body.to_json()));
+        self.write_framed(out, |_, out| out.extend_from_slice(&body.into_json()));
     }
 }
 

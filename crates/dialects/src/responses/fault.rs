@@ -50,7 +50,7 @@ pub(super) fn write_stream_error(fault: &ApiError, echo: &ResponseEcho, events: 
         .set("message", field("message"))
         .set("param", field("param"))
         .set("error", nested.clone());
-    events.write_object("error", &event);
+    events.write_object("error", event);
     let error = Some(response_object::write_error(fault, status));
     let output = std::mem::take(&mut events.output);
     let end = ResponseEnd { status: "failed", error, output, ..ResponseEnd::default() };

@@ -24,8 +24,8 @@ use crate::wire_object::raw_value;
 use crate::wire_value::{OpaqueObject, TextOrList};
 
 /// Reads a request.
-pub(super) fn read(view: ResponsesRequestView<'_>) -> ChatRequest {
-    let mut chat = ChatRequest::default();
+pub(super) fn read(view: Box<ResponsesRequestView<'_>>) -> Box<ChatRequest> {
+    let mut chat = Box::<ChatRequest>::default();
     view.read_options(&mut chat);
     let mut builder = TurnBuilder::default();
     builder.push_text(Role::System, view.instructions);

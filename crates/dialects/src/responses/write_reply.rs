@@ -39,5 +39,5 @@ pub(super) fn write(
         writer.push(event, &mut out);
     }
     let (_, response) = writer.end();
-    (response.to_json(), writer.take_losses())
+    (response.into_json(), writer.take_losses())
 }

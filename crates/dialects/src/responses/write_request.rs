@@ -98,7 +98,7 @@ pub(super) fn write(
     losses.add_if(has_others, "modalities", why);
     let body = body.set("include", write_include(sampling, extras)).with_extras(extras, ORIGIN);
     let body = body.set_some("stream", chat.stream.then_some(true));
-    Ok((ProviderRequest::new(PATH, &body), losses.into_vec()))
+    Ok((ProviderRequest::new(PATH, body), losses.into_vec()))
 }
 
 /// Returns the text of a turn that can become `instructions`: a plain system text.

@@ -44,7 +44,7 @@ fn one_parse_gives_the_facts_and_the_request() {
                 let wanted = |_: &RequestFacts| wants_chat;
                 let both = dialect.parse(&target(), &body, RequestUse::Both(&wanted)).expect(&case);
                 assert_eq!(both.facts.as_ref(), Some(&facts), "{case}");
-                assert_eq!(both.chat.as_ref(), Some(&chat).filter(|_| wants_chat), "{case}");
+                assert_eq!(both.chat.as_deref(), Some(&chat).filter(|_| wants_chat), "{case}");
             }
         }
     }

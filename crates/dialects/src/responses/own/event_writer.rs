@@ -38,9 +38,9 @@ impl EventWriter {
     }
 
     /// Writes one event with the fields of an object.
-    pub(crate) fn write_object(&mut self, name: &str, fields: &ObjectWriter) {
+    pub(crate) fn write_object(&mut self, name: &str, fields: ObjectWriter) {
         self.open(&event_start(name));
-        self.out.extend_from_slice(fields.to_json().get(1..).unwrap_or_default());
+        self.out.extend_from_slice(fields.into_json().get(1..).unwrap_or_default());
         self.out.extend_from_slice(b"\n\n");
     }
 
@@ -74,7 +74,7 @@ impl EventWriter {
     ) {
         if !self.is_silent {
             let event = add(self.place_fields(place));
-            self.write_object(name, &event);
+            self.write_object(name, event);
         }
     }
 
@@ -93,7 +93,7 @@ impl EventWriter {
         }
         if part.delta_fields.is_empty() {
             part.delta_start = event_start(&format!("{}.delta", part.event));
-            let fields = self.place_fields(part.place).to_json();
+            let fields = self.place_fields(part.place).into_json();
             let fields = fields.get(1..fields.len() - 1).unwrap_or_default();
             part.delta_fields = [fields, b",\"delta\":"].concat();
         }
