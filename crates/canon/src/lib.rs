@@ -26,6 +26,7 @@ mod reply;
 mod reply_builder;
 mod request;
 mod reserved_name;
+mod scrub;
 mod signature;
 mod tool;
 mod usage;
@@ -55,6 +56,7 @@ pub use request::{
     ThinkingOptions, Turn,
 };
 pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved, read_value};
+pub use scrub::{HIDDEN, scrub, scrub_value};
 pub use signature::Signature;
 pub use tool::{FunctionTool, Tool, ToolChoice, ToolChoiceMode, UserLocation, WebSearchTool};
 pub use usage::Usage;

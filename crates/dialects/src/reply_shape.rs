@@ -5,6 +5,7 @@
 //! format lists its fields in one table, an [`ObjectShape`].
 
 use bytes::Bytes;
+use canon::scrub_value;
 use memchr::memmem;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -14,7 +15,6 @@ use std::fmt;
 use crate::field_scan::ignore_scalars;
 use crate::json::{BodyEdit, BodySegments};
 use crate::json_reader;
-use crate::scrub::scrub_value;
 use crate::text::BorrowedText;
 use crate::wire_object::raw_value;
 use crate::{ReplyStamp, StreamFrame};
@@ -240,11 +240,12 @@ fn default_json(
             string(Some(values.model).filter(|model| !model.is_empty())?)
         }
         DefaultValue::Position => position.to_string(),
-        DefaultValue::Scrubbed(json) => match present.map(|raw| (raw_value(raw), scrub_value(raw)))
-        {
-            Some((value, clean)) => Some(clean).filter(|clean| *clean != value)?.to_string(),
-            None => json?.to_owned(),
-        },
+        DefaultValue::Scrubbed(json) => {
+            match present.map(|raw| (raw_value(raw), scrub_value(raw_value(raw)))) {
+                Some((value, clean)) => Some(clean).filter(|clean| *clean != value)?.to_string(),
+                None => json?.to_owned(),
+            }
+        }
     })
 }
 

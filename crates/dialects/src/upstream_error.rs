@@ -3,12 +3,11 @@
 //! The status decides the error kind. The provider's message is repeated only if it helps the
 //! caller to fix the request, and never with a credential or a URL in it.
 
-use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress, scrub};
 use serde_json::Value;
 use std::borrow::Cow;
 
 use crate::prompt_blocks;
-use crate::scrub::scrub;
 
 /// Fields of a provider's error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

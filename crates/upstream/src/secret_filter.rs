@@ -10,8 +10,6 @@ pub(crate) type IsKnown<'a> = dyn Fn(&[u8]) -> bool + 'a;
 
 /// Pieces of a secret of this length are hidden.
 const PIECE_BYTES: usize = 8;
-/// The text in place of a piece.
-const HIDDEN: &[u8] = b"[hidden]";
 
 /// Returns a text without any piece of a secret, but for pieces that the request contains. Takes one
 /// pass over the text.
@@ -32,7 +30,7 @@ pub(crate) fn hide_secrets(text: Vec<u8>, secrets: &[Vec<u8>], is_known: &IsKnow
         }
         if start >= hidden_to {
             shown.extend_from_slice(text.get(written_to..start).unwrap_or_default());
-            shown.extend_from_slice(HIDDEN);
+            shown.extend_from_slice(canon::HIDDEN.as_bytes());
         }
         hidden_to = start + PIECE_BYTES;
         written_to = hidden_to;

@@ -4,7 +4,9 @@
 //! Text, thinking and calls grow as they arrive. Every other block is collected until it stops and
 //! then read at once.
 
-use canon::{ApiError, ErrorKind, Event, Finish, PartDelta, PartIndex, PartStart, RawReason};
+use canon::{
+    ApiError, ErrorKind, Event, Finish, PartDelta, PartIndex, PartStart, RawReason, scrub_value,
+};
 use serde_json::{Map, Value};
 
 use super::fault;
@@ -20,7 +22,6 @@ use super::usage::{MessagesCounts, MessagesUsage};
 use crate::endings;
 use crate::json;
 use crate::repeated_text::TextReader;
-use crate::scrub::scrub_value;
 use crate::service_tier::USAGE_EXTRA;
 use crate::sse::out_of_order;
 use crate::text::{BorrowedText, char_count, owned, present};
@@ -325,7 +326,7 @@ impl MessagesStreamReader {
             let usage = Value::Object(std::mem::take(&mut self.other_usage));
             out.push(Event::extra(None, ORIGIN, USAGE_EXTRA, usage));
         }
-        let details = delta.stop_details.map(scrub_value);
+        let details = delta.stop_details.map(|raw| scrub_value(raw_value(raw)));
         out.extend(details.map(|value| Event::extra(Some(0), ORIGIN, STOP_DETAILS, value)));
         let finish = Finish {
             reason: endings::read(ORIGIN, &word),

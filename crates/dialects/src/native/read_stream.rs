@@ -6,7 +6,7 @@
 
 use canon::{
     ApiError, Event, Finish, FinishReason, Part, PartDelta, PartIndex, PartKind, PartStart,
-    RawReason, Usage, into_part_events,
+    RawReason, Usage, into_part_events, scrub_value,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -22,7 +22,6 @@ use super::{fault, read_content, signatures};
 use crate::endings;
 use crate::json;
 use crate::repeated_text::TextReader;
-use crate::scrub::scrub_value;
 use crate::sse::not_json;
 use crate::text::BorrowedText;
 use crate::upstream_error::ensure_ended;
@@ -87,7 +86,8 @@ impl ReportedFields {
         }
         self.reported.insert(name.to_owned(), value.get().to_owned());
         let is_report = matches!(name, FINISH_MESSAGE | "promptFeedback");
-        let value = if is_report { scrub_value(value) } else { raw_value(value) };
+        let value = raw_value(value);
+        let value = if is_report { scrub_value(value) } else { value };
         out.push(Event::extra(self.candidate, ORIGIN, name, value));
     }
 }

@@ -2,10 +2,7 @@
 //! addresses of the inner network. The rest of the text explains the error to the caller.
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 use std::net::IpAddr;
-
-use crate::wire_object::raw_value;
 
 /// The text in place of a removed word.
 pub const HIDDEN: &str = "[hidden]";
@@ -50,7 +47,7 @@ pub fn scrub(text: &str) -> String {
 
 /// Returns a value that a provider reports about a call, without the operator's secrets. Other texts
 /// stay as they are.
-pub(crate) fn scrub_value(raw: &RawValue) -> Value {
+pub fn scrub_value(mut value: Value) -> Value {
     fn scrub_texts(value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -63,7 +60,6 @@ pub(crate) fn scrub_value(raw: &RawValue) -> Value {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
-    let mut value = raw_value(raw);
     scrub_texts(&mut value);
     value
 }
