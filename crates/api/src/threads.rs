@@ -37,7 +37,8 @@ pub(super) async fn open_thread(
     state: &Arc<ApiState>,
     call: &mut Call,
 ) -> Result<Option<MessageThread>, ApiError> {
-    if THREAD_FIELD.find(&call.body).is_none() {
+    // A letter of the name may be escaped.
+    if THREAD_FIELD.find(&call.body).is_none() && !dialects::has_escaped_letter(&call.body) {
         return Ok(None);
     }
     // An unreadable body is refused later by the rules of its format, which name the path.

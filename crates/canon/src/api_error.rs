@@ -123,10 +123,11 @@ impl ApiError {
             | ErrorKind::HeadersTooLarge
             | ErrorKind::ExpectationFailed
             | ErrorKind::UpgradeRefused
-            | ErrorKind::RequestTimeout
             | ErrorKind::ContentPolicy
             | ErrorKind::QuotaExceeded => (Blame::Caller, false),
-            ErrorKind::Conflict | ErrorKind::RateLimited => (Blame::Caller, true),
+            ErrorKind::Conflict | ErrorKind::RateLimited | ErrorKind::RequestTimeout => {
+                (Blame::Caller, true)
+            }
             ErrorKind::Internal | ErrorKind::Overloaded => (Blame::Gateway, true),
             ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Interrupted => {
                 (Blame::Upstream, true)

@@ -86,9 +86,12 @@ fn scrub_word(word: &str, out: &mut String) {
 }
 
 fn is_secret(token: &str) -> bool {
-    // A value may stand behind its name: `key=…`, `Bearer:…`.
-    let value = token.rsplit(['=', '@']).next().unwrap_or(token);
-    [token, value].iter().any(|text| {
+    // A value may stand behind its name: `key=…`, `Bearer:…`, `host/…`. An address has colons itself.
+    let values = token.split(['=', '@', '/', '%']);
+    let pieces = token.split(['=', '@', '/', '%', ':']);
+    // A range or an arrow is behind an address.
+    let addresses = token.split('-').filter(|piece| piece.contains('.'));
+    std::iter::once(token).chain(values).chain(pieces).chain(addresses).any(|text| {
         PREFIXES.iter().any(|prefix| text.starts_with(prefix) && text.len() > prefix.len())
             || text.contains("://")
             || is_inner_host(text)
@@ -114,9 +117,10 @@ fn is_inner_host(text: &str) -> bool {
                 || ip.is_unspecified()
                 || (a == 100 && (64..128).contains(&b))
         }
-        Ok(IpAddr::V6(ip)) => {
-            ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()
-        }
+        Ok(IpAddr::V6(ip)) => match ip.to_ipv4_mapped() {
+            Some(ip) => is_inner_host(&ip.to_string()),
+            None => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+        },
         Err(_) => INNER_NAMES.iter().any(|name| lower.ends_with(name)),
     }
 }
@@ -184,6 +188,17 @@ mod tests {
             "c2VjcmV0IHRva2VuIG9mIHRoZSBvcGVyYXRvcg4",
             "7f3c2a1b9d8e4f60a1b2c3d4e5f60718",
             "123e4567-e89b-12d3-a456-426614174000",
+            "10.1.2.3:54321->10.9.9.9:443",
+            "db7/10.1.2.4:8080",
+            "/10.1.2.5:8080",
+            "host:10.1.2.7",
+            "upstream:10.1.2.6:8080",
+            "account:123456789012",
+            "Bearer:sk-abc",
+            "a/sk-abc",
+            "::ffff:10.1.2.8",
+            "fe80::1%eth0",
+            "10.1.2.10-10.1.2.11",
         ] {
             for (before, after) in [("", ""), ("'", "',"), ("(", ")."), ("key=", ""), ("\"", "\":")]
             {

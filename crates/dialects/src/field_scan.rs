@@ -128,6 +128,12 @@ impl Needles {
     }
 }
 
+/// Returns true if a body has an escaped letter, which a key may be written with.
+pub fn has_escaped_letter(body: &[u8]) -> bool {
+    static NONE: Needles = Needles::new(&[]);
+    NONE.is_in(body)
+}
+
 impl FieldScan<'_> {
     /// Returns the texts of the fields in the order of the body.
     pub(crate) fn run(&self, body: &[u8]) -> Result<Vec<FieldText>, ApiError> {
@@ -305,7 +311,25 @@ impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
         Ok(())
     }
 
-    ignore_scalars!();
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<(), E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<(), E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<(), E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -378,5 +402,16 @@ mod tests {
         assert!(!needles.is_in(br#"{"name":"\u00e9\u0007"}"#));
         assert!(!needles.is_in(br#"{"text":"the \"id\" of it"}"#));
         assert_eq!(scan(&["id"], r#"{"\u0069d":"1"}"#).len(), 1);
+        assert!(
+            has_escaped_letter(br#"{"\u0069d":1}"#) && !has_escaped_letter(br#"{"id":"\u000a"}"#)
+        );
+    }
+
+    /// A provider whose ids are numbers takes them so.
+    #[test]
+    fn numbers_are_ids_too() {
+        let found = scan(&["id"], r#"{"id":[7,-7,"7",1.5,true,null,{"id":8}]}"#);
+        let found: Vec<&str> = found.iter().map(|field| &*field.text).collect();
+        assert_eq!(found, ["7", "-7", "7", "1.5"]);
     }
 }

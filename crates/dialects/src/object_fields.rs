@@ -51,10 +51,23 @@ pub(crate) struct ObjectField {
     is_contained: Option<fn(&FieldText) -> bool>,
 }
 
+/// Returns true for white space and for the byte order mark.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || c == '\u{feff}'
+}
+
 impl ObjectField {
     /// A field of which the key says what it names.
     pub(crate) const fn of_key(path: KeyPath) -> Self {
         Self::new(path, "")
+    }
+
+    /// A text that names a file, as chat providers read it in a prompt:
+    /// <https://help.aliyun.com/zh/model-studio/long-context-qwen-long>.
+    pub(crate) const fn file_text(path: KeyPath) -> Self {
+        Self::new(path, "File")
+            .with_words(&["fileid"])
+            .only_named(|text| text.trim_start_matches(is_blank).starts_with("fileid://"))
     }
 
     pub(crate) const fn new(path: KeyPath, kind: &'static str) -> Self {

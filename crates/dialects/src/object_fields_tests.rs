@@ -39,7 +39,7 @@ fn plain_paths(path: &str) -> Vec<String> {
 fn body_with(path: &str, text: &str, spell: fn(&str) -> String) -> Value {
     let keys: Vec<&str> = path.split('.').collect();
     keys.iter().enumerate().rev().fold(json!(text), |value, (depth, key)| {
-        let mut object = json!({ "type": 1 });
+        let mut object = json!({ "type": true });
         if *key == "id" {
             object["type"] = json!("item_reference");
         }

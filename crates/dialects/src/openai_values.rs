@@ -84,6 +84,16 @@ pub(crate) fn read_url(url: &str) -> MediaSource {
     }
 }
 
+/// Reads the data of a file: a URL, a data URI, or the bare base64 of clients that omit its prefix.
+pub(crate) fn read_file_data(data: &str) -> MediaSource {
+    match read_url(data) {
+        MediaSource::Url { url, .. } if !url.contains("://") => {
+            MediaSource::Inline { mime: "application/pdf".to_owned(), data: url }
+        }
+        source => source,
+    }
+}
+
 /// Writes a URL or a data URI; `None` for a source that has neither.
 pub(crate) fn write_url(source: &MediaSource) -> Option<String> {
     match source {

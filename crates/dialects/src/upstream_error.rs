@@ -69,7 +69,7 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
         let message = if message.is_empty() { fallback.into() } else { Cow::Owned(message) };
         let fault = ApiError::new(trouble, message);
         match &words.param {
-            Some(param) => fault.with_param(param.clone()),
+            Some(param) => fault.with_param(scrub(param)),
             None => fault,
         }
     };

@@ -42,8 +42,12 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "messages.content.video_url",
             "messages.content.video_url.url",
             "messages.content.file.file_data",
+            // Parts of services that imitate this format.
+            "messages.content.audio_url|document_url|file_url.url?",
+            "messages.content.image|video",
+            "messages.content.source.url",
         ],
-        needles: Needles::new(&["_url", FILE_DATA]),
+        needles: Needles::new(&["url\"", "\"image\"", "\"video\"", FILE_DATA]),
         allows_snake_case: false,
     },
     objects: &super::objects::OBJECTS,

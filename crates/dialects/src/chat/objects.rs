@@ -17,9 +17,7 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
             .with_words(&["\"rs_"])
             .only_named(is_bare_item),
         // <https://help.aliyun.com/zh/model-studio/long-context-qwen-long> names files in a text.
-        ObjectField::new("messages.content.text?", "File")
-            .with_words(&["fileid:"])
-            .only_named(|text| text.trim_start().starts_with("fileid:")),
+        ObjectField::file_text("messages.content.text?"),
         // <https://learn.microsoft.com/azure/ai-foundry/openai/references/on-your-data>
         ObjectField::new("data_sources|dataSources.parameters?.**", "Data source"),
         // <https://ai.google.dev/gemini-api/docs/openai#extra-body>

@@ -12,7 +12,7 @@ use super::content::{
 use super::names::{ORIGIN, REASONING_DETAILS};
 use super::signatures::{self, ContentAuthor};
 use crate::json;
-use crate::openai_values::{read_cache_mark, read_detail, read_url};
+use crate::openai_values::{read_cache_mark, read_detail, read_file_data, read_url};
 use crate::signed_span;
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
@@ -104,7 +104,7 @@ fn read_part(part: ChatPart<'_>) -> Part {
 fn read_file(file: ChatFile<'_>) -> Media {
     let source = match file.file_id {
         Some(id) => MediaSource::File { origin: ORIGIN, id: id.into_owned() },
-        None => read_url(&file.file_data.unwrap_or_default()),
+        None => read_file_data(&file.file_data.unwrap_or_default()),
     };
     let name = file.filename.map(BorrowedText::into_owned);
     Media { name, ..Media::new(MediaKind::Document, source) }

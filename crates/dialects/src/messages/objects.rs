@@ -9,6 +9,8 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         // Sources of images and documents, in messages and in the results of tools; uploads to a
         // container, and files that code in one wrote.
         ObjectField::of_key("messages.content.content?.content?.source?.content?.source?.file_id"),
+        ObjectField::file_text("system.text?"),
+        ObjectField::file_text("messages.content.text?"),
         ObjectField::of_key("container.id?"),
         // Skills of the type `anthropic` belong to the provider and are for everybody.
         ObjectField::of_key("container.skills.skill_id")

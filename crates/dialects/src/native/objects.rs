@@ -8,6 +8,7 @@ use crate::object_fields::{MadeFields, ObjectField, ObjectFields, is_google_obje
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[
         ObjectField::of_key("cachedContent"),
+        ObjectField::file_text("contents|systemInstruction.parts.text"),
         // Conversations, and the `content` and `requests` of embeddings.
         ObjectField::new("requests?.contents|content|systemInstruction.parts.functionResponse?.parts?.fileData.fileUri", "File")
         .only_named(is_google_object),

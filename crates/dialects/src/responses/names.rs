@@ -39,6 +39,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         paths: &[
             "input.content.image_url",
             "input.content.image_url.url",
+            "input.content.video_url|audio_url.url?",
             "input.content.file_url",
             "input.content.file_data",
             "input.output.image_url",

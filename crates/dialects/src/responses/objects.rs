@@ -9,6 +9,8 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         ObjectField::of_key("conversation.id?").shown_as("conversation"),
         ObjectField::of_key("prompt.id?").shown_as("prompt"),
         ObjectField::of_key("prompt.variables.*.file_id"),
+        ObjectField::file_text("instructions"),
+        ObjectField::file_text("input.content?.text?"),
         ObjectField::new("prompt_cache_options.comparison_response_id", "Response")
             .or_contained(|_| true),
         ObjectField::new("input.id", "Item")

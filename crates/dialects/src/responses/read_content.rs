@@ -18,7 +18,7 @@ use super::own::tool_names;
 use super::signatures::{self, ContentAuthor, SignaturePlace};
 use crate::fields::ObjectWriter;
 use crate::json;
-use crate::openai_values::{read_cache_mark, read_detail, read_logprobs, read_url};
+use crate::openai_values::{read_cache_mark, read_detail, read_file_data, read_logprobs, read_url};
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::{LooseValue, PlacedValue};
@@ -203,13 +203,7 @@ fn item_extras(mut rest: UnknownFields<'_>) -> ExtraFields {
 
 fn read_file(part: &mut ResponsesFilePart<'_>) -> Media {
     let source = match (part.file_data.take(), part.file_url.take(), part.file_id.take()) {
-        (Some(data), _, _) => match read_url(&data) {
-            // Some clients omit the `data:` prefix.
-            MediaSource::Url { url, .. } if !url.contains("://") => {
-                MediaSource::Inline { mime: "application/pdf".to_owned(), data: url }
-            }
-            source => source,
-        },
+        (Some(data), _, _) => read_file_data(&data),
         (None, None, Some(id)) => MediaSource::File { origin: ORIGIN, id: id.into_owned() },
         (None, url, _) => read_url(&url.unwrap_or_default()),
     };

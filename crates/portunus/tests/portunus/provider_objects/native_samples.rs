@@ -13,6 +13,11 @@ pub(super) fn native_fields() -> Vec<NamedField> {
     vec![
         field("cachedContent", json!({ "cachedContent": "cachedContents/x" }), "cachedContent"),
         field(
+            "contents|systemInstruction.parts.text",
+            json!({ "systemInstruction": { "parts": [{ "text": "fileid://file-fe-1" }] } }),
+            "systemInstruction.parts[0].text",
+        ),
+        field(
             "requests?.contents|content|systemInstruction.parts.functionResponse?.parts?.fileData.fileUri",
             contents(json!([text, file])),
             "contents[0].parts[1].fileData.fileUri",

@@ -146,6 +146,12 @@ fn messages_fields() -> Vec<NamedField> {
     let ran = json!({ "type": "bash_code_execution_result", "stdout": "", "stderr": "",
         "return_code": 0, "content": output });
     vec![
+        field("system.text?", json!({ "system": "fileid://file-fe-1" }), "system"),
+        field(
+            "messages.content.text?",
+            json!({ "messages": [{ "role": "user", "content": "\u{feff} fileid://file-fe-1" }] }),
+            "messages[0].content",
+        ),
         field(
             "messages.content.content?.content?.source?.content?.source?.file_id",
             user(&image),
@@ -262,6 +268,8 @@ fn responses_fields() -> Vec<NamedField> {
         ),
     ];
     let mut all = vec![
+        field("instructions", json!({ "instructions": "fileid://file-fe-1" }), "instructions"),
+        field("input.content?.text?", json!({ "input": "fileid://file-fe-1" }), "input"),
         field(
             "prompt_cache_options.comparison_response_id",
             json!({ "prompt_cache_options": { "comparison_response_id": ID } }),
