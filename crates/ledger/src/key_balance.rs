@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 use crate::lease_store::LEASE_DURATION;
-use crate::{LeaseGrant, LeaseState, LeaseToken};
+use crate::{LeaseGrant, LeaseState, LeaseToken, SpendStatus, SpendTerms};
 
 /// Time for which a refusal by the lease store is remembered instead of requesting again.
 const REFUSAL_TTL: Micros = Micros::from_millis(500);
@@ -21,28 +21,18 @@ pub struct KeyBalance {
     pub(crate) request_lock: tokio::sync::Mutex<()>,
 }
 
-/// Cap, spending and holds of a key or a budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpendStatus {
-    /// Limit of the spending; `None` for no limit.
-    pub cap: Option<Money>,
-    /// Money spent.
-    pub spent: Money,
-    /// Money reserved for running calls.
-    pub held: Money,
-}
-
-impl SpendStatus {
-    /// Returns the money that is neither spent nor reserved; `None` for no limit.
-    pub fn remaining(&self) -> Option<Money> {
-        let used = self.spent.saturating_add(self.held);
-        self.cap.map(|cap| cap.saturating_sub(used).max(Money::ZERO))
-    }
-}
-
 #[derive(Debug, Default)]
 struct BalanceState {
-    cap: Option<Money>,
+    terms: SpendTerms,
+    /// Number of the last announcement before the terms changed.
+    terms_seq: i64,
+    /// Number of the last announcement.
+    last_seq: i64,
+    /// Set while the lease may exceed the terms, to the number of the last announcement before that
+    /// was known. Nothing of the lease is used then: money that running calls release goes back to
+    /// the lease store, because the terms may not cover it. An answer to a later message ends the
+    /// recall, because the lease store has compared all its leases with the terms since.
+    recalled: Option<i64>,
     /// Spending as the lease store last reported it, without unposted costs.
     spent: Money,
     /// Holds on this node, from any lease.
@@ -84,6 +74,21 @@ struct Lease {
     limit: Money,
     /// When this node stops using it, by the steady clock.
     until: Micros,
+}
+
+impl BalanceState {
+    /// Stops the use of the lease until the lease store has compared it with the terms.
+    fn recall(&mut self) {
+        self.recalled = Some(self.last_seq);
+        if let Some(lease) = &mut self.lease {
+            lease.free = Money::ZERO;
+        }
+    }
+
+    /// Ends the recall if the lease store found the terms kept after it began.
+    fn confirm_terms(&mut self, seq: i64) {
+        self.recalled.take_if(|since| *since < seq);
+    }
 }
 
 impl Lease {
@@ -132,10 +137,11 @@ pub struct LeaseUse {
 
 impl KeyBalance {
     /// Creates the balance of a key. It requests its lease with the first hold.
-    pub fn new(key_id: &str, cap: Option<Money>, spent: Money) -> Arc<Self> {
+    pub fn new(key_id: &str, terms: impl Into<SpendTerms>, spent: Money) -> Arc<Self> {
+        let terms = terms.into();
         Arc::new(Self {
             key_id: key_id.to_owned(),
-            state: Mutex::new(BalanceState { cap, spent, ..BalanceState::default() }),
+            state: Mutex::new(BalanceState { terms, spent, ..BalanceState::default() }),
             request_lock: tokio::sync::Mutex::new(()),
         })
     }
@@ -149,7 +155,7 @@ impl KeyBalance {
     pub fn status(&self) -> SpendStatus {
         let state = self.state.lock();
         SpendStatus {
-            cap: state.cap,
+            cap: state.terms.cap(),
             spent: state.spent.saturating_add(state.unposted),
             held: state.held,
         }
@@ -161,21 +167,21 @@ impl KeyBalance {
         Some(LeaseUse { token, free, held, unposted, until })
     }
 
-    /// Returns true if the key has no cap.
+    /// Returns true if nothing limits the spending of the key.
     pub fn is_unlimited(&self) -> bool {
-        self.state.lock().cap.is_none()
+        self.state.lock().terms.is_unlimited()
     }
 
-    /// Changes the cap. Running calls keep their holds. Free money is dropped, because only the
-    /// lease store knows how much the new cap allows.
-    pub fn set_cap(&self, cap: Option<Money>) {
+    /// Changes the terms. Running calls keep their holds. The lease is recalled, because only the
+    /// lease store knows how much the new terms allow.
+    pub fn set_terms(&self, terms: impl Into<SpendTerms>) {
+        let terms = terms.into();
         let mut state = self.state.lock();
-        if state.cap != cap {
-            state.cap = cap;
+        if state.terms != terms {
+            state.terms = terms;
+            state.terms_seq = state.last_seq;
             state.refusal = None;
-            if let Some(lease) = &mut state.lease {
-                lease.free = Money::ZERO;
-            }
+            state.recall();
         }
     }
 
@@ -187,11 +193,12 @@ impl KeyBalance {
         steady: Micros,
     ) -> Result<Taken, Shortfall> {
         let mut state = self.state.lock();
-        let taken = if state.cap.is_none() || full <= Money::ZERO {
+        let is_recalled = state.recalled.is_some();
+        let taken = if state.terms.is_unlimited() || full <= Money::ZERO {
             Taken { amount: full.max(Money::ZERO), lease: None }
         } else {
             match &mut state.lease {
-                Some(lease) if steady < lease.until => {
+                Some(lease) if steady < lease.until && !is_recalled => {
                     let window = lease.limit.saturating_sub(lease.gross);
                     let amount = full.min(lease.free).min(window);
                     if amount < full && (amount < least || amount <= Money::ZERO) {
@@ -217,12 +224,15 @@ impl KeyBalance {
         let mut state = self.state.lock();
         state.held = state.held.saturating_sub(held);
         state.unposted = state.unposted.saturating_add(spent);
+        let is_recalled = state.recalled.is_some();
         if let Some(mine) = state.lease.as_mut().filter(|mine| Some(mine.token) == lease) {
             mine.held = mine.held.saturating_sub(held);
             mine.unposted = mine.unposted.saturating_add(spent);
-            mine.free = mine.free.saturating_add(held.saturating_sub(spent));
-            // Money became free, so an earlier refusal no longer applies.
-            state.refusal = None;
+            if !is_recalled {
+                mine.free = mine.free.saturating_add(held.saturating_sub(spent));
+                // Money became free, so an earlier refusal no longer applies.
+                state.refusal = None;
+            }
         }
     }
 
@@ -252,6 +262,7 @@ impl KeyBalance {
     /// traffic. From now on holds stay within the announced amount.
     pub(crate) fn announce(&self, seq: i64, hold: Option<Money>) -> (Option<LeaseToken>, Money) {
         let mut state = self.state.lock();
+        state.last_seq = state.last_seq.max(seq);
         // Half of the decayed sum of about the last half minute.
         let lately = Money::from_nanos(state.recent.as_nanos() / 2);
         let window = match hold {
@@ -297,7 +308,9 @@ impl KeyBalance {
     pub(crate) fn apply(&self, granted: LeaseGrant, seq: i64, until: Micros, steady: Micros) {
         let mut state = self.state.lock();
         match granted {
-            LeaseGrant::Unlimited => state.cap = None,
+            // An answer from before a change of the terms says nothing about the new ones.
+            LeaseGrant::Unlimited if seq <= state.terms_seq => {}
+            LeaseGrant::Unlimited => state.terms = SpendTerms::default(),
             LeaseGrant::Short { left, elsewhere } => {
                 let ttl = if elsewhere > Money::ZERO { LOCAL_REFUSAL_TTL } else { REFUSAL_TTL };
                 let until = steady + ttl;
@@ -305,6 +318,7 @@ impl KeyBalance {
             }
             LeaseGrant::Lease { token, version, amount } => {
                 state.refusal = None;
+                state.confirm_terms(seq);
                 let known = state.lease.filter(|known| known.token == token);
                 // Another token means that the lease before was closed. Its holds settle against
                 // the cap.
@@ -323,20 +337,27 @@ impl KeyBalance {
                     lease.limit = if known.is_some() { limit } else { window };
                 }
                 lease.version = version;
-                lease.free = lease.free.saturating_add(amount);
+                if state.recalled.is_none() {
+                    lease.free = lease.free.saturating_add(amount);
+                }
                 lease.until = lease.until.max(until);
                 state.lease = Some(lease);
             }
         }
     }
 
-    /// Notes that the lease store has renewed this lease.
-    pub(crate) fn renewed(&self, now: &LeaseState, until: Micros) {
+    /// Notes that the lease store has renewed this lease in answer to the heartbeat with that number.
+    pub(crate) fn renewed(&self, now: &LeaseState, seq: i64, until: Micros) {
         let mut state = self.state.lock();
         if let Some(lease) = state.lease.as_mut().filter(|lease| lease.token == now.token) {
             lease.until = lease.until.max(until);
             // A grant whose answer was lost has increased the version.
             lease.version = lease.version.max(now.version);
+            if now.above {
+                state.recall();
+            } else {
+                state.confirm_terms(seq);
+            }
         }
     }
 

@@ -352,7 +352,7 @@ impl<S: LeaseStore> LeaseClient<S> {
                 report.unreported.iter().any(|reported| reported.token == used.token)
             });
             match lease {
-                Some(lease) => self.maintain(&balance, lease, reply.nodes <= 1, sent).await?,
+                Some(lease) => self.maintain(&balance, lease, seq, reply.nodes <= 1, sent).await?,
                 None => self.drop_lease(&balance, was_reported),
             }
         }
@@ -398,11 +398,12 @@ impl<S: LeaseStore> LeaseClient<S> {
         &self,
         balance: &Arc<KeyBalance>,
         lease: &LeaseState,
+        seq: i64,
         alone: bool,
         sent: Micros,
     ) -> Result<(), LeaseStoreError> {
         balance.decay();
-        balance.renewed(lease, usable_until(sent));
+        balance.renewed(lease, seq, usable_until(sent));
         // During a lease request the reply may be out of date.
         let Ok(_turn) = balance.request_lock.try_lock() else { return Ok(()) };
         let LeaseState { token, amount, wanted, .. } = *lease;

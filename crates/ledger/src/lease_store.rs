@@ -119,6 +119,9 @@ pub struct LeaseState {
     pub amount: Money,
     /// True if another node goes short of this key's money.
     pub wanted: bool,
+    /// True if more is spent and leased than the terms allow, because they were changed. The node
+    /// then uses nothing of the lease.
+    pub above: bool,
     /// True if it was closed because its node was silent for too long. Its rest pays only for calls
     /// from before.
     pub closed: bool,
@@ -269,13 +272,18 @@ pub trait LeaseStore: Send + Sync {
     ) -> impl Future<Output = Result<ClosedCounts, LeaseStoreError>> + Send;
 }
 
-/// Returns the amount to grant when `left` is free and that many nodes are alive.
+/// Returns the amount to grant when `left` is free and that many nodes are alive. A negative amount
+/// is left when a cap was lowered.
 ///
 /// A single node gets everything. Otherwise shares shrink with the money that is left, down to the
 /// amount one call lacks, so that the last money is not stranded on a node without calls.
 pub fn lease_slice(request: &LeaseRequest, left: Money, nodes: u32, wanted: bool) -> Option<Money> {
     /// With less than this number of holds left, money is granted call by call.
     const FEW_HOLDS: i64 = 10;
+    // The terms were changed, and even an announcement would use money that they do not cover.
+    if left < Money::ZERO {
+        return None;
+    }
     if request.full <= Money::ZERO {
         return Some(Money::ZERO);
     }

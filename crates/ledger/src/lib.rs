@@ -22,6 +22,7 @@ mod lease_store;
 mod open_calls;
 mod record_encoding;
 mod segment_table;
+mod spend_terms;
 mod write_batch;
 
 pub use budget::{Budget, BudgetPeriod, BudgetShare, BudgetStatus, OverBudget, day_of};
@@ -33,7 +34,7 @@ pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
 pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls};
 pub use journal_inspection::JournalInspection;
 pub use journal_receipt::JournalReceipt;
-pub use key_balance::{KeyBalance, LeaseUse, SpendStatus};
+pub use key_balance::{KeyBalance, LeaseUse};
 pub use lease_client::{LeaseClient, MAX_BATCH_CALLS, TryHold};
 pub use lease_store::{
     ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
@@ -42,3 +43,4 @@ pub use lease_store::{
     lease_slice,
 };
 pub use open_calls::{HoldError, HoldRefusal, OpenCalls, OpenedJournal, PostingBatch};
+pub use spend_terms::{SpendStatus, SpendTerms};

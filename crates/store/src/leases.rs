@@ -141,14 +141,15 @@ impl From<LeaseRow> for LeaseState {
         // All leased money is wanted back if the cap was removed, or lowered below what is spent
         // and leased.
         let uncapped = row.cap.is_none() && row.account_cap.is_none();
-        let above_cap = row.cap.is_some_and(|cap| row.spent.saturating_add(row.leased) > cap)
+        let above = row.cap.is_some_and(|cap| row.spent.saturating_add(row.leased) > cap)
             || row.account_cap.is_some_and(|cap| row.account_sum > cap);
         Self {
             token: row.token,
             version: row.version,
             key_id: row.key_id,
             amount: row.amount,
-            wanted: row.wanted.max(row.account_wanted) > row.now || uncapped || above_cap,
+            wanted: row.wanted.max(row.account_wanted) > row.now || uncapped || above,
+            above,
             closed: row.closed != 0,
         }
     }

@@ -7,7 +7,7 @@
 use aws_lc_rs::hmac;
 use canon::{ApiError, ErrorKind, Micros, Money};
 use foldhash::fast::RandomState;
-use ledger::{Budget, Clock, KeyBalance};
+use ledger::{Budget, Clock, KeyBalance, SpendTerms};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -223,7 +223,8 @@ impl KeyCache {
             if account.set_terms(&terms, spent, self.clock.now()) {
                 let known = self.keys.pin();
                 for key in known.values().filter(|key| key.record.account_id == id) {
-                    key.balance.set_cap(key.record.cap.or(terms.cap));
+                    let (key_cap, account_cap) = (key.record.cap, terms.cap);
+                    key.balance.set_terms(SpendTerms { key_cap, account_cap });
                 }
             }
         }
@@ -293,16 +294,16 @@ impl KeyCache {
         let old = known.get(&record.id);
         let account = self.account_funds(&record.account_id);
         // If either cap is set, all money comes from leases, which respect both caps.
-        let cap = record.cap.or(account.cap());
+        let terms = SpendTerms { key_cap: record.cap, account_cap: account.cap() };
         let (balance, rate_window) = match old {
             Some(key) if key.record == record => return Arc::clone(key),
             Some(key) => {
-                key.balance.set_cap(cap);
+                key.balance.set_terms(terms);
                 key.rate_window.set_limits(record.limits);
                 (Arc::clone(&key.balance), Arc::clone(&key.rate_window))
             }
             None => (
-                KeyBalance::new(&record.id, cap, record.spent),
+                KeyBalance::new(&record.id, terms, record.spent),
                 Arc::new(RateWindow::new(record.limits)),
             ),
         };

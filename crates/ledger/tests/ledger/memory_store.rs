@@ -44,6 +44,15 @@ pub(crate) struct KeyRow {
     pub(crate) spent: Money,
     pub(crate) leased: Money,
     wanted: Micros,
+    /// Number of changes of the cap.
+    pub(crate) changes: usize,
+}
+
+impl KeyRow {
+    /// Returns true if more is spent and leased than the cap allows.
+    pub(crate) fn is_above_cap(&self) -> bool {
+        self.cap.is_some_and(|cap| self.spent.saturating_add(self.leased) > cap)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -190,13 +199,14 @@ impl MemoryStore {
                 }
             }
             let key = &self.keys[&row.key_id];
-            let above = key.cap.is_none_or(|cap| key.spent.saturating_add(key.leased) > cap);
+            let above = key.is_above_cap();
             leases.push(LeaseState {
                 token: *token,
                 version: row.version,
                 key_id: row.key_id.clone(),
                 amount: row.amount,
-                wanted: key.wanted > self.now || above,
+                wanted: key.wanted > self.now || above || key.cap.is_none(),
+                above,
                 closed: row.closed,
             });
         }
@@ -326,6 +336,7 @@ impl MemoryStore {
     pub(crate) fn set_cap(&mut self, key_id: &str, cap: Option<Money>) {
         let key = self.keys.get_mut(key_id).unwrap();
         key.cap = cap;
+        key.changes += 1;
         key.ceiling = cap.unwrap_or(Money::ZERO).max(key.spent.saturating_add(key.leased));
     }
 

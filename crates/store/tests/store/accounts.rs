@@ -18,6 +18,7 @@ on_both!(
     a_key_without_a_cap_leases_money_of_its_account,
     late_calls_pay_as_far_as_the_account_has_room,
     a_key_without_money_recalls_leases_of_the_others,
+    a_lowered_cap_recalls_leases_of_keys_with_caps_of_their_own,
     account_terms_are_stored,
 );
 
@@ -124,6 +125,24 @@ async fn late_calls_pay_as_far_as_the_account_has_room(database: Arc<TestDatabas
     }
     paid.sort_unstable();
     assert_eq!(paid, [30, 70]);
+    store.close().await;
+}
+
+async fn a_lowered_cap_recalls_leases_of_keys_with_caps_of_their_own(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let keys = family(&store, 100, &[Some(1_000)]).await;
+    let node = LeaseStore::enter(&store, "lowered").await.unwrap();
+    store.grant(&ask(&node, &keys[0], 90)).await.unwrap();
+    let report =
+        ledger::HeartbeatReport { node: node.clone(), calls: vec![], unreported: vec![], seq: 2 };
+    assert!(!store.heartbeat(&report).await.unwrap().leases[0].above);
+    let cap = Some(Money::from_nanos(10));
+    let terms = AccountTerms { cap, ..AccountTerms::default() };
+    store.set_account_terms(&keys[0].account_id, &terms).await.unwrap();
+    assert!(store.heartbeat(&report).await.unwrap().leases[0].above);
+    let announcement = LeaseRequest { full: Money::ZERO, ..ask(&node, &keys[0], 0) };
+    let granted = store.grant(&announcement).await.unwrap();
+    assert!(matches!(granted, LeaseGrant::Short { .. }), "{granted:?}");
     store.close().await;
 }
 

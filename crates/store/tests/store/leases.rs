@@ -337,8 +337,10 @@ async fn a_shortage_recalls_leases_of_other_nodes(database: Arc<TestDatabase>) {
     assert!(!heartbeat(&store, &a, vec![]).await.leases[0].wanted);
     let lowered =
         KeyRecord { cap: Some(Money::from_nanos(600)), changed: Micros::new(5), ..key.clone() };
+    assert!(!heartbeat(&store, &a, vec![]).await.leases[0].above);
     assert!(store.update_key(&lowered).await.unwrap());
-    assert!(heartbeat(&store, &a, vec![]).await.leases[0].wanted);
+    let told = heartbeat(&store, &a, vec![]).await.leases.remove(0);
+    assert!(told.wanted && told.above, "{told:?}");
     let unlimited = KeyRecord { cap: None, changed: Micros::new(6), ..key.clone() };
     assert!(store.update_key(&unlimited).await.unwrap());
     assert_eq!(store.grant(&ask(&b, &key, 400, 400)).await.unwrap(), LeaseGrant::Unlimited);
