@@ -5,12 +5,15 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 use crate::lease_store::LEASE_DURATION;
-use crate::{LeaseGrant, LeaseState, LeaseToken, SpendStatus, SpendTerms};
+use crate::{
+    BoundState, HoldRefusal, LeaseGrant, LeaseState, LeaseToken, MoneyBounds, SpendStatus,
+    SpendTerms,
+};
 
 /// Time for which a refusal by the lease store is remembered instead of requesting again.
 const REFUSAL_TTL: Micros = Micros::from_millis(500);
-/// The same if other nodes have money that they may return.
-const LOCAL_REFUSAL_TTL: Micros = Micros::from_millis(100);
+/// The same if money is only reserved or leased, and may become free.
+const SHORT_REFUSAL_TTL: Micros = Micros::from_millis(100);
 
 /// Money of one key on this node.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub struct KeyBalance {
     state: Mutex<BalanceState>,
     /// Held during a lease request. There is one request per key at a time.
     pub(crate) request_lock: tokio::sync::Mutex<()>,
+    /// Wakes one of the calls that wait for money.
+    freed: tokio::sync::Notify,
 }
 
 #[derive(Debug, Default)]
@@ -101,10 +106,7 @@ impl Lease {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecentRefusal {
     until: Micros,
-    /// Money below the cap that was not leased.
-    pub(crate) left: Money,
-    /// Money leased to other nodes.
-    pub(crate) elsewhere: Money,
+    pub(crate) bounds: MoneyBounds,
 }
 
 /// The lease does not cover a hold.
@@ -143,6 +145,7 @@ impl KeyBalance {
             key_id: key_id.to_owned(),
             state: Mutex::new(BalanceState { terms, spent, ..BalanceState::default() }),
             request_lock: tokio::sync::Mutex::new(()),
+            freed: tokio::sync::Notify::new(),
         })
     }
 
@@ -219,6 +222,24 @@ impl KeyBalance {
         Ok(taken)
     }
 
+    /// Waits until a call releases money or the lease grows. One waiting call wakes at a time.
+    pub async fn money_freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// Returns the reason a call that needs `least` gets no money although this much is free here.
+    pub(crate) fn refusal(&self, bounds: &MoneyBounds, least: Money, free: Money) -> HoldRefusal {
+        let BalanceState { unposted, spent, held, terms, .. } = *self.state.lock();
+        let known = |limit| BoundState { limit, spent, leased: held };
+        // Without an answer of the lease store, as far as this node knows.
+        let bounds = match bounds.left() {
+            Some(_) => *bounds,
+            None => MoneyBounds { key_cap: terms.cap().map(known), account_cap: None },
+        };
+        let shortage = bounds.refusal(least.max(Money::from_nanos(1)), unposted, free);
+        if shortage.is_spent { HoldRefusal::Spent(shortage) } else { HoldRefusal::Held(shortage) }
+    }
+
     /// Releases a hold: its cost is spent, the rest is free again if the lease is still in use.
     pub(crate) fn give_back(&self, held: Money, lease: Option<LeaseToken>, spent: Money) {
         let mut state = self.state.lock();
@@ -234,6 +255,8 @@ impl KeyBalance {
                 state.refusal = None;
             }
         }
+        drop(state);
+        self.freed.notify_one();
     }
 
     /// Notes that the lease store has confirmed a settled call.
@@ -241,6 +264,8 @@ impl KeyBalance {
         let mut state = self.state.lock();
         state.unposted = state.unposted.saturating_sub(spent);
         state.spent = state.spent.saturating_add(spent);
+        // It was made of the sums before.
+        state.refusal = None;
         if let Some(mine) = state.lease.as_mut().filter(|mine| Some(mine.token) == lease) {
             mine.unposted = mine.unposted.saturating_sub(spent);
         }
@@ -311,10 +336,14 @@ impl KeyBalance {
             // An answer from before a change of the terms says nothing about the new ones.
             LeaseGrant::Unlimited if seq <= state.terms_seq => {}
             LeaseGrant::Unlimited => state.terms = SpendTerms::default(),
-            LeaseGrant::Short { left, elsewhere } => {
-                let ttl = if elsewhere > Money::ZERO { LOCAL_REFUSAL_TTL } else { REFUSAL_TTL };
-                let until = steady + ttl;
-                state.refusal = Some(RecentRefusal { until, left, elsewhere });
+            LeaseGrant::Short(bounds) => {
+                let unposted = state.unposted;
+                let is_spent = bounds.all().any(|(_, bound)| bound.unspent() <= unposted);
+                let ttl = if is_spent { REFUSAL_TTL } else { SHORT_REFUSAL_TTL };
+                state.refusal = Some(RecentRefusal { until: steady + ttl, bounds });
+                if bounds.is_exceeded() {
+                    state.recall();
+                }
             }
             LeaseGrant::Lease { token, version, amount } => {
                 state.refusal = None;

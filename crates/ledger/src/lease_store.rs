@@ -9,7 +9,7 @@
 
 use canon::{Micros, Money};
 
-use crate::{LedgerEntry, OpenCall};
+use crate::{LedgerEntry, MoneyBounds, OpenCall};
 use std::sync::Arc;
 
 /// The identity of a lease. A closed lease's token is never used again.
@@ -82,15 +82,10 @@ pub enum LeaseGrant {
         /// The added amount.
         amount: Money,
     },
-    /// The key has no cap.
+    /// Nothing limits the spending of the key.
     Unlimited,
-    /// There is not enough.
-    Short {
-        /// Money below the cap that is not leased.
-        left: Money,
-        /// Money leased to other nodes, some of which may be returned.
-        elsewhere: Money,
-    },
+    /// There is not enough that is neither spent nor leased.
+    Short(MoneyBounds),
 }
 
 /// A node's heartbeat, sent once a second.

@@ -19,6 +19,7 @@ mod journal_writer;
 mod key_balance;
 mod lease_client;
 mod lease_store;
+mod money_bounds;
 mod open_calls;
 mod record_encoding;
 mod segment_table;
@@ -42,5 +43,6 @@ pub use lease_store::{
     LeaseStoreError, LeaseToken, Node, Posting, RECALL_WINDOW, SettledCall, UnreportedSpend,
     lease_slice,
 };
+pub use money_bounds::{BoundState, HoldShortage, MoneyBound, MoneyBounds};
 pub use open_calls::{HoldError, HoldRefusal, OpenCalls, OpenedJournal, PostingBatch};
 pub use spend_terms::{SpendStatus, SpendTerms};

@@ -16,25 +16,20 @@ use crate::journal::{Written, frame, recover};
 use crate::journal_writer::{JournalWriter, KeptRecord, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
-    CallProgress, Clock, Disk, HoldRecord, JournalError, JournalErrors, JournalReceipt, KeyBalance,
-    LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord, RecoveredCalls, SettledCall,
+    CallProgress, Clock, Disk, HoldRecord, HoldShortage, JournalError, JournalErrors,
+    JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord,
+    RecoveredCalls, SettledCall,
 };
 
 /// Reason no money was reserved for a call.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldRefusal {
-    /// The cap does not leave enough.
-    #[error("the cap leaves {left} USD")]
-    Cap {
-        /// Money the cap leaves.
-        left: Money,
-    },
-    /// This node does not have enough, but other nodes have some and may return it.
-    #[error("{left} USD are left on this node")]
-    Elsewhere {
-        /// Money this node has left.
-        left: Money,
-    },
+    /// A limit is used up.
+    #[error("{} of {} USD are spent", .0.spent, .0.limit)]
+    Spent(HoldShortage),
+    /// Money below the limits is reserved for other calls, or leased to other nodes.
+    #[error("{} of {} USD are reserved", .0.reserved(), .0.limit)]
+    Held(HoldShortage),
     /// The lease store cannot be reached, and this node's lease does not cover the call.
     #[error("{0}")]
     Unreachable(String),

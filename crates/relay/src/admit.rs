@@ -3,8 +3,11 @@
 use canon::{ApiError, ErrorKind, Micros, Money};
 use catalog::BilledUnits;
 use dialects::RequestFacts;
-use ledger::{BudgetShare, HoldRecord, HoldRefusal, HoldTicket, OverBudget};
+use ledger::{
+    BudgetShare, HoldRecord, HoldRefusal, HoldShortage, HoldTicket, MoneyBound, OverBudget,
+};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::media_refs::MediaRefs;
 use super::prepare::MAX_COPIES;
@@ -19,6 +22,8 @@ const DEFAULT_OUTPUT_TOKENS: u64 = 512;
 /// Output limit if neither the caller nor the catalogue sets one.
 const UNKNOWN_MAX_OUTPUT_TOKENS: u64 = 32_768;
 
+/// Time after which a caller may retry whose money is reserved for other calls.
+const MONEY_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Owner of the money in error messages.
 const KEY_NOUN: &str = "API key";
 const ACCOUNT_NOUN: &str = "account";
@@ -106,10 +111,13 @@ fn hold_record(call: &Call, facts: &RequestFacts, version: &str) -> Arc<HoldReco
 pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiError> {
     // The shares are dropped at once, which releases them.
     budget_shares(call, bound, bound).map(drop)?;
-    match call.engine.funds.key_status(&call.key.balance).await.remaining() {
-        Some(left) if left < bound => Err(over_cap(call, left)),
-        Some(_) | None => Ok(()),
-    }
+    let status = call.engine.funds.key_status(&call.key.balance).await;
+    let (Some(limit), Some(left)) = (status.cap, status.remaining()) else { return Ok(()) };
+    let is_spent = limit.saturating_sub(status.spent) < bound;
+    let own = call.key.record.cap.is_some();
+    let which = if own { MoneyBound::KeyCap } else { MoneyBound::AccountCap };
+    let shortage = HoldShortage { bound: which, limit, spent: status.spent, left, is_spent };
+    if left < bound { Err(no_money(&shortage)) } else { Ok(()) }
 }
 
 /// Reserves money from the budgets of the key and its account and from the key's balance. Leases of
@@ -122,11 +130,10 @@ async fn reserve(
 ) -> Result<HoldTicket, ApiError> {
     let shares = budget_shares(call, full, least)?;
     let full = shares.iter().map(BudgetShare::amount).fold(full, Money::min);
-    match call.engine.funds.reserve(&call.key.balance, record, full, least).await {
+    let wait = call.config.money_wait;
+    match call.engine.funds.reserve(&call.key.balance, record, full, least, wait).await {
         Ok(ticket) => Ok(shares.into_iter().fold(ticket, HoldTicket::with_share)),
-        Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => {
-            Err(over_cap(call, left))
-        }
+        Err(HoldRefusal::Spent(shortage) | HoldRefusal::Held(shortage)) => Err(no_money(&shortage)),
         Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
         Err(HoldRefusal::Unreachable(why)) => Err(cannot_account().with_log_note(why)),
     }
@@ -148,14 +155,26 @@ fn budget_shares(call: &Call, full: Money, least: Money) -> Result<Vec<BudgetSha
     Ok(shares)
 }
 
-fn over_cap(call: &Call, left: Money) -> ApiError {
-    let owner = match (call.key.record.cap, call.key.account.cap()) {
-        (Some(_), None) => KEY_NOUN,
-        (None, _) => ACCOUNT_NOUN,
-        (Some(_), Some(_)) => "API key or of its account",
+/// The error of a call that a cap does not cover. Money that is only reserved for other calls may be
+/// free in a moment, so official clients are told to retry.
+fn no_money(shortage: &HoldShortage) -> ApiError {
+    let HoldShortage { bound, limit, spent, left, is_spent } = shortage;
+    let owner = match bound {
+        MoneyBound::KeyCap => KEY_NOUN,
+        MoneyBound::AccountCap => ACCOUNT_NOUN,
     };
-    let message = format!("the spending cap of this {owner} is reached: {left} USD are left");
-    ApiError::new(ErrorKind::QuotaExceeded, message)
+    if *is_spent {
+        let message = format!("the spending cap of this {owner} is reached: {left} USD are left");
+        return ApiError::new(ErrorKind::QuotaExceeded, message);
+    }
+    let reserved = shortage.reserved();
+    let message = format!(
+        "{reserved} USD of the spending cap of this {owner} ({limit} USD) are reserved for running \
+         calls and {spent} USD are spent; retry when some of these calls have ended"
+    );
+    ApiError::new(ErrorKind::RateLimited, message)
+        .with_code("money_reserved")
+        .with_retry_after(MONEY_RETRY_AFTER)
 }
 
 fn over_budget(over: OverBudget, owner: &str) -> ApiError {

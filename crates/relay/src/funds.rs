@@ -13,9 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Time limit for a call that needs the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time that a call waits for other nodes to return leases. They do so with a heartbeat, once a
-/// second.
-const LEASE_RETURN_WAIT: Duration = Duration::from_millis(2_500);
+/// Longest pause between two attempts of a call that waits for money. A call of this node that ends
+/// wakes it earlier; other nodes return money with a heartbeat, once a second.
 const LEASE_RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Time limit for lease operations.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -58,25 +57,50 @@ impl NodeFunds {
 
     /// Reserves `full`, or what is left if that is at least `least`. Asks the store only if the
     /// leases of this node do not cover the amount.
+    ///
+    /// Waits up to `wait` for money that is reserved for other calls. It waits for all of `full` if
+    /// the limits leave that much unspent: a lower limit would truncate the answer for a reason that
+    /// does not last.
     pub async fn reserve(
         &self,
         balance: &Arc<KeyBalance>,
         record: Arc<HoldRecord>,
         full: Money,
         least: Money,
+        wait: Duration,
     ) -> Result<HoldTicket, HoldRefusal> {
         let record = match self.lease_client.try_hold(balance, record, full)? {
             TryHold::Held(pending) => return pending.written().await.map_err(HoldRefusal::Journal),
             TryHold::MustWait(record) => record,
         };
+        // Boxed because it is rare: the future of every call would grow by its size.
+        Box::pin(self.reserve_from_store(balance, record, full, least, wait)).await
+    }
+
+    /// Reserves money that the leases of this node do not cover.
+    async fn reserve_from_store(
+        &self,
+        balance: &Arc<KeyBalance>,
+        record: Arc<HoldRecord>,
+        full: Money,
+        least: Money,
+        wait: Duration,
+    ) -> Result<HoldTicket, HoldRefusal> {
         let begun = Instant::now();
+        let mut may_get_full = least < full;
         loop {
-            // Boxed because it is rare: the future of every call would grow by its size.
-            let holding =
-                Box::pin(self.lease_client.hold(balance, Arc::clone(&record), full, least));
+            let patience = wait.saturating_sub(begun.elapsed());
+            let waits_for_full = may_get_full && !patience.is_zero();
+            let least = if waits_for_full { full } else { least };
+            let holding = self.lease_client.hold(balance, Arc::clone(&record), full, least);
             match tokio::time::timeout(STORE_TIMEOUT, holding).await {
-                Ok(Err(HoldRefusal::Elsewhere { .. })) if begun.elapsed() < LEASE_RETURN_WAIT => {
-                    tokio::time::sleep(LEASE_RETRY_PAUSE).await;
+                Ok(Err(HoldRefusal::Spent(_) | HoldRefusal::Unreachable(_))) if waits_for_full => {
+                    may_get_full = false;
+                }
+                Ok(Err(HoldRefusal::Held(_))) if !patience.is_zero() => {
+                    let pause = LEASE_RETRY_PAUSE.min(patience);
+                    // Both outcomes lead to another attempt.
+                    let _ = tokio::time::timeout(pause, balance.money_freed()).await;
                 }
                 Ok(outcome) => return outcome,
                 Err(_) => {

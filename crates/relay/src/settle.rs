@@ -163,7 +163,7 @@ impl CallAccount {
     /// Records a call whose reservation was refused.
     pub(super) fn record_refusal(mut self, error: ApiError) -> ApiError {
         self.entry.outcome = CallOutcome::Failed;
-        let over = error.kind() == ErrorKind::QuotaExceeded;
+        let over = matches!(error.kind(), ErrorKind::QuotaExceeded | ErrorKind::RateLimited);
         self.entry.status = if over { 429 } else { 503 };
         self.entry.ended_by = if over { EndedBy::Cap } else { EndedBy::Operator };
         self.engine.metrics.record_call(self.dialect, &self.entry);

@@ -6,9 +6,9 @@
 
 use canon::{Micros, Money};
 use ledger::{
-    ALIVE_WINDOW, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION, LeaseGrant,
-    LeaseRequest, LeaseReturn, LeaseState, LeaseToken, Node, OpenCall, RECALL_WINDOW,
-    UnreportedSpend, lease_slice,
+    ALIVE_WINDOW, BoundState, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
+    LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseToken, MoneyBounds, Node, OpenCall,
+    RECALL_WINDOW, UnreportedSpend, lease_slice,
 };
 use sqlx::QueryBuilder;
 
@@ -89,11 +89,10 @@ row! {
 /// Maximum number of keys that count as sharing an account's money. Few keys are busy at a time.
 const MAX_SHARING_KEYS: i64 = 4;
 
-/// The money of a capped account, seen from one of its keys.
-struct AccountRoom {
+/// A capped account, seen from one of its keys.
+struct CappedAccount {
     account_id: String,
-    left: Money,
-    leased: Money,
+    state: BoundState,
     keys: i64,
     wanted: Micros,
 }
@@ -111,9 +110,15 @@ row! {
 }
 
 impl LockedKey {
+    /// The state of the key's own cap; `None` without one.
+    fn bound(&self) -> Option<BoundState> {
+        let Self { spent, leased, .. } = *self;
+        self.cap.map(|limit| BoundState { limit, spent, leased })
+    }
+
     /// Money below the key's own cap that is neither spent nor leased; `None` without a cap.
     pub(crate) fn room(&self) -> Option<Money> {
-        self.cap.map(|cap| cap.saturating_sub(self.spent).saturating_sub(self.leased))
+        self.bound().map(|bound| bound.left())
     }
 }
 
@@ -182,15 +187,19 @@ impl Store {
                 Some(LockedAccount { account_id, cap: Some(cap), wanted }) => {
                     let sums: AccountSums =
                         sqlx::query_as(SUM).bind(&account_id).fetch_one(&mut *tx).await?;
-                    let left = sums.room(cap);
-                    let AccountSums { leased, keys, .. } = sums;
-                    Some(AccountRoom { account_id, left, leased, keys, wanted })
+                    let AccountSums { spent, leased, keys } = sums;
+                    let state = BoundState { limit: cap, spent, leased };
+                    Some(CappedAccount { account_id, state, keys, wanted })
                 }
                 Some(LockedAccount { cap: None, .. }) | None => None,
             };
-            if key.cap.is_none() && account.is_none() {
+            let bounds = MoneyBounds {
+                key_cap: key.bound(),
+                account_cap: account.as_ref().map(|above| above.state),
+            };
+            let Some(left) = bounds.left() else {
                 return Ok(Some(LeaseGrant::Unlimited));
-            }
+            };
             let Node { id, epoch } = &request.node;
             let entered: Option<i64> =
                 sqlx::query_scalar(EPOCH).bind(id).fetch_optional(&mut *tx).await?;
@@ -200,8 +209,6 @@ impl Store {
             let nodes = sqlx::query_scalar(LIVE_NODES).bind(ALIVE_WINDOW.get());
             let nodes: i64 = nodes.fetch_one(&mut *tx).await?;
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-            let left = key.room().into_iter().chain(account.as_ref().map(|above| above.left)).min();
-            let left = left.unwrap_or_default();
             // The keys of an account share its money as nodes share a key's money.
             let keys = account.as_ref().map_or(1, |above| above.keys.clamp(1, MAX_SHARING_KEYS));
             let sharers = nodes.saturating_mul(u32::try_from(keys).unwrap_or(1));
@@ -229,17 +236,17 @@ impl Store {
                         .bind(id)
                         .fetch_one(&mut *tx)
                         .await?;
-                    let all = account.as_ref().map_or(Money::ZERO, |above| above.leased);
+                    let all = account.as_ref().map_or(Money::ZERO, |above| above.state.leased);
                     let elsewhere = all.max(key.leased).saturating_sub(Money::from_nanos(mine));
                     if elsewhere > Money::ZERO && !request.ahead {
                         let until = RECALL_WINDOW.get();
                         sqlx::query(WANT).bind(&key_id).bind(until).execute(&mut *tx).await?;
-                        if let Some(AccountRoom { account_id, .. }) = &account {
+                        if let Some(CappedAccount { account_id, .. }) = &account {
                             let want = sqlx::query(WANT_ACCOUNT).bind(account_id).bind(until);
                             want.execute(&mut *tx).await?;
                         }
                     }
-                    LeaseGrant::Short { left: left.max(Money::ZERO), elsewhere }
+                    LeaseGrant::Short(bounds)
                 }
             }
         });

@@ -86,7 +86,16 @@ proptest! {
                             admitted.push(id);
                             running.push((id, ticket));
                         }
-                        Err(HoldRefusal::Cap { left }) => prop_assert!(left < ask.0),
+                        Err(HoldRefusal::Spent(short)) => {
+                            let unspent = cap.saturating_sub(balance.status().spent);
+                            prop_assert!(short.is_spent && unspent < ask.0, "{short:?}");
+                            prop_assert_eq!(short.left, unspent);
+                        }
+                        Err(HoldRefusal::Held(short)) => {
+                            let unspent = cap.saturating_sub(balance.status().spent);
+                            prop_assert!(!short.is_spent && unspent >= ask.1, "{short:?}");
+                            prop_assert!(short.reserved() > Money::ZERO, "{short:?}");
+                        }
                         // The disk failed: no call may start, and no hold stays.
                         Err(HoldRefusal::Journal(_)) => {}
                         Err(other) => prop_assert!(false, "{other:?}"),

@@ -3,9 +3,10 @@
 
 use canon::{Micros, Money};
 use ledger::{
-    ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
-    LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, LeaseStoreError,
-    LeaseToken, LedgerEntry, Node, OpenCall, RECALL_WINDOW, SettledCall, lease_slice,
+    ALIVE_WINDOW, BoundState, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus,
+    LEASE_DURATION, LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore,
+    LeaseStoreError, LeaseToken, LedgerEntry, MoneyBounds, Node, OpenCall, RECALL_WINDOW,
+    SettledCall, lease_slice,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -147,7 +148,9 @@ impl MemoryStore {
             if elsewhere > Money::ZERO && !ask.ahead {
                 key.wanted = now + RECALL_WINDOW;
             }
-            return Ok(LeaseGrant::Short { left: left.max(Money::ZERO), elsewhere });
+            let (spent, leased) = (key.spent, key.leased);
+            let key_cap = Some(BoundState { limit: cap, spent, leased });
+            return Ok(LeaseGrant::Short(MoneyBounds { key_cap, ..MoneyBounds::default() }));
         };
         assert!(amount <= left.max(Money::ZERO), "{ask:?}: {amount} of {left}");
         key.leased = key.leased.saturating_add(amount);
