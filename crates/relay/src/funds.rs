@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
+use crate::refusals::RefusalCounts;
+
 /// Time limit for a call that needs the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest pause between two attempts of a call that waits for money. A call of this node that ends
@@ -20,6 +22,8 @@ const LEASE_RETRY_PAUSE: Duration = Duration::from_millis(100);
 const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for storing a batch of settled calls.
 const POST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Interval at which counts of refused calls are stored.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest pause between attempts to store settled calls, while the node runs and at shutdown.
 const MAX_POST_PAUSE: Duration = Duration::from_secs(5);
 const MAX_LAST_POST_PAUSE: Duration = Duration::from_millis(500);
@@ -34,6 +38,8 @@ pub struct NodeFunds {
     pub open_calls: Arc<OpenCalls>,
     /// Leases of this node.
     pub lease_client: LeaseClient<Store>,
+    /// Refused calls that the store does not have.
+    pub(super) refusals: RefusalCounts,
     store: Store,
     /// Holds the file with the node name.
     data_folder: PathBuf,
@@ -47,7 +53,7 @@ impl NodeFunds {
         store: Store,
         data_folder: PathBuf,
     ) -> Self {
-        Self { open_calls, lease_client, store, data_folder }
+        Self { open_calls, lease_client, refusals: RefusalCounts::default(), store, data_folder }
     }
 
     /// The database.
@@ -133,7 +139,12 @@ impl NodeFunds {
     pub async fn post_settled_calls(&self, stop: &CancellationToken) {
         let mut wait = Duration::from_millis(100);
         let mut calls_ended: Option<Instant> = None;
+        let mut refusals_stored = Instant::now();
         loop {
+            if refusals_stored.elapsed() >= REFUSAL_INTERVAL || stop.is_cancelled() {
+                self.store_refusals().await;
+                refusals_stored = Instant::now();
+            }
             let posting = tokio::time::timeout(POST_TIMEOUT, self.lease_client.post());
             let posted = posting.await.unwrap_or_else(|_| {
                 Err(LeaseStoreError::Unreachable("the store did not answer in time".to_owned()))
@@ -167,6 +178,24 @@ impl NodeFunds {
                     wait = (wait * 2).min(longest);
                 }
             }
+        }
+    }
+
+    /// Adds the refused calls to their counts in the store. Public for tests, which need not wait for
+    /// the interval.
+    pub async fn store_refusals(&self) {
+        let refused = self.refusals.take();
+        if refused.is_empty() {
+            return;
+        }
+        let storing = tokio::time::timeout(POST_TIMEOUT, self.store.add_refusals(&refused));
+        let outcome = match storing.await {
+            Ok(stored) => stored.map_err(|e| e.to_string()),
+            Err(_) => Err("the store did not answer in time".to_owned()),
+        };
+        if let Err(why) = outcome {
+            tracing::warn!("refused calls could not be counted and will be retried: {why}");
+            self.refusals.put_back(refused);
         }
     }
 
