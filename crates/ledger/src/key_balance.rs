@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::lease_store::LEASE_DURATION;
 use crate::{
-    BoundState, HoldRefusal, LeaseGrant, LeaseState, LeaseToken, MoneyBounds, SpendStatus,
-    SpendTerms,
+    BoundState, BudgetStatus, HoldRefusal, KeySpending, KeyStatus, LeaseGrant, LeaseState,
+    LeaseToken, MoneyBounds, SpendStatus, SpendTerms,
 };
 
 /// Time for which a refusal by the lease store is remembered instead of requesting again.
@@ -230,11 +230,11 @@ impl KeyBalance {
     /// Returns the reason a call that needs `least` gets no money although this much is free here.
     pub(crate) fn refusal(&self, bounds: &MoneyBounds, least: Money, free: Money) -> HoldRefusal {
         let BalanceState { unposted, spent, held, terms, .. } = *self.state.lock();
-        let known = |limit| BoundState { limit, spent, leased: held };
+        let known = |limit| BoundState { limit, spent, leased: held, resets: None };
         // Without an answer of the lease store, as far as this node knows.
         let bounds = match bounds.left() {
             Some(_) => *bounds,
-            None => MoneyBounds { key_cap: terms.cap().map(known), account_cap: None },
+            None => MoneyBounds { key_cap: terms.cap().map(known), ..MoneyBounds::default() },
         };
         let shortage = bounds.refusal(least.max(Money::from_nanos(1)), unposted, free);
         if shortage.is_spent { HoldRefusal::Spent(shortage) } else { HoldRefusal::Held(shortage) }
@@ -432,18 +432,25 @@ impl KeyBalance {
     }
 
     /// Takes over the state of the key on all nodes and returns it with this node's included.
-    pub(crate) fn merge_totals(
-        &self,
-        cap: Option<Money>,
-        spent: Money,
-        elsewhere: Money,
-    ) -> SpendStatus {
+    pub(crate) fn merge_totals(&self, found: KeyStatus) -> KeySpending {
+        let KeyStatus { cap, spent, held_elsewhere, budget, account_budget } = found;
         let mut state = self.state.lock();
         state.spent = spent;
-        SpendStatus {
-            cap,
-            spent: spent.saturating_add(state.unposted),
-            held: state.held.saturating_add(elsewhere),
+        let (unposted, held) = (state.unposted, state.held.saturating_add(held_elsewhere));
+        // This node's costs and holds on top. Those of the account's other keys on this node are
+        // known once they are posted or reported.
+        let with_own = |budget: BudgetStatus, held| BudgetStatus {
+            money: SpendStatus {
+                spent: budget.money.spent.saturating_add(unposted),
+                held: budget.money.held.saturating_add(held),
+                ..budget.money
+            },
+            ..budget
+        };
+        KeySpending {
+            own: SpendStatus { cap, spent: spent.saturating_add(unposted), held },
+            budget: budget.map(|budget| with_own(budget, held)),
+            account_budget: account_budget.map(|budget| with_own(budget, state.held)),
         }
     }
 }

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crate::{
     Clock, ClosedCounts, HeartbeatReport, HoldError, HoldRecord, HoldRefusal, HoldTicket,
-    KeyBalance, LEASE_DURATION, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState,
-    LeaseStore, LeaseStoreError, MoneyBounds, Node, OpenCalls, OpenedJournal, PendingHold,
-    SpendStatus, UnreportedSpend,
+    KeyBalance, KeySpending, LEASE_DURATION, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn,
+    LeaseState, LeaseStore, LeaseStoreError, MoneyBounds, Node, OpenCalls, OpenedJournal,
+    PendingHold, UnreportedSpend,
 };
 
 /// Default time the store may be unreachable before keys without a cap are refused.
@@ -437,12 +437,12 @@ impl<S: LeaseStore> LeaseClient<S> {
     }
 
     /// Returns cap, spending and holds of a key on all nodes.
-    pub async fn key_status(&self, balance: &KeyBalance) -> Result<SpendStatus, LeaseStoreError> {
+    pub async fn key_status(&self, balance: &KeyBalance) -> Result<KeySpending, LeaseStoreError> {
         let _session = self.session.lock().await;
         let status = self.store.key_status(balance.key_id(), &self.node()).await?;
         Ok(match status {
-            Some(found) => balance.merge_totals(found.cap, found.spent, found.held_elsewhere),
-            None => balance.status(),
+            Some(found) => balance.merge_totals(found),
+            None => KeySpending { own: balance.status(), ..KeySpending::default() },
         })
     }
 

@@ -9,7 +9,7 @@
 
 use canon::{Micros, Money};
 
-use crate::{LedgerEntry, MoneyBounds, OpenCall};
+use crate::{BudgetStatus, LedgerEntry, MoneyBounds, OpenCall};
 use std::sync::Arc;
 
 /// The identity of a lease. A closed lease's token is never used again.
@@ -151,6 +151,10 @@ pub struct KeyStatus {
     pub spent: Money,
     /// Holds that other nodes have reported.
     pub held_elsewhere: Money,
+    /// Posted spending in the period of the key's budget, without holds.
+    pub budget: Option<BudgetStatus>,
+    /// The same of its account's budget, with holds that other nodes have reported.
+    pub account_budget: Option<BudgetStatus>,
 }
 
 /// A settled call on its way to the store.

@@ -26,7 +26,7 @@ mod segment_table;
 mod spend_terms;
 mod write_batch;
 
-pub use budget::{Budget, BudgetPeriod, BudgetShare, BudgetStatus, OverBudget, day_of};
+pub use budget::{BudgetPeriod, BudgetStatus, BudgetTerms, day_of};
 pub use call_records::{HoldRecord, OpenCall, ProgressRecord};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk, Segment};
@@ -45,4 +45,4 @@ pub use lease_store::{
 };
 pub use money_bounds::{BoundState, HoldShortage, MoneyBound, MoneyBounds};
 pub use open_calls::{HoldError, HoldRefusal, OpenCalls, OpenedJournal, PostingBatch};
-pub use spend_terms::{SpendStatus, SpendTerms};
+pub use spend_terms::{KeySpending, SpendStatus, SpendTerms};

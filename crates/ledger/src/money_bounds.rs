@@ -1,7 +1,7 @@
 //! The limits that apply to a key's money, as the lease store sees them, and the refusals that
 //! follow from them.
 
-use canon::Money;
+use canon::{Micros, Money};
 
 /// A limit of spending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,10 @@ pub enum MoneyBound {
     KeyCap,
     /// The cap of all keys of its account together.
     AccountCap,
+    /// The budget of the key.
+    KeyBudget,
+    /// The budget of all keys of its account together.
+    AccountBudget,
 }
 
 /// A limit, and the money that counts against it on all nodes.
@@ -21,6 +25,8 @@ pub struct BoundState {
     pub spent: Money,
     /// Money leased to nodes.
     pub leased: Money,
+    /// The begin of the next period of a budget.
+    pub resets: Option<Micros>,
 }
 
 impl BoundState {
@@ -42,13 +48,21 @@ pub struct MoneyBounds {
     pub key_cap: Option<BoundState>,
     /// The cap of its account.
     pub account_cap: Option<BoundState>,
+    /// The key's own budget.
+    pub key_budget: Option<BoundState>,
+    /// The budget of its account.
+    pub account_budget: Option<BoundState>,
 }
 
 impl MoneyBounds {
     /// Returns every limit with its state.
     pub fn all(&self) -> impl Iterator<Item = (MoneyBound, BoundState)> {
-        let bounds =
-            [(MoneyBound::KeyCap, self.key_cap), (MoneyBound::AccountCap, self.account_cap)];
+        let bounds = [
+            (MoneyBound::KeyCap, self.key_cap),
+            (MoneyBound::AccountCap, self.account_cap),
+            (MoneyBound::KeyBudget, self.key_budget),
+            (MoneyBound::AccountBudget, self.account_budget),
+        ];
         bounds.into_iter().filter_map(|(bound, state)| Some((bound, state?)))
     }
 
@@ -79,7 +93,8 @@ impl MoneyBounds {
         } else {
             state.left().max(Money::ZERO).saturating_add(free)
         };
-        HoldShortage { bound, limit: state.limit, spent, left: left.max(Money::ZERO), is_spent }
+        let (left, BoundState { limit, resets, .. }) = (left.max(Money::ZERO), state);
+        HoldShortage { bound, limit, spent, left, resets, is_spent }
     }
 }
 
@@ -94,6 +109,8 @@ pub struct HoldShortage {
     pub spent: Money,
     /// Money that this node could reserve now, or that is not spent if the limit is used up.
     pub left: Money,
+    /// The begin of the next period of a budget.
+    pub resets: Option<Micros>,
     /// True if the limit is used up, false if money below it is only reserved for other calls.
     pub is_spent: bool,
 }
@@ -111,7 +128,7 @@ mod tests {
 
     fn state(limit: i64, spent: i64, leased: i64) -> Option<BoundState> {
         let [limit, spent, leased] = [limit, spent, leased].map(Money::from_nanos);
-        Some(BoundState { limit, spent, leased })
+        Some(BoundState { limit, spent, leased, resets: None })
     }
 
     #[test]
@@ -125,11 +142,11 @@ mod tests {
         let spent = bounds.refusal(nanos(490), nanos(10), nanos(3));
         assert_eq!((spent.is_spent, spent.left), (true, nanos(486)));
         // The account is the limit that is used up, although the key has less left.
-        let bounds = MoneyBounds { key_cap, account_cap: state(1_000, 990, 0) };
+        let bounds = MoneyBounds { account_cap: state(1_000, 990, 0), ..bounds };
         let spent = bounds.refusal(nanos(50), Money::ZERO, Money::ZERO);
         assert_eq!((spent.is_spent, spent.bound), (true, MoneyBound::AccountCap));
         assert!(!bounds.is_exceeded());
-        let bounds = MoneyBounds { key_cap, account_cap: state(100, 99, 2) };
+        let bounds = MoneyBounds { key_budget: state(100, 99, 2), ..bounds };
         assert!(bounds.is_exceeded());
     }
 }

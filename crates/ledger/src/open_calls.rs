@@ -437,13 +437,13 @@ impl OpenCalls {
         }
     }
 
-    /// Settles a call. Returns the amount the key pays, and the entry's way to the journal.
+    /// Settles a call and returns the entry's way to the journal.
     pub(crate) fn settle(
         &self,
         balance: &Arc<KeyBalance>,
         held: &HoldRecord,
         mut entry: LedgerEntry,
-    ) -> (Money, JournalReceipt) {
+    ) -> JournalReceipt {
         // The operator pays for usage beyond the hold, so that the cap is never passed.
         let cost = entry.cost.max(Money::ZERO).min(held.amount);
         entry.absorbed = entry.absorbed.saturating_add(entry.cost.saturating_sub(cost));
@@ -464,7 +464,7 @@ impl OpenCalls {
         balance.give_back(held.amount, held.lease, cost);
         let balance = Arc::clone(balance);
         state.settled.push_back(UnpostedCall { settled, balance, hold_record, record });
-        (cost, receipt)
+        receipt
     }
 }
 

@@ -2,6 +2,8 @@
 
 use canon::Money;
 
+use crate::{BudgetStatus, BudgetTerms};
+
 /// Limits of a key's spending. Every lease of its money respects all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpendTerms {
@@ -9,6 +11,10 @@ pub struct SpendTerms {
     pub key_cap: Option<Money>,
     /// Cap of all keys of its account together.
     pub account_cap: Option<Money>,
+    /// Budget of the key.
+    pub key_budget: Option<BudgetTerms>,
+    /// Budget of all keys of its account together.
+    pub account_budget: Option<BudgetTerms>,
 }
 
 impl SpendTerms {
@@ -19,7 +25,11 @@ impl SpendTerms {
 
     /// Returns true if nothing limits the spending.
     pub const fn is_unlimited(&self) -> bool {
-        self.key_cap.is_none() && self.account_cap.is_none()
+        let Self { key_cap, account_cap, key_budget, account_budget } = self;
+        key_cap.is_none()
+            && account_cap.is_none()
+            && key_budget.is_none()
+            && account_budget.is_none()
     }
 }
 
@@ -39,6 +49,17 @@ pub struct SpendStatus {
     pub spent: Money,
     /// Money reserved for running calls.
     pub held: Money,
+}
+
+/// Spending of a key on all nodes, in total and in the periods of its budgets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeySpending {
+    /// The key's own cap, and its spending and holds.
+    pub own: SpendStatus,
+    /// The key's budget; `None` also if the store cannot be reached.
+    pub budget: Option<BudgetStatus>,
+    /// The budget of its account; `None` also if the store cannot be reached.
+    pub account_budget: Option<BudgetStatus>,
 }
 
 impl SpendStatus {

@@ -2,8 +2,8 @@
 
 use canon::Money;
 use ledger::{
-    HoldRecord, HoldRefusal, HoldTicket, KeyBalance, LeaseClient, LeaseStoreError, MAX_BATCH_CALLS,
-    OpenCalls, SpendStatus, TryHold,
+    HoldRecord, HoldRefusal, HoldTicket, KeyBalance, KeySpending, LeaseClient, LeaseStoreError,
+    MAX_BATCH_CALLS, OpenCalls, TryHold,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,10 +120,10 @@ impl NodeFunds {
 
     /// Returns the spending of a key over all nodes, or as known to this node if the store is
     /// unreachable.
-    pub async fn key_status(&self, balance: &KeyBalance) -> SpendStatus {
+    pub async fn key_status(&self, balance: &KeyBalance) -> KeySpending {
         match tokio::time::timeout(STORE_TIMEOUT, self.lease_client.key_status(balance)).await {
             Ok(Ok(status)) => status,
-            Ok(Err(_)) | Err(_) => balance.status(),
+            Ok(Err(_)) | Err(_) => KeySpending { own: balance.status(), ..KeySpending::default() },
         }
     }
 

@@ -3,7 +3,7 @@
 use canon::{Micros, Money, Usage};
 use ledger::{
     CallOutcome, CallProgress, Disk, HoldRecord, HoldRefusal, HoldTicket, KeyBalance, LeaseClient,
-    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, OpenCalls, TestClock,
+    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, OpenCalls, SpendTerms, TestClock,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -123,7 +123,7 @@ impl Cluster {
             .lock()
             .keys
             .iter()
-            .map(|(id, key)| KeyBalance::new(id, key.cap, key.spent))
+            .map(|(id, key)| KeyBalance::new(id, key.terms(), key.spent))
             .collect();
         machine.process = Some(Process {
             book,
@@ -290,11 +290,11 @@ impl Cluster {
 
     /// Applies changed caps on a node.
     pub(crate) fn apply_caps(&mut self, which: usize) {
-        let terms: Vec<(Option<Money>, usize)> =
-            self.store.lock().keys.values().map(|key| (key.cap, key.changes)).collect();
+        let terms: Vec<(SpendTerms, usize)> =
+            self.store.lock().keys.values().map(|key| (key.terms(), key.changes)).collect();
         if let Some(process) = self.process(which) {
-            for (balance, (cap, _)) in process.balances.iter().zip(&terms) {
-                balance.set_terms(*cap);
+            for (balance, (terms, _)) in process.balances.iter().zip(&terms) {
+                balance.set_terms(*terms);
             }
             process.changes = terms.into_iter().map(|(_, changes)| changes).collect();
         }

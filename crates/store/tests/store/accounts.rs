@@ -97,7 +97,7 @@ async fn a_key_without_a_cap_leases_money_of_its_account(database: Arc<TestDatab
     assert!(matches!(granted, LeaseGrant::Lease { amount, .. } if amount == Money::from_nanos(80)));
     let granted = store.grant(&ask(&node, &keys[1], 80)).await.unwrap();
     assert!(
-        matches!(granted, LeaseGrant::Short(MoneyBounds { key_cap: None, account_cap: Some(state) })
+        matches!(granted, LeaseGrant::Short(MoneyBounds { key_cap: None, account_cap: Some(state), .. })
             if state.left() == Money::from_nanos(20) && state.leased == Money::from_nanos(80)),
         "{granted:?}"
     );

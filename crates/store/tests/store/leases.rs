@@ -328,7 +328,7 @@ async fn a_shortage_recalls_leases_of_other_nodes(database: Arc<TestDatabase>) {
     assert!(!heartbeat(&store, &a, vec![]).await.leases[0].wanted);
     let short = store.grant(&ask(&b, &key, 400, 400)).await.unwrap();
     let [limit, spent, leased] = [1_000, 0, 700].map(Money::from_nanos);
-    let key_cap = Some(BoundState { limit, spent, leased });
+    let key_cap = Some(BoundState { limit, spent, leased, resets: None });
     assert_eq!(short, LeaseGrant::Short(MoneyBounds { key_cap, ..MoneyBounds::default() }));
     let reply = heartbeat(&store, &a, vec![]).await;
     assert!(reply.leases[0].wanted);

@@ -3,6 +3,7 @@
 //!
 //! `cargo xtask soak` runs the same tests for hours with larger parameters (`parameters.rs`).
 
+mod budgets;
 mod caps;
 mod clients;
 mod cluster;
