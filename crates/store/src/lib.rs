@@ -51,6 +51,7 @@ mod teams;
 mod usage;
 mod vault;
 mod verify;
+mod verify_terms;
 
 pub use account_caps::{AccountTerms, AccountTotal};
 pub use accounts::{Account, AccountRole, PersonChange};
