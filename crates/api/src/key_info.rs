@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use canon::{ApiError, ErrorKind, Micros};
-use ledger::{BudgetStatus, LedgerEntry, SpendStatus};
+use ledger::{BudgetStatus, KeySpending, LedgerEntry, SpendStatus};
 use serde_json::{Value, json};
 
 use crate::request::ApiRequest;
@@ -12,14 +12,12 @@ use relay::json_response;
 
 pub(super) async fn show(incoming: ApiRequest) -> Result<Response, ApiError> {
     let record = &incoming.key.record;
-    let now = incoming.state.clock().now();
     let left = incoming.state.limiter.remaining(&incoming.key);
     let remaining = |left: Option<RemainingLimit>| left.map(|left| left.remaining);
-    let budget = incoming.key.budget.as_ref().map(|budget| budget.status(now));
-    let status = incoming.state.engine.funds.key_status(&incoming.key.balance).await;
-    let status = SpendStatus { cap: record.cap, ..status };
+    let KeySpending { own, budget, account_budget: shared } =
+        incoming.state.engine.funds.key_status(&incoming.key.balance).await;
+    let status = SpendStatus { cap: record.cap, ..own };
     let account = &incoming.key.account;
-    let shared = account.budget().map(|budget| budget.status(now));
     let above = match account.cap() {
         Some(cap) => incoming.state.engine.funds.account_balance(&record.account_id, cap).await,
         None => None,

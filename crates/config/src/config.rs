@@ -72,6 +72,8 @@ pub struct Config {
     pub outbound: Outbound,
     /// Collector of traces and metrics.
     pub telemetry: Option<OtlpTarget>,
+    /// Time that a call waits for money that is reserved for other calls.
+    pub money_wait: Duration,
     /// Calls that may run at once on this node.
     pub max_running_calls: usize,
     /// Limits of memory and of requests that cost nothing.
@@ -276,6 +278,7 @@ fn check(
         limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), parse_duration);
     let answer_retention =
         answer_retention.map_err(|why| FieldError::new("limits.keep_answers", why))?;
+    let money_wait = listener::money_wait(&limits)?;
     let max_running_calls = limits.running.unwrap_or(DEFAULT_MAX_RUNNING_CALLS);
     if max_running_calls == 0 {
         return Err(FieldError::new("limits.running", "must be at least one call"));
@@ -327,6 +330,7 @@ fn check(
         answer_retention,
         outbound,
         telemetry,
+        money_wait,
         max_running_calls,
         gate,
         resend_uncertain_calls: limits.resend.unwrap_or(true),

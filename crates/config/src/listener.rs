@@ -82,6 +82,18 @@ pub struct GateLimits {
     pub public_running: u32,
 }
 
+/// Checks the time that a call waits for money that is reserved for other calls.
+pub(super) fn money_wait(raw: &RawLimits) -> Result<Duration, FieldError> {
+    const DEFAULT_WAIT: Duration = Duration::from_millis(2_500);
+    const MAX_WAIT: Duration = Duration::from_secs(60);
+    let wait = raw.money_wait.as_deref().map_or(Ok(DEFAULT_WAIT), parse_duration);
+    match wait {
+        Ok(wait) if wait <= MAX_WAIT => Ok(wait),
+        Ok(_) => Err(FieldError::new("limits.money_wait", "must be at most 60s")),
+        Err(why) => Err(FieldError::new("limits.money_wait", why)),
+    }
+}
+
 /// Checks the limits of memory and of requests that cost nothing.
 pub(super) fn gate_limits(raw: &RawLimits, body: usize) -> Result<GateLimits, FieldError> {
     let size = |name: &str, configured: &Option<String>, default: usize| {

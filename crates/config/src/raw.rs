@@ -125,6 +125,7 @@ pub(crate) struct RawLimits {
     pub body: Option<String>,
     pub keep_answers: Option<String>,
     pub running: Option<usize>,
+    pub money_wait: Option<String>,
     pub buffered: Option<String>,
     pub buffered_per_key: Option<String>,
     pub free_rpm: Option<u32>,

@@ -1,12 +1,10 @@
 //! Periodic budgets: a second cap that resets every day, week or month, in UTC.
 //!
-//! A call is charged to the period of its admission, however long it runs: its ticket keeps a share
-//! of that period's funds. Each node has funds of its own; the spending of other nodes in the same
-//! period comes from the store.
+//! A call is charged to the period of its admission, however long it runs. A lease of a key's money
+//! counts in full against the current period, so budgets hold over all nodes: a lease from before
+//! midnight leaves that much less of the new day.
 
 use canon::{Micros, Money};
-use parking_lot::Mutex;
-use std::sync::Arc;
 
 use crate::SpendStatus;
 
@@ -14,6 +12,9 @@ use crate::SpendStatus;
 const DAY: Micros = Micros::from_days(1);
 /// 1970-01-01 was a Thursday, three days after a Monday.
 const DAYS_FROM_MONDAY_TO_EPOCH: i64 = 3;
+/// Time after its end for which the spending of a period still counts. A node whose clock is behind
+/// that of the store by less than this charges calls to the period before.
+const CLOCK_MARGIN: Micros = Micros::from_secs(5);
 
 /// The reset interval of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,10 +63,31 @@ impl BudgetPeriod {
         }
     }
 
+    /// Returns the begin of the spending that counts at that time: that of the current period, and
+    /// shortly after its begin that of the one before.
+    pub fn counted_since(self, at: Micros) -> Micros {
+        DAY * self.days(at - CLOCK_MARGIN).0
+    }
+
+    /// Returns the begin and the end of the period that contains that time.
+    pub fn bounds(self, at: Micros) -> (Micros, Micros) {
+        let (first, next) = self.days(at);
+        (DAY * first, DAY * next)
+    }
+
     /// Returns the begin of the next period.
     pub fn end(self, at: Micros) -> Micros {
         DAY * self.days(at).1
     }
+}
+
+/// Spending limit of every period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetTerms {
+    /// The limit.
+    pub limit: Money,
+    /// The reset interval.
+    pub period: BudgetPeriod,
 }
 
 /// Returns the day of a time, in days since 1970.
@@ -96,93 +118,6 @@ const fn first_of(year: i64, month: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The money of one budget for one period.
-#[derive(Debug)]
-struct PeriodFunds(Mutex<SpendStatus>);
-
-impl PeriodFunds {
-    fn new(most: Money, spent: Money) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(SpendStatus { cap: Some(most), spent, held: Money::ZERO })))
-    }
-
-    /// Reserves all of `full`, or what is left if that is at least `least`. The error is the amount
-    /// that is left.
-    fn reserve(&self, full: Money, least: Money) -> Result<Money, Money> {
-        let mut standing = self.0.lock();
-        let left = standing.remaining().unwrap_or(full);
-        let granted = if left >= full { full } else { left };
-        if granted < full && (granted < least || granted <= Money::ZERO) {
-            return Err(left);
-        }
-        standing.held = standing.held.saturating_add(granted);
-        Ok(granted)
-    }
-
-    /// Releases a reservation of which `spent` was spent.
-    fn give_back(&self, granted: Money, spent: Money) {
-        let mut standing = self.0.lock();
-        standing.held = standing.held.saturating_sub(granted);
-        standing.spent = standing.spent.saturating_add(spent);
-    }
-}
-
-/// The reservation of one call from a budget, released on drop.
-#[derive(Debug)]
-pub struct BudgetShare {
-    funds: Arc<PeriodFunds>,
-    amount: Money,
-}
-
-impl BudgetShare {
-    /// The reserved amount.
-    pub const fn amount(&self) -> Money {
-        self.amount
-    }
-
-    /// Reduces the reservation to that amount.
-    pub(crate) fn shrink(&mut self, to: Money) {
-        let rest = self.amount.saturating_sub(to).max(Money::ZERO);
-        self.funds.give_back(rest, Money::ZERO);
-        self.amount = self.amount.saturating_sub(rest);
-    }
-
-    /// Releases the reservation and books the cost.
-    pub(crate) fn settle(mut self, cost: Money) {
-        self.funds.give_back(self.amount, cost);
-        self.amount = Money::ZERO;
-    }
-}
-
-impl Drop for BudgetShare {
-    fn drop(&mut self) {
-        self.funds.give_back(self.amount, Money::ZERO);
-    }
-}
-
-/// A budget does not cover a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OverBudget {
-    /// Money left in this period.
-    pub left: Money,
-    /// The begin of the next period.
-    pub resets: Micros,
-}
-
-/// Money that a key or an account may spend in each period.
-#[derive(Debug)]
-pub struct Budget {
-    period: BudgetPeriod,
-    current: Mutex<CurrentPeriod>,
-}
-
-#[derive(Debug)]
-struct CurrentPeriod {
-    most: Money,
-    first_day: i64,
-    next_day: i64,
-    funds: Arc<PeriodFunds>,
-}
-
 /// Spending of a budget in the current period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetStatus {
@@ -192,72 +127,6 @@ pub struct BudgetStatus {
     pub period: BudgetPeriod,
     /// The next reset.
     pub resets: Micros,
-}
-
-impl Budget {
-    /// Creates a budget with the spending in the period that contains `at`.
-    pub fn new(most: Money, period: BudgetPeriod, spent: Money, at: Micros) -> Arc<Self> {
-        let (first_day, next_day) = period.days(at);
-        let funds = PeriodFunds::new(most, spent);
-        Arc::new(Self {
-            period,
-            current: Mutex::new(CurrentPeriod { most, first_day, next_day, funds }),
-        })
-    }
-
-    /// The reset interval.
-    pub const fn period(&self) -> BudgetPeriod {
-        self.period
-    }
-
-    /// Changes the limit. Running calls keep their reservations.
-    pub fn set_limit(&self, most: Money) {
-        let mut current = self.current.lock();
-        current.most = most;
-        current.funds.0.lock().cap = Some(most);
-    }
-
-    /// Raises the spending of the period that began on that day to the amount the store reports.
-    pub fn raise_spent(&self, first_day: i64, spent: Money) {
-        let current = self.current.lock();
-        if current.first_day == first_day {
-            let mut standing = current.funds.0.lock();
-            standing.spent = standing.spent.max(spent);
-        }
-    }
-
-    /// Returns the funds of the period that contains that time. A clock that goes back does not
-    /// bring back an earlier period.
-    fn funds(&self, at: Micros) -> Arc<PeriodFunds> {
-        let mut current = self.current.lock();
-        if day_of(at) >= current.next_day {
-            (current.first_day, current.next_day) = self.period.days(at);
-            current.funds = PeriodFunds::new(current.most, Money::ZERO);
-        }
-        Arc::clone(&current.funds)
-    }
-
-    /// Reserves all of `full`, or what is left if that is at least `least`, in the period that
-    /// contains that time.
-    pub fn reserve(
-        &self,
-        at: Micros,
-        full: Money,
-        least: Money,
-    ) -> Result<BudgetShare, OverBudget> {
-        let funds = self.funds(at);
-        match funds.reserve(full, least) {
-            Ok(amount) => Ok(BudgetShare { funds, amount }),
-            Err(left) => Err(OverBudget { left, resets: self.period.end(at) }),
-        }
-    }
-
-    /// Returns the spending of the period that contains that time.
-    pub fn status(&self, at: Micros) -> BudgetStatus {
-        let money = *self.funds(at).0.lock();
-        let resets = DAY * self.current.lock().next_day;
-        BudgetStatus { money, period: self.period, resets }
-    }
 }
 
 #[cfg(test)]
@@ -311,23 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn a_new_period_has_new_funds_and_an_old_one_does_not_come_back() {
-        let begin = day(2026, 11, 15);
-        let budget =
-            Budget::new(Money::from_nanos(10), BudgetPeriod::Day, Money::from_nanos(7), begin);
-        let first = budget.funds(begin + DAY - Micros::new(1));
-        assert_eq!(first.0.lock().remaining(), Some(Money::from_nanos(3)));
-        budget.raise_spent(day_of(begin), Money::from_nanos(9));
-        budget.raise_spent(day_of(begin), Money::from_nanos(8));
-        assert_eq!(first.0.lock().spent, Money::from_nanos(9), "reported spending never decreases");
-        let second = budget.funds(begin + DAY);
-        assert_eq!(second.0.lock().remaining(), Some(Money::from_nanos(10)));
-        assert!(Arc::ptr_eq(&second, &budget.funds(begin)), "the clock went back");
-        budget.raise_spent(day_of(begin), Money::from_nanos(10));
-        assert_eq!(second.0.lock().spent, Money::ZERO, "the report is about another day");
-        budget.set_limit(Money::from_nanos(4));
-        let standing = budget.status(begin + DAY);
-        assert_eq!(standing.money.remaining(), Some(Money::from_nanos(4)));
-        assert_eq!(standing.resets, begin + 2 * DAY);
+    fn a_period_counts_until_all_nodes_have_left_it() {
+        let midnight = day(2026, 11, 16);
+        let since = |at| BudgetPeriod::Day.counted_since(at);
+        assert_eq!(since(midnight - Micros::new(1)), day(2026, 11, 15));
+        assert_eq!(since(midnight + CLOCK_MARGIN - Micros::new(1)), day(2026, 11, 15));
+        assert_eq!(since(midnight + CLOCK_MARGIN), midnight);
     }
 }

@@ -4,8 +4,7 @@ use canon::{Money, Usage};
 use std::sync::Arc;
 
 use crate::{
-    BudgetShare, HoldRecord, JournalError, JournalReceipt, KeyBalance, LeaseToken, LedgerEntry,
-    OpenCalls,
+    HoldRecord, JournalError, JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCalls,
 };
 
 /// Reserved money whose hold is on its way to the journal. Dropping it returns the money.
@@ -35,7 +34,7 @@ impl PendingHold {
             self.book.admit(held);
         }
         let (book, balance) = (Arc::clone(&self.book), Arc::clone(&self.balance));
-        Ok(HoldTicket { book, balance, shares: Vec::new(), held })
+        Ok(HoldTicket { book, balance, held })
     }
 }
 
@@ -69,8 +68,6 @@ pub struct CallProgress {
 pub struct HoldTicket {
     book: Arc<OpenCalls>,
     balance: Arc<KeyBalance>,
-    /// Reservations from periodic budgets.
-    shares: Vec<BudgetShare>,
     held: Option<Arc<HoldRecord>>,
 }
 
@@ -84,14 +81,6 @@ impl HoldTicket {
     /// The reserved amount.
     pub fn amount(&self) -> Money {
         self.held.as_ref().map_or(Money::ZERO, |held| held.amount)
-    }
-
-    /// Adds the reservation from a budget, which is settled with this ticket.
-    #[must_use]
-    pub fn with_share(mut self, mut share: BudgetShare) -> Self {
-        share.shrink(self.amount());
-        self.shares.push(share);
-        self
     }
 
     /// The key that pays.
@@ -114,11 +103,7 @@ impl HoldTicket {
     /// be served for free waits for the receipt before the last byte.
     pub fn settle(mut self, entry: LedgerEntry) -> JournalReceipt {
         let Some(held) = self.held.take() else { return JournalReceipt::default() };
-        let (cost, receipt) = self.book.settle(&self.balance, &held, entry);
-        for share in self.shares.drain(..) {
-            share.settle(cost);
-        }
-        receipt
+        self.book.settle(&self.balance, &held, entry)
     }
 }
 

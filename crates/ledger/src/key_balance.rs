@@ -5,12 +5,15 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 use crate::lease_store::LEASE_DURATION;
-use crate::{LeaseGrant, LeaseState, LeaseToken};
+use crate::{
+    BoundState, BudgetStatus, HoldRefusal, KeySpending, KeyStatus, LeaseGrant, LeaseState,
+    LeaseToken, MoneyBounds, SpendStatus, SpendTerms,
+};
 
 /// Time for which a refusal by the lease store is remembered instead of requesting again.
 const REFUSAL_TTL: Micros = Micros::from_millis(500);
-/// The same if other nodes have money that they may return.
-const LOCAL_REFUSAL_TTL: Micros = Micros::from_millis(100);
+/// The same if money is only reserved or leased, and may become free.
+const SHORT_REFUSAL_TTL: Micros = Micros::from_millis(100);
 
 /// Money of one key on this node.
 #[derive(Debug)]
@@ -19,30 +22,22 @@ pub struct KeyBalance {
     state: Mutex<BalanceState>,
     /// Held during a lease request. There is one request per key at a time.
     pub(crate) request_lock: tokio::sync::Mutex<()>,
-}
-
-/// Cap, spending and holds of a key or a budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpendStatus {
-    /// Limit of the spending; `None` for no limit.
-    pub cap: Option<Money>,
-    /// Money spent.
-    pub spent: Money,
-    /// Money reserved for running calls.
-    pub held: Money,
-}
-
-impl SpendStatus {
-    /// Returns the money that is neither spent nor reserved; `None` for no limit.
-    pub fn remaining(&self) -> Option<Money> {
-        let used = self.spent.saturating_add(self.held);
-        self.cap.map(|cap| cap.saturating_sub(used).max(Money::ZERO))
-    }
+    /// Wakes one of the calls that wait for money.
+    freed: tokio::sync::Notify,
 }
 
 #[derive(Debug, Default)]
 struct BalanceState {
-    cap: Option<Money>,
+    terms: SpendTerms,
+    /// Number of the last announcement before the terms changed.
+    terms_seq: i64,
+    /// Number of the last announcement.
+    last_seq: i64,
+    /// Set while the lease may exceed the terms, to the number of the last announcement before that
+    /// was known. Nothing of the lease is used then: money that running calls release goes back to
+    /// the lease store, because the terms may not cover it. An answer to a later message ends the
+    /// recall, because the lease store has compared all its leases with the terms since.
+    recalled: Option<i64>,
     /// Spending as the lease store last reported it, without unposted costs.
     spent: Money,
     /// Holds on this node, from any lease.
@@ -86,6 +81,21 @@ struct Lease {
     until: Micros,
 }
 
+impl BalanceState {
+    /// Stops the use of the lease until the lease store has compared it with the terms.
+    fn recall(&mut self) {
+        self.recalled = Some(self.last_seq);
+        if let Some(lease) = &mut self.lease {
+            lease.free = Money::ZERO;
+        }
+    }
+
+    /// Ends the recall if the lease store found the terms kept after it began.
+    fn confirm_terms(&mut self, seq: i64) {
+        self.recalled.take_if(|since| *since < seq);
+    }
+}
+
 impl Lease {
     fn total(&self) -> Money {
         self.free.saturating_add(self.held).saturating_add(self.unposted)
@@ -96,10 +106,7 @@ impl Lease {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecentRefusal {
     until: Micros,
-    /// Money below the cap that was not leased.
-    pub(crate) left: Money,
-    /// Money leased to other nodes.
-    pub(crate) elsewhere: Money,
+    pub(crate) bounds: MoneyBounds,
 }
 
 /// The lease does not cover a hold.
@@ -132,11 +139,13 @@ pub struct LeaseUse {
 
 impl KeyBalance {
     /// Creates the balance of a key. It requests its lease with the first hold.
-    pub fn new(key_id: &str, cap: Option<Money>, spent: Money) -> Arc<Self> {
+    pub fn new(key_id: &str, terms: impl Into<SpendTerms>, spent: Money) -> Arc<Self> {
+        let terms = terms.into();
         Arc::new(Self {
             key_id: key_id.to_owned(),
-            state: Mutex::new(BalanceState { cap, spent, ..BalanceState::default() }),
+            state: Mutex::new(BalanceState { terms, spent, ..BalanceState::default() }),
             request_lock: tokio::sync::Mutex::new(()),
+            freed: tokio::sync::Notify::new(),
         })
     }
 
@@ -149,7 +158,7 @@ impl KeyBalance {
     pub fn status(&self) -> SpendStatus {
         let state = self.state.lock();
         SpendStatus {
-            cap: state.cap,
+            cap: state.terms.cap(),
             spent: state.spent.saturating_add(state.unposted),
             held: state.held,
         }
@@ -161,21 +170,21 @@ impl KeyBalance {
         Some(LeaseUse { token, free, held, unposted, until })
     }
 
-    /// Returns true if the key has no cap.
+    /// Returns true if nothing limits the spending of the key.
     pub fn is_unlimited(&self) -> bool {
-        self.state.lock().cap.is_none()
+        self.state.lock().terms.is_unlimited()
     }
 
-    /// Changes the cap. Running calls keep their holds. Free money is dropped, because only the
-    /// lease store knows how much the new cap allows.
-    pub fn set_cap(&self, cap: Option<Money>) {
+    /// Changes the terms. Running calls keep their holds. The lease is recalled, because only the
+    /// lease store knows how much the new terms allow.
+    pub fn set_terms(&self, terms: impl Into<SpendTerms>) {
+        let terms = terms.into();
         let mut state = self.state.lock();
-        if state.cap != cap {
-            state.cap = cap;
+        if state.terms != terms {
+            state.terms = terms;
+            state.terms_seq = state.last_seq;
             state.refusal = None;
-            if let Some(lease) = &mut state.lease {
-                lease.free = Money::ZERO;
-            }
+            state.recall();
         }
     }
 
@@ -187,11 +196,12 @@ impl KeyBalance {
         steady: Micros,
     ) -> Result<Taken, Shortfall> {
         let mut state = self.state.lock();
-        let taken = if state.cap.is_none() || full <= Money::ZERO {
+        let is_recalled = state.recalled.is_some();
+        let taken = if state.terms.is_unlimited() || full <= Money::ZERO {
             Taken { amount: full.max(Money::ZERO), lease: None }
         } else {
             match &mut state.lease {
-                Some(lease) if steady < lease.until => {
+                Some(lease) if steady < lease.until && !is_recalled => {
                     let window = lease.limit.saturating_sub(lease.gross);
                     let amount = full.min(lease.free).min(window);
                     if amount < full && (amount < least || amount <= Money::ZERO) {
@@ -212,18 +222,41 @@ impl KeyBalance {
         Ok(taken)
     }
 
+    /// Waits until a call releases money or the lease grows. One waiting call wakes at a time.
+    pub async fn money_freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// Returns the reason a call that needs `least` gets no money although this much is free here.
+    pub(crate) fn refusal(&self, bounds: &MoneyBounds, least: Money, free: Money) -> HoldRefusal {
+        let BalanceState { unposted, spent, held, terms, .. } = *self.state.lock();
+        let known = |limit| BoundState { limit, spent, leased: held, resets: None };
+        // Without an answer of the lease store, as far as this node knows.
+        let bounds = match bounds.left() {
+            Some(_) => *bounds,
+            None => MoneyBounds { key_cap: terms.cap().map(known), ..MoneyBounds::default() },
+        };
+        let shortage = bounds.refusal(least.max(Money::from_nanos(1)), unposted, free);
+        if shortage.is_spent { HoldRefusal::Spent(shortage) } else { HoldRefusal::Held(shortage) }
+    }
+
     /// Releases a hold: its cost is spent, the rest is free again if the lease is still in use.
     pub(crate) fn give_back(&self, held: Money, lease: Option<LeaseToken>, spent: Money) {
         let mut state = self.state.lock();
         state.held = state.held.saturating_sub(held);
         state.unposted = state.unposted.saturating_add(spent);
+        let is_recalled = state.recalled.is_some();
         if let Some(mine) = state.lease.as_mut().filter(|mine| Some(mine.token) == lease) {
             mine.held = mine.held.saturating_sub(held);
             mine.unposted = mine.unposted.saturating_add(spent);
-            mine.free = mine.free.saturating_add(held.saturating_sub(spent));
-            // Money became free, so an earlier refusal no longer applies.
-            state.refusal = None;
+            if !is_recalled {
+                mine.free = mine.free.saturating_add(held.saturating_sub(spent));
+                // Money became free, so an earlier refusal no longer applies.
+                state.refusal = None;
+            }
         }
+        drop(state);
+        self.freed.notify_one();
     }
 
     /// Notes that the lease store has confirmed a settled call.
@@ -231,6 +264,8 @@ impl KeyBalance {
         let mut state = self.state.lock();
         state.unposted = state.unposted.saturating_sub(spent);
         state.spent = state.spent.saturating_add(spent);
+        // It was made of the sums before.
+        state.refusal = None;
         if let Some(mine) = state.lease.as_mut().filter(|mine| Some(mine.token) == lease) {
             mine.unposted = mine.unposted.saturating_sub(spent);
         }
@@ -252,6 +287,7 @@ impl KeyBalance {
     /// traffic. From now on holds stay within the announced amount.
     pub(crate) fn announce(&self, seq: i64, hold: Option<Money>) -> (Option<LeaseToken>, Money) {
         let mut state = self.state.lock();
+        state.last_seq = state.last_seq.max(seq);
         // Half of the decayed sum of about the last half minute.
         let lately = Money::from_nanos(state.recent.as_nanos() / 2);
         let window = match hold {
@@ -297,14 +333,21 @@ impl KeyBalance {
     pub(crate) fn apply(&self, granted: LeaseGrant, seq: i64, until: Micros, steady: Micros) {
         let mut state = self.state.lock();
         match granted {
-            LeaseGrant::Unlimited => state.cap = None,
-            LeaseGrant::Short { left, elsewhere } => {
-                let ttl = if elsewhere > Money::ZERO { LOCAL_REFUSAL_TTL } else { REFUSAL_TTL };
-                let until = steady + ttl;
-                state.refusal = Some(RecentRefusal { until, left, elsewhere });
+            // An answer from before a change of the terms says nothing about the new ones.
+            LeaseGrant::Unlimited if seq <= state.terms_seq => {}
+            LeaseGrant::Unlimited => state.terms = SpendTerms::default(),
+            LeaseGrant::Short(bounds) => {
+                let unposted = state.unposted;
+                let is_spent = bounds.all().any(|(_, bound)| bound.unspent() <= unposted);
+                let ttl = if is_spent { REFUSAL_TTL } else { SHORT_REFUSAL_TTL };
+                state.refusal = Some(RecentRefusal { until: steady + ttl, bounds });
+                if bounds.is_exceeded() {
+                    state.recall();
+                }
             }
             LeaseGrant::Lease { token, version, amount } => {
                 state.refusal = None;
+                state.confirm_terms(seq);
                 let known = state.lease.filter(|known| known.token == token);
                 // Another token means that the lease before was closed. Its holds settle against
                 // the cap.
@@ -323,20 +366,27 @@ impl KeyBalance {
                     lease.limit = if known.is_some() { limit } else { window };
                 }
                 lease.version = version;
-                lease.free = lease.free.saturating_add(amount);
+                if state.recalled.is_none() {
+                    lease.free = lease.free.saturating_add(amount);
+                }
                 lease.until = lease.until.max(until);
                 state.lease = Some(lease);
             }
         }
     }
 
-    /// Notes that the lease store has renewed this lease.
-    pub(crate) fn renewed(&self, now: &LeaseState, until: Micros) {
+    /// Notes that the lease store has renewed this lease in answer to the heartbeat with that number.
+    pub(crate) fn renewed(&self, now: &LeaseState, seq: i64, until: Micros) {
         let mut state = self.state.lock();
         if let Some(lease) = state.lease.as_mut().filter(|lease| lease.token == now.token) {
             lease.until = lease.until.max(until);
             // A grant whose answer was lost has increased the version.
             lease.version = lease.version.max(now.version);
+            if now.above {
+                state.recall();
+            } else {
+                state.confirm_terms(seq);
+            }
         }
     }
 
@@ -382,18 +432,25 @@ impl KeyBalance {
     }
 
     /// Takes over the state of the key on all nodes and returns it with this node's included.
-    pub(crate) fn merge_totals(
-        &self,
-        cap: Option<Money>,
-        spent: Money,
-        elsewhere: Money,
-    ) -> SpendStatus {
+    pub(crate) fn merge_totals(&self, found: KeyStatus) -> KeySpending {
+        let KeyStatus { cap, spent, held_elsewhere, budget, account_budget } = found;
         let mut state = self.state.lock();
         state.spent = spent;
-        SpendStatus {
-            cap,
-            spent: spent.saturating_add(state.unposted),
-            held: state.held.saturating_add(elsewhere),
+        let (unposted, held) = (state.unposted, state.held.saturating_add(held_elsewhere));
+        // This node's costs and holds on top. Those of the account's other keys on this node are
+        // known once they are posted or reported.
+        let with_own = |budget: BudgetStatus, held| BudgetStatus {
+            money: SpendStatus {
+                spent: budget.money.spent.saturating_add(unposted),
+                held: budget.money.held.saturating_add(held),
+                ..budget.money
+            },
+            ..budget
+        };
+        KeySpending {
+            own: SpendStatus { cap, spent: spent.saturating_add(unposted), held },
+            budget: budget.map(|budget| with_own(budget, held)),
+            account_budget: account_budget.map(|budget| with_own(budget, state.held)),
         }
     }
 }

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crate::{
     Clock, ClosedCounts, HeartbeatReport, HoldError, HoldRecord, HoldRefusal, HoldTicket,
-    KeyBalance, LEASE_DURATION, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState,
-    LeaseStore, LeaseStoreError, Node, OpenCalls, OpenedJournal, PendingHold, SpendStatus,
-    UnreportedSpend,
+    KeyBalance, KeySpending, LEASE_DURATION, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn,
+    LeaseState, LeaseStore, LeaseStoreError, MoneyBounds, Node, OpenCalls, OpenedJournal,
+    PendingHold, UnreportedSpend,
 };
 
 /// Default time the store may be unreachable before keys without a cap are refused.
@@ -189,22 +189,14 @@ impl<S: LeaseStore> LeaseClient<S> {
                 least.saturating_sub(free).max(Money::from_nanos(1))
             };
             // An amount that was refused to another call may be enough for this one.
-            let refusal = balance.recent_refusal(sent).filter(|refusal| refusal.left < lacks);
-            if let Some(refusal) = refusal {
-                let (left, elsewhere) = (refusal.left, refusal.elsewhere);
-                return self.hold_what_is_left(balance, held, full, least, left, elsewhere).await;
+            let refusal = balance.recent_refusal(sent).map(|refusal| refusal.bounds);
+            if let Some(bounds) = refusal.filter(|bounds| bounds.left() < Some(lacks)) {
+                return self.hold_what_is_left(balance, held, full, least, &bounds).await;
             }
             let need = LeaseNeed { full: full.saturating_sub(free), least: lacks, hold: full };
             match self.fetch(balance, need, false).await {
-                Ok(LeaseGrant::Short { left, elsewhere }) => {
-                    if least <= free {
-                        // The free money is enough, but using it must be announced.
-                        let announcement = LeaseNeed { hold: free, ..LeaseNeed::default() };
-                        self.fetch(balance, announcement, false).await.ok();
-                    }
-                    return self
-                        .hold_what_is_left(balance, held, full, least, left, elsewhere)
-                        .await;
+                Ok(LeaseGrant::Short(bounds)) => {
+                    return self.hold_what_is_left(balance, held, full, least, &bounds).await;
                 }
                 Ok(LeaseGrant::Lease { .. } | LeaseGrant::Unlimited) => {}
                 Err(e) => {
@@ -220,7 +212,8 @@ impl<S: LeaseStore> LeaseClient<S> {
                 Attempt::Short { held, .. } => held,
             };
         }
-        self.hold_what_is_left(balance, held, full, least, Money::ZERO, Money::ZERO).await
+        // Other calls took the money each time, so it is reserved.
+        self.hold_what_is_left(balance, held, full, least, &MoneyBounds::default()).await
     }
 
     /// Reserves money of this node's lease. A lease that is too small is not an error yet.
@@ -245,19 +238,21 @@ impl<S: LeaseStore> LeaseClient<S> {
         held: Arc<HoldRecord>,
         full: Money,
         least: Money,
-        left: Money,
-        elsewhere: Money,
+        bounds: &MoneyBounds,
     ) -> Result<HoldTicket, HoldRefusal> {
+        let (held, free) = match self.attempt(balance, held, full, least).await? {
+            Attempt::Held(ticket) => return Ok(ticket),
+            Attempt::Short { held, free } => (held, free),
+        };
+        if free < least || free <= Money::ZERO {
+            return Err(balance.refusal(bounds, least, free));
+        }
+        // The free money is enough, but using it must be announced.
+        let announcement = LeaseNeed { hold: free, ..LeaseNeed::default() };
+        self.fetch(balance, announcement, false).await.ok();
         match self.attempt(balance, held, full, least).await? {
             Attempt::Held(ticket) => Ok(ticket),
-            Attempt::Short { free, .. } => {
-                let left = left.saturating_add(free);
-                Err(if elsewhere > Money::ZERO {
-                    HoldRefusal::Elsewhere { left }
-                } else {
-                    HoldRefusal::Cap { left }
-                })
-            }
+            Attempt::Short { free, .. } => Err(balance.refusal(bounds, least, free)),
         }
     }
 
@@ -285,7 +280,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         let sent = self.steady();
         let granted = self.store.grant(&request).await?;
         self.note_contact(sent);
-        if !(ahead && matches!(granted, LeaseGrant::Short { .. })) {
+        if !(ahead && matches!(granted, LeaseGrant::Short(_))) {
             balance.apply(granted, seq, usable_until(sent), self.steady());
         }
         Ok(granted)
@@ -352,7 +347,7 @@ impl<S: LeaseStore> LeaseClient<S> {
                 report.unreported.iter().any(|reported| reported.token == used.token)
             });
             match lease {
-                Some(lease) => self.maintain(&balance, lease, reply.nodes <= 1, sent).await?,
+                Some(lease) => self.maintain(&balance, lease, seq, reply.nodes <= 1, sent).await?,
                 None => self.drop_lease(&balance, was_reported),
             }
         }
@@ -398,11 +393,12 @@ impl<S: LeaseStore> LeaseClient<S> {
         &self,
         balance: &Arc<KeyBalance>,
         lease: &LeaseState,
+        seq: i64,
         alone: bool,
         sent: Micros,
     ) -> Result<(), LeaseStoreError> {
         balance.decay();
-        balance.renewed(lease, usable_until(sent));
+        balance.renewed(lease, seq, usable_until(sent));
         // During a lease request the reply may be out of date.
         let Ok(_turn) = balance.request_lock.try_lock() else { return Ok(()) };
         let LeaseState { token, amount, wanted, .. } = *lease;
@@ -441,12 +437,12 @@ impl<S: LeaseStore> LeaseClient<S> {
     }
 
     /// Returns cap, spending and holds of a key on all nodes.
-    pub async fn key_status(&self, balance: &KeyBalance) -> Result<SpendStatus, LeaseStoreError> {
+    pub async fn key_status(&self, balance: &KeyBalance) -> Result<KeySpending, LeaseStoreError> {
         let _session = self.session.lock().await;
         let status = self.store.key_status(balance.key_id(), &self.node()).await?;
         Ok(match status {
-            Some(found) => balance.merge_totals(found.cap, found.spent, found.held_elsewhere),
-            None => balance.status(),
+            Some(found) => balance.merge_totals(found),
+            None => KeySpending { own: balance.status(), ..KeySpending::default() },
         })
     }
 

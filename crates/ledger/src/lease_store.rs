@@ -9,7 +9,7 @@
 
 use canon::{Micros, Money};
 
-use crate::{LedgerEntry, OpenCall};
+use crate::{BudgetStatus, LedgerEntry, MoneyBounds, OpenCall};
 use std::sync::Arc;
 
 /// The identity of a lease. A closed lease's token is never used again.
@@ -82,15 +82,10 @@ pub enum LeaseGrant {
         /// The added amount.
         amount: Money,
     },
-    /// The key has no cap.
+    /// Nothing limits the spending of the key.
     Unlimited,
-    /// There is not enough.
-    Short {
-        /// Money below the cap that is not leased.
-        left: Money,
-        /// Money leased to other nodes, some of which may be returned.
-        elsewhere: Money,
-    },
+    /// There is not enough that is neither spent nor leased.
+    Short(MoneyBounds),
 }
 
 /// A node's heartbeat, sent once a second.
@@ -119,6 +114,9 @@ pub struct LeaseState {
     pub amount: Money,
     /// True if another node goes short of this key's money.
     pub wanted: bool,
+    /// True if more is spent and leased than the terms allow, because they were changed. The node
+    /// then uses nothing of the lease.
+    pub above: bool,
     /// True if it was closed because its node was silent for too long. Its rest pays only for calls
     /// from before.
     pub closed: bool,
@@ -153,6 +151,10 @@ pub struct KeyStatus {
     pub spent: Money,
     /// Holds that other nodes have reported.
     pub held_elsewhere: Money,
+    /// Posted spending in the period of the key's budget, without holds.
+    pub budget: Option<BudgetStatus>,
+    /// The same of its account's budget, with holds that other nodes have reported.
+    pub account_budget: Option<BudgetStatus>,
 }
 
 /// A settled call on its way to the store.
@@ -269,13 +271,18 @@ pub trait LeaseStore: Send + Sync {
     ) -> impl Future<Output = Result<ClosedCounts, LeaseStoreError>> + Send;
 }
 
-/// Returns the amount to grant when `left` is free and that many nodes are alive.
+/// Returns the amount to grant when `left` is free and that many nodes are alive. A negative amount
+/// is left when a cap was lowered.
 ///
 /// A single node gets everything. Otherwise shares shrink with the money that is left, down to the
 /// amount one call lacks, so that the last money is not stranded on a node without calls.
 pub fn lease_slice(request: &LeaseRequest, left: Money, nodes: u32, wanted: bool) -> Option<Money> {
     /// With less than this number of holds left, money is granted call by call.
     const FEW_HOLDS: i64 = 10;
+    // The terms were changed, and even an announcement would use money that they do not cover.
+    if left < Money::ZERO {
+        return None;
+    }
     if request.full <= Money::ZERO {
         return Some(Money::ZERO);
     }

@@ -19,12 +19,14 @@ mod journal_writer;
 mod key_balance;
 mod lease_client;
 mod lease_store;
+mod money_bounds;
 mod open_calls;
 mod record_encoding;
 mod segment_table;
+mod spend_terms;
 mod write_batch;
 
-pub use budget::{Budget, BudgetPeriod, BudgetShare, BudgetStatus, OverBudget, day_of};
+pub use budget::{BudgetPeriod, BudgetStatus, BudgetTerms, day_of};
 pub use call_records::{HoldRecord, OpenCall, ProgressRecord};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk, Segment};
@@ -33,7 +35,7 @@ pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
 pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls};
 pub use journal_inspection::JournalInspection;
 pub use journal_receipt::JournalReceipt;
-pub use key_balance::{KeyBalance, LeaseUse, SpendStatus};
+pub use key_balance::{KeyBalance, LeaseUse};
 pub use lease_client::{LeaseClient, MAX_BATCH_CALLS, TryHold};
 pub use lease_store::{
     ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
@@ -41,4 +43,6 @@ pub use lease_store::{
     LeaseStoreError, LeaseToken, Node, Posting, RECALL_WINDOW, SettledCall, UnreportedSpend,
     lease_slice,
 };
+pub use money_bounds::{BoundState, HoldShortage, MoneyBound, MoneyBounds};
 pub use open_calls::{HoldError, HoldRefusal, OpenCalls, OpenedJournal, PostingBatch};
+pub use spend_terms::{KeySpending, SpendStatus, SpendTerms};

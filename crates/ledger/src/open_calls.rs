@@ -16,25 +16,20 @@ use crate::journal::{Written, frame, recover};
 use crate::journal_writer::{JournalWriter, KeptRecord, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
-    CallProgress, Clock, Disk, HoldRecord, JournalError, JournalErrors, JournalReceipt, KeyBalance,
-    LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord, RecoveredCalls, SettledCall,
+    CallProgress, Clock, Disk, HoldRecord, HoldShortage, JournalError, JournalErrors,
+    JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord,
+    RecoveredCalls, SettledCall,
 };
 
 /// Reason no money was reserved for a call.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldRefusal {
-    /// The cap does not leave enough.
-    #[error("the cap leaves {left} USD")]
-    Cap {
-        /// Money the cap leaves.
-        left: Money,
-    },
-    /// This node does not have enough, but other nodes have some and may return it.
-    #[error("{left} USD are left on this node")]
-    Elsewhere {
-        /// Money this node has left.
-        left: Money,
-    },
+    /// A limit is used up.
+    #[error("{} of {} USD are spent", .0.spent, .0.limit)]
+    Spent(HoldShortage),
+    /// Money below the limits is reserved for other calls, or leased to other nodes.
+    #[error("{} of {} USD are reserved", .0.reserved(), .0.limit)]
+    Held(HoldShortage),
     /// The lease store cannot be reached, and this node's lease does not cover the call.
     #[error("{0}")]
     Unreachable(String),
@@ -107,25 +102,24 @@ struct RunningCall {
 /// A settled call that is not yet confirmed by the lease store.
 struct UnpostedCall {
     settled: SettledCall,
-    /// The balance it was paid from; `None` for a call without a hold.
-    balance: Option<Arc<KeyBalance>>,
+    /// The balance it was paid from.
+    balance: Arc<KeyBalance>,
     /// Its hold in the journal.
     hold_record: Option<KeptRecord>,
-    /// Its entry in the journal; `None` if the journal did not take it. A call without a hold costs
-    /// nothing and has no record.
+    /// Its entry in the journal; `None` if the journal did not take it.
     record: Option<KeptRecord>,
 }
 
 impl UnpostedCall {
-    /// Returns true if the journal does not have the entry, but must.
+    /// Returns true if the journal does not have the entry.
     fn is_unwritten(&self) -> bool {
-        self.balance.is_some() && !self.record.as_ref().is_some_and(KeptRecord::is_written)
+        !self.record.as_ref().is_some_and(KeptRecord::is_written)
     }
 
     /// Returns true if the entry must be written again.
     fn must_be_rewritten(&self) -> bool {
         let has_failed = |record: &KeptRecord| record.failure().is_some();
-        self.balance.is_some() && self.record.as_ref().is_none_or(has_failed)
+        self.record.as_ref().is_none_or(has_failed)
     }
 }
 
@@ -258,13 +252,6 @@ impl OpenCalls {
         self.journal.release(open.map(|open| open.record));
     }
 
-    /// Records a call without a hold, for example a refused one.
-    pub fn record_unheld(&self, entry: LedgerEntry) {
-        let settled = SettledCall { entry: Arc::new(entry), lease: None, shown: false };
-        let unposted = UnpostedCall { settled, balance: None, hold_record: None, record: None };
-        self.state.lock().settled.push_back(unposted);
-    }
-
     /// Returns the calls admitted before that moment of the steady clock that have unconfirmed
     /// changes, each with its number of changes.
     pub(crate) fn unconfirmed(&self, before: Micros) -> Vec<(OpenCall, u32)> {
@@ -338,9 +325,7 @@ impl OpenCalls {
             let count = batch.0.len().min(state.settled.len());
             let posted: Vec<UnpostedCall> = state.settled.drain(..count).collect();
             for UnpostedCall { settled, balance, .. } in &posted {
-                if let Some(balance) = balance {
-                    balance.posted(settled.lease, settled.entry.cost);
-                }
+                balance.posted(settled.lease, settled.entry.cost);
             }
             posted
         };
@@ -452,13 +437,13 @@ impl OpenCalls {
         }
     }
 
-    /// Settles a call. Returns the amount the key pays, and the entry's way to the journal.
+    /// Settles a call and returns the entry's way to the journal.
     pub(crate) fn settle(
         &self,
         balance: &Arc<KeyBalance>,
         held: &HoldRecord,
         mut entry: LedgerEntry,
-    ) -> (Money, JournalReceipt) {
+    ) -> JournalReceipt {
         // The operator pays for usage beyond the hold, so that the cap is never passed.
         let cost = entry.cost.max(Money::ZERO).min(held.amount);
         entry.absorbed = entry.absorbed.saturating_add(entry.cost.saturating_sub(cost));
@@ -477,9 +462,9 @@ impl OpenCalls {
         let settled = SettledCall { entry: Arc::new(entry), lease: held.lease, shown };
         // Before the call can be posted: `KeyBalance::posted` expects the hold to be released.
         balance.give_back(held.amount, held.lease, cost);
-        let balance = Some(Arc::clone(balance));
+        let balance = Arc::clone(balance);
         state.settled.push_back(UnpostedCall { settled, balance, hold_record, record });
-        (cost, receipt)
+        receipt
     }
 }
 

@@ -9,8 +9,6 @@ use crate::app::App;
 
 /// Period of reading changed keys, limits and stored configuration.
 const REFRESH_PERIOD: Duration = Duration::from_secs(1);
-/// Period of reading the spending of other nodes that counts against budgets.
-const BUDGET_PERIOD: Duration = Duration::from_secs(5);
 /// Period of the journal's fsync.
 const JOURNAL_SYNC_PERIOD: Duration = Duration::from_millis(500);
 /// Period of looking if the journal's disk hangs.
@@ -32,11 +30,6 @@ impl App {
         self.spawn_periodic(REFRESH_PERIOD, async |app| {
             app.refresh_keys().await;
             app.admin.poll_stored_config().await;
-        });
-        self.spawn_periodic(BUDGET_PERIOD, async |app| {
-            if let Err(e) = app.engine.keys.refresh_budgets().await {
-                tracing::warn!("budget spending could not be refreshed: {e}");
-            }
         });
         if let Some(shared) = self.api.limiter.shared() {
             let (beating, listening) = (Arc::clone(shared), Arc::clone(shared));

@@ -3,8 +3,11 @@
 use canon::{ApiError, ErrorKind, Micros, Money};
 use catalog::BilledUnits;
 use dialects::RequestFacts;
-use ledger::{BudgetShare, HoldRecord, HoldRefusal, HoldTicket, OverBudget};
+use ledger::{
+    BudgetStatus, HoldRecord, HoldRefusal, HoldShortage, HoldTicket, KeySpending, MoneyBound,
+};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::media_refs::MediaRefs;
 use super::prepare::MAX_COPIES;
@@ -19,6 +22,8 @@ const DEFAULT_OUTPUT_TOKENS: u64 = 512;
 /// Output limit if neither the caller nor the catalogue sets one.
 const UNKNOWN_MAX_OUTPUT_TOKENS: u64 = 32_768;
 
+/// Time after which a caller may retry whose money is reserved for other calls.
+const MONEY_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Owner of the money in error messages.
 const KEY_NOUN: &str = "API key";
 const ACCOUNT_NOUN: &str = "account";
@@ -104,69 +109,83 @@ fn hold_record(call: &Call, facts: &RequestFacts, version: &str) -> Arc<HoldReco
 /// Returns an error if the key cannot pay this amount now. Reserves nothing: the task does that
 /// when it runs.
 pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiError> {
-    // The shares are dropped at once, which releases them.
-    budget_shares(call, bound, bound).map(drop)?;
-    match call.engine.funds.key_status(&call.key.balance).await.remaining() {
-        Some(left) if left < bound => Err(over_cap(call, left)),
-        Some(_) | None => Ok(()),
+    let KeySpending { own, budget, account_budget } =
+        call.engine.funds.key_status(&call.key.balance).await;
+    let cap = match call.key.record.cap {
+        Some(_) => MoneyBound::KeyCap,
+        None => MoneyBound::AccountCap,
+    };
+    let budgets = [(MoneyBound::KeyBudget, budget), (MoneyBound::AccountBudget, account_budget)];
+    let budgets = budgets.into_iter().filter_map(|(bound, status)| {
+        status.map(|BudgetStatus { money, resets, .. }| (bound, money, Some(resets)))
+    });
+    let shortages = [(cap, own, None)].into_iter().chain(budgets).filter_map(|one| {
+        let (limits, status, resets) = one;
+        let (limit, left) = (status.cap?, status.remaining()?);
+        let is_spent = limit.saturating_sub(status.spent) < bound;
+        let spent = status.spent;
+        (left < bound).then_some(HoldShortage {
+            bound: limits,
+            limit,
+            spent,
+            left,
+            resets,
+            is_spent,
+        })
+    });
+    // A limit that is used up comes before one whose money is only reserved.
+    match shortages.max_by_key(|shortage| shortage.is_spent) {
+        Some(shortage) => Err(no_money(&shortage)),
+        None => Ok(()),
     }
 }
 
-/// Reserves money from the budgets of the key and its account and from the key's balance. Leases of
-/// the balance respect the caps of both.
+/// Reserves money from the key's balance. Its leases respect the caps and budgets of the key and its
+/// account.
 async fn reserve(
     call: &Call,
     record: Arc<HoldRecord>,
     full: Money,
     least: Money,
 ) -> Result<HoldTicket, ApiError> {
-    let shares = budget_shares(call, full, least)?;
-    let full = shares.iter().map(BudgetShare::amount).fold(full, Money::min);
-    match call.engine.funds.reserve(&call.key.balance, record, full, least).await {
-        Ok(ticket) => Ok(shares.into_iter().fold(ticket, HoldTicket::with_share)),
-        Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => {
-            Err(over_cap(call, left))
-        }
+    let wait = call.config.money_wait;
+    match call.engine.funds.reserve(&call.key.balance, record, full, least, wait).await {
+        Ok(ticket) => Ok(ticket),
+        Err(HoldRefusal::Spent(shortage) | HoldRefusal::Held(shortage)) => Err(no_money(&shortage)),
         Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
         Err(HoldRefusal::Unreachable(why)) => Err(cannot_account().with_log_note(why)),
     }
 }
 
-/// Reserves shares of the budgets that apply to the call.
-fn budget_shares(call: &Call, full: Money, least: Money) -> Result<Vec<BudgetShare>, ApiError> {
-    let key = &call.key;
-    let mut shares: Vec<BudgetShare> = Vec::new();
-    let mut full = full;
-    let budgets = [(key.budget.clone(), KEY_NOUN), (key.account.budget(), ACCOUNT_NOUN)];
-    for (budget, owner) in budgets {
-        let Some(budget) = budget else { continue };
-        let share = budget.reserve(call.engine.clock.now(), full, least);
-        let share = share.map_err(|over| over_budget(over, owner))?;
-        full = full.min(share.amount());
-        shares.push(share);
-    }
-    Ok(shares)
-}
-
-fn over_cap(call: &Call, left: Money) -> ApiError {
-    let owner = match (call.key.record.cap, call.key.account.cap()) {
-        (Some(_), None) => KEY_NOUN,
-        (None, _) => ACCOUNT_NOUN,
-        (Some(_), Some(_)) => "API key or of its account",
+/// The error of a call that a limit does not cover. Money that is only reserved for other calls may
+/// be free in a moment, so official clients are told to retry.
+fn no_money(shortage: &HoldShortage) -> ApiError {
+    let HoldShortage { bound, limit, spent, left, resets, is_spent } = shortage;
+    let (name, owner) = match bound {
+        MoneyBound::KeyCap => ("spending cap", KEY_NOUN),
+        MoneyBound::AccountCap => ("spending cap", ACCOUNT_NOUN),
+        MoneyBound::KeyBudget => ("budget", KEY_NOUN),
+        MoneyBound::AccountBudget => ("budget", ACCOUNT_NOUN),
     };
-    let message = format!("the spending cap of this {owner} is reached: {left} USD are left");
-    ApiError::new(ErrorKind::QuotaExceeded, message)
-}
-
-fn over_budget(over: OverBudget, owner: &str) -> ApiError {
-    let OverBudget { left, resets } = over;
-    let resets = jiff::Timestamp::from_microsecond(resets.get());
-    let resets = resets.map(|time| time.to_string()).unwrap_or_default();
+    let resets = resets.and_then(|time| jiff::Timestamp::from_microsecond(time.get()).ok());
+    if *is_spent {
+        let message = match resets {
+            Some(resets) => format!(
+                "the {name} of this {owner} for this period is used up: {left} USD are left; it \
+                 resets at {resets}"
+            ),
+            None => format!("the {name} of this {owner} is reached: {left} USD are left"),
+        };
+        return ApiError::new(ErrorKind::QuotaExceeded, message);
+    }
+    let reserved = shortage.reserved();
     let message = format!(
-        "the budget of this {owner} for this period is used up: {left} USD are left; it resets \
-         at {resets}"
+        "{reserved} USD of the {name} of this {owner} ({limit} USD) are reserved for running calls \
+         and {spent} USD are spent; retry when some of these calls have ended"
     );
-    ApiError::new(ErrorKind::QuotaExceeded, message)
+    ApiError::new(ErrorKind::RateLimited, message)
+        .with_code("money_reserved")
+        .with_retry_after(MONEY_RETRY_AFTER)
 }
 
 /// Counts an estimate of the call's tokens against the rate limits: the body as text, plus the

@@ -2,8 +2,8 @@
 
 use canon::Money;
 use ledger::{
-    HoldRecord, HoldRefusal, HoldTicket, KeyBalance, LeaseClient, LeaseStoreError, MAX_BATCH_CALLS,
-    OpenCalls, SpendStatus, TryHold,
+    HoldRecord, HoldRefusal, HoldTicket, KeyBalance, KeySpending, LeaseClient, LeaseStoreError,
+    MAX_BATCH_CALLS, OpenCalls, TryHold,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,16 +11,19 @@ use std::time::{Duration, Instant};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
+use crate::refusals::RefusalCounts;
+
 /// Time limit for a call that needs the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time that a call waits for other nodes to return leases. They do so with a heartbeat, once a
-/// second.
-const LEASE_RETURN_WAIT: Duration = Duration::from_millis(2_500);
+/// Longest pause between two attempts of a call that waits for money. A call of this node that ends
+/// wakes it earlier; other nodes return money with a heartbeat, once a second.
 const LEASE_RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Time limit for lease operations.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for storing a batch of settled calls.
 const POST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Interval at which counts of refused calls are stored.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest pause between attempts to store settled calls, while the node runs and at shutdown.
 const MAX_POST_PAUSE: Duration = Duration::from_secs(5);
 const MAX_LAST_POST_PAUSE: Duration = Duration::from_millis(500);
@@ -35,6 +38,8 @@ pub struct NodeFunds {
     pub open_calls: Arc<OpenCalls>,
     /// Leases of this node.
     pub lease_client: LeaseClient<Store>,
+    /// Refused calls that the store does not have.
+    pub(super) refusals: RefusalCounts,
     store: Store,
     /// Holds the file with the node name.
     data_folder: PathBuf,
@@ -48,7 +53,7 @@ impl NodeFunds {
         store: Store,
         data_folder: PathBuf,
     ) -> Self {
-        Self { open_calls, lease_client, store, data_folder }
+        Self { open_calls, lease_client, refusals: RefusalCounts::default(), store, data_folder }
     }
 
     /// The database.
@@ -58,25 +63,50 @@ impl NodeFunds {
 
     /// Reserves `full`, or what is left if that is at least `least`. Asks the store only if the
     /// leases of this node do not cover the amount.
+    ///
+    /// Waits up to `wait` for money that is reserved for other calls. It waits for all of `full` if
+    /// the limits leave that much unspent: a lower limit would truncate the answer for a reason that
+    /// does not last.
     pub async fn reserve(
         &self,
         balance: &Arc<KeyBalance>,
         record: Arc<HoldRecord>,
         full: Money,
         least: Money,
+        wait: Duration,
     ) -> Result<HoldTicket, HoldRefusal> {
         let record = match self.lease_client.try_hold(balance, record, full)? {
             TryHold::Held(pending) => return pending.written().await.map_err(HoldRefusal::Journal),
             TryHold::MustWait(record) => record,
         };
+        // Boxed because it is rare: the future of every call would grow by its size.
+        Box::pin(self.reserve_from_store(balance, record, full, least, wait)).await
+    }
+
+    /// Reserves money that the leases of this node do not cover.
+    async fn reserve_from_store(
+        &self,
+        balance: &Arc<KeyBalance>,
+        record: Arc<HoldRecord>,
+        full: Money,
+        least: Money,
+        wait: Duration,
+    ) -> Result<HoldTicket, HoldRefusal> {
         let begun = Instant::now();
+        let mut may_get_full = least < full;
         loop {
-            // Boxed because it is rare: the future of every call would grow by its size.
-            let holding =
-                Box::pin(self.lease_client.hold(balance, Arc::clone(&record), full, least));
+            let patience = wait.saturating_sub(begun.elapsed());
+            let waits_for_full = may_get_full && !patience.is_zero();
+            let least = if waits_for_full { full } else { least };
+            let holding = self.lease_client.hold(balance, Arc::clone(&record), full, least);
             match tokio::time::timeout(STORE_TIMEOUT, holding).await {
-                Ok(Err(HoldRefusal::Elsewhere { .. })) if begun.elapsed() < LEASE_RETURN_WAIT => {
-                    tokio::time::sleep(LEASE_RETRY_PAUSE).await;
+                Ok(Err(HoldRefusal::Spent(_) | HoldRefusal::Unreachable(_))) if waits_for_full => {
+                    may_get_full = false;
+                }
+                Ok(Err(HoldRefusal::Held(_))) if !patience.is_zero() => {
+                    let pause = LEASE_RETRY_PAUSE.min(patience);
+                    // Both outcomes lead to another attempt.
+                    let _ = tokio::time::timeout(pause, balance.money_freed()).await;
                 }
                 Ok(outcome) => return outcome,
                 Err(_) => {
@@ -90,10 +120,10 @@ impl NodeFunds {
 
     /// Returns the spending of a key over all nodes, or as known to this node if the store is
     /// unreachable.
-    pub async fn key_status(&self, balance: &KeyBalance) -> SpendStatus {
+    pub async fn key_status(&self, balance: &KeyBalance) -> KeySpending {
         match tokio::time::timeout(STORE_TIMEOUT, self.lease_client.key_status(balance)).await {
             Ok(Ok(status)) => status,
-            Ok(Err(_)) | Err(_) => balance.status(),
+            Ok(Err(_)) | Err(_) => KeySpending { own: balance.status(), ..KeySpending::default() },
         }
     }
 
@@ -109,7 +139,12 @@ impl NodeFunds {
     pub async fn post_settled_calls(&self, stop: &CancellationToken) {
         let mut wait = Duration::from_millis(100);
         let mut calls_ended: Option<Instant> = None;
+        let mut refusals_stored = Instant::now();
         loop {
+            if refusals_stored.elapsed() >= REFUSAL_INTERVAL || stop.is_cancelled() {
+                self.store_refusals().await;
+                refusals_stored = Instant::now();
+            }
             let posting = tokio::time::timeout(POST_TIMEOUT, self.lease_client.post());
             let posted = posting.await.unwrap_or_else(|_| {
                 Err(LeaseStoreError::Unreachable("the store did not answer in time".to_owned()))
@@ -143,6 +178,24 @@ impl NodeFunds {
                     wait = (wait * 2).min(longest);
                 }
             }
+        }
+    }
+
+    /// Adds the refused calls to their counts in the store. Public for tests, which need not wait for
+    /// the interval.
+    pub async fn store_refusals(&self) {
+        let refused = self.refusals.take();
+        if refused.is_empty() {
+            return;
+        }
+        let storing = tokio::time::timeout(POST_TIMEOUT, self.store.add_refusals(&refused));
+        let outcome = match storing.await {
+            Ok(stored) => stored.map_err(|e| e.to_string()),
+            Err(_) => Err("the store did not answer in time".to_owned()),
+        };
+        if let Err(why) = outcome {
+            tracing::warn!("refused calls could not be counted and will be retried: {why}");
+            self.refusals.put_back(refused);
         }
     }
 

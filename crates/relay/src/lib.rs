@@ -25,6 +25,7 @@ mod loss_header;
 mod media_refs;
 mod object_book;
 mod prepare;
+mod refusals;
 mod reply;
 mod request_id;
 mod retry_plan;

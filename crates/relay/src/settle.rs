@@ -16,6 +16,7 @@ use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
 use super::Call;
 use super::closed_call::ClosedCall;
 use super::loss_header::loss_header;
+use super::refusals::{RefusalReason, RefusedAt};
 use super::route::Candidate;
 use crate::engine::Engine;
 use access::limits::RatePermit;
@@ -160,15 +161,21 @@ impl CallAccount {
         self
     }
 
-    /// Records a call whose reservation was refused.
+    /// Counts a call whose reservation was refused. It costs nothing, so the ledger has no row of it.
     pub(super) fn record_refusal(mut self, error: ApiError) -> ApiError {
+        let reason = RefusalReason::of(&error);
         self.entry.outcome = CallOutcome::Failed;
-        let over = error.kind() == ErrorKind::QuotaExceeded;
-        self.entry.status = if over { 429 } else { 503 };
-        self.entry.ended_by = if over { EndedBy::Cap } else { EndedBy::Operator };
+        self.entry.status = reason.status();
+        self.entry.ended_by = match reason {
+            RefusalReason::Spent | RefusalReason::Reserved => EndedBy::Cap,
+            RefusalReason::Unavailable => EndedBy::Operator,
+        };
         self.engine.metrics.record_call(self.dialect, &self.entry);
+        self.engine.metrics.record_refusal(reason.word());
         self.engine.telemetry.record_call(self.trace, self.kind, &self.entry);
-        self.engine.funds.open_calls.record_unheld(std::mem::take(&mut self.entry));
+        let LedgerEntry { key_id, account_id, model, started: at, .. } = &self.entry;
+        let refused = RefusedAt { at: *at, reason };
+        self.engine.funds.refusals.add(key_id, account_id, model, refused);
         error
     }
 

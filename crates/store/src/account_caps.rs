@@ -1,7 +1,8 @@
 //! Terms of all keys of an account together: limits on their spending, and sharing of objects.
 //!
 //! A lease of a key's money is a lease of its account's money as well: it is granted only while `Σ
-//! (spent + leased) ≤ cap` over the account's keys. So a node needs no second balance. The row of
+//! (spent + leased) ≤ cap` over the account's keys, and likewise for its budget. So a node needs no
+//! second balance. The row of
 //! the account's cap is locked after the rows of keys and before leases. Only grants and late calls
 //! need it.
 
@@ -18,10 +19,12 @@ use crate::{AuditedChange, BudgetTerms, ObjectSharing, Store, StoreError};
 /// Locks the cap of a key's account. Returns no row if the account has none.
 pub(crate) const LOCK_ACCOUNT: &str = "UPDATE account_caps SET wanted = wanted \
     WHERE account_id = (SELECT account_id FROM keys WHERE id = $1) \
-    RETURNING account_id, cap, wanted";
+    RETURNING account_id, cap, wanted, budget, budget_period";
 // PostgreSQL returns NUMERIC for a sum of BIGINTs.
 pub(crate) const SUM: &str = "SELECT CAST(COALESCE(SUM(spent), 0) AS BIGINT) AS spent, \
-    CAST(COALESCE(SUM(leased), 0) AS BIGINT) AS leased, COUNT(*) AS keys \
+    CAST(COALESCE(SUM(leased), 0) AS BIGINT) AS leased, COUNT(*) AS keys, \
+    (SELECT CAST(COALESCE(SUM(u.cost), 0) AS BIGINT) FROM usage u WHERE u.span = 'day' \
+    AND u.scope = 'account_sum' AND u.owner = $1 AND u.begun >= $2) AS budget_spent \
     FROM keys WHERE account_id = $1";
 pub(crate) const WANT_ACCOUNT: &str = "UPDATE account_caps \
     SET wanted = (SELECT now FROM store_clock) + $2 WHERE account_id = $1";
@@ -47,6 +50,20 @@ row! {
         pub(crate) cap: Option<Money>,
         /// Until when nodes are asked to return its money.
         pub(crate) wanted: Micros,
+        budget: Option<Money>,
+        budget_period: Option<String>,
+    }
+}
+
+impl LockedAccount {
+    /// Returns true if the account has a cap or a budget.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.cap.is_some() || self.budget.is_some()
+    }
+
+    /// The budget of all keys together.
+    pub(crate) fn budget(&self) -> Result<Option<BudgetTerms>, sqlx::Error> {
+        budget(self.budget, self.budget_period.clone())
     }
 }
 
@@ -57,6 +74,8 @@ row! {
         pub(crate) leased: Money,
         /// Number of keys.
         pub(crate) keys: i64,
+        /// Money spent since the time that the query names.
+        pub(crate) budget_spent: Money,
     }
 }
 
@@ -168,7 +187,8 @@ impl Store {
     /// Returns the money spent by and leased to the keys of an account.
     pub async fn account_spending(&self, account_id: &str) -> Result<(Money, Money), StoreError> {
         let sums: AccountSums = on_reader!(&self.db, pool => {
-            sqlx::query_as(SUM).bind(clean(account_id)).fetch_one(pool).await?
+            let sums = sqlx::query_as(SUM).bind(clean(account_id)).bind(i64::MAX);
+            sums.fetch_one(pool).await?
         });
         Ok((sums.spent, sums.leased))
     }

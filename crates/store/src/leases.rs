@@ -6,22 +6,23 @@
 
 use canon::{Micros, Money};
 use ledger::{
-    ALIVE_WINDOW, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION, LeaseGrant,
-    LeaseRequest, LeaseReturn, LeaseState, LeaseToken, Node, OpenCall, RECALL_WINDOW,
-    UnreportedSpend, lease_slice,
+    ALIVE_WINDOW, BudgetPeriod, BudgetStatus, HeartbeatReply, HeartbeatReport, KeyStatus,
+    LEASE_DURATION, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, MoneyBounds, Node, OpenCall,
+    RECALL_WINDOW, SpendStatus, UnreportedSpend, lease_slice,
 };
 use sqlx::QueryBuilder;
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM, WANT_ACCOUNT};
 use crate::db::{clean, in_transaction, on_reader};
+use crate::keys::budget;
+use crate::lease_bounds::{LEASES, LOCK_KEY, LeaseRow, LimitedAccount, LockedKey, SPENT_BETWEEN};
+use crate::rollup::Scope;
 use crate::row::row;
-use crate::{Store, StoreError};
+use crate::{BudgetTerms, Store, StoreError};
 
 /// Rows per statement.
 const ROWS_PER_STATEMENT: usize = 100;
 
-pub(crate) const LOCK_KEY: &str = "UPDATE keys SET leased = leased WHERE id = $1 \
-    RETURNING cap, spent, leased, wanted, (SELECT now FROM store_clock) AS now";
 pub(crate) const UNLEASE: &str = "UPDATE keys SET leased = leased - $2 WHERE id = $1";
 const EPOCH: &str = "SELECT epoch FROM nodes WHERE id = $1";
 const LIVE_NODES: &str =
@@ -29,7 +30,9 @@ const LIVE_NODES: &str =
 // PostgreSQL returns NUMERIC for a sum of BIGINTs.
 const LEASED_TO_NODE: &str = "SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM leases \
     WHERE key_id = $1 AND node_id = $2";
-/// The condition that keeps the caps of the key and its account, in one write on one row.
+/// The condition that keeps the caps of the key and its account, in one write on one row. Budgets are
+/// kept by the locks on both rows: until the end of the transaction others can only turn leased money
+/// into spent money.
 const RESERVE: &str = "UPDATE keys SET leased = leased + $2 \
     WHERE id = $1 AND (cap IS NULL OR spent + leased + $2 <= cap) \
     AND NOT EXISTS (SELECT 1 FROM account_caps a WHERE a.account_id = keys.account_id \
@@ -50,20 +53,18 @@ const RENEW: &str = "UPDATE leases SET expires = (SELECT now FROM store_clock) +
     WHERE node_id = $1 AND closed = 0";
 const EXPOSE: &str = "UPDATE leases SET exposed = $2, told = $3 \
     WHERE token = $1 AND told < $3 AND closed = 0";
-const LEASES: &str = "SELECT l.token, l.version, l.key_id, l.amount, l.closed, k.cap, k.spent, \
-    k.leased, k.wanted, (SELECT now FROM store_clock) AS now, a.cap AS account_cap, \
-    COALESCE(a.wanted, 0) AS account_wanted, \
-    CASE WHEN a.cap IS NULL THEN 0 ELSE (SELECT CAST(SUM(o.spent + o.leased) AS BIGINT) \
-    FROM keys o WHERE o.account_id = k.account_id) END AS account_sum \
-    FROM leases l JOIN keys k ON k.id = l.key_id \
-    LEFT JOIN account_caps a ON a.account_id = k.account_id \
-    WHERE l.node_id = $1 ORDER BY l.key_id";
 const KEY_OF: &str = "SELECT key_id FROM leases WHERE token = $1";
 const AT_VERSION: &str = "SELECT amount FROM leases WHERE token = $1 AND version = $2";
 const KEEP: &str = "UPDATE leases SET amount = $2 WHERE token = $1";
 const CLOSE: &str = "DELETE FROM leases WHERE token = $1";
-const STANDING: &str = "SELECT cap, spent, (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) \
-    FROM holds WHERE key_id = $1 AND node_id <> $2) AS elsewhere FROM keys WHERE id = $1";
+const STANDING: &str = "SELECT k.cap, k.spent, k.account_id, k.budget, k.budget_period, \
+    a.budget AS account_budget, a.budget_period AS account_period, \
+    (SELECT now FROM store_clock) AS now, \
+    (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) \
+    FROM holds WHERE key_id = $1 AND node_id <> $2) AS elsewhere, \
+    (SELECT CAST(COALESCE(SUM(h.amount), 0) AS BIGINT) FROM holds h JOIN keys o ON o.id = h.key_id \
+    WHERE o.account_id = k.account_id AND h.node_id <> $2) AS account_elsewhere \
+    FROM keys k LEFT JOIN account_caps a ON a.account_id = k.account_id WHERE k.id = $1";
 pub(crate) const TOTALS: &str = "SELECT k.id, k.cap, k.spent, k.leased, \
     COALESCE(l.amount, 0) AS leases FROM keys k \
     LEFT JOIN (SELECT key_id, CAST(SUM(amount) AS BIGINT) AS amount FROM leases GROUP BY key_id) l \
@@ -89,76 +90,18 @@ row! {
 /// Maximum number of keys that count as sharing an account's money. Few keys are busy at a time.
 const MAX_SHARING_KEYS: i64 = 4;
 
-/// The money of a capped account, seen from one of its keys.
-struct AccountRoom {
-    account_id: String,
-    left: Money,
-    leased: Money,
-    keys: i64,
-    wanted: Micros,
-}
-
-row! {
-    /// A key's row, locked until the transaction ends.
-    pub(crate) struct LockedKey {
-        cap: Option<Money>,
-        spent: Money,
-        leased: Money,
-        /// Until when nodes are asked to return its money.
-        wanted: Micros,
-        now: Micros,
-    }
-}
-
-impl LockedKey {
-    /// Money below the key's own cap that is neither spent nor leased; `None` without a cap.
-    pub(crate) fn room(&self) -> Option<Money> {
-        self.cap.map(|cap| cap.saturating_sub(self.spent).saturating_sub(self.leased))
-    }
-}
-
-row! {
-    struct LeaseRow {
-        token: LeaseToken,
-        version: i64,
-        key_id: String,
-        amount: Money,
-        closed: i64,
-        cap: Option<Money>,
-        spent: Money,
-        leased: Money,
-        wanted: Micros,
-        now: Micros,
-        account_cap: Option<Money>,
-        account_wanted: Micros,
-        /// Money spent by and leased to all keys of the account.
-        account_sum: Money,
-    }
-}
-
-impl From<LeaseRow> for LeaseState {
-    fn from(row: LeaseRow) -> Self {
-        // All leased money is wanted back if the cap was removed, or lowered below what is spent
-        // and leased.
-        let uncapped = row.cap.is_none() && row.account_cap.is_none();
-        let above_cap = row.cap.is_some_and(|cap| row.spent.saturating_add(row.leased) > cap)
-            || row.account_cap.is_some_and(|cap| row.account_sum > cap);
-        Self {
-            token: row.token,
-            version: row.version,
-            key_id: row.key_id,
-            amount: row.amount,
-            wanted: row.wanted.max(row.account_wanted) > row.now || uncapped || above_cap,
-            closed: row.closed != 0,
-        }
-    }
-}
-
 row! {
     struct StandingRow {
         cap: Option<Money>,
         spent: Money,
+        account_id: String,
+        budget: Option<Money>,
+        budget_period: Option<String>,
+        account_budget: Option<Money>,
+        account_period: Option<String>,
+        now: Micros,
         elsewhere: Money,
+        account_elsewhere: Money,
     }
 }
 
@@ -177,19 +120,47 @@ impl Store {
             };
             let account: Option<LockedAccount> =
                 sqlx::query_as(LOCK_ACCOUNT).bind(&key_id).fetch_optional(&mut *tx).await?;
-            let account = match account {
-                Some(LockedAccount { account_id, cap: Some(cap), wanted }) => {
-                    let sums: AccountSums =
-                        sqlx::query_as(SUM).bind(&account_id).fetch_one(&mut *tx).await?;
-                    let left = sums.room(cap);
-                    let AccountSums { leased, keys, .. } = sums;
-                    Some(AccountRoom { account_id, left, leased, keys, wanted })
+            let account = match account.filter(LockedAccount::is_limited) {
+                Some(account) => {
+                    let since = account.budget()?.map(|terms| terms.period.counted_since(key.now));
+                    let sums: AccountSums = sqlx::query_as(SUM)
+                        .bind(&account.account_id)
+                        .bind(since.unwrap_or(Micros::MAX).get())
+                        .fetch_one(&mut *tx)
+                        .await?;
+                    Some(LimitedAccount { account, sums })
                 }
-                Some(LockedAccount { cap: None, .. }) | None => None,
+                None => None,
             };
-            if key.cap.is_none() && account.is_none() {
+            let key_budget = match key.budget()? {
+                Some(terms) => {
+                    let since = terms.period.counted_since(key.now);
+                    let spent: i64 = sqlx::query_scalar(SPENT_BETWEEN)
+                        .bind(Scope::KeySum.word())
+                        .bind(&key_id)
+                        .bind(since.get())
+                        .bind(i64::MAX)
+                        .fetch_one(&mut *tx)
+                        .await?;
+                    Some(key.budget_state(terms, Money::from_nanos(spent), key.leased))
+                }
+                None => None,
+            };
+            let account_budget = match &account {
+                Some(LimitedAccount { account, sums }) => account
+                    .budget()?
+                    .map(|terms| key.budget_state(terms, sums.budget_spent, sums.leased)),
+                None => None,
+            };
+            let bounds = MoneyBounds {
+                key_cap: key.cap_state(),
+                account_cap: account.as_ref().and_then(LimitedAccount::cap_state),
+                key_budget,
+                account_budget,
+            };
+            let Some(left) = bounds.left() else {
                 return Ok(Some(LeaseGrant::Unlimited));
-            }
+            };
             let Node { id, epoch } = &request.node;
             let entered: Option<i64> =
                 sqlx::query_scalar(EPOCH).bind(id).fetch_optional(&mut *tx).await?;
@@ -199,12 +170,11 @@ impl Store {
             let nodes = sqlx::query_scalar(LIVE_NODES).bind(ALIVE_WINDOW.get());
             let nodes: i64 = nodes.fetch_one(&mut *tx).await?;
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-            let left = key.room().into_iter().chain(account.as_ref().map(|above| above.left)).min();
-            let left = left.unwrap_or_default();
             // The keys of an account share its money as nodes share a key's money.
-            let keys = account.as_ref().map_or(1, |above| above.keys.clamp(1, MAX_SHARING_KEYS));
+            let keys = account.as_ref().map_or(1, |above| above.sums.keys.clamp(1, MAX_SHARING_KEYS));
             let sharers = nodes.saturating_mul(u32::try_from(keys).unwrap_or(1));
-            let wanted = account.as_ref().map_or(Micros::ZERO, |above| above.wanted).max(key.wanted) > key.now;
+            let asked = account.as_ref().map_or(Micros::ZERO, |above| above.account.wanted);
+            let wanted = asked.max(key.wanted) > key.now;
             match lease_slice(request, left, sharers, wanted) {
                 Some(amount) => {
                     let reserved = sqlx::query(RESERVE).bind(&key_id).bind(amount.as_nanos());
@@ -228,17 +198,17 @@ impl Store {
                         .bind(id)
                         .fetch_one(&mut *tx)
                         .await?;
-                    let all = account.as_ref().map_or(Money::ZERO, |above| above.leased);
+                    let all = account.as_ref().map_or(Money::ZERO, |above| above.sums.leased);
                     let elsewhere = all.max(key.leased).saturating_sub(Money::from_nanos(mine));
                     if elsewhere > Money::ZERO && !request.ahead {
                         let until = RECALL_WINDOW.get();
                         sqlx::query(WANT).bind(&key_id).bind(until).execute(&mut *tx).await?;
-                        if let Some(AccountRoom { account_id, .. }) = &account {
-                            let want = sqlx::query(WANT_ACCOUNT).bind(account_id).bind(until);
+                        if let Some(LimitedAccount { account, .. }) = &account {
+                            let want = sqlx::query(WANT_ACCOUNT).bind(&account.account_id).bind(until);
                             want.execute(&mut *tx).await?;
                         }
                     }
-                    LeaseGrant::Short { left: left.max(Money::ZERO), elsewhere }
+                    LeaseGrant::Short(bounds)
                 }
             }
         });
@@ -285,7 +255,13 @@ impl Store {
                 query.push(" ON CONFLICT (request_id) DO UPDATE SET body = excluded.body");
                 query.build().persistent(false).execute(&mut *tx).await?;
             }
-            let leases = sqlx::query_as(LEASES).bind(id).fetch_all(&mut *tx).await?;
+            let now: i64 =
+                sqlx::query_scalar("SELECT now FROM store_clock").fetch_one(&mut *tx).await?;
+            let mut leases = sqlx::query_as(LEASES).bind(id);
+            for period in BudgetPeriod::ALL {
+                leases = leases.bind(period.counted_since(Micros::new(now)).get());
+            }
+            let leases = leases.fetch_all(&mut *tx).await?;
             let nodes = sqlx::query_scalar(LIVE_NODES).bind(ALIVE_WINDOW.get());
             (leases, nodes.fetch_one(&mut *tx).await?)
         });
@@ -333,11 +309,24 @@ impl Store {
         let row: Option<StandingRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(STANDING).bind(clean(key_id)).bind(&node.id).fetch_optional(pool).await?
         });
-        Ok(row.map(|StandingRow { cap, spent, elsewhere }| KeyStatus {
-            cap,
-            spent,
-            held_elsewhere: elsewhere,
-        }))
+        let Some(row) = row else { return Ok(None) };
+        let StandingRow { cap, spent, now, elsewhere, account_elsewhere, .. } = row;
+        let mut status =
+            KeyStatus { cap, spent, held_elsewhere: elsewhere, budget: None, account_budget: None };
+        let state = |terms: BudgetTerms, spent, held| BudgetStatus {
+            money: SpendStatus { cap: Some(terms.limit), spent, held },
+            period: terms.period,
+            resets: terms.period.end(now),
+        };
+        if let Some(terms) = budget(row.budget, row.budget_period)? {
+            let (_, spent) = self.spent_in(key_id, terms.period, now).await?;
+            status.budget = Some(state(terms, spent, Money::ZERO));
+        }
+        if let Some(terms) = budget(row.account_budget, row.account_period)? {
+            let (_, spent) = self.account_spent_in(&row.account_id, terms.period, now).await?;
+            status.account_budget = Some(state(terms, spent, account_elsewhere));
+        }
+        Ok(Some(status))
     }
 
     /// Returns the sum of the leases of every capped or leased key, read in one statement.

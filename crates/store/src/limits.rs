@@ -29,15 +29,6 @@ impl RateLimits {
     }
 }
 
-/// Spending limit of every period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BudgetTerms {
-    /// The limit.
-    pub limit: Money,
-    /// The reset interval.
-    pub period: BudgetPeriod,
-}
-
 /// Prefix of the settings that hold limits of accounts.
 const PREFIX: &str = "limits/";
 

@@ -10,7 +10,8 @@ use ledger::{ClosedCounts, LEASE_DURATION, LEASE_GRACE, LeaseToken, Node, OpenCa
 use std::sync::Arc;
 
 use crate::db::{in_transaction, on_reader, on_writer};
-use crate::leases::{LOCK_KEY, LockedKey, UNLEASE};
+use crate::lease_bounds::{LOCK_KEY, LockedKey};
+use crate::leases::UNLEASE;
 use crate::row::row;
 use crate::{Store, StoreError};
 

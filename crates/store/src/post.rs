@@ -14,7 +14,8 @@ use sqlx::QueryBuilder;
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
 use crate::db::{clean, in_transaction, to_json};
 use crate::entries::entry_columns;
-use crate::leases::{LOCK_KEY, LockedKey};
+use crate::late_charges::LateCharges;
+use crate::lease_bounds::{LOCK_KEY, LockedKey, SPENT_BETWEEN};
 use crate::rollup::add_usage;
 use crate::{Store, StoreError};
 
@@ -30,8 +31,8 @@ const CHARGE: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, 
 const CHARGE_IF: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END \
     WHERE id = $1 AND leased >= $4 AND ($2 = $4 OR ((cap IS NULL OR spent + leased + $2 - $4 <= cap) \
-    AND NOT EXISTS (SELECT 1 FROM account_caps a \
-    WHERE a.account_id = keys.account_id AND a.cap IS NOT NULL)))";
+    AND budget IS NULL AND NOT EXISTS (SELECT 1 FROM account_caps a \
+    WHERE a.account_id = keys.account_id AND (a.cap IS NOT NULL OR a.budget IS NOT NULL))))";
 const ACCOUNT_OF: &str = "SELECT account_id FROM keys WHERE id = $1";
 const PAY: &str = "UPDATE leases SET amount = amount - $2 WHERE token = $1 AND amount >= $2";
 
@@ -211,8 +212,8 @@ impl Store {
             for key_id in &key_ids {
                 let locked: Option<LockedKey> =
                     sqlx::query_as(LOCK_KEY).bind(key_id).fetch_optional(&mut *tx).await?;
-                if let Some(room) = locked.and_then(|key| key.room()) {
-                    late.room.insert(key_id.clone().into_owned(), room.max(Money::ZERO));
+                if let Some(key) = locked {
+                    late.add_key(key_id, &key)?;
                 }
             }
             // Accounts are locked in the order of their ids as well, after all keys.
@@ -228,13 +229,21 @@ impl Store {
                 let Some(key_id) = keys.first() else { continue };
                 let locked: Option<LockedAccount> =
                     sqlx::query_as(LOCK_ACCOUNT).bind(key_id).fetch_optional(&mut *tx).await?;
-                if let Some(LockedAccount { cap: Some(cap), .. }) = locked {
+                if let Some(locked) = locked.filter(LockedAccount::is_limited) {
                     let sums: AccountSums =
-                        sqlx::query_as(SUM).bind(&account).fetch_one(&mut *tx).await?;
-                    let room = sums.room(cap).max(Money::ZERO);
-                    late.account_room.insert(account.clone(), room);
-                    late.account_of.extend(keys.into_iter().map(|key| (key, account.clone())));
+                        sqlx::query_as(SUM).bind(&account).bind(i64::MAX).fetch_one(&mut *tx).await?;
+                    late.add_account(keys, &locked, &sums)?;
                 }
+            }
+            for period in late.periods(sorted.iter().map(|posting| posting.entry())) {
+                let spent: i64 = sqlx::query_scalar(SPENT_BETWEEN)
+                    .bind(period.scope.word())
+                    .bind(&period.owner)
+                    .bind(period.begin.get())
+                    .bind(period.end.get())
+                    .fetch_one(&mut *tx)
+                    .await?;
+                late.add_period(period, Money::from_nanos(spent));
             }
             // From here on no other transaction posts for these keys or changes their leases.
             for token in &tokens {
@@ -296,60 +305,5 @@ impl Store {
             forget_holds!(Kind, tx, sorted);
             inserted.len()
         }))
-    }
-}
-
-/// Payment of calls that are posted late or twice.
-#[derive(Default)]
-struct LateCharges {
-    /// Money below the cap of each capped key that is not leased.
-    room: BTreeMap<String, Money>,
-    /// The same for each capped account, and the account of each of its keys.
-    account_room: BTreeMap<String, Money>,
-    account_of: BTreeMap<String, String>,
-    /// Existing leases and their amounts.
-    leases: BTreeMap<LeaseToken, Money>,
-    /// Amount taken from each lease.
-    taken: BTreeMap<LeaseToken, Money>,
-    /// Amount that leases paid for each key.
-    paid: BTreeMap<String, Money>,
-}
-
-impl LateCharges {
-    /// Returns the entry with the amount that can be paid.
-    fn charge<'a>(
-        &mut self,
-        entry: &'a LedgerEntry,
-        lease: Option<LeaseToken>,
-    ) -> Cow<'a, LedgerEntry> {
-        let cost = entry.cost;
-        let key_id = clean(&entry.key_id).into_owned();
-        if let Some(token) = lease
-            && let Some(left) = self.leases.get_mut(&token)
-            && *left >= cost
-        {
-            *left = left.saturating_sub(cost);
-            let taken = self.taken.entry(token).or_default();
-            *taken = taken.saturating_add(cost);
-            let paid = self.paid.entry(key_id).or_default();
-            *paid = paid.saturating_add(cost);
-            return Cow::Borrowed(entry);
-        }
-        let above = self.account_of.get(&key_id);
-        let above = above.and_then(|account| self.account_room.get_mut(account));
-        let rooms = [self.room.get_mut(&key_id), above];
-        let least = rooms.iter().flatten().map(|room| **room).min();
-        let Some(least) = least else { return Cow::Borrowed(entry) };
-        let pays = cost.min(least);
-        for room in rooms.into_iter().flatten() {
-            *room = room.saturating_sub(pays);
-        }
-        if pays == cost {
-            return Cow::Borrowed(entry);
-        }
-        let mut entry = entry.clone();
-        entry.absorbed = entry.absorbed.saturating_add(cost.saturating_sub(pays));
-        entry.cost = pays;
-        Cow::Owned(entry)
     }
 }

@@ -11,6 +11,7 @@ use canon::Micros;
 use sqlx::{Decode, QueryBuilder, Type};
 
 use crate::db::{clean, in_snapshot, on_reader};
+use crate::refusals::refused_query;
 use crate::rollup::Scope;
 use crate::sums::{ReportTotals, SummedColumns};
 use crate::{LatencyTotals, Store, StoreError, UsageStep, UsageTotals};
@@ -101,6 +102,10 @@ pub struct UsageRequest {
 pub struct UsageReport {
     /// The total.
     pub all: ReportTotals,
+    /// Number of calls that were refused before any provider was asked.
+    pub refused: i64,
+    /// The same by group.
+    pub refused_by: BTreeMap<String, i64>,
     /// Latencies of all calls.
     pub latencies: LatencyTotals,
     /// The first groups.
@@ -340,6 +345,13 @@ impl Store {
                 for row in usage_query.build::<Kind, LatencyTotals>().build().fetch_all(&mut *tx).await? {
                     view.latencies = view.latencies.plus(&point::<LatencyTotals, _>(&row)?.used)?;
                 }
+            }
+            let mut refused = refused_query!(Kind, &range, *by, filter);
+            for (group, calls) in refused.build_query_as::<(String, i64)>().fetch_all(&mut *tx).await? {
+                view.refused = view.refused.saturating_add(calls);
+                // A group of refused calls alone is listed too.
+                groups.entry(group.clone()).or_default();
+                view.refused_by.insert(group, calls);
             }
             view.top = first(groups, *rank, *listed);
             let piece = || (*step, range.clone());

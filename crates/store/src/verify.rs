@@ -11,12 +11,11 @@ use ledger::{ALIVE_WINDOW, FailedAttempt, LEASE_DURATION, LEASE_GRACE};
 use crate::db::{from_json, in_snapshot};
 use crate::rollup::Scope;
 use crate::row::row;
+use crate::verify_terms::TermFindings;
 use crate::{KeyTotal, LeaseTotal, Store, StoreError};
 
 /// Maximum number of violations listed per invariant.
 const MAX_VIOLATIONS: i64 = 20;
-/// Time after a change of a key during which calls may be paid from earlier leases.
-const LEASE_SETTLE_WINDOW: Micros = Micros::from_secs(60);
 /// Time after a node's death within which its calls must be settled, if another node is alive.
 const DEAD_NODE_SETTLE_LIMIT: Micros =
     LEASE_DURATION.saturating_add(LEASE_GRACE).saturating_add(Micros::from_secs(60));
@@ -34,11 +33,13 @@ pub struct InvariantCheck {
     pub statement: &'static str,
     /// Its violations, as text; empty if it holds.
     pub violations: Vec<String>,
+    /// Facts that do not violate it and that the operator should know.
+    pub notes: Vec<String>,
 }
 
 impl InvariantCheck {
     const fn new(law: &'static str, name: &'static str, says: &'static str) -> Self {
-        Self { law, name, statement: says, violations: Vec::new() }
+        Self { law, name, statement: says, violations: Vec::new(), notes: Vec::new() }
     }
 
     fn find(&mut self, what: impl Iterator<Item = String>) {
@@ -106,17 +107,6 @@ const USAGE: &str = "SELECT owner, CAST(SUM(calls) AS BIGINT) AS calls, \
     CAST(SUM(input) AS BIGINT) AS input, CAST(SUM(output) AS BIGINT) AS output \
     FROM usage WHERE span = $1 AND scope = $2 GROUP BY 1";
 
-// Lowering a cap below the spending cancels nothing, but no further call may be admitted.
-const ABOVE_CAP: &str = "SELECT id, cap, spent, leased FROM keys \
-    WHERE spent + leased > cap AND (changed <= created OR EXISTS (SELECT 1 FROM entries \
-    WHERE key_id = keys.id AND ended > keys.changed + $1 AND started > keys.changed + $1 \
-    AND cost > 0)) ORDER BY id LIMIT $2";
-const ACCOUNTS_ABOVE: &str = "SELECT a.account_id AS id, a.cap, \
-    CAST(SUM(k.spent) AS BIGINT) AS spent, CAST(SUM(k.leased) AS BIGINT) AS leased \
-    FROM account_caps a JOIN keys k ON k.account_id = a.account_id \
-    WHERE EXISTS (SELECT 1 FROM entries WHERE account_id = a.account_id \
-    AND ended > a.changed + $1 AND started > a.changed + $1 AND cost > 0) \
-    GROUP BY a.account_id, a.cap HAVING SUM(k.spent) + SUM(k.leased) > a.cap ORDER BY 1 LIMIT $2";
 const LEFT_OPEN: &str = "SELECT request_id, node_id FROM holds WHERE NOT EXISTS (SELECT 1 \
     FROM nodes WHERE nodes.id = holds.node_id AND seen > (SELECT now FROM store_clock) - $1) \
     AND EXISTS (SELECT 1 FROM nodes WHERE seen > (SELECT now FROM store_clock) - $2 \
@@ -140,15 +130,6 @@ const UNPRICED: &str = "SELECT request_id FROM entries \
     WHERE price_version = '' AND (cost > 0 OR held > 0) ORDER BY request_id LIMIT $1";
 const GUARDS: &str = "SELECT name FROM entry_guards";
 const REQUIRED_GUARDS: [&str; 2] = ["entries_stay", "entries_stay_as_they_are"];
-
-row! {
-    struct AboveCap {
-        id: String,
-        cap: Money,
-        spent: Money,
-        leased: Money,
-    }
-}
 
 row! {
     struct AttemptsRow {
@@ -219,8 +200,8 @@ impl Store {
         );
         let mut cap = InvariantCheck::new(
             "L2",
-            "cap",
-            "the sum of spent and leased money never exceeds a cap",
+            "caps and budgets",
+            "no cap and no budget of a key or an account in force at the time was passed",
         );
         let mut settled_once = InvariantCheck::new(
             "L3",
@@ -246,6 +227,8 @@ impl Store {
             "price pinning",
             "every charge names the price list of its admission",
         );
+        let TermFindings { violations, notes } = self.verify_terms().await?;
+        (cap.violations, cap.notes) = (violations, notes);
         let calls = in_snapshot!(&self.db, tx: Kind => {
             let keys: Vec<KeyTotal> =
                 sqlx::query_as(crate::entries::TOTALS).fetch_all(&mut *tx).await?;
@@ -277,19 +260,6 @@ impl Store {
                     let what = format!("usage by {}, {}", step.word(), scope.word());
                     conservation.find(differences(sums, &usage, &what).into_iter());
                 }
-            }
-
-            for (what, query) in [("key", ABOVE_CAP), ("account", ACCOUNTS_ABOVE)] {
-                let above: Vec<AboveCap> =
-                    sqlx::query_as(query)
-                        .bind(LEASE_SETTLE_WINDOW.get())
-                        .bind(MAX_VIOLATIONS)
-                        .fetch_all(&mut *tx)
-                        .await?;
-                cap.find(above.into_iter().map(|AboveCap { id, cap, spent, leased }| format!(
-                    "{what} {id}: {spent} USD are spent and {leased} USD leased, above its cap of \
-                     {cap} USD"
-                )));
             }
 
             let open: Vec<(String, String)> = sqlx::query_as(LEFT_OPEN)

@@ -17,6 +17,7 @@ use config::LaneHealth;
 pub struct GatewayMetrics {
     registry: Registry,
     calls: Family<CallLabels, Counter>,
+    refused_calls: Family<RefusalLabels, Counter>,
     input_tokens: Counter,
     output_tokens: Counter,
     /// Nanodollars charged.
@@ -55,6 +56,11 @@ struct CallLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TokenLabels {
     kind: &'static str,
 }
@@ -69,6 +75,9 @@ impl GatewayMetrics {
         let running = Gauge::default();
         let first_byte = Histogram::new(exponential_buckets(0.001, 2.0, 18));
         registry.register("calls", "Calls ended, by format and status", calls.clone());
+        let refused_calls = Family::<RefusalLabels, Counter>::default();
+        let message = "Calls refused before any provider was asked, by reason";
+        registry.register("refused_calls", message, refused_calls.clone());
         let of_kind = |kind| tokens.get_or_create(&TokenLabels { kind }).clone();
         let (input_tokens, output_tokens) = (of_kind("input"), of_kind("output"));
         registry.register("tokens", "Tokens used, by kind", tokens.clone());
@@ -97,6 +106,7 @@ impl GatewayMetrics {
         Self {
             registry,
             calls,
+            refused_calls,
             input_tokens,
             output_tokens,
             cost_nanodollars: cost,
@@ -125,6 +135,11 @@ impl GatewayMetrics {
         if let Some(wait) = entry.first_byte_us {
             self.first_byte_seconds.observe(wait.to_duration().as_secs_f64());
         }
+    }
+
+    /// Counts a call that was refused before any provider was asked.
+    pub fn record_refusal(&self, reason: &'static str) {
+        self.refused_calls.get_or_create(&RefusalLabels { reason }).inc();
     }
 
     /// Refreshes the lane gauges and the count of refused connections, and returns all metrics as

@@ -1,76 +1,60 @@
 //! Terms shared by all keys of an account.
 //!
-//! The account's cap is part of every key's lease, so no balance is kept here. The account's budget
-//! has a counter of its own.
+//! The account's cap and budget are part of every key's lease, so no balance is kept here.
 
-use canon::{Micros, Money};
-use ledger::Budget;
+use canon::Money;
+use ledger::{BudgetTerms, SpendTerms};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use store::{AccountTerms, ObjectSharing};
+use store::{AccountTerms, KeyRecord, ObjectSharing};
 
 /// Cap, budget, sharing and models of an account.
 #[derive(Debug, Default)]
 pub struct AccountFunds {
-    state: Mutex<FundsState>,
+    terms: Mutex<AccountTerms>,
     /// True if the account has a list of models. Most have none, and their calls take no lock.
     lists_models: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct FundsState {
-    cap: Option<Money>,
-    budget: Option<Arc<Budget>>,
-    share: ObjectSharing,
-    models: Vec<String>,
 }
 
 impl AccountFunds {
     /// Cap on the spending of all keys together; `None` for no limit.
     pub fn cap(&self) -> Option<Money> {
-        self.state.lock().cap
+        self.terms.lock().cap
     }
 
     /// Budget per period of all keys together.
-    pub fn budget(&self) -> Option<Arc<Budget>> {
-        self.state.lock().budget.clone()
+    pub fn budget(&self) -> Option<BudgetTerms> {
+        self.terms.lock().budget
     }
 
     /// Sharing of objects between the keys.
     pub fn share(&self) -> ObjectSharing {
-        self.state.lock().share
+        self.terms.lock().share
     }
 
     /// Returns true if the keys may use the model.
     pub fn permits(&self, model: &str) -> bool {
         !self.lists_models.load(Ordering::Acquire)
-            || self.state.lock().models.iter().any(|listed| listed == model)
+            || self.terms.lock().models.iter().any(|listed| listed == model)
     }
 
-    /// Returns true if [`Self::set_terms`] needs the amount already spent, because the budget is
-    /// new or has another period.
-    pub fn needs_spent(&self, terms: &AccountTerms) -> bool {
-        let state = self.state.lock();
-        terms.budget.is_some_and(|wanted| {
-            state.budget.as_ref().is_none_or(|budget| budget.period() != wanted.period)
-        })
+    /// Returns the limits of a key's spending, its own and those of this account.
+    pub fn spend_terms(&self, key: &KeyRecord) -> SpendTerms {
+        let terms = self.terms.lock();
+        SpendTerms {
+            key_cap: key.cap,
+            account_cap: terms.cap,
+            key_budget: key.budget,
+            account_budget: terms.budget,
+        }
     }
 
-    /// Sets all terms. `spent` counts only for a new budget. Returns true if the cap changed.
-    pub fn set_terms(&self, terms: &AccountTerms, spent: Money, now: Micros) -> bool {
-        let mut state = self.state.lock();
-        let AccountTerms { cap, budget, share, models } = terms;
-        state.share = *share;
-        state.models.clone_from(models);
-        self.lists_models.store(!models.is_empty(), Ordering::Release);
-        state.budget = budget.map(|wanted| match state.budget.take() {
-            Some(budget) if budget.period() == wanted.period => {
-                budget.set_limit(wanted.limit);
-                budget
-            }
-            Some(_) | None => Budget::new(wanted.limit, wanted.period, spent, now),
-        });
-        std::mem::replace(&mut state.cap, *cap) != *cap
+    /// Sets all terms. Returns true if a limit of the spending changed.
+    pub fn set_terms(&self, terms: &AccountTerms) -> bool {
+        let mut known = self.terms.lock();
+        let is_changed = (known.cap, known.budget) != (terms.cap, terms.budget);
+        known.clone_from(terms);
+        self.lists_models.store(!terms.models.is_empty(), Ordering::Release);
+        is_changed
     }
 }

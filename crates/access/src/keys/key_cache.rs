@@ -5,13 +5,13 @@
 //! database.
 
 use aws_lc_rs::hmac;
-use canon::{ApiError, ErrorKind, Micros, Money};
+use canon::{ApiError, ErrorKind, Micros};
 use foldhash::fast::RandomState;
-use ledger::{Budget, Clock, KeyBalance};
+use ledger::{Clock, KeyBalance};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{AccountTerms, BudgetTerms, KeyRecord, ObjectOwner, ObjectSharing, Store, StoreError};
+use store::{AccountTerms, KeyRecord, ObjectOwner, ObjectSharing, Store, StoreError};
 
 use super::account_funds::AccountFunds;
 use super::key_token::KeyToken;
@@ -32,8 +32,6 @@ pub struct ApiKey {
     pub record: KeyRecord,
     /// Reserved and spent money of the key on this node.
     pub balance: Arc<KeyBalance>,
-    /// Budget per period, if the key has one.
-    pub budget: Option<Arc<Budget>>,
     /// Cap, budget, sharing and models of the account.
     pub account: Arc<AccountFunds>,
     /// Rate limits of the key and their current use.
@@ -121,7 +119,7 @@ impl KeyCache {
         let records = cache.store.keys().await?;
         cache.refresh_accounts().await?;
         for record in records {
-            cache.insert(record).await?;
+            cache.insert(record);
         }
         Ok(cache)
     }
@@ -179,7 +177,7 @@ impl KeyCache {
     /// Reads a cached key from the store again. Refuses it if it is revoked or has expired.
     pub async fn read_again(&self, id: &str) -> Result<Arc<ApiKey>, ApiError> {
         let record = self.store.key(id).await.map_err(|e| store_error(&e))?;
-        let key = self.insert_with_spent(record.ok_or_else(invalid_key)?, Money::ZERO);
+        let key = self.insert(record.ok_or_else(invalid_key)?);
         if key.is_live(self.clock.now()) { Ok(key) } else { Err(invalid_key()) }
     }
 
@@ -197,7 +195,7 @@ impl KeyCache {
         // used with limits that are too loose.
         self.refresh_accounts().await?;
         for record in changed {
-            self.insert(record).await?;
+            self.insert(record);
         }
         *self.refreshed_at.lock() = now;
         Ok(())
@@ -214,16 +212,11 @@ impl KeyCache {
         }
         for (id, terms) in all_terms {
             let account = self.account_funds(&id);
-            let mut spent = Money::ZERO;
-            if let Some(budget) = terms.budget.filter(|_| account.needs_spent(&terms)) {
-                let now = self.clock.now();
-                (_, spent) = self.store.account_spent_in(&id, budget.period, now).await?;
-            }
             let _alone = self.insert_lock.lock();
-            if account.set_terms(&terms, spent, self.clock.now()) {
+            if account.set_terms(&terms) {
                 let known = self.keys.pin();
                 for key in known.values().filter(|key| key.record.account_id == id) {
-                    key.balance.set_cap(key.record.cap.or(terms.cap));
+                    key.balance.set_terms(account.spend_terms(&key.record));
                 }
             }
         }
@@ -234,46 +227,6 @@ impl KeyCache {
         Arc::clone(self.accounts.lock().entry(id.to_owned()).or_default())
     }
 
-    /// Fetches the amounts that all nodes spent of the budgets.
-    pub async fn refresh_budgets(&self) -> Result<(), StoreError> {
-        let budgets: Vec<(String, Arc<Budget>)> = {
-            let known = self.keys.pin();
-            let budgets = known.iter().filter_map(|(id, key)| {
-                key.budget.as_ref().map(|budget| (id.clone(), Arc::clone(budget)))
-            });
-            budgets.collect()
-        };
-        for (id, budget) in budgets {
-            let (day, spent) = self.store.spent_in(&id, budget.period(), self.clock.now()).await?;
-            budget.raise_spent(day, spent);
-        }
-        let accounts: Vec<(String, Arc<Budget>)> = {
-            let accounts = self.accounts.lock();
-            let budgets =
-                accounts.iter().filter_map(|(id, funds)| Some((id.clone(), funds.budget()?)));
-            budgets.collect()
-        };
-        for (id, budget) in accounts {
-            let now = self.clock.now();
-            let (day, spent) = self.store.account_spent_in(&id, budget.period(), now).await?;
-            budget.raise_spent(day, spent);
-        }
-        Ok(())
-    }
-
-    /// Inserts a key, reading the amount spent if its budget is new or has another period.
-    async fn insert(&self, record: KeyRecord) -> Result<Arc<ApiKey>, StoreError> {
-        let mut spent = Money::ZERO;
-        if let Some(terms) = record.budget {
-            let known = self.get(&record.id).and_then(|key| key.budget.clone());
-            if known.is_none_or(|budget| budget.period() != terms.period) {
-                let now = self.clock.now();
-                (_, spent) = self.store.spent_in(&record.id, terms.period, now).await?;
-            }
-        }
-        Ok(self.insert_with_spent(record, spent))
-    }
-
     /// Inserts a new or changed key. The balance of a known key is kept.
     ///
     /// A new key of an unknown account is not inserted. Its first call looks it up together with
@@ -281,43 +234,35 @@ impl KeyCache {
     pub fn insert_changed(&self, record: KeyRecord) {
         let is_known = self.accounts.lock().contains_key(&record.account_id);
         if is_known || self.get(&record.id).is_some() {
-            self.insert_with_spent(record, Money::ZERO);
+            self.insert(record);
         } else {
             self.lookup_limiter.lock().unknown_ids.remove(&record.id);
         }
     }
 
-    fn insert_with_spent(&self, record: KeyRecord, spent: Money) -> Arc<ApiKey> {
+    fn insert(&self, record: KeyRecord) -> Arc<ApiKey> {
         let _alone = self.insert_lock.lock();
         let known = self.keys.pin();
         let old = known.get(&record.id);
         let account = self.account_funds(&record.account_id);
-        // If either cap is set, all money comes from leases, which respect both caps.
-        let cap = record.cap.or(account.cap());
+        // If any limit is set, all money comes from leases, which respect all limits.
+        let terms = account.spend_terms(&record);
         let (balance, rate_window) = match old {
             Some(key) if key.record == record => return Arc::clone(key),
             Some(key) => {
-                key.balance.set_cap(cap);
+                key.balance.set_terms(terms);
                 key.rate_window.set_limits(record.limits);
                 (Arc::clone(&key.balance), Arc::clone(&key.rate_window))
             }
             None => (
-                KeyBalance::new(&record.id, cap, record.spent),
+                KeyBalance::new(&record.id, terms, record.spent),
                 Arc::new(RateWindow::new(record.limits)),
             ),
         };
-        let old = old.and_then(|key| key.budget.as_ref());
-        let budget = record.budget.map(|BudgetTerms { limit, period }| match old {
-            Some(budget) if budget.period() == period => {
-                budget.set_limit(limit);
-                Arc::clone(budget)
-            }
-            Some(_) | None => Budget::new(limit, period, spent, self.clock.now()),
-        });
         let allowed_networks =
             record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
         let proof = TokenProof::default();
-        let key = ApiKey { balance, budget, account, rate_window, allowed_networks, record, proof };
+        let key = ApiKey { balance, account, rate_window, allowed_networks, record, proof };
         let key = Arc::new(key);
         known.insert(key.record.id.clone(), Arc::clone(&key));
         key
@@ -354,7 +299,7 @@ impl KeyCache {
             Ok(Some(record)) => {
                 // The terms of the account may be as new as the key.
                 self.refresh_accounts().await.map_err(|e| store_error(&e))?;
-                self.insert(record).await.map_err(|e| store_error(&e))
+                Ok(self.insert(record))
             }
             Ok(None) => {
                 let until = now + Micros::from_secs(2);

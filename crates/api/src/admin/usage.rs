@@ -88,8 +88,11 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         with_series: apart,
     };
     let report = incoming.state.store.usage_view(&report_request).await.map_err(store_error)?;
-    let UsageReport { all, latencies, top, series, others } = &report;
-    let top = top.iter().map(|(group, used)| json!({ "group": group, "used": totals_json(used) }));
+    let UsageReport { all, refused, refused_by, latencies, top, series, others } = &report;
+    let refused_of = |group: &String| refused_by.get(group).copied().unwrap_or_default();
+    let top = top.iter().map(|(group, used)| {
+        json!({ "group": group, "used": totals_json(used), "refused": refused_of(group) })
+    });
     let point_json = |begun: Micros, group: Option<&str>, used: &ReportTotals| json!({ "begun": rfc3339(begun), "group": group, "used": totals_json(used) });
     let apart = series.iter().map(|point| point_json(point.begun, Some(&point.group), &point.used));
     let points = apart.chain(others.iter().map(|(begun, used)| point_json(*begun, None, used)));
@@ -99,6 +102,7 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         "by": by.word(),
         "step": step.word(),
         "total": totals_json(all),
+        "refused": refused,
         "pace": latencies_json(latencies),
         "groups": top.collect::<Vec<_>>(),
         "points": points.collect::<Vec<_>>(),

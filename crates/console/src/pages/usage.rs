@@ -231,7 +231,7 @@ pub(crate) async fn show(
     let view = UsageSelection::parse(&query, &user, state.now())?;
     let names = NameLookup::load(&state, &user).await?;
     let report = state.store.usage_view(&view.store_request()).await?;
-    let UsageReport { all, latencies, top, .. } = &report;
+    let UsageReport { all, .. } = &report;
     let axis = TimeAxis::for_view(&view);
     let chart = if view.metric == UsageMetric::Latency {
         let (range, step) = (view.range.clone(), view.step());
@@ -251,8 +251,8 @@ pub(crate) async fn show(
         }
         (choice_bar(&view, &user))
         (filters(&view, &offers))
-        (figures(all, latencies))
-        @if all.calls == 0 {
+        (figures(&report))
+        @if all.calls == 0 && report.refused == 0 {
             div.empty {
                 h2 { "No calls in this time" }
                 p { "Take a longer range or fewer filters; calls appear here as soon as they are settled." }
@@ -264,7 +264,7 @@ pub(crate) async fn show(
             }
             section {
                 h2 { "By " (view.group_by.word()) }
-                (group_table(&view, top, all, &names))
+                (group_table(&view, &report, &names))
             }
         }
     };
@@ -388,13 +388,15 @@ fn filters(view: &UsageSelection, offers: &[FilterOptions]) -> Markup {
     }
 }
 
-fn figures(all: &ReportTotals, pace: &LatencyTotals) -> Markup {
+fn figures(report: &UsageReport) -> Markup {
+    let UsageReport { all, refused, latencies: pace, .. } = report;
     let count = |n: i64| display::count(n.max(0).unsigned_abs());
     let time = |time: Option<Micros>| time.map_or_else(|| "–".to_owned(), display::duration);
     html! {
         dl.figures {
             div { dt { "Spent" } dd { (display::money(all.cost)) } }
             div { dt { "Calls" } dd { (count(all.calls)) } }
+            div { dt { "Refused" } dd { (count(*refused)) } }
             div { dt { "Tokens in" } dd title=(count(all.input)) { (display::short_count(all.input.max(0).unsigned_abs())) } }
             div { dt { "Tokens out" } dd title=(count(all.output)) { (display::short_count(all.output.max(0).unsigned_abs())) } }
             div { dt { "First byte, median" } dd { (time(pace.waited.percentile(50))) } }
@@ -514,12 +516,8 @@ fn step_labels(begin: Micros, step: UsageStep) -> (String, String) {
     }
 }
 
-fn group_table(
-    view: &UsageSelection,
-    top: &[(String, ReportTotals)],
-    all: &ReportTotals,
-    names: &NameLookup,
-) -> Markup {
+fn group_table(view: &UsageSelection, report: &UsageReport, names: &NameLookup) -> Markup {
+    let UsageReport { all, top, refused_by, .. } = report;
     let field = view.group_by.word();
     let share = |totals: &ReportTotals| {
         let (part, whole) = (view.metric.value_of(totals), view.metric.value_of(all).max(1));
@@ -532,6 +530,7 @@ fn group_table(
                     th.capital scope="col" { (field) }
                     th scope="col" { span.unseen { "Share" } }
                     th.num scope="col" { "Calls" }
+                    th.num scope="col" { "Refused" }
                     th.num scope="col" { "Tokens in" }
                     th.num scope="col" { "Tokens out" }
                     th.num scope="col" { "Cost" }
@@ -547,6 +546,7 @@ fn group_table(
                                 progress value=(share(totals)) max="1000" { (share(totals) / 10) "%" }
                             }
                             td.num data-label="Calls" { (count(totals.calls)) }
+                            td.num data-label="Refused" { (count(refused_by.get(group).copied().unwrap_or_default())) }
                             td.num data-label="Tokens in" { (count(totals.input)) }
                             td.num data-label="Tokens out" { (count(totals.output)) }
                             td.num data-label="Cost" { (display::money(totals.cost)) }

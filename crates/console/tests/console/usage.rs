@@ -16,15 +16,27 @@ async fn usage_totals_are_per_account() {
         (0..5).map(|n| entry(&website, &format!("a{n}"), "demo-chat", 500_000_000)).collect();
     calls.push(entry(&robot, "b0", ODD, 3_000_000_000));
     gateway.store.post(&calls).await.unwrap();
+    let refused = store::RefusedCalls {
+        at: calls[0].started,
+        key_id: website.id.clone(),
+        account_id: anna.id.clone(),
+        model: "demo-chat".to_owned(),
+        reason: "spent",
+        status: 429,
+        calls: 7,
+    };
+    gateway.store.add_refusals(&[refused]).await.unwrap();
     let (annas, bens) = (gateway.sign_in("anna").await, gateway.sign_in("ben").await);
     let all = gateway.get("/console/usage").cookie(&annas).send().await;
     assert_eq!(all.status, StatusCode::OK);
     all.assert_contains("$5.50");
     all.assert_contains("demo-chat");
+    all.assert_contains("data-label=\"Refused\">7<");
     all.assert_lacks("<script>alert");
     let mine = gateway.get("/console/usage?by=key").cookie(&bens).send().await;
     mine.assert_contains("$3.00");
     mine.assert_contains("robot");
+    mine.assert_lacks(">7<");
     mine.assert_lacks("website");
     // A member cannot select another account.
     let path = format!("/console/usage?account={}&key=abc", anna.id);

@@ -3,7 +3,7 @@
 use canon::{Micros, Money, Usage};
 use ledger::{
     CallOutcome, CallProgress, Disk, HoldRecord, HoldRefusal, HoldTicket, KeyBalance, LeaseClient,
-    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, OpenCalls, TestClock,
+    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, OpenCalls, SpendTerms, TestClock,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -36,6 +36,8 @@ pub(crate) struct Process {
     pub(crate) book: Arc<OpenCalls>,
     pub(crate) client: Arc<LeaseClient<StoreLine>>,
     pub(crate) balances: Vec<Arc<KeyBalance>>,
+    /// Number of changes of each key's cap that the process has applied.
+    changes: Vec<usize>,
     pub(crate) running: Vec<(String, HoldTicket)>,
     pub(crate) tasks: Vec<Task>,
     settled: Vec<(String, Option<LeaseToken>, Money)>,
@@ -121,12 +123,13 @@ impl Cluster {
             .lock()
             .keys
             .iter()
-            .map(|(id, key)| KeyBalance::new(id, key.cap, key.spent))
+            .map(|(id, key)| KeyBalance::new(id, key.terms(), key.spent))
             .collect();
         machine.process = Some(Process {
             book,
             client: Arc::new(client),
             balances,
+            changes: self.store.lock().keys.values().map(|key| key.changes).collect(),
             running: Vec::new(),
             tasks: Vec::new(),
             settled: Vec::new(),
@@ -213,6 +216,13 @@ impl Cluster {
                     let row = store.leases.get(&token);
                     assert!(row.is_some_and(|row| !row.closed), "{id} uses a closed lease {token}");
                 }
+                let store = self.store.lock();
+                for (applied, (key_id, key)) in process.changes.iter().zip(&store.keys) {
+                    let knows = ticket.key_id() == key_id && *applied == key.changes;
+                    let above = key.is_above_cap() && ticket.amount() > Money::ZERO;
+                    assert!(!(knows && above), "{id} was admitted above a lowered cap: {key:?}");
+                }
+                drop(store);
                 let admitted = AdmittedCall {
                     amount: ticket.amount(),
                     price_version: format!("p{id}"),
@@ -280,11 +290,13 @@ impl Cluster {
 
     /// Applies changed caps on a node.
     pub(crate) fn apply_caps(&mut self, which: usize) {
-        let caps: Vec<Option<Money>> = self.store.lock().keys.values().map(|key| key.cap).collect();
+        let terms: Vec<(SpendTerms, usize)> =
+            self.store.lock().keys.values().map(|key| (key.terms(), key.changes)).collect();
         if let Some(process) = self.process(which) {
-            for (balance, cap) in process.balances.iter().zip(caps) {
-                balance.set_cap(cap);
+            for (balance, (terms, _)) in process.balances.iter().zip(&terms) {
+                balance.set_terms(*terms);
             }
+            process.changes = terms.into_iter().map(|(_, changes)| changes).collect();
         }
     }
 

@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use crate::cluster::{entry, held, run};
-use crate::memory_store::{LineFaults, MemoryStore, StoreLine};
+use crate::memory_store::{LineFaults, MemoryStore, MessageFate, StoreLine};
 
 /// A node whose connection works until a test cuts it.
 struct TestNode {
@@ -85,7 +86,16 @@ proptest! {
                             admitted.push(id);
                             running.push((id, ticket));
                         }
-                        Err(HoldRefusal::Cap { left }) => prop_assert!(left < ask.0),
+                        Err(HoldRefusal::Spent(short)) => {
+                            let unspent = cap.saturating_sub(balance.status().spent);
+                            prop_assert!(short.is_spent && unspent < ask.0, "{short:?}");
+                            prop_assert_eq!(short.left, unspent);
+                        }
+                        Err(HoldRefusal::Held(short)) => {
+                            let unspent = cap.saturating_sub(balance.status().spent);
+                            prop_assert!(!short.is_spent && unspent >= ask.1, "{short:?}");
+                            prop_assert!(short.reserved() > Money::ZERO, "{short:?}");
+                        }
                         // The disk failed: no call may start, and no hold stays.
                         Err(HoldRefusal::Journal(_)) => {}
                         Err(other) => prop_assert!(false, "{other:?}"),
@@ -254,4 +264,95 @@ fn a_settled_call_that_a_full_disk_refused_is_written_when_there_is_space() {
     let batch = book.take_batch(10);
     book.posted(batch);
     assert_eq!(book.unwritten(), [""; 0], "the store has it");
+}
+
+/// Lowers a cap of 1,000 to 100 while ten calls hold 50 each, which the node hears with the next
+/// heartbeat or from its cache of keys. Returns the node, its balance and the running calls.
+fn lowered_under_load(
+    store: &Arc<Mutex<MemoryStore>>,
+    by_heartbeat: bool,
+) -> (TestNode, Arc<KeyBalance>, Vec<HoldTicket>) {
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
+    let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), store);
+    let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+    let running = (0..10).map(|id| hold_fifty(&node, &balance, &format!("r{id}")).unwrap());
+    let running = running.collect();
+    store.lock().set_cap("k0", Some(Money::from_nanos(100)));
+    if by_heartbeat {
+        run(node.client.heartbeat()).unwrap();
+    } else {
+        balance.set_terms(Some(Money::from_nanos(100)));
+    }
+    (node, balance, running)
+}
+
+fn hold_fifty(
+    node: &TestNode,
+    balance: &Arc<KeyBalance>,
+    id: &str,
+) -> Result<HoldTicket, HoldRefusal> {
+    let fifty = Money::from_nanos(50);
+    run(node.client.hold(balance, Arc::new(held(id, "k0")), fifty, fifty))
+}
+
+#[test]
+fn money_that_flows_back_under_a_lowered_cap_admits_nothing_more() {
+    for by_heartbeat in [false, true] {
+        let store = MemoryStore::new(&[Some(1_000)]);
+        let (node, balance, running) = lowered_under_load(&store, by_heartbeat);
+        for (number, ticket) in running.into_iter().enumerate() {
+            ticket.settle(entry(&format!("r{number}"), "k0", 10));
+            assert!(hold_fifty(&node, &balance, &format!("again{number}")).is_err());
+            if number % 3 == 0 {
+                run(node.client.post()).unwrap();
+                run(node.client.heartbeat()).unwrap();
+                store.lock().check();
+            }
+        }
+        run(node.client.post()).unwrap();
+        run(node.client.heartbeat()).unwrap();
+        assert!(hold_fifty(&node, &balance, "last").is_err(), "the new cap is spent");
+        let store = store.lock();
+        assert_eq!(store.keys["k0"].spent, Money::from_nanos(100));
+        assert_eq!(store.entries.len(), 10);
+    }
+}
+
+#[test]
+fn a_lowered_cap_can_be_spent_once_the_store_has_the_money_back() {
+    for by_heartbeat in [false, true] {
+        let store = MemoryStore::new(&[Some(1_000)]);
+        let (node, balance, running) = lowered_under_load(&store, by_heartbeat);
+        for (number, ticket) in running.into_iter().enumerate() {
+            ticket.settle(entry(&format!("r{number}"), "k0", 5));
+        }
+        assert!(hold_fifty(&node, &balance, "early").is_err());
+        run(node.client.post()).unwrap();
+        run(node.client.heartbeat()).unwrap();
+        let ticket = hold_fifty(&node, &balance, "later").unwrap();
+        assert!(hold_fifty(&node, &balance, "more").is_err(), "50 are spent and 50 held of 100");
+        // This money is covered by the new cap, so it may be used again.
+        ticket.settle(entry("later", "k0", 0));
+        drop(hold_fifty(&node, &balance, "again").unwrap());
+        store.lock().check();
+    }
+}
+
+#[test]
+fn an_answer_from_before_a_change_does_not_lift_a_new_cap() {
+    let store = MemoryStore::new(&[None]);
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
+    let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
+    let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+    let fate = MessageFate { waits: [0, 1], ..MessageFate::default() };
+    *node.line.faults.lock() = LineFaults::Nth { number: 1, count: 0, fate };
+    let fifty = Money::from_nanos(50);
+    let mut holding =
+        Box::pin(node.client.hold(&balance, Arc::new(held("r1", "k0")), fifty, fifty));
+    let first = holding.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(first.is_pending(), "the store has answered that there is no cap");
+    store.lock().set_cap("k0", Some(Money::from_nanos(10)));
+    balance.set_terms(Some(Money::from_nanos(10)));
+    assert!(run(holding).is_err(), "the new cap of 10 does not cover it");
+    assert!(!balance.is_unlimited());
 }

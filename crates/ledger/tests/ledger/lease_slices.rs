@@ -73,8 +73,8 @@ fn used(seed: u64, machines: usize, calls: i64, each: i64) -> i64 {
                     assert!(admitted <= calls, "{admitted} of {calls}");
                     break;
                 }
-                Err(HoldRefusal::Elsewhere { .. }) if tries < 25 => {}
-                Err(HoldRefusal::Cap { .. } | HoldRefusal::Elsewhere { .. }) => break 'calls,
+                Err(HoldRefusal::Held(_)) if tries < 25 => {}
+                Err(HoldRefusal::Spent(_) | HoldRefusal::Held(_)) => break 'calls,
                 Err(other) => panic!("{other:?}"),
             }
             cluster.pass(Micros::from_millis(100));

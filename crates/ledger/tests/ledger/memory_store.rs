@@ -3,9 +3,10 @@
 
 use canon::{Micros, Money};
 use ledger::{
-    ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
-    LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, LeaseStoreError,
-    LeaseToken, LedgerEntry, Node, OpenCall, RECALL_WINDOW, SettledCall, lease_slice,
+    ALIVE_WINDOW, BoundState, BudgetTerms, ClosedCounts, HeartbeatReply, HeartbeatReport,
+    KeyStatus, LEASE_DURATION, LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState,
+    LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry, MoneyBounds, Node, OpenCall,
+    RECALL_WINDOW, SettledCall, SpendTerms, lease_slice,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -44,6 +45,21 @@ pub(crate) struct KeyRow {
     pub(crate) spent: Money,
     pub(crate) leased: Money,
     wanted: Micros,
+    pub(crate) budget: Option<BudgetTerms>,
+    /// Number of changes of the cap.
+    pub(crate) changes: usize,
+}
+
+impl KeyRow {
+    /// The terms of the key.
+    pub(crate) fn terms(&self) -> SpendTerms {
+        SpendTerms { key_cap: self.cap, key_budget: self.budget, ..SpendTerms::default() }
+    }
+
+    /// Returns true if more is spent and leased than the cap allows.
+    pub(crate) fn is_above_cap(&self) -> bool {
+        self.cap.is_some_and(|cap| self.spent.saturating_add(self.leased) > cap)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -125,9 +141,9 @@ impl MemoryStore {
             return Err(LeaseStoreError::Fenced);
         }
         let (now, nodes) = (self.now, self.alive());
+        let bounds = self.bounds(&ask.key_id);
         let key = self.keys.get_mut(&ask.key_id).unwrap();
-        let Some(cap) = key.cap else { return Ok(LeaseGrant::Unlimited) };
-        let left = cap.saturating_sub(key.spent).saturating_sub(key.leased);
+        let Some(left) = bounds.left() else { return Ok(LeaseGrant::Unlimited) };
         let mine = self
             .leases
             .iter_mut()
@@ -138,7 +154,7 @@ impl MemoryStore {
             if elsewhere > Money::ZERO && !ask.ahead {
                 key.wanted = now + RECALL_WINDOW;
             }
-            return Ok(LeaseGrant::Short { left: left.max(Money::ZERO), elsewhere });
+            return Ok(LeaseGrant::Short(bounds));
         };
         assert!(amount <= left.max(Money::ZERO), "{ask:?}: {amount} of {left}");
         key.leased = key.leased.saturating_add(amount);
@@ -180,6 +196,8 @@ impl MemoryStore {
         for call in &report.calls {
             self.holds.insert(call.held.request_id.clone(), (id.clone(), call.clone()));
         }
+        let bounds: BTreeMap<String, MoneyBounds> =
+            self.keys.keys().map(|id| (id.clone(), self.bounds(id))).collect();
         let mut leases = Vec::new();
         for (token, row) in self.leases.iter_mut().filter(|(_, row)| row.node_id == *id) {
             if !row.closed {
@@ -189,18 +207,40 @@ impl MemoryStore {
                     (row.seq, row.unreported) = (report.seq, spend.amount);
                 }
             }
-            let key = &self.keys[&row.key_id];
-            let above = key.cap.is_none_or(|cap| key.spent.saturating_add(key.leased) > cap);
+            let (key, bounds) = (&self.keys[&row.key_id], &bounds[&row.key_id]);
+            let above = bounds.is_exceeded();
             leases.push(LeaseState {
                 token: *token,
                 version: row.version,
                 key_id: row.key_id.clone(),
                 amount: row.amount,
-                wanted: key.wanted > self.now || above,
+                wanted: key.wanted > self.now || above || bounds.left().is_none(),
+                above,
                 closed: row.closed,
             });
         }
         Ok(HeartbeatReply { nodes: self.alive(), leases })
+    }
+
+    /// The limits of a key.
+    pub(crate) fn bounds(&self, key_id: &str) -> MoneyBounds {
+        let key = &self.keys[key_id];
+        let state = |limit, spent| {
+            let (leased, resets) = (key.leased, None);
+            BoundState { limit, spent, leased, resets }
+        };
+        let in_period = |since| {
+            let calls = self.entries.values();
+            let calls = calls.filter(|entry| entry.key_id == key_id && entry.started >= since);
+            calls.map(|entry| entry.cost).sum()
+        };
+        MoneyBounds {
+            key_cap: key.cap.map(|limit| state(limit, key.spent)),
+            key_budget: key.budget.map(|BudgetTerms { limit, period }| {
+                state(limit, in_period(period.counted_since(self.now)))
+            }),
+            ..MoneyBounds::default()
+        }
     }
 
     fn take_back(&mut self, back: LeaseReturn) {
@@ -225,6 +265,7 @@ impl MemoryStore {
                 continue;
             }
             let mut entry = (**entry).clone();
+            let bounds = self.bounds(&entry.key_id);
             let key = self.keys.get_mut(&entry.key_id).unwrap();
             let row = lease.and_then(|token| self.leases.get_mut(&token));
             match row.filter(|row| row.amount >= entry.cost) {
@@ -233,8 +274,7 @@ impl MemoryStore {
                     key.leased = key.leased.saturating_sub(entry.cost);
                 }
                 None => {
-                    if let Some(cap) = key.cap {
-                        let room = cap.saturating_sub(key.spent).saturating_sub(key.leased);
+                    if let Some(room) = bounds.left() {
                         let pays = entry.cost.min(room.max(Money::ZERO));
                         let rest = entry.cost.saturating_sub(pays);
                         entry.absorbed = entry.absorbed.saturating_add(rest);
@@ -326,6 +366,7 @@ impl MemoryStore {
     pub(crate) fn set_cap(&mut self, key_id: &str, cap: Option<Money>) {
         let key = self.keys.get_mut(key_id).unwrap();
         key.cap = cap;
+        key.changes += 1;
         key.ceiling = cap.unwrap_or(Money::ZERO).max(key.spent.saturating_add(key.leased));
     }
 
@@ -337,7 +378,9 @@ impl MemoryStore {
             let rows = self.entries.values().filter(|entry| entry.key_id == *id);
             assert_eq!(key.spent, rows.map(|entry| entry.cost).sum(), "calls of {id}");
             let used = key.spent.saturating_add(key.leased);
-            assert!(used <= key.ceiling, "{id} is above its cap: {key:?}");
+            // Leases of a key with only a budget are limited by its period.
+            let is_kept = used <= key.ceiling || key.budget.is_some();
+            assert!(is_kept, "{id} is above its cap: {key:?}");
         }
         assert!(self.leases.values().all(|row| row.amount >= Money::ZERO));
     }
@@ -488,6 +531,7 @@ impl LeaseStore for StoreLine {
             cap: key.cap,
             spent: key.spent,
             held_elsewhere,
+            ..KeyStatus::default()
         }))
     }
 

@@ -81,7 +81,8 @@ fn step(cluster: &mut Cluster, random: &mut SeededRandom, seed: u64) {
         60..68 => cluster.post(which),
         68..80 => cluster.tend(which),
         80..83 => cluster.close_gone(which),
-        83..90 => cluster.pass(Micros::new(random.between(0, 2_000_000))),
+        83..88 => cluster.pass(Micros::new(random.between(0, 2_000_000))),
+        88 | 89 => change_cap(cluster, random, which),
         90 => cluster.pass(Micros::new(random.between(10_000_000, 90_000_000))),
         91 => cluster.machines[which]
             .clock
@@ -131,18 +132,33 @@ fn step(cluster: &mut Cluster, random: &mut SeededRandom, seed: u64) {
     }
 }
 
+/// Changes a cap, often to less than is spent and leased. Often a node hears of it at once.
+fn change_cap(cluster: &mut Cluster, random: &mut SeededRandom, which: usize) {
+    if random.percent(60) {
+        let number = random.below(3);
+        let mut store = cluster.store.lock();
+        let used = store
+            .keys
+            .values()
+            .nth(number)
+            .map_or(0, |key| key.spent.saturating_add(key.leased).as_nanos());
+        let highest = if random.percent(60) { used.max(1) } else { 60_000 };
+        let cap = random.percent(90).then(|| Money::from_nanos(random.between(0, highest)));
+        store.set_cap(&format!("k{number}"), cap);
+        drop(store);
+        cluster.caps_changed = true;
+    }
+    if random.percent(60) {
+        cluster.apply_caps(which);
+    }
+}
+
 /// Makes one of the rare steps.
 fn rare(cluster: &mut Cluster, random: &mut SeededRandom, which: usize) {
-    match random.below(5) {
-        0 => {
-            let key = format!("k{}", random.below(3));
-            let cap = random.percent(90).then(|| Money::from_nanos(random.between(0, 60_000)));
-            cluster.store.lock().set_cap(&key, cap);
-            cluster.caps_changed = true;
-        }
-        1 => cluster.apply_caps(which),
-        2 => cluster.machines[which].memory.set_free_space(Some(random.below(2_000))),
-        3 => cluster.machines[which].memory.set_free_space(None),
+    match random.below(4) {
+        0 => cluster.apply_caps(which),
+        1 => cluster.machines[which].memory.set_free_space(Some(random.below(2_000))),
+        2 => cluster.machines[which].memory.set_free_space(None),
         _ => {
             let others = cluster.machines.iter().filter(|machine| !machine.lost).count();
             if others > 1 && random.percent(50) {

@@ -127,10 +127,10 @@ async fn verify(
     if common.json {
         let laws: Vec<Value> = proofs
             .iter()
-            .map(|InvariantCheck { law, name, statement: says, violations: broken }| {
+            .map(|InvariantCheck { law, name, statement: says, violations: broken, notes }| {
                 json!({
                     "law": law, "name": name, "says": says, "ok": broken.is_empty(),
-                    "broken": broken,
+                    "broken": broken, "notes": notes,
                 })
             })
             .collect();
@@ -143,10 +143,10 @@ async fn verify(
             .to_string(),
         );
     } else {
-        for InvariantCheck { law, name, statement: says, violations: broken } in &proofs {
+        for InvariantCheck { law, name, statement: says, violations: broken, notes } in &proofs {
             let result = if broken.is_empty() { "holds" } else { "BROKEN" };
             print_line(&format!("{law} {result:<6} {name}: {says}"));
-            for line in broken {
+            for line in broken.iter().chain(notes) {
                 print_line(&format!("          {line}"));
             }
         }

@@ -123,6 +123,8 @@ fn configuration_errors_name_the_field_and_a_remedy() {
     let lanes = lanes.map(|(text, cause, remedy)| (format!("[models.m]\n{text}"), cause, remedy));
     let more = [
         ("[limits]\nrunning = 0", "limits.running", "at least"),
+        ("[limits]\nmoney_wait = \"2m\"", "limits.money_wait", "60s"),
+        ("[limits]\nmoney_wait = \"long\"", "limits.money_wait", "long"),
         (
             "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nauth = []",
             ".auth",

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::{BudgetPeriod, LeaseGrant, LeaseRequest, LeaseStore, Node, SettledCall};
+use ledger::{BudgetPeriod, LeaseGrant, LeaseRequest, LeaseStore, MoneyBounds, Node, SettledCall};
 use store::{AccountTerms, AccountTotal, BudgetTerms, KeyRecord, ObjectSharing, Store};
 use tokio::task::JoinSet;
 
@@ -18,6 +18,7 @@ on_both!(
     a_key_without_a_cap_leases_money_of_its_account,
     late_calls_pay_as_far_as_the_account_has_room,
     a_key_without_money_recalls_leases_of_the_others,
+    a_lowered_cap_recalls_leases_of_keys_with_caps_of_their_own,
     account_terms_are_stored,
 );
 
@@ -71,7 +72,7 @@ async fn concurrent_keys_never_exceed_the_cap_of_their_account(database: Arc<Tes
             for step in 0..30_i64 {
                 match store.grant(&ask(&node, &key, 37 + step * task as i64 % 90)).await.unwrap() {
                     LeaseGrant::Lease { amount, .. } => got += amount.as_nanos(),
-                    LeaseGrant::Short { .. } => {}
+                    LeaseGrant::Short(_) => {}
                     LeaseGrant::Unlimited => panic!("its account has a cap"),
                 }
                 total(&store, &key).await;
@@ -96,8 +97,8 @@ async fn a_key_without_a_cap_leases_money_of_its_account(database: Arc<TestDatab
     assert!(matches!(granted, LeaseGrant::Lease { amount, .. } if amount == Money::from_nanos(80)));
     let granted = store.grant(&ask(&node, &keys[1], 80)).await.unwrap();
     assert!(
-        matches!(granted, LeaseGrant::Short { left, elsewhere }
-            if left == Money::from_nanos(20) && elsewhere == Money::from_nanos(80)),
+        matches!(granted, LeaseGrant::Short(MoneyBounds { key_cap: None, account_cap: Some(state), .. })
+            if state.left() == Money::from_nanos(20) && state.leased == Money::from_nanos(80)),
         "{granted:?}"
     );
     store.set_account_terms(&keys[0].account_id, &AccountTerms::default()).await.unwrap();
@@ -127,6 +128,24 @@ async fn late_calls_pay_as_far_as_the_account_has_room(database: Arc<TestDatabas
     store.close().await;
 }
 
+async fn a_lowered_cap_recalls_leases_of_keys_with_caps_of_their_own(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let keys = family(&store, 100, &[Some(1_000)]).await;
+    let node = LeaseStore::enter(&store, "lowered").await.unwrap();
+    store.grant(&ask(&node, &keys[0], 90)).await.unwrap();
+    let report =
+        ledger::HeartbeatReport { node: node.clone(), calls: vec![], unreported: vec![], seq: 2 };
+    assert!(!store.heartbeat(&report).await.unwrap().leases[0].above);
+    let cap = Some(Money::from_nanos(10));
+    let terms = AccountTerms { cap, ..AccountTerms::default() };
+    store.set_account_terms(&keys[0].account_id, &terms).await.unwrap();
+    assert!(store.heartbeat(&report).await.unwrap().leases[0].above);
+    let announcement = LeaseRequest { full: Money::ZERO, ..ask(&node, &keys[0], 0) };
+    let granted = store.grant(&announcement).await.unwrap();
+    assert!(matches!(granted, LeaseGrant::Short(_)), "{granted:?}");
+    store.close().await;
+}
+
 async fn a_key_without_money_recalls_leases_of_the_others(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let keys = family(&store, 100, &[None, None]).await;
@@ -137,7 +156,7 @@ async fn a_key_without_money_recalls_leases_of_the_others(database: Arc<TestData
     let wanted = |tidings: ledger::HeartbeatReply| tidings.leases[0].wanted;
     assert!(!wanted(store.heartbeat(&report).await.unwrap()));
     let granted = store.grant(&ask(&node, &keys[1], 50)).await.unwrap();
-    assert!(matches!(granted, LeaseGrant::Short { .. }));
+    assert!(matches!(granted, LeaseGrant::Short(_)));
     assert!(
         wanted(store.heartbeat(&report).await.unwrap()),
         "the other key's lease is wanted back"

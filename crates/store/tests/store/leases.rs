@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use canon::{Micros, Money, Usage};
 use ledger::{
-    CallOutcome, HeartbeatReport, HoldRecord, HoldRefusal, KeyBalance, LeaseClient, LeaseGrant,
-    LeaseRequest, LeaseReturn, LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry, MemoryDisk,
-    Node, OpenCall, OpenCalls, ProgressRecord, SettledCall, SystemClock, UnreportedSpend,
+    BoundState, CallOutcome, HeartbeatReport, HoldRecord, HoldRefusal, KeyBalance, LeaseClient,
+    LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry,
+    MemoryDisk, MoneyBounds, Node, OpenCall, OpenCalls, ProgressRecord, SettledCall, SystemClock,
+    UnreportedSpend,
 };
 use store::{KeyRecord, LeaseTotal, Store};
 use tokio::task::JoinSet;
@@ -107,7 +108,7 @@ async fn concurrent_nodes_never_lease_more_than_the_cap(database: Arc<TestDataba
                 let wanted = ask(&node, &key, 37 + step * task as i64 % 90, 2_000);
                 match store.grant(&wanted).await.unwrap() {
                     LeaseGrant::Lease { amount, .. } => got += amount.as_nanos(),
-                    LeaseGrant::Short { .. } => {}
+                    LeaseGrant::Short(_) => {}
                     LeaseGrant::Unlimited => panic!("it has a cap"),
                 }
             }
@@ -326,10 +327,9 @@ async fn a_shortage_recalls_leases_of_other_nodes(database: Arc<TestDatabase>) {
     assert_eq!(lease(&store, &ask(&a, &key, 700, 700)).await.2, 700);
     assert!(!heartbeat(&store, &a, vec![]).await.leases[0].wanted);
     let short = store.grant(&ask(&b, &key, 400, 400)).await.unwrap();
-    assert_eq!(
-        short,
-        LeaseGrant::Short { left: Money::from_nanos(300), elsewhere: Money::from_nanos(700) }
-    );
+    let [limit, spent, leased] = [1_000, 0, 700].map(Money::from_nanos);
+    let key_cap = Some(BoundState { limit, spent, leased, resets: None });
+    assert_eq!(short, LeaseGrant::Short(MoneyBounds { key_cap, ..MoneyBounds::default() }));
     let reply = heartbeat(&store, &a, vec![]).await;
     assert!(reply.leases[0].wanted);
     // A cap that was lowered below the leased amount recalls it as well.
@@ -337,8 +337,10 @@ async fn a_shortage_recalls_leases_of_other_nodes(database: Arc<TestDatabase>) {
     assert!(!heartbeat(&store, &a, vec![]).await.leases[0].wanted);
     let lowered =
         KeyRecord { cap: Some(Money::from_nanos(600)), changed: Micros::new(5), ..key.clone() };
+    assert!(!heartbeat(&store, &a, vec![]).await.leases[0].above);
     assert!(store.update_key(&lowered).await.unwrap());
-    assert!(heartbeat(&store, &a, vec![]).await.leases[0].wanted);
+    let told = heartbeat(&store, &a, vec![]).await.leases.remove(0);
+    assert!(told.wanted && told.above, "{told:?}");
     let unlimited = KeyRecord { cap: None, changed: Micros::new(6), ..key.clone() };
     assert!(store.update_key(&unlimited).await.unwrap());
     assert_eq!(store.grant(&ask(&b, &key, 400, 400)).await.unwrap(), LeaseGrant::Unlimited);
@@ -391,8 +393,8 @@ async fn three_clients_spend_a_whole_cap_and_no_more(database: Arc<TestDatabase>
                             let done = entry(&request_id, &key, 1_000, 50);
                             ticket.settle(LedgerEntry { request_id, ..done });
                         }
-                        Err(HoldRefusal::Elsewhere { .. }) => {}
-                        Err(HoldRefusal::Cap { .. }) => break,
+                        Err(HoldRefusal::Held(_)) => {}
+                        Err(HoldRefusal::Spent(_)) => break,
                         Err(other) => panic!("{other:?}"),
                     }
                     // In production a second passes between two heartbeats.

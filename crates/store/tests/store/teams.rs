@@ -209,7 +209,7 @@ async fn two_members_keys_share_one_cap(database: Arc<TestDatabase>) {
     assert!(matches!(granted, LeaseGrant::Lease { amount, .. } if amount == Money::from_nanos(70)));
     let granted = store.grant(&ask(&keys[1], 70)).await.unwrap();
     assert!(
-        matches!(granted, LeaseGrant::Short { left, .. } if left == Money::from_nanos(30)),
+        matches!(granted, LeaseGrant::Short(bounds) if bounds.left() == Some(Money::from_nanos(30))),
         "{granted:?}"
     );
     store.post(&[entry(&id(), &keys[0], 12, 50)]).await.unwrap();

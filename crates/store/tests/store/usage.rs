@@ -380,7 +380,12 @@ async fn every_invariant_is_verified_and_every_violation_is_found(database: Arc<
             "UPDATE usage SET output = output + 1 WHERE span = 'hour' AND scope = 'all'",
             "UPDATE usage SET output = output - 1 WHERE span = 'hour' AND scope = 'all'",
         ),
-        ("L2", "UPDATE keys SET cap = 9", "UPDATE keys SET cap = NULL"),
+        ("L2", "UPDATE term_changes SET cap = 9", "UPDATE term_changes SET cap = NULL"),
+        (
+            "L2",
+            "UPDATE term_changes SET at = 0, budget = 9, budget_period = 'day'",
+            "UPDATE term_changes SET budget = NULL, budget_period = NULL",
+        ),
         (
             "L3",
             "INSERT INTO holds (request_id, node_id, key_id, amount, body) \
@@ -406,10 +411,19 @@ async fn every_invariant_is_verified_and_every_violation_is_found(database: Arc<
         assert_eq!(broken(&store).await, [] as [&str; 0], "{undo}");
     }
     // A lowered cap violates nothing, because no call was admitted since.
-    database.execute_raw("UPDATE keys SET cap = 9, changed = created + 1000000").await;
-    database.execute_raw("UPDATE keys SET changed = 9000000000000000").await;
+    database.execute_raw("UPDATE keys SET cap = 9").await;
     assert_eq!(broken(&store).await, [] as [&str; 0]);
+    let (proofs, _) = store.verify().await.unwrap();
+    assert!(proofs[1].notes.iter().any(|note| note.contains("lowered")), "{:?}", proofs[1]);
+    // It does if it was lowered before the calls.
+    database.execute_raw("UPDATE term_changes SET at = 0 WHERE cap IS NULL").await;
+    let earlier = "UPDATE term_changes SET at = (SELECT MIN(started) FROM entries) - 60000000 \
+                   WHERE cap = 9";
+    database.execute_raw(earlier).await;
+    assert_eq!(broken(&store).await, ["L2"]);
     database.execute_raw("UPDATE keys SET cap = NULL").await;
+    database.execute_raw("DELETE FROM term_changes WHERE cap = 9").await;
+    assert_eq!(broken(&store).await, [] as [&str; 0]);
 
     let bad: Vec<(&str, LedgerEntry)> = vec![
         ("L4", LedgerEntry { held: Some(Money::from_nanos(4)), ..plain("beyond") }),

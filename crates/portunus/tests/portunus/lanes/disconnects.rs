@@ -70,8 +70,9 @@ async fn the_provider_is_let_go_when_the_caller_leaves() {
         let entries = gateway.app.store.export(None, 10).await.unwrap();
         assert_eq!(entries.len(), 1);
         assert_eq!(entries[0].outcome, ledger::CallOutcome::CallerLeft);
+        // A stream costs what came out, a whole answer what its lane makes in that time.
         let paid = entries[0].cost.as_nanos() > 0;
-        assert_eq!(paid, say == STREAM, "what came out is paid, and nothing else: {say}");
+        assert_eq!(paid, say == STREAM || !stream, "{say} {stream}: {:?}", entries[0]);
         let health = gateway.app.config().lane_health(gateway.app.ticks());
         let lane = health.iter().find(|lane| lane.lane == "a/x").unwrap();
         assert_eq!((lane.health.pending, lane.health.failure_streak), (0, 0));

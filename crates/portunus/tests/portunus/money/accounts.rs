@@ -67,6 +67,21 @@ async fn a_cap_that_is_taken_away_lets_calls_through_again() {
 }
 
 #[tokio::test]
+async fn a_lowered_cap_of_an_account_holds_for_keys_with_caps_of_their_own() {
+    let cap = |usd: &str| AccountTerms { cap: Some(usd.parse().unwrap()), ..<_>::default() };
+    let (_provider, gateway, _) = shared(cap("1")).await;
+    let own = key(&gateway, |record| record.cap = Some("2".parse().unwrap())).await;
+    let call = || gateway.post(CHAT, &chat(false)).key(&own).send();
+    assert_eq!(call().await.status, 200);
+    // The lease of this key still has nearly all of the first cap.
+    let account = gateway.app.store.accounts().await.unwrap().remove(0);
+    gateway.app.store.set_account_terms(&account.id, &cap("0.0001")).await.unwrap();
+    gateway.app.engine.keys.refresh().await.unwrap();
+    let refused = call().await;
+    assert_eq!(refused.status, 429, "{}", refused.text());
+}
+
+#[tokio::test]
 async fn a_budget_is_shared_by_all_keys_of_an_account() {
     let most: Money = "0.001".parse().unwrap();
     let budget = Some(BudgetTerms { limit: most, period: BudgetPeriod::Month });

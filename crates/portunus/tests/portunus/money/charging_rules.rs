@@ -29,9 +29,32 @@ async fn calls_rejected_before_the_provider_are_free() {
     let key = capped(&gateway, "0").await;
     let got = gateway.post(CHAT, &chat(false)).key(&key).send().await;
     assert_eq!((got.status.as_u16(), got.header("x-should-retry")), (429, "false"));
-    let row = row(&gateway).await;
-    assert_eq!((row.cost, row.absorbed, row.ended_by), (Money::ZERO, Money::ZERO, EndedBy::Cap));
+    let receipt = receipt(&gateway, &got).await;
+    assert_eq!(receipt["error"]["code"], "not_found", "it has no receipt: {receipt}");
     assert!(provider.requests().is_empty());
+}
+
+#[tokio::test]
+async fn refused_calls_are_counted_and_have_no_rows() {
+    let (provider, gateway) = with(chat_reply("never", 1, 1), "chat").await;
+    let key = capped(&gateway, "0").await;
+    let id = key.split('-').nth(2).unwrap();
+    for _ in 0..30 {
+        let got = gateway.post(CHAT, &chat(false)).key(&key).send().await;
+        assert_eq!(got.status, 429);
+    }
+    gateway.app.engine.funds.store_refusals().await;
+    gateway.wait_until_settled().await;
+    assert!(provider.requests().is_empty());
+    assert_eq!(gateway.app.store.export(None, 100).await.unwrap(), []);
+    let admin = gateway.admin_key().await;
+    let path = format!("/api/admin/usage?by=key&key_id={id}");
+    let told = gateway.get(&path).key(admin).send().await.json();
+    assert_eq!((&told["total"]["calls"], &told["refused"]), (&json!(0), &json!(30)), "{told}");
+    let groups = &told["groups"];
+    assert_eq!((&groups[0]["group"], &groups[0]["refused"]), (&json!(id), &json!(30)), "{told}");
+    let metrics = gateway.get("/metrics").key(admin).send().await.text();
+    assert!(metrics.contains("portunus_refused_calls_total{reason=\"spent\"} 30"), "{metrics}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod charging_rules;
+mod held;
 mod overrun;
 mod receipt;
 mod teams;

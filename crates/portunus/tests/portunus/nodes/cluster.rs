@@ -205,6 +205,24 @@ price = {{ input = "10", output = "100" }}
         sqlx::query_as(sums).bind(id).fetch_one(db).await.unwrap()
     }
 
+    /// Makes a key without a cap that may spend so many nanodollars a day.
+    pub(crate) fn daily_key(&self, limit: i64) -> Key {
+        let budget = format!("{}/day", canon::Money::from_nanos(limit));
+        self.made(&["keys", "create", "--name", "k", "--unlimited", "--budget", &budget])
+    }
+
+    /// Changes the cap of a key to so many nanodollars.
+    pub(crate) fn set_cap(&self, id: &str, cap: i64) {
+        let cap = canon::Money::from_nanos(cap).to_string();
+        self.run(&["keys", "set", id, "--cap", &cap]);
+    }
+
+    /// Changes the cap of a team to so many nanodollars.
+    pub(crate) fn set_team_cap(&self, team: &store::Team, cap: i64) {
+        let cap = canon::Money::from_nanos(cap).to_string();
+        self.run(&["keys", "account", &team.name, "--cap", &cap]);
+    }
+
     pub(crate) fn revoke(&self, id: &str) {
         self.run(&["keys", "revoke", id]);
     }

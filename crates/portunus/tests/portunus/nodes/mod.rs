@@ -3,6 +3,8 @@
 //!
 //! `cargo xtask soak` runs the same tests for hours with larger parameters (`parameters.rs`).
 
+mod budgets;
+mod caps;
 mod clients;
 mod cluster;
 mod disk_full;

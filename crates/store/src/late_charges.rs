@@ -1,0 +1,160 @@
+//! Payment of calls that are posted late or twice.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use canon::{Micros, Money};
+use ledger::{BudgetTerms, LeaseToken, LedgerEntry};
+
+use crate::account_caps::{AccountSums, LockedAccount};
+use crate::db::clean;
+use crate::lease_bounds::LockedKey;
+use crate::rollup::Scope;
+
+/// A key or an account.
+type Owner = (Scope, String);
+
+/// A period of a budget.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SpendPeriod {
+    pub(crate) scope: Scope,
+    pub(crate) owner: String,
+    pub(crate) begin: Micros,
+    pub(crate) end: Micros,
+}
+
+/// A budget and the money leased to its keys.
+struct LeasedBudget {
+    terms: BudgetTerms,
+    leased: Money,
+}
+
+/// Money that is left for calls without a lease. They pay as far as every limit has room.
+#[derive(Default)]
+pub(crate) struct LateCharges {
+    /// Money below each cap that is neither spent nor leased.
+    room: BTreeMap<Owner, Money>,
+    /// Budgets, and the money that each of their periods has left.
+    budgets: BTreeMap<Owner, LeasedBudget>,
+    period_room: BTreeMap<SpendPeriod, Money>,
+    /// The account of each key whose account has limits.
+    account_of: BTreeMap<String, String>,
+    /// Existing leases and their amounts.
+    pub(crate) leases: BTreeMap<LeaseToken, Money>,
+    /// Amount taken from each lease.
+    pub(crate) taken: BTreeMap<LeaseToken, Money>,
+    /// Amount that leases paid for each key.
+    pub(crate) paid: BTreeMap<String, Money>,
+}
+
+impl LateCharges {
+    /// Adds the limits of a locked key.
+    pub(crate) fn add_key(&mut self, key_id: &str, key: &LockedKey) -> Result<(), sqlx::Error> {
+        let owner = (Scope::KeySum, key_id.to_owned());
+        if let Some(cap) = key.cap_state() {
+            self.room.insert(owner.clone(), cap.left().max(Money::ZERO));
+        }
+        if let Some(terms) = key.budget()? {
+            self.budgets.insert(owner, LeasedBudget { terms, leased: key.leased });
+        }
+        Ok(())
+    }
+
+    /// Adds the limits of the locked account of these keys.
+    pub(crate) fn add_account(
+        &mut self,
+        keys: Vec<String>,
+        account: &LockedAccount,
+        sums: &AccountSums,
+    ) -> Result<(), sqlx::Error> {
+        let owner = (Scope::AccountSum, account.account_id.clone());
+        if let Some(cap) = account.cap {
+            self.room.insert(owner.clone(), sums.room(cap).max(Money::ZERO));
+        }
+        if let Some(terms) = account.budget()? {
+            self.budgets.insert(owner, LeasedBudget { terms, leased: sums.leased });
+        }
+        self.account_of.extend(keys.into_iter().map(|key| (key, account.account_id.clone())));
+        Ok(())
+    }
+
+    /// Returns the owners whose limits apply to a call.
+    fn owners(&self, entry: &LedgerEntry) -> Vec<Owner> {
+        let key_id = clean(&entry.key_id).into_owned();
+        let account = self.account_of.get(&key_id);
+        let account = account.map(|account| (Scope::AccountSum, account.clone()));
+        [(Scope::KeySum, key_id)].into_iter().chain(account).collect()
+    }
+
+    /// Returns the periods of budgets in which a call was admitted.
+    fn periods_of(&self, entry: &LedgerEntry) -> Vec<SpendPeriod> {
+        let periods = self.owners(entry).into_iter().filter_map(|owner| {
+            let LeasedBudget { terms, .. } = self.budgets.get(&owner)?;
+            let (begin, end) = terms.period.bounds(entry.started);
+            Some(SpendPeriod { scope: owner.0, owner: owner.1, begin, end })
+        });
+        periods.collect()
+    }
+
+    /// Returns the periods of budgets in which these calls were admitted, each once.
+    pub(crate) fn periods<'a>(
+        &self,
+        entries: impl Iterator<Item = &'a LedgerEntry>,
+    ) -> Vec<SpendPeriod> {
+        let mut periods: Vec<_> = entries.flat_map(|entry| self.periods_of(entry)).collect();
+        periods.sort();
+        periods.dedup();
+        periods
+    }
+
+    /// Adds the money that was spent in a period of a budget.
+    pub(crate) fn add_period(&mut self, period: SpendPeriod, spent: Money) {
+        let owner = (period.scope, period.owner.clone());
+        if let Some(LeasedBudget { terms, leased }) = self.budgets.get(&owner) {
+            let room = terms.limit.saturating_sub(spent).saturating_sub(*leased);
+            self.period_room.insert(period, room.max(Money::ZERO));
+        }
+    }
+
+    /// Returns the entry with the amount that can be paid.
+    pub(crate) fn charge<'a>(
+        &mut self,
+        entry: &'a LedgerEntry,
+        lease: Option<LeaseToken>,
+    ) -> Cow<'a, LedgerEntry> {
+        let cost = entry.cost;
+        if let Some(token) = lease
+            && let Some(left) = self.leases.get_mut(&token)
+            && *left >= cost
+        {
+            *left = left.saturating_sub(cost);
+            let taken = self.taken.entry(token).or_default();
+            *taken = taken.saturating_add(cost);
+            let paid = self.paid.entry(clean(&entry.key_id).into_owned()).or_default();
+            *paid = paid.saturating_add(cost);
+            return Cow::Borrowed(entry);
+        }
+        let (owners, periods) = (self.owners(entry), self.periods_of(entry));
+        let caps = owners.iter().filter_map(|owner| self.room.get(owner));
+        let budgets = periods.iter().filter_map(|period| self.period_room.get(period));
+        let Some(least) = caps.chain(budgets).copied().min() else { return Cow::Borrowed(entry) };
+        let pays = cost.min(least);
+        for owner in &owners {
+            if let Some(room) = self.room.get_mut(owner) {
+                *room = room.saturating_sub(pays);
+            }
+        }
+        for period in &periods {
+            if let Some(room) = self.period_room.get_mut(period) {
+                *room = room.saturating_sub(pays);
+            }
+        }
+        if pays == cost {
+            return Cow::Borrowed(entry);
+        }
+        let mut entry = entry.clone();
+        entry.absorbed = entry.absorbed.saturating_add(cost.saturating_sub(pays));
+        entry.cost = pays;
+        Cow::Owned(entry)
+    }
+}
