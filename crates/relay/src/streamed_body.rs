@@ -32,6 +32,8 @@ use config::LiveLane;
 /// to end, and until the counts of one that has ended.
 const END_WAIT: Duration = Duration::from_millis(500);
 const COUNTS_WAIT: Duration = Duration::from_secs(2);
+/// Bytes that are read on at most: a provider is let go that has much more to say.
+const MAX_READ_ON_BYTES: usize = 256 << 10;
 /// Interval of checks of key, deadlines and silence.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -123,10 +125,14 @@ impl Drop for StreamedBody {
 /// Reads on for the usage of a reply whose caller left, so that leaving before it comes saves
 /// nothing. Other output is discarded.
 async fn read_counts(reply: Arc<Mutex<StreamedReply>>) {
+    let mut read_on = 0;
     let mut reading = std::pin::pin!(poll_fn(|cx| {
         loop {
             match reply.lock().poll_chunk(cx) {
-                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Ok(chunk))) if read_on < MAX_READ_ON_BYTES => {
+                    read_on += chunk.len();
+                }
+                Poll::Ready(Some(Ok(_))) => return Poll::Ready(()),
                 Poll::Ready(Some(Err(AbortedBody)) | None) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
             }
