@@ -63,4 +63,15 @@ mod tests {
         assert!(!has_reserved_name(b"{\"a\":\"\\"));
         assert_eq!(read_value(b"[1]"), Some(serde_json::json!([1])));
     }
+
+    /// Every double is read to its last digit, as the arguments of tools need.
+    #[test]
+    fn doubles_are_read_exactly() {
+        for number in
+            ["8700000485678103.0", "-8.128080078261928e-14", "0.1", "1.7976931348623157e308"]
+        {
+            let read = read_value(number.as_bytes()).and_then(|value| value.as_f64());
+            assert_eq!(read, number.parse().ok(), "{number}");
+        }
+    }
 }

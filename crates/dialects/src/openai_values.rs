@@ -192,3 +192,19 @@ pub(crate) fn write_format(format: &ResponseFormat, is_nested: bool) -> Option<O
         .set_some("strict", strict);
     Some(if is_nested { outer.set("json_schema", fields) } else { fields })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name of a provider's file is base64 by its letters, and must not become a URL.
+    #[test]
+    fn bare_base64_is_the_content_of_a_file() {
+        for data in ["JVBERi0x", "files/6wf0bq2kd3OBJ"] {
+            let inline =
+                MediaSource::Inline { mime: "application/pdf".to_owned(), data: data.to_owned() };
+            assert_eq!(read_file_data(data), inline);
+        }
+        assert!(matches!(read_file_data("https://a.example/b"), MediaSource::Url { .. }));
+    }
+}
