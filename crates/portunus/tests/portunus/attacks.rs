@@ -399,3 +399,30 @@ async fn a_text_that_is_read_as_another_text_is_refused() {
         assert_eq!(gateway.get("/healthz").send().await.status, 200);
     }
 }
+
+/// A letter of a field's name may be escaped. The gateway's own fields never reach a provider so.
+#[tokio::test]
+async fn an_escaped_thread_is_a_thread() {
+    let provider = ScriptedProvider::start(vec![testkit::chat_reply("no", 1, 1)]).await;
+    let gateway = TestGateway::with_config(&provider.config("messages")).await;
+    let body = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}],
+        "\u0074hread":{"type":"continue","previous_message_id":"msg_1"}}"#;
+    let asking = gateway.request(Method::POST, "/v1/messages").body(body);
+    let got = asking.header("content-type", "application/json").send().await;
+    assert_eq!(got.status, 400, "{}", got.text());
+    assert!(provider.requests().is_empty());
+}
+
+/// Names of the operator's things are hidden in the field of a provider's error too.
+#[tokio::test]
+async fn the_field_of_a_providers_error_is_scrubbed() {
+    let refusal = r#"{"error":{"message":"no","type":"invalid_request_error","code":null,
+        "param":"sk-proj-OTHERSECRET123"}}"#;
+    let answer = reply(400, "application/json", refusal);
+    let provider = ScriptedProvider::start(vec![answer]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
+    let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
+    let got = gateway.post("/v1/chat/completions", &body).send().await;
+    assert_eq!(got.status, 400, "{}", got.text());
+    assert!(!got.text().contains("OTHERSECRET"), "{}", got.text());
+}
