@@ -72,6 +72,19 @@ pub struct ReplyStamp {
     pub created: i64,
 }
 
+impl ReplyStamp {
+    /// Hexadecimal digits of the word.
+    const DIGITS: usize = 29;
+
+    /// Returns true for an id with such a word, such as `msg_…` or `rs_…_0`. The gateway made it, and
+    /// no provider has an object under it.
+    pub fn has_made(id: &str) -> bool {
+        let word = id.split('_').nth(1).unwrap_or_default();
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        word.len() == Self::DIGITS && word.bytes().all(is_digit)
+    }
+}
+
 /// The parts of a request that a parse is to yield.
 #[derive(Clone, Copy)]
 pub enum RequestUse<'a> {

@@ -1,6 +1,7 @@
 //! Fields that name objects in a provider's account, <https://docs.anthropic.com/en/api/messages>,
 //! <https://docs.anthropic.com/en/docs/build-with-claude/files>.
 
+use crate::ReplyStamp;
 use crate::field_scan::Needles;
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields, object_ids};
 
@@ -17,8 +18,11 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
             .only_if(|skill| !skill.parent.is("anthropic")),
         ObjectField::of_key("user_profile_id"),
         ObjectField::of_key("workspace_id"),
-        // The prompt of that message is compared with this one. Another format loses the field.
-        ObjectField::of_key("diagnostics.previous_message_id").or_contained(|_| true),
+        // The prompt of that message is compared with this one. Another format loses the field, and
+        // the provider says that it does not know the id of a translated reply.
+        ObjectField::of_key("diagnostics.previous_message_id")
+            .only_named(|id| !ReplyStamp::has_made(id))
+            .or_contained(|_| true),
         ObjectField::of_key(object_ids!("")),
         ObjectField::of_key(object_ids!("tools.**.")),
     ],

@@ -1,6 +1,7 @@
 //! Fields that name objects in a provider's account,
 //! <https://platform.openai.com/docs/api-reference/responses/create>.
 
+use crate::ReplyStamp;
 use crate::field_scan::{FieldText, Needles};
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields, object_ids};
 
@@ -14,12 +15,12 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         ObjectField::new("prompt_cache_options.comparison_response_id", "Response")
             .or_contained(|_| true),
         ObjectField::new("input.id", "Item")
-            .with_words(&[ITEM_REFERENCE, GENERATED_IMAGE, "\"reasoning\""])
+            .with_words(&["\"item_reference", "\"image_generation_call", "\"reasoning\""])
             .only_if(is_reference)
             .or_contained(is_bare_reasoning),
         ObjectField::of_key("input.content|output.file_id"),
         // A call that ran code or a shell selects the container of the next one.
-        ObjectField::of_key("input.environment?.container_id"),
+        ObjectField::of_key("input.environment?.container_id").only_named(is_providers),
         // Tools, alone or in a namespace. The conversation may declare further ones.
         ObjectField::of_key(object_ids!("input?.tools.**.")),
         ObjectField::of_key("input?.tools.**.container"),
@@ -58,9 +59,16 @@ fn is_reference(item: &FieldText) -> bool {
 }
 
 /// Reasoning without its encrypted content is looked up by a provider that stores answers:
-/// <https://platform.openai.com/docs/guides/reasoning#keeping-reasoning-items-in-context>.
+/// <https://platform.openai.com/docs/guides/reasoning#keeping-reasoning-items-in-context>. What a
+/// translation made is not sent.
 fn is_bare_reasoning(item: &FieldText) -> bool {
-    item.parent.may_be(REASONING) && !item.parent.has_encrypted_content()
+    let is_bare = item.parent.may_be(REASONING) && !item.parent.has_encrypted_content();
+    is_bare && is_providers(&item.text)
+}
+
+/// Translated replies have ids of the gateway.
+fn is_providers(id: &str) -> bool {
+    !ReplyStamp::has_made(id)
 }
 
 /// Skills of the provider itself are for everybody.

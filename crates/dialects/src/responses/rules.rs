@@ -26,7 +26,7 @@ pub(super) fn check<'a>(
 ) -> Result<RequestFacts, ApiError> {
     check_input(view).map_err(FieldProblem::into_error)?;
     check_tools(view).map_err(FieldProblem::into_error)?;
-    let (edits, losses) = remove_envelopes(text, view.items());
+    let (edits, losses) = remove_own_reasoning(text, view.items());
     let limit = view.max_output_tokens.as_ref();
     Ok(RequestFacts {
         model: view.model.as_ref().map(|model| (*model.value).to_owned()).unwrap_or_default(),
@@ -198,21 +198,20 @@ fn item_places(text: &str) -> Vec<&RawValue> {
     places.input.unwrap_or_default()
 }
 
-/// Returns edits that remove items with a signature for this gateway, and the losses. The provider
-/// would reject an envelope it cannot decrypt. Only then, the places of the items are parsed.
-fn remove_envelopes(text: &str, items: &[ResponsesItem<'_>]) -> (Vec<BodyEdit>, Losses) {
+/// Returns edits that remove reasoning of translated replies, and the losses. The provider would
+/// reject an envelope it cannot decrypt, and an id it does not know. Only then, the places of the
+/// items are parsed.
+fn remove_own_reasoning(text: &str, items: &[ResponsesItem<'_>]) -> (Vec<BodyEdit>, Losses) {
     let mut losses = Losses::new();
-    let mut is_envelope = |item: &ResponsesItem<'_>| {
+    let mut is_ours = |item: &ResponsesItem<'_>| {
         let ResponsesItem::Reasoning(item) = item else { return false };
-        let token = item.encrypted_content.as_deref();
-        let lost =
-            token.filter(|token| signatures::is_envelope(token)).map(signatures::envelope_loss);
+        let lost = signatures::own_loss(item);
         if let Some((what, why)) = lost {
             losses.add(what, why);
         }
         lost.is_some()
     };
-    let ours: Vec<bool> = items.iter().map(&mut is_envelope).collect();
+    let ours: Vec<bool> = items.iter().map(&mut is_ours).collect();
     let Some(first) = ours.iter().position(|is_ours| *is_ours) else {
         return (Vec::new(), losses);
     };

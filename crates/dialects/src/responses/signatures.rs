@@ -26,10 +26,10 @@ use serde_json::Value;
 use super::content::ResponsesReasoningItem;
 use super::names::{FOREIGN_THOUGHT, ORIGIN};
 use super::read_content::ItemContent;
-use crate::envelope;
 pub(super) use crate::envelope::ContentAuthor;
 use crate::fields::{FOREIGN_SIGNATURE, ObjectWriter};
 use crate::wire_object::raw_value;
+use crate::{ReplyStamp, envelope};
 
 /// Extras key for raw reasoning content.
 const RAW_CONTENT_EXTRA: &str = "portunus.content";
@@ -67,18 +67,18 @@ impl SignaturePlace {
     }
 }
 
-/// Returns true if a token is an envelope of the gateway.
-pub(super) fn is_envelope(token: &str) -> bool {
-    envelope::open(token).is_some()
-}
-
-/// Returns the loss for an envelope that is removed, with its reason.
-pub(super) fn envelope_loss(token: &str) -> (&'static str, &'static str) {
-    let signature = envelope::open(token);
-    match signature.as_ref().and_then(read_note) {
+/// Returns the loss, with its reason, for an item of a translated reply, which no provider takes;
+/// `None` for another item.
+pub(super) fn own_loss(item: &ResponsesReasoningItem<'_>) -> Option<(&'static str, &'static str)> {
+    let token = item.encrypted_content.as_deref().filter(|token| !token.is_empty());
+    let Some(token) = token else {
+        let is_ours = item.rest.text("id").is_some_and(|id| ReplyStamp::has_made(&id));
+        return is_ours.then_some(("thought", FOREIGN_THOUGHT));
+    };
+    Some(match read_note(&envelope::open(token)?) {
         None | Some(("redacted", ..)) => ("thought.seal", FOREIGN_THOUGHT),
         Some(_) => ("part.seal", FOREIGN_SIGNATURE),
-    }
+    })
 }
 
 /// Splits an own token into the item id and the encrypted content.
@@ -92,6 +92,9 @@ fn split_token(token: &str) -> (Option<&str>, &str) {
 /// Reads a reasoning item.
 pub(super) fn read(item: ResponsesReasoningItem<'_>, sender: ContentAuthor) -> ItemContent {
     let ResponsesReasoningItem { summary, content, encrypted_content, status: _, mut rest } = item;
+    if rest.text("id").is_some_and(|id| ReplyStamp::has_made(&id)) {
+        rest.take("id");
+    }
     let (mut is_redacted, mut signature) = (false, None);
     if let Some(token) = encrypted_content.filter(|token| !token.is_empty()) {
         let envelope = if sender == ContentAuthor::Caller { envelope::open(&token) } else { None };
@@ -108,8 +111,6 @@ pub(super) fn read(item: ResponsesReasoningItem<'_>, sender: ContentAuthor) -> I
                 signature = Some(Signature::new(ORIGIN, token));
             }
             Some(envelope) => {
-                // The gateway assigned this id.
-                rest.take("id");
                 signature = match read_note(&envelope) {
                     Some(("redacted", "", inner)) => {
                         is_redacted = true;
@@ -284,7 +285,7 @@ mod tests {
             SignaturePlace::Code,
         ] {
             let encrypted = place.write(&signature);
-            assert!(is_envelope(&encrypted), "{encrypted}");
+            assert!(envelope::open(&encrypted).is_some(), "{encrypted}");
             let read = read_json(
                 empty_item(None).set("encrypted_content", encrypted),
                 ContentAuthor::Caller,

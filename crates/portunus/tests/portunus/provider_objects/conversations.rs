@@ -139,6 +139,41 @@ async fn an_id_that_a_reply_handed_out_is_its_keys_alone() {
 }
 
 #[tokio::test]
+async fn the_history_of_a_translated_reply_goes_on_with_a_provider_of_the_format() {
+    let thinking = json!({ "id": "c", "object": "chat.completion", "created": 1, "model": "up",
+        "choices": [{ "index": 0, "finish_reason": "stop", "message": { "role": "assistant",
+            "content": "Ho", "reasoning_content": "Hm" } }],
+        "usage": { "prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2 } });
+    let translator =
+        ScriptedProvider::start(vec![reply(200, "application/json", &thinking.to_string())]).await;
+    let first = TestGateway::with_config(&translator.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![whole_reply("responses")]).await;
+    let gateway = TestGateway::with_config(&provider.config("responses")).await;
+
+    let ask = json!({ "model": "m", "input": "Hi" });
+    let got = first.post("/v1/responses", &ask).send().await;
+    let output = got.json()["output"].as_array().unwrap().clone();
+    assert_eq!(output[0]["type"], "reasoning", "{}", got.text());
+    let ran = json!({ "type": "code_interpreter_call", "id": "ci_1", "status": "completed", "code": "1",
+        "container_id": output[0]["id"].as_str().unwrap().replace("rs_", "cntr_"), "outputs": [] });
+    let question = json!({ "role": "user", "content": "And?" });
+    let next = json!({ "model": "m", "input": [output[0], output[1], ran, question] });
+    let got = gateway.post("/v1/responses", &next).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert!(got.header("x-portunus-loss").contains("thought"), "{:?}", got.headers);
+    let sent = provider.requests().pop().unwrap().json();
+    assert_eq!(sent["input"], json!([output[1], ran, question]));
+
+    let provider = ScriptedProvider::start(vec![whole_reply("messages")]).await;
+    let gateway = TestGateway::with_config(&provider.config("messages")).await;
+    let mut ask = json!({ "model": "m", "max_tokens": 9, "messages": [question] });
+    let made = first.post("/v1/messages", &ask).send().await;
+    ask["diagnostics"] = json!({ "previous_message_id": made.json()["id"] });
+    let got = gateway.post("/v1/messages", &ask).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+}
+
+#[tokio::test]
 async fn a_stored_conversation_keeps_its_container() {
     let run = json!([{ "type": "code_interpreter_call", "id": "ci_1", "status": "completed",
         "code": "1", "container_id": "cntr_1", "outputs": [] }, message()]);
