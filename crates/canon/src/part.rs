@@ -1,6 +1,5 @@
 //! Parts of a turn or an answer.
 
-use crate::reserved_name::read_value;
 use crate::{ExtraFields, ImageDetail, Signature, WireFormat};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -233,29 +232,6 @@ pub struct ToolCall {
     pub arguments: String,
     /// True if the arguments are free text.
     pub custom: bool,
-}
-
-impl ToolCall {
-    /// Returns the arguments as an object. Empty text becomes an empty object. Text that is not a
-    /// JSON object is kept under `_raw`, because a malformed call in the history must not break the
-    /// request.
-    pub fn arguments_object(&self) -> Map<String, Value> {
-        if self.custom {
-            return Map::from_iter([("input".to_owned(), Value::from(self.arguments.as_str()))]);
-        }
-        if self.arguments.trim().is_empty() {
-            return Map::new();
-        }
-        match read_value(self.arguments.as_bytes()) {
-            Some(Value::Object(object)) => object,
-            _ => raw_arguments(&self.arguments),
-        }
-    }
-}
-
-/// Returns the object for arguments that are no object.
-fn raw_arguments(arguments: &str) -> Map<String, Value> {
-    Map::from_iter([("_raw".to_owned(), Value::from(arguments))])
 }
 
 /// Result of a tool call.

@@ -1,10 +1,12 @@
 //! Values that are written as JSON without a tree between.
 
+use canon::ToolCall;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 use crate::fields::ObjectWriter;
-use crate::json;
+use crate::{json, json_reader};
 
 /// A value that can be written.
 pub(crate) trait WriteJson {
@@ -100,5 +102,81 @@ impl WriteJson for TextOrParts<'_> {
             Self::Text(text) => json::write_string(text, out),
             Self::Parts(parts) => parts.write_json(out),
         }
+    }
+}
+
+/// A text that is a JSON object, byte for byte. Another text becomes the only field of an object,
+/// because a malformed call in the history must not break the request.
+pub(crate) struct ObjectText<'a> {
+    text: &'a str,
+    /// The name of that field.
+    field: &'static str,
+    pub(crate) is_object: bool,
+}
+
+impl<'a> ObjectText<'a> {
+    pub(crate) fn new(text: &'a str, field: &'static str) -> Self {
+        let object = text.trim();
+        let is_object = object.starts_with('{')
+            && json_reader::read::<IgnoredAny>(object).is_ok()
+            && !canon::has_reserved_name(object.as_bytes());
+        Self { text, field, is_object }
+    }
+
+    /// The arguments of a call.
+    pub(crate) fn of_call(call: &'a ToolCall) -> Self {
+        match call.arguments.trim() {
+            _ if call.custom => Self { text: &call.arguments, field: "input", is_object: false },
+            "" => Self::new("{}", ""),
+            _ => Self::new(&call.arguments, "_raw"),
+        }
+    }
+}
+
+impl WriteJson for ObjectText<'_> {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        if self.is_object {
+            let object = json::without_half_characters(self.text.trim());
+            out.extend_from_slice(object.as_bytes());
+        } else {
+            ObjectWriter::new().set(self.field, self.text).write_json(out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(arguments: &str, custom: bool) -> String {
+        let (id, name, arguments) = (String::new(), String::new(), arguments.to_owned());
+        let mut out = Vec::new();
+        ObjectText::of_call(&ToolCall { id, name, arguments, custom }).write_json(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn arguments_keep_every_byte_of_an_object() {
+        for exact in [
+            r#"{"id":123456789012345678901234567890,"b":0.1000,"a":2}"#,
+            "{ \"pretty\":\n\t\"é\\u00e9\" }",
+            "{}",
+        ] {
+            assert_eq!(written(exact, false), exact);
+        }
+        assert_eq!(written(" \n", false), "{}");
+        assert_eq!(written(r#" {"a":"\ud83d"} "#, false), r#"{"a":"\ufffd"}"#);
+    }
+
+    #[test]
+    fn other_arguments_are_a_field_of_an_object() {
+        let deep = "[".repeat(100_000);
+        let deep = format!("{{\"a\":{deep}");
+        let reserved = format!("{{\"{}\":\"1\"}}", canon::RESERVED_NAME);
+        for broken in ["{", "[1]", "{\"a\":1e400}", "no", "{} x", &deep, &reserved] {
+            let object: Map<String, Value> = serde_json::from_str(&written(broken, false)).unwrap();
+            assert_eq!(object.iter().collect::<Vec<_>>(), [(&"_raw".to_owned(), &broken.into())]);
+        }
+        assert_eq!(written("free", true), r#"{"input":"free"}"#);
     }
 }

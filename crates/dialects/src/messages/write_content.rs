@@ -15,7 +15,7 @@ use crate::fields::{
 };
 use crate::openai_values::code_block;
 use crate::wire_rule::FieldProblem;
-use crate::write_json::TextOrParts;
+use crate::write_json::{ObjectText, TextOrParts};
 
 /// A block of a request.
 pub(super) enum RequestBlock<'a> {
@@ -142,7 +142,7 @@ pub(super) fn write_call(call: &ToolCall) -> ObjectWriter {
     ObjectWriter::typed("tool_use")
         .set("id", tool_names::write(&call.id).as_ref())
         .set("name", tool_names::write(&call.name).as_ref())
-        .set("input", call.arguments_object())
+        .set("input", ObjectText::of_call(call))
 }
 
 fn write_result(result: &ToolResult, losses: &mut Losses) -> Result<ObjectWriter, FieldProblem> {

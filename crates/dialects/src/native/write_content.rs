@@ -6,7 +6,7 @@ use canon::{
     CodeExecution, CodeResult, ExtraFields, Losses, Media, MediaSource, Part, PartKind, Role,
     Thought, ToolCall, ToolResult, Turn, VideoClip,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -18,9 +18,9 @@ use crate::LaneSettings;
 use crate::fields::{
     FOREIGN_FILE, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, number,
 };
-use crate::json;
 use crate::text::word_for;
 use crate::thinking_controls::ThinkingControls;
+use crate::write_json::ObjectText;
 
 /// Adjacent turns of one role, which the format requires as one turn.
 struct TurnGroup<'a> {
@@ -248,7 +248,7 @@ fn write_call(call: &ToolCall) -> ObjectWriter {
     ObjectWriter::new()
         .set_some("id", provider_id(&call.id))
         .set("name", call.name.as_str())
-        .set("args", call.arguments_object())
+        .set("args", ObjectText::of_call(call))
 }
 
 /// Writes a tool result. The format requires the tool's name, which other formats leave to the
@@ -263,7 +263,6 @@ fn write_result(
     let ToolResult { call_id: call, name, parts, object, is_error: failed } = result;
     let name = name.as_deref().or_else(|| calls.get(call.as_str()).map(|call| call.1));
     losses.add_if(name.is_none(), "tool_result.name", "no call with this id names the tool");
-    let response = object.clone().unwrap_or_else(|| text_response(&result.as_text(), *failed));
     let media = parts.iter().filter(|part| matches!(part.kind, PartKind::Media(_)));
     let media: Vec<_> = media.filter_map(|part| payload(part, close, losses)).collect();
     let other = parts.iter().any(|part| {
@@ -272,22 +271,15 @@ fn write_result(
     losses.add_if(other, "tool_result.parts", "a native result holds only an object and media");
     let inner = ObjectWriter::new()
         .set_some("id", provider_id(call))
-        .set("name", name.unwrap_or("unknown"))
-        .set("response", response)
-        .set_some("parts", (!media.is_empty()).then_some(media));
+        .set("name", name.unwrap_or("unknown"));
+    let text = result.as_text();
+    let inner = match object {
+        Some(object) => inner.set("response", object.clone()),
+        None if *failed => inner.set("response", ObjectWriter::new().set("error", &*text)),
+        None => inner.set("response", ObjectText::new(&text, "result")),
+    };
+    let inner = inner.set_some("parts", (!media.is_empty()).then_some(media));
     dotted_extras::restore(nested("functionResponse", inner, extras), extras, "")
-}
-
-/// Wraps text into the object that the format requires. Text that is a JSON object already stays as
-/// it is.
-fn text_response(text: &str, failed: bool) -> Map<String, Value> {
-    if failed {
-        return ObjectWriter::new().set("error", text).into_map();
-    }
-    match json::read(text) {
-        Ok(Value::Object(object)) => object,
-        _ => ObjectWriter::new().set("result", text).into_map(),
-    }
 }
 
 /// Writes a part of a reply, with its signature as the caller sends it back.

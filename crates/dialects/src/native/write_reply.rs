@@ -2,7 +2,7 @@
 
 use canon::{
     ChatReply, ExtraFields, Finish, FinishReason, Logprob, Losses, Lossy, Part, PartKind,
-    Signature, ThinkingDisplay, Thought, TokenLogprob, ToolCall, Usage,
+    Signature, ThinkingDisplay, Thought, TokenLogprob, Usage,
 };
 use serde_json::Value;
 
@@ -12,10 +12,9 @@ use super::{signatures, usage, write_content};
 use crate::ReplyStamp;
 use crate::endings;
 use crate::fields::{ObjectWriter, note_search_fields, note_stop_text, number};
-use crate::json;
 use crate::prompt_blocks;
 use crate::service_tier;
-use crate::write_json::WriteJson;
+use crate::write_json::{ObjectText, WriteJson};
 
 /// Writes a reply to the caller of `chat`.
 pub(super) fn write(
@@ -144,12 +143,6 @@ fn block_word(finish: &Finish) -> String {
     raw.for_format(ORIGIN).unwrap_or_else(translated).to_owned()
 }
 
-/// Returns true if the arguments of a call are not a JSON object. The format cannot carry them.
-fn is_broken(call: &ToolCall) -> bool {
-    let arguments = call.arguments.trim();
-    !call.custom && !arguments.is_empty() && !matches!(json::read(arguments), Ok(Value::Object(_)))
-}
-
 /// Writes one candidate.
 #[derive(Default)]
 pub(super) struct NativeCandidateWriter {
@@ -237,7 +230,8 @@ impl NativeCandidateWriter {
                 }
                 self.write_before(false)
             }
-            PartKind::ToolCall(call) if is_broken(call) => {
+            // The format cannot carry them.
+            PartKind::ToolCall(call) if !call.custom && !ObjectText::of_call(call).is_object => {
                 self.is_malformed = true;
                 losses.add("tool_call.arguments", "the arguments are not a JSON object");
                 return Vec::new();
