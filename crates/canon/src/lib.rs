@@ -61,4 +61,4 @@ pub use signature::Signature;
 pub use tool::{FunctionTool, Tool, ToolChoice, ToolChoiceMode, UserLocation, WebSearchTool};
 pub use usage::Usage;
 pub use wire_format::WireFormat;
-pub use work_token::{WorkToken, is_abandoned};
+pub use work_token::{WorkToken, is_abandoned, is_abandoned_now};

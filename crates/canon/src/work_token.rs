@@ -70,11 +70,15 @@ pub fn is_abandoned() -> bool {
     }
 }
 
+/// Returns true if nobody waits for the result of this thread's work. For loops that count otherwise.
+pub fn is_abandoned_now() -> bool {
+    CURRENT.with_borrow(|token| token.as_ref().is_some_and(WorkToken::is_cancelled))
+}
+
 /// Looks at the token. After the end of the work every step looks again, so that all loops end.
 #[cold]
 fn look() -> bool {
-    let is_cancelled =
-        CURRENT.with_borrow(|token| token.as_ref().is_some_and(WorkToken::is_cancelled));
+    let is_cancelled = is_abandoned_now();
     if !is_cancelled {
         STEPS_LEFT.set(STEPS_PER_LOOK);
     }

@@ -1,13 +1,14 @@
 //! Texts of named fields in a JSON body, found in one pass that builds no tree.
 
-use aho_corasick::packed::Searcher;
 use canon::ApiError;
+use memchr::memmem::Finder;
+use memchr::{memchr, memchr_iter};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::json;
 use crate::text::BorrowedText;
@@ -96,7 +97,52 @@ fn note_text(has_text: &mut Option<bool>, value: &RawValue) {
 #[derive(Debug)]
 pub(crate) struct Needles {
     words: &'static [&'static str],
-    search: OnceLock<Option<Searcher>>,
+    search: OnceLock<WordSearch>,
+}
+
+/// The beginning of a text that names a file. Blanks may come before it.
+pub(crate) const FILE_TEXT: &str = "fileid";
+
+/// Words to search for.
+#[derive(Debug)]
+struct WordSearch {
+    /// Words with a quote at their beginning, by the byte behind it. Long texts have few quotes.
+    quoted: Vec<Vec<Box<[u8]>>>,
+    file_text: Option<Finder<'static>>,
+    others: Vec<Finder<'static>>,
+}
+
+impl WordSearch {
+    fn new(words: BTreeSet<String>) -> Self {
+        let finder = |word: &str| Finder::new(word).into_owned();
+        let mut quoted = vec![Vec::new(); 256];
+        let (mut file_text, mut others) = (None, Vec::new());
+        for word in &words {
+            let is_file = word == FILE_TEXT;
+            let key = word.strip_prefix('"').or(is_file.then_some(FILE_TEXT)).unwrap_or_default();
+            match key.bytes().next().and_then(|first| quoted.get_mut(usize::from(first))) {
+                Some(list) => list.push(Box::from(key.as_bytes())),
+                None => others.push(finder(word)),
+            }
+            file_text = file_text.or(is_file.then(|| finder(word)));
+        }
+        Self { quoted, file_text, others }
+    }
+
+    fn is_in(&self, body: &[u8]) -> bool {
+        let mut has_blanks = false;
+        for at in memchr_iter(b'"', body) {
+            let text = body.get(at + 1..).unwrap_or_default();
+            let Some(first) = text.first() else { break };
+            let words = self.quoted.get(usize::from(*first)).map_or(&[][..], Vec::as_slice);
+            if words.iter().any(|word| text.starts_with(word)) {
+                return true;
+            }
+            has_blanks |= !first.is_ascii_graphic() || *first == b'\\';
+        }
+        let file_text = self.file_text.iter().filter(|_| has_blanks);
+        self.others.iter().chain(file_text).any(|word| word.find(body).is_some())
+    }
 }
 
 impl Needles {
@@ -115,23 +161,20 @@ impl Needles {
         body: &[u8],
         more: impl FnOnce() -> BTreeSet<String>,
     ) -> bool {
-        let search = self.search.get_or_init(|| {
-            // The escape comes first, so that its number is known.
-            let words = std::iter::once(&"\\u00").chain(self.words).map(|word| (*word).to_owned());
-            Searcher::new(words.chain(more()))
-        });
-        // Words that cannot be searched for are taken to be there.
-        let Some(search) = search else { return true };
-        search.find_iter(body).any(|found| {
-            found.pattern().as_usize() > 0 || matches!(body.get(found.end()), Some(b'4'..=b'7'))
-        })
+        let words = || self.words.iter().map(|word| (*word).to_owned()).chain(more()).collect();
+        let search = self.search.get_or_init(|| WordSearch::new(words()));
+        search.is_in(body) || has_escaped_letter(body)
     }
 }
 
 /// Returns true if a body has an escaped letter, which a key may be written with.
 pub fn has_escaped_letter(body: &[u8]) -> bool {
-    static NONE: Needles = Needles::new(&[]);
-    NONE.is_in(body)
+    static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\\u00"));
+    // Most bodies have no escape at all.
+    let Some(escapes) = memchr(b'\\', body).and_then(|first| body.get(first..)) else {
+        return false;
+    };
+    ESCAPE.find_iter(escapes).any(|at| matches!(escapes.get(at + 4), Some(b'4'..=b'7')))
 }
 
 impl FieldScan<'_> {

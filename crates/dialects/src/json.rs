@@ -1,7 +1,7 @@
 //! JSON as bytes: edits of a body, nesting depth, and errors that name their path.
 
 use bytes::Bytes;
-use canon::{ApiError, has_reserved_name, is_abandoned};
+use canon::{ApiError, has_reserved_name, is_abandoned, is_abandoned_now};
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr2};
 use serde::Deserialize;
@@ -251,7 +251,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError
 /// Parses a value of a body. An error names the path inside of the value.
 pub(crate) fn parse_described<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, FieldProblem> {
     json_reader::read(text).or_else(|_| {
-        if is_abandoned() {
+        if is_abandoned_now() {
             return Err(FieldProblem::new("", ABANDONED_ERROR));
         }
         if has_reserved_name(text.as_bytes()) {
@@ -275,7 +275,7 @@ pub(crate) fn parse_request<'a, T: Deserialize<'a>>(
     {
         return Ok((text, view));
     }
-    if is_abandoned() {
+    if is_abandoned_now() {
         return Err(ApiError::invalid("", ABANDONED_ERROR));
     }
     let text = checked_text(body)?;
@@ -308,7 +308,7 @@ pub(crate) const ABANDONED_ERROR: &str = "was not read to its end, because its c
 
 /// Refuses a text that `serde_json` must not parse.
 fn refuse_second_parse(text: &[u8]) -> Result<(), serde_json::Error> {
-    if is_abandoned() {
+    if is_abandoned_now() {
         return Err(serde::de::Error::custom(ABANDONED_ERROR));
     }
     match has_reserved_name(text) {

@@ -8,7 +8,7 @@ use canon::{ApiError, ErrorKind};
 use memchr::memmem;
 use std::collections::HashSet;
 
-use crate::field_scan::{FieldScan, FieldText, KeyPath, Needles};
+use crate::field_scan::{FILE_TEXT, FieldScan, FieldText, KeyPath, Needles};
 
 /// Longer ids are cut. None of this length is recorded, because no provider makes them.
 const MAX_ID_CHARS: usize = 1_024;
@@ -66,7 +66,7 @@ impl ObjectField {
     /// <https://help.aliyun.com/zh/model-studio/long-context-qwen-long>.
     pub(crate) const fn file_text(path: KeyPath) -> Self {
         Self::new(path, "File")
-            .with_words(&["fileid"])
+            .with_words(&[FILE_TEXT])
             .only_named(|text| text.trim_start_matches(is_blank).starts_with("fileid://"))
     }
 
