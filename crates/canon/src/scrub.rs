@@ -91,7 +91,10 @@ fn is_secret(token: &str) -> bool {
     let pieces = token.split(['=', '@', '/', '%', ':']);
     // A range or an arrow is behind an address.
     let addresses = token.split('-').filter(|piece| piece.contains('.'));
-    std::iter::once(token).chain(values).chain(pieces).chain(addresses).any(|text| {
+    // Two digits of an escape come before a value in a URL: `key%3D…`.
+    let escaped = token.split('%').skip(1).filter_map(|piece| piece.get(2..));
+    let texts = std::iter::once(token).chain(values).chain(pieces).chain(addresses).chain(escaped);
+    texts.into_iter().any(|text| {
         PREFIXES.iter().any(|prefix| text.starts_with(prefix) && text.len() > prefix.len())
             || text.contains("://")
             || is_inner_host(text)
@@ -121,8 +124,16 @@ fn is_inner_host(text: &str) -> bool {
             Some(ip) => is_inner_host(&ip.to_string()),
             None => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
         },
-        Err(_) => INNER_NAMES.iter().any(|name| lower.ends_with(name)),
+        Err(_) => {
+            INNER_NAMES.iter().any(|name| lower.ends_with(name)) || is_named_by_address(&lower)
+        }
     }
+}
+
+/// Returns true for the name of a machine at AWS, `ip-10-1-2-3`.
+fn is_named_by_address(host: &str) -> bool {
+    let label = host.split('.').next().and_then(|label| label.strip_prefix("ip-"));
+    label.is_some_and(|label| is_inner_host(&label.replace('-', ".")))
 }
 
 /// Returns true for three parts of base64 with dots between, the first of which is a JSON object
@@ -138,11 +149,18 @@ fn is_random(text: &str) -> bool {
     const MIN_RUN: usize = 16;
     let mut runs = text.split(['-', '_', '.', ':', '/']);
     let is_mixed = |run: &str| {
-        run.len() >= MIN_RUN
-            && run.bytes().any(|b| b.is_ascii_digit())
-            && run.bytes().any(|b| b.is_ascii_alphabetic())
+        let has_digit = run.bytes().any(|b| b.is_ascii_digit());
+        let has_letter = run.bytes().any(|b| b.is_ascii_alphabetic());
+        run.len() >= MIN_RUN && has_letter && (has_digit || has_random_case(run))
     };
     (text.len() >= MIN_LENGTH && runs.any(is_mixed)) || uuid_like(text)
+}
+
+/// Returns true if capitals and small letters alternate more often than in words.
+fn has_random_case(run: &str) -> bool {
+    let is_capital = run.bytes().map(|b| b.is_ascii_uppercase());
+    let changes = is_capital.clone().zip(is_capital.skip(1)).filter(|(a, b)| a != b).count();
+    changes * 3 > run.len()
 }
 
 /// Returns true for the groups of a UUID, which accounts and projects are named by.
@@ -151,11 +169,13 @@ fn uuid_like(text: &str) -> bool {
     groups.eq([8, 4, 4, 4, 12]) && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
 }
 
-/// Returns true for the number of an account at AWS, or the path of a project or organisation.
+/// Returns true for the number of an account at AWS, the path of a project or organisation, or a
+/// service account of Google.
 fn is_account(text: &str) -> bool {
     let is_number = text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit());
     let is_path = ["projects/", "organizations/", "accounts/", "folders/"];
-    is_number || is_path.iter().any(|path| text.contains(path))
+    let is_service = text.ends_with("gserviceaccount.com");
+    is_number || is_service || is_path.iter().any(|path| text.contains(path))
 }
 
 #[cfg(test)]
@@ -199,6 +219,12 @@ mod tests {
             "::ffff:10.1.2.8",
             "fe80::1%eth0",
             "10.1.2.10-10.1.2.11",
+            "q%3Dsk-abc123",
+            "q%3D10.1.2.12",
+            "ip-10-1-2-13",
+            "ip-10-1-2-13.eu-west-1.compute.amazonaws.com:8080",
+            "gateway@shop-1.iam.gserviceaccount.com",
+            "qWeRtYuIoPaSdFgHjKlZxCvBnMqWeRtYuIoP",
         ] {
             for (before, after) in [("", ""), ("'", "',"), ("(", ")."), ("key=", ""), ("\"", "\":")]
             {
@@ -219,6 +245,7 @@ mod tests {
             "Invalid value: 'inline_data.mime_type'. Supported: 'image/png', 'image/jpeg'.",
             "The address 8.8.8.8 is public, and example.com:443 too; 12:30, 50%.",
             "Unknown name \"generation_config.response_mime_type\" at 'request'",
+            "generateContentStreamRequestParameters and ip-based routing: ip-8-8-8-8",
             "prompt_cache_retention is not supported for gemini-2.5-flash-preview-05-20",
         ] {
             assert_eq!(scrub(text), text);

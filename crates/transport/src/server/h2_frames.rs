@@ -1,7 +1,7 @@
 //! The bytes of an HTTP/2 connection, whose control frames are counted before hyper reads them.
 //!
 //! A PING, SETTINGS, PRIORITY, WINDOW_UPDATE or unknown frame costs its sender nothing and is work
-//! here, without end (CVE-2019-9512, CVE-2019-9515). Other floods are bounded elsewhere: requests and
+//! here, without end (CVE-2019-9512, CVE-2019-9515). So do headers of a stream that is over. Other floods are bounded elsewhere: requests and
 //! their resets by `h2`, headers and empty data by the library.
 
 use bytes::{Buf as _, BytesMut};
@@ -31,6 +31,8 @@ struct FrameCounter {
     skipped: usize,
     head: [u8; FRAME_HEAD_BYTES],
     head_len: usize,
+    /// The latest stream that was opened.
+    last_stream: u32,
     per_second: f64,
     /// Control frames that may still come.
     allowance: f64,
@@ -44,6 +46,7 @@ impl FrameCounter {
             skipped: PREFACE_BYTES,
             head: [0; FRAME_HEAD_BYTES],
             head_len: 0,
+            last_stream: 0,
             per_second,
             allowance: per_second,
             refilled: Instant::now(),
@@ -87,23 +90,33 @@ impl FrameCounter {
             bytes.copy_to_slice(rest.get_mut(..taken).unwrap_or_default());
             self.head_len += taken;
             if self.head_len == FRAME_HEAD_BYTES {
-                let [a, b, c, kind, ..] = self.head;
+                let [a, b, c, kind, _, stream @ ..] = self.head;
                 self.skipped = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
                 self.head_len = 0;
-                count = count.saturating_add(u32::from(is_control(kind)));
+                let is_control = self.is_control(kind, u32::from_be_bytes(stream) & 0x7fff_ffff);
+                count = count.saturating_add(u32::from(is_control));
             }
         }
         count
     }
-}
 
-/// Returns true for frames that are neither part of a request nor its reset (RFC 9113, section 6).
-const fn is_control(kind: u8) -> bool {
-    const DATA: u8 = 0;
-    const HEADERS: u8 = 1;
-    const RST_STREAM: u8 = 3;
-    const CONTINUATION: u8 = 9;
-    !matches!(kind, DATA | HEADERS | RST_STREAM | CONTINUATION)
+    /// Returns true for frames that are neither part of a request nor its reset (RFC 9113, section
+    /// 6). Headers of a stream that was opened before are trailers, or belong to nothing any more.
+    fn is_control(&mut self, kind: u8, stream: u32) -> bool {
+        const DATA: u8 = 0;
+        const HEADERS: u8 = 1;
+        const RST_STREAM: u8 = 3;
+        const CONTINUATION: u8 = 9;
+        let is_opened = stream > self.last_stream;
+        match kind {
+            HEADERS => {
+                self.last_stream = self.last_stream.max(stream);
+                !is_opened
+            }
+            DATA | RST_STREAM | CONTINUATION => false,
+            _ => true,
+        }
+    }
 }
 
 /// A stream whose first bytes were already read. Its end comes early if it has too many control
@@ -204,13 +217,14 @@ mod tests {
 
     #[test]
     fn control_frames_are_counted_wherever_the_bytes_are_cut() {
-        let kinds = [4, 1, 9, 0, 3, 2, 6, 8, 7, 5, 0x10, 0xee];
+        // The second headers are trailers.
+        let kinds = [4, 1, 9, 0, 3, 1, 2, 6, 8, 7, 5, 0x10, 0xee];
         let frames = kinds.into_iter().enumerate().flat_map(|(at, kind)| frame(kind, at * 3));
         let bytes: Vec<u8> = [6; PREFACE_BYTES].into_iter().chain(frames).collect();
         for size in 1..bytes.len() {
             let mut counter = FrameCounter::new(1);
             let count: u32 = bytes.chunks(size).map(|piece| counter.count_frames(piece)).sum();
-            assert_eq!(count, 8, "pieces of {size} bytes");
+            assert_eq!(count, 9, "pieces of {size} bytes");
         }
     }
 
