@@ -10,12 +10,21 @@ use serde_json::json;
 use std::sync::Arc;
 
 use crate::request::ApiRequest;
+use crate::state::ApiState;
 use crate::{threads, token_count};
 use relay::{self, Call};
 
 pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&incoming.state);
-    let mut call = read_call(incoming).await?;
+    let call = read_call(incoming).await?;
+    match threads::may_name_thread(&call.body) {
+        // Boxed because it is rare: the future of every call would grow by its size.
+        true => Box::pin(create_in_thread(state, call)).await,
+        false => relay::serve(call).await,
+    }
+}
+
+async fn create_in_thread(state: Arc<ApiState>, mut call: Box<Call>) -> Result<Response, ApiError> {
     match threads::open_thread(&state, &mut call).await? {
         None => relay::serve(call).await,
         Some(thread) => {

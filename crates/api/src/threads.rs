@@ -32,15 +32,16 @@ pub(super) struct MessageThread {
     stamp: ReplyStamp,
 }
 
+/// Returns false for a body without a `thread` field. A letter of the name may be escaped.
+pub(super) fn may_name_thread(body: &[u8]) -> bool {
+    THREAD_FIELD.find(body).is_some() || dialects::has_escaped_letter(body)
+}
+
 /// Reads the `thread` field of a request and inserts the stored conversation; `None` if absent.
 pub(super) async fn open_thread(
     state: &Arc<ApiState>,
     call: &mut Call,
 ) -> Result<Option<MessageThread>, ApiError> {
-    // A letter of the name may be escaped.
-    if THREAD_FIELD.find(&call.body).is_none() && !dialects::has_escaped_letter(&call.body) {
-        return Ok(None);
-    }
     // An unreadable body is refused later by the rules of its format, which name the path.
     let Ok(Value::Object(mut body)) =
         call.work_permit().await.run(|| dialects::json::read_bytes(&call.body)).await
