@@ -31,6 +31,7 @@ mod route;
 mod send;
 mod settle;
 mod signature_cache;
+mod sizing;
 mod stream_pipeline;
 mod streamed_body;
 mod streamed_reply;
@@ -78,6 +79,7 @@ async fn run_call(call: Arc<Call>) -> Result<Response, ApiError> {
         Ok::<_, ApiError>((facts, route, named, media))
     })?;
     if !named.is_empty() {
+        sizing::note_objects(&mut facts, &named);
         // Boxed because it is rare: the future of every call would grow by its size.
         facts.foreign_objects = Box::pin(fence::foreign_objects(&call, &route, named)).await?;
     }

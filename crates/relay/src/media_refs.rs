@@ -21,6 +21,7 @@ use transport::FetchTarget;
 use upstream::{FetchAllowance, FetchError, FetchedMedia, MediaFetcher};
 
 use super::Call;
+use super::sizing::DEFAULT_CONTEXT_TOKENS;
 use config::LiveLane;
 
 /// Limit per call.
@@ -28,8 +29,6 @@ const MAX_FETCHES: usize = 20;
 const MAX_CONCURRENT_FETCHES: usize = 4;
 /// Upper bound of the tokens of one image.
 const MAX_IMAGE_TOKENS: u64 = 16_384;
-/// Assumed context window of a model without one in the catalogue.
-const DEFAULT_CONTEXT_TOKENS: u64 = 1 << 20;
 
 /// Media URLs of a request.
 pub(super) struct MediaRefs {

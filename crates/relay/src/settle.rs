@@ -101,7 +101,7 @@ impl CallAccount {
             max_output_tokens: 0,
             copies: 1,
             context_window: model.context_window,
-            rounds: u64::from(facts.candidates.max(1)).saturating_mul(facts.max_searches + 1),
+            rounds: facts.max_rounds(),
             requested_tier: facts.service_tier.clone(),
             image_spec: (None, None),
             meter: ReplyMeter::default(),

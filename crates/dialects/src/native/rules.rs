@@ -10,7 +10,8 @@ use super::own::calls;
 use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
 use crate::checks::{invalid_field, path_model};
-use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use crate::dialect::PatchPoints;
+use crate::hosted_tools::{DEFAULT_MAX_USES, HostedTools};
 use crate::json::{self, BodyEdit};
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::{RequestFacts, RequestTarget};
@@ -43,21 +44,28 @@ pub(super) fn check(
         json_array: target.stream && target.json_array,
         candidates: candidates.and_then(|n| n.to()).unwrap_or(1),
         service_tier: view.service_tier.as_deref().map(read_tier),
-        max_searches: if may_search(view) { DEFAULT_MAX_SEARCHES } else { 0 },
+        max_searches: if may_search(view) { DEFAULT_MAX_USES } else { 0 },
+        hosted_tools: hosted_tools(view),
         patch_points: PatchPoints {
             model: view.model.map(|raw| json::range_of(text, raw)),
             limit,
             ..PatchPoints::locate(text)
         },
         edits,
-        only_text: false,
         losses,
-        foreign_objects: Vec::new(),
+        ..RequestFacts::default()
     })
 }
 
 fn tools<'v, 'a>(view: &'v NativeRequestView<'a>) -> impl Iterator<Item = &'v NativeTool<'a>> {
     view.tools.iter().flat_map(|tools| &tools.0)
+}
+
+fn hosted_tools(view: &NativeRequestView<'_>) -> HostedTools {
+    let mut hosted = HostedTools::default();
+    let kinds = tools(view).flat_map(NativeTool::kinds);
+    kinds.for_each(|kind| hosted.add(kind, None));
+    hosted
 }
 
 /// Returns true if the provider may search.
