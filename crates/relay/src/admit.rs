@@ -8,7 +8,9 @@ use std::sync::Arc;
 use super::Call;
 use super::media_refs::MediaRefs;
 use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
-use super::sizing::{affordable_output, max_cost, max_input_tokens, max_units};
+use super::sizing::{
+    affordable_output, likely_input_bytes, max_cost, max_input_tokens, max_units,
+};
 use config::Route;
 
 /// A call is refused if the money covers fewer output tokens than this.
@@ -49,7 +51,8 @@ pub(super) async fn admit(
     // Any lane may answer, so the most expensive one counts.
     let bound = |output: u64| max_cost(route, input, output.saturating_mul(candidates), &units);
     let record = hold_record(call, facts, &prices.version);
-    let account = CallAccount::new(call, facts, model);
+    let mut account = CallAccount::new(call, facts, model);
+    account.set_input_bytes(likely_input_bytes(call, route, media));
     let full = bound(requested_output);
     let least = bound(requested_output.min(MIN_USEFUL_OUTPUT_TOKENS));
     let ticket = match reserve(call, record, full, least).await {

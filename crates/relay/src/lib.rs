@@ -19,6 +19,7 @@ mod fence;
 pub mod file_store;
 mod funds;
 mod images;
+mod inline_media;
 mod large_work;
 mod loss_header;
 mod media_refs;

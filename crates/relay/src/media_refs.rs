@@ -13,6 +13,7 @@ use catalog::{MediaFetch, Model};
 use dialects::{Dialect, StoredObject};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
+use memchr::memmem;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use transport::FetchTarget;
 use upstream::{FetchAllowance, FetchError, FetchedMedia, MediaFetcher};
 
 use super::Call;
+use super::inline_media::InlineMedia;
 use super::sizing::DEFAULT_CONTEXT_TOKENS;
 use config::LiveLane;
 
@@ -30,8 +32,9 @@ const MAX_CONCURRENT_FETCHES: usize = 4;
 /// Upper bound of the tokens of one image.
 const MAX_IMAGE_TOKENS: u64 = 16_384;
 
-/// Media URLs of a request.
+/// Media URLs of a request, and the sizes of media in the request itself.
 pub(super) struct MediaRefs {
+    pub(super) inline: InlineMedia,
     items: Vec<MediaRef>,
     /// Index in `items` by URL: a request may contain hundreds of thousands.
     index: HashMap<String, usize>,
@@ -79,13 +82,22 @@ impl MediaRefs {
         let room = call.config.max_body_bytes.saturating_sub(call.body.len());
         // Base64 encodes three bytes as four.
         let allowance = FetchAllowance::new(room / 4 * 3);
-        let mut refs = Self { items: Vec::new(), index: HashMap::new(), allowance };
+        let inline = InlineMedia::default();
+        let mut refs = Self { inline, items: Vec::new(), index: HashMap::new(), allowance };
         if only_text {
             return Ok(refs);
         }
         let guard = call.config.media.fetcher.guard();
         let named: HashSet<&str> = named.iter().map(|object| &*object.path).collect();
-        for media_url in dialects::media_urls(&call.dialect.traits().media_urls, &call.body)? {
+        let fields = &call.dialect.traits().media_urls;
+        let inline = &mut refs.inline;
+        let urls = dialects::media_urls(fields, &call.body, |text| inline.add(text))?;
+        if inline.chars() > 0 {
+            let words: [&[u8]; 2] = [b"fps", b"\\u00"];
+            let has = |word: &[u8]| memmem::find(&call.body, word).is_some();
+            inline.has_frame_rate = words.into_iter().any(has);
+        }
+        for media_url in urls {
             if named.contains(&*media_url.path) {
                 continue;
             }
@@ -123,7 +135,7 @@ impl MediaRefs {
         }
     }
 
-    /// Upper bound of the tokens that the model makes of all media.
+    /// Upper bound of the tokens that the model makes of the media at URLs.
     ///
     /// The sizes are unknown when money is reserved, and the bytes of a document do not bound its
     /// pages. The context window does.

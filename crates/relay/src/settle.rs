@@ -300,6 +300,11 @@ impl CallAccount {
         self.losses = losses.into_iter().collect();
     }
 
+    /// Sets the size of the input on the scale of text, for estimates.
+    pub(super) fn set_input_bytes(&mut self, input_bytes: u64) {
+        self.input_bytes = input_bytes;
+    }
+
     /// Sets the input bytes for the estimate, if they are fewer than the body. Returns the
     /// estimated tokens.
     pub(super) fn estimate_input(&mut self, input_bytes: u64) -> u64 {

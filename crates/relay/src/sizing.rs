@@ -1,7 +1,7 @@
 //! Size of a call before it runs: upper bounds of its input, its billed units and its cost.
 
 use canon::Money;
-use catalog::{BilledUnits, Model};
+use catalog::BilledUnits;
 use config::{LiveLane, Route};
 use dialects::{RequestFacts, StoredObject};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) fn max_input_tokens(
     media: &MediaRefs,
 ) -> u64 {
     let body = call.body.len() as u64;
-    let lanes = route.lanes.iter().map(|lane| lane_input(body, facts, media, &lane.served_model));
+    let lanes = route.lanes.iter().map(|lane| lane_input(body, facts, media, lane));
     let input = lanes.max().unwrap_or(body);
     // Candidates that a lane's format cannot ask for are requests of their own.
     let sends_copies = |lane: &Arc<LiveLane>| {
@@ -51,10 +51,11 @@ pub(super) fn max_input_tokens(
     }
 }
 
-/// Upper bound of the input tokens of a request at one model: one token per byte of the body, plus
-/// media named by URL, plus the results of web searches. Content that only the provider can see is
+/// Upper bound of the input tokens of a request at one lane: one token per byte of the text, plus media
+/// by their measured size or at URLs, plus the results of web searches. Content that only the provider can see is
 /// bounded by the context window, and so is everything together if the model reads it once.
-fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, model: &Model) -> u64 {
+fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, lane: &LiveLane) -> u64 {
+    let model = &lane.served_model;
     let window = model.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
     if facts.reads_storage || facts.hosted_tools.read_content() {
         return window.max(if model.context_window.is_some() { 0 } else { body });
@@ -63,6 +64,8 @@ fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, model: &Model)
     let item = model.max_output_tokens.unwrap_or(DEFAULT_ITEM_TOKENS);
     let items = facts.looked_up_items.saturating_mul(item).min(window);
     let input = body
+        .saturating_sub(media.inline.chars())
+        .saturating_add(media.inline.max_tokens(lane, window))
         .saturating_add(media.max_tokens(model))
         .saturating_add(searches)
         .saturating_add(items);
@@ -70,6 +73,15 @@ fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, model: &Model)
         Some(window) if facts.max_searches == 0 => input.min(window),
         Some(_) | None => input,
     }
+}
+
+/// Size of the input on the scale of text, to estimate its tokens.
+pub(super) fn likely_input_bytes(call: &Call, route: &Route, media: &MediaRefs) -> u64 {
+    let body = call.body.len() as u64;
+    let Some(lane) = route.lanes.first().filter(|_| media.inline.chars() > 0) else { return body };
+    let window = lane.served_model.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
+    body.saturating_sub(media.inline.chars())
+        .saturating_add(media.inline.likely_chars(lane, window))
 }
 
 /// Upper bound of what a chat call can use beyond tokens: searches and seconds.

@@ -1,8 +1,10 @@
 //! Reservations for a prompt that is larger than the body.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use canon::Money;
 use serde_json::{Value, json};
-use testkit::{ScriptedProvider, TestGateway, chat_reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, reply};
 
 use crate::money::{CHAT, capped};
 
@@ -146,4 +148,159 @@ async fn a_long_text_reserves_at_most_the_window() {
     let body = with(plain_body(CHAT), json!({ "messages": [{ "role": "user", "content": text }] }));
     let held = reservation(&gateway, CHAT, &body).await;
     assert!(held <= Money::from_nanos(1_100_000), "{held}");
+}
+
+/// A document whose page is named a hundred times.
+fn document(pages: usize) -> Vec<u8> {
+    let kids = "3 0 R ".repeat(pages);
+    let objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
+        format!("<< /Type /Pages /Count {pages} /Kids [{kids}] >>"),
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R >>".to_owned(),
+        "<< /Length 40 >>\nstream\nBT (A quiet harbour.) Tj ET\nendstream".to_owned(),
+    ];
+    let mut file = b"%PDF-1.7\n".to_vec();
+    for (at, object) in objects.iter().enumerate() {
+        file.extend_from_slice(format!("{} 0 obj\n{object}\nendobj\n", at + 1).as_bytes());
+    }
+    file.extend_from_slice(b"trailer << /Root 1 0 R >>\n%%EOF");
+    file
+}
+
+/// The head of a picture of that size, and bytes behind it.
+fn picture(side: u32, bytes: usize) -> Vec<u8> {
+    let mut file = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+    file.extend_from_slice(&side.to_be_bytes());
+    file.extend_from_slice(&side.to_be_bytes());
+    file.extend_from_slice(b"\x08\x02\0\0\0");
+    file.resize(bytes.max(64), 7);
+    file
+}
+
+/// A video whose header and samples tell so many seconds.
+fn video(seconds: u32) -> Vec<u8> {
+    let part = |kind: &[u8; 4], content: &[u8]| {
+        let length = u32::try_from(content.len() + 8).unwrap().to_be_bytes();
+        [&length[..], kind, content].concat()
+    };
+    let (scale, length) = (1_u32.to_be_bytes(), seconds.to_be_bytes());
+    let header = part(b"mvhd", &[&[0; 12][..], &scale, &length, &[0; 80]].concat());
+    [part(b"ftyp", b"isom\0\0\0\0"), part(b"moov", &header), part(b"mdat", &[0; 64])].concat()
+}
+
+/// A request with a file in it, in the words of a format.
+fn with_file(path: &str, mime: &str, file: &[u8]) -> Value {
+    let data = STANDARD.encode(file);
+    let url = format!("data:{mime};base64,{data}");
+    let is_image = mime.starts_with("image/");
+    let user = |part: Value| json!([{ "role": "user", "content": [part] }]);
+    let fields = match (path, is_image) {
+        (CHAT, true) => {
+            json!({ "messages": user(json!({ "type": "image_url", "image_url": { "url": url } })) })
+        }
+        (CHAT, false) => json!({ "messages": user(json!({ "type": "file",
+            "file": { "filename": "a.pdf", "file_data": url } })) }),
+        (RESPONSES, true) => {
+            json!({ "input": user(json!({ "type": "input_image", "image_url": url })) })
+        }
+        (RESPONSES, false) => json!({ "input": user(json!({ "type": "input_file",
+            "filename": "a.pdf", "file_data": url })) }),
+        (MESSAGES, _) => json!({ "messages": user(json!({
+            "type": if is_image { "image" } else { "document" },
+            "source": { "type": "base64", "media_type": mime, "data": data } })) }),
+        _ => json!({ "contents": [{ "role": "user", "parts": [
+            { "inlineData": { "mimeType": mime, "data": data } }] }] }),
+    };
+    with(plain_body(path), fields)
+}
+
+const FORMATS: [(&str, &str); 4] =
+    [(CHAT, "chat"), (RESPONSES, "responses"), (MESSAGES, "messages"), (NATIVE, "native")];
+
+#[tokio::test]
+async fn files_reserve_by_their_pages_pixels_and_seconds() {
+    let docx = [b"PK\x03\x04".to_vec(), vec![0; 200]].concat();
+    for (path, format) in FORMATS {
+        let (_provider, gateway) = gateway(format, "context = 2000000\n").await;
+        let is_google = format == "native";
+        let page = if is_google { 2_560 } else { 4_096 };
+        for (mime, file, tokens) in [
+            ("application/pdf", document(100), 100 * page..101 * page),
+            ("application/pdf", document(1), page..page + 1_000),
+            // Many bytes of few pixels, and few bytes of many pixels.
+            ("image/png", picture(512, 1 << 20), 2_304..3_000),
+            ("image/png", picture(8_000, 64), 16_384..34_000),
+            ("application/vnd.openxmlformats", docx.clone(), 2_000_000..2_001_000),
+        ] {
+            let body = with_file(path, mime, &file);
+            let held = reservation(&gateway, path, &body).await.as_nanos() / 1_000;
+            // Fifty tokens of output at twice the price.
+            let held = u64::try_from(held).unwrap() - 100;
+            assert!(tokens.contains(&held), "{format} {mime} of {}: {held}", file.len());
+        }
+    }
+    let (_provider, gateway) = gateway("native", "context = 2000000\n").await;
+    let mut body = with_file(NATIVE, "video/mp4", &video(3_600));
+    let held = reservation(&gateway, NATIVE, &body).await;
+    assert!(held >= Money::from_nanos(3_600 * 320 * 1_000), "{held}");
+    assert!(held < Money::from_nanos(3_600 * 330 * 1_000), "{held}");
+    body["contents"][0]["parts"][0]["videoMetadata"] = json!({ "fps": 24 });
+    let held = reservation(&gateway, NATIVE, &body).await;
+    assert!(held >= Money::from_nanos(2_000_000 * 1_000), "{held}");
+}
+
+/// What the provider bills for a document: 2,320 tokens for each page.
+fn bill(format: &str, pages: u64) -> Vec<AnswerStep> {
+    let input = pages * 2_320;
+    let body = match format {
+        "chat" => return chat_reply("Read.", input, 5),
+        "responses" => json!({ "id": "resp_1", "object": "response", "created_at": 1,
+            "status": "completed", "model": "up", "output": [{ "type": "message", "id": "msg_1",
+            "role": "assistant", "status": "completed",
+            "content": [{ "type": "output_text", "text": "Read.", "annotations": [] }] }],
+            "usage": { "input_tokens": input, "output_tokens": 5, "total_tokens": input + 5 } }),
+        "messages" => json!({ "id": "msg_1", "type": "message", "role": "assistant",
+            "model": "up", "content": [{ "type": "text", "text": "Read." }],
+            "stop_reason": "end_turn", "stop_sequence": null,
+            "usage": { "input_tokens": input, "output_tokens": 5 } }),
+        _ => json!({ "candidates": [{ "index": 0, "finishReason": "STOP",
+            "content": { "role": "model", "parts": [{ "text": "Read." }] } }],
+            "usageMetadata": { "promptTokenCount": input, "candidatesTokenCount": 5,
+                               "totalTokenCount": input + 5 } }),
+    };
+    reply(200, "application/json", &body.to_string())
+}
+
+/// A small file of many pages: the provider bills no more than the key pays, and the key no more than
+/// its cap.
+#[tokio::test]
+async fn a_small_document_of_many_pages_stays_below_the_cap() {
+    let file = document(100);
+    assert!(file.len() < 1_400, "{}", file.len());
+    let price = Money::from_nanos(232_000 * 1_000 + 5 * 2_000);
+    for (path, format) in FORMATS {
+        for (cap, calls) in [("0.05", 0), ("0.70", 2)] {
+            let provider = ScriptedProvider::start(vec![bill(format, 100)]).await;
+            let config = format!("{}context = 1000000\n", provider.config(format));
+            let gateway = TestGateway::with_config(&config).await;
+            let key = capped(&gateway, cap).await;
+            let body = with_file(path, "application/pdf", &file);
+            let mut refused = 0;
+            for _ in 0..5 {
+                let got = gateway.post(path, &body).key(&key).send().await;
+                refused += usize::from(got.status == 429);
+                gateway.wait_until_settled().await;
+            }
+            let rows = gateway.app.store.export(None, 100).await.unwrap();
+            let sum = |of: fn(&ledger::LedgerEntry) -> Money| {
+                rows.iter().map(of).fold(Money::ZERO, Money::saturating_add)
+            };
+            let billed = provider.requests().len();
+            let meter = (0..billed).fold(Money::ZERO, |sum, _| sum.saturating_add(price));
+            assert_eq!((billed, refused), (calls, 5 - calls), "{format} {cap}");
+            assert_eq!(sum(|row| row.cost), meter, "{format} {cap}");
+            assert_eq!(sum(|row| row.absorbed), Money::ZERO, "{format} {cap}");
+            assert!(meter <= cap.parse().unwrap(), "{format} {cap}: {meter}");
+        }
+    }
 }
