@@ -56,5 +56,5 @@ pub use request::{
 pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved, read_value};
 pub use signature::Signature;
 pub use tool::{FunctionTool, Tool, ToolChoice, ToolChoiceMode, UserLocation, WebSearchTool};
-pub use usage::Usage;
+pub use usage::{ToolUses, Usage};
 pub use wire_format::WireFormat;

@@ -2,6 +2,45 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Uses of tools that a provider runs and bills by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolUses {
+    /// Searches in stored files.
+    pub file_searches: u64,
+    /// Runs of code, or containers for them.
+    pub code_runs: u64,
+    /// Tokens of the images that a tool made. They are not part of the output.
+    pub image_tokens: u64,
+}
+
+impl ToolUses {
+    /// Returns true if no tool was used.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the larger value of each count.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        Self {
+            file_searches: self.file_searches.max(other.file_searches),
+            code_runs: self.code_runs.max(other.code_runs),
+            image_tokens: self.image_tokens.max(other.image_tokens),
+        }
+    }
+
+    /// Returns the sum of each count.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            file_searches: self.file_searches.saturating_add(other.file_searches),
+            code_runs: self.code_runs.saturating_add(other.code_runs),
+            image_tokens: self.image_tokens.saturating_add(other.image_tokens),
+        }
+    }
+}
+
 /// Tokens and other units that a call consumed.
 ///
 /// One convention for all formats: `input` is the whole prompt, cached parts included. `output` is
@@ -38,12 +77,23 @@ pub struct Usage {
     pub images: u64,
     /// Duration in seconds, rounded up, where time is billed.
     pub seconds: u64,
+    /// Uses of other tools of the provider. Most calls have none.
+    #[serde(skip_serializing_if = "ToolUses::is_none")]
+    pub tools: ToolUses,
 }
 
 impl Usage {
     /// Returns input plus output.
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
+    }
+
+    /// Returns everything the model produced. Some providers, such as xAI, count thinking beside the
+    /// output: then the total has both, or thinking is the larger one.
+    pub fn whole_output(input: u64, output: u64, thinking: u64, total: Option<u64>) -> u64 {
+        let with_thinking = output.saturating_add(thinking);
+        let is_beside = total == Some(input.saturating_add(with_thinking)) || thinking > output;
+        if is_beside { with_thinking } else { output }
     }
 
     /// Returns these counts with no part larger than its whole: the whole is raised to the sum of its
@@ -80,6 +130,7 @@ impl Usage {
             searches: self.searches.saturating_add(other.searches),
             images: self.images.saturating_add(other.images),
             seconds: self.seconds.saturating_add(other.seconds),
+            tools: self.tools.plus(other.tools),
         }
     }
 
@@ -102,6 +153,7 @@ impl Usage {
             searches: self.searches.max(later.searches),
             images: self.images.max(later.images),
             seconds: self.seconds.max(later.seconds),
+            tools: self.tools.merged(later.tools),
         }
     }
 }

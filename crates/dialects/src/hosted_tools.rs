@@ -1,9 +1,15 @@
 //! Tools that a provider runs itself: their results become a part of the prompt, and some have a
 //! price.
 
-/// The assumed maximum of uses of a tool, or of searches, for a call that sets no limit. A provider may run more; the
-/// operator pays for those, not the key.
+/// The assumed maximum of uses of a tool, or of searches, for a call that sets no limit. A provider may
+/// run more; the operator pays for those, not the key.
 pub(crate) const DEFAULT_MAX_USES: u64 = 10;
+
+/// The same for images. They are dear, and few requests make more than one.
+const DEFAULT_MAX_IMAGES: u64 = 4;
+/// The tokens of a large image in high quality:
+/// <https://platform.openai.com/docs/guides/image-generation#cost-and-latency>.
+pub const TOOL_IMAGE_TOKENS: u64 = 6_240;
 
 /// The tools of a request that the provider runs, with the maximum number of their uses. Web searches
 /// are counted apart.
@@ -27,14 +33,16 @@ impl HostedTools {
         if CALLER_TOOLS.iter().chain(&WEB_SEARCHES).any(|start| is(start)) {
             return;
         }
-        let count = match kind {
-            "file_search" | "fileSearch" | "collections_search" => &mut self.file_searches,
-            "image_generation" => &mut self.images,
-            "codeExecution" | "shell" => &mut self.code_runs,
-            _ if is("code_") => &mut self.code_runs,
-            _ => &mut self.others,
+        let (count, usual) = match kind {
+            "file_search" | "fileSearch" | "collections_search" => {
+                (&mut self.file_searches, DEFAULT_MAX_USES)
+            }
+            "image_generation" => (&mut self.images, DEFAULT_MAX_IMAGES),
+            "codeExecution" | "shell" => (&mut self.code_runs, DEFAULT_MAX_USES),
+            _ if is("code_") => (&mut self.code_runs, DEFAULT_MAX_USES),
+            _ => (&mut self.others, DEFAULT_MAX_USES),
         };
-        *count = count.saturating_add(max_uses.unwrap_or(DEFAULT_MAX_USES));
+        *count = count.saturating_add(max_uses.unwrap_or(usual));
     }
 
     /// Returns true if a tool adds content to the prompt that is not in the body. Images do not.
@@ -97,7 +105,7 @@ mod tests {
             ("file_search", HostedTools { file_searches: 10, ..HostedTools::default() }),
             ("code_execution_20250825", HostedTools { code_runs: 10, ..HostedTools::default() }),
             ("code_interpreter", HostedTools { code_runs: 10, ..HostedTools::default() }),
-            ("image_generation", HostedTools { images: 10, ..HostedTools::default() }),
+            ("image_generation", HostedTools { images: 4, ..HostedTools::default() }),
             ("mcp", HostedTools { others: 10, ..HostedTools::default() }),
             ("web_fetch_20250910", HostedTools { others: 10, ..HostedTools::default() }),
             ("urlContext", HostedTools { others: 10, ..HostedTools::default() }),

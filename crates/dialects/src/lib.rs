@@ -62,7 +62,7 @@ pub use envelope_mac::{EnvelopeMac, MAC_BYTES, set_envelope_mac};
 pub use error_paths::{RefusedRequest, with_caller_paths};
 pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
-pub use hosted_tools::HostedTools;
+pub use hosted_tools::{HostedTools, TOOL_IMAGE_TOKENS};
 pub use media_urls::{MediaUrl, MediaUrlFields, media_urls};
 pub use object_fields::{MadeObjects, ObjectFields, StoredObject, stored_objects};
 pub use prompt_blocks::blocked_finish;

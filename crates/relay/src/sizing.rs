@@ -1,6 +1,6 @@
 //! Size of a call before it runs: upper bounds of its input, its billed units and its cost.
 
-use canon::Money;
+use canon::{Money, ToolUses};
 use catalog::BilledUnits;
 use config::{LiveLane, Route};
 use dialects::{RequestFacts, StoredObject};
@@ -84,11 +84,16 @@ pub(super) fn likely_input_bytes(call: &Call, route: &Route, media: &MediaRefs) 
         .saturating_add(media.inline.likely_chars(lane, window))
 }
 
-/// Upper bound of what a chat call can use beyond tokens: searches and seconds.
+/// Upper bound of what a chat call can use beyond tokens: searches, other tools and seconds.
 pub(super) fn max_units<'a>(facts: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
     let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
     BilledUnits {
         searches: facts.max_searches,
+        tools: ToolUses {
+            file_searches: facts.hosted_tools.file_searches,
+            code_runs: facts.hosted_tools.code_runs,
+            image_tokens: facts.hosted_tools.images.saturating_mul(dialects::TOOL_IMAGE_TOKENS),
+        },
         seconds: total.as_secs().saturating_add(OVERTIME_SECONDS),
         tier: facts.service_tier.as_ref(),
         ..BilledUnits::default()

@@ -51,30 +51,23 @@ impl ChatUsage<'_> {
         let prompt = self.prompt_tokens_details.as_ref().unwrap_or(&none);
         let output = self.completion_tokens_details.as_ref().unwrap_or(&nothing);
         let cached = prompt.cached_tokens.max(self.cached_tokens).max(self.prompt_cache_hit_tokens);
+        let (input, answer) =
+            (self.prompt_tokens.unwrap_or(0), self.completion_tokens.unwrap_or(0));
+        let thinking = output.reasoning_tokens.unwrap_or(0);
         Usage {
-            input: self.prompt_tokens.unwrap_or_default(),
+            input,
             cache_read: cached.unwrap_or_default(),
             cache_write: prompt.cache_write_tokens.unwrap_or_default(),
             input_audio: prompt.audio_tokens.unwrap_or_default(),
             input_image: prompt.image_tokens.unwrap_or_default(),
             input_video: prompt.video_tokens.unwrap_or_default(),
-            output: self.output_tokens(output.reasoning_tokens.unwrap_or_default()),
-            thinking: output.reasoning_tokens.unwrap_or_default(),
+            output: Usage::whole_output(input, answer, thinking, self.total_tokens),
+            thinking,
             output_audio: output.audio_tokens.unwrap_or_default(),
             output_image: output.image_tokens.unwrap_or_default(),
             searches: self.num_search_queries.unwrap_or_default(),
             ..Usage::default()
         }
-    }
-
-    /// Returns everything the model produced. Some providers, such as xAI, count thinking beside
-    /// `completion_tokens`: then the total has both, or thinking is the larger one.
-    fn output_tokens(&self, thinking: u64) -> u64 {
-        let output = self.completion_tokens.unwrap_or_default();
-        let with_thinking = output.saturating_add(thinking);
-        let whole = self.prompt_tokens.unwrap_or_default().saturating_add(with_thinking);
-        let is_beside = self.total_tokens == Some(whole) || thinking > output;
-        if is_beside { with_thinking } else { output }
     }
 }
 
@@ -95,6 +88,7 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         searches: _,
         images: _,
         seconds: _,
+        tools: _,
     } = *usage;
     let present = |count: u64| (count > 0).then_some(count);
     let prompt = ObjectWriter::new()

@@ -1,6 +1,6 @@
 //! Token counts, read and written.
 
-use canon::Usage;
+use canon::{ToolUses, Usage};
 
 use crate::fields::ObjectWriter;
 use crate::wire_object::wire_object;
@@ -11,6 +11,9 @@ wire_object! {
         input_tokens_details: ResponsesInputDetails<'a>,
         output_tokens: u64,
         output_tokens_details: ResponsesOutputDetails<'a>,
+        total_tokens: u64,
+        /// Uses of tools as xAI tells them: <https://docs.x.ai/developers/tools/overview>.
+        server_side_tool_usage_details: ResponsesToolCounts<'a>,
     }
 
     pub(super) struct ResponsesInputDetails<'a>("an object") {
@@ -25,10 +28,23 @@ wire_object! {
     /// Usage of the provider's own tools.
     pub(super) struct ResponsesToolUsage<'a>("an object") {
         web_search: ResponsesSearchUsage<'a>,
+        image_gen: ResponsesImageUsage<'a>,
     }
 
     pub(super) struct ResponsesSearchUsage<'a>("an object") {
         num_requests: u64,
+    }
+
+    pub(super) struct ResponsesImageUsage<'a>("an object") {
+        output_tokens: u64,
+    }
+
+    pub(super) struct ResponsesToolCounts<'a>("an object") {
+        web_search_calls: u64,
+        x_search_calls: u64,
+        code_interpreter_calls: u64,
+        file_search_calls: u64,
+        document_search_calls: u64,
     }
 }
 
@@ -36,13 +52,26 @@ impl ResponsesUsage<'_> {
     /// Converts to canon usage. Both count cached tokens as part of the input.
     pub(super) fn to_canon(&self) -> Usage {
         let input = self.input_tokens_details.as_ref();
+        let (prompt, answer) = (self.input_tokens.unwrap_or(0), self.output_tokens.unwrap_or(0));
         let output = self.output_tokens_details.as_ref();
+        let thinking = output.and_then(|details| details.reasoning_tokens).unwrap_or_default();
+        let tools = self.server_side_tool_usage_details.as_ref();
+        let sum = |of: fn(&ResponsesToolCounts<'_>) -> [Option<u64>; 2]| {
+            let counts = tools.map(of).unwrap_or_default();
+            counts.into_iter().flatten().fold(0, u64::saturating_add)
+        };
         Usage {
-            input: self.input_tokens.unwrap_or_default(),
+            input: prompt,
             cache_read: input.and_then(|details| details.cached_tokens).unwrap_or_default(),
             cache_write: input.and_then(|details| details.cache_write_tokens).unwrap_or_default(),
-            output: self.output_tokens.unwrap_or_default(),
-            thinking: output.and_then(|details| details.reasoning_tokens).unwrap_or_default(),
+            output: Usage::whole_output(prompt, answer, thinking, self.total_tokens),
+            thinking,
+            searches: sum(|tools| [tools.web_search_calls, tools.x_search_calls]),
+            tools: ToolUses {
+                file_searches: sum(|own| [own.file_search_calls, own.document_search_calls]),
+                code_runs: sum(|own| [own.code_interpreter_calls, None]),
+                image_tokens: 0,
+            },
             ..Usage::default()
         }
     }
@@ -60,4 +89,43 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         .set("output_tokens", output)
         .set("output_tokens_details", ObjectWriter::new().set("reasoning_tokens", thinking))
         .set("total_tokens", usage.total())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reply::ResponsesReplyView;
+    use super::*;
+
+    fn read(reply: &str) -> Usage {
+        let view: ResponsesReplyView<'_> = crate::json::read(reply).unwrap();
+        view.usage().unwrap()
+    }
+
+    #[test]
+    fn tools_are_counted_from_the_items_of_the_output() {
+        let items = r#"[{"type":"web_search_call","id":"ws_1","status":"completed"},
+            {"type":"file_search_call","id":"fs_1"},{"type":"file_search_call","id":"fs_2"},
+            {"type":"code_interpreter_call","id":"ci_1","container_id":"c_1","code":"1"},
+            {"type":"code_interpreter_call","id":"ci_2","container_id":"c_1","code":"2"},
+            {"type":"image_generation_call","id":"ig_1","result":"AA=="}]"#;
+        let counts = r#"{"input_tokens":9,"output_tokens":5}"#;
+        let usage = read(&format!(r#"{{"output":{items},"usage":{counts}}}"#));
+        let tools = ToolUses { file_searches: 2, code_runs: 1, image_tokens: 6_240 };
+        assert_eq!((usage.input, usage.output, usage.searches, usage.tools), (9, 5, 1, tools));
+        let told = r#"{"image_gen":{"input_tokens":50,"output_tokens":272},"web_search":{"num_requests":4}}"#;
+        let usage = read(&format!(r#"{{"output":{items},"usage":{counts},"tool_usage":{told}}}"#));
+        assert_eq!((usage.searches, usage.tools.image_tokens), (4, 272));
+    }
+
+    #[test]
+    fn counts_of_xai_have_tools_and_thinking() {
+        let usage = read(
+            r#"{"output":[],"usage":{"input_tokens":199,"output_tokens":1,"total_tokens":520,
+            "output_tokens_details":{"reasoning_tokens":320},"cost_in_usd_ticks":233008500,
+            "server_side_tool_usage_details":{"web_search_calls":2,"x_search_calls":1,
+            "code_interpreter_calls":3,"file_search_calls":1,"document_search_calls":1}}}"#,
+        );
+        assert_eq!((usage.input, usage.output, usage.thinking, usage.searches), (199, 321, 320, 3));
+        assert_eq!((usage.tools.file_searches, usage.tools.code_runs), (2, 3));
+    }
 }

@@ -304,3 +304,37 @@ async fn a_small_document_of_many_pages_stays_below_the_cap() {
         }
     }
 }
+
+/// Tools of a provider are reserved by their most uses and charged by those in the answer.
+#[tokio::test]
+async fn tools_of_the_provider_are_reserved_and_charged() {
+    let answer = json!({ "id": "resp_1", "object": "response", "created_at": 1,
+        "status": "completed", "model": "up", "output": [
+            { "type": "file_search_call", "id": "fs_1", "status": "completed", "queries": [] },
+            { "type": "code_interpreter_call", "id": "ci_1", "container_id": "c_1", "code": "1" },
+            { "type": "image_generation_call", "id": "ig_1", "result": "AA==" },
+            { "type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+              "content": [{ "type": "output_text", "text": "Done.", "annotations": [] }] }],
+        "tool_usage": { "image_gen": { "input_tokens": 5, "output_tokens": 1_000 } },
+        "usage": { "input_tokens": 300, "output_tokens": 5, "total_tokens": 305 } });
+    let answer = reply(200, "application/json", &answer.to_string());
+    let provider = ScriptedProvider::start(vec![answer]).await;
+    let config = provider.config("responses").replace(
+        "output = \"2.00\"",
+        "output = \"2.00\", per_file_search = \"0.0025\", per_code_run = \"0.03\", tool_image = \"30.00\"",
+    );
+    let gateway = TestGateway::with_config(&format!("{config}context = 1000\n")).await;
+    let tools = json!([{ "type": "file_search" }, { "type": "image_generation" },
+                       { "type": "code_interpreter", "container": { "type": "auto" } }]);
+    let body = with(plain_body(RESPONSES), json!({ "tools": tools, "max_tool_calls": 2 }));
+    let got = gateway.post(RESPONSES, &body).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let row = crate::money::row(&gateway).await;
+    // The window and fifty tokens; two uses of each tool, the images of 6,240 tokens.
+    let held = 1_000_000 + 100_000 + 5_000_000 + 60_000_000 + 2 * 6_240 * 30_000;
+    assert_eq!(row.held, Some(Money::from_nanos(held)));
+    let cost = 300_000 + 10_000 + 2_500_000 + 30_000_000 + 30_000_000;
+    assert_eq!((row.cost, row.absorbed), (Money::from_nanos(cost), Money::ZERO), "{row:?}");
+    let told = crate::money::receipt(&gateway, &got).await;
+    assert!(told.to_string().contains("code_run"), "{told}");
+}
