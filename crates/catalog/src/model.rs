@@ -39,6 +39,9 @@ impl ThinkingRange {
 pub struct ModelCounts {
     /// Most tokens of one picture.
     pub image: Option<u64>,
+    /// Most searches of a call that asks for none, if the model searches by itself.
+    #[serde(default)]
+    pub searches: u64,
 }
 
 /// A model of the gateway.

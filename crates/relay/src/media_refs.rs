@@ -143,7 +143,8 @@ impl MediaRefs {
         let window = model.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
         let tokens = self.items.iter().map(|item| {
             let is_image = item.hint.is_some_and(|hint| hint.kind == MediaKind::Image);
-            let each = if is_image { MAX_IMAGE_TOKENS.min(window) } else { window };
+            let image = model.counts.image.unwrap_or(MAX_IMAGE_TOKENS);
+            let each = if is_image { image.min(window) } else { window };
             each.saturating_mul(item.paths.len() as u64)
         });
         tokens.fold(0, u64::saturating_add)

@@ -101,7 +101,7 @@ impl CallAccount {
             max_output_tokens: 0,
             copies: 1,
             context_window: model.context_window,
-            rounds: facts.max_rounds(),
+            rounds: facts.max_rounds().saturating_add(model.counts.searches),
             requested_tier: facts.service_tier.clone(),
             image_spec: (None, None),
             meter: ReplyMeter::default(),

@@ -60,7 +60,8 @@ fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, lane: &LiveLan
     if facts.reads_storage || facts.hosted_tools.read_content() {
         return window.max(if model.context_window.is_some() { 0 } else { body });
     }
-    let searches = facts.max_searches.saturating_mul(TOKENS_PER_SEARCH).min(window);
+    let most = facts.max_searches.max(model.counts.searches);
+    let searches = most.saturating_mul(TOKENS_PER_SEARCH).min(window);
     let item = model.max_output_tokens.unwrap_or(DEFAULT_ITEM_TOKENS);
     let items = facts.looked_up_items.saturating_mul(item).min(window);
     let input = body
@@ -70,7 +71,7 @@ fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, lane: &LiveLan
         .saturating_add(searches)
         .saturating_add(items);
     match model.context_window {
-        Some(window) if facts.max_searches == 0 => input.min(window),
+        Some(window) if most == 0 => input.min(window),
         Some(_) | None => input,
     }
 }
@@ -87,8 +88,9 @@ pub(super) fn likely_input_bytes(call: &Call, route: &Route, media: &MediaRefs) 
 /// Upper bound of what a chat call can use beyond tokens: searches, other tools and seconds.
 pub(super) fn max_units<'a>(facts: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
     let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
+    let own_searches = route.lanes.iter().map(|lane| lane.served_model.counts.searches);
     BilledUnits {
-        searches: facts.max_searches,
+        searches: facts.max_searches.max(own_searches.max().unwrap_or_default()),
         tools: ToolUses {
             file_searches: facts.hosted_tools.file_searches,
             code_runs: facts.hosted_tools.code_runs,

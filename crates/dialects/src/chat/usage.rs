@@ -22,6 +22,11 @@ wire_object! {
         prompt_cache_hit_tokens: u64,
         /// Searches as Perplexity tells them.
         num_search_queries: u64,
+        /// Tokens of sources, beside the prompt, as Perplexity tells them.
+        citation_tokens: u64,
+        /// Thinking beside the answer, as Perplexity tells it:
+        /// <https://docs.perplexity.ai/getting-started/pricing>.
+        reasoning_tokens: u64,
     }
 
     pub(super) struct ChatPromptDetails<'a>("an object") {
@@ -54,14 +59,20 @@ impl ChatUsage<'_> {
         let (input, answer) =
             (self.prompt_tokens.unwrap_or(0), self.completion_tokens.unwrap_or(0));
         let thinking = output.reasoning_tokens.unwrap_or(0);
+        // Others tell as much in the details, as a part of the answer.
+        let beside = self.reasoning_tokens.filter(|_| self.num_search_queries.is_some());
+        let (thinking, answer) = match beside {
+            Some(beside) => (beside, answer.saturating_add(beside)),
+            None => (thinking, Usage::whole_output(input, answer, thinking, self.total_tokens)),
+        };
         Usage {
-            input,
+            input: input.saturating_add(self.citation_tokens.unwrap_or(0)),
             cache_read: cached.unwrap_or_default(),
             cache_write: prompt.cache_write_tokens.unwrap_or_default(),
             input_audio: prompt.audio_tokens.unwrap_or_default(),
             input_image: prompt.image_tokens.unwrap_or_default(),
             input_video: prompt.video_tokens.unwrap_or_default(),
-            output: Usage::whole_output(input, answer, thinking, self.total_tokens),
+            output: answer,
             thinking,
             output_audio: output.audio_tokens.unwrap_or_default(),
             output_image: output.image_tokens.unwrap_or_default(),
@@ -146,5 +157,10 @@ mod tests {
             assert_eq!(read(&told), want, "{told}");
         }
         assert_eq!(read("[1,2]"), Usage::default());
+        let research = read(
+            r#"{"prompt_tokens":33,"completion_tokens":7163,"total_tokens":7196,
+                "citation_tokens":23131,"num_search_queries":18,"reasoning_tokens":1997}"#,
+        );
+        assert_eq!((research.input, research.output, research.thinking), (23_164, 9_160, 1_997));
     }
 }

@@ -5,6 +5,7 @@ mod accounts;
 mod charging_rules;
 mod overrun;
 mod receipt;
+mod recorded;
 mod sizing;
 mod teams;
 mod tiers;

@@ -338,3 +338,18 @@ async fn tools_of_the_provider_are_reserved_and_charged() {
     let told = crate::money::receipt(&gateway, &got).await;
     assert!(told.to_string().contains("code_run"), "{told}");
 }
+
+/// A model that searches by itself reserves for it, though no request asks for a search.
+#[tokio::test]
+async fn a_model_that_always_searches_reserves_its_searches() {
+    let provider = ScriptedProvider::start(vec![chat_reply("never", 1, 1)]).await;
+    let config = format!(
+        "[providers.perplexity]\nbase = \"{}\"\nauth = \"none\"\n[models.m]\nlanes = \
+         [\"perplexity/sonar-deep-research\"]\n",
+        provider.url
+    );
+    let gateway = TestGateway::with_config(&config).await;
+    let held = reservation(&gateway, CHAT, &plain_body(CHAT)).await;
+    // Fifty searches of half a cent, and the window at two dollars per million.
+    assert!(held >= Money::from_nanos(250_000_000 + 256_000_000), "{held}");
+}
