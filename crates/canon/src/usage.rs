@@ -1,6 +1,9 @@
 //! Token counts in one convention.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Money;
 
 /// Uses of tools that a provider runs and bills by themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +83,10 @@ pub struct Usage {
     /// Uses of other tools of the provider. Most calls have none.
     #[serde(skip_serializing_if = "ToolUses::is_none")]
     pub tools: ToolUses,
+    /// The provider's own price of the call, if it tells one. It is compared and never charged:
+    /// discounts of the operator's account are not those of the caller. It is not recorded.
+    #[serde(skip_serializing)]
+    pub bill: Option<Money>,
 }
 
 impl Usage {
@@ -94,6 +101,31 @@ impl Usage {
         let with_thinking = output.saturating_add(thinking);
         let is_beside = total == Some(input.saturating_add(with_thinking)) || thinking > output;
         if is_beside { with_thinking } else { output }
+    }
+
+    /// Returns these counts with the uses of tools that a provider tells by name, as xAI does:
+    /// <https://docs.x.ai/developers/tools/overview>.
+    #[must_use]
+    pub fn with_told_tools(self, told: Option<&Value>) -> Self {
+        let count = |name: &str| told.and_then(|told| told.get(name)?.as_u64()).unwrap_or(0);
+        let sum = |first: &str, second: &str| count(first).saturating_add(count(second));
+        let tools = ToolUses {
+            file_searches: sum("file_search_calls", "document_search_calls"),
+            code_runs: count("code_interpreter_calls"),
+            image_tokens: 0,
+        };
+        Self { searches: sum("web_search_calls", "x_search_calls"), tools, ..self }
+    }
+
+    /// Reads a provider's own price: dollars as a number, or as an object with their sum, or in ticks,
+    /// of which 10¹⁰ are a dollar (<https://docs.x.ai/developers/cost-tracking>).
+    #[expect(clippy::cast_possible_truncation, reason = "a float that is too large saturates")]
+    pub fn told_bill(dollars: Option<&Value>, ticks: Option<&Value>) -> Option<Money> {
+        if let Some(ticks) = ticks.and_then(Value::as_u64) {
+            return Some(Money::from_picos(i128::from(ticks) * 100));
+        }
+        let sum = dollars?.get("total_cost").or(dollars)?.as_f64()?;
+        (sum >= 0.0).then(|| Money::from_nanos((sum * 1e9).round() as i64))
     }
 
     /// Returns these counts with no part larger than its whole: the whole is raised to the sum of its
@@ -131,6 +163,11 @@ impl Usage {
             images: self.images.saturating_add(other.images),
             seconds: self.seconds.saturating_add(other.seconds),
             tools: self.tools.plus(other.tools),
+            bill: match (self.bill, other.bill) {
+                (Some(first), Some(second)) => first.checked_add(second),
+                (first, None) => first,
+                (None, second) => second,
+            },
         }
     }
 
@@ -154,6 +191,7 @@ impl Usage {
             images: self.images.max(later.images),
             seconds: self.seconds.max(later.seconds),
             tools: self.tools.merged(later.tools),
+            bill: later.bill.or(self.bill),
         }
     }
 }

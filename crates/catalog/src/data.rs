@@ -14,7 +14,8 @@ use serde::Deserialize;
 use crate::feature::{MODALITIES, feature_about};
 use crate::{
     AuthScheme, DirectoryError, EndpointPath, Endpoints, FieldQuirks, ImageCapabilities,
-    MediaFetch, ModelCounts, ModelEntry, ModelKind, ModelOffer, PriceList, ProviderEntry, ThinkingRange,
+    MediaFetch, ModelCounts, ModelEntry, ModelKind, ModelOffer, PriceList, ProviderEntry,
+    ThinkingRange,
 };
 
 /// The files, in listing order of their models and offers.

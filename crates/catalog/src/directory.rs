@@ -12,7 +12,8 @@ use canon::WireFormat;
 
 use crate::data;
 use crate::{
-    ImageCapabilities, Lane, Model, ModelCounts, ModelKind, ModelPrices, ProviderEntry, ThinkingRange,
+    ImageCapabilities, Lane, Model, ModelCounts, ModelKind, ModelPrices, ProviderEntry,
+    ThinkingRange,
 };
 
 /// Facts of one model, independent of the provider that serves it.

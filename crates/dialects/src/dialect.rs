@@ -2,15 +2,14 @@
 
 use bytes::Bytes;
 use canon::{
-    ApiError, CacheField, ChatReply, ChatRequest, Event, Loss, Losses, Lossy, PartDelta, PartStart,
-    ServiceTier, Usage, WireFormat,
+    ApiError, CacheField, ChatReply, ChatRequest, Event, HostedTools, Loss, Losses, Lossy,
+    PartDelta, PartStart, ServiceTier, Usage, WireFormat,
 };
 use serde::Deserialize;
 use std::ops::Range;
 
 use crate::format_functions::FormatFunctions;
 use crate::format_traits::FormatTraits;
-use crate::hosted_tools::HostedTools;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::object_fields::StoredObject;
 use crate::service_tier::{event_tier, extras_tier};

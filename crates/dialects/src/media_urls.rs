@@ -152,14 +152,17 @@ mod tests {
     #[test]
     fn finds_data_in_every_format() {
         for (origin, body) in [
+            (WireFormat::Chat, r#"{"messages":[{"content":[{"image_url":{"url":"data:AA"}}]}]}"#),
             (
                 WireFormat::Chat,
-                r#"{"messages":[{"content":[{"image_url":{"url":"data:AA"}}]}]}"#,
+                r#"{"messages":[{"content":[{"input_audio":{"data":"data:AA"}}]}]}"#,
             ),
-            (WireFormat::Chat, r#"{"messages":[{"content":[{"input_audio":{"data":"data:AA"}}]}]}"#),
             (WireFormat::Chat, r#"{"messages":[{"content":[{"file":{"file_data":"data:AA"}}]}]}"#),
             (WireFormat::Responses, r#"{"input":[{"content":[{"file_data":"data:AA"}]}]}"#),
-            (WireFormat::Responses, r#"{"input":[{"content":[{"input_audio":{"data":"data:AA"}}]}]}"#),
+            (
+                WireFormat::Responses,
+                r#"{"input":[{"content":[{"input_audio":{"data":"data:AA"}}]}]}"#,
+            ),
             (WireFormat::Responses, r#"{"input":[{"output":{"image_url":"data:AA"}}]}"#),
             (WireFormat::Messages, r#"{"messages":[{"content":[{"source":{"data":"data:AA"}}]}]}"#),
             (
@@ -174,7 +177,8 @@ mod tests {
         ] {
             let fields = &crate::get(origin).unwrap().traits().media_urls;
             let mut data = Vec::new();
-            let urls = super::media_urls(fields, body.as_bytes(), |text| data.push(text.to_owned()));
+            let urls =
+                super::media_urls(fields, body.as_bytes(), |text| data.push(text.to_owned()));
             assert_eq!((urls.unwrap().len(), data), (0, vec!["data:AA".to_owned()]), "{body}");
         }
     }

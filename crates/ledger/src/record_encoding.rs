@@ -179,6 +179,7 @@ impl RecordWriter<'_> {
             images,
             seconds,
             tools,
+            bill: _,
         } = *usage;
         self.map(if tools.is_none() { 14 } else { 15 });
         self.uint_field("input", input);

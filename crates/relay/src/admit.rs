@@ -8,9 +8,7 @@ use std::sync::Arc;
 use super::Call;
 use super::media_refs::MediaRefs;
 use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
-use super::sizing::{
-    affordable_output, likely_input_bytes, max_cost, max_input_tokens, max_units,
-};
+use super::sizing::{affordable_output, likely_input_bytes, max_cost, max_input_tokens, max_units};
 use config::Route;
 
 /// A call is refused if the money covers fewer output tokens than this.

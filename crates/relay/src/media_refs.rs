@@ -92,11 +92,7 @@ impl MediaRefs {
         let fields = &call.dialect.traits().media_urls;
         let inline = &mut refs.inline;
         let urls = dialects::media_urls(fields, &call.body, |text| inline.add(text))?;
-        if inline.chars() > 0 {
-            let words: [&[u8]; 2] = [b"fps", b"\\u00"];
-            let has = |word: &[u8]| memmem::find(&call.body, word).is_some();
-            inline.has_frame_rate = words.into_iter().any(has);
-        }
+        inline.has_frame_rate = inline.chars() > 0 && may_set_frame_rate(&call.body);
         for media_url in urls {
             if named.contains(&*media_url.path) {
                 continue;
@@ -265,6 +261,12 @@ impl MediaRef {
     fn first_path(&self) -> &str {
         self.paths.first().map_or("", String::as_str)
     }
+}
+
+/// Returns true if a body may have a field `fps`, whatever way it is written in JSON.
+fn may_set_frame_rate(body: &[u8]) -> bool {
+    let is_letter = |at: usize| matches!(body.get(at + 4), Some(b'6' | b'7'));
+    memmem::find(body, b"fps").is_some() || memmem::find_iter(body, b"\\u00").any(is_letter)
 }
 
 /// Returns the kind of a media URL that must be inlined for this lane; `None` if the URL can stay.

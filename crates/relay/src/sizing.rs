@@ -94,7 +94,7 @@ pub(super) fn max_units<'a>(facts: &'a RequestFacts, route: &Route) -> BilledUni
         tools: ToolUses {
             file_searches: facts.hosted_tools.file_searches,
             code_runs: facts.hosted_tools.code_runs,
-            image_tokens: facts.hosted_tools.images.saturating_mul(dialects::TOOL_IMAGE_TOKENS),
+            image_tokens: facts.hosted_tools.images.saturating_mul(canon::TOOL_IMAGE_TOKENS),
         },
         seconds: total.as_secs().saturating_add(OVERTIME_SECONDS),
         tier: facts.service_tier.as_ref(),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use canon::Price;
 use catalog::{
-    Catalog, Lane, Model, ModelCounts, ModelDirectory, ModelFilter, ModelKind, ModelListing, ModelPrices,
+    Catalog, Lane, Model, ModelCounts, ModelDirectory, ModelFilter, ModelKind, ModelListing,
+    ModelPrices,
 };
 use proptest::prelude::*;
 

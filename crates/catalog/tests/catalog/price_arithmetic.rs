@@ -129,6 +129,7 @@ fn disjoint() -> impl Strategy<Value = Usage> {
                 images: 0,
                 seconds: 0,
                 tools: ToolUses { file_searches: n % 5, code_runs: n % 3, image_tokens: n },
+                bill: None,
             }
         },
     )
@@ -159,6 +160,7 @@ fn any_usage() -> impl Strategy<Value = Usage> {
                 images: 0,
                 seconds: 0,
                 tools: ToolUses { file_searches: n % 9, code_runs: n % 8, image_tokens: n },
+                bill: None,
             }
         },
     )
@@ -181,6 +183,7 @@ fn sum(a: &Usage, b: &Usage) -> Usage {
         images: a.images + b.images,
         seconds: a.seconds + b.seconds,
         tools: a.tools.plus(b.tools),
+        bill: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rules of a chat request that concern more than one field, and the facts that the relay needs.
 
-use canon::ApiError;
+use canon::{ApiError, DEFAULT_MAX_USES, HostedTools};
 use std::collections::HashSet;
 
 use super::content::ChatMessage;
@@ -8,7 +8,6 @@ use super::names::ORIGIN;
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
 use crate::dialect::PatchPoints;
-use crate::hosted_tools::{DEFAULT_MAX_USES, HostedTools};
 use crate::openai_values::read_tier;
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::wire_value::{PlacedValue, TextOrList, TextOrObject};

@@ -3,6 +3,7 @@
 //! See <https://platform.openai.com/docs/api-reference/chat/object> (`usage`).
 
 use canon::Usage;
+use serde_json::Value;
 
 use crate::fields::ObjectWriter;
 use crate::wire_object::wire_object;
@@ -27,6 +28,10 @@ wire_object! {
         /// Thinking beside the answer, as Perplexity tells it:
         /// <https://docs.perplexity.ai/getting-started/pricing>.
         reasoning_tokens: u64,
+        /// The price as OpenRouter and Perplexity tell it.
+        cost: Value,
+        /// The price as xAI tells it.
+        cost_in_usd_ticks: Value,
     }
 
     pub(super) struct ChatPromptDetails<'a>("an object") {
@@ -77,6 +82,7 @@ impl ChatUsage<'_> {
             output_audio: output.audio_tokens.unwrap_or_default(),
             output_image: output.image_tokens.unwrap_or_default(),
             searches: self.num_search_queries.unwrap_or_default(),
+            bill: Usage::told_bill(self.cost.as_ref(), self.cost_in_usd_ticks.as_ref()),
             ..Usage::default()
         }
     }
@@ -100,6 +106,7 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         images: _,
         seconds: _,
         tools: _,
+        bill: _,
     } = *usage;
     let present = |count: u64| (count > 0).then_some(count);
     let prompt = ObjectWriter::new()

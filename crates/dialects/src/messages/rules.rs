@@ -1,7 +1,7 @@
 //! Rules of a messages request that concern more than one field, and the facts that the relay
 //! needs.
 
-use canon::{ApiError, ServiceTier};
+use canon::{ApiError, DEFAULT_MAX_USES, HostedTools, ServiceTier};
 use std::collections::HashSet;
 
 use super::content::{MessagesBlock, MessagesTurn};
@@ -9,7 +9,6 @@ use super::own::gateway_blocks;
 use super::request::{MessagesRequestView, MessagesTool};
 use super::usage;
 use crate::dialect::PatchPoints;
-use crate::hosted_tools::{DEFAULT_MAX_USES, HostedTools};
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::wire_value::{PlacedValue, TextOrList};
 use crate::{RequestFacts, RequestTarget, RequestUse};

@@ -1,6 +1,6 @@
 //! Rules of a native request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, Losses};
+use canon::{ApiError, DEFAULT_MAX_USES, HostedTools, Losses};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -11,7 +11,6 @@ use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
 use crate::checks::{invalid_field, path_model};
 use crate::dialect::PatchPoints;
-use crate::hosted_tools::{DEFAULT_MAX_USES, HostedTools};
 use crate::json::{self, BodyEdit};
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::{RequestFacts, RequestTarget};

@@ -6,7 +6,7 @@
 //! See <https://platform.openai.com/docs/api-reference/responses/object> and
 //! <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
-use canon::{ApiError, Finish, FinishReason, RawReason, ServiceTier, Usage};
+use canon::{ApiError, Finish, FinishReason, RawReason, ServiceTier, TOOL_IMAGE_TOKENS, Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -19,7 +19,6 @@ use super::names::ORIGIN;
 use super::request::ResponsesRequestView;
 use super::usage::{ResponsesToolUsage, ResponsesUsage};
 use crate::field_scan::Needles;
-use crate::hosted_tools::TOOL_IMAGE_TOKENS;
 use crate::json;
 use crate::service_tier::{self, TIER_FIELD};
 use crate::text::BorrowedText;

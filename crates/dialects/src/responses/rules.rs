@@ -1,7 +1,7 @@
 //! Rules of a responses request that concern more than one field or only callers, and the facts
 //! that the relay needs.
 
-use canon::{ApiError, Losses};
+use canon::{ApiError, DEFAULT_MAX_USES, HostedTools, Losses};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
@@ -12,7 +12,6 @@ use super::request::{ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
 use super::signatures;
 use crate::RequestFacts;
 use crate::dialect::PatchPoints;
-use crate::hosted_tools::{DEFAULT_MAX_USES, HostedTools};
 use crate::json::{self, BodyEdit};
 use crate::openai_values::read_tier;
 use crate::text::BorrowedText;

@@ -1,6 +1,7 @@
 //! Token counts, read and written.
 
-use canon::{ToolUses, Usage};
+use canon::Usage;
+use serde_json::Value;
 
 use crate::fields::ObjectWriter;
 use crate::wire_object::wire_object;
@@ -11,9 +12,13 @@ wire_object! {
         input_tokens_details: ResponsesInputDetails<'a>,
         output_tokens: u64,
         output_tokens_details: ResponsesOutputDetails<'a>,
-        total_tokens: u64,
+        total_tokens: Value,
         /// Uses of tools as xAI tells them: <https://docs.x.ai/developers/tools/overview>.
-        server_side_tool_usage_details: ResponsesToolCounts<'a>,
+        server_side_tool_usage_details: Value,
+        /// The price as OpenRouter tells it.
+        cost: Value,
+        /// The price as xAI tells it.
+        cost_in_usd_ticks: Value,
     }
 
     pub(super) struct ResponsesInputDetails<'a>("an object") {
@@ -38,14 +43,6 @@ wire_object! {
     pub(super) struct ResponsesImageUsage<'a>("an object") {
         output_tokens: u64,
     }
-
-    pub(super) struct ResponsesToolCounts<'a>("an object") {
-        web_search_calls: u64,
-        x_search_calls: u64,
-        code_interpreter_calls: u64,
-        file_search_calls: u64,
-        document_search_calls: u64,
-    }
 }
 
 impl ResponsesUsage<'_> {
@@ -55,25 +52,17 @@ impl ResponsesUsage<'_> {
         let (prompt, answer) = (self.input_tokens.unwrap_or(0), self.output_tokens.unwrap_or(0));
         let output = self.output_tokens_details.as_ref();
         let thinking = output.and_then(|details| details.reasoning_tokens).unwrap_or_default();
-        let tools = self.server_side_tool_usage_details.as_ref();
-        let sum = |of: fn(&ResponsesToolCounts<'_>) -> [Option<u64>; 2]| {
-            let counts = tools.map(of).unwrap_or_default();
-            counts.into_iter().flatten().fold(0, u64::saturating_add)
-        };
-        Usage {
+        let total = self.total_tokens.as_ref().and_then(Value::as_u64);
+        let usage = Usage {
             input: prompt,
             cache_read: input.and_then(|details| details.cached_tokens).unwrap_or_default(),
             cache_write: input.and_then(|details| details.cache_write_tokens).unwrap_or_default(),
-            output: Usage::whole_output(prompt, answer, thinking, self.total_tokens),
+            output: Usage::whole_output(prompt, answer, thinking, total),
             thinking,
-            searches: sum(|tools| [tools.web_search_calls, tools.x_search_calls]),
-            tools: ToolUses {
-                file_searches: sum(|own| [own.file_search_calls, own.document_search_calls]),
-                code_runs: sum(|own| [own.code_interpreter_calls, None]),
-                image_tokens: 0,
-            },
+            bill: Usage::told_bill(self.cost.as_ref(), self.cost_in_usd_ticks.as_ref()),
             ..Usage::default()
-        }
+        };
+        usage.with_told_tools(self.server_side_tool_usage_details.as_ref())
     }
 }
 
@@ -95,6 +84,7 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
 mod tests {
     use super::super::reply::ResponsesReplyView;
     use super::*;
+    use canon::ToolUses;
 
     fn read(reply: &str) -> Usage {
         let view: ResponsesReplyView<'_> = crate::json::read(reply).unwrap();
@@ -127,5 +117,6 @@ mod tests {
         );
         assert_eq!((usage.input, usage.output, usage.thinking, usage.searches), (199, 321, 320, 3));
         assert_eq!((usage.tools.file_searches, usage.tools.code_runs), (2, 3));
+        assert_eq!(usage.bill.unwrap().to_string(), "0.023300850");
     }
 }

@@ -159,6 +159,10 @@ impl CallAccount {
             self.entry.charges = self.prices.charges(&usage, &self.billed_units());
         }
         self.entry.cost = Charge::total(&self.entry.charges);
+        if let Some(bill) = usage.bill {
+            let provider = self.entry.lane.split('/').next().unwrap_or_default();
+            self.engine.metrics.record_bill(provider, bill, self.entry.cost);
+        }
         if self.meter.usage.is_some_and(|told| !self.is_possible(&told)) {
             self.report_bad_count("reports impossible usage");
         } else if self.entry.cost > held {

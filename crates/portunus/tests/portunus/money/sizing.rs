@@ -65,14 +65,14 @@ fn references() -> Vec<(&'static str, &'static str, Value)> {
         (CHAT, "chat", json!({ "plugins": [{ "id": "file-parser" }] })),
         (RESPONSES, "responses", json!({ "conversation": "conv_1" })),
         (RESPONSES, "responses", json!({ "prompt": { "id": "pmpt_1" } })),
-        (RESPONSES, "responses", json!({ "input": [{ "role": "user", "content":
-            [{ "type": "input_file", "file_id": "file-1" }] }] })),
-        (RESPONSES, "responses", tool(mcp.clone())),
         (
             RESPONSES,
             "responses",
-            tool(json!({ "type": "namespace", "name": "n", "tools": [mcp] })),
+            json!({ "input": [{ "role": "user", "content":
+            [{ "type": "input_file", "file_id": "file-1" }] }] }),
         ),
+        (RESPONSES, "responses", tool(mcp.clone())),
+        (RESPONSES, "responses", tool(json!({ "type": "namespace", "name": "n", "tools": [mcp] }))),
         (
             RESPONSES,
             "responses",
@@ -119,8 +119,12 @@ async fn content_that_only_the_provider_sees_reserves_the_window() {
 async fn what_the_caller_runs_itself_reserves_no_window() {
     let tool = |tool: Value| json!({ "tools": [tool] });
     for (path, format, fields) in [
-        (RESPONSES, "responses", tool(json!({ "type": "shell",
-            "environment": { "type": "local" } }))),
+        (
+            RESPONSES,
+            "responses",
+            tool(json!({ "type": "shell",
+            "environment": { "type": "local" } })),
+        ),
         (RESPONSES, "responses", tool(json!({ "type": "apply_patch" }))),
         (MESSAGES, "messages", tool(json!({ "type": "bash_20250124", "name": "bash" }))),
         (NATIVE, "native", tool(json!({ "computerUse": {} }))),
@@ -249,7 +253,7 @@ async fn files_reserve_by_their_pages_pixels_and_seconds() {
     assert!(held >= Money::from_nanos(2_000_000 * 1_000), "{held}");
 }
 
-/// What the provider bills for a document: 2,320 tokens for each page.
+/// Answer of a provider that bills 2,320 tokens for each page of a document.
 fn bill(format: &str, pages: u64) -> Vec<AnswerStep> {
     let input = pages * 2_320;
     let body = match format {

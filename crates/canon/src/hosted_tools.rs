@@ -3,7 +3,7 @@
 
 /// The assumed maximum of uses of a tool, or of searches, for a call that sets no limit. A provider may
 /// run more; the operator pays for those, not the key.
-pub(crate) const DEFAULT_MAX_USES: u64 = 10;
+pub const DEFAULT_MAX_USES: u64 = 10;
 
 /// The same for images. They are dear, and few requests make more than one.
 const DEFAULT_MAX_IMAGES: u64 = 4;
@@ -28,7 +28,7 @@ pub struct HostedTools {
 impl HostedTools {
     /// Adds a tool by its type or its key, in the words of any format. Tools that the caller runs, and
     /// web searches, add nothing.
-    pub(crate) fn add(&mut self, kind: &str, max_uses: Option<u64>) {
+    pub fn add(&mut self, kind: &str, max_uses: Option<u64>) {
         let is = |start: &str| kind.starts_with(start);
         if CALLER_TOOLS.iter().chain(&WEB_SEARCHES).any(|start| is(start)) {
             return;
