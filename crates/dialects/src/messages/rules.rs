@@ -1,18 +1,22 @@
 //! Rules of a messages request that concern more than one field, and the facts that the relay
 //! needs.
 
-use canon::{ApiError, ServiceTier};
+use canon::{ApiError, DEFAULT_MAX_USES, HostedTools, ServiceTier};
 use std::collections::HashSet;
 
 use super::content::{MessagesBlock, MessagesTurn};
 use super::names::ORIGIN;
 use super::own::gateway_blocks;
 use super::request::{MessagesRequestView, MessagesTool};
-use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use crate::dialect::PatchPoints;
 use crate::service_tier::read_request_tier;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
 use crate::wire_value::{PlacedValue, TextOrList};
 use crate::{RequestFacts, RequestTarget, RequestUse};
+
+/// Servers that the provider asks,
+/// <https://docs.anthropic.com/en/docs/agents-and-tools/mcp-connector>.
+const MCP_SERVERS: &str = "mcp_servers";
 
 /// The rule of the output limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,7 @@ pub(super) fn check(
             false => view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
         },
         max_searches: max_searches(view),
+        hosted_tools: hosted_tools(view),
         patch_points: PatchPoints {
             model: PlacedValue::range(view.model.as_ref(), text),
             limit: PlacedValue::range(view.max_tokens.as_ref(), text),
@@ -73,6 +78,19 @@ pub(super) fn check(
     Ok(facts)
 }
 
+/// Returns the tools of the provider, and servers of the caller that the provider asks.
+fn hosted_tools(view: &MessagesRequestView<'_>) -> HostedTools {
+    let mut tools = HostedTools::default();
+    for tool in view.tools.iter().flat_map(|list| &list.0).filter(|tool| !tool.is_function()) {
+        let most = tool.max_uses.as_ref().and_then(|most| most.0);
+        tools.add(tool.kind.as_deref().unwrap_or_default(), most);
+    }
+    if view.rest.present().any(|(name, _)| name == MCP_SERVERS) {
+        tools.add(MCP_SERVERS, None);
+    }
+    tools
+}
+
 /// Returns the maximum number of searches. Every search tool may set its own `max_uses`.
 fn max_searches(view: &MessagesRequestView<'_>) -> u64 {
     let is_search = |tool: &&MessagesTool<'_>| {
@@ -80,7 +98,7 @@ fn max_searches(view: &MessagesRequestView<'_>) -> u64 {
     };
     let tools = view.tools.iter().flat_map(|list| &list.0).filter(is_search);
     let most = tools.map(|tool| tool.max_uses.as_ref().and_then(|most| most.0));
-    most.fold(0, |sum, most| sum.saturating_add(most.unwrap_or(DEFAULT_MAX_SEARCHES)))
+    most.fold(0, |sum, most| sum.saturating_add(most.unwrap_or(DEFAULT_MAX_USES)))
 }
 
 fn check_limit(view: &MessagesRequestView<'_>, rule: LimitRule) -> RuleResult {
