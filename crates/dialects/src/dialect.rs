@@ -217,8 +217,6 @@ pub struct RequestFacts {
     pub candidates: u32,
     /// The requested service tier.
     pub service_tier: Option<ServiceTier>,
-    /// The maximum number of searches the provider may run; zero if no search tool is offered.
-    pub max_searches: u64,
     /// The tools that the provider runs.
     pub hosted_tools: HostedTools,
     /// True if the prompt has content of the provider's storage, of unknown size.
@@ -244,7 +242,7 @@ impl RequestFacts {
     /// Returns how often a model may read its prompt for this request: once for each candidate, and
     /// again after each use of a tool.
     pub fn max_rounds(&self) -> u64 {
-        let uses = self.max_searches.saturating_add(self.hosted_tools.max_uses());
+        let uses = self.hosted_tools.max_uses();
         u64::from(self.candidates.max(1)).saturating_mul(uses.saturating_add(1))
     }
 

@@ -60,7 +60,7 @@ fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, lane: &LiveLan
     if facts.reads_storage || facts.hosted_tools.read_content() {
         return window.max(if model.context_window.is_some() { 0 } else { body });
     }
-    let most = facts.max_searches.max(model.counts.searches);
+    let most = facts.hosted_tools.searches.max(model.counts.searches);
     let searches = most.saturating_mul(TOKENS_PER_SEARCH).min(window);
     let item = model.max_output_tokens.unwrap_or(DEFAULT_ITEM_TOKENS);
     let items = facts.looked_up_items.saturating_mul(item).min(window);
@@ -90,7 +90,7 @@ pub(super) fn max_units<'a>(facts: &'a RequestFacts, route: &Route) -> BilledUni
     let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
     let own_searches = route.lanes.iter().map(|lane| lane.served_model.counts.searches);
     BilledUnits {
-        searches: facts.max_searches.max(own_searches.max().unwrap_or_default()),
+        searches: facts.hosted_tools.searches.max(own_searches.max().unwrap_or_default()),
         tools: ToolUses {
             file_searches: facts.hosted_tools.file_searches,
             code_runs: facts.hosted_tools.code_runs,

@@ -1,6 +1,6 @@
 //! Rules of a chat request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, DEFAULT_MAX_USES, HostedTools};
+use canon::{ApiError, HostedTools};
 use std::collections::HashSet;
 
 use super::content::ChatMessage;
@@ -26,7 +26,6 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
         max_output_tokens: view.output_limit(),
         candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
         service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
-        max_searches: max_searches(view),
         hosted_tools: hosted_tools(view),
         // Data of Azure, and files and pages that OpenRouter reads.
         reads_storage: view.rest.present().any(|(name, _)| STORAGE_FIELDS.contains(&name)),
@@ -50,27 +49,14 @@ fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {
 /// Fields of some providers that add content to the prompt.
 const STORAGE_FIELDS: [&str; 2] = ["data_sources", "plugins"];
 
-/// Tools that are neither functions nor searches are those of a provider.
+/// Tools that are not functions are those of a provider. This format has no field that limits them.
 fn hosted_tools(view: &ChatRequestView<'_>) -> HostedTools {
-    let mut tools = HostedTools::default();
-    for tool in view.tools.as_deref().unwrap_or_default() {
-        if let ChatTool::Unknown(fields) = tool {
-            tools.add(&fields.text("type").unwrap_or_default(), None);
-        }
-    }
-    tools
-}
-
-/// Maximum searches to reserve money for. This format has no field that limits them.
-fn max_searches(view: &ChatRequestView<'_>) -> u64 {
-    let is_search = |tool: &ChatTool<'_>| match tool {
-        ChatTool::Unknown(fields) => fields.text("type").is_some_and(|t| t.contains("search")),
-        ChatTool::Function(_) | ChatTool::Custom(_) => false,
-    };
-    let may_search = view.web_search_options.is_some()
-        || view.search_parameters.is_some()
-        || view.tools.as_deref().unwrap_or_default().iter().any(is_search);
-    if may_search { DEFAULT_MAX_USES } else { 0 }
+    let tools = view.tools.as_deref().unwrap_or_default().iter().filter_map(|tool| match tool {
+        ChatTool::Unknown(fields) => Some((fields.text("type").unwrap_or_default(), None)),
+        ChatTool::Function(_) | ChatTool::Custom(_) => None,
+    });
+    let may_search = view.web_search_options.is_some() || view.search_parameters.is_some();
+    tools.chain(may_search.then(|| ("web_search".into(), None))).collect()
 }
 
 /// Checks that every tool message answers an earlier call once.

@@ -1,6 +1,6 @@
 //! Rules of a native request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, DEFAULT_MAX_USES, HostedTools, Losses};
+use canon::{ApiError, Losses};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -43,8 +43,7 @@ pub(super) fn check(
         json_array: target.stream && target.json_array,
         candidates: candidates.and_then(|n| n.to()).unwrap_or(1),
         service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
-        max_searches: if may_search(view) { DEFAULT_MAX_USES } else { 0 },
-        hosted_tools: hosted_tools(view),
+        hosted_tools: tools(view).flat_map(NativeTool::kinds).map(|kind| (kind, None)).collect(),
         patch_points: PatchPoints {
             model: view.model.map(|raw| json::range_of(text, raw)),
             limit,
@@ -58,20 +57,6 @@ pub(super) fn check(
 
 fn tools<'v, 'a>(view: &'v NativeRequestView<'a>) -> impl Iterator<Item = &'v NativeTool<'a>> {
     view.tools.iter().flat_map(|tools| &tools.0)
-}
-
-fn hosted_tools(view: &NativeRequestView<'_>) -> HostedTools {
-    let mut hosted = HostedTools::default();
-    let kinds = tools(view).flat_map(NativeTool::kinds);
-    kinds.for_each(|kind| hosted.add(kind, None));
-    hosted
-}
-
-/// Returns true if the provider may search.
-fn may_search(view: &NativeRequestView<'_>) -> bool {
-    tools(view).flat_map(NativeTool::kinds).any(|kind| {
-        kind.ends_with("Search") || kind.ends_with("Maps") || kind.contains("Retrieval")
-    })
 }
 
 /// Checks the names of functions, and the functions that a call is limited to.

@@ -1,7 +1,7 @@
 //! Rules of a responses request that concern more than one field or only callers, and the facts
 //! that the relay needs.
 
-use canon::{ApiError, DEFAULT_MAX_USES, HostedTools, Losses};
+use canon::{ApiError, HostedTools, Losses};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
@@ -36,7 +36,6 @@ pub(super) fn check<'a>(
         max_output_tokens: limit.map(|limit| limit.value),
         candidates: 1,
         service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
-        max_searches: max_searches(view),
         hosted_tools: hosted_tools(view),
         patch_points: PatchPoints {
             model: view.model.as_ref().map(|model| json::range_of(text, model.raw)),
@@ -65,6 +64,7 @@ fn hosted_tools(view: &ResponsesRequestView<'_>) -> HostedTools {
 fn add_tool(hosted: &mut HostedTools, tool: &ResponsesTool<'_>, most: Option<u64>) {
     match tool {
         ResponsesTool::Code(_) => hosted.add("code_interpreter", most),
+        ResponsesTool::Search(_) => hosted.add("web_search", most),
         ResponsesTool::Namespace(space) => {
             let tools = space.tools.iter().flat_map(|list| &list.0);
             tools.for_each(|tool| add_tool(hosted, tool, most));
@@ -76,30 +76,8 @@ fn add_tool(hosted: &mut HostedTools, tool: &ResponsesTool<'_>, most: Option<u64
                 hosted.add(&fields.text("type").unwrap_or_default(), most);
             }
         }
-        ResponsesTool::Function(_) | ResponsesTool::Custom(_) | ResponsesTool::Search(_) => {}
+        ResponsesTool::Function(_) | ResponsesTool::Custom(_) => {}
     }
-}
-
-/// Maximum searches to reserve money for: the allowed tool calls.
-fn max_searches(view: &ResponsesRequestView<'_>) -> u64 {
-    let adds_search = |item: &ResponsesItem<'_>| match item {
-        ResponsesItem::AddedTools(added) => any_search(added.tools.as_deref()),
-        _ => false,
-    };
-    if !any_search(view.tools.as_deref()) && !view.items().iter().any(adds_search) {
-        return 0;
-    }
-    let most = view.max_tool_calls.and_then(|most| u64::try_from(most).ok());
-    most.unwrap_or(DEFAULT_MAX_USES)
-}
-
-/// Returns true if a tool searches, or holds one that does.
-fn any_search(tools: Option<&[ResponsesTool<'_>]>) -> bool {
-    tools.unwrap_or_default().iter().any(|tool| match tool {
-        ResponsesTool::Search(_) => true,
-        ResponsesTool::Namespace(space) => any_search(space.tools.as_deref()),
-        _ => false,
-    })
 }
 
 fn check_input(view: &ResponsesRequestView<'_>) -> RuleResult {
