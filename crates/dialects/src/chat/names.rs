@@ -37,10 +37,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     path_ending: Some("/chat/completions"),
     media_urls: MediaUrlFields {
         paths: &[
-            "messages.content.image_url",
-            "messages.content.image_url.url",
-            "messages.content.video_url",
-            "messages.content.video_url.url",
+            "messages.content.image_url|video_url.url?",
             "messages.content.file.file_data",
             "messages.content.input_audio.data",
             // Parts of services that imitate this format.

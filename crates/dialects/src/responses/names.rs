@@ -37,15 +37,10 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     path_ending: Some("/responses"),
     media_urls: MediaUrlFields {
         paths: &[
-            "input.content.image_url",
-            "input.content.image_url.url",
+            "input.content|output.image_url.url?",
             "input.content.video_url|audio_url.url?",
-            "input.content.file_url",
-            "input.content.file_data",
-            "input.output.image_url",
-            "input.output.image_url.url",
-            "input.output.file_url",
-            "input.output.file_data",
+            "input.content|output.file_url",
+            "input.content|output.file_data",
             "input.content.input_audio.data",
         ],
         needles: Needles::new(&["_url", FILE_DATA, "\"input_audio\""]),
