@@ -110,9 +110,9 @@ pub fn journal(input: &[u8]) {
 
 /// A media file of a caller: measured within bounds, and the same every time.
 pub fn media(input: &[u8]) {
-    let size = catalog::media_size(input);
-    assert_eq!(size, catalog::media_size(input));
-    if let Some(catalog::MediaSize::Text(bytes)) = size {
+    let size = media::media_size(input);
+    assert_eq!(size, media::media_size(input));
+    if let Some(media::MediaSize::Text(bytes)) = size {
         assert_eq!(bytes, input.len() as u64);
     }
     size.map(|size| catalog::MediaTokens::USUAL.of_file(size));

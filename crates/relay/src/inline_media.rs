@@ -4,8 +4,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use canon::WireFormat;
-use catalog::{MediaSize, MediaTokens};
+use catalog::MediaTokens;
 use config::LiveLane;
+use media::MediaSize;
 use memchr::memmem;
 use std::borrow::Cow;
 
@@ -93,7 +94,7 @@ fn is_base64(data: &str) -> bool {
 
 fn measure(data: &str) -> Option<PartSize> {
     // A picture is measured by its header, unless a document may be behind it.
-    if let Some(info) = dialects::images::base64_image_info(data)
+    if let Some(info) = media::base64_image_info(data)
         && !PDF_NEEDLES.iter().any(|needle| memmem::find(data.as_bytes(), needle).is_some())
     {
         return Some(PartSize::Image(info.size));
@@ -105,7 +106,7 @@ fn measure(data: &str) -> Option<PartSize> {
         false => Cow::Borrowed(data),
     };
     let file = alphabet.decode(data.trim_end_matches('=')).ok()?;
-    catalog::media_size(&file).map(PartSize::File)
+    media::media_size(&file).map(PartSize::File)
 }
 
 /// The begin of a document, `%PDF-`, in base64 at each of the three positions.

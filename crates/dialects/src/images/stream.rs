@@ -6,9 +6,9 @@
 use canon::{
     ApiError, ErrorKind, GeneratedImage, ImageFamily, ImageReply, ImageRequest, MediaSource, Usage,
 };
+use media::base64_image_info;
 use serde_json::Value;
 
-use super::image_info::base64_image_info;
 use super::provider::{error_in, unreadable};
 use super::tasks;
 use super::write_reply::{ImageProperties, usage as write_usage};

@@ -2,7 +2,7 @@
 
 use memchr::memmem;
 
-use super::{MediaDuration, array, number};
+use crate::{MediaDuration, array, number};
 
 /// Returns the duration of a file in a container of video; `None` if it is none that is recognised. A
 /// duration that cannot be told is infinite.

@@ -7,8 +7,8 @@
 use memchr::memmem;
 use std::collections::BTreeMap;
 
-use super::flate::InflateBudget;
-use super::pdf_object::PdfObject;
+use crate::flate::InflateBudget;
+use crate::pdf_object::PdfObject;
 
 /// More pages are not counted. No provider takes as many.
 const MAX_PAGES: u64 = 10_000;

@@ -1,6 +1,6 @@
 //! Files of every recognised kind, from the inputs that are kept for fuzzing.
 
-use super::*;
+use crate::*;
 
 fn kept(name: &str) -> Vec<u8> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/media/");
@@ -52,14 +52,4 @@ fn a_duration_that_cannot_be_is_none() {
 fn a_document_behind_something_else_is_found() {
     let file = [b"\x89PNG\r\n\x1a\n".to_vec(), kept("packed.pdf")].concat();
     assert_eq!(media_size(&file), Some(MediaSize::Pages { pages: 2, text: 0 }));
-}
-
-#[test]
-fn tokens_are_bounded_by_pixels_pages_and_seconds() {
-    let rates = MediaTokens::USUAL;
-    assert_eq!(rates.of_image((1, 1)), 2_304);
-    assert_eq!(rates.of_image((1_024, 1_024)), 2_622);
-    assert_eq!(rates.of_image((8_000, 8_000)), 16_384);
-    assert_eq!(rates.of_file(MediaSize::Pages { pages: 100, text: 7 }), 409_607);
-    assert_eq!(MediaTokens::GOOGLE.of_file(MediaSize::Video(3_600)), 1_152_000);
 }
