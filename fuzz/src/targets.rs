@@ -20,6 +20,7 @@ pub const ALL: &[Target] = &[
     ("multipart", multipart),
     ("event_stream", event_stream),
     ("journal", journal),
+    ("media", media),
     ("http_requests", http_requests),
     ("http_answers", http_answers),
 ];
@@ -105,6 +106,16 @@ pub fn journal(input: &[u8]) {
         assert_eq!(once, twice);
         assert!(once.is_none_or(|found| found.torn <= segment.len()));
     }
+}
+
+/// A media file of a caller: measured within bounds, and the same every time.
+pub fn media(input: &[u8]) {
+    let size = media::media_size(input);
+    assert_eq!(size, media::media_size(input));
+    if let Some(media::MediaSize::Text(bytes)) = size {
+        assert_eq!(bytes, input.len() as u64);
+    }
+    size.map(|size| catalog::MediaTokens::USUAL.of_file(size));
 }
 
 /// HTTP/1 requests as the server reads them: heads, lengths, chunks, trailers. The first byte says

@@ -75,7 +75,7 @@ macro_rules! tests {
 }
 
 tests!(
-    frames requests answers streams multipart event_stream journal http_requests http_answers
+    frames requests answers streams multipart event_stream journal media http_requests http_answers
 );
 
 #[test]

@@ -36,6 +36,12 @@ pub enum PriceDimension {
     Image,
     /// Seconds.
     Second,
+    /// Searches in stored files.
+    FileSearch,
+    /// Runs of code.
+    CodeRun,
+    /// Tokens of images that a tool made.
+    ToolImage,
 }
 
 impl PriceDimension {
@@ -56,6 +62,9 @@ impl PriceDimension {
             Self::Search => "search",
             Self::Image => "image",
             Self::Second => "second",
+            Self::FileSearch => "file_search",
+            Self::CodeRun => "code_run",
+            Self::ToolImage => "tool_image",
         }
     }
 }

@@ -1,6 +1,48 @@
 //! Token counts in one convention.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Money;
+
+/// Uses of tools that a provider runs and bills by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolUses {
+    /// Searches in stored files.
+    pub file_searches: u64,
+    /// Runs of code, or containers for them.
+    pub code_runs: u64,
+    /// Tokens of the images that a tool made. They are not part of the output.
+    pub image_tokens: u64,
+}
+
+impl ToolUses {
+    /// Returns true if no tool was used.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the larger value of each count.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        Self {
+            file_searches: self.file_searches.max(other.file_searches),
+            code_runs: self.code_runs.max(other.code_runs),
+            image_tokens: self.image_tokens.max(other.image_tokens),
+        }
+    }
+
+    /// Returns the sum of each count.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            file_searches: self.file_searches.saturating_add(other.file_searches),
+            code_runs: self.code_runs.saturating_add(other.code_runs),
+            image_tokens: self.image_tokens.saturating_add(other.image_tokens),
+        }
+    }
+}
 
 /// Tokens and other units that a call consumed.
 ///
@@ -38,12 +80,52 @@ pub struct Usage {
     pub images: u64,
     /// Duration in seconds, rounded up, where time is billed.
     pub seconds: u64,
+    /// Uses of other tools of the provider. Most calls have none.
+    #[serde(skip_serializing_if = "ToolUses::is_none")]
+    pub tools: ToolUses,
+    /// The provider's own price of the call, if it tells one. It is compared and never charged:
+    /// discounts of the operator's account are not those of the caller. It is not recorded.
+    #[serde(skip_serializing)]
+    pub bill: Option<Money>,
 }
 
 impl Usage {
     /// Returns input plus output.
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
+    }
+
+    /// Returns everything the model produced. Some providers, such as xAI, count thinking beside the
+    /// output: then the total has both, or thinking is the larger one.
+    pub fn whole_output(input: u64, output: u64, thinking: u64, total: Option<u64>) -> u64 {
+        let with_thinking = output.saturating_add(thinking);
+        let is_beside = total == Some(input.saturating_add(with_thinking)) || thinking > output;
+        if is_beside { with_thinking } else { output }
+    }
+
+    /// Returns these counts with the uses of tools that a provider tells by name, as xAI does:
+    /// <https://docs.x.ai/developers/tools/overview>.
+    #[must_use]
+    pub fn with_told_tools(self, told: Option<&Value>) -> Self {
+        let count = |name: &str| told.and_then(|told| told.get(name)?.as_u64()).unwrap_or(0);
+        let sum = |first: &str, second: &str| count(first).saturating_add(count(second));
+        let tools = ToolUses {
+            file_searches: sum("file_search_calls", "document_search_calls"),
+            code_runs: count("code_interpreter_calls"),
+            image_tokens: 0,
+        };
+        Self { searches: sum("web_search_calls", "x_search_calls"), tools, ..self }
+    }
+
+    /// Reads a provider's own price: dollars as a number, or as an object with their sum, or in ticks,
+    /// of which 10¹⁰ are a dollar (<https://docs.x.ai/developers/cost-tracking>).
+    #[expect(clippy::cast_possible_truncation, reason = "a float that is too large saturates")]
+    pub fn told_bill(dollars: Option<&Value>, ticks: Option<&Value>) -> Option<Money> {
+        if let Some(ticks) = ticks.and_then(Value::as_u64) {
+            return Some(Money::from_picos(i128::from(ticks) * 100));
+        }
+        let sum = dollars?.get("total_cost").or(dollars)?.as_f64()?;
+        (sum >= 0.0).then(|| Money::from_nanos((sum * 1e9).round() as i64))
     }
 
     /// Returns these counts with no part larger than its whole: the whole is raised to the sum of its
@@ -80,6 +162,12 @@ impl Usage {
             searches: self.searches.saturating_add(other.searches),
             images: self.images.saturating_add(other.images),
             seconds: self.seconds.saturating_add(other.seconds),
+            tools: self.tools.plus(other.tools),
+            bill: match (self.bill, other.bill) {
+                (Some(first), Some(second)) => first.checked_add(second),
+                (first, None) => first,
+                (None, second) => second,
+            },
         }
     }
 
@@ -102,6 +190,8 @@ impl Usage {
             searches: self.searches.max(later.searches),
             images: self.images.max(later.images),
             seconds: self.seconds.max(later.seconds),
+            tools: self.tools.merged(later.tools),
+            bill: later.bill.or(self.bill),
         }
     }
 }

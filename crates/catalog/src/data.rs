@@ -14,7 +14,8 @@ use serde::Deserialize;
 use crate::feature::{MODALITIES, feature_about};
 use crate::{
     AuthScheme, DirectoryError, EndpointPath, Endpoints, FieldQuirks, ImageCapabilities,
-    MediaFetch, ModelEntry, ModelKind, ModelOffer, PriceList, ProviderEntry, ThinkingRange,
+    MediaFetch, ModelCounts, ModelEntry, ModelKind, ModelOffer, PriceList, ProviderEntry,
+    ThinkingRange,
 };
 
 /// The files, in listing order of their models and offers.
@@ -117,6 +118,8 @@ struct ModelTable {
     output: Vec<String>,
     thinking: Option<RawThinking>,
     pictures: Option<ImageCapabilities>,
+    #[serde(default)]
+    counts: ModelCounts,
     #[serde(default)]
     price: PriceList,
     about: String,
@@ -301,6 +304,7 @@ impl ModelTable {
             output,
             thinking,
             pictures,
+            counts,
             price,
             about,
             as_of,
@@ -344,6 +348,7 @@ impl ModelTable {
             output,
             thinking: thinking.map(RawThinking::read),
             images: pictures,
+            counts,
             prices,
             about,
             as_of,

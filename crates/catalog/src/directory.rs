@@ -11,7 +11,10 @@ use std::sync::{Arc, LazyLock};
 use canon::WireFormat;
 
 use crate::data;
-use crate::{ImageCapabilities, Lane, Model, ModelKind, ModelPrices, ProviderEntry, ThinkingRange};
+use crate::{
+    ImageCapabilities, Lane, Model, ModelCounts, ModelKind, ModelPrices, ProviderEntry,
+    ThinkingRange,
+};
 
 /// Facts of one model, independent of the provider that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub struct ModelEntry {
     pub thinking: Option<ThinkingRange>,
     /// Image capabilities, if known.
     pub images: Option<ImageCapabilities>,
+    /// Counts that are its own.
+    pub counts: ModelCounts,
     /// Prices of its first offer.
     pub prices: Arc<ModelPrices>,
     /// Description in one or two sentences.
@@ -83,6 +88,7 @@ impl ModelEntry {
             output: self.output.clone(),
             thinking: self.thinking.clone(),
             images: self.images.clone(),
+            counts: self.counts,
             prices: Arc::clone(prices),
             about: self.about.clone(),
             as_of: self.as_of.clone(),

@@ -27,6 +27,7 @@ mod image_capabilities;
 mod image_prices;
 mod lane;
 mod listing;
+mod media_tokens;
 mod model;
 mod price_list;
 mod price_version;
@@ -43,7 +44,8 @@ pub use image_capabilities::{ImageCapabilities, SizeRule};
 pub use image_prices::{ImagePrice, ImageRate, ImageSpec};
 pub use lane::{Lane, LaneError};
 pub use listing::{ListedPricing, ModelListing};
-pub use model::{Model, ThinkingRange};
+pub use media_tokens::MediaTokens;
+pub use model::{Model, ModelCounts, ThinkingRange};
 pub use price_list::{
     ImagePriceRow, LongPromptList, PriceList, PriceListError, RateList, TierPriceList,
 };

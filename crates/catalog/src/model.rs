@@ -1,5 +1,6 @@
 //! Models of the gateway: facts, prices and lanes.
 
+use serde::Deserialize;
 use std::sync::Arc;
 
 use crate::{ImageCapabilities, Lane, ModelKind, ModelPrices};
@@ -32,6 +33,17 @@ impl ThinkingRange {
     }
 }
 
+/// Counts that a model is known for, where they differ from those of other models.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelCounts {
+    /// Most tokens of one picture.
+    pub image: Option<u64>,
+    /// Most searches of a call that asks for none, if the model searches by itself.
+    #[serde(default)]
+    pub searches: u64,
+}
+
 /// A model of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
@@ -57,6 +69,8 @@ pub struct Model {
     pub thinking: Option<ThinkingRange>,
     /// Image capabilities; `None` if it makes no images or nothing is known.
     pub images: Option<ImageCapabilities>,
+    /// Counts that are its own.
+    pub counts: ModelCounts,
     /// Prices.
     pub prices: Arc<ModelPrices>,
     /// Description in one or two sentences.

@@ -42,6 +42,12 @@ pub struct PriceList {
     pub per_image: Option<String>,
     /// Dollars per search.
     pub per_search: Option<String>,
+    /// Dollars per search in stored files.
+    pub per_file_search: Option<String>,
+    /// Dollars per run of code, or per container for it.
+    pub per_code_run: Option<String>,
+    /// Dollars per million tokens of images that a tool made.
+    pub tool_image: Option<String>,
     /// Prices of images by size and quality.
     pub pictures: Vec<ImagePriceRow>,
     /// Prices of long prompts.
@@ -153,6 +159,9 @@ impl PriceList {
             per_second,
             per_image,
             per_search,
+            per_file_search,
+            per_code_run,
+            tool_image,
             pictures,
             long,
             batch,
@@ -188,6 +197,9 @@ impl PriceList {
             per_second: parse_per_unit("per_second", per_second)?,
             per_image: parse_per_unit("per_image", per_image)?,
             per_search: parse_per_unit("per_search", per_search)?,
+            per_file_search: parse_per_unit("per_file_search", per_file_search)?,
+            per_code_run: parse_per_unit("per_code_run", per_code_run)?,
+            tool_image: parse_per_million("tool_image", tool_image)?,
             images: pictures.iter().map(ImagePriceRow::read).collect::<Result<_, _>>()?,
             long_prompts: read_long(long)?,
             tiers: services,

@@ -32,6 +32,9 @@ impl ModelPrices {
             per_image,
             images: pictures,
             per_search,
+            per_file_search,
+            per_code_run,
+            tool_image,
             long_prompts: long,
             tiers: services,
         } = self;
@@ -50,6 +53,9 @@ impl ModelPrices {
         fingerprint.add(12, *per_second);
         fingerprint.add(13, *per_image);
         fingerprint.add(14, *per_search);
+        fingerprint.add(15, *per_file_search);
+        fingerprint.add(16, *per_code_run);
+        fingerprint.add(17, *tool_image);
         for row in pictures {
             fingerprint.add_picture(row);
         }

@@ -6,7 +6,7 @@
 //! service tier is the one that the provider reports. [`ModelPrices::max_cost`] of the same or larger
 //! counts is never below [`ModelPrices::cost`].
 
-use canon::{Charge, Money, Price, PriceDimension, ServiceTier, Usage};
+use canon::{Charge, Money, Price, PriceDimension, ServiceTier, ToolUses, Usage};
 
 use crate::{ImagePrice, ImageSpec};
 
@@ -45,6 +45,12 @@ pub struct ModelPrices {
     pub images: Vec<ImagePrice>,
     /// Per search the provider runs.
     pub per_search: Option<Price>,
+    /// Per search in stored files.
+    pub per_file_search: Option<Price>,
+    /// Per run of code, or per container for it.
+    pub per_code_run: Option<Price>,
+    /// Per token of images that a tool made.
+    pub tool_image: Option<Price>,
     /// Prices of long prompts. A tier replaces the token prices above.
     pub long_prompts: Vec<LongPromptPrices>,
     /// Prices of other service tiers.
@@ -136,6 +142,8 @@ pub struct BilledUnits<'a> {
     pub images: u64,
     /// Seconds, rounded up.
     pub seconds: u64,
+    /// Uses of other tools of the provider.
+    pub tools: ToolUses,
     /// Size and quality of the images.
     pub image: ImageSpec<'a>,
     /// Service tier: the requested one for a bound, the granted one for a cost.
@@ -244,6 +252,7 @@ impl ModelPrices {
             searches: 1,
             images: 1,
             seconds: 1,
+            tools: ToolUses { file_searches: 1, code_runs: 1, image_tokens: 1 },
             tier: Some(&any),
             ..BilledUnits::default()
         };
@@ -294,13 +303,14 @@ impl ModelPrices {
             searches: usage.searches.max(units.searches),
             images: usage.images.max(units.images),
             seconds: usage.seconds.max(units.seconds),
+            tools: usage.tools.merged(units.tools),
             ..*units
         };
         self.visit_units(&units, |Charge { dimension: of, count, price }| emit(of, count, price));
     }
 
     fn visit_units(&self, units: &BilledUnits<'_>, mut emit: impl FnMut(Charge)) {
-        let BilledUnits { searches, images, seconds, image: picture, tier: _ } = *units;
+        let BilledUnits { searches, images, seconds, tools, image: picture, tier: _ } = *units;
         let free = |price: Option<Price>| price.unwrap_or(Price::FREE);
         let image = if images == 0 { Price::FREE } else { self.image_rate(picture).price };
         for (of, count, price) in [
@@ -308,6 +318,9 @@ impl ModelPrices {
             (PriceDimension::Search, searches, free(self.per_search)),
             (PriceDimension::Image, images, image),
             (PriceDimension::Second, seconds, free(self.per_second)),
+            (PriceDimension::FileSearch, tools.file_searches, free(self.per_file_search)),
+            (PriceDimension::CodeRun, tools.code_runs, free(self.per_code_run)),
+            (PriceDimension::ToolImage, tools.image_tokens, free(self.tool_image)),
         ] {
             emit(Charge { dimension: of, count, price });
         }

@@ -1,6 +1,8 @@
 //! Models of the file, and models of the directory whose provider is enabled.
 
-use catalog::{Catalog, Lane, Model, ModelDirectory, ModelKind, PriceList, PriceListError};
+use catalog::{
+    Catalog, Lane, Model, ModelCounts, ModelDirectory, ModelKind, PriceList, PriceListError,
+};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use upstream::Provider;
@@ -133,6 +135,7 @@ fn build_model(
             output: vec!["text".to_owned()],
             thinking: None,
             images: None,
+            counts: ModelCounts::default(),
             prices,
             about: String::new(),
             as_of: String::new(),

@@ -41,6 +41,9 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
         per_image,
         images: pictures,
         per_search,
+        per_file_search,
+        per_code_run,
+        tool_image,
         long_prompts: _,
         tiers: _,
     } = prices;
@@ -57,6 +60,7 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
         ("Audio output", output_audio),
         ("Image input", input_image),
         ("Image output", output_image),
+        ("Images of a tool", tool_image),
     ];
     for (what, price) in tokens {
         rows.extend(
@@ -68,6 +72,8 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
         ("Time", per_second, "per second"),
         ("Image", per_image, "each"),
         ("Search", per_search, "each"),
+        ("File search", per_file_search, "each"),
+        ("Run of code", per_code_run, "each"),
     ];
     for (what, price, unit) in units {
         rows.extend(price.map(|price| price_row(what, display::per_unit(price), unit)));

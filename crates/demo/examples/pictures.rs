@@ -17,7 +17,7 @@ async fn picture(path: &str, order: &Value) -> Outcome<Vec<u8>> {
     let body: Value = serde_json::from_slice(&body)?;
     let data = body.pointer("/data/0/b64_json").and_then(Value::as_str);
     let data = data.ok_or_else(|| format!("no picture: {body}"))?;
-    Ok(dialects::images::decode(data).ok_or("no base64")?)
+    Ok(media::decode_base64(data).ok_or("no base64")?)
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -27,7 +27,7 @@ async fn main() -> Outcome<()> {
         "size": "512x320", "output_format": "jpeg", "output_compression": 80 });
     let first = picture("/v1/images/generations", &order).await?;
     std::fs::write(folder.join("lighthouse.jpg"), &first)?;
-    let uri = format!("data:image/jpeg;base64,{}", dialects::images::encode(&first));
+    let uri = format!("data:image/jpeg;base64,{}", media::encode_base64(&first));
     let order = json!({ "model": "demo-image", "prompt": "The same by night",
         "size": "512x320", "output_format": "jpeg", "output_compression": 80,
         "images": [{ "image_url": uri }] });

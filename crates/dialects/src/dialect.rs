@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use canon::{
-    ApiError, CacheField, ChatReply, ChatRequest, Event, Loss, Losses, Lossy, PartDelta, PartStart,
-    ServiceTier, Usage, WireFormat,
+    ApiError, CacheField, ChatReply, ChatRequest, Event, HostedTools, Loss, Losses, Lossy,
+    PartDelta, PartStart, ServiceTier, Usage, WireFormat,
 };
 use serde::Deserialize;
 use std::ops::Range;
@@ -230,8 +230,13 @@ pub struct RequestFacts {
     pub candidates: u32,
     /// The requested service tier.
     pub service_tier: Option<ServiceTier>,
-    /// The maximum number of searches the provider may run; zero if no search tool is offered.
-    pub max_searches: u64,
+    /// The tools that the provider runs.
+    pub hosted_tools: HostedTools,
+    /// True if the prompt has content of the provider's storage, of unknown size.
+    pub reads_storage: bool,
+    /// The number of items in the body whose content the provider takes from its storage: parts of its
+    /// earlier replies.
+    pub looked_up_items: u64,
     /// Positions in the body that a lane may patch.
     pub patch_points: PatchPoints,
     /// Edits that every lane of this format needs.
@@ -247,6 +252,13 @@ pub struct RequestFacts {
 }
 
 impl RequestFacts {
+    /// Returns how often a model may read its prompt for this request: once for each candidate, and
+    /// again after each use of a tool.
+    pub fn max_rounds(&self) -> u64 {
+        let uses = self.hosted_tools.max_uses();
+        u64::from(self.candidates.max(1)).saturating_mul(uses.saturating_add(1))
+    }
+
     /// Returns the edits of a lane: the model's name at the provider, and the output limit. A
     /// request without a limit gets the field of that name.
     pub(crate) fn lane_edits(&self, lane: &LaneSettings<'_>, limit_field: &str) -> Vec<BodyEdit> {
@@ -311,9 +323,6 @@ pub struct ReplyMeter {
     pub service_tier: Option<ServiceTier>,
 }
 
-/// The assumed maximum of searches for a call that may search and sets no limit. A provider may run
-/// more; the operator pays for those, not the key.
-pub(crate) const DEFAULT_MAX_SEARCHES: u64 = 10;
 impl ReplyMeter {
     /// Adds an event of a translated stream.
     pub fn add_event(&mut self, event: &Event) {

@@ -10,10 +10,8 @@
 //! begins like an envelope and is none of this gateway, or too old, counts as a signature that no
 //! provider takes: it is reported as a loss and is never sent.
 
-use base64::alphabet;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
-use base64::engine::{DecodePaddingMode, Engine};
 use canon::{Signature, WireFormat};
+use media::{decode_any_base64, encode_base64};
 
 use crate::envelope_mac::{MAC_BYTES, envelope_mac};
 
@@ -22,10 +20,6 @@ const MAGIC: &[u8] = b"\xa6\xdbPT2";
 pub(crate) const PREFIX: &str = "pttQVD";
 /// Origin of a signature that no provider takes: the format of images has no signatures.
 const NO_PROVIDER: WireFormat = WireFormat::Images;
-
-/// Base64 with or without padding.
-pub(crate) const OPTIONAL_PADDING: GeneralPurposeConfig =
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
 /// Author of content with signatures. Only callers return envelopes. Everything a provider sends is
 /// its own, even if the provider is another gateway of this kind.
@@ -46,7 +40,7 @@ pub(crate) fn wrap(seal: &Signature) -> String {
     let mut signed = vec![origin_letter(origin)];
     signed.extend_from_slice(token.as_bytes());
     let (period, code) = envelope_mac().sign(&signed);
-    STANDARD.encode([MAGIC, &period.to_le_bytes(), &code, &signed].concat())
+    encode_base64([MAGIC, &period.to_le_bytes(), &code, &signed].concat())
 }
 
 /// Reads a token found in a request of format `own`: an envelope, or a token of `own` itself.
@@ -62,7 +56,7 @@ pub(crate) fn open(token: &str) -> Option<Signature> {
 }
 
 fn read_envelope(token: &str) -> Option<Signature> {
-    let bytes = decode(token)?;
+    let bytes = decode_any_base64(token)?;
     let (period, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<2>()?;
     let (code, signed) = rest.split_first_chunk::<MAC_BYTES>()?;
     if !envelope_mac().verify(u16::from_le_bytes(*period), signed, code) {
@@ -71,14 +65,6 @@ fn read_envelope(token: &str) -> Option<Signature> {
     let (letter, token) = signed.split_first()?;
     let origin = WireFormat::ALL.into_iter().find(|origin| origin_letter(*origin) == *letter)?;
     Some(Signature::new(origin, std::str::from_utf8(token).ok()?))
-}
-
-/// Decodes base64 in either alphabet, padded or not; `None` for anything else.
-pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
-    let url_safe = text.contains(['-', '_']);
-    let alphabet = if url_safe { &alphabet::URL_SAFE } else { &alphabet::STANDARD };
-    let engine: GeneralPurpose = GeneralPurpose::new(alphabet, OPTIONAL_PADDING);
-    Engine::decode(&engine, text).ok()
 }
 
 const fn origin_letter(origin: WireFormat) -> u8 {
@@ -119,14 +105,14 @@ mod tests {
             token in ".{0,80}", at in 0..5_usize, bit in 0..8_u32, place in 0.0..1.0_f64,
         ) {
             let wrapped = wrap(&Signature::new(WireFormat::ALL[at], token));
-            let bytes = decode(&wrapped).unwrap();
+            let bytes = decode_any_base64(&wrapped).unwrap();
             // A flipped bit of the magic bytes makes a token that is no envelope at all.
             let span = (bytes.len() - MAGIC.len()) as f64;
             let place = MAGIC.len() + (span * place) as usize;
             let mut flipped = bytes.clone();
             flipped[place] ^= 1 << bit;
-            prop_assert!(is_taken_by_no_provider(&STANDARD.encode(flipped)));
-            prop_assert!(is_taken_by_no_provider(&STANDARD.encode(&bytes[..place])));
+            prop_assert!(is_taken_by_no_provider(&encode_base64(flipped)));
+            prop_assert!(is_taken_by_no_provider(&encode_base64(&bytes[..place])));
         }
     }
 
@@ -144,7 +130,7 @@ mod tests {
     fn envelopes_without_a_code_are_taken_by_no_provider() {
         assert!(is_taken_by_no_provider(OLD_ENVELOPE));
         let forged = [MAGIC, &[0; 2], &[0; MAC_BYTES], b"mabcdefgh"].concat();
-        assert!(is_taken_by_no_provider(&STANDARD.encode(forged)));
+        assert!(is_taken_by_no_provider(&encode_base64(forged)));
         assert!(is_taken_by_no_provider("pttQVD"));
         assert!(is_taken_by_no_provider("pttQVD not base64"));
     }

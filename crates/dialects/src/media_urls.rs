@@ -1,9 +1,10 @@
-//! Media URLs named in a request, each with the JSON path of its field.
+//! Media of a request: URLs, each with the JSON path of its field, and data in the request itself.
 //!
 //! The rules of a format do not check these URLs. The component that fetches them decides which
 //! hosts are allowed.
 
 use canon::ApiError;
+use std::cell::RefCell;
 
 use crate::field_scan::{FieldScan, KeyPath, Needles};
 
@@ -16,12 +17,12 @@ pub struct MediaUrl {
     pub url: String,
 }
 
-/// The fields of a format that hold media URLs.
+/// The fields of a format that hold media URLs or data.
 #[derive(Debug)]
 pub struct MediaUrlFields {
     /// The paths of the fields.
     pub(crate) paths: &'static [KeyPath],
-    /// Parts of the keys. A body without any of them has no media URL.
+    /// Parts of the keys. A body without any of them has no media.
     pub(crate) needles: Needles,
     /// True if keys may be in snake_case as well.
     pub(crate) allows_snake_case: bool,
@@ -29,17 +30,31 @@ pub struct MediaUrlFields {
 
 /// A field for base64 data in which some callers send a URL.
 pub(crate) const FILE_DATA: &str = "file_data";
+/// The end of the path of a field that holds only data.
+const DATA_FIELD: &str = ".data";
 
-/// Returns every media URL in the request. Most requests have none; a byte search detects that
-/// without parsing the body.
-pub fn media_urls(fields: &MediaUrlFields, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
+/// Returns every media URL in the request, and hands over every text that is data: base64, or a URL of
+/// the scheme `data`. Most requests have none; a byte search detects that without parsing the body.
+pub fn media_urls(
+    fields: &MediaUrlFields,
+    body: &[u8],
+    take_data: impl FnMut(&str),
+) -> Result<Vec<MediaUrl>, ApiError> {
     let MediaUrlFields { paths, needles, allows_snake_case } = fields;
     if !needles.is_in(body) {
         return Ok(Vec::new());
     }
+    // Data may be megabytes, which are not copied.
+    let take_data = RefCell::new(take_data);
     let is_url = |row: usize, text: &str| {
-        let is_file_data = paths.get(row).is_some_and(|path| path.ends_with(FILE_DATA));
-        !text.starts_with("data:") && (!is_file_data || text.contains("://"))
+        let path = paths.get(row).copied().unwrap_or_default();
+        let is_data = text.starts_with("data:")
+            || path.ends_with(DATA_FIELD)
+            || (path.ends_with(FILE_DATA) && !text.contains("://"));
+        if is_data {
+            (*take_data.borrow_mut())(text);
+        }
+        !is_data
     };
     let scan = FieldScan {
         paths,
@@ -57,7 +72,7 @@ mod tests {
     use canon::WireFormat;
 
     fn media_urls(origin: WireFormat, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
-        super::media_urls(&crate::get(origin).unwrap().traits().media_urls, body)
+        super::media_urls(&crate::get(origin).unwrap().traits().media_urls, body, |_| {})
     }
 
     fn found(origin: WireFormat, body: &str) -> Vec<(String, String)> {
@@ -131,6 +146,40 @@ mod tests {
         ] {
             let url = if path.ends_with(FILE_DATA) { "https://U" } else { "U" };
             assert_eq!(found(origin, body), [(path.to_owned(), url.to_owned())], "{body}");
+        }
+    }
+
+    #[test]
+    fn finds_data_in_every_format() {
+        for (origin, body) in [
+            (WireFormat::Chat, r#"{"messages":[{"content":[{"image_url":{"url":"data:AA"}}]}]}"#),
+            (
+                WireFormat::Chat,
+                r#"{"messages":[{"content":[{"input_audio":{"data":"data:AA"}}]}]}"#,
+            ),
+            (WireFormat::Chat, r#"{"messages":[{"content":[{"file":{"file_data":"data:AA"}}]}]}"#),
+            (WireFormat::Responses, r#"{"input":[{"content":[{"file_data":"data:AA"}]}]}"#),
+            (
+                WireFormat::Responses,
+                r#"{"input":[{"content":[{"input_audio":{"data":"data:AA"}}]}]}"#,
+            ),
+            (WireFormat::Responses, r#"{"input":[{"output":{"image_url":"data:AA"}}]}"#),
+            (WireFormat::Messages, r#"{"messages":[{"content":[{"source":{"data":"data:AA"}}]}]}"#),
+            (
+                WireFormat::Messages,
+                r#"{"messages":[{"content":[{"content":[{"source":{"data":"data:AA"}}]}]}]}"#,
+            ),
+            (WireFormat::Native, r#"{"contents":{"parts":{"inline_data":{"data":"data:AA"}}}}"#),
+            (
+                WireFormat::Native,
+                r#"{"contents":[{"parts":[{"functionResponse":{"parts":[{"inlineData":{"data":"data:AA"}}]}}]}]}"#,
+            ),
+        ] {
+            let fields = &crate::get(origin).unwrap().traits().media_urls;
+            let mut data = Vec::new();
+            let urls =
+                super::media_urls(fields, body.as_bytes(), |text| data.push(text.to_owned()));
+            assert_eq!((urls.unwrap().len(), data), (0, vec!["data:AA".to_owned()]), "{body}");
         }
     }
 

@@ -1,15 +1,12 @@
 //! ProtoJSON (<https://protobuf.dev/programming-guides/json/>) as real clients write it: names in
 //! camelCase or snake_case, whole numbers as strings, enum words in any case.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::envelope;
 use crate::text::BorrowedText;
 use crate::wire_rule::{RuleResult, refuse_if};
 
@@ -18,7 +15,7 @@ pub(crate) fn standard_base64(data: Cow<'_, str>) -> String {
     if !data.contains(['-', '_']) && data.len().is_multiple_of(4) {
         return data.into_owned();
     }
-    envelope::decode(&data).map_or_else(|| data.into_owned(), |bytes| STANDARD.encode(bytes))
+    media::decode_any_base64(&data).map_or_else(|| data.into_owned(), media::encode_base64)
 }
 
 /// A whole number, also written as a string. With `FLOATS`, a float without a fraction is accepted

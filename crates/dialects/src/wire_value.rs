@@ -272,20 +272,10 @@ pub(crate) struct EnumWord<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for EnumWord<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct WordVisitor;
-        impl<'de> Visitor<'de> for WordVisitor {
-            type Value = EnumWord<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            visit_text!('de, EnumWord);
-
-            fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-                Ok(EnumWord(Cow::Owned(number.to_string())))
-            }
+        let raw = <&'de RawValue>::deserialize(from)?;
+        if raw.get().parse::<u64>().is_ok() {
+            return Ok(Self(Cow::Borrowed(raw.get())));
         }
-        from.deserialize_any(WordVisitor)
+        read_raw(raw).map(|BorrowedText(word)| Self(word)).map_err(D::Error::custom)
     }
 }

@@ -5,7 +5,7 @@
 //! `rmp_serde::encode::write_named`, at a third of the work. Records are read by their
 //! `Deserialize`.
 
-use canon::{Charge, Usage};
+use canon::{Charge, ToolUses, Usage};
 
 use crate::journal::Written;
 use crate::{FailedAttempt, HoldRecord, LedgerEntry, ProgressRecord};
@@ -178,8 +178,10 @@ impl RecordWriter<'_> {
             searches,
             images,
             seconds,
+            tools,
+            bill: _,
         } = *usage;
-        self.map(14);
+        self.map(if tools.is_none() { 14 } else { 15 });
         self.uint_field("input", input);
         self.uint_field("cache_read", cache_read);
         self.uint_field("cache_write", cache_write);
@@ -194,6 +196,14 @@ impl RecordWriter<'_> {
         self.uint_field("searches", searches);
         self.uint_field("images", images);
         self.uint_field("seconds", seconds);
+        if !tools.is_none() {
+            let ToolUses { file_searches, code_runs, image_tokens } = tools;
+            self.text("tools");
+            self.map(3);
+            self.uint_field("file_searches", file_searches);
+            self.uint_field("code_runs", code_runs);
+            self.uint_field("image_tokens", image_tokens);
+        }
     }
 
     fn charge(&mut self, charge: &Charge) {
@@ -369,8 +379,14 @@ mod tests {
                     lease: (size > 100).then_some(int),
                 };
                 same_as_serde(&Written::Held(&held));
-                let usage =
-                    Usage { input: size, cache_write: size, seconds: size, ..Usage::default() };
+                let tools = ToolUses { code_runs: size, ..ToolUses::default() };
+                let usage = Usage {
+                    input: size,
+                    cache_write: size,
+                    seconds: size,
+                    tools,
+                    ..Usage::default()
+                };
                 let reached = ProgressRecord {
                     request_id: text.clone(),
                     at: Micros::new(int),

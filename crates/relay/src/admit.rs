@@ -1,7 +1,6 @@
 //! Admission: reserves the maximum cost of a call before the first byte goes to a provider.
 
 use canon::{ApiError, ErrorKind, Micros, Money};
-use catalog::BilledUnits;
 use dialects::RequestFacts;
 use ledger::{
     BudgetStatus, HoldRecord, HoldRefusal, HoldShortage, HoldTicket, KeySpending, MoneyBound,
@@ -9,11 +8,11 @@ use ledger::{
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Call;
 use super::media_refs::MediaRefs;
-use super::prepare::MAX_COPIES;
 use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
-use super::{Call, route};
-use config::{LiveLane, Route};
+use super::sizing::{affordable_output, likely_input_bytes, max_cost, max_input_tokens, max_units};
+use config::Route;
 
 /// A call is refused if the money covers fewer output tokens than this.
 const MIN_USEFUL_OUTPUT_TOKENS: u64 = 16;
@@ -27,11 +26,6 @@ const MONEY_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Owner of the money in error messages.
 const KEY_NOUN: &str = "API key";
 const ACCOUNT_NOUN: &str = "account";
-/// Tokens that one web search is assumed to add to the prompt. The operator pays for more.
-const TOKENS_PER_SEARCH: u64 = 8_192;
-/// Seconds that a call may exceed its timeout: streams are checked once a second, and a started
-/// second is billed in full.
-const OVERTIME_SECONDS: u64 = 3;
 
 pub(super) struct AdmittedCall {
     /// Settled when dropped.
@@ -43,7 +37,7 @@ pub(super) struct AdmittedCall {
 }
 
 /// Reserves an upper bound of the call's cost, or lowers the output limit to what the key can pay.
-/// Media named by URL count in addition to the bytes of the body.
+/// Media named by URL, and what only the provider can see, count in addition to the bytes of the body.
 pub(super) async fn admit(
     call: &Call,
     facts: &RequestFacts,
@@ -60,7 +54,8 @@ pub(super) async fn admit(
     // Any lane may answer, so the most expensive one counts.
     let bound = |output: u64| max_cost(route, input, output.saturating_mul(candidates), &units);
     let record = hold_record(call, facts, &prices.version);
-    let account = CallAccount::new(call, facts, model);
+    let mut account = CallAccount::new(call, facts, model);
+    account.set_input_bytes(likely_input_bytes(call, route, media));
     let full = bound(requested_output);
     let least = bound(requested_output.min(MIN_USEFUL_OUTPUT_TOKENS));
     let ticket = match reserve(call, record, full, least).await {
@@ -202,63 +197,4 @@ pub(super) async fn check_token_rate(call: &Call, facts: &RequestFacts) -> Resul
 
 fn cannot_account() -> ApiError {
     ApiError::new(ErrorKind::Overloaded, "calls cannot be accounted for at the moment, retry later")
-}
-
-/// Upper bound of input tokens: one token per byte of the body, plus media named by URL, plus the
-/// results of web searches.
-pub(super) fn max_input_tokens(
-    call: &Call,
-    facts: &RequestFacts,
-    route: &Route,
-    media: &MediaRefs,
-) -> u64 {
-    let media = route.lanes.iter().map(|lane| media.max_tokens(&lane.served_model)).max();
-    let search_tokens = facts.max_searches.saturating_mul(TOKENS_PER_SEARCH);
-    let search_tokens =
-        route.model.context_window.map_or(search_tokens, |window| search_tokens.min(window));
-    let input = (call.body.len() as u64)
-        .saturating_add(media.unwrap_or_default())
-        .saturating_add(search_tokens);
-    // Candidates that a lane's format cannot ask for are requests of their own.
-    let sends_copies = |lane: &Arc<LiveLane>| {
-        route::choose_dialect(lane, call.dialect.origin())
-            .is_ok_and(|own| !own.traits().takes_candidates)
-    };
-    match facts.candidates {
-        count @ 2..=MAX_COPIES if route.lanes.iter().any(sends_copies) => {
-            input.saturating_mul(u64::from(count))
-        }
-        _ => input,
-    }
-}
-
-/// Upper bound of what a chat call can use beyond tokens: searches and seconds.
-pub(super) fn max_units<'a>(facts: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
-    let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
-    BilledUnits {
-        searches: facts.max_searches,
-        seconds: total.as_secs().saturating_add(OVERTIME_SECONDS),
-        tier: facts.service_tier.as_ref(),
-        ..BilledUnits::default()
-    }
-}
-
-/// Highest cost over all price lists of the route.
-pub(super) fn max_cost(route: &Route, input: u64, output: u64, units: &BilledUnits<'_>) -> Money {
-    let bounds = route.prices.iter().map(|prices| prices.max_cost_with(input, output, units));
-    bounds.max().unwrap_or_else(|| route.model.prices.max_cost_with(input, output, units))
-}
-
-/// Largest output limit whose cost the money covers, found by bisection.
-fn affordable_output(bound: impl Fn(u64) -> Money, money: Money, requested_output: u64) -> u64 {
-    let (mut fits, mut too_much) = (0, requested_output.saturating_add(1));
-    while too_much - fits > 1 {
-        let middle = fits + (too_much - fits) / 2;
-        if bound(middle) <= money {
-            fits = middle;
-        } else {
-            too_much = middle;
-        }
-    }
-    fits
 }

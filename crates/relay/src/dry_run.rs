@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::media_refs::MediaRefs;
 use super::reply::json_response;
-use super::{Call, admit, prepare, route};
+use super::{Call, prepare, route, sizing};
 use config::{LiveLane, Route};
 
 /// Result of a dry run.
@@ -38,8 +38,8 @@ pub(super) fn dry_run(
     let output =
         facts.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
     let output = output.saturating_mul(u64::from(facts.candidates.max(1)));
-    let input = admit::max_input_tokens(call, facts, route, media);
-    let max_cost = lane.prices.max_cost_with(input, output, &admit::max_units(facts, route));
+    let input = sizing::max_input_tokens(call, facts, route, media);
+    let max_cost = lane.prices.max_cost_with(input, output, &sizing::max_units(facts, route));
     let result = DryRun {
         lane,
         dialect: dialect.origin(),

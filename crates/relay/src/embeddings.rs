@@ -14,7 +14,7 @@ use super::media_refs::MediaRefs;
 use super::route::Candidate;
 use super::send::send;
 use super::settle::{BoxedAccount, FinishedReply};
-use super::{Call, adapt, attempt, fence, prepare, reply, route};
+use super::{Call, adapt, attempt, fence, prepare, reply, route, sizing};
 use config::{LiveLane, Route};
 
 /// Serves one embeddings call for this endpoint.
@@ -34,19 +34,23 @@ pub async fn serve_embeddings(
             Ok::<_, ApiError>((named, media))
         })
         .await?;
-    let foreign_objects = fence::foreign_objects(&call, &route, named).await?;
-    let embedding_call = EmbeddingCall { endpoint, facts, foreign_objects };
-    let model = embedding_call.facts.model.as_str();
-    if call.options.dry_run {
-        return call.work_permit().await.run(|| dry_run(&call, &embedding_call, &route)).await;
-    }
     // Vectors are not billed, so no output is reserved.
-    let facts = RequestFacts {
-        model: model.to_owned(),
+    let mut sizes = RequestFacts {
+        model: facts.model.clone(),
         max_output_tokens: Some(0),
         candidates: 1,
         ..RequestFacts::default()
     };
+    sizing::note_objects(&mut sizes, &named);
+    let foreign_objects = fence::foreign_objects(&call, &route, named).await?;
+    let embedding_call = EmbeddingCall { endpoint, facts, foreign_objects };
+    let model = embedding_call.facts.model.as_str();
+    let facts = sizes;
+    if call.options.dry_run {
+        let input = sizing::max_input_tokens(&call, &facts, &route, &media);
+        let permit = call.work_permit().await;
+        return permit.run(|| dry_run(&call, &embedding_call, &route, input)).await;
+    }
     admit::check_token_rate(&call, &facts).await?;
     let AdmittedCall { account, lowered_limit: _, requested_output: _ } =
         admit::admit(&call, &facts, &route, &media).await?;
@@ -216,6 +220,7 @@ fn dry_run(
     call: &Call,
     embedding_call: &EmbeddingCall,
     route: &Route,
+    max_input: u64,
 ) -> Result<Response, ApiError> {
     let model = embedding_call.facts.model.as_str();
     let candidates = route::ordered_candidates(call, route, call.engine.monotonic_now());
@@ -226,7 +231,7 @@ fn dry_run(
         }
         PreparedEmbedding::Translated(other) => (other.endpoint, other.outgoing, other.losses),
     };
-    let max_cost = lane.prices.max_cost(call.body.len() as u64, 0);
+    let max_cost = lane.prices.max_cost(max_input, 0);
     let dialect = endpoint.origin();
     let dry_run_result =
         DryRun { lane, dialect, outgoing, losses, max_cost, fetched_paths: Vec::new() };

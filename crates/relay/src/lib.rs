@@ -20,6 +20,7 @@ mod fence;
 pub mod file_store;
 mod funds;
 mod images;
+mod inline_media;
 mod large_work;
 mod loss_header;
 mod media_refs;
@@ -33,6 +34,7 @@ mod route;
 mod send;
 mod settle;
 mod signature_cache;
+mod sizing;
 mod stream_pipeline;
 mod streamed_body;
 mod streamed_reply;
@@ -85,6 +87,7 @@ async fn run_call(call: Arc<Call>) -> Result<Response, ApiError> {
         })
         .await?;
     if !named.is_empty() {
+        sizing::note_objects(&mut facts, &named);
         // Boxed because it is rare: the future of every call would grow by its size.
         facts.foreign_objects = Box::pin(fence::foreign_objects(&call, &route, named)).await?;
     }

@@ -13,6 +13,7 @@ use catalog::{MediaFetch, Model};
 use dialects::{Dialect, StoredObject};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
+use memchr::memmem;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,8 @@ use transport::FetchTarget;
 use upstream::{FetchAllowance, FetchError, FetchedMedia, MediaFetcher};
 
 use super::Call;
+use super::inline_media::InlineMedia;
+use super::sizing::DEFAULT_CONTEXT_TOKENS;
 use config::LiveLane;
 
 /// Limit per call.
@@ -28,11 +31,10 @@ const MAX_FETCHES: usize = 20;
 const MAX_CONCURRENT_FETCHES: usize = 4;
 /// Upper bound of the tokens of one image.
 const MAX_IMAGE_TOKENS: u64 = 16_384;
-/// Assumed context window of a model without one in the catalogue.
-const DEFAULT_CONTEXT_TOKENS: u64 = 1 << 20;
 
-/// Media URLs of a request.
+/// Media URLs of a request, and the sizes of media in the request itself.
 pub(super) struct MediaRefs {
+    pub(super) inline: InlineMedia,
     items: Vec<MediaRef>,
     /// Index in `items` by URL: a request may contain hundreds of thousands.
     index: HashMap<String, usize>,
@@ -80,13 +82,18 @@ impl MediaRefs {
         let room = call.config.max_body_bytes.saturating_sub(call.body.len());
         // Base64 encodes three bytes as four.
         let allowance = FetchAllowance::new(room / 4 * 3);
-        let mut refs = Self { items: Vec::new(), index: HashMap::new(), allowance };
+        let inline = InlineMedia::default();
+        let mut refs = Self { inline, items: Vec::new(), index: HashMap::new(), allowance };
         if only_text {
             return Ok(refs);
         }
         let guard = call.config.media.fetcher.guard();
         let named: HashSet<&str> = named.iter().map(|object| &*object.path).collect();
-        for media_url in dialects::media_urls(&call.dialect.traits().media_urls, &call.body)? {
+        let fields = &call.dialect.traits().media_urls;
+        let inline = &mut refs.inline;
+        let urls = dialects::media_urls(fields, &call.body, |text| inline.add(text))?;
+        inline.has_frame_rate = inline.chars() > 0 && may_set_frame_rate(&call.body);
+        for media_url in urls {
             if named.contains(&*media_url.path) {
                 continue;
             }
@@ -124,7 +131,7 @@ impl MediaRefs {
         }
     }
 
-    /// Upper bound of the tokens that the model makes of all media.
+    /// Upper bound of the tokens that the model makes of the media at URLs.
     ///
     /// The sizes are unknown when money is reserved, and the bytes of a document do not bound its
     /// pages. The context window does.
@@ -132,7 +139,8 @@ impl MediaRefs {
         let window = model.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
         let tokens = self.items.iter().map(|item| {
             let is_image = item.hint.is_some_and(|hint| hint.kind == MediaKind::Image);
-            let each = if is_image { MAX_IMAGE_TOKENS.min(window) } else { window };
+            let image = model.counts.image.unwrap_or(MAX_IMAGE_TOKENS);
+            let each = if is_image { image.min(window) } else { window };
             each.saturating_mul(item.paths.len() as u64)
         });
         tokens.fold(0, u64::saturating_add)
@@ -255,6 +263,12 @@ impl MediaRef {
     fn first_path(&self) -> &str {
         self.paths.first().map_or("", String::as_str)
     }
+}
+
+/// Returns true if a body may have a field `fps`, whatever way it is written in JSON.
+fn may_set_frame_rate(body: &[u8]) -> bool {
+    let is_letter = |at: usize| matches!(body.get(at + 4), Some(b'6' | b'7'));
+    memmem::find(body, b"fps").is_some() || memmem::find_iter(body, b"\\u00").any(is_letter)
 }
 
 /// Returns the kind of a media URL that must be inlined for this lane; `None` if the URL can stay.

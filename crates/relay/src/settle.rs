@@ -102,7 +102,7 @@ impl CallAccount {
             max_output_tokens: 0,
             copies: 1,
             context_window: model.context_window,
-            rounds: u64::from(facts.candidates.max(1)).saturating_mul(facts.max_searches + 1),
+            rounds: facts.max_rounds().saturating_add(model.counts.searches),
             requested_tier: facts.service_tier.clone(),
             image_spec: (None, None),
             meter: ReplyMeter::default(),
@@ -305,6 +305,11 @@ impl CallAccount {
     /// Sets the losses of the current attempt. Those of a lane that failed do not count.
     pub(super) fn set_losses(&mut self, losses: impl IntoIterator<Item = Loss>) {
         self.losses = losses.into_iter().collect();
+    }
+
+    /// Sets the size of the input on the scale of text, for estimates.
+    pub(super) fn set_input_bytes(&mut self, input_bytes: u64) {
+        self.input_bytes = input_bytes;
     }
 
     /// Sets the input bytes for the estimate, if they are fewer than the body. Returns the

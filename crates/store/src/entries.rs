@@ -122,6 +122,8 @@ impl TryFrom<EntryRow> for LedgerEntry {
                 searches: row.searches,
                 images: row.images,
                 seconds: row.seconds,
+                // Uses of tools stand in the charges.
+                ..Usage::default()
             },
             estimated: row.estimated,
             cost: row.cost,

@@ -2,6 +2,7 @@
 //!
 //! Hot counters are kept as handles, so that counting takes no lock.
 
+use canon::Money;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -22,6 +23,7 @@ pub struct GatewayMetrics {
     output_tokens: Counter,
     /// Nanodollars charged.
     pub cost_nanodollars: Counter,
+    told_minus_ours: Family<ProviderLabels, Gauge>,
     /// Calls that have begun and not ended.
     pub running_calls: Gauge,
     /// Seconds from admission to the first byte of a reply.
@@ -61,6 +63,11 @@ struct RefusalLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProviderLabels {
+    provider: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TokenLabels {
     kind: &'static str,
 }
@@ -82,6 +89,9 @@ impl GatewayMetrics {
         let (input_tokens, output_tokens) = (of_kind("input"), of_kind("output"));
         registry.register("tokens", "Tokens used, by kind", tokens.clone());
         registry.register("cost_nanodollars", "Nanodollars charged", cost.clone());
+        let bills = Family::<ProviderLabels, Gauge>::default();
+        let message = "Nanodollars that providers tell beyond the price here, summed up";
+        registry.register("told_minus_ours_nanodollars", message, bills.clone());
         registry.register("running", "Calls running", running.clone());
         registry.register(
             "first_byte_seconds",
@@ -110,6 +120,7 @@ impl GatewayMetrics {
             input_tokens,
             output_tokens,
             cost_nanodollars: cost,
+            told_minus_ours: bills,
             running_calls: running,
             first_byte_seconds: first_byte,
             journal_errors,
@@ -119,6 +130,13 @@ impl GatewayMetrics {
             lane_pending: pending,
             lane_latency: latency,
         }
+    }
+
+    /// Adds the difference between a provider's own price of a call and the one computed here.
+    pub fn record_bill(&self, provider: &str, told: Money, ours: Money) {
+        let labels = ProviderLabels { provider: provider.to_owned() };
+        let difference = told.as_nanos().saturating_sub(ours.as_nanos());
+        self.told_minus_ours.get_or_create(&labels).inc_by(difference);
     }
 
     /// Counts a settled or refused call.

@@ -316,9 +316,9 @@ impl ApiState {
         let pictures = reply.get_mut("data").and_then(Value::as_array_mut);
         for picture in pictures.into_iter().flatten().filter_map(Value::as_object_mut) {
             let Some(Value::String(data)) = picture.shift_remove("b64_json") else { continue };
-            let bytes = dialects::images::decode(&data)
+            let bytes = media::decode_base64(&data)
                 .ok_or_else(|| ApiError::internal("an image is not base64"))?;
-            let mime = dialects::images::image_info(&bytes).map(|info| info.mime());
+            let mime = media::image_info(&bytes).map(|info| info.mime());
             let mime = mime.as_deref().unwrap_or("application/octet-stream");
             let link = self.engine.files.put(&task.account_id, Bytes::from(bytes), mime).await?;
             expires = expires.min(Micros::from_secs(link.expires_at));

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use canon::Price;
 use catalog::{
-    Catalog, Lane, Model, ModelDirectory, ModelFilter, ModelKind, ModelListing, ModelPrices,
+    Catalog, Lane, Model, ModelCounts, ModelDirectory, ModelFilter, ModelKind, ModelListing,
+    ModelPrices,
 };
 use proptest::prelude::*;
 
@@ -22,6 +23,7 @@ fn model(id: &str, provider: &str) -> Model {
         output: vec!["text".into()],
         thinking: None,
         images: None,
+        counts: ModelCounts::default(),
         prices: Arc::new(ModelPrices::plain(Price::from_picos(100_000), Price::from_picos(37_500))),
         about: "A model for tests.".into(),
         as_of: "2026-01-01".into(),

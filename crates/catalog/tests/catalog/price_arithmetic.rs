@@ -1,6 +1,6 @@
 //! Laws of money: whatever the figures, costs add up, grow with use and stay below their bound.
 
-use canon::{Charge, Money, Price, ServiceTier, Usage};
+use canon::{Charge, Money, Price, ServiceTier, ToolUses, Usage};
 use catalog::{
     BilledTier, BilledUnits, ImagePrice, ImageSpec, LongPromptPrices, ModelPrices, TierPrices,
     TokenRates,
@@ -71,12 +71,12 @@ fn tier() -> impl Strategy<Value = ServiceTier> {
 
 fn prices() -> impl Strategy<Value = ModelPrices> {
     let modalities = proptest::array::uniform5(option::of(price()));
-    let units = proptest::array::uniform4(option::of(price()));
+    let units = proptest::array::uniform7(option::of(price()));
     let more = (tiers(), pictures(), services());
     (rates(), modalities, units, more).prop_map(
         |(rates, modalities, units, (long, pictures, services))| {
             let [thinking, input_audio, output_audio, input_image, output_image] = modalities;
-            let [per_request, per_second, per_image, per_search] = units;
+            let [per_request, per_second, per_image, per_search, file_search, code, image] = units;
             ModelPrices {
                 version: String::new(),
                 input: rates.input,
@@ -93,6 +93,9 @@ fn prices() -> impl Strategy<Value = ModelPrices> {
                 per_second,
                 per_image,
                 per_search,
+                per_file_search: file_search,
+                per_code_run: code,
+                tool_image: image,
                 images: pictures,
                 long_prompts: long,
                 tiers: services,
@@ -125,6 +128,8 @@ fn disjoint() -> impl Strategy<Value = Usage> {
                 searches: n % 7,
                 images: 0,
                 seconds: 0,
+                tools: ToolUses { file_searches: n % 5, code_runs: n % 3, image_tokens: n },
+                bill: None,
             }
         },
     )
@@ -154,6 +159,8 @@ fn any_usage() -> impl Strategy<Value = Usage> {
                 searches: n % 1000,
                 images: 0,
                 seconds: 0,
+                tools: ToolUses { file_searches: n % 9, code_runs: n % 8, image_tokens: n },
+                bill: None,
             }
         },
     )
@@ -175,6 +182,8 @@ fn sum(a: &Usage, b: &Usage) -> Usage {
         searches: a.searches + b.searches,
         images: a.images + b.images,
         seconds: a.seconds + b.seconds,
+        tools: a.tools.plus(b.tools),
+        bill: None,
     }
 }
 
@@ -195,14 +204,15 @@ proptest! {
 
     #[test]
     fn a_call_never_costs_more_than_its_bound(prices in prices(), usage in any_usage()) {
-        let units = BilledUnits { searches: usage.searches, ..BilledUnits::default() };
+        let (searches, tools) = (usage.searches, usage.tools);
+        let units = BilledUnits { searches, tools, ..BilledUnits::default() };
         let bound = prices.max_cost_with(usage.input, usage.output, &units);
         prop_assert!(prices.cost(&usage) <= bound, "{} > {bound}", prices.cost(&usage));
     }
 
     #[test]
     fn without_searches_tokens_alone_bound_a_call(prices in prices(), usage in any_usage()) {
-        let usage = Usage { searches: 0, ..usage };
+        let usage = Usage { searches: 0, tools: ToolUses::default(), ..usage };
         prop_assert!(prices.cost(&usage) <= prices.max_cost(usage.input, usage.output));
     }
 
@@ -210,7 +220,8 @@ proptest! {
     fn what_is_used_beyond_tokens_is_bounded_too(
         prices in prices(), usage in disjoint(), images in 0..20_u64, seconds in 0..600_u64,
     ) {
-        let units = BilledUnits { searches: usage.searches, images, seconds, ..BilledUnits::default() };
+        let (searches, tools) = (usage.searches, usage.tools);
+        let units = BilledUnits { searches, images, seconds, tools, ..BilledUnits::default() };
         let bound = prices.max_cost_with(usage.input, usage.output, &units);
         prop_assert!(prices.cost_with(&usage, &units) <= bound);
         prop_assert!(prices.cost(&usage) <= prices.cost_with(&usage, &units));
@@ -238,7 +249,7 @@ proptest! {
     fn whatever_tier_is_given_the_bound_of_the_one_asked_for_covers_it(
         prices in prices(), usage in any_usage(), asked in tier(), given in tier(),
     ) {
-        let usage = Usage { searches: 0, ..usage };
+        let usage = Usage { searches: 0, tools: ToolUses::default(), ..usage };
         let may_be = match &asked {
             ServiceTier::Standard => vec![ServiceTier::Standard],
             ServiceTier::Flex | ServiceTier::Priority => vec![ServiceTier::Standard, asked.clone()],
@@ -359,6 +370,22 @@ fn a_price_per_call_is_charged_once_and_searches_each() {
     let units = BilledUnits { searches: 2, images: 2, seconds: 9, ..BilledUnits::default() };
     assert_eq!(prices.cost_with(&usage, &units).to_string(), "0.115000000");
     assert_eq!(prices.max_cost(0, 0).to_string(), "0.005000000");
+}
+
+#[test]
+fn tools_of_a_provider_are_charged_by_their_uses() {
+    let prices = ModelPrices {
+        per_file_search: Price::parse_per_unit("0.0025").ok(),
+        per_code_run: Price::parse_per_unit("0.03").ok(),
+        tool_image: Some(Price::from_picos(30_000_000)),
+        ..ModelPrices::default()
+    };
+    let tools = ToolUses { file_searches: 2, code_runs: 1, image_tokens: 1_000 };
+    let usage = Usage { tools, ..Usage::default() };
+    assert_eq!(prices.cost(&usage).to_string(), "0.065000000");
+    let units = BilledUnits { tools, ..BilledUnits::default() };
+    assert_eq!(prices.max_cost_with(0, 0, &units), prices.cost(&usage));
+    assert!(!prices.is_free());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{Micros, Money, Usage};
-use catalog::{Catalog, Lane, Model, ModelDirectory, ModelKind, ModelPrices};
+use catalog::{Catalog, Lane, Model, ModelCounts, ModelDirectory, ModelKind, ModelPrices};
 use console::{ConsoleHost, HostError, HostFuture, IdentityProvider, MailMessage};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
@@ -310,6 +310,7 @@ impl ConsoleGateway {
             output: vec!["text".to_owned()],
             thinking: None,
             images: None,
+            counts: ModelCounts::default(),
             prices: Arc::new(ModelPrices::default()),
             about: "<img src=x onerror=alert(1)>".to_owned(),
             as_of: String::new(),

@@ -1,7 +1,6 @@
 //! The drawing model: an image of the user's text, and a sentence about it.
 
 use canon::{ChatRequest, Media, MediaKind, MediaSource, Part, PartKind, Role};
-use dialects::images;
 
 use super::limits::AnswerDraft;
 use super::prompt;
@@ -23,7 +22,8 @@ pub(super) fn compose(chat: &ChatRequest, index: u32) -> AnswerDraft {
         mask: None,
     };
     let file = drawing::encode(&drawing::draw(&sketch), "png", 90);
-    let source = MediaSource::Inline { mime: "image/png".to_owned(), data: images::encode(&file) };
+    let source =
+        MediaSource::Inline { mime: "image/png".to_owned(), data: media::encode_base64(&file) };
     let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
     let short: String = text.chars().take(80).collect();
     let said = Part::text(format!("Here is your picture: {short}"));
@@ -36,7 +36,7 @@ fn inputs(chat: &ChatRequest) -> Vec<Raster> {
     let parts = last.map(|turn| turn.parts.as_slice()).unwrap_or_default();
     let read = |part: &Part| match &part.kind {
         PartKind::Media(Media { source: MediaSource::Inline { data, .. }, .. }) => {
-            drawing::decode(&images::decode(data)?)
+            drawing::decode(&media::decode_base64(data)?)
         }
         PartKind::Media(_)
         | PartKind::Text { .. }

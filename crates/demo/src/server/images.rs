@@ -99,7 +99,7 @@ impl ImageOrder {
             let MediaSource::Inline { data, .. } = source else {
                 return Err(ApiError::invalid(name, format!("`{name}` must be inline here")));
             };
-            let read = images::decode(data).and_then(|bytes| drawing::decode(&bytes));
+            let read = media::decode_base64(data).and_then(|bytes| drawing::decode(&bytes));
             read.ok_or_else(|| ApiError::invalid(name, format!("`{name}` cannot be read")))
         };
         let inputs = picture.inputs.iter().map(|source| read(source, "image"));
@@ -172,7 +172,7 @@ impl ImageOrder {
         let background = if self.sketch.transparent { "transparent" } else { "opaque" };
         let mime = format!("image/{}", self.format());
         let made = |file: Vec<u8>| GeneratedImage::Image {
-            source: MediaSource::Inline { mime: mime.clone(), data: images::encode(&file) },
+            source: MediaSource::Inline { mime: mime.clone(), data: media::encode_base64(&file) },
             revised: None,
             size: None,
         };
@@ -199,7 +199,7 @@ impl ImageOrder {
             let whole = self.draw(number);
             for draft in 0..drafts {
                 let file = self.encode(&drawing::draft(&whole, draft, drafts));
-                let data = images::encode(&file);
+                let data = media::encode_base64(&file);
                 pieces.push(partial(&pictures, &self.picture, draft, &data));
             }
             pictures.images.push(made(self.encode(&whole)));
@@ -255,7 +255,7 @@ impl ImageOrder {
             .zip(self.files())
             .map(|(index, file)| {
                 event(json!({ "type": "image_generation.partial_succeeded", "image_index": index,
-                    "b64_json": images::encode(&file), "size": self.size() }))
+                    "b64_json": media::encode_base64(&file), "size": self.size() }))
             })
             .collect();
         pieces.push(event(json!({ "type": "image_generation.completed", "usage": counts })));

@@ -37,17 +37,15 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     path_ending: Some("/chat/completions"),
     media_urls: MediaUrlFields {
         paths: &[
-            "messages.content.image_url",
-            "messages.content.image_url.url",
-            "messages.content.video_url",
-            "messages.content.video_url.url",
+            "messages.content.image_url|video_url.url?",
             "messages.content.file.file_data",
+            "messages.content.input_audio.data",
             // Parts of services that imitate this format.
             "messages.content.audio_url|document_url|file_url.url?",
             "messages.content.image|video",
             "messages.content.source.url",
         ],
-        needles: Needles::new(&["url\"", "\"image\"", "\"video\"", FILE_DATA]),
+        needles: Needles::new(&["url\"", "\"image\"", "\"video\"", "\"input_audio\"", FILE_DATA]),
         allows_snake_case: false,
     },
     objects: &super::objects::OBJECTS,

@@ -1,13 +1,13 @@
 //! Rules of a chat request that concern more than one field, and the facts that the relay needs.
 
-use canon::ApiError;
+use canon::{ApiError, HostedTools};
 use std::collections::HashSet;
 
 use super::content::ChatMessage;
 use super::names::ORIGIN;
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
-use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use crate::dialect::PatchPoints;
 use crate::service_tier::read_request_tier;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at};
 use crate::wire_value::{PlacedValue, TextOrList, TextOrObject};
@@ -26,7 +26,9 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
         max_output_tokens: view.output_limit(),
         candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
         service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
-        max_searches: max_searches(view),
+        hosted_tools: hosted_tools(view),
+        // Data of Azure, and files and pages that OpenRouter reads.
+        reads_storage: view.rest.present().any(|(name, _)| STORAGE_FIELDS.contains(&name)),
         patch_points: PatchPoints {
             model: PlacedValue::range(view.model.as_ref(), text),
             limit: PlacedValue::range(view.limit_field(), text),
@@ -44,16 +46,17 @@ fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {
     view.messages.as_ref().map(|list| list.0.as_slice()).unwrap_or_default()
 }
 
-/// Maximum searches to reserve money for. This format has no field that limits them.
-fn max_searches(view: &ChatRequestView<'_>) -> u64 {
-    let is_search = |tool: &ChatTool<'_>| match tool {
-        ChatTool::Unknown(fields) => fields.text("type").is_some_and(|t| t.contains("search")),
-        ChatTool::Function(_) | ChatTool::Custom(_) => false,
-    };
-    let may_search = view.web_search_options.is_some()
-        || view.search_parameters.is_some()
-        || view.tools.as_deref().unwrap_or_default().iter().any(is_search);
-    if may_search { DEFAULT_MAX_SEARCHES } else { 0 }
+/// Fields of some providers that add content to the prompt.
+const STORAGE_FIELDS: [&str; 2] = ["data_sources", "plugins"];
+
+/// Tools that are not functions are those of a provider. This format has no field that limits them.
+fn hosted_tools(view: &ChatRequestView<'_>) -> HostedTools {
+    let tools = view.tools.as_deref().unwrap_or_default().iter().filter_map(|tool| match tool {
+        ChatTool::Unknown(fields) => Some((fields.text("type").unwrap_or_default(), None)),
+        ChatTool::Function(_) | ChatTool::Custom(_) => None,
+    });
+    let may_search = view.web_search_options.is_some() || view.search_parameters.is_some();
+    tools.chain(may_search.then(|| ("web_search".into(), None))).collect()
 }
 
 /// Checks that every tool message answers an earlier call once.

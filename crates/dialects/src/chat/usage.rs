@@ -3,6 +3,7 @@
 //! See <https://platform.openai.com/docs/api-reference/chat/object> (`usage`).
 
 use canon::Usage;
+use serde_json::Value;
 
 use crate::fields::ObjectWriter;
 use crate::openai_values::TokenDetails;
@@ -23,6 +24,15 @@ wire_object! {
         prompt_cache_hit_tokens: u64,
         /// Searches as Perplexity tells them.
         num_search_queries: u64,
+        /// Tokens of sources, beside the prompt, as Perplexity tells them.
+        citation_tokens: u64,
+        /// Thinking beside the answer, as Perplexity tells it:
+        /// <https://docs.perplexity.ai/getting-started/pricing>.
+        reasoning_tokens: u64,
+        /// The price as OpenRouter and Perplexity tell it.
+        cost: Value,
+        /// The price as xAI tells it.
+        cost_in_usd_ticks: Value,
     }
 }
 
@@ -38,30 +48,30 @@ impl ChatUsage<'_> {
         let prompt = self.prompt_tokens_details.as_ref().unwrap_or(&none);
         let output = self.completion_tokens_details.as_ref().unwrap_or(&none);
         let cached = prompt.cached_tokens.max(self.cached_tokens).max(self.prompt_cache_hit_tokens);
+        let (input, answer) =
+            (self.prompt_tokens.unwrap_or(0), self.completion_tokens.unwrap_or(0));
+        let thinking = output.reasoning_tokens.unwrap_or(0);
+        // Others tell as much in the details, as a part of the answer.
+        let beside = self.reasoning_tokens.filter(|_| self.num_search_queries.is_some());
+        let (thinking, answer) = match beside {
+            Some(beside) => (beside, answer.saturating_add(beside)),
+            None => (thinking, Usage::whole_output(input, answer, thinking, self.total_tokens)),
+        };
         Usage {
-            input: self.prompt_tokens.unwrap_or_default(),
+            input: input.saturating_add(self.citation_tokens.unwrap_or(0)),
             cache_read: cached.unwrap_or_default(),
             cache_write: prompt.cache_write_tokens.unwrap_or_default(),
             input_audio: prompt.audio_tokens.unwrap_or_default(),
             input_image: prompt.image_tokens.unwrap_or_default(),
             input_video: prompt.video_tokens.unwrap_or_default(),
-            output: self.output_tokens(output.reasoning_tokens.unwrap_or_default()),
-            thinking: output.reasoning_tokens.unwrap_or_default(),
+            output: answer,
+            thinking,
             output_audio: output.audio_tokens.unwrap_or_default(),
             output_image: output.image_tokens.unwrap_or_default(),
             searches: self.num_search_queries.unwrap_or_default(),
+            bill: Usage::told_bill(self.cost.as_ref(), self.cost_in_usd_ticks.as_ref()),
             ..Usage::default()
         }
-    }
-
-    /// Returns everything the model produced. Some providers, such as xAI, count thinking beside
-    /// `completion_tokens`: then the total has both, or thinking is the larger one.
-    fn output_tokens(&self, thinking: u64) -> u64 {
-        let output = self.completion_tokens.unwrap_or_default();
-        let with_thinking = output.saturating_add(thinking);
-        let whole = self.prompt_tokens.unwrap_or_default().saturating_add(with_thinking);
-        let is_beside = self.total_tokens == Some(whole) || thinking > output;
-        if is_beside { with_thinking } else { output }
     }
 }
 
@@ -82,6 +92,8 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         searches: _,
         images: _,
         seconds: _,
+        tools: _,
+        bill: _,
     } = *usage;
     let present = |count: u64| (count > 0).then_some(count);
     let prompt = ObjectWriter::new()
@@ -139,5 +151,10 @@ mod tests {
             assert_eq!(read(&told), want, "{told}");
         }
         assert_eq!(read("[1,2]"), Usage::default());
+        let research = read(
+            r#"{"prompt_tokens":33,"completion_tokens":7163,"total_tokens":7196,
+                "citation_tokens":23131,"num_search_queries":18,"reasoning_tokens":1997}"#,
+        );
+        assert_eq!((research.input, research.output, research.thinking), (23_164, 9_160, 1_997));
     }
 }

@@ -2,8 +2,6 @@
 //!
 //! Reference: <https://platform.openai.com/docs/api-reference/embeddings/create>.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use canon::{ApiError, Losses, Lossy, WireFormat};
 use serde::Deserialize;
@@ -244,7 +242,7 @@ impl EmbeddingFormat for ChatEmbeddings {
             let vector = match embed.encoding {
                 VectorEncoding::Float => numbers(vector),
                 VectorEncoding::Base64 => {
-                    format!("\"{}\"", STANDARD.encode(bytes().collect::<Vec<u8>>()))
+                    format!("\"{}\"", media::encode_base64(bytes().collect::<Vec<u8>>()))
                 }
             };
             format!("{{\"object\":\"embedding\",\"index\":{index},\"embedding\":{vector}}}")

@@ -7,10 +7,10 @@
 use canon::{ApiError, ImageRequest, MediaSource};
 use serde_json::Value;
 
+use super::image_fields;
 use super::multipart::FormWriter;
 use super::names::{EDITS_PATH, GENERATIONS_PATH, ORIGIN};
 use super::provider::{ImageProviderRequest, WrittenImages};
-use super::{image_fields, image_info};
 use crate::ProviderRequest;
 use crate::fields::ObjectWriter;
 use crate::json::BodySegments;
@@ -36,7 +36,7 @@ pub(super) fn write(picture: &ImageRequest, model: &str, word: &str) -> WrittenI
         let MediaSource::Inline { mime, data } = source else {
             return Err(ApiError::internal("an input image was not fetched before its upload"));
         };
-        let bytes = image_info::decode(data)
+        let bytes = media::decode_base64(data)
             .ok_or_else(|| ApiError::internal("the base64 of an input image cannot be decoded"))?;
         let ending = mime.rsplit('/').next().unwrap_or("png");
         form.file(name, &format!("{title}.{ending}"), mime, &bytes);

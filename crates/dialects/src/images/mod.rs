@@ -10,7 +10,6 @@ mod aspect_ratio;
 mod form;
 mod gpt;
 mod image_fields;
-mod image_info;
 mod multipart;
 mod names;
 mod native;
@@ -27,9 +26,6 @@ mod write_reply;
 mod xai;
 
 pub use form::{AsyncDelivery, GATEWAY_FIELDS, ImageRequestForm, ParsedImageRequest};
-pub use image_info::{
-    ImageInfo, base64_image_info, decode, encode, generated_image_info, image_info,
-};
 pub use multipart::boundary;
 pub use names::PATH_ENDING;
 pub use protocol::ImageProtocol;

@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 use std::fmt;
 
 use super::form::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
-use super::image_info::{decode, encode, image_info};
 use super::names::ORIGIN;
 use super::{multipart, rules};
 use crate::Dialect as _;
@@ -196,9 +195,9 @@ fn typed_value(name: &str, text: &str) -> Value {
 }
 
 fn uploaded(name: &str, bytes: &Bytes) -> Result<MediaSource, ApiError> {
-    let info = image_info(bytes)
+    let info = media::image_info(bytes)
         .ok_or_else(|| invalid_field(name, "must be a PNG, JPEG, WebP or GIF file"))?;
-    Ok(MediaSource::Inline { mime: info.mime(), data: encode(bytes) })
+    Ok(MediaSource::Inline { mime: info.mime(), data: media::encode_base64(bytes) })
 }
 
 /// Reads the fields of a request. `picture` has its images.
@@ -257,8 +256,8 @@ fn source(value: Value) -> Result<MediaSource, FieldProblem> {
         return refuse("", shape);
     };
     let data = rest.split_once(";base64,").map(|(_, data)| data);
-    let whole = data.and_then(|data| Some((decode(data)?, data)));
-    let info = whole.and_then(|(bytes, data)| Some((image_info(&bytes)?, data)));
+    let whole = data.and_then(|data| Some((media::decode_base64(data)?, data)));
+    let info = whole.and_then(|(bytes, data)| Some((media::image_info(&bytes)?, data)));
     match info {
         Some((info, data)) => Ok(MediaSource::Inline { mime: info.mime(), data: data.to_owned() }),
         None => refuse("", "must be a PNG, JPEG, WebP or GIF file in base64"),

@@ -1,10 +1,10 @@
 //! Checks that lead to status 400 for all models. Limits of a single model are checked where the
 //! catalog is known.
 
-use canon::{ApiError, ImageRequest, ImageSize};
+use canon::{ApiError, ImageRequest, ImageSize, MediaSource};
+use media::{ImageInfo, base64_image_info};
 
 use super::aspect_ratio;
-use super::image_info::{ImageInfo, inline_image_info};
 use crate::checks::{ensure_field, invalid_field};
 
 /// Maximum number of images per request.
@@ -52,6 +52,12 @@ pub(super) fn check(picture: &ImageRequest) -> Result<(), ApiError> {
         }
     }
     check_inputs(picture)
+}
+
+/// Measures an image if it is inline.
+pub(super) fn inline_image_info(source: &MediaSource) -> Option<ImageInfo> {
+    let MediaSource::Inline { data, .. } = source else { return None };
+    base64_image_info(data)
 }
 
 /// Checks the number and size of the input images and the mask. Runs again after fetching.

@@ -6,9 +6,9 @@
 use canon::{
     ApiError, ErrorKind, GeneratedImage, ImageFamily, ImageReply, ImageRequest, MediaSource, Usage,
 };
+use media::base64_image_info;
 use serde_json::Value;
 
-use super::image_info::base64_image_info;
 use super::provider::{error_in, unreadable};
 use super::tasks;
 use super::write_reply::{ImageProperties, usage as write_usage};
@@ -128,8 +128,9 @@ impl ImageStreamMeter {
             self.made += 1;
             let reported = head.usage.as_ref().and_then(tasks::usage);
             self.totals.is_estimated |= reported.is_none();
-            let reported = reported
-                .unwrap_or(Usage { output: self.made * DEFAULT_IMAGE_TOKENS, ..Usage::default() });
+            let output = self.made * DEFAULT_IMAGE_TOKENS;
+            let estimate = Usage { output, output_image: output, ..Usage::default() };
+            let reported = reported.unwrap_or(estimate);
             let before = self.totals.usage.unwrap_or_default();
             self.totals.usage = Some(Usage { images: self.made, ..before.merged(reported) });
             // The last image ends the stream, even if no further event follows.

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::aspect_ratio::{self, NATIVE_RATIOS};
 use super::image_fields;
-use super::image_info;
 use super::names::NO_SUCH_FIELD;
 use super::provider::{
     BLOCKED, ImageAnswer, ImageProviderRequest, POLICY_CODE, WrittenImages, blocked, error_in,
@@ -194,7 +193,7 @@ fn read_image(item: &Value) -> Result<GeneratedImage, ApiError> {
 
 /// Checks that base64 data is an image. Anything else is not forwarded as one.
 pub(super) fn inline(data: &str) -> Result<MediaSource, ApiError> {
-    let info = image_info::base64_image_info(data)
+    let info = media::base64_image_info(data)
         .ok_or_else(|| unreadable("the image data is not an image"))?;
     Ok(MediaSource::Inline { mime: info.mime(), data: data.to_owned() })
 }

@@ -3,6 +3,7 @@
 use super::*;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind, GeneratedImage, ImageFamily, ImageSize, MediaSource};
+use media::encode_base64;
 use serde_json::{Value, json};
 
 /// Header of a PNG with one pixel.
@@ -106,8 +107,8 @@ fn form_and_json_read_the_same() {
     let body = form.finish();
     let upload = ImageRequestForm::MultipartEdit { boundary };
     let order = upload.read(&body).unwrap();
-    let uri = format!("data:image/png;base64,{}", encode(&file));
-    let mask = format!("data:image/png;base64,{}", encode(&png(4, 4, true)));
+    let uri = format!("data:image/png;base64,{}", encode_base64(&file));
+    let mask = format!("data:image/png;base64,{}", encode_base64(&png(4, 4, true)));
     let same = ask(json!({ "n": 2, "stream": true, "response_format": "b64_json",
         "images": [{ "image_url": uri }, { "image_url": { "url": uri } }, uri],
         "mask": { "image_url": mask } }));
@@ -143,7 +144,7 @@ fn forms_and_json_have_the_same_rules() {
 
 #[test]
 fn mask_must_fit_the_first_image() {
-    let uri = |file: &[u8]| format!("data:image/png;base64,{}", encode(file));
+    let uri = |file: &[u8]| format!("data:image/png;base64,{}", encode_base64(file));
     let judge = |mask: &[u8]| {
         let body = ask(json!({ "images": [{ "image_url": uri(&png(8, 4, false)) }],
             "mask": { "image_url": uri(mask) } }));
@@ -196,7 +197,7 @@ fn writes_the_request_of_every_family() {
     let fault = ImageProtocol::Native.write(&order.picture, "up", "w").unwrap_err();
     assert_eq!(fault.param(), Some("size"));
 
-    let uri = format!("data:image/png;base64,{}", encode(&png(4, 4, false)));
+    let uri = format!("data:image/png;base64,{}", encode_base64(&png(4, 4, false)));
     let (all, losses) = written(
         ImageProtocol::Images(ImageFamily::Seedream),
         json!({ "size": "2K", "n": 3, "image": uri, "seed": 7, "style": "vivid" }),
@@ -302,7 +303,7 @@ fn reads_task_states() {
 
 #[test]
 fn rejects_data_that_is_not_an_image() {
-    let body = json!({ "data": [{ "b64_json": encode(b"<svg/>") }] });
+    let body = json!({ "data": [{ "b64_json": encode_base64(b"<svg/>") }] });
     let fault =
         ImageProtocol::Images(ImageFamily::Gpt).read(body.to_string().as_bytes()).unwrap_err();
     assert_eq!(fault.kind(), ErrorKind::Unavailable);

@@ -3,7 +3,7 @@
 use canon::{GeneratedImage, ImageReply, ImageRequest, MediaSource, Usage};
 use serde_json::{Value, json};
 
-use super::image_info;
+use super::rules::inline_image_info;
 use crate::fields::ObjectWriter;
 
 /// Writes the reply. `now` is used if the provider sent no timestamp.
@@ -34,11 +34,12 @@ impl ImageProperties {
     /// Takes each property from the provider's reply, or else from the first image.
     pub(super) fn of(pictures: &ImageReply, picture: &ImageRequest) -> Self {
         let first = pictures.images.iter().find(|made| made.is_image());
-        let info = first.and_then(image_info::generated_image_info);
-        let reported_size = first.and_then(|made| match made {
-            GeneratedImage::Image { size, .. } => size.clone(),
-            GeneratedImage::Failed { .. } => None,
-        });
+        let (info, reported_size) = match first {
+            Some(GeneratedImage::Image { source, size, .. }) => {
+                (inline_image_info(source), size.clone())
+            }
+            Some(GeneratedImage::Failed { .. }) | None => (None, None),
+        };
         let measured_format = info.map(|info| info.format.to_owned());
         let measured_size = info.and_then(|info| info.size).map(|(w, h)| format!("{w}x{h}"));
         let requested_background = picture.background.clone().filter(|word| word != "auto");

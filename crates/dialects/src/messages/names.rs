@@ -37,12 +37,12 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     path_ending: Some("/messages"),
     media_urls: MediaUrlFields {
         paths: &[
-            "messages.content.source.url",
-            "messages.content.source.content.source.url",
-            "messages.content.content.source.url",
-            "messages.content.content.source.content.source.url",
+            "messages.content.content?.source.url",
+            "messages.content.content?.source.content.source.url",
+            "messages.content.content?.content?.source.data",
+            "messages.content.content?.source.content.source.data",
         ],
-        needles: Needles::new(&["\"url\""]),
+        needles: Needles::new(&["\"url\"", "\"data\""]),
         allows_snake_case: false,
     },
     objects: &super::objects::OBJECTS,

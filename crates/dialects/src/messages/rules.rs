@@ -1,18 +1,22 @@
 //! Rules of a messages request that concern more than one field, and the facts that the relay
 //! needs.
 
-use canon::{ApiError, ServiceTier};
+use canon::{ApiError, HostedTools, ServiceTier};
 use std::collections::HashSet;
 
 use super::content::{MessagesBlock, MessagesTurn};
 use super::names::ORIGIN;
 use super::own::gateway_blocks;
-use super::request::{MessagesRequestView, MessagesTool};
-use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use super::request::MessagesRequestView;
+use crate::dialect::PatchPoints;
 use crate::service_tier::read_request_tier;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
 use crate::wire_value::{PlacedValue, TextOrList};
 use crate::{RequestFacts, RequestTarget, RequestUse};
+
+/// Servers that the provider asks,
+/// <https://docs.anthropic.com/en/docs/agents-and-tools/mcp-connector>.
+const MCP_SERVERS: &str = "mcp_servers";
 
 /// The rule of the output limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +62,7 @@ pub(super) fn check(
             true => Some(ServiceTier::Fast),
             false => view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
         },
-        max_searches: max_searches(view),
+        hosted_tools: hosted_tools(view),
         patch_points: PatchPoints {
             model: PlacedValue::range(view.model.as_ref(), text),
             limit: PlacedValue::range(view.max_tokens.as_ref(), text),
@@ -73,14 +77,14 @@ pub(super) fn check(
     Ok(facts)
 }
 
-/// Returns the maximum number of searches. Every search tool may set its own `max_uses`.
-fn max_searches(view: &MessagesRequestView<'_>) -> u64 {
-    let is_search = |tool: &&MessagesTool<'_>| {
-        tool.kind.as_deref().is_some_and(|kind| kind.starts_with("web_search"))
-    };
-    let tools = view.tools.iter().flat_map(|list| &list.0).filter(is_search);
-    let most = tools.map(|tool| tool.max_uses.as_ref().and_then(|most| most.0));
-    most.fold(0, |sum, most| sum.saturating_add(most.unwrap_or(DEFAULT_MAX_SEARCHES)))
+/// Returns the tools of the provider, and servers of the caller that the provider asks.
+fn hosted_tools(view: &MessagesRequestView<'_>) -> HostedTools {
+    let own = view.tools.iter().flat_map(|list| &list.0).filter(|tool| !tool.is_function());
+    let own =
+        own.map(|tool| (tool.kind.as_deref(), tool.max_uses.as_ref().and_then(|most| most.0)));
+    let is_server = |(name, _): &(&str, _)| *name == MCP_SERVERS;
+    let servers = view.rest.present().filter(is_server).map(|(name, _)| (Some(name), None));
+    own.chain(servers).map(|(kind, most)| (kind.unwrap_or_default(), most)).collect()
 }
 
 fn check_limit(view: &MessagesRequestView<'_>, rule: LimitRule) -> RuleResult {

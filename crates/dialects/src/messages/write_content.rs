@@ -9,7 +9,6 @@ use std::borrow::Cow;
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT};
 use super::own::server_tools::text_of;
 use super::own::tool_names;
-use crate::envelope;
 use crate::fields::{
     FOREIGN_SEARCH, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
 };
@@ -189,7 +188,7 @@ fn write_media(media: &Media, losses: &mut Losses) -> Result<ObjectWriter, Field
             | (false, "application/pdf") => base64(mime, data),
             (true, mime) => return refuse(&format!("images of type {mime}")),
             (false, mime) if is_text(mime) => {
-                match envelope::decode(data).and_then(|all| String::from_utf8(all).ok()) {
+                match media::decode_any_base64(data).and_then(|all| String::from_utf8(all).ok()) {
                     Some(text) => plain(&text),
                     None => return refuse("text that is not UTF-8"),
                 }

@@ -39,13 +39,14 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     media_urls: MediaUrlFields {
         paths: &[
             // Conversations, and the `content` and `requests` of embeddings.
-            "contents.parts.fileData.fileUri",
+            "contents|content|systemInstruction.parts.fileData.fileUri",
             "contents.parts.functionResponse.parts.fileData.fileUri",
-            "systemInstruction.parts.fileData.fileUri",
-            "content.parts.fileData.fileUri",
             "requests.content.parts.fileData.fileUri",
+            "contents|content|systemInstruction.parts.inlineData.data",
+            "contents.parts.functionResponse.parts.inlineData.data",
+            "requests.content.parts.inlineData.data",
         ],
-        needles: Needles::new(&["Uri\"", "_uri\""]),
+        needles: Needles::new(&["Uri\"", "_uri\"", "nlineData\"", "nline_data\""]),
         allows_snake_case: true,
     },
     objects: &super::objects::OBJECTS,

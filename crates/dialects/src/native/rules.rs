@@ -10,7 +10,7 @@ use super::own::calls;
 use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
 use crate::checks::{ensure_field, path_model};
-use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use crate::dialect::PatchPoints;
 use crate::fields::FOREIGN_SIGNATURE;
 use crate::json::{self, BodyEdit};
 use crate::service_tier::read_request_tier;
@@ -43,28 +43,20 @@ pub(super) fn check(
         json_array: target.stream && target.json_array,
         candidates: candidates.and_then(|n| n.to()).unwrap_or(1),
         service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
-        max_searches: if may_search(view) { DEFAULT_MAX_SEARCHES } else { 0 },
+        hosted_tools: tools(view).flat_map(NativeTool::kinds).map(|kind| (kind, None)).collect(),
         patch_points: PatchPoints {
             model: view.model.map(|raw| json::range_of(text, raw)),
             limit,
             ..PatchPoints::locate(text)
         },
         edits,
-        only_text: false,
         losses,
-        foreign_objects: Vec::new(),
+        ..RequestFacts::default()
     })
 }
 
 fn tools<'v, 'a>(view: &'v NativeRequestView<'a>) -> impl Iterator<Item = &'v NativeTool<'a>> {
     view.tools.iter().flat_map(|tools| &tools.0)
-}
-
-/// Returns true if the provider may search.
-fn may_search(view: &NativeRequestView<'_>) -> bool {
-    tools(view).flat_map(NativeTool::kinds).any(|kind| {
-        kind.ends_with("Search") || kind.ends_with("Maps") || kind.contains("Retrieval")
-    })
 }
 
 /// Checks the names of functions, and the functions that a call is limited to.

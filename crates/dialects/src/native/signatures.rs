@@ -12,8 +12,6 @@
 //! Therefore a call carries the signature of the preceding thought even if that thought was shown;
 //! the reader keeps one of the two.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use canon::{Part, PartKind, Signature, Thought};
 
 use super::names::ORIGIN;
@@ -62,7 +60,7 @@ pub(super) fn standard_alphabet(token: &str) -> String {
     if token == BYPASS_SIGNATURE || !token.contains(['-', '_']) {
         return token.to_owned();
     }
-    envelope::decode(token).map_or_else(|| token.to_owned(), |bytes| STANDARD.encode(bytes))
+    media::decode_any_base64(token).map_or_else(|| token.to_owned(), media::encode_base64)
 }
 
 /// Returns the token of a shown thought, marked if the thought is redacted.

@@ -1,7 +1,5 @@
 //! Writes turns and parts, for providers and for callers.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use canon::{
     CodeExecution, CodeResult, ExtraFields, Losses, Media, MediaSource, Part, PartKind, Role,
     Thought, ToolCall, ToolResult, Turn, VideoClip,
@@ -225,7 +223,7 @@ fn write_media(part: &Part, close: bool, losses: &mut Losses) -> Option<ObjectWr
     };
     let object = match source {
         MediaSource::Inline { mime, data } => blob(mime, data),
-        MediaSource::Text(text) => blob("text/plain", &STANDARD.encode(text)),
+        MediaSource::Text(text) => blob("text/plain", &media::encode_base64(text)),
         MediaSource::Url { url, mime } => file(mime.as_deref(), url),
         MediaSource::File { origin, id } if *origin == ORIGIN => file(None, id),
         MediaSource::File { .. } => return lose("media.file", FOREIGN_FILE, losses),

@@ -6,18 +6,19 @@
 //! See <https://platform.openai.com/docs/api-reference/responses/object> and
 //! <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
-use canon::{ApiError, Finish, FinishReason, RawReason, ServiceTier, Usage};
-use memchr::memmem;
+use canon::{ApiError, Finish, FinishReason, RawReason, ServiceTier, TOOL_IMAGE_TOKENS, Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::content::ResponsesItem;
 use super::fault;
 use super::names::ORIGIN;
 use super::request::ResponsesRequestView;
 use super::usage::{ResponsesToolUsage, ResponsesUsage};
+use crate::field_scan::Needles;
 use crate::json;
 use crate::service_tier::{self, TIER_FIELD};
 use crate::text::BorrowedText;
@@ -71,6 +72,14 @@ wire_object! {
     }
 }
 
+/// Items of tools that a provider runs.
+static TOOL_ITEMS: Needles = Needles::new(&[
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+]);
+
 impl<'a> ResponsesEventView<'a> {
     /// Returns the text this event adds.
     pub(super) fn text(&self) -> Cow<'a, str> {
@@ -122,23 +131,46 @@ impl<'a> ResponsesReplyView<'a> {
         self.service_tier.as_ref().map(|word| service_tier::read_tier(ORIGIN, &word.0))
     }
 
-    /// Returns the token counts. Searches are those the provider counted, or else those in the
+    /// Returns the token counts. Uses of tools are those the provider counted, or else those in the
     /// output.
     pub(super) fn usage(&self) -> Option<Usage> {
         let tools = self.tool_usage.as_ref().and_then(|tools| tools.0.as_ref());
-        let counted = tools.and_then(|tools| tools.web_search.as_ref()?.num_requests);
-        let searches = counted.unwrap_or_else(|| self.searches());
-        Some(Usage { searches, ..self.usage.as_ref()?.0.as_ref()?.to_canon() })
+        let searches = tools.and_then(|tools| tools.web_search.as_ref()?.num_requests);
+        let image_tokens = tools.and_then(|tools| tools.image_gen.as_ref()?.output_tokens);
+        let told = self.usage.as_ref()?.0.as_ref()?.to_canon();
+        let seen = self.tool_items();
+        let mut usage = told.merged(seen);
+        usage.searches = searches.unwrap_or(usage.searches);
+        usage.tools.image_tokens = image_tokens.unwrap_or(usage.tools.image_tokens);
+        Some(usage)
     }
 
-    /// Returns the number of searches in the output.
-    fn searches(&self) -> u64 {
+    /// Returns the uses of tools in the output.
+    fn tool_items(&self) -> Usage {
         let output = self.output.map(RawValue::get).unwrap_or_default();
-        if memmem::find(output.as_bytes(), b"web_search_call").is_none() {
-            return 0;
+        let mut seen = Usage::default();
+        if !TOOL_ITEMS.is_in(output.as_bytes()) {
+            return seen;
         }
         let items: Vec<ResponsesItem<'_>> = parse_raw(self.output).unwrap_or_default();
-        items.iter().filter(|item| matches!(item, ResponsesItem::Search(_))).count() as u64
+        let mut containers = HashSet::new();
+        for item in &items {
+            match item {
+                ResponsesItem::Search(_) => seen.searches += 1,
+                ResponsesItem::Image(_) => seen.tools.image_tokens += TOOL_IMAGE_TOKENS,
+                // A container is billed, however often code runs in it.
+                ResponsesItem::Code(code) => {
+                    containers.insert(code.rest.text("container_id"));
+                }
+                ResponsesItem::Unknown(fields) => {
+                    let is_search = fields.text("type").as_deref() == Some("file_search_call");
+                    seen.tools.file_searches += u64::from(is_search);
+                }
+                _ => {}
+            }
+        }
+        seen.tools.code_runs = containers.len() as u64;
+        seen
     }
 
     /// Returns true if the response has ended with an answer.

@@ -1,7 +1,7 @@
 //! Rules of a responses request that concern more than one field or only callers, and the facts
 //! that the relay needs.
 
-use canon::{ApiError, Losses};
+use canon::{ApiError, HostedTools, Losses};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::own::tool_names::flat_name;
 use super::request::{ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
 use super::signatures;
 use crate::RequestFacts;
-use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
+use crate::dialect::PatchPoints;
 use crate::json::{self, BodyEdit};
 use crate::service_tier::read_request_tier;
 use crate::text::BorrowedText;
@@ -36,7 +36,7 @@ pub(super) fn check<'a>(
         max_output_tokens: limit.map(|limit| limit.value),
         candidates: 1,
         service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
-        max_searches: max_searches(view),
+        hosted_tools: hosted_tools(view),
         patch_points: PatchPoints {
             model: view.model.as_ref().map(|model| json::range_of(text, model.raw)),
             limit: limit.map(|limit| json::range_of(text, limit.raw)),
@@ -48,26 +48,36 @@ pub(super) fn check<'a>(
     })
 }
 
-/// Maximum searches to reserve money for: the allowed tool calls.
-fn max_searches(view: &ResponsesRequestView<'_>) -> u64 {
-    let adds_search = |item: &ResponsesItem<'_>| match item {
-        ResponsesItem::AddedTools(added) => any_search(added.tools.as_deref()),
-        _ => false,
-    };
-    if !any_search(view.tools.as_deref()) && !view.items().iter().any(adds_search) {
-        return 0;
-    }
+/// The tools that the provider runs. Each may run as often as the request allows for all together.
+fn hosted_tools(view: &ResponsesRequestView<'_>) -> HostedTools {
     let most = view.max_tool_calls.and_then(|most| u64::try_from(most).ok());
-    most.unwrap_or(DEFAULT_MAX_SEARCHES)
+    let mut hosted = HostedTools::default();
+    let added = view.items().iter().filter_map(|item| match item {
+        ResponsesItem::AddedTools(added) => added.tools.as_ref(),
+        _ => None,
+    });
+    let tools = view.tools.iter().chain(added).flat_map(|list| &list.0);
+    tools.for_each(|tool| add_tool(&mut hosted, tool, most));
+    hosted
 }
 
-/// Returns true if a tool searches, or holds one that does.
-fn any_search(tools: Option<&[ResponsesTool<'_>]>) -> bool {
-    tools.unwrap_or_default().iter().any(|tool| match tool {
-        ResponsesTool::Search(_) => true,
-        ResponsesTool::Namespace(space) => any_search(space.tools.as_deref()),
-        _ => false,
-    })
+fn add_tool(hosted: &mut HostedTools, tool: &ResponsesTool<'_>, most: Option<u64>) {
+    match tool {
+        ResponsesTool::Code(_) => hosted.add("code_interpreter", most),
+        ResponsesTool::Search(_) => hosted.add("web_search", most),
+        ResponsesTool::Namespace(space) => {
+            let tools = space.tools.iter().flat_map(|list| &list.0);
+            tools.for_each(|tool| add_tool(hosted, tool, most));
+        }
+        ResponsesTool::Unknown(fields) => {
+            // The caller runs a shell of its own.
+            let is_local = |at: &RawValue| at.get().contains("\"local\"");
+            if !fields.get("environment").is_some_and(is_local) {
+                hosted.add(&fields.text("type").unwrap_or_default(), most);
+            }
+        }
+        ResponsesTool::Function(_) | ResponsesTool::Custom(_) => {}
+    }
 }
 
 fn check_input(view: &ResponsesRequestView<'_>) -> RuleResult {

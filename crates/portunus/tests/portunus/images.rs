@@ -15,7 +15,7 @@ fn decoded(bytes: &[u8]) -> (ImageFormat, RgbaImage) {
 }
 
 fn bytes_of(data: &Value) -> Vec<u8> {
-    dialects::images::decode(data.as_str().unwrap()).unwrap()
+    media::decode_base64(data.as_str().unwrap()).unwrap()
 }
 
 fn first(got: &TestResponse) -> (ImageFormat, RgbaImage) {
@@ -185,7 +185,7 @@ async fn an_edit_keeps_what_the_mask_covers() {
     assert!(got.json()["usage"]["input_tokens_details"]["image_tokens"].as_u64().unwrap() > 0);
 
     // The same in JSON gives the same picture.
-    let uri = |file: &[u8]| format!("data:image/png;base64,{}", dialects::images::encode(file));
+    let uri = |file: &[u8]| format!("data:image/png;base64,{}", media::encode_base64(file));
     let ask = json!({ "model": "demo-image", "prompt": "sky", "size": "128x128",
         "images": [{ "image_url": uri(&red) }], "mask": { "image_url": uri(&mask) } });
     assert_eq!(first(&gateway.post(EDITS, &ask).send().await).1, picture);
@@ -289,7 +289,7 @@ async fn an_image_model_answers_in_every_conversation() {
     let body = got.json();
     let url = &body["choices"][0]["message"]["images"][0]["image_url"]["url"];
     let data = url.as_str().unwrap().strip_prefix("data:image/png;base64,").unwrap();
-    assert_eq!(decoded(&dialects::images::decode(data).unwrap()).1, native);
+    assert_eq!(decoded(&media::decode_base64(data).unwrap()).1, native);
 
     let ask = json!({ "model": "demo-image-native", "input": "a red boat" });
     let got = gateway.post("/v1/responses", &ask).send().await;
@@ -418,7 +418,7 @@ fn json_reply(body: &Value) -> Vec<AnswerStep> {
 
 #[tokio::test]
 async fn the_callers_bytes_reach_the_gpt_family_as_they_are() {
-    let data = dialects::images::encode(&plain(8, [1, 2, 3, 255]));
+    let data = media::encode_base64(plain(8, [1, 2, 3, 255]));
     let answer = format!("{{ \"created\":1,\"x\":[],\n\"data\":[{{\"b64_json\":\"{data}\"}}] }}");
     let provider = ScriptedProvider::start(vec![reply(200, "application/json", &answer)]).await;
     let gateway = in_front_of(&provider, "gpt").await;
@@ -445,7 +445,7 @@ async fn the_callers_bytes_reach_the_gpt_family_as_they_are() {
 #[tokio::test]
 async fn non_image_data_is_not_handed_on() {
     for body in [
-        json!({ "data": [{ "b64_json": dialects::images::encode(b"<svg/>") }] }),
+        json!({ "data": [{ "b64_json": media::encode_base64(b"<svg/>") }] }),
         json!({ "data": [{ "url": "http://169.254.169.254/x.png" }] }),
         json!({ "data": [] }),
         json!({}),
@@ -462,7 +462,7 @@ async fn non_image_data_is_not_handed_on() {
 
 #[tokio::test]
 async fn one_failed_picture_of_a_series_is_told_and_not_paid() {
-    let data = dialects::images::encode(&plain(8, [1, 2, 3, 255]));
+    let data = media::encode_base64(plain(8, [1, 2, 3, 255]));
     let body = json!({ "data": [{ "b64_json": data },
         { "error": { "code": "OutputImageSensitiveContentDetected", "message": "no" } }],
         "usage": { "generated_images": 1, "output_tokens": 100, "total_tokens": 100 } });
@@ -531,7 +531,7 @@ fn picture_reply(file: &[u8]) -> Vec<AnswerStep> {
 
 #[tokio::test]
 async fn a_stream_that_breaks_ends_with_an_error_event() {
-    let data = dialects::images::encode(&plain(8, [1, 2, 3, 255]));
+    let data = media::encode_base64(plain(8, [1, 2, 3, 255]));
     let partial = json!({ "type": "image_generation.partial_image", "b64_json": data,
         "partial_image_index": 0 });
     let body = format!("event: image_generation.partial_image\ndata: {partial}\n\n");

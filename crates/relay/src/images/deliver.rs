@@ -38,7 +38,7 @@ pub(super) async fn deliver(
             MediaSource::Inline { mime, data } => {
                 let permit = call.permit_for(data.len()).await;
                 let bytes = permit
-                    .run(|| dialects::images::decode(data))
+                    .run(|| media::decode_base64(data))
                     .await
                     .ok_or_else(|| unreadable_image("base64"))?;
                 (mime.clone(), Bytes::from(bytes))
@@ -58,7 +58,7 @@ pub(super) async fn deliver(
             }
             Some(ImageDelivery::Base64) => {
                 let permit = call.permit_for(bytes.len()).await;
-                let data = permit.run(|| dialects::images::encode(&bytes)).await;
+                let data = permit.run(|| media::encode_base64(&bytes)).await;
                 MediaSource::Inline { data, mime }
             }
         };
@@ -83,8 +83,7 @@ async fn fetch_image(
         let fetched = fetcher.fetch(url, MediaKind::Image, allowance).await;
         Bytes::from(fetched.map_err(|e| unreadable_image(&e.to_string()))?.bytes)
     };
-    let info =
-        dialects::images::image_info(&bytes).ok_or_else(|| unreadable_image("not an image"))?;
+    let info = media::image_info(&bytes).ok_or_else(|| unreadable_image("not an image"))?;
     Ok((info.mime(), bytes))
 }
 

@@ -142,11 +142,11 @@ impl ImageCall {
             }
             let got = media.fetcher.fetch(url, canon::MediaKind::Image, &allowance).await;
             let got = got.map_err(|e| fetch_error(&path, call, &e))?;
-            let Some(seen) = dialects::images::image_info(&got.bytes) else {
+            let Some(seen) = media::image_info(&got.bytes) else {
                 let message = format!("`{path}` must be a PNG, JPEG, WebP or GIF file");
                 return Err(ApiError::invalid(path, message));
             };
-            let data = dialects::images::encode(&got.bytes);
+            let data = media::encode_base64(&got.bytes);
             *source = MediaSource::Inline { mime: seen.mime(), data };
             self.has_fetched = true;
         }

@@ -4,8 +4,8 @@
 //! a long prompt. The ledger charges at most the reservation, and the operator absorbs the rest. Only counts
 //! that no call can have are replaced by the gateway's own.
 
-use canon::{Charge, Money, ServiceTier, Usage};
-use catalog::{BilledTier, BilledUnits, ImageSpec};
+use canon::{Charge, Money, ServiceTier, ToolUses, Usage};
+use catalog::{BilledTier, BilledUnits, ImageSpec, ModelKind};
 use dialects::ReplyMeter;
 use ledger::CallOutcome;
 use upstream::AttemptGuard;
@@ -16,8 +16,8 @@ use super::{BYTES_PER_TOKEN, CallAccount};
 const MAX_BYTES_PER_TOKEN: u64 = 16;
 /// Context window of a model whose own is not known: larger than that of any.
 const UNKNOWN_CONTEXT_WINDOW: u64 = 1 << 24;
-/// Most searches that a call can run.
-const MAX_SEARCHES: u64 = 1_000;
+/// Most uses of one tool, such as searches, that a call can have.
+const MAX_TOOL_USES: u64 = 1_000;
 
 impl CallAccount {
     /// Returns the reply size that costs more than the reservation at the prices of this lane.
@@ -47,7 +47,10 @@ impl CallAccount {
     /// Returns true if a call can have this usage: the window of the model bounds it.
     pub(super) fn is_possible(&self, usage: &Usage) -> bool {
         let window = self.context_window.unwrap_or(UNKNOWN_CONTEXT_WINDOW);
-        usage.total() <= window.saturating_mul(self.rounds) && usage.searches <= MAX_SEARCHES
+        let ToolUses { file_searches, code_runs, image_tokens } = usage.tools;
+        usage.total() <= window.saturating_mul(self.rounds)
+            && usage.searches.max(file_searches).max(code_runs) <= MAX_TOOL_USES
+            && image_tokens <= UNKNOWN_CONTEXT_WINDOW
     }
 
     /// Returns the usage to bill and true if it is estimated.
@@ -68,11 +71,15 @@ impl CallAccount {
     /// part of it is an estimate.
     fn counted_usage(&self) -> (Usage, bool) {
         let estimate = self.estimated_usage();
-        let Some(told) = self.meter.usage.filter(|told| self.is_possible(told)) else {
+        let Some(mut told) = self.meter.usage.filter(|told| self.is_possible(told)) else {
             // The gateway counts the images itself.
             let images = self.meter.usage.map_or(0, |told| told.images);
             return (Usage { images, ..estimate }, true);
         };
+        // The output of an image model that tells no parts is its images, which cost more than text.
+        if self.kind == ModelKind::Image && told.output_image == 0 {
+            told.output_image = told.output.saturating_sub(told.thinking);
+        }
         let mut usage = told.with_whole_sums();
         // A provider that reports no prompt tokens forgot to count them.
         if usage.input == 0 {
@@ -152,6 +159,10 @@ impl CallAccount {
             self.entry.charges = self.prices.charges(&usage, &self.billed_units());
         }
         self.entry.cost = Charge::total(&self.entry.charges);
+        if let Some(bill) = usage.bill {
+            let provider = self.entry.lane.split('/').next().unwrap_or_default();
+            self.engine.metrics.record_bill(provider, bill, self.entry.cost);
+        }
         if self.meter.usage.is_some_and(|told| !self.is_possible(&told)) {
             self.report_bad_count("reports impossible usage");
         } else if self.entry.cost > held {

@@ -123,6 +123,7 @@ prop_compose! {
             input, cache_read, cache_write, cache_write_long, input_audio, input_image,
             input_video: 0, output,
             thinking, output_audio, output_image, searches, images, seconds,
+            ..Usage::default()
         }
     }
 }

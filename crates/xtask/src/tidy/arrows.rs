@@ -12,8 +12,9 @@ use crate::workspace::Source;
 
 /// The crates of the workspace. Arrows point only upwards in this list: a crate may depend on the
 /// crates that stand before it.
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 19] = [
     "canon",
+    "media",
     "dialects",
     "catalog",
     "transport",

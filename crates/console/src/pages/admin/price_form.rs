@@ -10,7 +10,7 @@ use crate::form::{FieldErrors, FormFields};
 use crate::shared_fields::number_input;
 
 /// Plain prices: field name in the API, and label.
-pub(super) const PRICE_FIELDS: [(&str, &str); 14] = [
+pub(super) const PRICE_FIELDS: [(&str, &str); 17] = [
     ("price.input", "Input"),
     ("price.output", "Output"),
     ("price.cached_input", "Input from a cache"),
@@ -21,13 +21,16 @@ pub(super) const PRICE_FIELDS: [(&str, &str); 14] = [
     ("price.output_audio", "Audio output"),
     ("price.input_image", "Image input"),
     ("price.output_image", "Image output"),
+    ("price.tool_image", "Images of a tool"),
     ("price.per_request", "A request"),
     ("price.per_second", "A second"),
     ("price.per_image", "An image"),
     ("price.per_search", "A search"),
+    ("price.per_file_search", "A file search"),
+    ("price.per_code_run", "A run of code"),
 ];
 /// The first entries are per million tokens; the others are per unit.
-const PER_MILLION_COUNT: usize = 10;
+const PER_MILLION_COUNT: usize = 11;
 /// Field for the structured prices as JSON, and their names.
 const FURTHER_FIELD: &str = "price.further";
 const STRUCTURED_PRICES: [&str; 6] = ["pictures", "long", "batch", "flex", "priority", "fast"];
@@ -52,6 +55,9 @@ pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {
         per_image,
         images: pictures,
         per_search,
+        per_file_search,
+        per_code_run,
+        tool_image,
         long_prompts: long,
         tiers: services,
     } = prices;
@@ -72,6 +78,9 @@ pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {
         ("per_second", per_second.map(unit)),
         ("per_image", per_image.map(unit)),
         ("per_search", per_search.map(unit)),
+        ("per_file_search", per_file_search.map(unit)),
+        ("per_code_run", per_code_run.map(unit)),
+        ("tool_image", tool_image.map(million)),
         ("pictures", (!pictures.is_empty()).then(|| pictures.iter().map(image_json).collect())),
         ("long", (!long.is_empty()).then(|| long.iter().map(long_json).collect())),
     ];

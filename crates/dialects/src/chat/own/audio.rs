@@ -6,11 +6,8 @@
 //!
 //! See <https://platform.openai.com/docs/guides/audio>.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use canon::{Media, MediaKind, MediaSource, Part, PartKind};
 
-use crate::envelope;
 use crate::fields::ObjectWriter;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
@@ -30,7 +27,7 @@ pub(in crate::chat) struct AudioBuffer(Vec<u8>);
 impl AudioBuffer {
     /// Appends a piece. Invalid base64 is skipped.
     pub(in crate::chat) fn add(&mut self, audio: &ChatAudio<'_>) {
-        let more = audio.data.as_deref().and_then(envelope::decode).unwrap_or_default();
+        let more = audio.data.as_deref().and_then(media::decode_any_base64).unwrap_or_default();
         self.0.extend(more);
     }
 
@@ -52,7 +49,8 @@ impl AudioBuffer {
             [b'O', b'g', b'g', b'S', ..] => "audio/ogg",
             _ => "audio/pcm",
         };
-        let source = MediaSource::Inline { mime: mime.to_owned(), data: STANDARD.encode(bytes) };
+        let source =
+            MediaSource::Inline { mime: mime.to_owned(), data: media::encode_base64(bytes) };
         Some(Part::new(PartKind::Media(Media::new(MediaKind::Audio, source))))
     }
 }

@@ -278,7 +278,7 @@ fn searches_inside_of_groups_and_of_the_conversation_are_counted() {
         r#"{"model":"m","input":"x","tools":[{"type":"web_search"}]}"#,
     ] {
         let facts = ResponsesDialect.read_facts(&RequestTarget::default(), body.as_bytes());
-        assert!(facts.unwrap().max_searches > 0, "{body}");
+        assert!(facts.unwrap().hosted_tools.searches > 0, "{body}");
     }
     let twice =
         r#"{"model":"m","input":"x","tools":[{"type":"function","name":"f","type":"web_search"}]}"#;

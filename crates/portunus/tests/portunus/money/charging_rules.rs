@@ -278,3 +278,33 @@ async fn of_two_attempts_the_caller_pays_the_one_that_answered() {
     assert_eq!((row.attempts, row.cost), (2, Money::from_nanos(13_000)));
     assert!(row.absorbed > Money::ZERO, "{row:?}");
 }
+
+/// An image model behind the chat format that tells no parts: its output is images.
+#[tokio::test]
+async fn output_of_an_image_model_without_parts_is_images() {
+    let usage = json!({ "prompt_tokens": 9, "completion_tokens": 1_000 });
+    let provider = ScriptedProvider::start(vec![whole(&usage)]).await;
+    let config = provider
+        .config("chat")
+        .replace("output = \"2.00\"", "output = \"2.00\", output_image = \"40.00\"");
+    let gateway = TestGateway::with_config(&format!("{config}kind = \"image\"\n")).await;
+    let got = gateway.post(CHAT, &chat(false)).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let row = row(&gateway).await;
+    assert_eq!((row.usage.output_image, row.estimated), (1_000, false), "{row:?}");
+    let told = Money::from_nanos(9_000 + 1_000 * 40_000);
+    assert_eq!(row.cost.saturating_add(row.absorbed), told, "{row:?}");
+}
+
+/// A provider's own price is compared with ours and never charged.
+#[tokio::test]
+async fn the_bill_of_a_provider_is_compared() {
+    let usage = json!({ "prompt_tokens": 9, "completion_tokens": 5, "cost": 0.00002 });
+    let (_provider, gateway) = with(whole(&usage), "chat").await;
+    gateway.post(CHAT, &chat(false)).send().await;
+    let row = row(&gateway).await;
+    assert_eq!(row.cost, Money::from_nanos(19_000), "{row:?}");
+    let metrics = gateway.app.engine.metrics.encode(&[], 0);
+    let line = "portunus_told_minus_ours_nanodollars{provider=\"p\"} 1000";
+    assert!(metrics.contains(line), "{metrics}");
+}

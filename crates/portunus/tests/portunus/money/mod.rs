@@ -6,6 +6,8 @@ mod charging_rules;
 mod held;
 mod overrun;
 mod receipt;
+mod recorded;
+mod sizing;
 mod teams;
 mod tiers;
 

@@ -137,7 +137,7 @@ async fn the_demo_models_draw_for_a_task_in_the_asked_size() {
         assert!(link.starts_with(&format!("{}/files/", gateway.url)), "{link}");
         let got = get(link, "").await.unwrap();
         assert_eq!((got.status, got.header("content-type")), (200, "image/png"), "{model}");
-        let seen = dialects::images::image_info(&got.body).expect("a picture");
+        let seen = media::image_info(&got.body).expect("a picture");
         let size = task["size"].as_str().unwrap();
         assert_eq!(seen.size.map(|(w, h)| format!("{w}x{h}")).as_deref(), Some(size), "{model}");
     }
@@ -165,5 +165,5 @@ async fn an_upload_is_edited_by_a_task() {
     let task = over(&gateway.url, &gateway.key, got.json()["id"].as_str().unwrap()).await;
     assert_eq!(task["status"], "completed", "{task}");
     let link = task["data"][0]["url"].as_str().unwrap();
-    assert!(dialects::images::image_info(&get(link, "").await.unwrap().body).is_some());
+    assert!(media::image_info(&get(link, "").await.unwrap().body).is_some());
 }

@@ -1,10 +1,7 @@
 //! Detects the type and size of an image from its first bytes. Pixels are never decoded.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
-use canon::{GeneratedImage, MediaSource};
-
-use crate::envelope::OPTIONAL_PADDING;
+use crate::array;
+use crate::base64_text::decode_base64;
 
 /// Properties found in the header of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,37 +44,7 @@ pub fn base64_image_info(data: &str) -> Option<ImageInfo> {
     // Four characters encode three bytes, and only whole groups can be decoded (RFC 4648).
     let most = (MAX_HEADER_BYTES / 3 * 4).min(data.len()) / 4 * 4;
     let head = data.get(..most)?;
-    image_info(&LENIENT_BASE64.decode(head).ok()?)
-}
-
-/// Standard alphabet, with optional padding.
-const LENIENT_BASE64: GeneralPurpose =
-    GeneralPurpose::new(&base64::alphabet::STANDARD, OPTIONAL_PADDING);
-
-/// Decodes base64. `None` if it is invalid.
-pub fn decode(data: &str) -> Option<Vec<u8>> {
-    LENIENT_BASE64.decode(data).ok()
-}
-
-/// Encodes bytes as base64.
-pub fn encode(bytes: &[u8]) -> String {
-    STANDARD.encode(bytes)
-}
-
-/// Measures a generated image if it is inline.
-pub fn generated_image_info(made: &GeneratedImage) -> Option<ImageInfo> {
-    let GeneratedImage::Image { source, .. } = made else { return None };
-    inline_image_info(source)
-}
-
-/// Measures an image if it is inline.
-pub(super) fn inline_image_info(source: &MediaSource) -> Option<ImageInfo> {
-    let MediaSource::Inline { data, .. } = source else { return None };
-    base64_image_info(data)
-}
-
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+    image_info(&decode_base64(head)?)
 }
 
 fn png(bytes: &[u8]) -> ImageInfo {
@@ -135,6 +102,7 @@ fn webp(bytes: &[u8]) -> ImageInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encode_base64;
     use proptest::prelude::*;
 
     #[test]
@@ -142,7 +110,7 @@ mod tests {
         let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x04\0\0\0\x03\0\x08\x06".to_vec();
         let expected = ImageInfo { format: "png", size: Some((1_024, 768)), alpha: true };
         assert_eq!(image_info(&png), Some(expected));
-        assert_eq!(base64_image_info(&encode(&png)), Some(expected));
+        assert_eq!(base64_image_info(&encode_base64(&png)), Some(expected));
         png[25] = 2;
         assert!(!image_info(&png).unwrap().alpha);
         let jpeg = b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08\x01\0\x02\0";

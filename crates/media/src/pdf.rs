@@ -1,0 +1,395 @@
+//! Pages of a PDF file, and the text on them.
+//!
+//! The table of positions is not used, because it is the caller's word: every object is found by its
+//! mark, and of several with one number the largest counts. The pages are the leaves of the page tree,
+//! as often as they are referred to.
+
+use memchr::memmem;
+use std::collections::BTreeMap;
+
+use crate::flate::InflateBudget;
+use crate::pdf_object::PdfObject;
+
+/// More pages are not counted. No provider takes as many.
+const MAX_PAGES: u64 = 10_000;
+const MAX_TREE_DEPTH: usize = 64;
+/// Bytes before the mark of an object in which a comment may hide its number.
+const MARK_CONTEXT_BYTES: usize = 64;
+
+/// Returns the number of pages and the bytes of text on all of them.
+pub(super) fn measure(file: &[u8]) -> Option<(u64, u64)> {
+    let mut document = PdfDocument {
+        file,
+        objects: BTreeMap::new(),
+        budget: InflateBudget::for_file(file),
+        texts: BTreeMap::new(),
+        trees: BTreeMap::new(),
+        forms: TextCount::default(),
+    };
+    document.read_objects()?;
+    document.count_forms()?;
+    let roots: Vec<u32> =
+        document.objects.values().flatten().flat_map(|object| object.roots.clone()).collect();
+    let mut most = None;
+    for root in roots {
+        let (pages, text) = document.count_tree(root, 0)?;
+        let (most_pages, most_text) = most.unwrap_or_default();
+        most = Some((pages.max(most_pages), text.max(most_text)));
+    }
+    most.filter(|(pages, _)| *pages <= MAX_PAGES)
+}
+
+struct PdfDocument<'a> {
+    file: &'a [u8],
+    /// Objects by number. A file that was changed has several of a number.
+    objects: BTreeMap<u32, Vec<PdfObject>>,
+    budget: InflateBudget,
+    /// Text in the streams of an object.
+    texts: BTreeMap<u32, TextCount>,
+    /// Pages and text below a node of the page tree.
+    trees: BTreeMap<u32, (u64, u64)>,
+    /// Text of the drawings that pages share.
+    forms: TextCount,
+}
+
+impl PdfDocument<'_> {
+    fn read_objects(&mut self) -> Option<()> {
+        let mut packed = Vec::new();
+        for mark in memmem::find_iter(self.file, b"obj") {
+            let Some(number) = object_number(self.file, mark)? else { continue };
+            let mut at = mark + 3;
+            let object = PdfObject::read(self.file, &mut at, false);
+            self.budget.take(at.saturating_sub(mark))?;
+            let object = object?;
+            if object.stream.is_some() && object.first.is_some() {
+                packed.push(object.clone());
+            }
+            self.objects.entry(number).or_default().push(object);
+        }
+        packed.iter().try_for_each(|object| self.read_packed(object))
+    }
+
+    /// Reads a stream of objects (ISO 32000-1, section 7.5.7).
+    fn read_packed(&mut self, object: &PdfObject) -> Option<()> {
+        let mut data = Vec::new();
+        self.read_stream(object, |bytes| data.extend_from_slice(bytes))?;
+        let first = usize::try_from(object.first?).ok()?;
+        let head = std::str::from_utf8(data.get(..first)?).ok()?;
+        let numbers: Option<Vec<u32>> =
+            head.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
+        for pair in numbers?.chunks_exact(2) {
+            let [number, offset] = pair else { continue };
+            let begin = first.checked_add(usize::try_from(*offset).ok()?)?;
+            let mut at = begin;
+            let object = PdfObject::read(&data, &mut at, true);
+            self.budget.take(at.saturating_sub(begin))?;
+            self.objects.entry(*number).or_default().push(object?);
+        }
+        Some(())
+    }
+
+    /// Unpacks the stream of an object.
+    fn read_stream(&mut self, object: &PdfObject, mut emit: impl FnMut(&[u8])) -> Option<()> {
+        let data = self.file.get(object.stream?..)?;
+        match (object.flate_filters, object.other_filters) {
+            (1, 0) => self.budget.inflate(data, emit),
+            (0, 0) => {
+                let data = data.get(..memmem::find(data, b"endstream")?)?;
+                self.budget.take(data.len())?;
+                emit(data);
+                Some(())
+            }
+            // Other filters are rare, and not unpacked.
+            _ => None,
+        }
+    }
+
+    /// Counts the text of drawings. A page may show each of them as often as it draws anything.
+    fn count_forms(&mut self) -> Option<()> {
+        let is_form = |object: &&PdfObject| object.is_form && object.stream.is_some();
+        let forms: Vec<PdfObject> =
+            self.objects.values().flatten().filter(is_form).cloned().collect();
+        for form in forms {
+            let text = self.count_text(&form)?;
+            self.forms.add(text);
+        }
+        // Drawings show each other.
+        let uses = self.forms.drawings.saturating_add(1);
+        self.forms.strings = self.forms.strings.saturating_mul(uses);
+        Some(())
+    }
+
+    fn count_text(&mut self, object: &PdfObject) -> Option<TextCount> {
+        let mut state = TextScan::default();
+        self.read_stream(object, |bytes| bytes.iter().for_each(|byte| state.push(*byte)))?;
+        Some(state.count)
+    }
+
+    /// Returns the text in the streams of an object: its own, or those of an array.
+    fn count_content(&mut self, number: u32, is_member: bool) -> Option<TextCount> {
+        if let Some(text) = self.texts.get(&number) {
+            return Some(*text);
+        }
+        let mut most = TextCount::default();
+        for object in self.objects.get(&number)?.clone() {
+            let mut text = TextCount::default();
+            if object.stream.is_some() {
+                text = self.count_text(&object)?;
+            } else if !is_member {
+                for member in &object.members {
+                    text.add(self.count_content(*member, true)?);
+                }
+            }
+            most = most.max(text);
+        }
+        self.texts.insert(number, most);
+        Some(most)
+    }
+
+    /// Returns the pages below a node of the page tree, and the text on them.
+    fn count_tree(&mut self, number: u32, depth: usize) -> Option<(u64, u64)> {
+        if let Some(known) = self.trees.get(&number) {
+            return Some(*known);
+        }
+        if depth > MAX_TREE_DEPTH {
+            return None;
+        }
+        // A node below itself has no pages there.
+        self.trees.insert(number, (0, 0));
+        let mut most = (0_u64, 0_u64);
+        for object in self.objects.get(&number)?.clone() {
+            let is_array = !object.members.is_empty();
+            let (mut pages, mut text) = (0_u64, 0_u64);
+            if object.has_kids || is_array {
+                for kid in object.kids.iter().chain(&object.members) {
+                    let (more, strings) = self.count_tree(*kid, depth + 1)?;
+                    pages = pages.saturating_add(more);
+                    text = text.saturating_add(strings);
+                }
+                pages = pages.saturating_add(object.direct_kids).max(object.count);
+            } else {
+                pages = 1;
+            }
+            if !object.has_kids || object.direct_kids > 0 {
+                for content in &object.contents {
+                    let content = self.count_content(*content, false)?;
+                    let drawn = content.drawings.saturating_mul(self.forms.strings);
+                    text = text.saturating_add(content.strings).saturating_add(drawn);
+                }
+            }
+            most = (most.0.max(pages), most.1.max(text));
+        }
+        self.trees.insert(number, most);
+        Some(most)
+    }
+}
+
+/// Returns the number of the object whose mark `obj` stands there: `Some(None)` if it is no mark, and
+/// `None` if that cannot be told.
+fn object_number(file: &[u8], mark: usize) -> Option<Option<u32>> {
+    let context = file.get(mark.saturating_sub(MARK_CONTEXT_BYTES)..mark)?;
+    let is_longer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphabetic);
+    if is_longer(file.get(mark + 3)) || is_longer(context.last()) {
+        return Some(None);
+    }
+    if context.contains(&b'%') {
+        // A comment between the number and the mark.
+        let tail = context.rsplit(|byte| *byte == b'%').next().unwrap_or_default();
+        if tail.iter().any(|byte| matches!(byte, b'\n' | b'\r')) && !has_number(tail) {
+            return None;
+        }
+    }
+    let mut words = context.rsplit(|byte| byte.is_ascii_whitespace() || *byte == 0);
+    let mut next = || {
+        let word = words.find(|word| !word.is_empty())?;
+        let digits = word.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        std::str::from_utf8(word.get(word.len() - digits..)?).ok()?.parse::<u32>().ok()
+    };
+    let (generation, number) = (next(), next());
+    Some(generation.and(number))
+}
+
+fn has_number(text: &[u8]) -> bool {
+    let words = text.split(|byte| byte.is_ascii_whitespace() || *byte == 0);
+    words.filter(|word| word.iter().all(u8::is_ascii_digit) && !word.is_empty()).count() >= 2
+}
+
+/// Text of a page or drawing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct TextCount {
+    /// Bytes in its strings.
+    strings: u64,
+    /// Number of times it draws another object.
+    drawings: u64,
+}
+
+impl TextCount {
+    fn add(&mut self, other: Self) {
+        self.strings = self.strings.saturating_add(other.strings);
+        self.drawings = self.drawings.saturating_add(other.drawings);
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            strings: self.strings.max(other.strings),
+            drawings: self.drawings.max(other.drawings),
+        }
+    }
+}
+
+/// Counts the strings in a stream of operators (ISO 32000-1, section 7.8.2), byte by byte.
+#[derive(Default)]
+struct TextScan {
+    count: TextCount,
+    depth: u32,
+    is_escaped: bool,
+    is_hex: bool,
+    last: u8,
+}
+
+impl TextScan {
+    fn push(&mut self, byte: u8) {
+        let last = std::mem::replace(&mut self.last, byte);
+        if self.depth > 0 {
+            self.count.strings += 1;
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = true,
+                b'(' => self.depth = self.depth.saturating_add(1),
+                b')' => self.depth -= 1,
+                _ => {}
+            }
+        } else if self.is_hex {
+            self.count.strings += 1;
+            self.is_hex = byte != b'>' && byte != b'<';
+        } else {
+            match byte {
+                b'(' => self.depth = 1,
+                b'<' => self.is_hex = true,
+                b'o' if last == b'D' => self.count.drawings += 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::ZlibEncoder;
+    use std::io::Write as _;
+
+    /// A file with these objects, without a table of positions.
+    fn file(objects: &[(u32, &str)]) -> Vec<u8> {
+        let mut file = b"%PDF-1.7\n".to_vec();
+        for (number, body) in objects {
+            file.extend_from_slice(format!("{number} 0 obj\n{body}\nendobj\n").as_bytes());
+        }
+        file.extend_from_slice(b"trailer << /Root 1 0 R >>\n%%EOF");
+        file
+    }
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    const ROOT: (u32, &str) = (1, "<< /Type /Catalog /Pages 2 0 R >>");
+
+    #[test]
+    fn pages_are_counted_as_often_as_they_are_named() {
+        let kids = "3 0 R ".repeat(100);
+        let tree = format!("<< /Type /Pages /Count 1 /Kids [{kids}] >>");
+        let page = (3, "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>");
+        assert_eq!(measure(&file(&[ROOT, (2, &tree), page])), Some((100, 0)));
+        let tree = (2, "<< /Type/Pages/K#69ds 4 0 R/Count 7>>");
+        let list = (4, "[3 0 R %x\n 3 0 R]");
+        assert_eq!(measure(&file(&[ROOT, tree, list, page])), Some((7, 0)));
+        // The larger of two objects with one number.
+        let small = (2, "<< /Kids [3 0 R] >>");
+        let large = (2, "<< /Kids [3 0 R 3 0 R 3 0 R] >>");
+        for tree in [[small, large], [large, small]] {
+            let [first, second] = tree;
+            assert_eq!(measure(&file(&[ROOT, first, second, page])), Some((3, 0)));
+        }
+    }
+
+    #[test]
+    fn text_counts_on_every_page_that_shows_it() {
+        let tree = (2, "<< /Kids [3 0 R 3 0 R] >>");
+        let page = (3, "<< /Type /Page /Contents [4 0 R 5 0 R] >>");
+        let text = "<< /Length 20 >>\nstream\nBT (a\\)bc) Tj <41> Tj /X Do ET\nendstream";
+        let form = "<< /Subtype /Form >>\nstream\n(abcdefghi) Tj\nendstream";
+        let bytes = file(&[ROOT, tree, page, (4, text), (5, text), (6, form)]);
+        let (pages, text) = measure(&bytes).unwrap();
+        // Two pages of two streams, each with five, two and the ten bytes of the drawing.
+        assert_eq!(pages, 2);
+        assert!((2 * 2 * (5 + 2 + 10)..2 * 2 * (8 + 4 + 12)).contains(&text), "{text}");
+    }
+
+    #[test]
+    fn packed_objects_are_unpacked() {
+        let inner = b"2 0 3 27 << /Kids [3 0 R 3 0 R] >>\n << /Type /Page >>";
+        let data = packed(inner);
+        let head = "<< /Type /ObjStm /N 2 /First 9 /Filter /FlateDecode >>\nstream\n";
+        let mut bytes = file(&[ROOT]);
+        bytes.extend_from_slice(format!("9 0 obj {head}").as_bytes());
+        bytes.extend_from_slice(&data);
+        bytes.extend_from_slice(b"\nendstream endobj");
+        assert_eq!(measure(&bytes), Some((2, 0)));
+    }
+
+    #[test]
+    fn files_that_cannot_be_measured_have_no_size() {
+        let page = (3, "<< /Type /Page >>");
+        let deep: Vec<(u32, String)> =
+            (2..80).map(|number| (number, format!("<< /Kids [{} 0 R] >>", number + 1))).collect();
+        let deep: Vec<(u32, &str)> = deep.iter().map(|(number, text)| (*number, &**text)).collect();
+        let large = format!("<< /Kids [{}] >>", "3 0 R ".repeat(10_001));
+        for objects in [
+            vec![],
+            vec![ROOT],
+            vec![(1, "<< /Type /Catalog >>"), page],
+            vec![ROOT, (2, "<< /Kids [3 0 R] /Count 1000000 >>"), page],
+            vec![ROOT, (2, &large), page],
+            vec![
+                ROOT,
+                (2, "<< /Kids [3 0 R] >>"),
+                (3, "<< /Contents 4 0 R >>"),
+                (4, "<< /Filter /LZWDecode >>\nstream\nx\nendstream"),
+            ],
+            [vec![ROOT], deep].concat(),
+        ] {
+            assert_eq!(measure(&file(&objects)), None, "{objects:?}");
+        }
+        // A number behind a comment.
+        let hidden = b"%PDF-1.7\n2 0 %\nobj << /Kids [3 0 R] >> endobj";
+        assert_eq!(
+            measure(&[&file(&[ROOT, (2, "<< /Kids [3 0 R] >>"), page]), &hidden[..]].concat()),
+            None
+        );
+        // A small stream that unpacks to much.
+        let data = packed(&vec![b' '; 70 << 20]);
+        let mut bytes = file(&[ROOT, (2, "<< /Kids [3 0 R] >>"), (3, "<< /Contents 4 0 R >>")]);
+        bytes.extend_from_slice(b"4 0 obj << /Filter /FlateDecode >>\nstream\n");
+        bytes.extend_from_slice(&data);
+        assert_eq!(measure(&bytes), None);
+    }
+
+    /// A tree in which every node names the next one ten times has more leaves than atoms.
+    #[test]
+    fn a_tree_of_repeated_nodes_is_bounded() {
+        let nodes: Vec<(u32, String)> = (2..40)
+            .map(|number| {
+                let kid = format!("{} 0 R ", number + 1);
+                (number, format!("<< /Kids [{}] >>", kid.repeat(10)))
+            })
+            .collect();
+        let mut objects: Vec<(u32, &str)> =
+            nodes.iter().map(|(number, text)| (*number, &**text)).collect();
+        objects.extend([ROOT, (40, "<< /Type /Page >>")]);
+        assert_eq!(measure(&file(&objects)), None);
+    }
+}

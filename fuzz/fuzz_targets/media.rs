@@ -1,0 +1,5 @@
+//! The target `media` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::targets::media(input));
