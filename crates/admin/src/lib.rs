@@ -15,6 +15,7 @@ mod credentials;
 mod error;
 mod factors;
 mod invites;
+mod journal_damage;
 mod key_bounds;
 pub mod keys;
 mod members;

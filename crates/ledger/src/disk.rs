@@ -20,6 +20,10 @@ pub trait Disk: Send + Sync {
     fn read(&self, segment: u64) -> io::Result<Vec<u8>>;
     /// Deletes a segment.
     fn remove(&self, segment: u64) -> io::Result<()>;
+    /// Keeps a damaged segment for people to look at. It is a segment no longer.
+    fn set_aside(&self, segment: u64) -> io::Result<()>;
+    /// Returns the names of the files that were set aside and not accepted yet.
+    fn damaged_files(&self) -> io::Result<Vec<String>>;
 }
 
 /// An open segment. The caller serialises appends.
@@ -61,7 +65,8 @@ impl FileDisk {
             ),
             fs::TryLockError::Error(e) => e,
         })?;
-        let next = segment_numbers(folder)?.last().map_or(1, |last| last + 1);
+        // Files that were set aside keep their number.
+        let next = numbers_of(folder, |_| true)?.last().map_or(1, |last| last + 1);
         Ok(Self { folder: folder.to_owned(), next: AtomicU64::new(next), _lock: lock })
     }
 
@@ -93,23 +98,66 @@ impl Disk for FileDisk {
     fn remove(&self, segment: u64) -> io::Result<()> {
         fs::remove_file(self.path(segment))
     }
+
+    fn set_aside(&self, segment: u64) -> io::Result<()> {
+        let name = format!("{}{DAMAGED_SUFFIX}", segment_name(segment));
+        fs::rename(self.path(segment), self.folder.join(name))
+    }
+
+    fn damaged_files(&self) -> io::Result<Vec<String>> {
+        damaged_files(&self.folder)
+    }
+}
+
+/// Ending of the name of a damaged segment.
+const DAMAGED_SUFFIX: &str = ".damaged";
+/// Ending of the name of a damaged segment that an operator has accepted.
+const ACCEPTED_SUFFIX: &str = ".accepted";
+
+/// Returns the name of the file of a segment.
+pub(crate) fn segment_name(segment: u64) -> String {
+    format!("{segment:012}.journal")
 }
 
 /// Returns the path of a segment in a folder.
 pub(crate) fn segment_path(folder: &Path, segment: u64) -> PathBuf {
-    folder.join(format!("{segment:012}.journal"))
+    folder.join(segment_name(segment))
 }
 
 /// Returns the numbers of the segments in a folder, oldest first.
 pub(crate) fn segment_numbers(folder: &Path) -> io::Result<Vec<u64>> {
+    numbers_of(folder, str::is_empty)
+}
+
+/// Returns the numbers of the files of a journal whose names have such an ending behind that of a
+/// segment.
+fn numbers_of(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for file in fs::read_dir(folder)? {
         let name = file?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_suffix(".journal"));
-        numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        let parts = name.to_str().and_then(|name| name.split_once(".journal"));
+        let number = parts.filter(|(_, ending)| is_wanted(ending));
+        numbers.extend(number.and_then(|(number, _)| number.parse::<u64>().ok()));
     }
     numbers.sort_unstable();
     Ok(numbers)
+}
+
+/// Returns the names of damaged segments in a folder that were set aside and not accepted, oldest
+/// first.
+pub fn damaged_files(folder: &Path) -> io::Result<Vec<String>> {
+    let numbers = numbers_of(folder, |ending| ending == DAMAGED_SUFFIX)?;
+    Ok(numbers.into_iter().map(|one| format!("{}{DAMAGED_SUFFIX}", segment_name(one))).collect())
+}
+
+/// Accepts the loss in a damaged segment: the file stays in the folder of the journal under another
+/// name, and nothing reports it any more. Fails with [`io::ErrorKind::NotFound`] if no file of that
+/// name was set aside.
+pub fn accept_damage(folder: &Path, file: &str) -> io::Result<()> {
+    let name = damaged_files(folder)?.into_iter().find(|name| name == file);
+    let name = name.ok_or(io::ErrorKind::NotFound)?;
+    let plain = name.strip_suffix(DAMAGED_SUFFIX).unwrap_or(&name);
+    fs::rename(folder.join(&name), folder.join(format!("{plain}{ACCEPTED_SUFFIX}")))
 }
 
 struct FileSegment {
@@ -147,6 +195,8 @@ pub struct MemoryDisk(Arc<Mutex<MemoryFiles>>);
 #[derive(Clone, Debug, Default)]
 struct MemoryFiles {
     segments: BTreeMap<u64, Vec<u8>>,
+    /// Damaged segments.
+    aside: BTreeMap<u64, Vec<u8>>,
     /// Bytes that can still be written; `None` for no limit.
     capacity_left: Option<usize>,
     /// True if a failed write cannot be undone.
@@ -179,15 +229,26 @@ impl MemoryDisk {
     /// Returns the disk as a new process finds it after a crash: all appended bytes, no limit.
     #[must_use]
     pub fn after_crash(&self) -> Self {
-        let segments = self.0.lock().segments.clone();
-        Self(Arc::new(Mutex::new(MemoryFiles { segments, ..MemoryFiles::default() })))
+        let files = self.0.lock();
+        let (segments, aside) = (files.segments.clone(), files.aside.clone());
+        Self(Arc::new(Mutex::new(MemoryFiles { segments, aside, ..MemoryFiles::default() })))
+    }
+
+    /// Flips a bit of a segment.
+    pub fn flip_bit(&self, segment: u64, bit: usize) {
+        let mut files = self.0.lock();
+        let byte = files.segments.get_mut(&segment).and_then(|bytes| bytes.get_mut(bit / 8));
+        if let Some(byte) = byte {
+            *byte ^= 1 << (bit % 8);
+        }
     }
 }
 
 impl Disk for MemoryDisk {
     fn create(&self) -> io::Result<Arc<dyn Segment>> {
         let mut files = self.0.lock();
-        let number = files.segments.keys().next_back().map_or(1, |last| last + 1);
+        let used = files.segments.keys().chain(files.aside.keys());
+        let number = used.max().map_or(1, |last| last + 1);
         files.segments.insert(number, Vec::new());
         Ok(Arc::new(MemorySegment { number, files: Arc::clone(&self.0) }))
     }
@@ -203,6 +264,17 @@ impl Disk for MemoryDisk {
     fn remove(&self, segment: u64) -> io::Result<()> {
         self.0.lock().segments.remove(&segment);
         Ok(())
+    }
+
+    fn set_aside(&self, segment: u64) -> io::Result<()> {
+        let mut files = self.0.lock();
+        let bytes = files.segments.remove(&segment);
+        files.aside.extend(bytes.map(|bytes| (segment, bytes)));
+        Ok(())
+    }
+
+    fn damaged_files(&self) -> io::Result<Vec<String>> {
+        Ok(self.0.lock().aside.keys().map(|segment| segment_name(*segment)).collect())
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) struct JournalWriter {
     /// Held while segments are created and deleted, so that two callers do not create the same one.
     upkeep: Mutex<()>,
     errors: JournalErrors,
+    /// Names of damaged files that were set aside, as of the last upkeep.
+    damaged_files: Mutex<Vec<String>>,
 }
 
 /// Records that wait to be written.
@@ -155,6 +157,7 @@ impl JournalWriter {
             table: Mutex::new(SegmentTable::new(current)),
             upkeep: Mutex::new(()),
             errors: JournalErrors::default(),
+            damaged_files: Mutex::default(),
         })
     }
 
@@ -313,6 +316,7 @@ impl JournalWriter {
         // Deleting comes first, because it frees space.
         let unused = self.table.lock().take_unused();
         self.remove(&unused);
+        self.look_for_damage();
         if self.table.lock().needs_segment() {
             let segment = self.disk.create().map_err(|e| self.count(e))?;
             self.table.lock().prepare(segment);
@@ -335,6 +339,27 @@ impl JournalWriter {
                 drop(self.count(e));
             }
         }
+    }
+
+    /// Keeps a damaged segment out of the way, because nothing in it may be lost for good.
+    pub(crate) fn set_aside(&self, segment: u64) {
+        if let Err(e) = self.disk.set_aside(segment) {
+            drop(self.count(e));
+        }
+        self.look_for_damage();
+    }
+
+    /// Notes which damaged files there are. An operator may accept one at any time.
+    fn look_for_damage(&self) {
+        match self.disk.damaged_files() {
+            Ok(files) => *self.damaged_files.lock() = files,
+            Err(e) => drop(self.count(e)),
+        }
+    }
+
+    /// Returns the names of damaged files that were set aside and not accepted.
+    pub(crate) fn damaged_files(&self) -> Vec<String> {
+        self.damaged_files.lock().clone()
     }
 
     /// Waits until every written record survives a crash of the machine.

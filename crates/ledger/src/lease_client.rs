@@ -92,7 +92,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         for settled in found.settled.chunks(MAX_BATCH_CALLS) {
             store.post(settled).await?;
         }
-        book.forget_recovered(&segments);
+        book.forget_recovered(&segments, &found.damage);
         let node = store.enter(name).await?;
         let last_contact = AtomicMicros::new(clock.steady());
         Ok(Self {

@@ -21,16 +21,17 @@ mod lease_client;
 mod lease_store;
 mod open_calls;
 mod record_encoding;
+mod segment_scan;
 mod segment_table;
 mod write_batch;
 
 pub use budget::{Budget, BudgetPeriod, BudgetShare, BudgetStatus, OverBudget, day_of};
 pub use call_records::{HoldRecord, OpenCall, ProgressRecord};
 pub use clock::{Clock, SystemClock, TestClock};
-pub use disk::{Disk, FileDisk, MemoryDisk, Segment};
+pub use disk::{Disk, FileDisk, MemoryDisk, Segment, accept_damage, damaged_files};
 pub use entry::{CallOutcome, EndedBy, FailedAttempt, LedgerEntry};
 pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
-pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls};
+pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls, SegmentDamage};
 pub use journal_inspection::JournalInspection;
 pub use journal_receipt::JournalReceipt;
 pub use key_balance::{KeyBalance, LeaseUse, SpendStatus};
@@ -42,3 +43,4 @@ pub use lease_store::{
     lease_slice,
 };
 pub use open_calls::{HoldError, HoldRefusal, OpenCalls, OpenedJournal, PostingBatch};
+pub use segment_scan::DamagedSpan;

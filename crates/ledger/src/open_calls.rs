@@ -17,7 +17,8 @@ use crate::journal_writer::{JournalWriter, KeptRecord, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
     CallProgress, Clock, Disk, HoldRecord, JournalError, JournalErrors, JournalReceipt, KeyBalance,
-    LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord, RecoveredCalls, SettledCall,
+    LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord, RecoveredCalls, SegmentDamage,
+    SettledCall,
 };
 
 /// Reason no money was reserved for a call.
@@ -203,9 +204,17 @@ impl OpenCalls {
         self.journal.watch();
     }
 
-    /// Deletes segments whose calls the lease store has confirmed.
-    pub(crate) fn forget_recovered(&self, segments: &[u64]) {
-        self.journal.remove(segments);
+    /// Deletes segments whose calls the lease store has confirmed. Damaged ones are set aside.
+    pub(crate) fn forget_recovered(&self, segments: &[u64], damage: &[SegmentDamage]) {
+        let is_damaged = |segment: &u64| damage.iter().any(|one| one.segment == *segment);
+        let (damaged, sound): (Vec<u64>, Vec<u64>) = segments.iter().partition(|s| is_damaged(s));
+        self.journal.remove(&sound);
+        damaged.into_iter().for_each(|segment| self.journal.set_aside(segment));
+    }
+
+    /// Returns the names of damaged files of the journal that no operator has accepted yet.
+    pub fn damaged_files(&self) -> Vec<String> {
+        self.journal.damaged_files()
     }
 
     /// Reserves money from this node's lease: all of `full`, or what is free if that is at least

@@ -110,6 +110,9 @@ impl App {
     /// Logs and counts journal failures since the last report, in one line, because a full disk
     /// fails every call.
     pub(crate) fn report_journal_errors(&self) {
+        let damaged = self.engine.funds.open_calls.damaged_files().len();
+        let damaged = i64::try_from(damaged).unwrap_or(i64::MAX);
+        self.engine.metrics.journal_damaged_files.set(damaged);
         let (count, last) = self.engine.funds.open_calls.errors().so_far();
         let new = count.saturating_sub(self.engine.metrics.journal_errors.get());
         if new > 0 {

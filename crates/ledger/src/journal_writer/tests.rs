@@ -121,6 +121,14 @@ impl Disk for HangingDisk {
     fn remove(&self, segment: u64) -> io::Result<()> {
         self.inner.remove(segment)
     }
+
+    fn set_aside(&self, segment: u64) -> io::Result<()> {
+        self.inner.set_aside(segment)
+    }
+
+    fn damaged_files(&self) -> io::Result<Vec<String>> {
+        self.inner.damaged_files()
+    }
 }
 
 impl Segment for HangingSegment {

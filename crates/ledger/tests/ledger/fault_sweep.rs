@@ -134,6 +134,16 @@ impl Disk for FailingDisk {
         self.faults.check()?;
         self.inner.remove(segment)
     }
+
+    fn set_aside(&self, segment: u64) -> io::Result<()> {
+        self.faults.check()?;
+        self.inner.set_aside(segment)
+    }
+
+    fn damaged_files(&self) -> io::Result<Vec<String>> {
+        self.faults.check()?;
+        self.inner.damaged_files()
+    }
 }
 
 impl Segment for FailingSegment {

@@ -255,3 +255,35 @@ fn a_settled_call_that_a_full_disk_refused_is_written_when_there_is_space() {
     book.posted(batch);
     assert_eq!(book.unwritten(), [""; 0], "the store has it");
 }
+
+/// For each bit of a journal of some calls: the others are posted as they were, and the file is kept.
+#[test]
+fn a_damaged_segment_is_kept_and_its_other_calls_are_posted() {
+    const CALLS: i64 = 2;
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
+    let disk = Arc::new(MemoryDisk::default());
+    let book = OpenCalls::open(clock.clone(), disk.clone()).unwrap().book;
+    let balance = KeyBalance::new("k0", None, Money::ZERO);
+    let hundred = Money::from_nanos(100);
+    for id in 0..CALLS {
+        let id = format!("r{id}");
+        let pending = book.hold(&balance, Arc::new(held(&id, "k0")), hundred, hundred).unwrap();
+        run(pending.written()).unwrap().settle(entry(&id, "k0", 30));
+    }
+    let [segment] = disk.segments().unwrap()[..] else { panic!("one segment") };
+    for bit in 0..disk.read(segment).unwrap().len() * 8 {
+        let damaged = Arc::new(disk.after_crash());
+        damaged.flip_bit(segment, bit);
+        let store = MemoryStore::new(&[None]);
+        let node = TestNode::open(&clock, damaged.clone(), &store);
+        assert_eq!(node.book.damaged_files().len(), 1, "bit {bit}");
+        assert!(!damaged.segments().unwrap().contains(&segment));
+        let costs: Vec<i64> =
+            store.lock().entries.values().map(|entry| entry.cost.as_nanos()).collect();
+        assert_eq!(costs.len() as i64, CALLS, "every call has a hold or a settlement left");
+        assert!(costs.iter().sum::<i64>() >= (CALLS - 1) * 30, "bit {bit}");
+        drop(node);
+        let again = TestNode::open(&clock, damaged, &store);
+        assert_eq!(again.interrupted, 0);
+    }
+}

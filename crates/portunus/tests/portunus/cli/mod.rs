@@ -2,6 +2,7 @@
 
 mod audit;
 mod full_disk;
+mod journal_damage;
 mod process_limits;
 
 use serde_json::{Value, json};
