@@ -1,6 +1,7 @@
 //! Storage of the journal: a folder of segment files, or memory in tests.
 
 use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, fallocate};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -32,7 +33,11 @@ pub trait Segment: Send + Sync {
     fn number(&self) -> u64;
     /// Appends bytes, which then survive a crash of this process.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
-    /// Cuts off everything behind that length, to undo a failed append.
+    /// Reserves room on the disk, so that appends up to that length do not fail for want of it, and
+    /// returns the length up to which there is room. The error is [`io::ErrorKind::Unsupported`] if
+    /// the file system cannot do this.
+    fn reserve(&self, length: usize) -> io::Result<usize>;
+    /// Cuts off everything behind that length, to undo a failed append. Reserved room may be lost.
     fn cut(&self, length: usize) -> io::Result<()>;
     /// Waits until all appended bytes survive a crash of the machine. The error is
     /// [`io::ErrorKind::NotFound`] if the segment was deleted by somebody else.
@@ -165,6 +170,11 @@ struct FileSegment {
     file: File,
 }
 
+/// Room that a file gets beyond what is asked for, the largest that the disk has.
+const ROOM_AHEAD_BYTES: [usize; 3] = [1 << 20, 64 << 10, 0];
+/// Unit in which file systems give room.
+const BLOCK_BYTES: usize = 4_096;
+
 impl Segment for FileSegment {
     fn number(&self) -> u64 {
         self.number
@@ -174,7 +184,27 @@ impl Segment for FileSegment {
         (&self.file).write_all(bytes)
     }
 
+    /// The blocks lie behind the end of the file, so that readers do not see them
+    /// (<https://man7.org/linux/man-pages/man2/fallocate.2.html>).
+    fn reserve(&self, length: usize) -> io::Result<usize> {
+        let mut refusal = io::Error::from(io::ErrorKind::StorageFull);
+        for ahead in ROOM_AHEAD_BYTES {
+            let room = length.saturating_add(ahead).next_multiple_of(BLOCK_BYTES);
+            let reserved = fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, room as u64);
+            match reserved.map_err(io::Error::from) {
+                Ok(()) => return Ok(room),
+                Err(e) if e.kind() == io::ErrorKind::Unsupported => return Err(e),
+                Err(e) => refusal = e,
+            }
+        }
+        Err(refusal)
+    }
+
     fn cut(&self, length: usize) -> io::Result<()> {
+        // Setting the length frees the reserved room, even if the length is the same.
+        if self.file.metadata()?.len() == length as u64 {
+            return Ok(());
+        }
         self.file.set_len(length as u64)
     }
 
@@ -188,6 +218,15 @@ impl Segment for FileSegment {
     }
 }
 
+impl Drop for FileSegment {
+    /// Frees the reserved room that was not used.
+    fn drop(&mut self) {
+        if let Ok(data) = self.file.metadata() {
+            drop(self.file.set_len(data.len()));
+        }
+    }
+}
+
 /// A disk in memory. A test can make it fail after some bytes, in the middle of a record.
 #[derive(Debug, Default)]
 pub struct MemoryDisk(Arc<Mutex<MemoryFiles>>);
@@ -197,18 +236,31 @@ struct MemoryFiles {
     segments: BTreeMap<u64, Vec<u8>>,
     /// Damaged segments.
     aside: BTreeMap<u64, Vec<u8>>,
-    /// Bytes that can still be written; `None` for no limit.
+    /// Bytes that are neither written nor reserved; `None` for no limit.
     capacity_left: Option<usize>,
+    /// Bytes that each segment has reserved and not written.
+    reserved: BTreeMap<u64, usize>,
     /// True if a failed write cannot be undone.
     keeps_half_records: bool,
     fails_syncs: bool,
 }
 
+impl MemoryFiles {
+    /// Frees the room that a segment has reserved and not used.
+    fn free_room(&mut self, segment: u64) {
+        let room = self.reserved.remove(&segment).unwrap_or_default();
+        if let Some(left) = &mut self.capacity_left {
+            *left = left.saturating_add(room);
+        }
+    }
+}
+
 impl MemoryDisk {
-    /// Accepts that many further bytes. The write that passes the limit is cut short and fails, and
-    /// its bytes stay, as if the process died there.
+    /// Accepts that many further bytes, without regard to reserved room. The write that passes the
+    /// limit is cut short and fails, and its bytes stay, as if the process died there.
     pub fn fail_after(&self, bytes: usize) {
         let mut files = self.0.lock();
+        files.reserved.clear();
         files.capacity_left = Some(bytes);
         files.keeps_half_records = true;
     }
@@ -262,7 +314,12 @@ impl Disk for MemoryDisk {
     }
 
     fn remove(&self, segment: u64) -> io::Result<()> {
-        self.0.lock().segments.remove(&segment);
+        let mut files = self.0.lock();
+        files.free_room(segment);
+        let bytes = files.segments.remove(&segment).unwrap_or_default();
+        if let Some(left) = &mut files.capacity_left {
+            *left = left.saturating_add(bytes.len());
+        }
         Ok(())
     }
 
@@ -288,12 +345,36 @@ impl Segment for MemorySegment {
         self.number
     }
 
+    fn reserve(&self, length: usize) -> io::Result<usize> {
+        let mut files = self.files.lock();
+        let files = &mut *files;
+        if files.keeps_half_records {
+            return Ok(length);
+        }
+        let Some(segment) = files.segments.get(&self.number) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let reserved = files.reserved.entry(self.number).or_default();
+        let lacks = length.saturating_sub(segment.len() + *reserved);
+        if let Some(left) = &mut files.capacity_left {
+            *left = left.checked_sub(lacks).ok_or(io::ErrorKind::StorageFull)?;
+        }
+        *reserved += lacks;
+        Ok(length)
+    }
+
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut files = self.files.lock();
-        let fits = files.capacity_left.unwrap_or(usize::MAX).min(bytes.len());
+        let files = &mut *files;
+        let reserved = files.reserved.entry(self.number).or_default();
+        let from_room = bytes.len().min(*reserved);
+        *reserved -= from_room;
+        let wanted = bytes.len() - from_room;
+        let further = files.capacity_left.unwrap_or(usize::MAX).min(wanted);
         if let Some(left) = &mut files.capacity_left {
-            *left -= fits;
+            *left -= further;
         }
+        let fits = from_room + further;
         let Some(segment) = files.segments.get_mut(&self.number) else {
             return Err(io::ErrorKind::NotFound.into());
         };
@@ -303,21 +384,31 @@ impl Segment for MemorySegment {
 
     fn cut(&self, length: usize) -> io::Result<()> {
         let mut files = self.files.lock();
+        let files = &mut *files;
         if files.keeps_half_records {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let Some(segment) = files.segments.get_mut(&self.number) else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        let freed = segment.len().saturating_sub(length);
-        segment.truncate(length);
-        if let Some(left) = &mut files.capacity_left {
-            *left += freed;
+        if segment.len() > length {
+            let freed = segment.len() - length;
+            segment.truncate(length);
+            if let Some(left) = &mut files.capacity_left {
+                *left += freed;
+            }
+            files.free_room(self.number);
         }
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
         if self.files.lock().fails_syncs { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+impl Drop for MemorySegment {
+    fn drop(&mut self) {
+        self.files.lock().free_room(self.number);
     }
 }

@@ -24,6 +24,7 @@ mod record_encoding;
 mod segment_scan;
 mod segment_table;
 mod write_batch;
+mod write_queue;
 
 pub use budget::{Budget, BudgetPeriod, BudgetShare, BudgetStatus, OverBudget, day_of};
 pub use call_records::{HoldRecord, OpenCall, ProgressRecord};

@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::journal::{Written, frame, recover};
-use crate::journal_writer::{JournalWriter, KeptRecord, WriterThread};
+use crate::journal_writer::{JournalWriter, KeptRecord, SETTLEMENT_BYTES, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
     CallProgress, Clock, Disk, HoldRecord, JournalError, JournalErrors, JournalReceipt, KeyBalance,
@@ -236,7 +236,7 @@ impl OpenCalls {
         fill.amount = amount;
         fill.lease = lease;
         fill.at = self.clock.now();
-        let record = match self.journal.append(&frame(&Written::Held(&held))) {
+        let record = match self.journal.append_hold(&frame(&Written::Held(&held))) {
             Ok(record) => record,
             Err(e) => {
                 balance.give_back(amount, lease, Money::ZERO);
@@ -263,6 +263,9 @@ impl OpenCalls {
     pub(crate) fn abandon(&self, balance: &KeyBalance, held: &HoldRecord) {
         let open = self.state.lock().open.remove(&held.request_id);
         balance.give_back(held.amount, held.lease, Money::ZERO);
+        if open.is_some() {
+            self.journal.change_promised(-1);
+        }
         // A hold that is written all the same costs nothing: recovery finds no progress.
         self.journal.release(open.map(|open| open.record));
     }
@@ -353,9 +356,12 @@ impl OpenCalls {
             }
             posted
         };
-        let records =
-            posted.into_iter().flat_map(|unposted| [unposted.hold_record, unposted.record]);
-        self.journal.release(records.flatten());
+        for UnpostedCall { balance, hold_record, record, .. } in posted {
+            self.journal.release(hold_record);
+            if balance.is_some() {
+                self.journal.release_settlement(record);
+            }
+        }
     }
 
     /// Puts the batch back that is being posted, because it may not have arrived. It comes first in
@@ -402,7 +408,7 @@ impl OpenCalls {
         let mut records: HashMap<String, KeptRecord> = HashMap::new();
         let mut refusal = None;
         for entry in entries {
-            match self.journal.append(&frame(&Written::Settled(&entry))) {
+            match self.journal.append_settlement(&frame_within_room(&entry)) {
                 Ok(record) => drop(records.insert(entry.request_id.clone(), record)),
                 Err(e) => {
                     refusal = Some(e);
@@ -417,8 +423,9 @@ impl OpenCalls {
                 unposted.record = Some(record);
             }
         }
-        // The others were posted in the meantime.
-        self.journal.release(records.into_values());
+        // The others were posted in the meantime, and their room was given up then.
+        self.journal.change_promised(isize::try_from(records.len()).unwrap_or(0));
+        records.into_values().for_each(|record| self.journal.release_settlement(Some(record)));
         failure.map_or(Ok(()), Err)
     }
 
@@ -477,7 +484,7 @@ impl OpenCalls {
         entry.ended = self.clock.now().max(held.at);
         // If the disk fails, the entry is posted from memory, or written again later. A crash before
         // that settles the call from its last recorded progress. The writer counts the failure.
-        let record = self.journal.append(&frame(&Written::Settled(&entry))).ok();
+        let record = self.journal.append_settlement(&frame(&Written::Settled(&entry))).ok();
         let receipt = JournalReceipt::new(&self.journal, record.as_ref());
         let mut state = self.state.lock();
         let open = state.open.remove(&held.request_id);
@@ -490,6 +497,17 @@ impl OpenCalls {
         state.settled.push_back(UnpostedCall { settled, balance, hold_record, record });
         (cost, receipt)
     }
+}
+
+/// Returns the record of a settled call, without details that the receipt can miss if the reserved
+/// room is too small for them.
+fn frame_within_room(entry: &LedgerEntry) -> Vec<u8> {
+    let record = frame(&Written::Settled(entry));
+    if record.len() <= SETTLEMENT_BYTES {
+        return record;
+    }
+    let (losses, charges) = (Vec::new(), Vec::new());
+    frame(&Written::Settled(&LedgerEntry { losses, charges, ..entry.clone() }))
 }
 
 impl Drop for OpenCalls {

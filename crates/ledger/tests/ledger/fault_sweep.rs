@@ -156,6 +156,11 @@ impl Segment for FailingSegment {
         self.inner.append(bytes)
     }
 
+    fn reserve(&self, length: usize) -> io::Result<usize> {
+        self.faults.check()?;
+        self.inner.reserve(length)
+    }
+
     fn cut(&self, length: usize) -> io::Result<()> {
         self.faults.check()?;
         self.inner.cut(length)
