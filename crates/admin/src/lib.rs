@@ -29,6 +29,7 @@ mod provider_view;
 mod providers;
 pub mod random;
 mod request_origin;
+mod restored_store;
 mod rights;
 mod settings;
 mod setup;

@@ -33,6 +33,11 @@ pub(super) enum LedgerCommand {
     Verify,
     /// Export settled calls, oldest first
     Export(ExportArgs),
+    /// Give up a node that will not come back: settle its calls from their last report and free its money
+    ForgetNode {
+        /// Name of the node, as the system page of the console lists it
+        id: String,
+    },
     /// Accept the loss in a damaged file of this node's journal, which `verify` names
     AcceptDamage {
         /// Name of the file, for example 000000000007.journal.damaged
@@ -87,10 +92,21 @@ pub(super) async fn run(common: &CommonArgs, command: LedgerCommand) -> anyhow::
     let outcome = match command {
         LedgerCommand::Verify => verify(common, &config.data_folder, &store).await,
         LedgerCommand::Export(args) => export(&store, args).await,
+        LedgerCommand::ForgetNode { id } => forget_node(&config, &id).await,
         LedgerCommand::AcceptDamage { file } => accept_damage(&config, &file).await,
     };
     store.close().await;
     outcome
+}
+
+/// Gives up a node that will not come back.
+async fn forget_node(config: &Config, id: &str) -> anyhow::Result<ExitCode> {
+    let accounts = open_accounts(config).await?;
+    let forgotten = accounts.forget_node(&Actor::Operator, id).await;
+    close_accounts(config, &accounts, false).await?;
+    forgotten?;
+    print_line(&format!("the node {id} is forgotten, and its money is free"));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Accepts the loss in a damaged file of the journal.
@@ -137,7 +153,7 @@ impl UnpostedCalls {
     }
 }
 
-async fn verify(
+pub(super) async fn verify(
     common: &CommonArgs,
     data_folder: &Path,
     store: &Store,

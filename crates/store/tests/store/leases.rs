@@ -23,6 +23,7 @@ on_both!(
     calls_pay_from_their_lease_and_late_ones_as_far_as_there_is_room,
     calls_of_a_dead_node_are_settled_once,
     unreported_spending_of_a_dead_node_stays_reserved,
+    a_restored_database_and_a_forgotten_node_keep_no_money_aside,
     a_name_belongs_to_the_last_registered_process,
     a_shortage_recalls_leases_of_other_nodes,
     a_key_has_the_same_status_on_every_node,
@@ -292,6 +293,36 @@ async fn unreported_spending_of_a_dead_node_stays_reserved(database: Arc<TestDat
     assert_eq!(sums(&store, &key).await, (130, 870));
     enter(&store, "dead").await;
     assert_eq!(sums(&store, &key).await, (130, 500), "back, it needs nothing of before");
+    store.close().await;
+}
+
+async fn a_restored_database_and_a_forgotten_node_keep_no_money_aside(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = capped(&store, 1_000).await;
+    let (first, second) = (enter(&store, "first").await, enter(&store, "second").await);
+    let unreported = Money::from_nanos(250);
+    let all = LeaseRequest { unreported, ..ask(&first, &key, 300, 0) };
+    let (token, ..) = lease(&store, &all).await;
+    let own = LeaseRequest { unreported, ..ask(&second, &key, 300, 0) };
+    lease(&store, &own).await;
+    heartbeat(&store, &first, vec![open_call("told", &key, Some(token), Some(60))]).await;
+    let refused = store.require_no_nodes().await.unwrap_err().to_string();
+    assert!(refused.contains("first") || refused.contains("second"), "{refused}");
+    store.forget_node("second").await.unwrap_err();
+    database.execute_raw("UPDATE nodes SET seen = seen - 60000000 WHERE id = 'second'").await;
+    store.forget_node("second").await.unwrap();
+    assert_eq!(sums(&store, &key).await, (0, 300), "the other one goes on");
+    database.execute_raw("UPDATE nodes SET seen = seen - 60000000").await;
+    store.require_no_nodes().await.unwrap();
+    let adopted = store.adopt().await.unwrap();
+    assert_eq!((adopted.leases, adopted.calls), (1, 1));
+    assert_eq!(sums(&store, &key).await, (60, 0));
+    assert_eq!(store.nodes().await.unwrap(), []);
+    // A process that still runs is fenced, and must register again.
+    let report = HeartbeatReport { node: first.clone(), calls: vec![], unreported: vec![], seq: 9 };
+    assert_eq!(store.heartbeat(&report).await, Err(LeaseStoreError::Fenced));
+    let new = enter(&store, "new").await;
+    assert_eq!(lease(&store, &ask(&new, &key, 940, 0)).await.2, 940);
     store.close().await;
 }
 

@@ -16,7 +16,7 @@ fn limit_files(child: &Child, limit: &str) {
 }
 
 /// Writes a configuration with a provider that the test plays, and makes a key.
-fn prepare(folder: &Folder) -> (TcpListener, String) {
+pub(super) fn prepare(folder: &Folder) -> (TcpListener, String) {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = format!(
         "[timeouts]\ndrain = \"1s\"\n[providers.p]\nspeaks = \"chat\"\nbase = \"http://{}\"\n\
@@ -30,7 +30,7 @@ fn prepare(folder: &Folder) -> (TcpListener, String) {
 }
 
 /// Starts the program, and returns its log and address.
-fn start(folder: &Folder) -> (Child, LogLines, String) {
+pub(super) fn start(folder: &Folder) -> (Child, LogLines, String) {
     // A write beyond the limit is to fail, not to end the process.
     let script = "trap '' XFSZ; exec \"$0\" serve --config portunus.toml --listen 127.0.0.1:0";
     let mut child = Command::new("sh")
@@ -50,7 +50,7 @@ fn start(folder: &Folder) -> (Child, LogLines, String) {
     (child, log, url)
 }
 
-fn call(url: &str, key: &str) -> Child {
+pub(super) fn call(url: &str, key: &str) -> Child {
     Command::new("curl")
         .args(["-s", "-i", &format!("{url}/v1/chat/completions"), "-H"])
         .args([&format!("Authorization: Bearer {key}"), "-H", "Content-Type: application/json"])
@@ -66,12 +66,12 @@ fn probe(url: &str) -> Child {
 }
 
 /// Returns all that a caller got.
-fn reply(caller: Child) -> String {
+pub(super) fn reply(caller: Child) -> String {
     String::from_utf8(caller.wait_with_output().unwrap().stdout).unwrap()
 }
 
 /// Takes a request of the gateway.
-fn accept(upstream: &TcpListener) -> TcpStream {
+pub(super) fn accept(upstream: &TcpListener) -> TcpStream {
     let (mut connection, _) = upstream.accept().unwrap();
     let mut request = Vec::new();
     while !request.ends_with(b"}") {
@@ -83,7 +83,7 @@ fn accept(upstream: &TcpListener) -> TcpStream {
     connection
 }
 
-fn answer(connection: &mut TcpStream) {
+pub(super) fn answer(connection: &mut TcpStream) {
     let answer = json!({
         "id": "c", "object": "chat.completion", "created": 1, "model": "m",
         "choices": [{ "index": 0, "finish_reason": "stop",

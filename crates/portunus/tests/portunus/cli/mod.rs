@@ -1,6 +1,7 @@
 //! The program: its output and its exit codes.
 
 mod audit;
+mod backup;
 mod full_disk;
 mod journal_damage;
 mod process_limits;
