@@ -7,9 +7,7 @@ use console::csv_line;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use ledger::{
-    Clock as _, DamagedSpan, JournalInspection, LedgerEntry, SegmentDamage, SystemClock,
-};
+use ledger::{Clock as _, DamagedSpan, JournalInspection, LedgerEntry, SegmentDamage, SystemClock};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -19,6 +17,7 @@ use std::sync::Arc;
 use store::{EntryFilter, InvariantCheck, Store, StoreError};
 
 use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
+use super::reconcile::{ReconcileArgs, reconcile};
 use crate::app::open_store;
 use admin::Actor;
 use api::export_json;
@@ -33,6 +32,8 @@ pub(super) enum LedgerCommand {
     Verify,
     /// Export settled calls, oldest first
     Export(ExportArgs),
+    /// Compare a provider's own bill with the books, by day and model; exit 1 if they differ
+    Reconcile(ReconcileArgs),
     /// Give up a node that will not come back: settle its calls from their last report and free its money
     ForgetNode {
         /// Name of the node, as the system page of the console lists it
@@ -92,6 +93,7 @@ pub(super) async fn run(common: &CommonArgs, command: LedgerCommand) -> anyhow::
     let outcome = match command {
         LedgerCommand::Verify => verify(common, &config.data_folder, &store).await,
         LedgerCommand::Export(args) => export(&store, args).await,
+        LedgerCommand::Reconcile(args) => reconcile(common, &store, &args).await,
         LedgerCommand::ForgetNode { id } => forget_node(&config, &id).await,
         LedgerCommand::AcceptDamage { file } => accept_damage(&config, &file).await,
     };
@@ -219,9 +221,10 @@ pub(super) async fn verify(
 }
 
 fn damage_json(damage: &SegmentDamage) -> Value {
-    let spans = damage.spans.iter().map(|DamagedSpan { offset, bytes }| {
-        json!({ "offset": offset, "bytes": bytes })
-    });
+    let spans = damage
+        .spans
+        .iter()
+        .map(|DamagedSpan { offset, bytes }| json!({ "offset": offset, "bytes": bytes }));
     json!({ "file": damage.file, "spans": spans.collect::<Vec<Value>>() })
 }
 

@@ -10,6 +10,8 @@ mod keys;
 mod ledger;
 mod logs;
 mod models;
+mod provider_bill;
+mod reconcile;
 mod serve;
 mod simulate;
 mod users;

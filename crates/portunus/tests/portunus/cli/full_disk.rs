@@ -84,11 +84,16 @@ pub(super) fn accept(upstream: &TcpListener) -> TcpStream {
 }
 
 pub(super) fn answer(connection: &mut TcpStream) {
+    answer_with(connection, 10);
+}
+
+/// Answers with so many output tokens by the provider's count.
+pub(super) fn answer_with(connection: &mut TcpStream, output: u32) {
     let answer = json!({
         "id": "c", "object": "chat.completion", "created": 1, "model": "m",
         "choices": [{ "index": 0, "finish_reason": "stop",
             "message": { "role": "assistant", "content": "Hi." } }],
-        "usage": { "prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20 },
+        "usage": { "prompt_tokens": 10, "completion_tokens": output, "total_tokens": 10 + output },
     });
     let answer = answer.to_string();
     let head = format!(
