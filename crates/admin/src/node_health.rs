@@ -110,6 +110,7 @@ impl Admin {
         let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE;
         !cut_off
             && !self.engine.funds.open_calls.is_stalled()
+            && !self.engine.funds.open_calls.is_failing()
             && self.engine.connections.phase() == ShutdownPhase::Serve
     }
 

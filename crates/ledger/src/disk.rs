@@ -40,7 +40,7 @@ pub trait Segment: Send + Sync {
     /// Cuts off everything behind that length, to undo a failed append. Reserved room may be lost.
     fn cut(&self, length: usize) -> io::Result<()>;
     /// Waits until all appended bytes survive a crash of the machine. The error is
-    /// [`io::ErrorKind::NotFound`] if the segment was deleted by somebody else.
+    /// [`io::ErrorKind::NotFound`] if the segment was deleted or moved by somebody else.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -51,28 +51,16 @@ pub struct FileDisk {
     /// Number of the next segment. The folder is not listed for each.
     next: AtomicU64,
     /// Holds the advisory lock until this value is dropped.
-    _lock: File,
+    lock: Mutex<File>,
 }
 
 impl FileDisk {
     /// Opens the folder and creates it if necessary. Fails when another process has locked it.
     pub fn open(folder: &Path) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(folder.join("lock"))?;
-        lock.try_lock().map_err(|e| match e {
-            fs::TryLockError::WouldBlock => io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "another portunus process is using this data folder",
-            ),
-            fs::TryLockError::Error(e) => e,
-        })?;
+        let lock = Mutex::new(lock_folder(folder)?);
         // Files that were set aside keep their number.
         let next = numbers_of(folder, |_| true)?.last().map_or(1, |last| last + 1);
-        Ok(Self { folder: folder.to_owned(), next: AtomicU64::new(next), _lock: lock })
+        Ok(Self { folder: folder.to_owned(), next: AtomicU64::new(next), lock })
     }
 
     fn path(&self, segment: u64) -> PathBuf {
@@ -80,16 +68,35 @@ impl FileDisk {
     }
 }
 
+/// Creates a folder if necessary and locks it for this process.
+fn lock_folder(folder: &Path) -> io::Result<File> {
+    fs::create_dir_all(folder)?;
+    let lock =
+        OpenOptions::new().create(true).truncate(false).write(true).open(folder.join("lock"))?;
+    lock.try_lock().map_err(|e| match e {
+        fs::TryLockError::WouldBlock => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another portunus process is using this data folder",
+        ),
+        fs::TryLockError::Error(e) => e,
+    })?;
+    Ok(lock)
+}
+
 impl Disk for FileDisk {
     fn create(&self) -> io::Result<Arc<dyn Segment>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let open = || OpenOptions::new().create_new(true).append(true).open(self.path(number));
+        let path = self.path(number);
+        let open = || OpenOptions::new().create_new(true).append(true).open(&path);
         let file = open().or_else(|e| match e.kind() {
-            // Somebody deleted the folder.
-            io::ErrorKind::NotFound => fs::create_dir_all(&self.folder).and_then(|()| open()),
+            // Somebody deleted or moved the folder. The lock went with it.
+            io::ErrorKind::NotFound => {
+                *self.lock.lock() = lock_folder(&self.folder)?;
+                open()
+            }
             _ => Err(e),
         })?;
-        Ok(Arc::new(FileSegment { number, file }))
+        Ok(Arc::new(FileSegment { number, path, file }))
     }
 
     fn segments(&self) -> io::Result<Vec<u64>> {
@@ -167,6 +174,7 @@ pub fn accept_damage(folder: &Path, file: &str) -> io::Result<()> {
 
 struct FileSegment {
     number: u64,
+    path: PathBuf,
     file: File,
 }
 
@@ -210,11 +218,16 @@ impl Segment for FileSegment {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()?;
-        if self.file.metadata()?.nlink() == 0 {
-            let why = "a file of the journal was deleted while it was in use";
-            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        let (own, found) = (self.file.metadata()?, fs::metadata(&self.path));
+        let is_same = |found: &fs::Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
+        match found {
+            Ok(found) if is_same(&found) => Ok(()),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            Ok(_) | Err(_) => {
+                let why = "a file of the journal was deleted or moved while it was in use";
+                Err(io::Error::new(io::ErrorKind::NotFound, why))
+            }
         }
-        Ok(())
     }
 }
 

@@ -46,6 +46,10 @@ pub(crate) struct JournalWriter {
     writing: Mutex<()>,
     /// True while the disk hangs. Changed under the lock of the queue.
     stalled: AtomicBool,
+    /// True after a failure, until the disk takes records again.
+    failing: AtomicBool,
+    /// True if a segment was deleted or moved by somebody else, with records that calls need.
+    lost_segment: AtomicBool,
     /// True if a batch is synced before its records count as written.
     syncs_writes: AtomicBool,
     /// True if the file system cannot reserve room.
@@ -120,6 +124,8 @@ impl JournalWriter {
             queued: Condvar::new(),
             writing: Mutex::new(()),
             stalled: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
+            lost_segment: AtomicBool::new(false),
             syncs_writes: AtomicBool::new(false),
             is_unreserved: AtomicBool::new(false),
             table: Mutex::new(SegmentTable::new(current)),
@@ -289,6 +295,7 @@ impl JournalWriter {
             let mut queue = self.queue.lock();
             queue.end_write([further.bytes, settlements.bytes]);
             self.stalled.store(false, Ordering::SeqCst);
+            self.failing.store(further_written.is_err(), Ordering::SeqCst);
             if settlements_written.is_err() {
                 // They are written again later, and keep their room until then. Under the lock, so that
                 // whoever sees the failure sees the room.
@@ -406,14 +413,38 @@ impl JournalWriter {
         self.remove(&unused);
         self.look_for_damage();
         if self.table.lock().needs_segment() {
-            let segment = self.disk.create().map_err(|e| self.count(e))?;
+            let segment = self.disk.create().map_err(|e| self.fail(e))?;
             let promised = self.queue.lock().promised;
             // Done here, so that the writer need not. If it fails, the writer tries again.
             let target = WritableSegment::new(segment);
             let reserved = self.reserve(target.clone(), promised.saturating_mul(SETTLEMENT_BYTES));
             self.table.lock().prepare(reserved.unwrap_or(target));
         }
+        if self.is_failing() {
+            self.look_if_writable();
+        }
         Ok(())
+    }
+
+    /// Looks if the disk has room for a call again and keeps what is written. Nobody may call a node
+    /// that is not ready, so that no record would tell.
+    fn look_if_writable(&self) {
+        let _writing = self.writing.lock();
+        let promised = self.queue.lock().promised;
+        let call = promised.saturating_add(2).saturating_mul(SETTLEMENT_BYTES);
+        if self.make_room(call).and_then(|target| target.segment.sync()).is_ok() {
+            self.failing.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns true after a failure, until the disk takes records again.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::SeqCst)
+    }
+
+    /// Returns true, once, if records that calls need were lost with their file.
+    pub(crate) fn take_lost_segment(&self) -> bool {
+        self.lost_segment.swap(false, Ordering::SeqCst)
     }
 
     /// Gives up records. [`JournalWriter::maintain`] deletes segments that none needs any more.
@@ -427,7 +458,8 @@ impl JournalWriter {
     /// Gives up a settlement; `None` for one that the journal did not take. The room of one that could
     /// not be written is given up too.
     pub(crate) fn release_settlement(&self, record: Option<KeptRecord>) {
-        let is_unwritten = record.is_none_or(|KeptRecord(batch)| batch.release(&self.table).is_err());
+        let is_unwritten =
+            record.is_none_or(|KeptRecord(batch)| batch.release(&self.table).is_err());
         if is_unwritten {
             self.change_promised(-1);
         }
@@ -476,9 +508,11 @@ impl JournalWriter {
                 let mut table = self.table.lock();
                 if is_deleted {
                     table.forget(segment.number());
+                    self.lost_segment.store(true, Ordering::SeqCst);
                 }
                 table.put_back_unsynced(left);
-                return Err(self.count(e));
+                drop(table);
+                return Err(self.fail(e));
             }
         }
         Ok(())
@@ -493,6 +527,12 @@ impl JournalWriter {
     /// Failed writes, creations, syncs and deletions.
     pub(crate) fn errors(&self) -> &JournalErrors {
         &self.errors
+    }
+
+    /// Counts a failure after which no call can be admitted for now.
+    fn fail(&self, error: io::Error) -> JournalError {
+        self.failing.store(true, Ordering::SeqCst);
+        self.count(error)
     }
 
     fn count(&self, error: io::Error) -> JournalError {

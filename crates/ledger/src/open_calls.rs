@@ -198,6 +198,12 @@ impl OpenCalls {
         self.journal.is_stalled()
     }
 
+    /// Returns true if the journal could not be written or synced, until it can be again. No call is
+    /// admitted meanwhile.
+    pub fn is_failing(&self) -> bool {
+        self.journal.is_failing()
+    }
+
     /// Looks if the disk of the journal hangs. If a write lasts from one call of this function to the
     /// next, calls no longer wait for it: new ones are refused, and settled ones are written later.
     pub fn watch_journal(&self) {
@@ -399,7 +405,32 @@ impl OpenCalls {
     /// failures are counted.
     pub fn maintain_journal(&self) -> Result<(), JournalError> {
         let maintained = self.journal.maintain();
+        if self.journal.take_lost_segment() {
+            self.write_again();
+        }
         self.write_missing().and(maintained)
+    }
+
+    /// Writes the records of all calls again, because a file of the journal was deleted or moved.
+    fn write_again(&self) {
+        let mut state = self.state.lock();
+        for call in state.open.values_mut() {
+            if let Ok(record) = self.journal.append_hold(&frame(&Written::Held(&call.held))) {
+                // The room is that of the first record.
+                self.journal.change_promised(-1);
+                self.journal.release([std::mem::replace(&mut call.record, record)]);
+            }
+        }
+        let written = |unposted: &&mut UnpostedCall| {
+            unposted.record.as_ref().is_some_and(KeptRecord::is_written)
+        };
+        for unposted in state.settled.iter_mut().filter(written) {
+            let record = frame_within_room(&unposted.settled.entry);
+            // It takes room that nobody has reserved for it.
+            self.journal.change_promised(1);
+            let again = self.journal.append_settlement(&record).ok();
+            self.journal.release(std::mem::replace(&mut unposted.record, again));
+        }
     }
 
     fn write_missing(&self) -> Result<(), JournalError> {

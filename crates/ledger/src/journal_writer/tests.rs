@@ -292,20 +292,53 @@ fn nobody_waits_for_a_write_that_hangs() {
 }
 
 #[test]
-fn a_deleted_file_takes_no_more_records() {
-    let folder = std::env::temp_dir().join(format!("journal-{}", std::process::id()));
-    let disk = crate::FileDisk::open(&folder).unwrap();
-    let writer = JournalWriter::open(Arc::new(disk)).unwrap();
+fn a_deleted_or_moved_file_takes_no_more_records() {
+    for is_moved in [false, true] {
+        let folder =
+            std::env::temp_dir().join(format!("journal-{}-{is_moved}", std::process::id()));
+        let elsewhere = folder.with_extension("moved");
+        let disk = crate::FileDisk::open(&folder).unwrap();
+        let writer = JournalWriter::open(Arc::new(disk)).unwrap();
+        append(&writer, b"first").unwrap();
+        writer.sync().unwrap();
+        if is_moved {
+            std::fs::rename(&folder, &elsewhere).unwrap();
+        } else {
+            std::fs::remove_file(folder.join("000000000001.journal")).unwrap();
+        }
+        assert!(!writer.is_failing());
+        assert!(writer.sync().is_err(), "it is noticed");
+        assert!(writer.is_failing() && writer.take_lost_segment());
+        assert!(append(&writer, b"refused").is_none());
+        writer.maintain().unwrap();
+        assert!(!writer.is_failing());
+        assert_eq!(append(&writer, b"next").unwrap().0, 2);
+        writer.sync().unwrap();
+        assert!(crate::FileDisk::open(&folder).is_err(), "the folder is locked, also a new one");
+        std::fs::remove_dir_all(&folder).unwrap();
+        drop(std::fs::remove_dir_all(&elsewhere));
+    }
+}
+
+#[test]
+fn a_full_or_failing_disk_is_told_until_it_works_again() {
+    let (disk, writer) = writer();
     append(&writer, b"first").unwrap();
-    writer.sync().unwrap();
-    let file = folder.join("000000000001.journal");
-    std::fs::remove_file(&file).unwrap();
-    assert!(writer.sync().is_err(), "it is noticed");
+    disk.set_free_space(Some(0));
     assert!(append(&writer, b"refused").is_none());
+    assert!(writer.is_failing());
+    writer.change_promised(-1);
     writer.maintain().unwrap();
-    assert_eq!(append(&writer, b"next").unwrap().0, 2);
-    writer.sync().unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(writer.is_failing(), "there is no room for a call");
+    disk.set_free_space(None);
+    disk.fail_syncs(true);
+    writer.maintain().unwrap();
+    assert!(writer.is_failing(), "nothing written would stay");
+    disk.fail_syncs(false);
+    writer.maintain().unwrap();
+    assert!(!writer.is_failing(), "without any call");
+    disk.fail_syncs(true);
+    assert!(writer.sync().is_err() && writer.is_failing());
 }
 
 #[test]

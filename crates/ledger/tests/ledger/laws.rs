@@ -2,8 +2,8 @@
 
 use canon::{Micros, Money, Usage};
 use ledger::{
-    CallOutcome, CallProgress, Disk, HoldError, HoldRefusal, HoldTicket, KeyBalance, LeaseClient,
-    MemoryDisk, OpenCalls, TestClock,
+    CallOutcome, CallProgress, Disk, FileDisk, HoldError, HoldRefusal, HoldTicket,
+    JournalInspection, KeyBalance, LeaseClient, LedgerEntry, MemoryDisk, OpenCalls, TestClock,
 };
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -319,4 +319,39 @@ fn a_damaged_segment_is_kept_and_its_other_calls_are_posted() {
         let again = TestNode::open(&clock, damaged, &store);
         assert_eq!(again.interrupted, 0);
     }
+}
+
+/// Somebody moves the folder of the journal away while calls run.
+#[test]
+fn a_moved_journal_is_noticed_and_all_calls_are_written_again() {
+    let folder = std::env::temp_dir().join(format!("moved-journal-{}", std::process::id()));
+    let elsewhere = folder.with_extension("moved");
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
+    let disk = Arc::new(FileDisk::open(&folder).unwrap());
+    let book = OpenCalls::open(clock.clone(), disk).unwrap().book;
+    let balance = KeyBalance::new("k0", None, Money::ZERO);
+    let hundred = Money::from_nanos(100);
+    let hold = |id: &str| {
+        let pending = book.hold(&balance, Arc::new(held(id, "k0")), hundred, hundred).unwrap();
+        run(pending.written()).unwrap()
+    };
+    let (running, settled) = (hold("running"), hold("settled"));
+    settled.settle(entry("settled", "k0", 30));
+    std::fs::rename(&folder, &elsewhere).unwrap();
+    assert!(!book.is_failing());
+    assert!(book.sync().is_err() && book.is_failing());
+    book.maintain_journal().unwrap();
+    assert!(!book.is_failing());
+    book.sync().unwrap();
+    let found = JournalInspection::read(&folder, Micros::new(9)).unwrap();
+    let ids = |calls: &[Arc<LedgerEntry>]| -> Vec<String> {
+        calls.iter().map(|call| call.request_id.clone()).collect()
+    };
+    assert_eq!(
+        (ids(&found.settled), ids(&found.open)),
+        (vec!["settled".into()], vec!["running".into()])
+    );
+    drop(running);
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::remove_dir_all(&elsewhere).unwrap();
 }
