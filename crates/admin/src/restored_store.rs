@@ -25,6 +25,16 @@ impl AccountAdmin {
         Ok(adopted)
     }
 
+    /// Accepts that the database went back to an earlier state. From then on nothing reports it any
+    /// more.
+    pub async fn accept_rollbacks(&self, actor: &Actor) -> Result<(), AdminError> {
+        actor.require_admin()?;
+        let mut change = self.store.begin_change().await?;
+        change.accept_rollbacks().await?;
+        self.commit(change, actor, &[["store.accept_rollback", "", ""]]).await?;
+        Ok(())
+    }
+
     /// Gives up a node that will not come back.
     pub async fn forget_node(&self, actor: &Actor, id: &str) -> Result<(), AdminError> {
         actor.require_admin()?;

@@ -1,14 +1,14 @@
-//! Storage of the journal: a folder of segment files, or memory in tests.
+//! Storage of the journal: a folder of segment files.
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate};
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A store of journal segments. A segment is written by the process that created it; older ones
 /// are only read.
@@ -25,6 +25,31 @@ pub trait Disk: Send + Sync {
     fn set_aside(&self, segment: u64) -> io::Result<()>;
     /// Returns the names of the files that were set aside and not accepted yet.
     fn damaged_files(&self) -> io::Result<Vec<String>>;
+    /// Keeps a segment whose calls are all stored, in case the store loses them. It is a segment no
+    /// longer.
+    fn retire(&self, segment: u64) -> io::Result<()> {
+        self.remove(segment)
+    }
+    /// Returns the numbers of the retired segments, oldest first.
+    fn retired(&self) -> io::Result<Vec<u64>> {
+        Ok(Vec::new())
+    }
+    /// Returns the bytes of a retired segment.
+    fn read_retired(&self, _segment: u64) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    /// Deletes the oldest retired segments, except for so many bytes of a certain age.
+    fn prune_retired(&self, _bytes: u64, _age: Duration) -> io::Result<()> {
+        Ok(())
+    }
+    /// Returns the text that [`Disk::write_mark`] wrote.
+    fn read_mark(&self) -> io::Result<Option<String>> {
+        Ok(None)
+    }
+    /// Replaces the text that is kept beside the segments.
+    fn write_mark(&self, _mark: &str) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// An open segment. The caller serialises appends.
@@ -119,6 +144,61 @@ impl Disk for FileDisk {
     fn damaged_files(&self) -> io::Result<Vec<String>> {
         damaged_files(&self.folder)
     }
+
+    fn retire(&self, segment: u64) -> io::Result<()> {
+        let path = self.path(segment);
+        // One without records is of no use.
+        if fs::metadata(&path)?.len() == 0 {
+            return fs::remove_file(path);
+        }
+        fs::rename(path, retired_path(&self.folder, segment))
+    }
+
+    fn retired(&self) -> io::Result<Vec<u64>> {
+        numbers_of(&self.folder, |ending| ending == RETIRED_SUFFIX)
+    }
+
+    fn read_retired(&self, segment: u64) -> io::Result<Vec<u8>> {
+        fs::read(retired_path(&self.folder, segment))
+    }
+
+    fn prune_retired(&self, bytes: u64, age: Duration) -> io::Result<()> {
+        let mut kept: u64 = 0;
+        for segment in self.retired()?.into_iter().rev() {
+            let path = retired_path(&self.folder, segment);
+            let data = fs::metadata(&path)?;
+            kept = kept.saturating_add(data.len());
+            // A clock that was set back makes nothing old.
+            let is_old = data.modified()?.elapsed().is_ok_and(|elapsed| elapsed > age);
+            if kept > bytes || is_old {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_mark(&self) -> io::Result<Option<String>> {
+        match fs::read_to_string(self.folder.join(MARK_FILE)) {
+            Ok(mark) => Ok(Some(mark)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn write_mark(&self, mark: &str) -> io::Result<()> {
+        let part = self.folder.join("posted.part");
+        fs::write(&part, mark)?;
+        fs::rename(part, self.folder.join(MARK_FILE))
+    }
+}
+
+/// File with the mark.
+const MARK_FILE: &str = "posted";
+/// Ending of the name of a retired segment.
+const RETIRED_SUFFIX: &str = ".posted";
+
+fn retired_path(folder: &Path, segment: u64) -> PathBuf {
+    folder.join(format!("{}{RETIRED_SUFFIX}", segment_name(segment)))
 }
 
 /// Ending of the name of a damaged segment.
@@ -237,191 +317,5 @@ impl Drop for FileSegment {
         if let Ok(data) = self.file.metadata() {
             drop(self.file.set_len(data.len()));
         }
-    }
-}
-
-/// A disk in memory. A test can make it fail after some bytes, in the middle of a record.
-#[derive(Debug, Default)]
-pub struct MemoryDisk(Arc<Mutex<MemoryFiles>>);
-
-#[derive(Clone, Debug, Default)]
-struct MemoryFiles {
-    segments: BTreeMap<u64, Vec<u8>>,
-    /// Damaged segments.
-    aside: BTreeMap<u64, Vec<u8>>,
-    /// Bytes that are neither written nor reserved; `None` for no limit.
-    capacity_left: Option<usize>,
-    /// Bytes that each segment has reserved and not written.
-    reserved: BTreeMap<u64, usize>,
-    /// True if a failed write cannot be undone.
-    keeps_half_records: bool,
-    fails_syncs: bool,
-}
-
-impl MemoryFiles {
-    /// Frees the room that a segment has reserved and not used.
-    fn free_room(&mut self, segment: u64) {
-        let room = self.reserved.remove(&segment).unwrap_or_default();
-        if let Some(left) = &mut self.capacity_left {
-            *left = left.saturating_add(room);
-        }
-    }
-}
-
-impl MemoryDisk {
-    /// Accepts that many further bytes, without regard to reserved room. The write that passes the
-    /// limit is cut short and fails, and its bytes stay, as if the process died there.
-    pub fn fail_after(&self, bytes: usize) {
-        let mut files = self.0.lock();
-        files.reserved.clear();
-        files.capacity_left = Some(bytes);
-        files.keeps_half_records = true;
-    }
-
-    /// Sets the free space of the disk; `None` for no limit. A write beyond it is cut short and
-    /// fails.
-    pub fn set_free_space(&self, bytes: Option<usize>) {
-        let mut files = self.0.lock();
-        files.capacity_left = bytes;
-        files.keeps_half_records = false;
-    }
-
-    /// Lets every sync fail.
-    pub fn fail_syncs(&self, fail: bool) {
-        self.0.lock().fails_syncs = fail;
-    }
-
-    /// Returns the disk as a new process finds it after a crash: all appended bytes, no limit.
-    #[must_use]
-    pub fn after_crash(&self) -> Self {
-        let files = self.0.lock();
-        let (segments, aside) = (files.segments.clone(), files.aside.clone());
-        Self(Arc::new(Mutex::new(MemoryFiles { segments, aside, ..MemoryFiles::default() })))
-    }
-
-    /// Flips a bit of a segment.
-    pub fn flip_bit(&self, segment: u64, bit: usize) {
-        let mut files = self.0.lock();
-        let byte = files.segments.get_mut(&segment).and_then(|bytes| bytes.get_mut(bit / 8));
-        if let Some(byte) = byte {
-            *byte ^= 1 << (bit % 8);
-        }
-    }
-}
-
-impl Disk for MemoryDisk {
-    fn create(&self) -> io::Result<Arc<dyn Segment>> {
-        let mut files = self.0.lock();
-        let used = files.segments.keys().chain(files.aside.keys());
-        let number = used.max().map_or(1, |last| last + 1);
-        files.segments.insert(number, Vec::new());
-        Ok(Arc::new(MemorySegment { number, files: Arc::clone(&self.0) }))
-    }
-
-    fn segments(&self) -> io::Result<Vec<u64>> {
-        Ok(self.0.lock().segments.keys().copied().collect())
-    }
-
-    fn read(&self, segment: u64) -> io::Result<Vec<u8>> {
-        self.0.lock().segments.get(&segment).cloned().ok_or(io::ErrorKind::NotFound.into())
-    }
-
-    fn remove(&self, segment: u64) -> io::Result<()> {
-        let mut files = self.0.lock();
-        files.free_room(segment);
-        let bytes = files.segments.remove(&segment).unwrap_or_default();
-        if let Some(left) = &mut files.capacity_left {
-            *left = left.saturating_add(bytes.len());
-        }
-        Ok(())
-    }
-
-    fn set_aside(&self, segment: u64) -> io::Result<()> {
-        let mut files = self.0.lock();
-        let bytes = files.segments.remove(&segment);
-        files.aside.extend(bytes.map(|bytes| (segment, bytes)));
-        Ok(())
-    }
-
-    fn damaged_files(&self) -> io::Result<Vec<String>> {
-        Ok(self.0.lock().aside.keys().map(|segment| segment_name(*segment)).collect())
-    }
-}
-
-struct MemorySegment {
-    number: u64,
-    files: Arc<Mutex<MemoryFiles>>,
-}
-
-impl Segment for MemorySegment {
-    fn number(&self) -> u64 {
-        self.number
-    }
-
-    fn reserve(&self, length: usize) -> io::Result<usize> {
-        let mut files = self.files.lock();
-        let files = &mut *files;
-        if files.keeps_half_records {
-            return Ok(length);
-        }
-        let Some(segment) = files.segments.get(&self.number) else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        let reserved = files.reserved.entry(self.number).or_default();
-        let lacks = length.saturating_sub(segment.len() + *reserved);
-        if let Some(left) = &mut files.capacity_left {
-            *left = left.checked_sub(lacks).ok_or(io::ErrorKind::StorageFull)?;
-        }
-        *reserved += lacks;
-        Ok(length)
-    }
-
-    fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut files = self.files.lock();
-        let files = &mut *files;
-        let reserved = files.reserved.entry(self.number).or_default();
-        let from_room = bytes.len().min(*reserved);
-        *reserved -= from_room;
-        let wanted = bytes.len() - from_room;
-        let further = files.capacity_left.unwrap_or(usize::MAX).min(wanted);
-        if let Some(left) = &mut files.capacity_left {
-            *left -= further;
-        }
-        let fits = from_room + further;
-        let Some(segment) = files.segments.get_mut(&self.number) else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        segment.extend_from_slice(bytes.get(..fits).unwrap_or_default());
-        if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-    }
-
-    fn cut(&self, length: usize) -> io::Result<()> {
-        let mut files = self.files.lock();
-        let files = &mut *files;
-        if files.keeps_half_records {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let Some(segment) = files.segments.get_mut(&self.number) else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        if segment.len() > length {
-            let freed = segment.len() - length;
-            segment.truncate(length);
-            if let Some(left) = &mut files.capacity_left {
-                *left += freed;
-            }
-            files.free_room(self.number);
-        }
-        Ok(())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        if self.files.lock().fails_syncs { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-    }
-}
-
-impl Drop for MemorySegment {
-    fn drop(&mut self) {
-        self.files.lock().free_room(self.number);
     }
 }

@@ -32,6 +32,10 @@ use crate::write_batch::WriteBatch;
 use crate::write_queue::{QueuedRecords, WriteQueue};
 use crate::{Disk, JournalError, JournalErrors};
 
+/// Size and age up to which retired segments are kept.
+const MAX_RETIRED_BYTES: u64 = 256 << 20;
+const MAX_RETIRED_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Time that the end of the process waits for the last write.
 const MAX_LAST_WRITE: Duration = Duration::from_secs(1);
 
@@ -408,9 +412,13 @@ impl JournalWriter {
     /// Blocks on the disk.
     pub(crate) fn maintain(&self) -> Result<(), JournalError> {
         let _upkeep = self.upkeep.lock();
-        // Deleting comes first, because it frees space.
         let unused = self.table.lock().take_unused();
-        self.remove(&unused);
+        self.retire(&unused);
+        // Comes before a new segment, because it frees space. On a full disk nothing is kept.
+        let kept = if self.is_failing() { 0 } else { MAX_RETIRED_BYTES };
+        if let Err(e) = self.disk.prune_retired(kept, MAX_RETIRED_AGE) {
+            drop(self.count(e));
+        }
         self.look_for_damage();
         if self.table.lock().needs_segment() {
             let segment = self.disk.create().map_err(|e| self.fail(e))?;
@@ -465,14 +473,19 @@ impl JournalWriter {
         }
     }
 
-    /// Deletes segments. One that stays is recovered again at the next start, and all its calls are
-    /// found to be recorded already.
-    pub(crate) fn remove(&self, segments: &[u64]) {
+    /// Retires segments whose calls are stored. One that stays is recovered again at the next start,
+    /// and all its calls are found to be recorded already.
+    pub(crate) fn retire(&self, segments: &[u64]) {
         for segment in segments {
-            if let Err(e) = self.disk.remove(*segment) {
+            if let Err(e) = self.disk.retire(*segment) {
                 drop(self.count(e));
             }
         }
+    }
+
+    /// The disk.
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     /// Keeps a damaged segment out of the way, because nothing in it may be lost for good.

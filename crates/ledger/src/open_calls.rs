@@ -210,12 +210,17 @@ impl OpenCalls {
         self.journal.watch();
     }
 
-    /// Deletes segments whose calls the lease store has confirmed. Damaged ones are set aside.
+    /// Retires segments whose calls the lease store has confirmed. Damaged ones are set aside.
     pub(crate) fn forget_recovered(&self, segments: &[u64], damage: &[SegmentDamage]) {
         let is_damaged = |segment: &u64| damage.iter().any(|one| one.segment == *segment);
         let (damaged, sound): (Vec<u64>, Vec<u64>) = segments.iter().partition(|s| is_damaged(s));
-        self.journal.remove(&sound);
+        self.journal.retire(&sound);
         damaged.into_iter().for_each(|segment| self.journal.set_aside(segment));
+    }
+
+    /// The disk of the journal.
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        self.journal.disk()
     }
 
     /// Returns the names of damaged files of the journal that no operator has accepted yet.

@@ -32,7 +32,7 @@ pub(crate) struct SegmentScan {
 }
 
 /// Bytes that cannot be read as a record.
-enum Unreadable {
+enum UnreadableBytes {
     /// A record that was not written completely.
     Torn,
     /// Damage up to the offset `next`. The record is known if only its length is wrong.
@@ -50,11 +50,11 @@ pub(crate) fn scan(bytes: &[u8]) -> SegmentScan {
             continue;
         }
         match unreadable_at(bytes, at) {
-            Unreadable::Torn => {
+            UnreadableBytes::Torn => {
                 found.torn = bytes.len().saturating_sub(at);
                 break;
             }
-            Unreadable::Damaged { record, next } => {
+            UnreadableBytes::Damaged { record, next } => {
                 found.records.extend(record);
                 found.damage.push(DamagedSpan { offset: at, bytes: next.saturating_sub(at) });
                 at = next;
@@ -110,11 +110,11 @@ fn may_begin_at(bytes: &[u8], at: usize) -> bool {
 /// The checksum is asked first: it tells the end of a record whose length is wrong. Then the length
 /// is believed, if it ends where a record begins. A record that is merely found inside the damage
 /// comes last, because a caller may have written its bytes into a text of the damaged record.
-fn unreadable_at(bytes: &[u8], at: usize) -> Unreadable {
+fn unreadable_at(bytes: &[u8], at: usize) -> UnreadableBytes {
     let rest = bytes.get(at..).unwrap_or_default();
     // A crash of the machine may leave a file longer than its data.
     if rest.iter().all(|byte| *byte == 0) {
-        return Unreadable::Torn;
+        return UnreadableBytes::Torn;
     }
     let later = at.saturating_add(1)..bytes.len();
     let begins =
@@ -122,19 +122,19 @@ fn unreadable_at(bytes: &[u8], at: usize) -> Unreadable {
     let begins: Vec<usize> = begins.take(MAX_SOUGHT_ENDS).collect();
     for next in begins.iter().copied().chain([bytes.len()]) {
         if let Some(record) = record_between(bytes, at, next) {
-            return Unreadable::Damaged { record: Some(record), next };
+            return UnreadableBytes::Damaged { record: Some(record), next };
         }
     }
     let end = end_of(bytes, at);
     if let Some(next) = end
         && (next == bytes.len() || record_at(bytes, next).is_some())
     {
-        return Unreadable::Damaged { record: None, next };
+        return UnreadableBytes::Damaged { record: None, next };
     }
     match begins.first() {
-        Some(next) => Unreadable::Damaged { record: None, next: *next },
-        None if end.is_none() => Unreadable::Torn,
-        None => Unreadable::Damaged { record: None, next: bytes.len() },
+        Some(next) => UnreadableBytes::Damaged { record: None, next: *next },
+        None if end.is_none() => UnreadableBytes::Torn,
+        None => UnreadableBytes::Damaged { record: None, next: bytes.len() },
     }
 }
 

@@ -29,6 +29,7 @@ mod leases;
 mod limits;
 mod links;
 mod migrations;
+mod node_marks;
 mod nodes;
 mod object_owner;
 mod open;

@@ -7,7 +7,10 @@ use console::csv_line;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use ledger::{Clock as _, DamagedSpan, JournalInspection, LedgerEntry, SegmentDamage, SystemClock};
+use ledger::{
+    Clock as _, DamagedSpan, JournalInspection, LedgerEntry, SegmentDamage, StoreRollback,
+    SystemClock,
+};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -39,6 +42,8 @@ pub(super) enum LedgerCommand {
         /// Name of the node, as the system page of the console lists it
         id: String,
     },
+    /// Accept that the database went back to an earlier state, which `verify` reports
+    AcceptRollback,
     /// Accept the loss in a damaged file of this node's journal, which `verify` names
     AcceptDamage {
         /// Name of the file, for example 000000000007.journal.damaged
@@ -95,6 +100,7 @@ pub(super) async fn run(common: &CommonArgs, command: LedgerCommand) -> anyhow::
         LedgerCommand::Export(args) => export(&store, args).await,
         LedgerCommand::Reconcile(args) => reconcile(common, &store, &args).await,
         LedgerCommand::ForgetNode { id } => forget_node(&config, &id).await,
+        LedgerCommand::AcceptRollback => accept_rollback(&config).await,
         LedgerCommand::AcceptDamage { file } => accept_damage(&config, &file).await,
     };
     store.close().await;
@@ -108,6 +114,16 @@ async fn forget_node(config: &Config, id: &str) -> anyhow::Result<ExitCode> {
     close_accounts(config, &accounts, false).await?;
     forgotten?;
     print_line(&format!("the node {id} is forgotten, and its money is free"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Accepts that the database went back.
+async fn accept_rollback(config: &Config) -> anyhow::Result<ExitCode> {
+    let accounts = open_accounts(config).await?;
+    let accepted = accounts.accept_rollbacks(&Actor::Operator).await;
+    close_accounts(config, &accounts, false).await?;
+    accepted?;
+    print_line("accepted: the database went back to an earlier state");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -165,7 +181,8 @@ pub(super) async fn verify(
     let keys = store.keys().await?.len();
     let (proofs, calls) = store.verify().await?;
     let holds = proofs.iter().all(|proof| proof.violations.is_empty());
-    let is_sound = holds && damage.is_empty();
+    let rollbacks = store.rollbacks().await?;
+    let is_sound = holds && damage.is_empty() && rollbacks.is_empty();
     if common.json {
         let laws: Vec<Value> = proofs
             .iter()
@@ -182,6 +199,7 @@ pub(super) async fn verify(
                 "ok": is_sound, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
                 "journal": { "unposted": settled, "open": open, "torn_bytes": torn_bytes },
                 "damaged": damage.iter().map(damage_json).collect::<Vec<Value>>(),
+                "rollbacks": rollbacks.iter().map(rollback_json).collect::<Vec<Value>>(),
             })
             .to_string(),
         );
@@ -210,14 +228,26 @@ pub(super) async fn verify(
                 print_line(&format!("          {bytes} bytes at byte {offset} cannot be read"));
             }
         }
-        let verdict = match (holds, damage.is_empty()) {
-            (false, _) => "the books do not balance",
-            (true, false) => "the journal is damaged",
-            (true, true) => "the books balance",
+        for (node, StoreRollback { missing, reposted }) in &rollbacks {
+            print_line(&format!(
+                "database: it went back to an earlier state; {missing} calls of the node {node} were \
+                 missing, {reposted} were posted again"
+            ));
+        }
+        let verdict = match (holds, damage.is_empty(), rollbacks.is_empty()) {
+            (false, ..) => "the books do not balance",
+            (true, false, _) => "the journal is damaged",
+            (true, true, false) => "the database went back",
+            (true, true, true) => "the books balance",
         };
         print_line(&format!("{verdict}: {keys} keys, {calls} calls"));
     }
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn rollback_json((node, rollback): &(String, StoreRollback)) -> Value {
+    let StoreRollback { missing, reposted } = rollback;
+    json!({ "node": node, "missing": missing, "reposted": reposted })
 }
 
 fn damage_json(damage: &SegmentDamage) -> Value {

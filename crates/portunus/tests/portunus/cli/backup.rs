@@ -62,3 +62,35 @@ fn after_a_restore_a_capped_key_spends_at_once_what_is_left() {
     serve_one(&url);
     assert_eq!(terminate(child), Some(0));
 }
+
+#[test]
+fn a_database_that_was_set_back_while_the_gateway_was_stopped_is_noticed() {
+    let folder = Folder::new("set-back");
+    let (upstream, key) = prepare(&folder);
+    let serve_one = || {
+        let (child, log, url) = start(&folder);
+        let caller = call(&url, &key);
+        answer(&mut accept(&upstream));
+        let got = reply(caller);
+        assert!(got.starts_with("HTTP/1.1 200"), "{got}");
+        assert_eq!(terminate(child), Some(0));
+        log
+    };
+    drop(serve_one());
+    let (database, stale) = (folder.0.join("data/portunus.db"), folder.0.join("stale.db"));
+    std::fs::copy(&database, &stale).unwrap();
+    drop(serve_one());
+    drop(serve_one());
+    assert!(folder.run(&["ledger", "verify"]).status.success());
+    std::fs::copy(&stale, &database).unwrap();
+    let line = serve_one().wait_for("the store went back");
+    assert!(line.contains("2 calls of this node were missing, 2 were posted again"), "{line}");
+    let exported = folder.run(&["ledger", "export"]);
+    assert_eq!(String::from_utf8(exported.stdout).unwrap().lines().count(), 4);
+    let proved = folder.run(&["ledger", "verify"]);
+    assert_eq!(proved.status.code(), Some(1));
+    let said = String::from_utf8(proved.stdout).unwrap();
+    assert!(said.contains("the database went back: "), "{said}");
+    assert!(folder.run(&["ledger", "accept-rollback"]).status.success());
+    assert!(folder.run(&["ledger", "verify"]).status.success());
+}
