@@ -110,6 +110,7 @@ impl Admin {
         let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE;
         !cut_off
             && !self.engine.funds.open_calls.is_stalled()
+            && !self.engine.funds.open_calls.is_failing()
             && self.engine.connections.phase() == ShutdownPhase::Serve
     }
 
@@ -144,7 +145,24 @@ impl Admin {
             mail: config.mailer.is_some(),
             files: config.files.url.split(':').next().unwrap_or_default().to_owned(),
             lanes: LaneCounts { all: lanes.len(), good },
-            troubles: self.issues().into_iter().chain(self.plain_bodies()).collect(),
+            troubles: self
+                .issues()
+                .into_iter()
+                .chain(self.plain_bodies())
+                .chain(self.journal_damage())
+                .collect(),
+        })
+    }
+
+    /// Returns a warning for each damaged file of this node's journal.
+    fn journal_damage(&self) -> impl Iterator<Item = EntryIssue> {
+        let files = self.engine.funds.open_calls.damaged_files();
+        files.into_iter().map(|file| EntryIssue {
+            what: "journal".to_owned(),
+            why: format!(
+                "{file} is damaged and kept: calls may be missing; accept it with `portunus ledger \
+                 accept-damage {file}`"
+            ),
         })
     }
 

@@ -183,7 +183,10 @@ impl DeferredNode {
             }
             Step::Settle(cost) => self.settle(cost),
             Step::Confirm => self.confirm(),
-            Step::Write => self.book.write_queued(),
+            Step::Write => {
+                self.book.write_queued();
+                assert_eq!(self.book.unwritten(), [""; 0], "a full disk has room for settlements");
+            }
             Step::Maintain => drop(self.book.maintain_journal()),
             Step::Watch => self.book.watch_journal(),
             Step::Post => self.post(),

@@ -1,13 +1,14 @@
-//! Storage of the journal: a folder of segment files, or memory in tests.
+//! Storage of the journal: a folder of segment files.
 
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A store of journal segments. A segment is written by the process that created it; older ones
 /// are only read.
@@ -20,6 +21,35 @@ pub trait Disk: Send + Sync {
     fn read(&self, segment: u64) -> io::Result<Vec<u8>>;
     /// Deletes a segment.
     fn remove(&self, segment: u64) -> io::Result<()>;
+    /// Keeps a damaged segment for people to look at. It is a segment no longer.
+    fn set_aside(&self, segment: u64) -> io::Result<()>;
+    /// Returns the names of the files that were set aside and not accepted yet.
+    fn damaged_files(&self) -> io::Result<Vec<String>>;
+    /// Keeps a segment whose calls are all stored, in case the store loses them. It is a segment no
+    /// longer.
+    fn retire(&self, segment: u64) -> io::Result<()> {
+        self.remove(segment)
+    }
+    /// Returns the numbers of the retired segments, oldest first.
+    fn retired(&self) -> io::Result<Vec<u64>> {
+        Ok(Vec::new())
+    }
+    /// Returns the bytes of a retired segment.
+    fn read_retired(&self, _segment: u64) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    /// Deletes the oldest retired segments, except for so many bytes of a certain age.
+    fn prune_retired(&self, _bytes: u64, _age: Duration) -> io::Result<()> {
+        Ok(())
+    }
+    /// Returns the text that [`Disk::write_mark`] wrote.
+    fn read_mark(&self) -> io::Result<Option<String>> {
+        Ok(None)
+    }
+    /// Replaces the text that is kept beside the segments.
+    fn write_mark(&self, _mark: &str) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// An open segment. The caller serialises appends.
@@ -28,10 +58,14 @@ pub trait Segment: Send + Sync {
     fn number(&self) -> u64;
     /// Appends bytes, which then survive a crash of this process.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
-    /// Cuts off everything behind that length, to undo a failed append.
+    /// Reserves room on the disk, so that appends up to that length do not fail for want of it, and
+    /// returns the length up to which there is room. The error is [`io::ErrorKind::Unsupported`] if
+    /// the file system cannot do this.
+    fn reserve(&self, length: usize) -> io::Result<usize>;
+    /// Cuts off everything behind that length, to undo a failed append. Reserved room may be lost.
     fn cut(&self, length: usize) -> io::Result<()>;
     /// Waits until all appended bytes survive a crash of the machine. The error is
-    /// [`io::ErrorKind::NotFound`] if the segment was deleted by somebody else.
+    /// [`io::ErrorKind::NotFound`] if the segment was deleted or moved by somebody else.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -42,27 +76,16 @@ pub struct FileDisk {
     /// Number of the next segment. The folder is not listed for each.
     next: AtomicU64,
     /// Holds the advisory lock until this value is dropped.
-    _lock: File,
+    lock: Mutex<File>,
 }
 
 impl FileDisk {
     /// Opens the folder and creates it if necessary. Fails when another process has locked it.
     pub fn open(folder: &Path) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(folder.join("lock"))?;
-        lock.try_lock().map_err(|e| match e {
-            fs::TryLockError::WouldBlock => io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "another portunus process is using this data folder",
-            ),
-            fs::TryLockError::Error(e) => e,
-        })?;
-        let next = segment_numbers(folder)?.last().map_or(1, |last| last + 1);
-        Ok(Self { folder: folder.to_owned(), next: AtomicU64::new(next), _lock: lock })
+        let lock = Mutex::new(lock_folder(folder)?);
+        // Files that were set aside keep their number.
+        let next = numbers_of(folder, |_| true)?.last().map_or(1, |last| last + 1);
+        Ok(Self { folder: folder.to_owned(), next: AtomicU64::new(next), lock })
     }
 
     fn path(&self, segment: u64) -> PathBuf {
@@ -70,16 +93,35 @@ impl FileDisk {
     }
 }
 
+/// Creates a folder if necessary and locks it for this process.
+fn lock_folder(folder: &Path) -> io::Result<File> {
+    fs::create_dir_all(folder)?;
+    let lock =
+        OpenOptions::new().create(true).truncate(false).write(true).open(folder.join("lock"))?;
+    lock.try_lock().map_err(|e| match e {
+        fs::TryLockError::WouldBlock => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another portunus process is using this data folder",
+        ),
+        fs::TryLockError::Error(e) => e,
+    })?;
+    Ok(lock)
+}
+
 impl Disk for FileDisk {
     fn create(&self) -> io::Result<Arc<dyn Segment>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let open = || OpenOptions::new().create_new(true).append(true).open(self.path(number));
+        let path = self.path(number);
+        let open = || OpenOptions::new().create_new(true).append(true).open(&path);
         let file = open().or_else(|e| match e.kind() {
-            // Somebody deleted the folder.
-            io::ErrorKind::NotFound => fs::create_dir_all(&self.folder).and_then(|()| open()),
+            // Somebody deleted or moved the folder. The lock went with it.
+            io::ErrorKind::NotFound => {
+                *self.lock.lock() = lock_folder(&self.folder)?;
+                open()
+            }
             _ => Err(e),
         })?;
-        Ok(Arc::new(FileSegment { number, file }))
+        Ok(Arc::new(FileSegment { number, path, file }))
     }
 
     fn segments(&self) -> io::Result<Vec<u64>> {
@@ -93,29 +135,133 @@ impl Disk for FileDisk {
     fn remove(&self, segment: u64) -> io::Result<()> {
         fs::remove_file(self.path(segment))
     }
+
+    fn set_aside(&self, segment: u64) -> io::Result<()> {
+        let name = format!("{}{DAMAGED_SUFFIX}", segment_name(segment));
+        fs::rename(self.path(segment), self.folder.join(name))
+    }
+
+    fn damaged_files(&self) -> io::Result<Vec<String>> {
+        damaged_files(&self.folder)
+    }
+
+    fn retire(&self, segment: u64) -> io::Result<()> {
+        let path = self.path(segment);
+        // One without records is of no use.
+        if fs::metadata(&path)?.len() == 0 {
+            return fs::remove_file(path);
+        }
+        fs::rename(path, retired_path(&self.folder, segment))
+    }
+
+    fn retired(&self) -> io::Result<Vec<u64>> {
+        numbers_of(&self.folder, |ending| ending == RETIRED_SUFFIX)
+    }
+
+    fn read_retired(&self, segment: u64) -> io::Result<Vec<u8>> {
+        fs::read(retired_path(&self.folder, segment))
+    }
+
+    fn prune_retired(&self, bytes: u64, age: Duration) -> io::Result<()> {
+        let mut kept: u64 = 0;
+        for segment in self.retired()?.into_iter().rev() {
+            let path = retired_path(&self.folder, segment);
+            let data = fs::metadata(&path)?;
+            kept = kept.saturating_add(data.len());
+            // A clock that was set back makes nothing old.
+            let is_old = data.modified()?.elapsed().is_ok_and(|elapsed| elapsed > age);
+            if kept > bytes || is_old {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_mark(&self) -> io::Result<Option<String>> {
+        match fs::read_to_string(self.folder.join(MARK_FILE)) {
+            Ok(mark) => Ok(Some(mark)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn write_mark(&self, mark: &str) -> io::Result<()> {
+        let part = self.folder.join("posted.part");
+        fs::write(&part, mark)?;
+        fs::rename(part, self.folder.join(MARK_FILE))
+    }
+}
+
+/// File with the mark.
+const MARK_FILE: &str = "posted";
+/// Ending of the name of a retired segment.
+const RETIRED_SUFFIX: &str = ".posted";
+
+fn retired_path(folder: &Path, segment: u64) -> PathBuf {
+    folder.join(format!("{}{RETIRED_SUFFIX}", segment_name(segment)))
+}
+
+/// Ending of the name of a damaged segment.
+const DAMAGED_SUFFIX: &str = ".damaged";
+/// Ending of the name of a damaged segment that an operator has accepted.
+const ACCEPTED_SUFFIX: &str = ".accepted";
+
+/// Returns the name of the file of a segment.
+pub(crate) fn segment_name(segment: u64) -> String {
+    format!("{segment:012}.journal")
 }
 
 /// Returns the path of a segment in a folder.
 pub(crate) fn segment_path(folder: &Path, segment: u64) -> PathBuf {
-    folder.join(format!("{segment:012}.journal"))
+    folder.join(segment_name(segment))
 }
 
 /// Returns the numbers of the segments in a folder, oldest first.
 pub(crate) fn segment_numbers(folder: &Path) -> io::Result<Vec<u64>> {
+    numbers_of(folder, str::is_empty)
+}
+
+/// Returns the numbers of the files of a journal whose names have such an ending behind that of a
+/// segment.
+fn numbers_of(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for file in fs::read_dir(folder)? {
         let name = file?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_suffix(".journal"));
-        numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        let parts = name.to_str().and_then(|name| name.split_once(".journal"));
+        let number = parts.filter(|(_, ending)| is_wanted(ending));
+        numbers.extend(number.and_then(|(number, _)| number.parse::<u64>().ok()));
     }
     numbers.sort_unstable();
     Ok(numbers)
 }
 
+/// Returns the names of damaged segments in a folder that were set aside and not accepted, oldest
+/// first.
+pub fn damaged_files(folder: &Path) -> io::Result<Vec<String>> {
+    let numbers = numbers_of(folder, |ending| ending == DAMAGED_SUFFIX)?;
+    Ok(numbers.into_iter().map(|one| format!("{}{DAMAGED_SUFFIX}", segment_name(one))).collect())
+}
+
+/// Accepts the loss in a damaged segment: the file stays in the folder of the journal under another
+/// name, and nothing reports it any more. Fails with [`io::ErrorKind::NotFound`] if no file of that
+/// name was set aside.
+pub fn accept_damage(folder: &Path, file: &str) -> io::Result<()> {
+    let name = damaged_files(folder)?.into_iter().find(|name| name == file);
+    let name = name.ok_or(io::ErrorKind::NotFound)?;
+    let plain = name.strip_suffix(DAMAGED_SUFFIX).unwrap_or(&name);
+    fs::rename(folder.join(&name), folder.join(format!("{plain}{ACCEPTED_SUFFIX}")))
+}
+
 struct FileSegment {
     number: u64,
+    path: PathBuf,
     file: File,
 }
+
+/// Room that a file gets beyond what is asked for, the largest that the disk has.
+const ROOM_AHEAD_BYTES: [usize; 3] = [1 << 20, 64 << 10, 0];
+/// Unit in which file systems give room.
+const BLOCK_BYTES: usize = 4_096;
 
 impl Segment for FileSegment {
     fn number(&self) -> u64 {
@@ -126,126 +272,50 @@ impl Segment for FileSegment {
         (&self.file).write_all(bytes)
     }
 
+    /// The blocks lie behind the end of the file, so that readers do not see them
+    /// (<https://man7.org/linux/man-pages/man2/fallocate.2.html>).
+    fn reserve(&self, length: usize) -> io::Result<usize> {
+        let mut refusal = io::Error::from(io::ErrorKind::StorageFull);
+        for ahead in ROOM_AHEAD_BYTES {
+            let room = length.saturating_add(ahead).next_multiple_of(BLOCK_BYTES);
+            let reserved = fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, room as u64);
+            match reserved.map_err(io::Error::from) {
+                Ok(()) => return Ok(room),
+                Err(e) if e.kind() == io::ErrorKind::Unsupported => return Err(e),
+                Err(e) => refusal = e,
+            }
+        }
+        Err(refusal)
+    }
+
     fn cut(&self, length: usize) -> io::Result<()> {
+        // Setting the length frees the reserved room, even if the length is the same.
+        if self.file.metadata()?.len() == length as u64 {
+            return Ok(());
+        }
         self.file.set_len(length as u64)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()?;
-        if self.file.metadata()?.nlink() == 0 {
-            let why = "a file of the journal was deleted while it was in use";
-            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        let (own, found) = (self.file.metadata()?, fs::metadata(&self.path));
+        let is_same = |found: &fs::Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
+        match found {
+            Ok(found) if is_same(&found) => Ok(()),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            Ok(_) | Err(_) => {
+                let why = "a file of the journal was deleted or moved while it was in use";
+                Err(io::Error::new(io::ErrorKind::NotFound, why))
+            }
         }
-        Ok(())
     }
 }
 
-/// A disk in memory. A test can make it fail after some bytes, in the middle of a record.
-#[derive(Debug, Default)]
-pub struct MemoryDisk(Arc<Mutex<MemoryFiles>>);
-
-#[derive(Clone, Debug, Default)]
-struct MemoryFiles {
-    segments: BTreeMap<u64, Vec<u8>>,
-    /// Bytes that can still be written; `None` for no limit.
-    capacity_left: Option<usize>,
-    /// True if a failed write cannot be undone.
-    keeps_half_records: bool,
-    fails_syncs: bool,
-}
-
-impl MemoryDisk {
-    /// Accepts that many further bytes. The write that passes the limit is cut short and fails, and
-    /// its bytes stay, as if the process died there.
-    pub fn fail_after(&self, bytes: usize) {
-        let mut files = self.0.lock();
-        files.capacity_left = Some(bytes);
-        files.keeps_half_records = true;
-    }
-
-    /// Sets the free space of the disk; `None` for no limit. A write beyond it is cut short and
-    /// fails.
-    pub fn set_free_space(&self, bytes: Option<usize>) {
-        let mut files = self.0.lock();
-        files.capacity_left = bytes;
-        files.keeps_half_records = false;
-    }
-
-    /// Lets every sync fail.
-    pub fn fail_syncs(&self, fail: bool) {
-        self.0.lock().fails_syncs = fail;
-    }
-
-    /// Returns the disk as a new process finds it after a crash: all appended bytes, no limit.
-    #[must_use]
-    pub fn after_crash(&self) -> Self {
-        let segments = self.0.lock().segments.clone();
-        Self(Arc::new(Mutex::new(MemoryFiles { segments, ..MemoryFiles::default() })))
-    }
-}
-
-impl Disk for MemoryDisk {
-    fn create(&self) -> io::Result<Arc<dyn Segment>> {
-        let mut files = self.0.lock();
-        let number = files.segments.keys().next_back().map_or(1, |last| last + 1);
-        files.segments.insert(number, Vec::new());
-        Ok(Arc::new(MemorySegment { number, files: Arc::clone(&self.0) }))
-    }
-
-    fn segments(&self) -> io::Result<Vec<u64>> {
-        Ok(self.0.lock().segments.keys().copied().collect())
-    }
-
-    fn read(&self, segment: u64) -> io::Result<Vec<u8>> {
-        self.0.lock().segments.get(&segment).cloned().ok_or(io::ErrorKind::NotFound.into())
-    }
-
-    fn remove(&self, segment: u64) -> io::Result<()> {
-        self.0.lock().segments.remove(&segment);
-        Ok(())
-    }
-}
-
-struct MemorySegment {
-    number: u64,
-    files: Arc<Mutex<MemoryFiles>>,
-}
-
-impl Segment for MemorySegment {
-    fn number(&self) -> u64 {
-        self.number
-    }
-
-    fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut files = self.files.lock();
-        let fits = files.capacity_left.unwrap_or(usize::MAX).min(bytes.len());
-        if let Some(left) = &mut files.capacity_left {
-            *left -= fits;
+impl Drop for FileSegment {
+    /// Frees the reserved room that was not used.
+    fn drop(&mut self) {
+        if let Ok(data) = self.file.metadata() {
+            drop(self.file.set_len(data.len()));
         }
-        let Some(segment) = files.segments.get_mut(&self.number) else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        segment.extend_from_slice(bytes.get(..fits).unwrap_or_default());
-        if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-    }
-
-    fn cut(&self, length: usize) -> io::Result<()> {
-        let mut files = self.files.lock();
-        if files.keeps_half_records {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let Some(segment) = files.segments.get_mut(&self.number) else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        let freed = segment.len().saturating_sub(length);
-        segment.truncate(length);
-        if let Some(left) = &mut files.capacity_left {
-            *left += freed;
-        }
-        Ok(())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        if self.files.lock().fails_syncs { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! A record is framed by its length and a CRC-32 checksum. Its fields are written by name in
 //! [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md); earlier versions wrote
-//! JSON, which is still read. A torn or damaged record ends its segment, because the writer abandons
-//! a segment after a failed write.
+//! JSON, which is still read. [`crate::segment_scan`] reads them.
 
 use canon::Micros;
 use parking_lot::Mutex;
@@ -12,8 +11,10 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use crate::disk::segment_name;
 use crate::record_encoding::encode;
-use crate::{Disk, HoldRecord, LedgerEntry, OpenCall, ProgressRecord, SettledCall};
+use crate::segment_scan::{SegmentScan, scan};
+use crate::{DamagedSpan, Disk, HoldRecord, LedgerEntry, OpenCall, ProgressRecord, SettledCall};
 
 /// The journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +60,7 @@ pub(crate) enum Written<'a> {
 }
 
 /// Length and checksum, four bytes each, little-endian.
-const FRAME_HEADER_BYTES: usize = 8;
+pub(crate) const FRAME_HEADER_BYTES: usize = 8;
 /// Capacity that holds nearly every record without growing.
 const USUAL_RECORD_BYTES: usize = 768;
 
@@ -77,32 +78,6 @@ pub(crate) fn frame(record: &Written<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Returns the records of a segment and the number of torn bytes at its end.
-pub(crate) fn records(bytes: &[u8]) -> (Vec<JournalRecord>, usize) {
-    let mut records = Vec::new();
-    let mut rest = bytes;
-    while let Some((record, behind)) = next(rest) {
-        records.push(record);
-        rest = behind;
-    }
-    (records, rest.len())
-}
-
-fn next(bytes: &[u8]) -> Option<(JournalRecord, &[u8])> {
-    let length = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
-    let sum = u32::from_le_bytes(*bytes.get(4..)?.first_chunk::<4>()?);
-    let payload = bytes.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES.checked_add(length)?)?;
-    if crc32fast::hash(payload) != sum {
-        return None;
-    }
-    // Every JSON record begins with a brace, and no MessagePack record does.
-    let record = match payload.first()? {
-        b'{' => serde_json::from_slice(payload).ok()?,
-        _ => rmp_serde::from_slice(payload).ok()?,
-    };
-    Some((record, bytes.get(FRAME_HEADER_BYTES + length..)?))
-}
-
 /// Calls that were found in the journal after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredCalls {
@@ -110,8 +85,21 @@ pub struct RecoveredCalls {
     pub settled: Vec<SettledCall>,
     /// Number of calls that were running when the process died.
     pub interrupted: usize,
-    /// Number of torn or damaged bytes at the ends of segments.
+    /// Number of bytes at the ends of segments of records that were not written completely.
     pub torn: usize,
+    /// Damaged segments.
+    pub damage: Vec<SegmentDamage>,
+}
+
+/// A damaged segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentDamage {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Name of its file.
+    pub file: String,
+    /// Bytes that are no record.
+    pub spans: Vec<DamagedSpan>,
 }
 
 /// Reads every segment and settles the calls that were left open.
@@ -119,8 +107,12 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
     let mut found = RecoveredCalls::default();
     let mut open: HashMap<String, OpenCall> = HashMap::new();
     for segment in disk.segments()? {
-        let (records, torn) = records(&disk.read(segment)?);
+        let SegmentScan { records, damage, torn } = scan(&disk.read(segment)?);
         found.torn += torn;
+        if !damage.is_empty() {
+            let file = segment_name(segment);
+            found.damage.push(SegmentDamage { segment, file, spans: damage });
+        }
         for record in records {
             match record {
                 JournalRecord::Held(held) => {
@@ -213,25 +205,11 @@ mod tests {
     fn records_of_both_formats_are_read_back() {
         let all = all();
         let now: Vec<u8> = all.iter().flat_map(written).collect();
-        assert_eq!(records(&now), (all.clone(), 0));
+        assert_eq!(scan(&now), SegmentScan { records: all.clone(), ..SegmentScan::default() });
         let mixed: Vec<u8> =
             all.iter().flat_map(|one| [in_json(one), written(one)].concat()).collect();
         let twice: Vec<JournalRecord> =
             all.iter().flat_map(|one| [one.clone(), one.clone()]).collect();
-        assert_eq!(records(&mixed), (twice, 0));
-    }
-
-    #[test]
-    fn a_truncated_or_changed_record_ends_the_segment() {
-        let whole = written(&JournalRecord::Held(HoldRecord { model: "m".to_owned(), ..held() }));
-        for at in 0..whole.len() {
-            let cut = whole.get(..at).unwrap_or_default();
-            assert_eq!(records(cut), (vec![], at));
-            let mut changed = whole.clone();
-            if let Some(byte) = changed.get_mut(at) {
-                *byte ^= 0x10;
-            }
-            assert_eq!(records(&changed), (vec![], whole.len()));
-        }
+        assert_eq!(scan(&mixed), SegmentScan { records: twice, ..SegmentScan::default() });
     }
 }

@@ -6,6 +6,10 @@
 //! 2. The writer thread takes all queued records as one batch and makes one `write(2)` of them.
 //! 3. It wakes the calls that wait for the batch, see [`crate::JournalReceipt`].
 //!
+//! Room for its settlement is reserved on the disk together with the hold of a call
+//! ([`crate::Segment::reserve`]). A hold without such room fails, and so does a checkpoint; a
+//! settlement never needs new room, so that a full disk loses none.
+//!
 //! Records that arrive during a write share the next one. Before the thread is started, and after its
 //! end, every append writes its record itself: tests and simulations stay deterministic.
 //!
@@ -23,14 +27,14 @@ use std::sync::mpsc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::segment_table::SegmentTable;
+use crate::segment_table::{SegmentTable, WritableSegment};
 use crate::write_batch::WriteBatch;
+use crate::write_queue::{QueuedRecords, WriteQueue};
 use crate::{Disk, JournalError, JournalErrors};
 
-/// Size of the queue at which further records fail. It holds thousands of records.
-const MAX_QUEUED_BYTES: usize = 4 << 20;
-/// Size up to which an emptied buffer is kept for the next batch.
-const MAX_SPARE_BYTES: usize = 256 << 10;
+/// Size and age up to which retired segments are kept.
+const MAX_RETIRED_BYTES: u64 = 256 << 20;
+const MAX_RETIRED_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Time that the end of the process waits for the last write.
 const MAX_LAST_WRITE: Duration = Duration::from_secs(1);
@@ -46,53 +50,26 @@ pub(crate) struct JournalWriter {
     writing: Mutex<()>,
     /// True while the disk hangs. Changed under the lock of the queue.
     stalled: AtomicBool,
+    /// True after a failure, until the disk takes records again.
+    failing: AtomicBool,
+    /// True if a segment was deleted or moved by somebody else, with records that calls need.
+    lost_segment: AtomicBool,
     /// True if a batch is synced before its records count as written.
     syncs_writes: AtomicBool,
+    /// True if the file system cannot reserve room.
+    is_unreserved: AtomicBool,
     /// Never held while a file is touched.
     table: Mutex<SegmentTable>,
     /// Held while segments are created and deleted, so that two callers do not create the same one.
     upkeep: Mutex<()>,
     errors: JournalErrors,
+    /// Names of damaged files that were set aside, as of the last upkeep.
+    damaged_files: Mutex<Vec<String>>,
 }
 
-/// Records that wait to be written.
-#[derive(Default)]
-struct WriteQueue {
-    bytes: Vec<u8>,
-    batch: Arc<WriteBatch>,
-    /// The batch that is being written.
-    in_flight: Option<Arc<WriteBatch>>,
-    /// An empty buffer for the next batch.
-    spare: Vec<u8>,
-    /// Number of writes so far, and at the time of the last watch.
-    writes: u64,
-    watched: u64,
-    /// True while the writer thread takes the records.
-    has_thread: bool,
-}
-
-impl WriteQueue {
-    /// Takes all records as a batch; `None` if there are none.
-    fn begin_write(&mut self) -> Option<(Arc<WriteBatch>, Vec<u8>)> {
-        if self.bytes.is_empty() {
-            return None;
-        }
-        let spare = std::mem::take(&mut self.spare);
-        let bytes = std::mem::replace(&mut self.bytes, spare);
-        let batch = std::mem::take(&mut self.batch);
-        self.in_flight = Some(Arc::clone(&batch));
-        self.writes += 1;
-        Some((batch, bytes))
-    }
-
-    fn end_write(&mut self, mut bytes: Vec<u8>) {
-        self.in_flight = None;
-        if bytes.capacity() <= MAX_SPARE_BYTES {
-            bytes.clear();
-            self.spare = bytes;
-        }
-    }
-}
+/// Room on the disk that is kept for the settlement of each running call. A larger settlement needs
+/// room of its own, or is written without its details.
+pub(crate) const SETTLEMENT_BYTES: usize = 4_096;
 
 /// The running writer thread.
 pub(crate) struct WriterThread {
@@ -151,10 +128,14 @@ impl JournalWriter {
             queued: Condvar::new(),
             writing: Mutex::new(()),
             stalled: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
+            lost_segment: AtomicBool::new(false),
             syncs_writes: AtomicBool::new(false),
+            is_unreserved: AtomicBool::new(false),
             table: Mutex::new(SegmentTable::new(current)),
             upkeep: Mutex::new(()),
             errors: JournalErrors::default(),
+            damaged_files: Mutex::default(),
         })
     }
 
@@ -186,7 +167,7 @@ impl JournalWriter {
     fn write_until_end(&self) {
         loop {
             let mut queue = self.queue.lock();
-            while queue.bytes.is_empty() {
+            while queue.is_empty() {
                 if !queue.has_thread {
                     return;
                 }
@@ -203,30 +184,53 @@ impl JournalWriter {
         self.queued.notify_all();
     }
 
-    /// Appends a record, which keeps its segment until [`JournalWriter::release`]. The thread writes it
-    /// when its [`crate::JournalReceipt`] is polled or dropped.
-    pub(crate) fn append(&self, record: &[u8]) -> Result<KeptRecord, JournalError> {
-        self.enqueue(record, true).map(KeptRecord).map_err(|e| self.count(e))
+    /// Appends the hold of a call and reserves room for its settlement. The record keeps its segment
+    /// until [`JournalWriter::release`]. The thread writes it when its [`crate::JournalReceipt`] is
+    /// polled or dropped.
+    pub(crate) fn append_hold(&self, record: &[u8]) -> Result<KeptRecord, JournalError> {
+        let queued = self.enqueue(|queue| {
+            queue.promised += 1;
+            queue.further.push_kept(record)
+        });
+        queued.map(KeptRecord).map_err(|e| self.count(e))
+    }
+
+    /// Appends the settlement of a call, which has its room. The record keeps its segment like a hold.
+    pub(crate) fn append_settlement(&self, record: &[u8]) -> Result<KeptRecord, JournalError> {
+        let queued = self.enqueue(|queue| {
+            queue.promised = queue.promised.saturating_sub(1);
+            queue.settlements.push_kept(record)
+        });
+        queued.map(KeptRecord).map_err(|e| self.count(e))
     }
 
     /// Appends a record that does not keep its segment. A failure is counted.
     pub(crate) fn append_unkept(&self, record: &[u8]) {
-        match self.enqueue(record, false) {
+        let append = |queue: &mut WriteQueue| {
+            queue.further.bytes.extend_from_slice(record);
+            Arc::clone(&queue.further.batch)
+        };
+        match self.enqueue(append) {
             Ok(_) => self.wake_thread(),
             Err(e) => self.errors.note(&e),
         }
     }
 
-    fn enqueue(&self, record: &[u8], keep: bool) -> io::Result<Arc<WriteBatch>> {
+    /// Changes the number of settlements that are still to come.
+    pub(crate) fn change_promised(&self, by: isize) {
         let mut queue = self.queue.lock();
-        if queue.bytes.len() > MAX_QUEUED_BYTES {
+        queue.promised = queue.promised.saturating_add_signed(by);
+    }
+
+    fn enqueue(
+        &self,
+        append: impl FnOnce(&mut WriteQueue) -> Arc<WriteBatch>,
+    ) -> io::Result<Arc<WriteBatch>> {
+        let mut queue = self.queue.lock();
+        if queue.is_full() {
             return Err(stalled_error());
         }
-        queue.bytes.extend_from_slice(record);
-        let batch = Arc::clone(&queue.batch);
-        if keep {
-            batch.keep();
-        }
+        let batch = append(&mut queue);
         let has_thread = queue.has_thread;
         drop(queue);
         if !has_thread {
@@ -258,12 +262,12 @@ impl JournalWriter {
         queue.watched = queue.writes;
         let Some(in_flight) = queue.in_flight.clone().filter(|_| is_same) else { return };
         let was_stalled = self.stalled.swap(true, Ordering::SeqCst);
-        let waiting = [in_flight, Arc::clone(&queue.batch)];
+        let queued = [&queue.further, &queue.settlements].map(|records| Arc::clone(&records.batch));
         drop(queue);
         if !was_stalled {
             self.errors.note(&stalled_error());
         }
-        for batch in waiting {
+        for batch in in_flight.into_iter().chain(queued) {
             batch.wake_all();
         }
     }
@@ -271,37 +275,135 @@ impl JournalWriter {
     /// Writes all queued records. Blocks on the disk; a failure is counted, and the records have it.
     pub(crate) fn write_queued(&self) {
         let _writing = self.writing.lock();
-        let Some((batch, bytes)) = self.queue.lock().begin_write() else { return };
-        let written = self.write_current(&bytes);
-        if let Err(e) = &written {
-            self.errors.note(e);
-        }
+        let (taken, promised) = {
+            let mut queue = self.queue.lock();
+            (queue.begin_write(), queue.promised)
+        };
+        let Some([mut further, settlements]) = taken else { return };
+        let bytes = further.bytes.len() + settlements.bytes.len();
+        let room = self.make_room(bytes.saturating_add(promised.saturating_mul(SETTLEMENT_BYTES)));
+        let (further_written, settlements_written) = match room {
+            // One write for all of them, the usual case.
+            Ok(target) => {
+                further.bytes.extend_from_slice(&settlements.bytes);
+                let written = self.write_to(&target, &further.bytes);
+                (written.clone(), written)
+            }
+            Err(e) => {
+                self.errors.note(&e);
+                let e = Arc::new(e);
+                (Err(Arc::clone(&e)), self.write_settlements(&settlements, e))
+            }
+        };
         {
             let mut queue = self.queue.lock();
-            queue.end_write(bytes);
+            queue.end_write([further.bytes, settlements.bytes]);
             self.stalled.store(false, Ordering::SeqCst);
+            self.failing.store(further_written.is_err(), Ordering::SeqCst);
+            if settlements_written.is_err() {
+                // They are written again later, and keep their room until then. Under the lock, so that
+                // whoever sees the failure sees the room.
+                queue.promised += settlements.batch.end(&settlements_written, &self.table);
+            }
         }
-        batch.end(written, &self.table);
+        further.batch.end(&further_written, &self.table);
+        if settlements_written.is_ok() {
+            settlements.batch.end(&settlements_written, &self.table);
+        }
     }
 
-    /// Writes to the current segment and returns its number. The caller holds `writing`.
-    fn write_current(&self, records: &[u8]) -> io::Result<u64> {
-        let writable = self.table.lock().writable();
-        let Some((segment, length)) = writable else {
-            return Err(io::Error::other("the journal has no segment"));
+    /// Writes settlements on a disk without room for more than them.
+    fn write_settlements(
+        &self,
+        settlements: &QueuedRecords,
+        why_full: Arc<io::Error>,
+    ) -> Result<u64, Arc<io::Error>> {
+        // More than their room would take that of others.
+        let room = settlements.batch.kept().saturating_mul(SETTLEMENT_BYTES);
+        let current = self.table.lock().current();
+        match current.filter(|_| settlements.bytes.len() <= room) {
+            Some(target) if !settlements.bytes.is_empty() => {
+                self.write_to(&target, &settlements.bytes)
+            }
+            Some(_) | None => Err(why_full),
+        }
+    }
+
+    /// Reserves room for that many bytes in the segment to write to, and returns the segment. The
+    /// caller holds `writing`.
+    fn make_room(&self, bytes: usize) -> io::Result<WritableSegment> {
+        let (successor, current) = {
+            let table = self.table.lock();
+            (table.successor(), table.current())
+        };
+        if let Some(successor) = successor {
+            match self.reserve(successor, bytes) {
+                Ok(target) => {
+                    self.table.lock().replace_current();
+                    return Ok(target);
+                }
+                // A segment that is full or worn still has the room for settlements.
+                Err(e) if current.is_none() => {
+                    self.table.lock().replace_current();
+                    return Err(e);
+                }
+                Err(_) => {}
+            }
+        }
+        match current {
+            Some(current) => self.reserve(current, bytes),
+            None => Err(io::Error::other("the journal has no segment")),
+        }
+    }
+
+    /// Reserves room for that many further bytes in a segment.
+    fn reserve(&self, mut target: WritableSegment, bytes: usize) -> io::Result<WritableSegment> {
+        let needed = target.written.saturating_add(bytes);
+        if needed > target.reserved {
+            target.reserved = match target.segment.reserve(needed) {
+                Ok(reserved) => reserved,
+                Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                    self.note_unreserved(&e);
+                    usize::MAX
+                }
+                Err(e) => return Err(e),
+            };
+            self.table.lock().note_reserved(target.segment.number(), target.reserved);
+        }
+        Ok(target)
+    }
+
+    /// Reports once that the file system reserves no room.
+    fn note_unreserved(&self, error: &io::Error) {
+        if !self.is_unreserved.swap(true, Ordering::Relaxed) {
+            self.errors.note(&io::Error::new(
+                error.kind(),
+                "the file system of the journal cannot reserve room: a full disk may lose the cost of \
+                 calls that are running",
+            ));
+        }
+    }
+
+    /// Writes to the current segment and returns its number. The caller holds `writing`. A failure is
+    /// counted.
+    fn write_to(&self, target: &WritableSegment, records: &[u8]) -> Result<u64, Arc<io::Error>> {
+        let WritableSegment { segment, written, .. } = target;
+        let failed = |e: io::Error| {
+            self.errors.note(&e);
+            Arc::new(e)
         };
         if let Err(e) = segment.append(records) {
-            let cut = segment.cut(length);
+            let cut = segment.cut(*written);
             let mut table = self.table.lock();
             match cut {
                 Ok(()) => table.note_cut(),
                 Err(_) => table.abandon(),
             }
-            return Err(e);
+            return Err(failed(e));
         }
         self.table.lock().note_written(records.len());
         if self.syncs_writes.load(Ordering::Relaxed) {
-            segment.sync()?;
+            segment.sync().map_err(failed)?;
         }
         Ok(segment.number())
     }
@@ -310,31 +412,101 @@ impl JournalWriter {
     /// Blocks on the disk.
     pub(crate) fn maintain(&self) -> Result<(), JournalError> {
         let _upkeep = self.upkeep.lock();
-        // Deleting comes first, because it frees space.
         let unused = self.table.lock().take_unused();
-        self.remove(&unused);
+        self.retire(&unused);
+        // Comes before a new segment, because it frees space. On a full disk nothing is kept.
+        let kept = if self.is_failing() { 0 } else { MAX_RETIRED_BYTES };
+        if let Err(e) = self.disk.prune_retired(kept, MAX_RETIRED_AGE) {
+            drop(self.count(e));
+        }
+        self.look_for_damage();
         if self.table.lock().needs_segment() {
-            let segment = self.disk.create().map_err(|e| self.count(e))?;
-            self.table.lock().prepare(segment);
+            let segment = self.disk.create().map_err(|e| self.fail(e))?;
+            let promised = self.queue.lock().promised;
+            // Done here, so that the writer need not. If it fails, the writer tries again.
+            let target = WritableSegment::new(segment);
+            let reserved = self.reserve(target.clone(), promised.saturating_mul(SETTLEMENT_BYTES));
+            self.table.lock().prepare(reserved.unwrap_or(target));
+        }
+        if self.is_failing() {
+            self.look_if_writable();
         }
         Ok(())
+    }
+
+    /// Looks if the disk has room for a call again and keeps what is written. Nobody may call a node
+    /// that is not ready, so that no record would tell.
+    fn look_if_writable(&self) {
+        let _writing = self.writing.lock();
+        let promised = self.queue.lock().promised;
+        let call = promised.saturating_add(2).saturating_mul(SETTLEMENT_BYTES);
+        if self.make_room(call).and_then(|target| target.segment.sync()).is_ok() {
+            self.failing.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns true after a failure, until the disk takes records again.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::SeqCst)
+    }
+
+    /// Returns true, once, if records that calls need were lost with their file.
+    pub(crate) fn take_lost_segment(&self) -> bool {
+        self.lost_segment.swap(false, Ordering::SeqCst)
     }
 
     /// Gives up records. [`JournalWriter::maintain`] deletes segments that none needs any more.
     pub(crate) fn release(&self, records: impl IntoIterator<Item = KeptRecord>) {
         for KeptRecord(batch) in records {
-            batch.release(&self.table);
+            // One that was not written keeps no segment.
+            drop(batch.release(&self.table));
         }
     }
 
-    /// Deletes segments. One that stays is recovered again at the next start, and all its calls are
-    /// found to be recorded already.
-    pub(crate) fn remove(&self, segments: &[u64]) {
+    /// Gives up a settlement; `None` for one that the journal did not take. The room of one that could
+    /// not be written is given up too.
+    pub(crate) fn release_settlement(&self, record: Option<KeptRecord>) {
+        let is_unwritten =
+            record.is_none_or(|KeptRecord(batch)| batch.release(&self.table).is_err());
+        if is_unwritten {
+            self.change_promised(-1);
+        }
+    }
+
+    /// Retires segments whose calls are stored. One that stays is recovered again at the next start,
+    /// and all its calls are found to be recorded already.
+    pub(crate) fn retire(&self, segments: &[u64]) {
         for segment in segments {
-            if let Err(e) = self.disk.remove(*segment) {
+            if let Err(e) = self.disk.retire(*segment) {
                 drop(self.count(e));
             }
         }
+    }
+
+    /// The disk.
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    /// Keeps a damaged segment out of the way, because nothing in it may be lost for good.
+    pub(crate) fn set_aside(&self, segment: u64) {
+        if let Err(e) = self.disk.set_aside(segment) {
+            drop(self.count(e));
+        }
+        self.look_for_damage();
+    }
+
+    /// Notes which damaged files there are. An operator may accept one at any time.
+    fn look_for_damage(&self) {
+        match self.disk.damaged_files() {
+            Ok(files) => *self.damaged_files.lock() = files,
+            Err(e) => drop(self.count(e)),
+        }
+    }
+
+    /// Returns the names of damaged files that were set aside and not accepted.
+    pub(crate) fn damaged_files(&self) -> Vec<String> {
+        self.damaged_files.lock().clone()
     }
 
     /// Waits until every written record survives a crash of the machine.
@@ -349,9 +521,11 @@ impl JournalWriter {
                 let mut table = self.table.lock();
                 if is_deleted {
                     table.forget(segment.number());
+                    self.lost_segment.store(true, Ordering::SeqCst);
                 }
                 table.put_back_unsynced(left);
-                return Err(self.count(e));
+                drop(table);
+                return Err(self.fail(e));
             }
         }
         Ok(())
@@ -366,6 +540,12 @@ impl JournalWriter {
     /// Failed writes, creations, syncs and deletions.
     pub(crate) fn errors(&self) -> &JournalErrors {
         &self.errors
+    }
+
+    /// Counts a failure after which no call can be admitted for now.
+    fn fail(&self, error: io::Error) -> JournalError {
+        self.failing.store(true, Ordering::SeqCst);
+        self.count(error)
     }
 
     fn count(&self, error: io::Error) -> JournalError {

@@ -10,11 +10,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
+use crate::store_rollback::PendingRepost;
 use crate::{
     Clock, ClosedCounts, HeartbeatReport, HoldError, HoldRecord, HoldRefusal, HoldTicket,
     KeyBalance, KeySpending, LEASE_DURATION, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn,
     LeaseState, LeaseStore, LeaseStoreError, MoneyBounds, Node, OpenCalls, OpenedJournal,
-    PendingHold, UnreportedSpend,
+    PendingHold, PostedMark, StoreRollback, UnreportedSpend,
 };
 
 /// Default time the store may be unreachable before keys without a cap are refused.
@@ -44,6 +45,12 @@ pub struct LeaseClient<S> {
     nodes: AtomicU32,
     /// Numbers the announcements of unreported spending.
     seq: AtomicI64,
+    /// Number of calls that this node has posted. Changed while `session` is held.
+    mark: Mutex<PostedMark>,
+    /// Calls that are posted again after a rollback of the store.
+    repost: Mutex<Option<PendingRepost>>,
+    /// Rollbacks of the store that nobody was told yet.
+    rollbacks: Mutex<Vec<StoreRollback>>,
 }
 
 /// Money to request for a call.
@@ -89,13 +96,16 @@ impl<S: LeaseStore> LeaseClient<S> {
     ) -> Result<Self, LeaseStoreError> {
         let OpenedJournal { book, found, segments } = opened;
         // Posting comes first, because registering closes the leases that pay for these calls.
+        let mut recovered = 0;
         for settled in found.settled.chunks(MAX_BATCH_CALLS) {
-            store.post(settled).await?;
+            recovered += store.post(settled).await?;
         }
-        book.forget_recovered(&segments);
+        let stored = store.posted_mark(name).await?;
+        let mark = book.mark_of(&stored.store_id).unwrap_or(stored);
+        book.forget_recovered(&segments, &found.damage);
         let node = store.enter(name).await?;
         let last_contact = AtomicMicros::new(clock.steady());
-        Ok(Self {
+        let client = Self {
             book,
             store,
             clock,
@@ -107,7 +117,36 @@ impl<S: LeaseStore> LeaseClient<S> {
             outage_limit: AtomicMicros::new(DEFAULT_OUTAGE_LIMIT),
             nodes: AtomicU32::new(1),
             seq: AtomicI64::new(0),
-        })
+            mark: Mutex::new(mark),
+            repost: Mutex::default(),
+            rollbacks: Mutex::default(),
+        };
+        // The store may have gone back while this node was stopped.
+        client.check_mark(recovered).await?;
+        while client.is_reposting() {
+            client.check_mark(0).await?;
+        }
+        Ok(client)
+    }
+
+    pub(crate) fn store(&self) -> &S {
+        &self.store
+    }
+
+    pub(crate) fn book(&self) -> &OpenCalls {
+        &self.book
+    }
+
+    pub(crate) const fn mark(&self) -> &Mutex<PostedMark> {
+        &self.mark
+    }
+
+    pub(crate) const fn repost(&self) -> &Mutex<Option<PendingRepost>> {
+        &self.repost
+    }
+
+    pub(crate) const fn rollbacks(&self) -> &Mutex<Vec<StoreRollback>> {
+        &self.rollbacks
     }
 
     /// Sets the time the store may be unreachable before keys without a cap are refused.
@@ -263,6 +302,10 @@ impl<S: LeaseStore> LeaseClient<S> {
         need: LeaseNeed,
         ahead: bool,
     ) -> Result<LeaseGrant, LeaseStoreError> {
+        if self.is_reposting() {
+            let why = "the store went back, and its calls are posted again";
+            return Err(LeaseStoreError::Unreachable(why.to_owned()));
+        }
         let LeaseNeed { full, least, hold } = need;
         self.balances.lock().insert(balance.key_id().to_owned(), Arc::clone(balance));
         let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
@@ -297,8 +340,13 @@ impl<S: LeaseStore> LeaseClient<S> {
         let _unless_posted = PutBack(&self.book);
         let sent = self.steady();
         self.store.post(batch.settled()).await?;
-        self.note_contact(sent);
         let count = batch.settled().len();
+        let PostedMark { node_id, posted, .. } = self.mark.lock().clone();
+        let posted = posted.saturating_add(i64::try_from(count).unwrap_or(0));
+        // After the calls, so that a store that has the number has the calls too.
+        self.store.mark_posted(&node_id, posted).await?;
+        self.mark.lock().posted = posted;
+        self.note_contact(sent);
         self.book.posted(batch);
         Ok(count)
     }
@@ -310,6 +358,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         if session.left {
             return Ok(());
         }
+        self.check_mark(0).await?;
         let sent = self.steady();
         let (calls, changes): (Vec<_>, Vec<_>) =
             self.book.unconfirmed(session.last_heartbeat).into_iter().unzip();
@@ -422,11 +471,20 @@ impl<S: LeaseStore> LeaseClient<S> {
 
     /// Registers under another name, without leases, because another process uses this node's name.
     async fn register_again(&self, renames: u32) -> Result<(), LeaseStoreError> {
+        self.enter(&format!("{}.{renames}", self.name)).await
+    }
+
+    /// Registers again under the present name, without leases.
+    pub(crate) async fn enter_again(&self) -> Result<(), LeaseStoreError> {
+        self.enter(&self.node_name()).await
+    }
+
+    async fn enter(&self, name: &str) -> Result<(), LeaseStoreError> {
         for balance in self.balances.lock().values() {
             balance.forget_lease();
         }
         self.book.unconfirm_all();
-        let node = self.store.enter(&format!("{}.{renames}", self.name)).await?;
+        let node = self.store.enter(name).await?;
         *self.node.lock() = node;
         Ok(())
     }

@@ -216,6 +216,26 @@ pub struct ClosedCounts {
     pub calls: usize,
 }
 
+/// Number of calls that a node has posted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PostedMark {
+    /// Name under which the node began to count. It stays when the node gets another name.
+    pub node_id: String,
+    /// Identity of the store, the same in all its copies.
+    pub store_id: String,
+    /// The number.
+    pub posted: i64,
+}
+
+/// A time that the store went back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreRollback {
+    /// Number of this node's calls that the store had lost.
+    pub missing: i64,
+    /// Number of calls that were posted again.
+    pub reposted: i64,
+}
+
 /// Reason the store did not carry out an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseStoreError {
@@ -256,6 +276,23 @@ pub trait LeaseStore: Send + Sync {
         &self,
         settled: &[SettledCall],
     ) -> impl Future<Output = Result<usize, LeaseStoreError>> + Send;
+    /// Returns the number of calls that a node has posted, as far as the store knows.
+    fn posted_mark(
+        &self,
+        id: &str,
+    ) -> impl Future<Output = Result<PostedMark, LeaseStoreError>> + Send;
+    /// Records the number of calls that a node has posted. A smaller number than before has no effect.
+    fn mark_posted(
+        &self,
+        id: &str,
+        posted: i64,
+    ) -> impl Future<Output = Result<(), LeaseStoreError>> + Send;
+    /// Records that the store had lost calls of a node.
+    fn note_rollback(
+        &self,
+        id: &str,
+        rollback: StoreRollback,
+    ) -> impl Future<Output = Result<(), LeaseStoreError>> + Send;
     /// Returns the status of a key, without the holds of that node.
     fn key_status(
         &self,

@@ -19,20 +19,24 @@ mod journal_writer;
 mod key_balance;
 mod lease_client;
 mod lease_store;
+mod memory_disk;
 mod money_bounds;
 mod open_calls;
 mod record_encoding;
+mod segment_scan;
 mod segment_table;
 mod spend_terms;
+mod store_rollback;
 mod write_batch;
+mod write_queue;
 
 pub use budget::{BudgetPeriod, BudgetStatus, BudgetTerms, day_of};
 pub use call_records::{HoldRecord, OpenCall, ProgressRecord};
 pub use clock::{Clock, SystemClock, TestClock};
-pub use disk::{Disk, FileDisk, MemoryDisk, Segment};
+pub use disk::{Disk, FileDisk, Segment, accept_damage, damaged_files};
 pub use entry::{CallOutcome, EndedBy, FailedAttempt, LedgerEntry};
 pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
-pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls};
+pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls, SegmentDamage};
 pub use journal_inspection::JournalInspection;
 pub use journal_receipt::JournalReceipt;
 pub use key_balance::{KeyBalance, LeaseUse};
@@ -40,9 +44,11 @@ pub use lease_client::{LeaseClient, MAX_BATCH_CALLS, TryHold};
 pub use lease_store::{
     ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
     LEASE_GRACE, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore,
-    LeaseStoreError, LeaseToken, Node, Posting, RECALL_WINDOW, SettledCall, UnreportedSpend,
-    lease_slice,
+    LeaseStoreError, LeaseToken, Node, PostedMark, Posting, RECALL_WINDOW, SettledCall,
+    StoreRollback, UnreportedSpend, lease_slice,
 };
+pub use memory_disk::MemoryDisk;
 pub use money_bounds::{BoundState, HoldShortage, MoneyBound, MoneyBounds};
 pub use open_calls::{HoldError, HoldRefusal, OpenCalls, OpenedJournal, PostingBatch};
+pub use segment_scan::DamagedSpan;
 pub use spend_terms::{KeySpending, SpendStatus, SpendTerms};

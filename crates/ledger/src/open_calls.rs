@@ -13,12 +13,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::journal::{Written, frame, recover};
-use crate::journal_writer::{JournalWriter, KeptRecord, WriterThread};
+use crate::journal_writer::{JournalWriter, KeptRecord, SETTLEMENT_BYTES, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
     CallProgress, Clock, Disk, HoldRecord, HoldShortage, JournalError, JournalErrors,
     JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord,
-    RecoveredCalls, SettledCall,
+    RecoveredCalls, SegmentDamage, SettledCall,
 };
 
 /// Reason no money was reserved for a call.
@@ -191,15 +191,34 @@ impl OpenCalls {
         self.journal.is_stalled()
     }
 
+    /// Returns true if the journal could not be written or synced, until it can be again. No call is
+    /// admitted meanwhile.
+    pub fn is_failing(&self) -> bool {
+        self.journal.is_failing()
+    }
+
     /// Looks if the disk of the journal hangs. If a write lasts from one call of this function to the
     /// next, calls no longer wait for it: new ones are refused, and settled ones are written later.
     pub fn watch_journal(&self) {
         self.journal.watch();
     }
 
-    /// Deletes segments whose calls the lease store has confirmed.
-    pub(crate) fn forget_recovered(&self, segments: &[u64]) {
-        self.journal.remove(segments);
+    /// Retires segments whose calls the lease store has confirmed. Damaged ones are set aside.
+    pub(crate) fn forget_recovered(&self, segments: &[u64], damage: &[SegmentDamage]) {
+        let is_damaged = |segment: &u64| damage.iter().any(|one| one.segment == *segment);
+        let (damaged, sound): (Vec<u64>, Vec<u64>) = segments.iter().partition(|s| is_damaged(s));
+        self.journal.retire(&sound);
+        damaged.into_iter().for_each(|segment| self.journal.set_aside(segment));
+    }
+
+    /// The disk of the journal.
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        self.journal.disk()
+    }
+
+    /// Returns the names of damaged files of the journal that no operator has accepted yet.
+    pub fn damaged_files(&self) -> Vec<String> {
+        self.journal.damaged_files()
     }
 
     /// Reserves money from this node's lease: all of `full`, or what is free if that is at least
@@ -221,7 +240,7 @@ impl OpenCalls {
         fill.amount = amount;
         fill.lease = lease;
         fill.at = self.clock.now();
-        let record = match self.journal.append(&frame(&Written::Held(&held))) {
+        let record = match self.journal.append_hold(&frame(&Written::Held(&held))) {
             Ok(record) => record,
             Err(e) => {
                 balance.give_back(amount, lease, Money::ZERO);
@@ -248,6 +267,9 @@ impl OpenCalls {
     pub(crate) fn abandon(&self, balance: &KeyBalance, held: &HoldRecord) {
         let open = self.state.lock().open.remove(&held.request_id);
         balance.give_back(held.amount, held.lease, Money::ZERO);
+        if open.is_some() {
+            self.journal.change_promised(-1);
+        }
         // A hold that is written all the same costs nothing: recovery finds no progress.
         self.journal.release(open.map(|open| open.record));
     }
@@ -329,9 +351,10 @@ impl OpenCalls {
             }
             posted
         };
-        let records =
-            posted.into_iter().flat_map(|unposted| [unposted.hold_record, unposted.record]);
-        self.journal.release(records.flatten());
+        for UnpostedCall { hold_record, record, .. } in posted {
+            self.journal.release(hold_record);
+            self.journal.release_settlement(record);
+        }
     }
 
     /// Puts the batch back that is being posted, because it may not have arrived. It comes first in
@@ -369,7 +392,32 @@ impl OpenCalls {
     /// failures are counted.
     pub fn maintain_journal(&self) -> Result<(), JournalError> {
         let maintained = self.journal.maintain();
+        if self.journal.take_lost_segment() {
+            self.write_again();
+        }
         self.write_missing().and(maintained)
+    }
+
+    /// Writes the records of all calls again, because a file of the journal was deleted or moved.
+    fn write_again(&self) {
+        let mut state = self.state.lock();
+        for call in state.open.values_mut() {
+            if let Ok(record) = self.journal.append_hold(&frame(&Written::Held(&call.held))) {
+                // The room is that of the first record.
+                self.journal.change_promised(-1);
+                self.journal.release([std::mem::replace(&mut call.record, record)]);
+            }
+        }
+        let written = |unposted: &&mut UnpostedCall| {
+            unposted.record.as_ref().is_some_and(KeptRecord::is_written)
+        };
+        for unposted in state.settled.iter_mut().filter(written) {
+            let record = frame_within_room(&unposted.settled.entry);
+            // It takes room that nobody has reserved for it.
+            self.journal.change_promised(1);
+            let again = self.journal.append_settlement(&record).ok();
+            self.journal.release(std::mem::replace(&mut unposted.record, again));
+        }
     }
 
     fn write_missing(&self) -> Result<(), JournalError> {
@@ -378,7 +426,7 @@ impl OpenCalls {
         let mut records: HashMap<String, KeptRecord> = HashMap::new();
         let mut refusal = None;
         for entry in entries {
-            match self.journal.append(&frame(&Written::Settled(&entry))) {
+            match self.journal.append_settlement(&frame_within_room(&entry)) {
                 Ok(record) => drop(records.insert(entry.request_id.clone(), record)),
                 Err(e) => {
                     refusal = Some(e);
@@ -393,8 +441,9 @@ impl OpenCalls {
                 unposted.record = Some(record);
             }
         }
-        // The others were posted in the meantime.
-        self.journal.release(records.into_values());
+        // The others were posted in the meantime, and their room was given up then.
+        self.journal.change_promised(isize::try_from(records.len()).unwrap_or(0));
+        records.into_values().for_each(|record| self.journal.release_settlement(Some(record)));
         failure.map_or(Ok(()), Err)
     }
 
@@ -453,7 +502,7 @@ impl OpenCalls {
         entry.ended = self.clock.now().max(held.at);
         // If the disk fails, the entry is posted from memory, or written again later. A crash before
         // that settles the call from its last recorded progress. The writer counts the failure.
-        let record = self.journal.append(&frame(&Written::Settled(&entry))).ok();
+        let record = self.journal.append_settlement(&frame(&Written::Settled(&entry))).ok();
         let receipt = JournalReceipt::new(&self.journal, record.as_ref());
         let mut state = self.state.lock();
         let open = state.open.remove(&held.request_id);
@@ -466,6 +515,17 @@ impl OpenCalls {
         state.settled.push_back(UnpostedCall { settled, balance, hold_record, record });
         receipt
     }
+}
+
+/// Returns the record of a settled call, without details that the receipt can miss if the reserved
+/// room is too small for them.
+fn frame_within_room(entry: &LedgerEntry) -> Vec<u8> {
+    let record = frame(&Written::Settled(entry));
+    if record.len() <= SETTLEMENT_BYTES {
+        return record;
+    }
+    let (losses, charges) = (Vec::new(), Vec::new());
+    frame(&Written::Settled(&LedgerEntry { losses, charges, ..entry.clone() }))
 }
 
 impl Drop for OpenCalls {

@@ -2,12 +2,12 @@
 //!
 //! Segments are created, synced and deleted in the background. The next segment is created when the
 //! current one is half full; the write that finds the current segment full swaps it in. If the next
-//! segment is not ready, the current one grows beyond its size, which is only a target.
+//! segment is not ready, or the disk has no room in it for the settlements that are still to come, the
+//! current one grows beyond its size, which is only a target.
 //!
-//! After a failed write the segment may end in half a record, and recovery stops reading there. So
-//! the half record is cut off, and the background creates another segment, because the reason may be
-//! this one file. If the cut fails too, the segment is abandoned, and writes fail until there is
-//! another one.
+//! After a failed write the segment may end in half a record. So the half record is cut off, and the
+//! background creates another segment, because the reason may be this one file. If the cut fails too,
+//! the segment is abandoned, and writes fail until there is another one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,18 +17,37 @@ use crate::Segment;
 /// Size at which a segment is replaced by the next one.
 pub(crate) const SEGMENT_BYTES: usize = 8 << 20;
 
+/// A segment to write to.
+#[derive(Clone)]
+pub(crate) struct WritableSegment {
+    pub(crate) segment: Arc<dyn Segment>,
+    /// Bytes of whole records in it.
+    pub(crate) written: usize,
+    /// Length up to which the disk has room for it.
+    pub(crate) reserved: usize,
+}
+
+impl WritableSegment {
+    /// Creates an empty one.
+    pub(crate) fn new(segment: Arc<dyn Segment>) -> Self {
+        Self { segment, written: 0, reserved: 0 }
+    }
+
+    fn number(&self) -> u64 {
+        self.segment.number()
+    }
+}
+
 /// Segments that are written to, and those that calls still need.
 #[derive(Default)]
 pub(crate) struct SegmentTable {
     /// `None` after a failed write that could not be undone, until there is another segment.
-    current: Option<Arc<dyn Segment>>,
-    /// Bytes of whole records in the current segment.
-    written: usize,
+    current: Option<WritableSegment>,
     /// True if the last write to the current segment failed and the segment has records. An empty one
     /// is as good as the next.
     worn: bool,
     /// The next segment, created ahead of its use.
-    prepared: Option<Arc<dyn Segment>>,
+    prepared: Option<WritableSegment>,
     /// Replaced segments that were written to since the last sync.
     unsynced: Vec<Arc<dyn Segment>>,
     /// Number of open holds and unposted entries in each segment.
@@ -38,40 +57,61 @@ pub(crate) struct SegmentTable {
 impl SegmentTable {
     /// Creates a table that writes to this segment.
     pub(crate) fn new(current: Arc<dyn Segment>) -> Self {
-        Self { current: Some(current), ..Self::default() }
+        Self { current: Some(WritableSegment::new(current)), ..Self::default() }
     }
 
-    /// Returns the segment to write to, and its length.
-    pub(crate) fn writable(&mut self) -> Option<(Arc<dyn Segment>, usize)> {
-        if (self.current.is_none() || self.worn || self.written > SEGMENT_BYTES)
-            && let Some(prepared) = self.prepared.take()
-        {
-            self.unsynced.extend(self.current.replace(prepared));
-            self.written = 0;
+    /// Returns the segment to write to.
+    pub(crate) fn current(&self) -> Option<WritableSegment> {
+        self.current.clone()
+    }
+
+    /// Returns the prepared segment, if the current one should be replaced.
+    pub(crate) fn successor(&self) -> Option<WritableSegment> {
+        let is_full = self.current.as_ref().is_none_or(|one| one.written > SEGMENT_BYTES);
+        self.prepared.clone().filter(|_| is_full || self.worn)
+    }
+
+    /// Replaces the current segment by the prepared one.
+    pub(crate) fn replace_current(&mut self) {
+        if let Some(prepared) = self.prepared.take() {
+            self.unsynced.extend(self.current.replace(prepared).map(|old| old.segment));
             self.worn = false;
         }
-        Some((Arc::clone(self.current.as_ref()?), self.written))
+    }
+
+    /// Notes that the disk has room for a segment up to that length.
+    pub(crate) fn note_reserved(&mut self, segment: u64, length: usize) {
+        for one in self.current.iter_mut().chain(&mut self.prepared) {
+            if one.number() == segment {
+                one.reserved = length;
+            }
+        }
     }
 
     /// Records a write of that many bytes to the current segment.
     pub(crate) fn note_written(&mut self, bytes: usize) {
         self.worn = false;
-        self.written += bytes;
+        if let Some(current) = &mut self.current {
+            current.written += bytes;
+        }
     }
 
-    /// Records a failed write whose bytes were cut off again.
+    /// Records a failed write whose bytes were cut off again, perhaps with the reserved room.
     pub(crate) fn note_cut(&mut self) {
-        self.worn = self.written > 0;
+        if let Some(current) = &mut self.current {
+            self.worn = current.written > 0;
+            current.reserved = current.written;
+        }
     }
 
     /// Gives up the current segment, which ends in half a record.
     pub(crate) fn abandon(&mut self) {
-        let Some(segment) = self.current.take() else { return };
-        if self.written == 0 {
+        let Some(current) = self.current.take() else { return };
+        if current.written == 0 {
             // It has no record, so it is deleted as one without users.
-            self.users.entry(segment.number()).or_default();
+            self.users.entry(current.number()).or_default();
         } else {
-            self.unsynced.push(segment);
+            self.unsynced.push(current.segment);
         }
     }
 
@@ -84,12 +124,12 @@ impl SegmentTable {
 
     /// Returns true if the next segment must be created.
     pub(crate) fn needs_segment(&self) -> bool {
-        let wears_out = self.worn || self.written > SEGMENT_BYTES / 2;
-        self.prepared.is_none() && (self.current.is_none() || wears_out)
+        let wears_out = |current: &WritableSegment| current.written > SEGMENT_BYTES / 2;
+        self.prepared.is_none() && (self.worn || self.current.as_ref().is_none_or(wears_out))
     }
 
     /// Sets the next segment.
-    pub(crate) fn prepare(&mut self, segment: Arc<dyn Segment>) {
+    pub(crate) fn prepare(&mut self, segment: WritableSegment) {
         self.prepared = Some(segment);
     }
 
@@ -115,19 +155,20 @@ impl SegmentTable {
     /// current one.
     pub(crate) fn take_unsynced(&mut self) -> Vec<Arc<dyn Segment>> {
         let replaced = std::mem::take(&mut self.unsynced);
-        replaced.into_iter().chain(self.current.clone()).collect()
+        let current = self.current.as_ref().map(|current| Arc::clone(&current.segment));
+        replaced.into_iter().chain(current).collect()
     }
 
     /// Puts segments back that could not be synced.
     pub(crate) fn put_back_unsynced(&mut self, segments: &[Arc<dyn Segment>]) {
-        let current = self.current.as_ref().map(|segment| segment.number());
+        let current = self.current.as_ref().map(WritableSegment::number);
         let replaced = segments.iter().filter(|segment| Some(segment.number()) != current);
         self.unsynced.extend(replaced.cloned());
     }
 
     /// Removes segments without users from the table and returns their numbers.
     pub(crate) fn take_unused(&mut self) -> Vec<u64> {
-        let current = self.current.as_ref().map(|segment| segment.number());
+        let current = self.current.as_ref().map(WritableSegment::number);
         let unused =
             self.users.extract_if(.., |segment, count| *count == 0 && Some(*segment) != current);
         let unused: Vec<u64> = unused.map(|(segment, _)| segment).collect();

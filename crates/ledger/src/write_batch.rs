@@ -41,29 +41,45 @@ impl WriteBatch {
         self.0.lock().kept += 1;
     }
 
-    /// Gives up one record.
-    pub(crate) fn release(&self, table: &Mutex<SegmentTable>) {
+    /// Gives up one record. Fails if it could not be written.
+    pub(crate) fn release(&self, table: &Mutex<SegmentTable>) -> Result<(), JournalError> {
         let mut state = self.0.lock();
-        match &state.outcome {
-            None => state.kept = state.kept.saturating_sub(1),
-            Some(WriteOutcome::Written { segment }) => table.lock().release(*segment),
-            Some(WriteOutcome::Failed(_)) => {}
+        let Some(outcome) = &state.outcome else {
+            state.kept = state.kept.saturating_sub(1);
+            return Ok(());
+        };
+        match outcome {
+            WriteOutcome::Written { segment } => table.lock().release(*segment),
+            WriteOutcome::Failed(_) => {}
         }
+        outcome.to_result()
     }
 
-    /// Ends the write and wakes the tasks that wait for it.
-    pub(crate) fn end(&self, written: io::Result<u64>, table: &Mutex<SegmentTable>) {
+    /// Returns the number of records that keep the segment they are written to.
+    pub(crate) fn kept(&self) -> usize {
+        self.0.lock().kept
+    }
+
+    /// Ends the write and wakes the tasks that wait for it. Returns the number of records that were
+    /// to be kept.
+    pub(crate) fn end(
+        &self,
+        written: &Result<u64, Arc<io::Error>>,
+        table: &Mutex<SegmentTable>,
+    ) -> usize {
         let mut state = self.0.lock();
         state.outcome = Some(match written {
             Ok(segment) => {
-                table.lock().keep(segment, state.kept);
-                WriteOutcome::Written { segment }
+                table.lock().keep(*segment, state.kept);
+                WriteOutcome::Written { segment: *segment }
             }
-            Err(e) => WriteOutcome::Failed(Arc::new(e)),
+            Err(e) => WriteOutcome::Failed(Arc::clone(e)),
         });
+        let kept = state.kept;
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+        kept
     }
 
     /// Wakes the tasks that wait, because the write hangs.

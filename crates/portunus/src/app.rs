@@ -8,7 +8,10 @@ use api::{ApiState, ImageTasks, StoredAnswers};
 use canon::Micros;
 use config::{BlobStore, Config, StoredEntries};
 use http::HeaderValue;
-use ledger::{Clock, FileDisk, LeaseClient, OpenCalls, OpenedJournal, SystemClock};
+use ledger::{
+    Clock, DamagedSpan, FileDisk, LeaseClient, OpenCalls, OpenedJournal, RecoveredCalls,
+    SegmentDamage, SystemClock,
+};
 use relay::{Engine, EngineParts, EnvelopeKeys, FileStore, NodeFunds, RequestIds, node_name};
 use std::path::Path;
 use std::sync::Arc;
@@ -66,6 +69,28 @@ async fn open_journal(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result
     opening.await?
 }
 
+/// Logs records of the journal that cannot be read.
+fn log_damage(found: &RecoveredCalls) {
+    if found.torn > 0 {
+        tracing::warn!(
+            bytes = found.torn,
+            "{} bytes of the journal were not written completely and were skipped",
+            found.torn
+        );
+    }
+    for SegmentDamage { file, spans, .. } in &found.damage {
+        for DamagedSpan { offset, bytes } in spans {
+            tracing::error!(
+                file,
+                offset,
+                bytes,
+                "the journal is damaged: {bytes} bytes of {file} at byte {offset} cannot be read, and \
+                 the cost of a call may be lost"
+            );
+        }
+    }
+}
+
 impl App {
     /// Opens everything the configuration names. A journal left by a crash is settled first.
     pub async fn open(mut config: Config) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
@@ -75,16 +100,17 @@ impl App {
         let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
         book.start_writer()?;
         book.set_sync_writes(config.sync_every_write);
-        if opened.found.torn > 0 {
-            tracing::warn!(
-                bytes = opened.found.torn,
-                "{} bytes of the journal are torn or damaged and were skipped",
-                opened.found.torn
-            );
-        }
+        log_damage(&opened.found);
         let name = node_name(&config.data_folder)?;
         let teller = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
         teller.set_outage_limit(config.store_outage_grace.into());
+        for file in book.damaged_files() {
+            tracing::error!(
+                file,
+                "the damaged file {file} of the journal is kept; look at it, and then accept the loss \
+                 with `portunus ledger accept-damage {file}`"
+            );
+        }
         if interrupted > 0 {
             tracing::warn!(
                 calls = interrupted,

@@ -1,6 +1,7 @@
 //! Background loops. Each one is tracked and ends once all calls have ended.
 
 use config::LoadOptions;
+use ledger::StoreRollback;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::LogExporter;
@@ -44,6 +45,7 @@ impl App {
         self.spawn_periodic(JOURNAL_WATCH_PERIOD, async |app| {
             app.engine.funds.open_calls.watch_journal();
             app.report_journal_errors();
+            app.report_rollbacks();
             crate::cli::report_dropped_logs();
         });
         let app = Arc::clone(self);
@@ -92,9 +94,14 @@ impl App {
 
     /// Completes the journal and writes it through to the disk.
     pub(crate) async fn sync_journal(&self) {
-        let book = Arc::clone(&self.engine.funds.open_calls);
-        let synced =
-            tokio::task::spawn_blocking(move || book.maintain_journal().and(book.sync())).await;
+        let engine = Arc::clone(&self.engine);
+        let syncing = tokio::task::spawn_blocking(move || {
+            let book = &engine.funds.open_calls;
+            // The journal counts its failures. A mark that is not saved is saved next time.
+            drop(book.maintain_journal().and(book.sync()));
+            drop(engine.funds.lease_client.save_mark());
+        });
+        let synced = syncing.await;
         if let Err(e) = synced {
             tracing::error!("the journal could not be synced: {e}");
         }
@@ -103,11 +110,29 @@ impl App {
     /// Logs and counts journal failures since the last report, in one line, because a full disk
     /// fails every call.
     pub(crate) fn report_journal_errors(&self) {
+        let damaged = self.engine.funds.open_calls.damaged_files().len();
+        let damaged = i64::try_from(damaged).unwrap_or(i64::MAX);
+        self.engine.metrics.journal_damaged_files.set(damaged);
         let (count, last) = self.engine.funds.open_calls.errors().so_far();
         let new = count.saturating_sub(self.engine.metrics.journal_errors.get());
         if new > 0 {
             self.engine.metrics.journal_errors.inc_by(new);
             tracing::error!(errors = new, "the journal failed {new} times, the last time: {last}");
+        }
+    }
+
+    /// Logs and counts the times that the store went back to an earlier state.
+    pub(crate) fn report_rollbacks(&self) {
+        for StoreRollback { missing, reposted } in self.engine.funds.lease_client.take_rollbacks() {
+            self.engine.metrics.store_rollbacks.inc();
+            let lost = missing.saturating_sub(reposted).max(0);
+            tracing::error!(
+                missing,
+                reposted,
+                "the store went back to an earlier state: {missing} calls of this node were missing, \
+                 {reposted} were posted again, {lost} are older than the journal; accept it with \
+                 `portunus ledger accept-rollback`"
+            );
         }
     }
 

@@ -97,6 +97,7 @@ pub(crate) async fn drain(app: &App) -> Result<(), UnstoredCalls> {
         tracing::error!("the disk of the journal does not answer");
     }
     app.report_journal_errors();
+    app.report_rollbacks();
     let request_ids = app.engine.funds.open_calls.unwritten();
     if request_ids.is_empty() { Ok(()) } else { Err(UnstoredCalls { request_ids }) }
 }

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::{PgPool, SqlitePool};
+use sqlx::pool::PoolConnection;
+use sqlx::{Connection as _, PgPool, Postgres, SqlitePool, Transaction};
 
 /// The connection pools.
 #[derive(Clone, Debug)]
@@ -18,6 +19,47 @@ pub(crate) enum Db {
     Sqlite { reader: SqlitePool, writer: SqlitePool },
     /// PostgreSQL needs no separation of readers and writers.
     Pg(PgPool),
+}
+
+/// A connection of PostgreSQL on which a transaction begins.
+///
+/// If a caller gives up while it waits for the answer to `BEGIN`, the driver counts no transaction and
+/// rolls none back, but the server has begun one. Statements of others on this connection would then
+/// never be committed, and would keep their locks. So the connection is closed.
+pub(crate) struct PgSession {
+    connection: PoolConnection<Postgres>,
+    has_begun: bool,
+}
+
+impl PgSession {
+    /// Takes a connection from the pool.
+    pub(crate) async fn open(pool: &PgPool) -> Result<Self, sqlx::Error> {
+        Ok(Self { connection: pool.acquire().await?, has_begun: true })
+    }
+
+    /// Begins a transaction.
+    pub(crate) async fn begin(&mut self) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
+        self.begin_with("BEGIN").await
+    }
+
+    /// Begins a transaction with this statement.
+    pub(crate) async fn begin_with(
+        &mut self,
+        statement: &'static str,
+    ) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
+        self.has_begun = false;
+        let begun = self.connection.begin_with(statement).await?;
+        self.has_begun = true;
+        Ok(begun)
+    }
+}
+
+impl Drop for PgSession {
+    fn drop(&mut self) {
+        if !self.has_begun {
+            self.connection.close_on_drop();
+        }
+    }
 }
 
 /// Runs a body with a connection pool for reading.
@@ -70,7 +112,8 @@ macro_rules! in_transaction {
             $crate::db::Db::Pg(pool) => {
                 #[allow(dead_code, reason = "only a body that builds its query needs the name")]
                 type $kind = sqlx::Postgres;
-                let mut $tx = pool.begin().await?;
+                let mut session = $crate::db::PgSession::open(pool).await?;
+                let mut $tx = session.begin().await?;
                 let out = $body;
                 $tx.commit().await?;
                 out
@@ -93,7 +136,8 @@ macro_rules! in_snapshot {
                 #[allow(dead_code, reason = "only a body that builds its query needs the name")]
                 type $kind = sqlx::Postgres;
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-                let mut $tx = pool.begin_with(begin).await?;
+                let mut session = $crate::db::PgSession::open(pool).await?;
+                let mut $tx = session.begin_with(begin).await?;
                 $body
             }
         }

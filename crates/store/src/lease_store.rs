@@ -3,7 +3,7 @@
 use canon::Micros;
 use ledger::{
     ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LeaseGrant, LeaseRequest,
-    LeaseReturn, LeaseStore, LeaseStoreError, Node, SettledCall,
+    LeaseReturn, LeaseStore, LeaseStoreError, Node, PostedMark, SettledCall, StoreRollback,
 };
 
 use crate::{Store, StoreError};
@@ -35,6 +35,22 @@ impl LeaseStore for Store {
 
     async fn post(&self, settled: &[SettledCall]) -> Result<usize, LeaseStoreError> {
         Self::post(self, settled).await.map_err(away)
+    }
+
+    async fn posted_mark(&self, id: &str) -> Result<PostedMark, LeaseStoreError> {
+        self.node_mark(id).await.map_err(away)
+    }
+
+    async fn mark_posted(&self, id: &str, posted: i64) -> Result<(), LeaseStoreError> {
+        self.raise_node_mark(id, posted).await.map_err(away)
+    }
+
+    async fn note_rollback(
+        &self,
+        id: &str,
+        rollback: StoreRollback,
+    ) -> Result<(), LeaseStoreError> {
+        self.add_rollback(id, rollback).await.map_err(away)
     }
 
     async fn key_status(

@@ -39,8 +39,8 @@ const RESERVE: &str = "UPDATE keys SET leased = leased + $2 \
     AND a.cap < $2 + (SELECT SUM(k.spent + k.leased) FROM keys k \
     WHERE k.account_id = a.account_id))";
 const ADD: &str = "INSERT INTO leases \
-    (key_id, node_id, amount, version, expires, exposed, told, closed) \
-    VALUES ($1, $2, $3, 1, (SELECT now FROM store_clock) + $4, $5, $6, 0) \
+    (token, key_id, node_id, amount, version, expires, exposed, told, closed) \
+    VALUES ((SELECT token FROM lease_token), $1, $2, $3, 1, (SELECT now FROM store_clock) + $4, $5, $6, 0) \
     ON CONFLICT (key_id, node_id) WHERE closed = 0 DO UPDATE SET \
     amount = leases.amount + excluded.amount, version = leases.version + 1, \
     expires = excluded.expires, exposed = CASE WHEN leases.told < excluded.told \

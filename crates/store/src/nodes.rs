@@ -50,7 +50,7 @@ const SEEN: &str =
     "SELECT id, (SELECT now FROM store_clock) - seen FROM nodes ORDER BY seen DESC, id";
 
 /// Settles calls from their last report.
-fn settled(bodies: &[String], now: Micros) -> Result<Vec<SettledCall>, StoreError> {
+pub(crate) fn settled(bodies: &[String], now: Micros) -> Result<Vec<SettledCall>, StoreError> {
     let calls = bodies.iter().map(|body| {
         let call: OpenCall = serde_json::from_str(body).map_err(|e| {
             StoreError::Other(format!("a stored running call cannot be decoded: {e}"))
@@ -90,7 +90,8 @@ impl Store {
         Ok(())
     }
 
-    async fn close_node(&self, id: &str) -> Result<(), StoreError> {
+    /// Settles the calls of a node and closes its leases, without a reserve.
+    pub(crate) async fn close_node(&self, id: &str) -> Result<(), StoreError> {
         let now = self.now().await?;
         let bodies: Vec<String> = on_writer!(&self.db, pool => {
             sqlx::query_scalar(CALLS_OF_NODE).bind(id).fetch_all(pool).await?
@@ -104,7 +105,10 @@ impl Store {
     }
 
     /// Deletes leases.
-    async fn close_leases(&self, leases: &[(LeaseToken, String)]) -> Result<(), StoreError> {
+    pub(crate) async fn close_leases(
+        &self,
+        leases: &[(LeaseToken, String)],
+    ) -> Result<(), StoreError> {
         for (token, key_id) in leases {
             in_transaction!(&self.db, tx: Kind => {
                 let _: Option<LockedKey> =

@@ -32,6 +32,10 @@ pub struct GatewayMetrics {
     pub journal_errors: Counter,
     /// Connections beyond a limit, refreshed by every scrape.
     refused_connections: Counter,
+    /// Times that the store was found to have gone back to an earlier state.
+    pub store_rollbacks: Counter,
+    /// Damaged files of the journal that no operator has accepted.
+    pub journal_damaged_files: Gauge,
     failures: Family<FailureLabels, Counter>,
     /// Lane gauges, refreshed by every scrape.
     lane_up: Family<LaneLabels, Gauge>,
@@ -104,6 +108,12 @@ impl GatewayMetrics {
         let refused_connections = Counter::default();
         let message = "Connections refused because of a limit";
         registry.register("refused_connections", message, refused_connections.clone());
+        let store_rollbacks = Counter::default();
+        let message = "Times that the store went back to an earlier state";
+        registry.register("store_rollbacks", message, store_rollbacks.clone());
+        let journal_damaged_files = Gauge::default();
+        let message = "Damaged files of the journal that are not accepted";
+        registry.register("journal_damaged_files", message, journal_damaged_files.clone());
         let failures = Family::<FailureLabels, Counter>::default();
         let (up, pending) = (Family::default(), Family::default());
         let latency = Family::default();
@@ -125,6 +135,8 @@ impl GatewayMetrics {
             first_byte_seconds: first_byte,
             journal_errors,
             refused_connections,
+            store_rollbacks,
+            journal_damaged_files,
             failures,
             lane_up: up,
             lane_pending: pending,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::segment_table::SEGMENT_BYTES;
+use crate::write_queue::MAX_QUEUED_BYTES;
 use crate::{JournalReceipt, MemoryDisk, Segment};
 use std::pin::Pin;
 use std::sync::mpsc;
@@ -15,7 +16,7 @@ fn writer() -> (Arc<MemoryDisk>, JournalWriter) {
 
 /// Appends without a thread, and returns the segment that has the record.
 fn append(writer: &JournalWriter, record: &[u8]) -> Option<(u64, KeptRecord)> {
-    let record = writer.append(record).ok()?;
+    let record = writer.append_hold(record).ok()?;
     Some((record.0.segment()?, record))
 }
 
@@ -53,7 +54,7 @@ fn nothing_is_written_behind_half_a_record() {
     let (disk, writer) = writer();
     append(&writer, b"whole").unwrap();
     disk.fail_after(2);
-    assert!(writer.append(b"torn").unwrap().failure().is_some());
+    assert!(writer.append_hold(b"torn").unwrap().failure().is_some());
     writer.append_unkept(b"lost");
     assert_eq!(writer.errors().so_far().0, 2);
     assert_eq!(disk.read(1).unwrap(), b"wholeto");
@@ -65,19 +66,66 @@ fn nothing_is_written_behind_half_a_record() {
 }
 
 #[test]
-fn a_full_disk_leaves_no_half_record_and_one_further_segment() {
+fn a_full_disk_takes_settlements_and_nothing_else() {
     let (disk, writer) = writer();
     append(&writer, b"whole").unwrap();
     disk.set_free_space(Some(2));
     for _ in 0..100 {
         assert!(append(&writer, b"refused").is_none());
+        writer.change_promised(-1);
+        writer.append_unkept(b"a checkpoint");
         writer.maintain().unwrap();
     }
-    assert_eq!(disk.segments().unwrap(), [1, 2]);
+    assert_eq!(disk.segments().unwrap(), [1]);
+    // A hold and a settlement that share a write: the settlement has its room.
+    writer.defer_writes();
+    let refused = writer.append_hold(b"refused").unwrap();
+    let settled = writer.append_settlement(b"settled").unwrap();
+    writer.write_queued();
+    assert!(refused.failure().is_some() && settled.is_written());
     disk.set_free_space(None);
-    assert_eq!(append(&writer, b"next").unwrap().0, 2);
-    assert_eq!(disk.read(1).unwrap(), b"whole");
-    assert_eq!(disk.read(2).unwrap(), b"next");
+    writer.append_hold(b"next").unwrap();
+    writer.write_queued();
+    assert_eq!(disk.read(1).unwrap(), b"wholesettlednext");
+}
+
+#[test]
+fn a_full_segment_goes_on_if_the_next_has_no_room_for_settlements() {
+    let (disk, writer) = writer();
+    append(&writer, &vec![7; SEGMENT_BYTES + 1]).unwrap();
+    append(&writer, b"second").unwrap();
+    disk.set_free_space(Some(SETTLEMENT_BYTES - 1));
+    writer.maintain().unwrap();
+    assert_eq!(disk.segments().unwrap(), [1, 2]);
+    let first = writer.append_settlement(b"first").unwrap();
+    assert_eq!(first.0.segment(), Some(1), "one call is still running");
+    let second = writer.append_settlement(b"second").unwrap();
+    assert_eq!(second.0.segment(), Some(2));
+}
+
+#[test]
+fn a_file_has_the_room_that_was_reserved_for_it() {
+    use std::os::unix::fs::MetadataExt as _;
+    let folder = std::env::temp_dir().join(format!("journal-room-{}", std::process::id()));
+    let disk = crate::FileDisk::open(&folder).unwrap();
+    let segment = disk.create().unwrap();
+    segment.append(b"record").unwrap();
+    match segment.reserve(100_000) {
+        Ok(room) => {
+            assert!(room >= 100_000);
+            let file = std::fs::metadata(folder.join("000000000001.journal")).unwrap();
+            assert_eq!(file.len(), 6, "readers do not see the room");
+            assert!(file.blocks() * 512 >= 100_000, "{} blocks", file.blocks());
+            segment.cut(6).unwrap();
+            let file = std::fs::metadata(folder.join("000000000001.journal")).unwrap();
+            assert!(file.blocks() * 512 >= 100_000, "nothing was cut off");
+        }
+        Err(e) => assert_eq!(e.kind(), io::ErrorKind::Unsupported),
+    }
+    drop(segment);
+    let file = std::fs::metadata(folder.join("000000000001.journal")).unwrap();
+    assert!(file.blocks() * 512 < 100_000, "the room is given back");
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
@@ -121,6 +169,14 @@ impl Disk for HangingDisk {
     fn remove(&self, segment: u64) -> io::Result<()> {
         self.inner.remove(segment)
     }
+
+    fn set_aside(&self, segment: u64) -> io::Result<()> {
+        self.inner.set_aside(segment)
+    }
+
+    fn damaged_files(&self) -> io::Result<Vec<String>> {
+        self.inner.damaged_files()
+    }
 }
 
 impl Segment for HangingSegment {
@@ -134,6 +190,10 @@ impl Segment for HangingSegment {
             self.end.lock().recv().map_err(io::Error::other)?;
         }
         self.inner.append(bytes)
+    }
+
+    fn reserve(&self, length: usize) -> io::Result<usize> {
+        self.inner.reserve(length)
     }
 
     fn cut(&self, length: usize) -> io::Result<()> {
@@ -172,11 +232,11 @@ fn poll(receipt: &mut JournalReceipt) -> Poll<Result<(), JournalError>> {
 #[test]
 fn records_that_arrive_during_a_write_share_the_next_one() {
     let HangingWriter { writer, thread, has_begun, end } = HangingWriter::open();
-    let first = writer.append(b"hangs").unwrap();
+    let first = writer.append_hold(b"hangs").unwrap();
     drop(JournalReceipt::new(&writer, Some(&first)));
     has_begun.recv().unwrap();
     let later: Vec<KeptRecord> =
-        [b"a", b"b", b"c"].iter().map(|record| writer.append(*record).unwrap()).collect();
+        [b"a", b"b", b"c"].iter().map(|record| writer.append_hold(*record).unwrap()).collect();
     let mut receipts: Vec<_> =
         later.iter().map(|record| JournalReceipt::new(&writer, Some(record))).collect();
     assert!(receipts.iter_mut().all(|receipt| poll(receipt).is_pending()));
@@ -191,19 +251,19 @@ fn records_that_arrive_during_a_write_share_the_next_one() {
     assert_eq!(first.0.segment(), Some(1));
     assert_eq!(writer.users(), 3);
     // Without the thread an append writes by itself.
-    assert!(writer.append(b"d").unwrap().is_written());
+    assert!(writer.append_hold(b"d").unwrap().is_written());
 }
 
 #[test]
 fn nobody_waits_for_a_write_that_hangs() {
     let HangingWriter { writer, thread, has_begun, end } = HangingWriter::open();
-    let first = writer.append(b"hangs").unwrap();
+    let first = writer.append_hold(b"hangs").unwrap();
     let mut waiting = JournalReceipt::new(&writer, Some(&first));
     assert!(poll(&mut waiting).is_pending(), "other tasks may append first");
     assert!(has_begun.try_recv().is_err());
     assert!(poll(&mut waiting).is_pending());
     has_begun.recv().unwrap();
-    let second = writer.append(b"waits").unwrap();
+    let second = writer.append_hold(b"waits").unwrap();
     let mut receipts =
         [JournalReceipt::new(&writer, Some(&first)), JournalReceipt::new(&writer, Some(&second))];
     writer.watch();
@@ -217,7 +277,7 @@ fn nobody_waits_for_a_write_that_hangs() {
     writer.release([]);
     writer.maintain().unwrap();
     // The queue has a bound.
-    let filled: Vec<_> = (0..10).map(|_| writer.append(&[7; MAX_QUEUED_BYTES / 8])).collect();
+    let filled: Vec<_> = (0..10).map(|_| writer.append_hold(&[7; MAX_QUEUED_BYTES / 8])).collect();
     assert!(filled.first().unwrap().is_ok() && filled.last().unwrap().is_err());
 
     end.send(()).unwrap();
@@ -232,20 +292,53 @@ fn nobody_waits_for_a_write_that_hangs() {
 }
 
 #[test]
-fn a_deleted_file_takes_no_more_records() {
-    let folder = std::env::temp_dir().join(format!("journal-{}", std::process::id()));
-    let disk = crate::FileDisk::open(&folder).unwrap();
-    let writer = JournalWriter::open(Arc::new(disk)).unwrap();
+fn a_deleted_or_moved_file_takes_no_more_records() {
+    for is_moved in [false, true] {
+        let folder =
+            std::env::temp_dir().join(format!("journal-{}-{is_moved}", std::process::id()));
+        let elsewhere = folder.with_extension("moved");
+        let disk = crate::FileDisk::open(&folder).unwrap();
+        let writer = JournalWriter::open(Arc::new(disk)).unwrap();
+        append(&writer, b"first").unwrap();
+        writer.sync().unwrap();
+        if is_moved {
+            std::fs::rename(&folder, &elsewhere).unwrap();
+        } else {
+            std::fs::remove_file(folder.join("000000000001.journal")).unwrap();
+        }
+        assert!(!writer.is_failing());
+        assert!(writer.sync().is_err(), "it is noticed");
+        assert!(writer.is_failing() && writer.take_lost_segment());
+        assert!(append(&writer, b"refused").is_none());
+        writer.maintain().unwrap();
+        assert!(!writer.is_failing());
+        assert_eq!(append(&writer, b"next").unwrap().0, 2);
+        writer.sync().unwrap();
+        assert!(crate::FileDisk::open(&folder).is_err(), "the folder is locked, also a new one");
+        std::fs::remove_dir_all(&folder).unwrap();
+        drop(std::fs::remove_dir_all(&elsewhere));
+    }
+}
+
+#[test]
+fn a_full_or_failing_disk_is_told_until_it_works_again() {
+    let (disk, writer) = writer();
     append(&writer, b"first").unwrap();
-    writer.sync().unwrap();
-    let file = folder.join("000000000001.journal");
-    std::fs::remove_file(&file).unwrap();
-    assert!(writer.sync().is_err(), "it is noticed");
+    disk.set_free_space(Some(0));
     assert!(append(&writer, b"refused").is_none());
+    assert!(writer.is_failing());
+    writer.change_promised(-1);
     writer.maintain().unwrap();
-    assert_eq!(append(&writer, b"next").unwrap().0, 2);
-    writer.sync().unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(writer.is_failing(), "there is no room for a call");
+    disk.set_free_space(None);
+    disk.fail_syncs(true);
+    writer.maintain().unwrap();
+    assert!(writer.is_failing(), "nothing written would stay");
+    disk.fail_syncs(false);
+    writer.maintain().unwrap();
+    assert!(!writer.is_failing(), "without any call");
+    disk.fail_syncs(true);
+    assert!(writer.sync().is_err() && writer.is_failing());
 }
 
 #[test]

@@ -134,6 +134,16 @@ impl Disk for FailingDisk {
         self.faults.check()?;
         self.inner.remove(segment)
     }
+
+    fn set_aside(&self, segment: u64) -> io::Result<()> {
+        self.faults.check()?;
+        self.inner.set_aside(segment)
+    }
+
+    fn damaged_files(&self) -> io::Result<Vec<String>> {
+        self.faults.check()?;
+        self.inner.damaged_files()
+    }
 }
 
 impl Segment for FailingSegment {
@@ -144,6 +154,11 @@ impl Segment for FailingSegment {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         self.faults.check()?;
         self.inner.append(bytes)
+    }
+
+    fn reserve(&self, length: usize) -> io::Result<usize> {
+        self.faults.check()?;
+        self.inner.reserve(length)
     }
 
     fn cut(&self, length: usize) -> io::Result<()> {

@@ -2,8 +2,9 @@
 
 use canon::{Micros, Money, Usage};
 use ledger::{
-    CallOutcome, CallProgress, Disk, HoldError, HoldRefusal, HoldTicket, KeyBalance, LeaseClient,
-    MemoryDisk, OpenCalls, TestClock,
+    CallOutcome, CallProgress, Disk, FileDisk, HoldError, HoldRefusal, HoldTicket,
+    JournalInspection, KeyBalance, LeaseClient, LedgerEntry, MemoryDisk, OpenCalls, StoreRollback,
+    TestClock,
 };
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -229,7 +230,40 @@ fn a_capped_key_needs_a_lease_and_an_uncapped_key_does_not() {
 }
 
 #[test]
-fn a_settled_call_that_a_full_disk_refused_is_written_when_there_is_space() {
+fn a_full_disk_admits_no_call_and_keeps_the_cost_of_those_that_run() {
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
+    let disk = Arc::new(MemoryDisk::default());
+    let book = OpenCalls::open(clock.clone(), disk.clone()).unwrap().book;
+    let balance = KeyBalance::new("k0", None, Money::ZERO);
+    let hundred = Money::from_nanos(100);
+    let hold = |id: &str| {
+        let pending = book.hold(&balance, Arc::new(held(id, "k0")), hundred, hundred).unwrap();
+        run(pending.written())
+    };
+    let calls: Vec<_> = (0..10).map(|id| hold(&format!("r{id}")).unwrap()).collect();
+    disk.set_free_space(Some(0));
+    assert!(hold("refused").is_err());
+    for (id, ticket) in calls.into_iter().enumerate() {
+        let lane = "l".to_owned();
+        ticket.progress(CallProgress { lane, usage: Usage::default(), cost: hundred });
+        let mut settled = entry(&format!("r{id}"), "k0", 30);
+        if id == 9 {
+            // Too large for its room: the details are left out, the cost is not.
+            settled.losses = vec!["x".repeat(100); 500];
+        }
+        ticket.settle(settled);
+    }
+    drop(book.maintain_journal());
+    assert_eq!(book.unwritten(), [""; 0]);
+    let opened = OpenCalls::open(clock, Arc::new(disk.after_crash())).unwrap();
+    let found: Vec<_> = opened.found.settled.iter().map(|s| s.entry.cost.as_nanos()).collect();
+    assert_eq!((opened.found.interrupted, found), (0, vec![30; 10]));
+    disk.set_free_space(None);
+    assert!(hold("r10").is_ok(), "it goes on when there is room");
+}
+
+#[test]
+fn a_settled_call_that_a_failing_disk_refused_is_written_when_it_works_again() {
     let clock = Arc::new(TestClock::at(Micros::new(5)));
     let disk = Arc::new(MemoryDisk::default());
     let book = OpenCalls::open(clock.clone(), disk.clone()).unwrap().book;
@@ -240,7 +274,7 @@ fn a_settled_call_that_a_full_disk_refused_is_written_when_there_is_space() {
         run(pending.written())
     };
     let calls = [hold("r1").unwrap(), hold("r2").unwrap()];
-    disk.set_free_space(Some(3));
+    disk.fail_after(0);
     for (ticket, id) in calls.into_iter().zip(["r1", "r2"]) {
         ticket.settle(entry(id, "k0", 30));
     }
@@ -355,4 +389,130 @@ fn an_answer_from_before_a_change_does_not_lift_a_new_cap() {
     balance.set_terms(Some(Money::from_nanos(10)));
     assert!(run(holding).is_err(), "the new cap of 10 does not cover it");
     assert!(!balance.is_unlimited());
+}
+
+/// For each bit of a journal of some calls: the others are posted as they were, and the file is kept.
+#[test]
+fn a_damaged_segment_is_kept_and_its_other_calls_are_posted() {
+    const CALLS: i64 = 2;
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
+    let disk = Arc::new(MemoryDisk::default());
+    let book = OpenCalls::open(clock.clone(), disk.clone()).unwrap().book;
+    let balance = KeyBalance::new("k0", None, Money::ZERO);
+    let hundred = Money::from_nanos(100);
+    for id in 0..CALLS {
+        let id = format!("r{id}");
+        let pending = book.hold(&balance, Arc::new(held(&id, "k0")), hundred, hundred).unwrap();
+        run(pending.written()).unwrap().settle(entry(&id, "k0", 30));
+    }
+    let [segment] = disk.segments().unwrap()[..] else { panic!("one segment") };
+    for bit in 0..disk.read(segment).unwrap().len() * 8 {
+        let damaged = Arc::new(disk.after_crash());
+        damaged.flip_bit(segment, bit);
+        let store = MemoryStore::new(&[None]);
+        let node = TestNode::open(&clock, damaged.clone(), &store);
+        assert_eq!(node.book.damaged_files().len(), 1, "bit {bit}");
+        assert!(!damaged.segments().unwrap().contains(&segment));
+        let costs: Vec<i64> =
+            store.lock().entries.values().map(|entry| entry.cost.as_nanos()).collect();
+        assert_eq!(costs.len() as i64, CALLS, "every call has a hold or a settlement left");
+        assert!(costs.iter().sum::<i64>() >= (CALLS - 1) * 30, "bit {bit}");
+        drop(node);
+        let again = TestNode::open(&clock, damaged, &store);
+        assert_eq!(again.interrupted, 0);
+    }
+}
+
+/// Somebody moves the folder of the journal away while calls run.
+#[test]
+fn a_moved_journal_is_noticed_and_all_calls_are_written_again() {
+    let folder = std::env::temp_dir().join(format!("moved-journal-{}", std::process::id()));
+    let elsewhere = folder.with_extension("moved");
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
+    let disk = Arc::new(FileDisk::open(&folder).unwrap());
+    let book = OpenCalls::open(clock.clone(), disk).unwrap().book;
+    let balance = KeyBalance::new("k0", None, Money::ZERO);
+    let hundred = Money::from_nanos(100);
+    let hold = |id: &str| {
+        let pending = book.hold(&balance, Arc::new(held(id, "k0")), hundred, hundred).unwrap();
+        run(pending.written()).unwrap()
+    };
+    let (running, settled) = (hold("running"), hold("settled"));
+    settled.settle(entry("settled", "k0", 30));
+    std::fs::rename(&folder, &elsewhere).unwrap();
+    assert!(!book.is_failing());
+    assert!(book.sync().is_err() && book.is_failing());
+    book.maintain_journal().unwrap();
+    assert!(!book.is_failing());
+    book.sync().unwrap();
+    let found = JournalInspection::read(&folder, Micros::new(9)).unwrap();
+    let ids = |calls: &[Arc<LedgerEntry>]| -> Vec<String> {
+        calls.iter().map(|call| call.request_id.clone()).collect()
+    };
+    assert_eq!(
+        (ids(&found.settled), ids(&found.open)),
+        (vec!["settled".into()], vec!["running".into()])
+    );
+    drop(running);
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::remove_dir_all(&elsewhere).unwrap();
+}
+
+/// The store fails over to a stale replica, while the node runs or while it is stopped.
+#[test]
+fn a_store_that_went_back_gets_its_calls_again() {
+    const CALLS: i64 = 6;
+    for is_stopped in [false, true] {
+        let store = MemoryStore::new(&[Some(1_000)]);
+        let clock = Arc::new(TestClock::at(Micros::new(5)));
+        let disk = Arc::new(MemoryDisk::default());
+        let mut node = TestNode::open(&clock, disk.clone(), &store);
+        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+        let call = |node: &TestNode, id: &str| {
+            let (ask, record) = (Money::from_nanos(100), Arc::new(held(id, "k0")));
+            run(node.client.hold(&balance, record, ask, ask)).map(|ticket| {
+                ticket.settle(entry(id, "k0", 100));
+                run(node.client.post()).unwrap();
+            })
+        };
+        call(&node, "r0").unwrap();
+        run(node.client.heartbeat()).unwrap();
+        let stale = store.lock().clone();
+        for id in 1..CALLS {
+            call(&node, &format!("r{id}")).unwrap();
+        }
+        run(node.client.heartbeat()).unwrap();
+        assert_eq!(store.lock().rollbacks, []);
+        node.client.save_mark().unwrap();
+        store.lock().restore(&stale);
+        if is_stopped {
+            node = TestNode::open(&clock, Arc::new(disk.after_crash()), &store);
+        }
+        for _ in 0..4 {
+            // A segment at a time.
+            run(node.client.heartbeat()).unwrap();
+        }
+        let found = StoreRollback { missing: CALLS - 1, reposted: CALLS - 1 };
+        assert_eq!(node.client.take_rollbacks(), [found]);
+        {
+            let store = store.lock();
+            assert_eq!(store.rollbacks, [found]);
+            assert_eq!(store.entries.len() as i64, CALLS);
+            assert_eq!(store.keys["k0"].spent, Money::from_nanos(CALLS * 100));
+            store.check();
+        }
+        run(node.client.heartbeat()).unwrap();
+        assert_eq!(store.lock().rollbacks, [found], "it is told once");
+        // The rest of the cap can be spent, and nothing twice.
+        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+        for id in CALLS..10 {
+            let (ask, record) = (Money::from_nanos(100), Arc::new(held(&format!("r{id}"), "k0")));
+            let ticket = run(node.client.hold(&balance, record, ask, ask)).unwrap();
+            ticket.settle(entry(&format!("r{id}"), "k0", 100));
+        }
+        let (ask, record) = (Money::from_nanos(100), Arc::new(held("above", "k0")));
+        assert!(run(node.client.hold(&balance, record, ask, ask)).is_err());
+        run(node.client.post()).unwrap();
+        store.lock().check();
+    }
 }

@@ -5,8 +5,8 @@ use canon::{Micros, Money};
 use ledger::{
     ALIVE_WINDOW, BoundState, BudgetTerms, ClosedCounts, HeartbeatReply, HeartbeatReport,
     KeyStatus, LEASE_DURATION, LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState,
-    LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry, MoneyBounds, Node, OpenCall,
-    RECALL_WINDOW, SettledCall, SpendTerms, lease_slice,
+    LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry, MoneyBounds, Node, OpenCall, PostedMark,
+    RECALL_WINDOW, SettledCall, SpendTerms, StoreRollback, lease_slice,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -24,6 +24,9 @@ pub(crate) enum Message {
     Heartbeat(HeartbeatReport),
     TakeBack(LeaseReturn),
     Post(Vec<SettledCall>),
+    Mark(String),
+    MarkPosted(String, i64),
+    NoteRollback(StoreRollback),
     CloseGone(Micros),
 }
 
@@ -34,6 +37,7 @@ pub(crate) enum Answer {
     LeaseGrant(LeaseGrant),
     HeartbeatReply(HeartbeatReply),
     Count(usize),
+    Mark(PostedMark),
     ClosedCounts(ClosedCounts),
 }
 
@@ -74,7 +78,7 @@ pub(crate) struct LeaseRow {
     pub(crate) closed: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryStore {
     pub(crate) now: Micros,
     pub(crate) keys: BTreeMap<String, KeyRow>,
@@ -83,6 +87,8 @@ pub(crate) struct MemoryStore {
     pub(crate) holds: BTreeMap<String, (String, OpenCall)>,
     nodes: BTreeMap<String, (i64, Micros)>,
     tokens: LeaseToken,
+    marks: BTreeMap<String, i64>,
+    pub(crate) rollbacks: Vec<StoreRollback>,
     /// Delayed messages whose sender has given up.
     pub(crate) late: Vec<Message>,
     /// True if a lease was closed for a dead node.
@@ -124,8 +130,27 @@ impl MemoryStore {
                 Answer::Done
             }
             Message::Post(settled) => Answer::Count(self.post(settled)),
+            Message::Mark(id) => {
+                let posted = self.marks.get(id).copied().unwrap_or_default();
+                let (node_id, store_id) = (id.clone(), "store".to_owned());
+                Answer::Mark(PostedMark { node_id, store_id, posted })
+            }
+            Message::MarkPosted(id, posted) => {
+                let mark = self.marks.entry(id.clone()).or_default();
+                *mark = (*mark).max(*posted);
+                Answer::Done
+            }
+            Message::NoteRollback(rollback) => {
+                self.rollbacks.push(*rollback);
+                Answer::Done
+            }
             Message::CloseGone(now) => Answer::ClosedCounts(self.close_gone(*now)),
         })
+    }
+
+    /// Goes back to an earlier state. The clock goes on, and tokens do not repeat.
+    pub(crate) fn restore(&mut self, earlier: &Self) {
+        *self = Self { now: self.now, tokens: self.tokens, ..earlier.clone() };
     }
 
     fn is(&self, node: &Node) -> bool {
@@ -516,6 +541,25 @@ impl LeaseStore for StoreLine {
             Answer::Count(count) => Ok(count),
             other => odd(&other),
         }
+    }
+
+    async fn posted_mark(&self, id: &str) -> Result<PostedMark, LeaseStoreError> {
+        match self.say(Message::Mark(id.to_owned())).await? {
+            Answer::Mark(mark) => Ok(mark),
+            other => odd(&other),
+        }
+    }
+
+    async fn mark_posted(&self, id: &str, posted: i64) -> Result<(), LeaseStoreError> {
+        self.say(Message::MarkPosted(id.to_owned(), posted)).await.map(drop)
+    }
+
+    async fn note_rollback(
+        &self,
+        _id: &str,
+        rollback: StoreRollback,
+    ) -> Result<(), LeaseStoreError> {
+        self.say(Message::NoteRollback(rollback)).await.map(drop)
     }
 
     async fn key_status(

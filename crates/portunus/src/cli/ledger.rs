@@ -7,7 +7,10 @@ use console::csv_line;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use ledger::{Clock as _, JournalInspection, LedgerEntry, SystemClock};
+use ledger::{
+    Clock as _, DamagedSpan, JournalInspection, LedgerEntry, SegmentDamage, StoreRollback,
+    SystemClock,
+};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,19 +19,36 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use store::{EntryFilter, InvariantCheck, Store, StoreError};
 
-use super::common::{CommonArgs, print_line};
+use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
+use super::reconcile::{ReconcileArgs, reconcile};
 use crate::app::open_store;
+use admin::Actor;
 use api::export_json;
+use config::Config;
 
 const EXPORT_PAGE_ROWS: u32 = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LedgerCommand {
-    /// Check the eight invariants of the ledger; exit 0 only if all hold. Also lists what the journal of
-    /// this node has and the database lacks
+    /// Check the eight invariants of the ledger; exit 0 only if all hold and the journal of this node is
+    /// undamaged. Also lists what that journal has and the database lacks
     Verify,
     /// Export settled calls, oldest first
     Export(ExportArgs),
+    /// Compare a provider's own bill with the books, by day and model; exit 1 if they differ
+    Reconcile(ReconcileArgs),
+    /// Give up a node that will not come back: settle its calls from their last report and free its money
+    ForgetNode {
+        /// Name of the node, as the system page of the console lists it
+        id: String,
+    },
+    /// Accept that the database went back to an earlier state, which `verify` reports
+    AcceptRollback,
+    /// Accept the loss in a damaged file of this node's journal, which `verify` names
+    AcceptDamage {
+        /// Name of the file, for example 000000000007.journal.damaged
+        file: String,
+    },
 }
 
 /// Selection of calls to export; everything by default.
@@ -78,9 +98,44 @@ pub(super) async fn run(common: &CommonArgs, command: LedgerCommand) -> anyhow::
     let outcome = match command {
         LedgerCommand::Verify => verify(common, &config.data_folder, &store).await,
         LedgerCommand::Export(args) => export(&store, args).await,
+        LedgerCommand::Reconcile(args) => reconcile(common, &store, &args).await,
+        LedgerCommand::ForgetNode { id } => forget_node(&config, &id).await,
+        LedgerCommand::AcceptRollback => accept_rollback(&config).await,
+        LedgerCommand::AcceptDamage { file } => accept_damage(&config, &file).await,
     };
     store.close().await;
     outcome
+}
+
+/// Gives up a node that will not come back.
+async fn forget_node(config: &Config, id: &str) -> anyhow::Result<ExitCode> {
+    let accounts = open_accounts(config).await?;
+    let forgotten = accounts.forget_node(&Actor::Operator, id).await;
+    close_accounts(config, &accounts, false).await?;
+    forgotten?;
+    print_line(&format!("the node {id} is forgotten, and its money is free"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Accepts that the database went back.
+async fn accept_rollback(config: &Config) -> anyhow::Result<ExitCode> {
+    let accounts = open_accounts(config).await?;
+    let accepted = accounts.accept_rollbacks(&Actor::Operator).await;
+    close_accounts(config, &accounts, false).await?;
+    accepted?;
+    print_line("accepted: the database went back to an earlier state");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Accepts the loss in a damaged file of the journal.
+async fn accept_damage(config: &Config, file: &str) -> anyhow::Result<ExitCode> {
+    let accounts = open_accounts(config).await?;
+    let folder = config.data_folder.join("journal");
+    let accepted = accounts.accept_journal_damage(&Actor::Operator, &folder, file).await;
+    close_accounts(config, &accounts, false).await?;
+    accepted?;
+    print_line(&format!("the loss in {file} is accepted; the file stays in {}", folder.display()));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Calls of the node's journal that the database lacks. They are no violation: a running gateway
@@ -89,6 +144,7 @@ struct UnpostedCalls {
     settled: Vec<String>,
     open: Vec<String>,
     torn_bytes: usize,
+    damage: Vec<SegmentDamage>,
 }
 
 impl UnpostedCalls {
@@ -110,20 +166,23 @@ impl UnpostedCalls {
             settled: missing(journal.settled).await?,
             open: missing(journal.open).await?,
             torn_bytes: journal.torn_bytes,
+            damage: journal.damage,
         })
     }
 }
 
-async fn verify(
+pub(super) async fn verify(
     common: &CommonArgs,
     data_folder: &Path,
     store: &Store,
 ) -> anyhow::Result<ExitCode> {
-    let UnpostedCalls { settled, open, torn_bytes } =
+    let UnpostedCalls { settled, open, torn_bytes, damage } =
         UnpostedCalls::find(data_folder, store).await?;
     let keys = store.keys().await?.len();
     let (proofs, calls) = store.verify().await?;
     let holds = proofs.iter().all(|proof| proof.violations.is_empty());
+    let rollbacks = store.rollbacks().await?;
+    let is_sound = holds && damage.is_empty() && rollbacks.is_empty();
     if common.json {
         let laws: Vec<Value> = proofs
             .iter()
@@ -137,8 +196,10 @@ async fn verify(
         let broken: Vec<&String> = proofs.iter().flat_map(|proof| &proof.violations).collect();
         print_line(
             &json!({
-                "ok": holds, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
+                "ok": is_sound, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
                 "journal": { "unposted": settled, "open": open, "torn_bytes": torn_bytes },
+                "damaged": damage.iter().map(damage_json).collect::<Vec<Value>>(),
+                "rollbacks": rollbacks.iter().map(rollback_json).collect::<Vec<Value>>(),
             })
             .to_string(),
         );
@@ -161,10 +222,40 @@ async fn verify(
         for id in open {
             print_line(&format!("          {id} runs, or was running when its gateway ended"));
         }
-        let verdict = if holds { "the books balance" } else { "the books do not balance" };
+        for SegmentDamage { file, spans, .. } in &damage {
+            print_line(&format!("          {file} is damaged: calls may be missing"));
+            for DamagedSpan { offset, bytes } in spans {
+                print_line(&format!("          {bytes} bytes at byte {offset} cannot be read"));
+            }
+        }
+        for (node, StoreRollback { missing, reposted }) in &rollbacks {
+            print_line(&format!(
+                "database: it went back to an earlier state; {missing} calls of the node {node} were \
+                 missing, {reposted} were posted again"
+            ));
+        }
+        let verdict = match (holds, damage.is_empty(), rollbacks.is_empty()) {
+            (false, ..) => "the books do not balance",
+            (true, false, _) => "the journal is damaged",
+            (true, true, false) => "the database went back",
+            (true, true, true) => "the books balance",
+        };
         print_line(&format!("{verdict}: {keys} keys, {calls} calls"));
     }
-    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn rollback_json((node, rollback): &(String, StoreRollback)) -> Value {
+    let StoreRollback { missing, reposted } = rollback;
+    json!({ "node": node, "missing": missing, "reposted": reposted })
+}
+
+fn damage_json(damage: &SegmentDamage) -> Value {
+    let spans = damage
+        .spans
+        .iter()
+        .map(|DamagedSpan { offset, bytes }| json!({ "offset": offset, "bytes": bytes }));
+    json!({ "file": damage.file, "spans": spans.collect::<Vec<Value>>() })
 }
 
 /// Exports page by page, so that only one page is in memory.

@@ -2,6 +2,7 @@
 
 mod account_terms;
 mod audit;
+mod backup;
 mod check;
 mod common;
 mod import;
@@ -9,6 +10,8 @@ mod keys;
 mod ledger;
 mod logs;
 mod models;
+mod provider_bill;
+mod reconcile;
 mod serve;
 mod simulate;
 mod users;
@@ -83,6 +86,13 @@ enum CliCommand {
     Import(import::ImportCommand),
     /// Migrate the database and exit
     Migrate,
+    /// Copy the database and the settled calls of this node's journal into a new file, while gateways run
+    Backup {
+        /// The new file
+        file: PathBuf,
+    },
+    /// Restore the database from a backup; no gateway may run on it
+    Restore(backup::RestoreArgs),
 }
 
 /// Time that the end of the process waits for threads that work for it.
@@ -130,6 +140,8 @@ async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
             simulate::simulate(&listen, canned, pace, faults.as_deref()).await
         }
         CliCommand::Import(command) => import::run(&command),
+        CliCommand::Backup { file } => backup::back_up(&common, &file).await,
+        CliCommand::Restore(args) => backup::restore(&common, &args).await,
         CliCommand::Migrate => {
             let config = common.load()?;
             crate::app::open_store(&config).await?.close().await;

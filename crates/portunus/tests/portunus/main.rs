@@ -44,6 +44,7 @@ mod providers;
 mod routes;
 #[cfg(feature = "node-tests")]
 mod shared_limits;
+mod small_disk;
 mod stop_enforcement;
 mod store_outage;
 mod stored_config;

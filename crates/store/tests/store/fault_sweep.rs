@@ -8,7 +8,8 @@ use canon::{Micros, Money, Usage};
 use ledger::{
     CallProgress, ClosedCounts, HeartbeatReply, HeartbeatReport, HoldRecord, HoldTicket,
     KeyBalance, KeyStatus, LeaseClient, LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore,
-    LeaseStoreError, LedgerEntry, MemoryDisk, Node, OpenCalls, SettledCall, TestClock,
+    LeaseStoreError, LedgerEntry, MemoryDisk, Node, OpenCalls, PostedMark, SettledCall,
+    StoreRollback, TestClock,
 };
 use std::sync::Mutex;
 use store::{KeyRecord, Store};
@@ -91,6 +92,22 @@ impl LeaseStore for StoreLine {
 
     async fn post(&self, settled: &[SettledCall]) -> Result<usize, LeaseStoreError> {
         self.carry(|| LeaseStore::post(&self.store, settled)).await
+    }
+
+    async fn posted_mark(&self, id: &str) -> Result<PostedMark, LeaseStoreError> {
+        self.carry(|| LeaseStore::posted_mark(&self.store, id)).await
+    }
+
+    async fn mark_posted(&self, id: &str, posted: i64) -> Result<(), LeaseStoreError> {
+        self.carry(|| LeaseStore::mark_posted(&self.store, id, posted)).await
+    }
+
+    async fn note_rollback(
+        &self,
+        id: &str,
+        rollback: StoreRollback,
+    ) -> Result<(), LeaseStoreError> {
+        self.carry(|| LeaseStore::note_rollback(&self.store, id, rollback)).await
     }
 
     async fn key_status(

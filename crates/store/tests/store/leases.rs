@@ -8,8 +8,8 @@ use canon::{Micros, Money, Usage};
 use ledger::{
     BoundState, CallOutcome, HeartbeatReport, HoldRecord, HoldRefusal, KeyBalance, LeaseClient,
     LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry,
-    MemoryDisk, MoneyBounds, Node, OpenCall, OpenCalls, ProgressRecord, SettledCall, SystemClock,
-    UnreportedSpend,
+    MemoryDisk, MoneyBounds, Node, OpenCall, OpenCalls, PostedMark, ProgressRecord, SettledCall,
+    StoreRollback, SystemClock, UnreportedSpend,
 };
 use store::{KeyRecord, LeaseTotal, Store};
 use tokio::task::JoinSet;
@@ -24,6 +24,8 @@ on_both!(
     calls_pay_from_their_lease_and_late_ones_as_far_as_there_is_room,
     calls_of_a_dead_node_are_settled_once,
     unreported_spending_of_a_dead_node_stays_reserved,
+    a_restored_database_and_a_forgotten_node_keep_no_money_aside,
+    marks_only_rise_and_tokens_are_random,
     a_name_belongs_to_the_last_registered_process,
     a_shortage_recalls_leases_of_other_nodes,
     a_key_has_the_same_status_on_every_node,
@@ -150,7 +152,7 @@ async fn returned_money_is_free_and_an_outdated_message_has_no_effect(database: 
     store.take_back(&back(2, 0)).await.unwrap();
     assert_eq!(sums(&store, &key).await, (0, 0));
     let (other, ..) = lease(&store, &ask(&node, &key, 10, 0)).await;
-    assert!(other > token, "a token is never given twice");
+    assert_ne!(other, token, "a token is never given twice");
     LeaseStore::leave(&store, &node).await.unwrap();
     assert_eq!(sums(&store, &key).await, (0, 0));
     store.close().await;
@@ -286,7 +288,7 @@ async fn unreported_spending_of_a_dead_node_stays_reserved(database: Arc<TestDat
     assert!(reply.leases[0].closed);
     assert_eq!(lease(&store, &ask(&survivor, &key, 500, 0)).await.2, 500);
     let (again, ..) = lease(&store, &ask(&dead, &key, 340, 0)).await;
-    assert!(again > token);
+    assert_ne!(again, token);
     let late = [settled("late", &key, 70, Some(token)), settled("told", &key, 90, Some(token))];
     assert_eq!(LeaseStore::post(&store, &late).await.unwrap(), 1);
     assert_eq!(store.entry("late").await.unwrap().unwrap().absorbed, Money::ZERO);
@@ -294,6 +296,60 @@ async fn unreported_spending_of_a_dead_node_stays_reserved(database: Arc<TestDat
     enter(&store, "dead").await;
     assert_eq!(sums(&store, &key).await, (130, 500), "back, it needs nothing of before");
     store.close().await;
+}
+
+async fn a_restored_database_and_a_forgotten_node_keep_no_money_aside(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = capped(&store, 1_000).await;
+    let (first, second) = (enter(&store, "first").await, enter(&store, "second").await);
+    let unreported = Money::from_nanos(250);
+    let all = LeaseRequest { unreported, ..ask(&first, &key, 300, 0) };
+    let (token, ..) = lease(&store, &all).await;
+    let own = LeaseRequest { unreported, ..ask(&second, &key, 300, 0) };
+    lease(&store, &own).await;
+    heartbeat(&store, &first, vec![open_call("told", &key, Some(token), Some(60))]).await;
+    let refused = store.require_no_nodes().await.unwrap_err().to_string();
+    assert!(refused.contains("first") || refused.contains("second"), "{refused}");
+    store.forget_node("second").await.unwrap_err();
+    database.execute_raw("UPDATE nodes SET seen = seen - 60000000 WHERE id = 'second'").await;
+    store.forget_node("second").await.unwrap();
+    assert_eq!(sums(&store, &key).await, (0, 300), "the other one goes on");
+    database.execute_raw("UPDATE nodes SET seen = seen - 60000000").await;
+    store.require_no_nodes().await.unwrap();
+    let adopted = store.adopt().await.unwrap();
+    assert_eq!((adopted.leases, adopted.calls), (1, 1));
+    assert_eq!(sums(&store, &key).await, (60, 0));
+    assert_eq!(store.nodes().await.unwrap(), []);
+    // A process that still runs is fenced, and must register again.
+    let report = HeartbeatReport { node: first.clone(), calls: vec![], unreported: vec![], seq: 9 };
+    assert_eq!(store.heartbeat(&report).await, Err(LeaseStoreError::Fenced));
+    let new = enter(&store, "new").await;
+    assert_eq!(lease(&store, &ask(&new, &key, 940, 0)).await.2, 940);
+    store.close().await;
+}
+
+async fn marks_only_rise_and_tokens_are_random(database: Arc<TestDatabase>) {
+    let stores = [database.open().await, database.open().await];
+    let [one, other] = &stores;
+    let mark = one.posted_mark("n").await.unwrap();
+    assert_eq!((mark.posted, mark.store_id.len()), (0, 32));
+    one.mark_posted("n", 5).await.unwrap();
+    one.mark_posted("n", 3).await.unwrap();
+    other.mark_posted("m", 9).await.unwrap();
+    assert_eq!(other.posted_mark("n").await.unwrap(), PostedMark { posted: 5, ..mark });
+    let found = StoreRollback { missing: 7, reposted: 4 };
+    one.note_rollback("n", found).await.unwrap();
+    assert_eq!(other.rollbacks().await.unwrap(), [("n".to_owned(), found)]);
+
+    let key = capped(one, 1_000).await;
+    let (first, second) = (enter(one, "first").await, enter(one, "second").await);
+    let (a, ..) = lease(one, &ask(&first, &key, 10, 0)).await;
+    let (b, ..) = lease(one, &ask(&second, &key, 10, 0)).await;
+    // A counter would begin with small numbers, also after the database was set back.
+    assert!(a.abs_diff(b) > 1 << 20 && a > 1 << 30 && b > 1 << 30, "{a} {b}");
+    for store in stores {
+        store.close().await;
+    }
 }
 
 async fn a_name_belongs_to_the_last_registered_process(database: Arc<TestDatabase>) {

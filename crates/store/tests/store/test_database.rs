@@ -87,6 +87,21 @@ impl TestDatabase {
         }
     }
 
+    /// Returns the number of transactions that nobody works on. SQLite cannot tell.
+    pub(crate) async fn open_transactions(&self) -> i64 {
+        match self {
+            Self::Sqlite { .. } => 0,
+            Self::Postgres { server, name } => {
+                let mut db = server.clone().database(name).connect().await.unwrap();
+                let idle = "SELECT COUNT(*) FROM pg_stat_activity \
+                    WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+                let idle = sqlx::query_scalar(idle).fetch_one(&mut db).await.unwrap();
+                db.close().await.unwrap();
+                idle
+            }
+        }
+    }
+
     /// Returns true if a word is found in the database, in a byte of its files or in a row.
     pub(crate) async fn holds(&self, word: &str) -> bool {
         match self {

@@ -1,10 +1,13 @@
 //! The program on a full disk: money of settled calls is stored later, or named when it is lost.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use sqlx::Connection as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use super::{Folder, log_lines, terminate};
+use super::{Folder, LogLines, holds_soon, log_lines, terminate};
+use crate::small_disk::SmallDisk;
 
 /// Sets how far the files of a process may grow. It stands for the space on its disk.
 fn limit_files(child: &Child, limit: &str) {
@@ -12,65 +15,177 @@ fn limit_files(child: &Child, limit: &str) {
     assert!(Command::new("prlimit").args(arguments).status().unwrap().success());
 }
 
+/// Writes a configuration with a provider that the test plays, and makes a key.
+pub(super) fn prepare(folder: &Folder) -> (TcpListener, String) {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = format!(
+        "[timeouts]\ndrain = \"1s\"\n[providers.p]\nspeaks = \"chat\"\nbase = \"http://{}\"\n\
+         auth = \"none\"\n[models.m]\nlanes = [\"p/m\"]\nprice = {{ input = \"3.00\", output = \
+         \"15.00\" }}\ncontext = 200000\nmax_output = 8192\n",
+        upstream.local_addr().unwrap()
+    );
+    std::fs::write(folder.0.join("portunus.toml"), config).unwrap();
+    let made = folder.json(&["keys", "create", "--name", "k", "--unlimited", "--json"]);
+    (upstream, made["key"].as_str().unwrap().to_owned())
+}
+
+/// Starts the program, and returns its log and address.
+pub(super) fn start(folder: &Folder) -> (Child, LogLines, String) {
+    // A write beyond the limit is to fail, not to end the process.
+    let script = "trap '' XFSZ; exec \"$0\" serve --config portunus.toml --listen 127.0.0.1:0";
+    let mut child = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_portunus")])
+        .current_dir(&folder.0)
+        .env_clear()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = log_lines(&mut child);
+    let greeting = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let url = greeting
+        .filter_map(|line| Some(line.split_once("  API      ")?.1.trim().to_owned()))
+        .next()
+        .unwrap();
+    (child, log, url)
+}
+
+pub(super) fn call(url: &str, key: &str) -> Child {
+    Command::new("curl")
+        .args(["-s", "-i", &format!("{url}/v1/chat/completions"), "-H"])
+        .args([&format!("Authorization: Bearer {key}"), "-H", "Content-Type: application/json"])
+        .args(["-d", r#"{"model":"m","messages":[{"role":"user","content":"Hello!"}]}"#])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn probe(url: &str) -> Child {
+    let ready = format!("{url}/readyz");
+    Command::new("curl").args(["-s", "-i", &ready]).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Returns all that a caller got.
+pub(super) fn reply(caller: Child) -> String {
+    String::from_utf8(caller.wait_with_output().unwrap().stdout).unwrap()
+}
+
+/// Takes a request of the gateway.
+pub(super) fn accept(upstream: &TcpListener) -> TcpStream {
+    let (mut connection, _) = upstream.accept().unwrap();
+    let mut request = Vec::new();
+    while !request.ends_with(b"}") {
+        let mut piece = [0; 4_096];
+        let count = connection.read(&mut piece).unwrap();
+        assert!(count > 0, "the request ended");
+        request.extend_from_slice(&piece[..count]);
+    }
+    connection
+}
+
+pub(super) fn answer(connection: &mut TcpStream) {
+    answer_with(connection, 10);
+}
+
+/// Answers with so many output tokens by the provider's count.
+pub(super) fn answer_with(connection: &mut TcpStream, output: u32) {
+    let answer = json!({
+        "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{ "index": 0, "finish_reason": "stop",
+            "message": { "role": "assistant", "content": "Hi." } }],
+        "usage": { "prompt_tokens": 10, "completion_tokens": output, "total_tokens": 10 + output },
+    });
+    let answer = answer.to_string();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n",
+        answer.len()
+    );
+    connection.write_all(format!("{head}{answer}").as_bytes()).unwrap();
+}
+
+/// Keeps the gateway from writing its database, until the value is dropped.
+struct LockedDatabase {
+    _connection: sqlx::SqliteConnection,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl LockedDatabase {
+    fn lock(folder: &Folder) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let url = format!("sqlite:{}", folder.0.join("data/portunus.db").display());
+        let connection = runtime.block_on(async {
+            let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+            sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut connection).await.unwrap();
+            connection
+        });
+        Self { _connection: connection, _runtime: runtime }
+    }
+}
+
+/// Without root there is no small disk, and the calls end on one that is not full.
+#[test]
+fn calls_that_end_on_a_full_disk_are_charged_even_after_a_kill() {
+    const CALLS: usize = 10;
+    for is_killed in [true, false] {
+        let folder = Folder::new(&format!("small-{is_killed}"));
+        let small = SmallDisk::mount(&folder.0.join("data"), "16m");
+        let (upstream, key) = prepare(&folder);
+        let (mut child, _log, url) = start(&folder);
+        let callers: Vec<Child> = (0..CALLS).map(|_| call(&url, &key)).collect();
+        let connections: Vec<TcpStream> = (0..CALLS).map(|_| accept(&upstream)).collect();
+        // The journal alone has what happens from now on.
+        let locked = is_killed.then(|| LockedDatabase::lock(&folder));
+        let filling = small.as_ref().map(SmallDisk::fill);
+        for mut connection in connections {
+            answer(&mut connection);
+        }
+        for caller in callers {
+            let got = reply(caller);
+            assert!(got.starts_with("HTTP/1.1 200"), "{got}");
+        }
+        if is_killed {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        drop(locked);
+        if let Some(filling) = filling {
+            std::fs::remove_file(filling).unwrap();
+        }
+        if is_killed {
+            child = start(&folder).0;
+        } else {
+            // Without a restart it serves again.
+            let ready = || reply(probe(&url)).starts_with("HTTP/1.1 200");
+            assert!(holds_soon(ready));
+            let caller = call(&url, &key);
+            answer(&mut accept(&upstream));
+            let got = reply(caller);
+            assert!(got.starts_with("HTTP/1.1 200"), "{got}");
+        }
+        assert_eq!(terminate(child), Some(0));
+        let exported = folder.run(&["ledger", "export"]);
+        let exported = String::from_utf8(exported.stdout).unwrap();
+        let lines = exported.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let charged: Vec<Value> = lines.filter(|line| line["outcome"] == "done").collect();
+        assert_eq!(charged.len(), CALLS + usize::from(!is_killed), "{exported}");
+        assert!(charged.iter().all(|line| line["cost_usd"] == "0.000180000"), "{exported}");
+        // Unmounted before the files are removed, because the file system is among them.
+        drop(small);
+    }
+}
+
 #[test]
 fn a_call_settled_on_a_full_disk_is_stored_later_or_named_at_the_end() {
     for has_space_later in [true, false] {
         let folder = Folder::new(&format!("full-{has_space_later}"));
-        let upstream = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let config = format!(
-            "[timeouts]\ndrain = \"1s\"\n[providers.p]\nspeaks = \"chat\"\nbase = \"http://{}\"\n\
-             auth = \"none\"\n[models.m]\nlanes = [\"p/m\"]\nprice = {{ input = \"3.00\", output = \
-             \"15.00\" }}\ncontext = 200000\nmax_output = 8192\n",
-            upstream.local_addr().unwrap()
-        );
-        std::fs::write(folder.0.join("portunus.toml"), config).unwrap();
-        let made = folder.json(&["keys", "create", "--name", "k", "--unlimited", "--json"]);
-        let key = made["key"].as_str().unwrap();
-        // A write beyond the limit is to fail, not to end the process.
-        let script = "trap '' XFSZ; exec \"$0\" serve --config portunus.toml --listen 127.0.0.1:0";
-        let mut child = Command::new("sh")
-            .args(["-c", script, env!("CARGO_BIN_EXE_portunus")])
-            .current_dir(&folder.0)
-            .env_clear()
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = log_lines(&mut child);
-        let greeting = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let url = greeting
-            .filter_map(|line| Some(line.split_once("  API      ")?.1.trim().to_owned()))
-            .next()
-            .unwrap();
-        let caller = Command::new("curl")
-            .args(["-s", "-i", &format!("{url}/v1/chat/completions"), "-H"])
-            .args([&format!("Authorization: Bearer {key}"), "-H", "Content-Type: application/json"])
-            .args(["-d", r#"{"model":"m","messages":[{"role":"user","content":"Hello!"}]}"#])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (mut connection, _) = upstream.accept().unwrap();
-        let mut request = Vec::new();
-        while !request.ends_with(b"}") {
-            let mut piece = [0; 4_096];
-            let count = connection.read(&mut piece).unwrap();
-            assert!(count > 0, "the request ended");
-            request.extend_from_slice(&piece[..count]);
-        }
+        let (upstream, key) = prepare(&folder);
+        let (mut child, log, url) = start(&folder);
+        let caller = call(&url, &key);
+        let mut connection = accept(&upstream);
         limit_files(&child, "1");
-        let answer = json!({
-            "id": "c", "object": "chat.completion", "created": 1, "model": "m",
-            "choices": [{ "index": 0, "finish_reason": "stop",
-                "message": { "role": "assistant", "content": "Hi." } }],
-            "usage": { "prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20 },
-        });
-        let answer = answer.to_string();
-        let head = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            answer.len()
-        );
-        connection.write_all(format!("{head}{answer}").as_bytes()).unwrap();
-        let got = String::from_utf8(caller.wait_with_output().unwrap().stdout).unwrap();
+        answer(&mut connection);
+        let got = reply(caller);
         assert!(got.starts_with("HTTP/1.1 200"), "{got}");
         let id = got.lines().find_map(|line| line.strip_prefix("x-request-id: ")).unwrap().trim();
         log.wait_for("settled calls could not be stored");

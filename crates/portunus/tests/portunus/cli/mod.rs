@@ -1,8 +1,11 @@
 //! The program: its output and its exit codes.
 
 mod audit;
+mod backup;
 mod full_disk;
+mod journal_damage;
 mod process_limits;
+mod reconcile;
 
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
 }
 
 struct Node {
-    child: Option<Child>,
+    child: Mutex<Option<Child>>,
     /// True if none of its files may grow beyond a few thousand bytes.
     confined: bool,
 }
@@ -100,7 +100,7 @@ price = {{ input = "10", output = "100" }}
     /// One node more; if it is confined, no file of it can grow beyond a few thousand bytes.
     pub(crate) fn add(&mut self, confined: bool) {
         let (child, url) = self.serve(self.nodes.len(), confined);
-        self.nodes.push(Node { child: Some(child), confined });
+        self.nodes.push(Node { child: Mutex::new(Some(child)), confined });
         self.urls.lock().push(url);
     }
 
@@ -304,7 +304,7 @@ price = {{ input = "10", output = "100" }}
 
     /// `kill -9`.
     pub(crate) fn kill(&mut self, number: usize) {
-        let mut child = self.nodes[number].child.take().unwrap();
+        let mut child = self.nodes[number].child.lock().take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -322,20 +322,22 @@ price = {{ input = "10", output = "100" }}
     pub(crate) fn restart(&mut self, number: usize) {
         let confined = self.nodes[number].confined;
         let (child, url) = self.serve(number, confined);
-        self.nodes[number].child = Some(child);
+        *self.nodes[number].child.lock() = Some(child);
         self.urls.lock()[number] = url;
     }
 
-    /// Ends all gateways as a signal would, and waits for them.
+    /// Ends all gateways as a signal would, and waits until their processes are gone: they post their
+    /// last calls after they have stopped listening.
     pub(crate) fn stop(&self) {
-        for child in self.nodes.iter().filter_map(|node| node.child.as_ref()) {
+        let ending: Vec<Child> =
+            self.nodes.iter().filter_map(|node| node.child.lock().take()).collect();
+        for child in &ending {
             Command::new("kill").arg(child.id().to_string()).status().unwrap();
         }
-        for url in self.urls() {
-            let address = url.strip_prefix("http://").unwrap();
-            let begun = Instant::now();
-            while std::net::TcpStream::connect(address).is_ok() {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{address} is still served");
+        let begun = Instant::now();
+        for mut child in ending {
+            while child.try_wait().unwrap().is_none() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{} still runs", child.id());
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
@@ -345,7 +347,7 @@ price = {{ input = "10", output = "100" }}
 impl Drop for Cluster {
     fn drop(&mut self) {
         for node in &mut self.nodes {
-            if let Some(child) = &mut node.child {
+            if let Some(child) = node.child.get_mut() {
                 if std::thread::panicking() {
                     drop(child.kill());
                 }

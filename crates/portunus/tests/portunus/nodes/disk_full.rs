@@ -2,55 +2,26 @@
 //! lost, and the node serves again when there is space.
 
 use http_body_util::BodyExt as _;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use crate::nodes::clients::{Answer, Callers, begin_stream, soon};
 use crate::nodes::cluster::Cluster;
 use crate::nodes::{PRICE, parameters};
-
-/// A small file system, gone with the value.
-struct Small(PathBuf);
-
-impl Small {
-    /// Mounts one, which takes root; without it there is none.
-    fn mount(at: &Path) -> Option<Self> {
-        std::fs::create_dir_all(at).unwrap();
-        let mut mount = Command::new("mount");
-        let mount = mount.args(["-t", "tmpfs", "-o", "size=512k", "tmpfs"]).arg(at).output();
-        mount.is_ok_and(|done| done.status.success()).then(|| Self(at.to_owned()))
-    }
-
-    /// Fills it up; the value is where the filling is.
-    fn fill(&self) -> PathBuf {
-        let filling = self.0.join("filling");
-        let mut file = std::fs::File::create(&filling).unwrap();
-        while file.write_all(&[0; 1_024]).is_ok() {}
-        filling
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(&self.0).status());
-    }
-}
+use crate::small_disk::SmallDisk;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_lets_nothing_in_and_loses_nothing() {
     const CALLS: usize = 100_000;
     let mut cluster = Cluster::start(0).await;
     // Without root the node's own files cannot grow, so it moves from one segment to the next.
-    let small = Small::mount(&cluster.data(0));
+    let small = SmallDisk::mount(&cluster.data(0), "512k");
     cluster.add(small.is_none());
     let key = cluster.key(CALLS as i64 * PRICE);
     let callers = Callers::new(&cluster, &key.text);
     let answer = callers.one(0).await;
     assert!(matches!(answer, Answer::Done), "{answer:?}");
     let mut stream = begin_stream(&cluster.urls()[0], &key.text, 24).await;
-    let filling = small.as_ref().map(Small::fill);
+    let filling = small.as_ref().map(SmallDisk::fill);
 
     let mut away = 0;
     for _ in 0..2_000 {

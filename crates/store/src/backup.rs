@@ -1,0 +1,93 @@
+//! Copies of the database, and databases that were restored from one.
+//!
+//! A restored database has the leases and the running calls of its nodes at the moment of the copy. No
+//! process uses these leases any more, and nothing of them was spent without the knowledge of this
+//! database that a journal would not report. So all of them are closed, without the reserve that is
+//! kept for a node that may come back.
+
+use std::path::Path;
+
+use ledger::{ALIVE_WINDOW, LeaseToken};
+
+use crate::db::{Db, on_reader, on_writer};
+use crate::nodes::settled;
+use crate::{Store, StoreError};
+
+const ALL_CALLS: &str = "SELECT body FROM holds";
+const ALL_LEASES: &str = "SELECT token, key_id FROM leases ORDER BY key_id";
+const FORGET_NODES: &str = "DELETE FROM nodes";
+const FORGET_NODE: &str = "DELETE FROM nodes WHERE id = $1";
+
+/// Leases and calls of nodes that do not exist any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdoptedCounts {
+    /// Number of closed leases.
+    pub leases: usize,
+    /// Number of calls settled from their last report.
+    pub calls: usize,
+}
+
+impl Store {
+    /// Writes a copy of the database as it is at this moment into a new file, while gateways use it.
+    /// SQLite only (<https://www.sqlite.org/lang_vacuum.html#vacuuminto>).
+    pub async fn write_copy(&self, file: &Path) -> Result<(), StoreError> {
+        let path = file.to_str().ok_or_else(|| {
+            StoreError::Other(format!("`{}` is no name for a database", file.display()))
+        })?;
+        match &self.db {
+            Db::Sqlite { writer, .. } => {
+                sqlx::query("VACUUM INTO $1").bind(path).execute(writer).await?;
+                Ok(())
+            }
+            Db::Pg(_) => Err(StoreError::Other("PostgreSQL is copied with `pg_dump`".to_owned())),
+        }
+    }
+
+    /// Takes over a restored database: settles the calls that were running when it was copied and
+    /// closes all leases, so that their money can be spent at once. No node may use it.
+    pub async fn adopt(&self) -> Result<AdoptedCounts, StoreError> {
+        let now = self.now().await?;
+        let bodies: Vec<String> = on_reader!(&self.db, pool => {
+            sqlx::query_scalar(ALL_CALLS).fetch_all(pool).await?
+        });
+        // Before the leases are closed, so that these pay.
+        let calls = self.post(&settled(&bodies, now)?).await?;
+        let leases: Vec<(LeaseToken, String)> = on_reader!(&self.db, pool => {
+            sqlx::query_as(ALL_LEASES).fetch_all(pool).await?
+        });
+        self.close_leases(&leases).await?;
+        on_writer!(&self.db, pool => {
+            sqlx::query(FORGET_NODES).execute(pool).await?;
+        });
+        Ok(AdoptedCounts { leases: leases.len(), calls })
+    }
+
+    /// Fails if a node is alive. The nodes of a copy that nobody uses may look so.
+    pub async fn require_no_nodes(&self) -> Result<(), StoreError> {
+        self.require_dead(|_| true).await
+    }
+
+    /// Gives up a node that will not come back, for example because its disk is lost: its calls are
+    /// settled from their last report, and its leases are closed without a reserve. Refused while it is
+    /// alive.
+    pub async fn forget_node(&self, id: &str) -> Result<(), StoreError> {
+        self.require_dead(|node| node == id).await?;
+        self.close_node(id).await?;
+        on_writer!(&self.db, pool => {
+            sqlx::query(FORGET_NODE).bind(id).execute(pool).await?;
+        });
+        Ok(())
+    }
+
+    /// Fails if one of these nodes is alive.
+    async fn require_dead(&self, is_meant: impl Fn(&str) -> bool) -> Result<(), StoreError> {
+        let nodes = self.nodes().await?;
+        let alive = nodes.iter().find(|(id, silence)| is_meant(id) && *silence < ALIVE_WINDOW);
+        match alive {
+            Some((id, _)) => Err(StoreError::Other(format!(
+                "the node {id} used this database a moment ago; stop it first"
+            ))),
+            None => Ok(()),
+        }
+    }
+}

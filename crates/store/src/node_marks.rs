@@ -1,0 +1,70 @@
+//! Marks by which a node notices that the database was set back to an earlier state.
+
+use ledger::{PostedMark, StoreRollback};
+
+use crate::audited_change::in_change;
+use crate::db::{on_reader, on_writer};
+use crate::{AuditedChange, Store, StoreError};
+
+const STORE_ID: &str = "SELECT id FROM store_identity";
+const MARK: &str = "SELECT posted FROM node_marks WHERE node_id = $1";
+const RAISE: &str = "INSERT INTO node_marks (node_id, posted, at) \
+    VALUES ($1, $2, (SELECT now FROM store_clock)) ON CONFLICT (node_id) DO UPDATE \
+    SET posted = excluded.posted, at = excluded.at WHERE node_marks.posted < excluded.posted";
+const ADD: &str = "INSERT INTO rollbacks (node_id, at, missing, reposted, accepted) \
+    VALUES ($1, (SELECT now FROM store_clock), $2, $3, 0)";
+const OPEN: &str =
+    "SELECT node_id, missing, reposted FROM rollbacks WHERE accepted = 0 ORDER BY at, node_id";
+const ACCEPT: &str = "UPDATE rollbacks SET accepted = 1 WHERE accepted = 0";
+
+impl Store {
+    /// Returns the number of calls that a node has posted, as far as this database knows.
+    pub(crate) async fn node_mark(&self, id: &str) -> Result<PostedMark, StoreError> {
+        let (store_id, posted): (String, Option<i64>) = on_reader!(&self.db, pool => (
+            sqlx::query_scalar(STORE_ID).fetch_one(pool).await?,
+            sqlx::query_scalar(MARK).bind(id).fetch_optional(pool).await?,
+        ));
+        Ok(PostedMark { node_id: id.to_owned(), store_id, posted: posted.unwrap_or_default() })
+    }
+
+    /// Raises the number of calls that a node has posted.
+    pub(crate) async fn raise_node_mark(&self, id: &str, posted: i64) -> Result<(), StoreError> {
+        on_writer!(&self.db, pool => {
+            sqlx::query(RAISE).bind(id).bind(posted).execute(pool).await?;
+        });
+        Ok(())
+    }
+
+    /// Records that this database had lost calls of a node.
+    pub(crate) async fn add_rollback(
+        &self,
+        id: &str,
+        rollback: StoreRollback,
+    ) -> Result<(), StoreError> {
+        let StoreRollback { missing, reposted } = rollback;
+        on_writer!(&self.db, pool => {
+            sqlx::query(ADD).bind(id).bind(missing).bind(reposted).execute(pool).await?;
+        });
+        Ok(())
+    }
+
+    /// Returns the rollbacks that no operator has accepted, each with the node that noticed it.
+    pub async fn rollbacks(&self) -> Result<Vec<(String, StoreRollback)>, StoreError> {
+        let rows: Vec<(String, i64, i64)> =
+            on_reader!(&self.db, pool => sqlx::query_as(OPEN).fetch_all(pool).await?);
+        let rows = rows.into_iter();
+        Ok(rows
+            .map(|(node, missing, reposted)| (node, StoreRollback { missing, reposted }))
+            .collect())
+    }
+}
+
+impl AuditedChange {
+    /// Accepts all rollbacks.
+    pub async fn accept_rollbacks(&mut self) -> Result<(), StoreError> {
+        in_change!(self, tx => {
+            sqlx::query(ACCEPT).execute(&mut *tx).await?;
+        });
+        Ok(())
+    }
+}
