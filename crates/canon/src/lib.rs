@@ -29,6 +29,7 @@ mod request;
 mod reserved_name;
 mod scrub;
 mod signature;
+mod stop_enforcer;
 mod tool;
 mod usage;
 mod wire_format;
@@ -60,6 +61,7 @@ pub use request::{
 pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved, read_value};
 pub use scrub::{HIDDEN, scrub, scrub_value};
 pub use signature::Signature;
+pub use stop_enforcer::{StopEnforcer, StopSupport, UsageEstimator};
 pub use tool::{FunctionTool, Tool, ToolChoice, ToolChoiceMode, UserLocation, WebSearchTool};
 pub use usage::{ToolUses, Usage};
 pub use wire_format::WireFormat;

@@ -6,10 +6,10 @@
 //! `FORMAT.request.whole`, `FORMAT.reply.whole` and `FORMAT.reply.stream`.
 
 use bytes::Bytes;
-use canon::{ChatRequest, Event, WireFormat};
+use canon::{ChatRequest, Event, StopEnforcer, WireFormat};
 use dialects::{
     Dialect, FrameAction, LaneSettings, ReplyMeter, ReplyStamp, RequestTarget, RequestUse,
-    SseDecoder, StopEnforcer,
+    SseDecoder,
 };
 use std::error::Error;
 use std::hint::black_box;

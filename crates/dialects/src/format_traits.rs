@@ -3,7 +3,7 @@
 //! The other crates ask for a fact and never for the name of a format, so that a new format is one
 //! folder here.
 
-use canon::{MediaKind, WireFormat};
+use canon::{MediaKind, StopSupport, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
 use crate::media_urls::MediaUrlFields;
@@ -62,17 +62,6 @@ pub struct FormatTraits {
     /// Name of a call in telemetry,
     /// <https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/>.
     pub operation: &'static str,
-}
-
-/// The means a format has to end a reply early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StopSupport {
-    /// The maximum number of stop texts.
-    pub max_stop_texts: usize,
-    /// True if the reply reports which stop text ended it.
-    pub reports_stop_text: bool,
-    /// The smallest output limit.
-    pub min_output_tokens: u64,
 }
 
 /// Names and notation of rate-limit headers.

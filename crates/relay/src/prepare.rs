@@ -1,9 +1,8 @@
 //! Request for a lane: the caller's own bytes if the formats agree, a translation otherwise.
 
-use canon::{ApiError, ChatRequest, Loss, Losses, ThinkingDisplay};
+use canon::{ApiError, ChatRequest, Loss, Losses, StopEnforcer, ThinkingDisplay, UsageEstimator};
 use dialects::{
-    Dialect, LaneSettings, ProviderRequest, RefusedRequest, RequestFacts, StopEnforcer,
-    UsageEstimator, with_caller_paths,
+    Dialect, LaneSettings, ProviderRequest, RefusedRequest, RequestFacts, with_caller_paths,
 };
 
 use super::Call;

@@ -1,10 +1,12 @@
 //! Pipeline of a stream: frames are passed through, or translated as events between two formats.
 
 use bytes::Bytes;
-use canon::{ApiError, ChatReply, ChatRequest, Event, Loss, ReplyBuilder, Usage, WireFormat};
+use canon::{
+    ApiError, ChatReply, ChatRequest, Event, Loss, ReplyBuilder, StopEnforcer, Usage, WireFormat,
+};
 use dialects::{
     CustomToolCalls, Dialect, FrameAction, MadeObjects, ReplyMeter, ReplyStamp, RequestFacts,
-    SseDecoder, StopEnforcer, StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
+    SseDecoder, StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
 };
 
 use super::Call;

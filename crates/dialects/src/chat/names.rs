@@ -1,9 +1,9 @@
 //! Constants that the readers and the writers of the chat format share.
 
-use canon::{MediaKind, Modality, WireFormat};
+use canon::{MediaKind, Modality, StopSupport, WireFormat};
 
 use crate::field_scan::Needles;
-use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle, StopSupport};
+use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle};
 use crate::media_urls::{FILE_DATA, MediaUrlFields};
 
 /// This format, as other formats name it.

@@ -1,10 +1,10 @@
 //! Constants that the readers and the writers of the messages format share.
 
-use canon::{MediaKind, WireFormat};
+use canon::{MediaKind, StopSupport, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
 use crate::field_scan::Needles;
-use crate::format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
+use crate::format_traits::{FormatTraits, LimitHeaderStyle};
 use crate::media_urls::MediaUrlFields;
 
 /// This format, as other formats name it.

@@ -1,10 +1,10 @@
 //! Constants, words and paths that the readers and the writers of the native format share.
 
-use canon::{EffortLevel, ImageDetail, Modality, WireFormat};
+use canon::{EffortLevel, ImageDetail, Modality, StopSupport, WireFormat};
 
 use crate::count_endpoint::{CountEndpoint, WholeRequest};
 use crate::field_scan::Needles;
-use crate::format_traits::{ALL_MEDIA, FormatTraits, StopSupport};
+use crate::format_traits::{ALL_MEDIA, FormatTraits};
 use crate::media_urls::MediaUrlFields;
 use crate::text::by_word;
 

@@ -1,10 +1,10 @@
 //! Constants that the readers and the writers of the responses format share.
 
-use canon::{MediaKind, ThinkingDisplay, WireFormat};
+use canon::{MediaKind, StopSupport, ThinkingDisplay, WireFormat};
 
 use crate::count_endpoint::CountEndpoint;
 use crate::field_scan::Needles;
-use crate::format_traits::{FormatTraits, LimitHeaderStyle, StopSupport};
+use crate::format_traits::{FormatTraits, LimitHeaderStyle};
 use crate::media_urls::{FILE_DATA, MediaUrlFields};
 
 /// This format, as other formats name it.

@@ -4,8 +4,8 @@
 //! `CORPUS=DIR cargo test -p dialects --test laws fates` tests the recorded bodies in a folder as
 //! well: `FORMAT/NAME.request.json` and `FORMAT/NAME.reply.json`.
 
-use canon::Loss;
-use dialects::{Dialect, StopEnforcer};
+use canon::{Loss, StopEnforcer};
+use dialects::Dialect;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

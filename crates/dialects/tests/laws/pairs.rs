@@ -1,8 +1,11 @@
 //! Properties of every ordered pair of formats, the caller's and the provider's. The golden lists,
 //! one file per pair, hold the losses in both directions.
 
-use canon::{ChatReply, ChatRequest, ExtraFields, Loss, PartKind, Tool, WireFormat, into_events};
-use dialects::{Dialect, StopEnforcer};
+use canon::{
+    ChatReply, ChatRequest, ExtraFields, Loss, PartKind, StopEnforcer, Tool, WireFormat,
+    into_events,
+};
+use dialects::Dialect;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

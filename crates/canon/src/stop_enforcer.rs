@@ -1,17 +1,26 @@
 //! Enforces stop sequences and output limits that a provider's format cannot express.
 //!
-//! The responses format has no stop sequences, two formats do not report which stop sequence
-//! matched, and one rejects small output limits. The enforcer removes these options from the
+//! Some formats have no stop sequences, some do not report which one matched, and some reject small
+//! output limits. The enforcer removes these options from the
 //! request and applies them to the stream: it holds back text that may be the beginning of a stop
 //! sequence, cuts the answer, and lets the caller drop the provider's connection.
 
-use canon::{
+use crate::{
     ChatRequest, Event, Finish, FinishReason, PartDelta, PartIndex, PartStart, RawReason, Usage,
     WireFormat,
 };
 use std::collections::BTreeMap;
 
-use crate::format_traits::StopSupport;
+/// The means a format has to end a reply early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopSupport {
+    /// The maximum number of stop texts.
+    pub max_stop_texts: usize,
+    /// True if the reply reports which stop text ended it.
+    pub reports_stop_text: bool,
+    /// The smallest output limit.
+    pub min_output_tokens: u64,
+}
 
 /// Watches a stream for the end its caller asked for.
 #[derive(Debug)]
@@ -282,7 +291,7 @@ fn held_length(text: &str, stop_texts: &[String]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::{ChatReply, EventGrammar, Part, ReplyBuilder, SamplingOptions};
+    use crate::{ChatReply, EventGrammar, Part, ReplyBuilder, SamplingOptions};
     use proptest::prelude::*;
 
     const NO_STOPS: StopSupport =
