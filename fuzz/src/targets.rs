@@ -116,6 +116,9 @@ pub fn media(input: &[u8]) {
         assert_eq!(bytes, input.len() as u64);
     }
     size.map(|size| catalog::MediaTokens::USUAL.of_file(size));
+    let text = String::from_utf8_lossy(input);
+    media::inline_file(&text, || true);
+    media::inline_file(&media::encode_base64(input), || true);
 }
 
 /// HTTP/1 requests as the server reads them: heads, lengths, chunks, trailers. The first byte says

@@ -1,12 +1,16 @@
 //! Tools that a provider runs itself: their results become a part of the prompt, and some have a
 //! price.
 
+use serde_json::Value;
+
 /// The assumed maximum of uses of a tool, or of searches, for a call that sets no limit. A provider may
 /// run more; the operator pays for those, not the key.
 pub const DEFAULT_MAX_USES: u64 = 10;
 
 /// The same for images. They are dear, and few requests make more than one.
 const DEFAULT_MAX_IMAGES: u64 = 4;
+/// Memory of the largest container, for a size that is not understood.
+const MAX_CONTAINER_GIGABYTES: u64 = 64;
 /// The tokens of a large image in high quality:
 /// <https://platform.openai.com/docs/guides/image-generation#cost-and-latency>.
 pub const TOOL_IMAGE_TOKENS: u64 = 6_240;
@@ -20,6 +24,9 @@ pub struct HostedTools {
     pub file_searches: u64,
     /// Runs of code in a container of the provider.
     pub code_runs: u64,
+    /// Memory of the largest container in gigabytes, if the request sets it. The price is that of one
+    /// gigabyte, and grows with it: <https://developers.openai.com/api/docs/pricing>.
+    pub container_gigabytes: Option<u64>,
     /// Images that the provider makes.
     pub images: u64,
     /// Other tools, such as those that fetch a page or ask a server.
@@ -45,6 +52,26 @@ impl HostedTools {
             _ => (&mut self.others, DEFAULT_MAX_USES),
         };
         *count = count.saturating_add(max_uses.unwrap_or(usual));
+    }
+
+    /// Adds a tool with the JSON of the container that it runs in. The caller runs the local ones.
+    pub fn add_in(&mut self, kind: &str, max_uses: Option<u64>, container: Option<&str>) {
+        let container: Option<Value> = container.and_then(|json| serde_json::from_str(json).ok());
+        let field = |name: &str| container.as_ref().and_then(|container| container.get(name));
+        if field("type").and_then(Value::as_str) == Some("local") {
+            return;
+        }
+        if let Some(memory) = field("memory_limit").filter(|memory| !memory.is_null()) {
+            let gigabytes = memory.as_str().and_then(|text| text.strip_suffix('g')?.parse().ok());
+            let gigabytes = gigabytes.unwrap_or(MAX_CONTAINER_GIGABYTES);
+            self.container_gigabytes = self.container_gigabytes.max(Some(gigabytes));
+        }
+        self.add(kind, max_uses);
+    }
+
+    /// Returns the price of runs in prices of the smallest container.
+    pub fn run_units(&self, runs: u64) -> u64 {
+        runs.saturating_mul(self.container_gigabytes.unwrap_or(1).max(1))
     }
 
     /// Returns true if a tool adds content to the prompt whose size is not known. Images add none, and
@@ -96,6 +123,23 @@ const SEARCH_WORDS: [&str; 4] = ["search", "Search", "Maps", "Retrieval"];
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn containers_count_by_their_memory() {
+        for (container, runs, units) in [
+            (None, 10, 1),
+            (Some(r#"{"type":"auto"}"#), 10, 1),
+            (Some(r#"{"type":"auto","memory_limit":"4g"}"#), 10, 4),
+            (Some(r#"{"type":"auto","memory_limit":"huge"}"#), 10, 64),
+            (Some(r#""cntr_1""#), 10, 1),
+            (Some(r#"{"type":"container_auto","skills":["local"]}"#), 10, 1),
+            (Some(r#"{"type":"local"}"#), 0, 1),
+        ] {
+            let mut tools = HostedTools::default();
+            tools.add_in("shell", None, container);
+            assert_eq!((tools.code_runs, tools.run_units(1)), (runs, units), "{container:?}");
+        }
+    }
 
     #[test]
     fn tools_are_told_apart_by_who_runs_them() {

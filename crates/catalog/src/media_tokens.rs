@@ -21,14 +21,14 @@ pub struct MediaTokens {
 
 impl MediaTokens {
     /// The bounds over all providers but Google. The largest is Qwen with 16,384 tokens for a picture;
-    /// OpenAI counts up to 2.46 tokens for 32 × 32 pixels, and 1,700 for the smallest picture.
+    /// Anthropic counts up to 4,784, also for the picture of a page. OpenAI counts up to 2.46 tokens for 32 × 32 pixels, and 1,700 for the smallest picture.
     /// <https://platform.openai.com/docs/guides/images-vision#calculating-costs>,
     /// <https://docs.anthropic.com/en/docs/build-with-claude/vision#calculate-image-costs>
     pub const USUAL: Self = Self {
         min_image: 2_304,
         max_image: 16_384,
         pixels_per_token: 400,
-        page: 4_096,
+        page: 5_120,
         sound_second: 50,
         video_second: 2_048,
     };
@@ -55,6 +55,7 @@ impl MediaTokens {
     /// Returns the most tokens of a file.
     pub fn of_file(&self, size: MediaSize) -> u64 {
         match size {
+            MediaSize::Image(size) => size.map_or(self.max_image, |size| self.of_image(size)),
             MediaSize::Pages { pages, text } => {
                 pages.saturating_mul(self.page).saturating_add(text)
             }
@@ -75,7 +76,7 @@ mod tests {
         assert_eq!(rates.of_image((1, 1)), 2_304);
         assert_eq!(rates.of_image((1_024, 1_024)), 2_622);
         assert_eq!(rates.of_image((8_000, 8_000)), 16_384);
-        assert_eq!(rates.of_file(MediaSize::Pages { pages: 100, text: 7 }), 409_607);
+        assert_eq!(rates.of_file(MediaSize::Pages { pages: 100, text: 7 }), 512_007);
         assert_eq!(MediaTokens::GOOGLE.of_file(MediaSize::Video(3_600)), 1_152_000);
     }
 }

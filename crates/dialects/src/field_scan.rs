@@ -37,8 +37,9 @@ pub(crate) struct FieldScan<'s> {
     pub(crate) allows_snake_case: bool,
     /// True if the facts of the object around a field are wanted.
     pub(crate) wants_parents: bool,
-    /// Returns false for a text at the path of this index that is not wanted. Most of them are long.
-    pub(crate) accepts: &'s dyn Fn(usize, &str) -> bool,
+    /// Returns the part to keep of a text at the path of this index; `None` for one that is not wanted.
+    /// Most of them are long.
+    pub(crate) keeps: &'s dyn for<'t> Fn(usize, &'t str) -> Option<&'t str>,
 }
 
 /// The text of a field.
@@ -355,7 +356,7 @@ impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
             left.all(|step| step.may_be_absent)
         };
         let Some((row, _)) = rows.iter().find(ends).copied() else { return Ok(()) };
-        if (state.scan.accepts)(row, text) {
+        if let Some(text) = (state.scan.keeps)(row, text) {
             let (path, text) = (state.path.clone(), text.to_owned());
             state.found.push(FieldText { path, row, text, parent: ParentFacts::default(), depth });
         }
@@ -388,10 +389,13 @@ mod tests {
     use super::*;
 
     fn scan(paths: &[KeyPath], body: &str) -> Vec<FieldText> {
-        let accepts = |_: usize, text: &str| text != "no";
-        FieldScan { paths, allows_snake_case: false, wants_parents: true, accepts: &accepts }
-            .run(body.as_bytes())
-            .unwrap()
+        let scan = FieldScan {
+            paths,
+            allows_snake_case: false,
+            wants_parents: true,
+            keeps: &|_, text| (text != "no").then_some(text),
+        };
+        scan.run(body.as_bytes()).unwrap()
     }
 
     #[test]

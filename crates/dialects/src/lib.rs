@@ -60,7 +60,7 @@ pub use error_paths::{RefusedRequest, with_caller_paths};
 pub use field_scan::has_escaped_letter;
 pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle};
-pub use media_urls::{MediaUrl, MediaUrlFields, media_urls};
+pub use media_urls::{MediaUrl, MediaUrlFields, RequestMedia, request_media};
 pub use object_fields::{MadeObjects, ObjectFields, StoredObject, stored_objects};
 pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};

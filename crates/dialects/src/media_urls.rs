@@ -6,7 +6,7 @@
 use canon::ApiError;
 use std::cell::RefCell;
 
-use crate::field_scan::{FieldScan, KeyPath, Needles};
+use crate::field_scan::{FieldScan, FieldText, KeyPath, Needles};
 
 /// A media URL and the field that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,42 +28,60 @@ pub struct MediaUrlFields {
     pub(crate) allows_snake_case: bool,
 }
 
+/// The media of a request.
+#[derive(Debug, Default)]
+pub struct RequestMedia {
+    /// Every URL.
+    pub urls: Vec<MediaUrl>,
+    /// For each data that was handed over, true if it is a plain text, whatever it looks like.
+    pub are_texts: Vec<bool>,
+}
+
 /// A field for base64 data in which some callers send a URL.
 pub(crate) const FILE_DATA: &str = "file_data";
-/// The end of the path of a field that holds only data.
-const DATA_FIELD: &str = ".data";
+/// The ends of the paths of fields that hold only data. The second is a picture that a tool made.
+const DATA_FIELDS: [&str; 2] = [".data", ".result"];
+/// The end of the path of one that holds a plain text if the type beside it says so.
+const SOURCE_DATA: &str = ".source.data";
+const DATA_SCHEME: &str = "data:";
 
 /// Returns every media URL in the request, and hands over every text that is data: base64, or a URL of
 /// the scheme `data`. Most requests have none; a byte search detects that without parsing the body.
-pub fn media_urls(
+pub fn request_media(
     fields: &MediaUrlFields,
     body: &[u8],
     take_data: impl FnMut(&str),
-) -> Result<Vec<MediaUrl>, ApiError> {
+) -> Result<RequestMedia, ApiError> {
     let MediaUrlFields { paths, needles, allows_snake_case } = fields;
+    let mut media = RequestMedia::default();
     if !needles.is_in(body) {
-        return Ok(Vec::new());
+        return Ok(media);
     }
-    // Data may be megabytes, which are not copied.
     let take_data = RefCell::new(take_data);
-    let is_url = |row: usize, text: &str| {
-        let path = paths.get(row).copied().unwrap_or_default();
-        let is_data = text.starts_with("data:")
-            || path.ends_with(DATA_FIELD)
-            || (path.ends_with(FILE_DATA) && !text.contains("://"));
-        if is_data {
-            (*take_data.borrow_mut())(text);
-        }
-        !is_data
-    };
     let scan = FieldScan {
         paths,
         allows_snake_case: *allows_snake_case,
-        wants_parents: false,
-        accepts: &is_url,
+        wants_parents: true,
+        keeps: &|row, text| {
+            let path = paths.get(row).copied().unwrap_or_default();
+            let is_data = text.starts_with(DATA_SCHEME)
+                || DATA_FIELDS.iter().any(|end| path.ends_with(end))
+                || (path.ends_with(FILE_DATA) && !text.contains("://"));
+            if !is_data {
+                return Some(text);
+            }
+            (*take_data.borrow_mut())(text);
+            // Data may be megabytes, which are not copied.
+            Some(DATA_SCHEME)
+        },
     };
-    let found = scan.run(body)?;
-    Ok(found.into_iter().map(|field| MediaUrl { path: field.path, url: field.text }).collect())
+    for FieldText { path, text, parent, .. } in scan.run(body)? {
+        match text == DATA_SCHEME {
+            true => media.are_texts.push(path.ends_with(SOURCE_DATA) && parent.is("text")),
+            false => media.urls.push(MediaUrl { path, url: text }),
+        }
+    }
+    Ok(media)
 }
 
 #[cfg(test)]
@@ -72,7 +90,8 @@ mod tests {
     use canon::WireFormat;
 
     fn media_urls(origin: WireFormat, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
-        super::media_urls(&crate::get(origin).unwrap().traits().media_urls, body, |_| {})
+        let fields = &crate::get(origin).unwrap().traits().media_urls;
+        request_media(fields, body, |_| {}).map(|media| media.urls)
     }
 
     fn found(origin: WireFormat, body: &str) -> Vec<(String, String)> {
@@ -164,6 +183,10 @@ mod tests {
                 r#"{"input":[{"content":[{"input_audio":{"data":"data:AA"}}]}]}"#,
             ),
             (WireFormat::Responses, r#"{"input":[{"output":{"image_url":"data:AA"}}]}"#),
+            (
+                WireFormat::Responses,
+                r#"{"input":[{"type":"image_generation_call","result":"data:AA"}]}"#,
+            ),
             (WireFormat::Messages, r#"{"messages":[{"content":[{"source":{"data":"data:AA"}}]}]}"#),
             (
                 WireFormat::Messages,
@@ -177,9 +200,29 @@ mod tests {
         ] {
             let fields = &crate::get(origin).unwrap().traits().media_urls;
             let mut data = Vec::new();
-            let urls =
-                super::media_urls(fields, body.as_bytes(), |text| data.push(text.to_owned()));
-            assert_eq!((urls.unwrap().len(), data), (0, vec!["data:AA".to_owned()]), "{body}");
+            let take = |text: &str| data.push(text.to_owned());
+            let media = request_media(fields, body.as_bytes(), take).unwrap();
+            assert_eq!((media.urls.len(), media.are_texts), (0, vec![false]), "{body}");
+            assert_eq!(data, ["data:AA"], "{body}");
+        }
+    }
+
+    /// A text that looks like base64 is still one: the provider reads its letters.
+    #[test]
+    fn data_that_is_a_text_is_told_apart() {
+        let fields = &crate::get(WireFormat::Messages).unwrap().traits().media_urls;
+        for (kinds, want) in [
+            (r#""type":"text""#, true),
+            (r#""type":"base64""#, false),
+            (r#""type":"base64","type":"text""#, false),
+        ] {
+            for source in
+                [format!(r#"{{{kinds},"data":"AA"}}"#), format!(r#"{{"data":"AA",{kinds}}}"#)]
+            {
+                let body = format!(r#"{{"messages":[{{"content":[{{"source":{source}}}]}}]}}"#);
+                let media = request_media(fields, body.as_bytes(), |_| {}).unwrap();
+                assert_eq!(media.are_texts, [want], "{body}");
+            }
         }
     }
 

@@ -235,7 +235,7 @@ pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObj
         paths: &paths,
         allows_snake_case: table.allows_snake_case,
         wants_parents: true,
-        accepts: &|row, text| table.fields.get(row).is_some_and(|field| (field.is_name)(text)),
+        keeps: &|row, text| (table.fields.get(row)?.is_name)(text).then_some(text),
     };
     let found = scan.run(body)?;
     let fields = || found.iter().filter_map(|text| Some((text, table.fields.get(text.row)?)));
@@ -319,7 +319,7 @@ impl MadeObjects {
             paths: &self.paths,
             allows_snake_case: false,
             wants_parents: true,
-            accepts: &|_, text| !text.is_empty() && text.len() < MAX_ID_CHARS,
+            keeps: &|_, text| (1..MAX_ID_CHARS).contains(&text.len()).then_some(text),
         };
         // The readers of the format judge an unreadable reply.
         let found = scan.run(data).unwrap_or_default();

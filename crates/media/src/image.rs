@@ -32,8 +32,7 @@ pub fn image_info(bytes: &[u8]) -> Option<ImageInfo> {
         [0xff, 0xd8, 0xff, ..] => ImageInfo { format: "jpeg", size: jpeg(bytes), alpha: false },
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => webp(bytes),
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => {
-            let side = |at| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)));
-            ImageInfo { format: "gif", size: side(6).zip(side(8)), alpha: false }
+            ImageInfo { format: "gif", size: gif(bytes), alpha: false }
         }
         _ => return None,
     })
@@ -45,6 +44,31 @@ pub fn base64_image_info(data: &str) -> Option<ImageInfo> {
     let most = (MAX_HEADER_BYTES / 3 * 4).min(data.len()) / 4 * 4;
     let head = data.get(..most)?;
     image_info(&decode_base64(head)?)
+}
+
+/// Returns the size of the screen, or of the first frame if that is larger: some readers grow the
+/// screen (<https://www.w3.org/Graphics/GIF/spec-gif89a.txt>, sections 18 and 20).
+fn gif(bytes: &[u8]) -> Option<(u32, u32)> {
+    let side = |at: usize| Some(u32::from(u16::from_le_bytes(array(bytes, at)?)));
+    let colours = |at: usize| {
+        let flags = bytes.get(at).filter(|flags| **flags & 0x80 != 0);
+        flags.map_or(0, |flags| 6_usize << (flags & 7))
+    };
+    let (mut width, mut height) = side(6).zip(side(8))?;
+    let mut at = 13 + colours(10);
+    // Extensions: a mark, a label, and blocks up to an empty one.
+    while bytes.get(at) == Some(&0x21) {
+        at += 2;
+        while let Some(length) = bytes.get(at).filter(|length| **length > 0) {
+            at += 1 + usize::from(*length);
+        }
+        at += 1;
+    }
+    if bytes.get(at) == Some(&0x2c) {
+        width = width.max(side(at + 1)? + side(at + 5)?);
+        height = height.max(side(at + 3)? + side(at + 7)?);
+    }
+    Some((width, height))
 }
 
 fn png(bytes: &[u8]) -> ImageInfo {
@@ -70,7 +94,8 @@ fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
             0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
                 let height = u16::from_be_bytes(array(bytes, at + 5)?);
                 let width = u16::from_be_bytes(array(bytes, at + 7)?);
-                return Some((width.into(), height.into()));
+                // A height of zero stands behind the first scan.
+                return (width > 0 && height > 0).then(|| (width.into(), height.into()));
             }
             _ => at += 2 + usize::from(u16::from_be_bytes(array(bytes, at + 2)?)),
         }
@@ -119,6 +144,10 @@ mod tests {
         let expected = ImageInfo { format: "webp", size: Some((64, 32)), alpha: true };
         assert_eq!(image_info(webp), Some(expected));
         assert_eq!(image_info(b"GIF89a\x02\0\x01\0").unwrap().size, Some((2, 1)));
+        let gif = b"GIF89a\x02\0\x01\0\x80\0\0......!\xf9\x04....\0,\0\0\x01\0\x09\0\x08\0";
+        assert_eq!(image_info(gif).unwrap().size, Some((9, 9)));
+        let jpeg = b"\xff\xd8\xff\xc2\0\x11\x08\0\0\x02\0";
+        assert_eq!(image_info(jpeg).unwrap().size, None);
         assert_eq!(image_info(b"<svg/>"), None);
         assert_eq!(image_info(b"MM\0*"), None);
     }

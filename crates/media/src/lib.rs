@@ -8,6 +8,7 @@
 mod base64_text;
 mod flate;
 mod image;
+mod inline_file;
 mod pdf;
 mod pdf_object;
 mod sound;
@@ -17,10 +18,13 @@ mod video;
 
 pub use base64_text::{decode_any_base64, decode_base64, encode_base64};
 pub use image::{ImageInfo, base64_image_info, image_info};
+pub use inline_file::{InlineFile, inline_file};
 
 /// Size of a media file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediaSize {
+    /// A picture of this width and height, if its header has them.
+    Image(Option<(u32, u32)>),
     /// A PDF document: its pages, and the bytes of the text on them.
     Pages {
         /// Number of pages.
@@ -41,6 +45,12 @@ pub fn media_size(file: &[u8]) -> Option<MediaSize> {
     // Readers of PDF accept anything before its first line.
     if memchr::memmem::find(file, b"%PDF-").is_some() {
         return pdf::measure(file).map(|(pages, text)| MediaSize::Pages { pages, text });
+    }
+    if let Some(info) = image_info(file) {
+        return Some(MediaSize::Image(info.size));
+    }
+    if video::is_picture(file) {
+        return Some(MediaSize::Image(None));
     }
     if let Some(duration) = sound::duration(file).or_else(|| video::duration(file)) {
         return duration.size();

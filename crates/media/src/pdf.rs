@@ -5,7 +5,7 @@
 //! as often as they are referred to.
 
 use memchr::memmem;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::flate::InflateBudget;
 use crate::pdf_object::PdfObject;
@@ -13,6 +13,8 @@ use crate::pdf_object::PdfObject;
 /// More pages are not counted. No provider takes as many.
 const MAX_PAGES: u64 = 10_000;
 const MAX_TREE_DEPTH: usize = 64;
+/// Letters of a ligature.
+const MAX_USUAL_LETTERS: u64 = 4;
 /// Bytes before the mark of an object in which a comment may hide its number.
 const MARK_CONTEXT_BYTES: usize = 64;
 
@@ -27,7 +29,11 @@ pub(super) fn measure(file: &[u8]) -> Option<(u64, u64)> {
         forms: TextCount::default(),
     };
     document.read_objects()?;
+    if document.is_encrypted()? {
+        return None;
+    }
     document.count_forms()?;
+    let letters = document.letters_per_code()?;
     let roots: Vec<u32> =
         document.objects.values().flatten().flat_map(|object| object.roots.clone()).collect();
     let mut most = None;
@@ -36,7 +42,8 @@ pub(super) fn measure(file: &[u8]) -> Option<(u64, u64)> {
         let (most_pages, most_text) = most.unwrap_or_default();
         most = Some((pages.max(most_pages), text.max(most_text)));
     }
-    most.filter(|(pages, _)| *pages <= MAX_PAGES)
+    let (pages, text) = most.filter(|(pages, _)| *pages <= MAX_PAGES)?;
+    Some((pages, text.saturating_mul(letters)))
 }
 
 struct PdfDocument<'a> {
@@ -102,6 +109,39 @@ impl PdfDocument<'_> {
             // Other filters are rare, and not unpacked.
             _ => None,
         }
+    }
+
+    /// Returns true if the text of the file cannot be read. A trailer is no object.
+    fn is_encrypted(&mut self) -> Option<bool> {
+        for mark in memmem::find_iter(self.file, b"trailer") {
+            let mut at = mark + 7;
+            let trailer = PdfObject::read(self.file, &mut at, true);
+            self.budget.take(at.saturating_sub(mark))?;
+            if trailer.is_some_and(|trailer| trailer.is_encrypted) {
+                return Some(true);
+            }
+        }
+        Some(self.objects.values().flatten().any(|object| object.is_encrypted))
+    }
+
+    /// Returns the most letters that a font shows for one code (ISO 32000-1, section 9.10.3). Usual
+    /// fonts have a few for ligatures, and the bytes of their codes bound these well enough.
+    fn letters_per_code(&mut self) -> Option<u64> {
+        let objects = self.objects.values().flatten();
+        let maps: BTreeSet<u32> = objects.flat_map(|object| object.letter_maps.clone()).collect();
+        let mut scan = HexScan::default();
+        for map in maps {
+            for object in self.objects.get(&map).cloned().unwrap_or_default() {
+                if object.stream.is_some() {
+                    self.read_stream(&object, |bytes| {
+                        bytes.iter().for_each(|byte| scan.push(*byte));
+                    })?;
+                }
+            }
+        }
+        // Four digits are a letter.
+        let letters = scan.longest / 4;
+        Some(if letters > MAX_USUAL_LETTERS { letters } else { 1 })
     }
 
     /// Counts the text of drawings. A page may show each of them as often as it draws anything.
@@ -237,6 +277,25 @@ impl TextCount {
     }
 }
 
+/// Finds the longest string of hexadecimal digits.
+#[derive(Default)]
+struct HexScan {
+    longest: u64,
+    digits: u64,
+    is_open: bool,
+}
+
+impl HexScan {
+    fn push(&mut self, byte: u8) {
+        match byte {
+            b'<' => (self.is_open, self.digits) = (true, 0),
+            b'>' | b'/' | b'(' => self.is_open = false,
+            _ => self.digits += u64::from(self.is_open && byte.is_ascii_hexdigit()),
+        }
+        self.longest = self.longest.max(self.digits);
+    }
+}
+
 /// Counts the strings in a stream of operators (ISO 32000-1, section 7.8.2), byte by byte.
 #[derive(Default)]
 struct TextScan {
@@ -329,6 +388,23 @@ mod tests {
         assert!((2 * 2 * (5 + 2 + 10)..2 * 2 * (8 + 4 + 12)).contains(&text), "{text}");
     }
 
+    /// A font may show a whole text for one code.
+    #[test]
+    fn codes_count_as_often_as_they_have_letters() {
+        let text = "<< /Length 9 >>\nstream\nBT (0123456789) Tj ET\nendstream";
+        let pages = [ROOT, (2, "<< /Kids [3 0 R] >>"), (3, "<< /Contents 4 0 R >>"), (4, text)];
+        let font = (5, "<< /Type /Font /ToUnicode 6 0 R >>");
+        let of = |letters: usize| {
+            let map = format!(
+                "<<>>\nstream\n1 beginbfchar <41> <{}> end\nendstream",
+                "4e00".repeat(letters)
+            );
+            measure(&file(&[&pages[..], &[font, (6, &map)]].concat())).unwrap().1
+        };
+        assert_eq!((of(1), of(3)), (11, 11));
+        assert_eq!(of(100), 1_100);
+    }
+
     #[test]
     fn packed_objects_are_unpacked() {
         let inner = b"2 0 3 27 << /Kids [3 0 R 3 0 R] >>\n << /Type /Page >>";
@@ -370,6 +446,16 @@ mod tests {
             measure(&[&file(&[ROOT, (2, "<< /Kids [3 0 R] >>"), page]), &hidden[..]].concat()),
             None
         );
+        // Text that cannot be read.
+        let objects = [ROOT, (2, "<< /Kids [3 0 R] >>"), page];
+        for more in [
+            "trailer << /Root 1 0 R /Encrypt 9 0 R >>",
+            "trailer%\n<</Encr#79pt<</V 1>>>>",
+            "8 0 obj << /Type /XRef /Encrypt 9 0 R >>\nstream\n\nendstream endobj",
+        ] {
+            assert_eq!(measure(&file(&objects)), Some((1, 0)));
+            assert_eq!(measure(&[&file(&objects), more.as_bytes()].concat()), None, "{more}");
+        }
         // A small stream that unpacks to much.
         let data = packed(&vec![b' '; 70 << 20]);
         let mut bytes = file(&[ROOT, (2, "<< /Kids [3 0 R] >>"), (3, "<< /Contents 4 0 R >>")]);

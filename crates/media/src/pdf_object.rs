@@ -26,6 +26,10 @@ pub(super) struct PdfObject {
     /// Number of filters that inflate, and of all others.
     pub(super) flate_filters: u32,
     pub(super) other_filters: u32,
+    /// True if the object tells that the file is encrypted.
+    pub(super) is_encrypted: bool,
+    /// Streams that map the codes of a font to letters.
+    pub(super) letter_maps: Vec<u32>,
     /// Position of the stream's data.
     pub(super) stream: Option<usize>,
 }
@@ -209,6 +213,7 @@ impl PdfObject {
     }
 
     fn open(&mut self, key: &[u8], bracket: PdfBracket) {
+        self.is_encrypted |= key == b"Encrypt";
         if key == b"Kids" {
             self.has_kids = true;
             self.direct_kids += u64::from(bracket == PdfBracket::Dictionary);
@@ -241,6 +246,8 @@ impl PdfObject {
             }
             b"Pages" => self.roots.push(number),
             b"Contents" => self.contents.push(number),
+            b"Encrypt" => self.is_encrypted = true,
+            b"ToUnicode" => self.letter_maps.push(number),
             // Values that stand elsewhere are not looked up.
             b"Filter" | b"DecodeParms" | b"First" => self.other_filters += 1,
             b"" => self.members.push(number),

@@ -4,6 +4,9 @@ use memchr::memmem;
 
 use crate::{MediaDuration, array, number};
 
+/// Bytes between frames, such as tags. More of them may be frames of a form that is not read.
+const MAX_SKIPPED_BYTES: usize = 64 << 10;
+
 /// Returns the duration of a sound file; `None` if it is none that is recognised. A duration that
 /// cannot be told is infinite.
 pub(super) fn duration(file: &[u8]) -> Option<MediaDuration> {
@@ -12,6 +15,8 @@ pub(super) fn duration(file: &[u8]) -> Option<MediaDuration> {
         [b'f', b'L', b'a', b'C', ..] => flac(file),
         [b'O', b'g', b'g', b'S', ..] => opus(file),
         [b'I', b'D', b'3', ..] => frames(file),
+        // A text of 16-bit units begins with the next two bytes.
+        [0xff, 0xfe, ..] => return None,
         [0xff, second, ..] if second & 0xe0 == 0xe0 => frames(file),
         _ => return None,
     };
@@ -22,7 +27,7 @@ pub(super) fn duration(file: &[u8]) -> Option<MediaDuration> {
 /// <https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html>
 fn wav(file: &[u8]) -> Option<f64> {
     let mut at = 12;
-    let mut rate = None;
+    let mut rate: Option<u64> = None;
     loop {
         let (kind, length) = (array::<4>(file, at)?, u32::from_le_bytes(array(file, at + 4)?));
         at += 8;
@@ -31,12 +36,17 @@ fn wav(file: &[u8]) -> Option<f64> {
                 let word =
                     |from: usize| Some(u64::from(u16::from_le_bytes(array(file, at + from)?)));
                 let double = |from| Some(u64::from(u32::from_le_bytes(array(file, at + from)?)));
-                // Samples of one size each: integers, floats, the two laws, and their extension.
-                if !matches!(word(0)?, 1 | 3 | 6 | 7 | 0xfffe) {
+                // Samples of one size each: integers, floats and the two laws. An extension tells
+                // which of them behind the usual fields.
+                let codec = if word(0)? == 0xfffe { word(24)? } else { word(0)? };
+                if !matches!(codec, 1 | 3 | 6 | 7) {
                     return None;
                 }
                 let samples = double(4)?.checked_mul(word(2)?)?.checked_mul(word(14)?)? / 8;
-                rate = Some(samples.min(double(8)?)).filter(|rate| *rate > 0);
+                let blocks = double(4)?.checked_mul(word(12)?)?;
+                let least = samples.min(blocks).min(double(8)?);
+                rate = Some(rate.map_or(least, |rate| rate.min(least))).filter(|rate| *rate > 0);
+                rate?;
             }
             // Readers take what comes, whatever length is declared.
             b"data" => return Some(file.len().saturating_sub(at) as f64 / rate? as f64),
@@ -50,13 +60,29 @@ fn wav(file: &[u8]) -> Option<f64> {
 /// RFC 9639, section 8.2. A file may have more samples than its header tells, so the marks of frames
 /// count as well.
 fn flac(file: &[u8]) -> Option<f64> {
-    let max_block = number(file, 10, 2)?;
     let rate = number(file, 18, 3)? >> 4;
     let samples = number(file, 21, 5)? & 0xf_ffff_ffff;
-    let is_mark = |at: &usize| file.get(at + 1).is_some_and(|next| next & 0xfe == 0xf8);
-    let marks = memchr::memchr_iter(0xff, file).filter(is_mark).count() as u64;
-    let samples = samples.max(marks.checked_mul(max_block)?);
+    let marks = memchr::memchr_iter(0xff, file);
+    let marked: u64 = marks.filter_map(|at| flac_block(array(file, at)?)).sum();
+    let samples = samples.max(marked);
     (rate > 0 && samples > 0).then(|| samples as f64 / rate as f64)
+}
+
+/// Returns the samples of the block whose header stands there: RFC 9639, section 9.1.
+fn flac_block(head: [u8; 4]) -> Option<u64> {
+    let [0xff, second, third, fourth] = head else { return None };
+    let has_reserved = second & 0xfe != 0xf8 || fourth >> 4 > 10 || fourth & 1 == 1;
+    if has_reserved || third & 0xf == 0xf {
+        return None;
+    }
+    match third >> 4 {
+        0 => None,
+        1 => Some(192),
+        code @ 2..=5 => Some(576 << (code - 2)),
+        6 => Some(256),
+        7 => Some(65_536),
+        code => Some(256 << (code - 8)),
+    }
 }
 
 /// Sums the packets of an Opus file: RFC 3533, section 6, and RFC 6716, section 3.1.
@@ -67,12 +93,15 @@ fn opus(file: &[u8]) -> Option<f64> {
         20.0,
     ];
     memmem::find(file.get(..64)?, b"OpusHead")?;
-    let (mut at, mut packets, mut millis) = (0_usize, 0_u64, 0.0_f64);
+    let (mut at, mut packets, mut millis, mut last) = (0_usize, 0_u64, 0.0_f64, 0_u64);
     while at < file.len() {
         if file.get(at..at + 4)? != b"OggS" {
             return None;
         }
         let is_continued = file.get(at + 5)? & 1 == 1;
+        // The position of a page without the end of a packet has all bits set.
+        let position = u64::from_le_bytes(array(file, at + 6)?);
+        last = last.max(if position == u64::MAX { 0 } else { position });
         let table = file.get(at + 27..)?.get(..usize::from(*file.get(at + 26)?))?;
         let mut data = at + 27 + table.len();
         let mut is_new = !is_continued;
@@ -95,7 +124,7 @@ fn opus(file: &[u8]) -> Option<f64> {
         }
         at = data;
     }
-    Some(millis / 1_000.0)
+    Some((millis / 1_000.0).max(last as f64 / 48_000.0))
 }
 
 /// Sums the frames of MPEG sound: MP3 (ISO 11172-3, section 2.4.2.3) and AAC (ISO 13818-7, section 6.2).
@@ -107,25 +136,35 @@ fn frames(file: &[u8]) -> Option<f64> {
         }
         _ => 0,
     };
-    let (mut seconds, mut declared) = (0.0_f64, 0.0_f64);
+    let (mut seconds, mut declared, mut skipped) = (0.0_f64, 0.0_f64, 0_usize);
     while let Some(head) = array::<7>(file, at) {
         let Some((length, time)) = aac_frame(head).or_else(|| mp3_frame(head)) else {
             at += 1;
+            skipped += 1;
             continue;
         };
         // The first frame may tell how many follow.
         if seconds <= 0.0
             && let Some(frame) = file.get(at..at + length.min(file.len() - at))
-            && let Some(tag) = memmem::find(frame, b"Xing").or_else(|| memmem::find(frame, b"Info"))
-            && number(frame, tag + 4, 4).is_some_and(|flags| flags & 1 == 1)
         {
-            declared = number(frame, tag + 8, 4).unwrap_or_default() as f64 * time;
+            declared = declared_frames(frame).unwrap_or_default() as f64 * time;
         }
         seconds += time;
         at += length;
     }
     // Sound without frames is none, or of a form that is not read.
-    (seconds > 0.0).then_some(seconds.max(declared))
+    (seconds > 0.0 && skipped <= MAX_SKIPPED_BYTES).then_some(seconds.max(declared))
+}
+
+/// Number of frames in the tag of a first frame:
+/// <https://www.codeproject.com/Articles/8295/MPEG-Audio-Frame-Header>.
+fn declared_frames(frame: &[u8]) -> Option<u64> {
+    if let Some(tag) = memmem::find(frame, b"VBRI") {
+        return number(frame, tag + 14, 4);
+    }
+    let tag = memmem::find(frame, b"Xing").or_else(|| memmem::find(frame, b"Info"))?;
+    let has_frames = number(frame, tag + 4, 4)? & 1 == 1;
+    number(frame, tag + 8, 4).filter(|_| has_frames)
 }
 
 /// Returns length and duration of a frame.

@@ -15,6 +15,13 @@ pub(super) fn duration(file: &[u8]) -> Option<MediaDuration> {
     Some(MediaDuration { seconds: seconds.unwrap_or(f64::INFINITY), is_video, bytes: file.len() })
 }
 
+/// Returns true for a picture in this container, HEIF or AVIF, that is no sequence.
+pub(super) fn is_picture(file: &[u8]) -> bool {
+    const BRANDS: [&[u8; 4]; 5] = [b"heic", b"heix", b"heim", b"mif1", b"avif"];
+    let brand = array::<4>(file, 8).filter(|_| array(file, 4) == Some(*b"ftyp"));
+    brand.is_some_and(|brand| BRANDS.contains(&&brand)) && memmem::find(file, b"moov").is_none()
+}
+
 /// Longest duration that the boxes of a file tell (ISO 14496-12, section 8), and false if it has only
 /// sound.
 fn mp4(file: &[u8]) -> (Option<f64>, bool) {
@@ -56,13 +63,22 @@ impl Mp4Boxes {
             // The parts of a file in fragments have durations of their own.
             b"moof" | b"mvex" => return None,
             b"moov" | b"trak" | b"mdia" | b"minf" | b"stbl" | b"edts" => {
+                if kind == b"trak" {
+                    self.track_scale = None;
+                }
                 if depth >= Self::MAX_DEPTH {
                     return None;
                 }
                 self.read(content, depth + 1)?;
             }
-            b"mvhd" => self.scale = Some(self.read_header(content)?),
-            b"mdhd" => self.track_scale = Some(self.read_header(content)?),
+            b"mvhd" => {
+                let scale = self.read_header(content)?;
+                self.scale = Some(self.scale.map_or(scale, |own| own.min(scale)));
+            }
+            b"mdhd" => {
+                let scale = self.read_header(content)?;
+                self.track_scale = Some(self.track_scale.map_or(scale, |own| own.min(scale)));
+            }
             b"hdlr" => {
                 self.has_pictures |= content.get(8..12)? == b"vide";
                 self.has_sound |= content.get(8..12)? == b"soun";
@@ -107,28 +123,33 @@ impl Mp4Boxes {
     }
 }
 
-/// Duration of a Matroska file: the one of its header, or the time of its last cluster
-/// (RFC 9559, sections 5.1.2 and 5.1.3).
+/// Duration of a Matroska file: the one of its header, or the time of its last cluster. Files that a
+/// browser records have only clusters (RFC 9559, sections 5.1.2 and 5.1.3).
 fn webm(file: &[u8]) -> Option<f64> {
     const CLUSTER: [u8; 4] = [0x1f, 0x43, 0xb6, 0x75];
     /// Blocks are up to this many units after their cluster.
     const MAX_BLOCK_UNITS: f64 = 32_768.0;
-    let info = memmem::find(file, &[0x15, 0x49, 0xa9, 0x66])?;
-    let (mut rest, _) = element(file.get(info + 4..)?)?;
-    let (mut scale, mut longest) = (1_000_000.0, None);
-    while !rest.is_empty() {
-        let id_length = rest.first()?.leading_zeros() as usize + 1;
-        let (id, (content, behind)) =
-            (number(rest, 0, id_length)?, element(rest.get(id_length..)?)?);
-        match (id, content.len()) {
-            (0x2a_d7b1, length) => scale = number(content, 0, length.min(8))? as f64,
-            (0x4489, 4) => longest = Some(f64::from(f32::from_be_bytes(array(content, 0)?))),
-            (0x4489, 8) => longest = Some(f64::from_be_bytes(array(content, 0)?)),
-            _ => {}
+    const INFO: [u8; 4] = [0x15, 0x49, 0xa9, 0x66];
+    let (mut scale, mut longest) = (0.0_f64, 0.0_f64);
+    for info in memmem::find_iter(file, &INFO) {
+        let (mut rest, _) = element(file.get(info + 4..)?)?;
+        let mut own_scale = 1_000_000.0;
+        while !rest.is_empty() {
+            let id_length = rest.first()?.leading_zeros() as usize + 1;
+            let (id, (content, behind)) =
+                (number(rest, 0, id_length)?, element(rest.get(id_length..)?)?);
+            match (id, content.len()) {
+                (0x2a_d7b1, length) => own_scale = number(content, 0, length.min(8))? as f64,
+                (0x4489, 4) => {
+                    longest = longest.max(f64::from(f32::from_be_bytes(array(content, 0)?)));
+                }
+                (0x4489, 8) => longest = longest.max(f64::from_be_bytes(array(content, 0)?)),
+                _ => {}
+            }
+            rest = behind;
         }
-        rest = behind;
+        scale = scale.max(own_scale);
     }
-    let mut longest: f64 = longest?;
     for at in memmem::find_iter(file, &CLUSTER) {
         let cluster = file.get(at + 4..)?;
         let length = cluster.first()?.leading_zeros() as usize + 1;
@@ -138,7 +159,7 @@ fn webm(file: &[u8]) -> Option<f64> {
         let time = number(time, 0, time.len().min(8))? as f64;
         longest = longest.max(time + MAX_BLOCK_UNITS);
     }
-    Some(longest * scale / 1e9)
+    Some(longest * scale / 1e9).filter(|seconds| *seconds > 0.0)
 }
 
 /// Returns the content of an element behind its id, and the bytes behind it.

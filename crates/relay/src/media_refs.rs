@@ -9,11 +9,10 @@ use canon::{
     ApiError, Blame, ChatRequest, ErrorKind, Media, MediaKind, MediaSource, Part, PartKind,
     WireFormat,
 };
-use catalog::{MediaFetch, Model};
+use catalog::MediaFetch;
 use dialects::{Dialect, StoredObject};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
-use memchr::memmem;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +21,13 @@ use transport::FetchTarget;
 use upstream::{FetchAllowance, FetchError, FetchedMedia, MediaFetcher};
 
 use super::Call;
-use super::inline_media::InlineMedia;
+use super::inline_media::{self, InlineMedia, MediaScan};
 use super::sizing::DEFAULT_CONTEXT_TOKENS;
 use config::LiveLane;
 
 /// Limit per call.
 const MAX_FETCHES: usize = 20;
 const MAX_CONCURRENT_FETCHES: usize = 4;
-/// Upper bound of the tokens of one image.
-const MAX_IMAGE_TOKENS: u64 = 16_384;
 
 /// Media URLs of a request, and the sizes of media in the request itself.
 pub(super) struct MediaRefs {
@@ -90,10 +87,10 @@ impl MediaRefs {
         let guard = call.config.media.fetcher.guard();
         let named: HashSet<&str> = named.iter().map(|object| &*object.path).collect();
         let fields = &call.dialect.traits().media_urls;
-        let inline = &mut refs.inline;
-        let urls = dialects::media_urls(fields, &call.body, |text| inline.add(text))?;
-        inline.has_frame_rate = inline.chars() > 0 && may_set_frame_rate(&call.body);
-        for media_url in urls {
+        let mut scan = MediaScan::new(&call.body);
+        let found = dialects::request_media(fields, &call.body, |text| scan.add(text))?;
+        refs.inline = scan.finish(&found.are_texts);
+        for media_url in found.urls {
             if named.contains(&*media_url.path) {
                 continue;
             }
@@ -135,11 +132,12 @@ impl MediaRefs {
     ///
     /// The sizes are unknown when money is reserved, and the bytes of a document do not bound its
     /// pages. The context window does.
-    pub(super) fn max_tokens(&self, model: &Model) -> u64 {
+    pub(super) fn max_tokens(&self, lane: &LiveLane) -> u64 {
+        let model = &lane.served_model;
         let window = model.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
         let tokens = self.items.iter().map(|item| {
             let is_image = item.hint.is_some_and(|hint| hint.kind == MediaKind::Image);
-            let image = model.counts.image.unwrap_or(MAX_IMAGE_TOKENS);
+            let image = model.counts.image.unwrap_or(inline_media::rates(lane).max_image);
             let each = if is_image { image.min(window) } else { window };
             each.saturating_mul(item.paths.len() as u64)
         });
@@ -263,12 +261,6 @@ impl MediaRef {
     fn first_path(&self) -> &str {
         self.paths.first().map_or("", String::as_str)
     }
-}
-
-/// Returns true if a body may have a field `fps`, whatever way it is written in JSON.
-fn may_set_frame_rate(body: &[u8]) -> bool {
-    let is_letter = |at: usize| matches!(body.get(at + 4), Some(b'6' | b'7'));
-    memmem::find(body, b"fps").is_some() || memmem::find_iter(body, b"\\u00").any(is_letter)
 }
 
 /// Returns the kind of a media URL that must be inlined for this lane; `None` if the URL can stay.

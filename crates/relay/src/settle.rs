@@ -3,7 +3,8 @@
 mod charge;
 
 use canon::{
-    ApiError, Blame, ErrorKind, Loss, Losses, Money, ServiceTier, UpstreamProgress, Usage,
+    ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, UpstreamProgress,
+    Usage,
 };
 use catalog::{Model, ModelKind, ModelPrices};
 use dialects::{ReplyMeter, RequestFacts};
@@ -59,6 +60,7 @@ pub(super) struct CallAccount {
     /// Context window of the model, and how often a call may fill it.
     context_window: Option<u64>,
     rounds: u64,
+    hosted_tools: HostedTools,
     requested_tier: Option<ServiceTier>,
     /// Size and quality of the images, if known.
     image_spec: (Option<String>, Option<String>),
@@ -103,6 +105,7 @@ impl CallAccount {
             copies: 1,
             context_window: model.context_window,
             rounds: facts.max_rounds().saturating_add(model.counts.searches),
+            hosted_tools: facts.hosted_tools,
             requested_tier: facts.service_tier.clone(),
             image_spec: (None, None),
             meter: ReplyMeter::default(),

@@ -67,7 +67,7 @@ fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, lane: &LiveLan
     let input = body
         .saturating_sub(media.inline.chars())
         .saturating_add(media.inline.max_tokens(lane, window))
-        .saturating_add(media.max_tokens(model))
+        .saturating_add(media.max_tokens(lane))
         .saturating_add(searches)
         .saturating_add(items);
     match model.context_window {
@@ -93,7 +93,7 @@ pub(super) fn max_units<'a>(facts: &'a RequestFacts, route: &Route) -> BilledUni
         searches: facts.hosted_tools.searches.max(own_searches.max().unwrap_or_default()),
         tools: ToolUses {
             file_searches: facts.hosted_tools.file_searches,
-            code_runs: facts.hosted_tools.code_runs,
+            code_runs: facts.hosted_tools.run_units(facts.hosted_tools.code_runs),
             image_tokens: facts.hosted_tools.images.saturating_mul(canon::TOOL_IMAGE_TOKENS),
         },
         seconds: total.as_secs().saturating_add(OVERTIME_SECONDS),

@@ -111,7 +111,7 @@ fn translate_request(from: &dyn Dialect, body: &[u8]) {
             assert!(losses.len() <= canon::MAX_NAMED_LOSSES + 1, "losses are bounded");
         }
     }
-    black_box(dialects::media_urls(&from.traits().media_urls, body, |_| {})).ok();
+    black_box(dialects::request_media(&from.traits().media_urls, body, |_| {})).ok();
     black_box(dialects::stored_objects(from.traits().objects, body)).ok();
 }
 

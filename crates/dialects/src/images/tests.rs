@@ -108,7 +108,7 @@ fn form_and_json_read_the_same() {
     let upload = ImageRequestForm::MultipartEdit { boundary };
     let order = upload.read(&body).unwrap();
     let uri = format!("data:image/png;base64,{}", encode_base64(&file));
-    let mask = format!("data:image/png;base64,{}", encode_base64(&png(4, 4, true)));
+    let mask = format!("data:image/png;base64,{}", encode_base64(png(4, 4, true)));
     let same = ask(json!({ "n": 2, "stream": true, "response_format": "b64_json",
         "images": [{ "image_url": uri }, { "image_url": { "url": uri } }, uri],
         "mask": { "image_url": mask } }));
@@ -197,7 +197,7 @@ fn writes_the_request_of_every_family() {
     let fault = ImageProtocol::Native.write(&order.picture, "up", "w").unwrap_err();
     assert_eq!(fault.param(), Some("size"));
 
-    let uri = format!("data:image/png;base64,{}", encode_base64(&png(4, 4, false)));
+    let uri = format!("data:image/png;base64,{}", encode_base64(png(4, 4, false)));
     let (all, losses) = written(
         ImageProtocol::Images(ImageFamily::Seedream),
         json!({ "size": "2K", "n": 3, "image": uri, "seed": 7, "style": "vivid" }),

@@ -63,18 +63,18 @@ fn hosted_tools(view: &ResponsesRequestView<'_>) -> HostedTools {
 
 fn add_tool(hosted: &mut HostedTools, tool: &ResponsesTool<'_>, most: Option<u64>) {
     match tool {
-        ResponsesTool::Code(_) => hosted.add("code_interpreter", most),
+        ResponsesTool::Code(tool) => {
+            let container = tool.rest.get("container").map(RawValue::get);
+            hosted.add_in("code_interpreter", most, container);
+        }
         ResponsesTool::Search(_) => hosted.add("web_search", most),
         ResponsesTool::Namespace(space) => {
             let tools = space.tools.iter().flat_map(|list| &list.0);
             tools.for_each(|tool| add_tool(hosted, tool, most));
         }
         ResponsesTool::Unknown(fields) => {
-            // The caller runs a shell of its own.
-            let is_local = |at: &RawValue| at.get().contains("\"local\"");
-            if !fields.get("environment").is_some_and(is_local) {
-                hosted.add(&fields.text("type").unwrap_or_default(), most);
-            }
+            let container = fields.get("environment").map(RawValue::get);
+            hosted.add_in(&fields.text("type").unwrap_or_default(), most, container);
         }
         ResponsesTool::Function(_) | ResponsesTool::Custom(_) => {}
     }

@@ -80,6 +80,8 @@ impl CallAccount {
         if self.kind == ModelKind::Image && told.output_image == 0 {
             told.output_image = told.output.saturating_sub(told.thinking);
         }
+        // Providers count containers, and bill them by the memory that the request sets.
+        told.tools.code_runs = self.hosted_tools.run_units(told.tools.code_runs);
         let mut usage = told.with_whole_sums();
         // A provider that reports no prompt tokens forgot to count them.
         if usage.input == 0 {

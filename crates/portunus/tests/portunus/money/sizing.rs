@@ -227,7 +227,7 @@ async fn files_reserve_by_their_pages_pixels_and_seconds() {
     for (path, format) in FORMATS {
         let (_provider, gateway) = gateway(format, "context = 2000000\n").await;
         let is_google = format == "native";
-        let page = if is_google { 2_560 } else { 4_096 };
+        let page = if is_google { 2_560 } else { 5_120 };
         for (mime, file, tokens) in [
             ("application/pdf", document(100), 100 * page..101 * page),
             ("application/pdf", document(1), page..page + 1_000),
@@ -251,6 +251,112 @@ async fn files_reserve_by_their_pages_pixels_and_seconds() {
     body["contents"][0]["parts"][0]["videoMetadata"] = json!({ "fps": 24 });
     let held = reservation(&gateway, NATIVE, &body).await;
     assert!(held >= Money::from_nanos(2_000_000 * 1_000), "{held}");
+}
+
+/// A conversation with a call of a tool whose result has a file.
+fn with_result(path: &str, mime: &str, file: &[u8]) -> Value {
+    let data = STANDARD.encode(file);
+    let url = format!("data:{mime};base64,{data}");
+    let fields = match path {
+        CHAT => json!({ "messages": [
+            { "role": "user", "content": "Hi" },
+            { "role": "assistant", "content": null, "tool_calls": [{ "id": "c_1",
+              "type": "function", "function": { "name": "f", "arguments": "{}" } }] },
+            { "role": "tool", "tool_call_id": "c_1", "content": [
+              { "type": "file", "file": { "filename": "a.pdf", "file_data": url } }] }] }),
+        RESPONSES => json!({ "input": [
+            { "type": "function_call", "call_id": "c_1", "name": "f", "arguments": "{}" },
+            { "type": "function_call_output", "call_id": "c_1", "output": [
+              { "type": "input_file", "filename": "a.pdf", "file_data": url }] }] }),
+        MESSAGES => json!({ "messages": [
+            { "role": "user", "content": "Hi" },
+            { "role": "assistant", "content": [
+              { "type": "tool_use", "id": "c_1", "name": "f", "input": {} }] },
+            { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "c_1",
+              "content": [{ "type": "document",
+                "source": { "type": "base64", "media_type": mime, "data": data } }] }] }] }),
+        _ => json!({ "contents": [
+            { "role": "user", "parts": [{ "text": "Hi" }] },
+            { "role": "model", "parts": [{ "functionCall": { "name": "f", "args": {} } }] },
+            { "role": "user", "parts": [{ "functionResponse": { "name": "f", "response": {},
+              "parts": [{ "inlineData": { "mimeType": mime, "data": data } }] } }] }] }),
+    };
+    with(plain_body(path), fields)
+}
+
+/// Texts that some reader takes for the file: other alphabets, blanks, odd heads.
+fn disguises(file: &[u8]) -> Vec<String> {
+    let data = STANDARD.encode(file);
+    let broken: String = data
+        .char_indices()
+        .map(|(at, letter)| format!("{letter}{}", ["", " "][at % 9 / 8]))
+        .collect();
+    let percent: String = file.iter().map(|byte| format!("%{byte:02x}")).collect();
+    vec![
+        data.replace('+', "-").replace('/', "_"),
+        data.trim_end_matches('=').to_owned(),
+        format!("{data}="),
+        broken.clone(),
+        broken.replace(' ', "\r\n"),
+        broken.replace(' ', "*"),
+        format!("data:application/pdf;name=a.pdf;charset=\"x\";BASE64,{data}"),
+        format!("data:;base64,{broken}"),
+        format!("data:application/pdf,{percent}"),
+    ]
+}
+
+/// However a document is written and wherever it stands, it reserves for its pages, or it is refused.
+#[tokio::test]
+async fn a_document_in_disguise_reserves_for_its_pages() {
+    let (file, least) = (document(100), Money::from_nanos(100 * 2_560 * 1_000));
+    for (path, format) in FORMATS {
+        let (_provider, gateway) = gateway(format, "context = 2000000\n").await;
+        let mut bodies = vec![with_result(path, "application/pdf", &file)];
+        bodies.extend(disguises(&file).into_iter().map(|text| {
+            let place = match path {
+                CHAT => "/messages/0/content/0/file/file_data",
+                RESPONSES => "/input/0/content/0/file_data",
+                MESSAGES => "/messages/0/content/0/source/data",
+                _ => "/contents/0/parts/0/inlineData/data",
+            };
+            let mut body = with_file(path, "application/pdf", &file);
+            *body.pointer_mut(place).unwrap() = json!(text);
+            body
+        }));
+        let mut held_bodies = 0;
+        for body in bodies {
+            let got = gateway.post(path, &body).header("x-portunus-dry-run", "true").send().await;
+            if got.status == 400 {
+                continue;
+            }
+            assert_eq!(got.status, 200, "{format} {body}: {}", got.text());
+            let held: Money = got.json()["quote"]["at_most_usd"].as_str().unwrap().parse().unwrap();
+            assert!(held >= least, "{format} {body}: {held}");
+            held_bodies += 1;
+        }
+        assert!(held_bodies >= 3, "{format}");
+    }
+}
+
+/// A file is what its declared type says: a long text may begin like a picture.
+#[tokio::test]
+async fn a_text_that_begins_like_a_picture_reserves_for_its_letters() {
+    let text = b"A quiet harbour at dawn. ".repeat(4_000);
+    let file = [b"GIF89a\x01\0\x01\0\0\0\0".to_vec(), text].concat();
+    let least = Money::from_nanos(100_000 * 1_000);
+    for (path, format) in [(CHAT, "chat"), (RESPONSES, "responses"), (NATIVE, "native")] {
+        let (_provider, gateway) = gateway(format, "context = 2000000\n").await;
+        let body = with_file(path, "text/plain", &file);
+        assert!(reservation(&gateway, path, &body).await >= least, "{format}");
+        let body = with_file(path, "image/gif", &file);
+        assert!(reservation(&gateway, path, &body).await < least, "{format}");
+    }
+    // A text that looks like base64 of a picture.
+    let (_provider, gateway) = gateway("messages", "context = 2000000\n").await;
+    let mut body = with_file(MESSAGES, "application/pdf", &file);
+    body["messages"][0]["content"][0]["source"]["type"] = json!("text");
+    body["messages"][0]["content"][0]["source"]["media_type"] = json!("text/plain");
+    assert!(reservation(&gateway, MESSAGES, &body).await >= least);
 }
 
 /// Answer of a provider that bills 2,320 tokens for each page of a document.
@@ -283,7 +389,9 @@ async fn a_small_document_of_many_pages_stays_below_the_cap() {
     assert!(file.len() < 1_400, "{}", file.len());
     let price = Money::from_nanos(232_000 * 1_000 + 5 * 2_000);
     for (path, format) in FORMATS {
-        for (cap, calls) in [("0.05", 0), ("0.70", 2)] {
+        // A page is reserved by 5,120 tokens, and by 2,560 at Google.
+        let calls = if format == "native" { 3 } else { 2 };
+        for (cap, calls) in [("0.05", 0), ("0.75", calls)] {
             let provider = ScriptedProvider::start(vec![bill(format, 100)]).await;
             let config = format!("{}context = 1000000\n", provider.config(format));
             let gateway = TestGateway::with_config(&config).await;
@@ -341,6 +449,33 @@ async fn tools_of_the_provider_are_reserved_and_charged() {
     assert_eq!((row.cost, row.absorbed), (Money::from_nanos(cost), Money::ZERO), "{row:?}");
     let told = crate::money::receipt(&gateway, &got).await;
     assert!(told.to_string().contains("code_run"), "{told}");
+}
+
+/// A container costs by its memory, which only the request tells.
+#[tokio::test]
+async fn containers_are_reserved_and_charged_by_their_memory() {
+    let answer = json!({ "id": "resp_1", "object": "response", "created_at": 1,
+        "status": "completed", "model": "up", "output": [
+            { "type": "code_interpreter_call", "id": "ci_1", "container_id": "c_1", "code": "1" },
+            { "type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+              "content": [{ "type": "output_text", "text": "Done.", "annotations": [] }] }],
+        "usage": { "input_tokens": 300, "output_tokens": 5, "total_tokens": 305 } });
+    let provider =
+        ScriptedProvider::start(vec![reply(200, "application/json", &answer.to_string())]).await;
+    let config = provider
+        .config("responses")
+        .replace("output = \"2.00\"", "output = \"2.00\", per_code_run = \"0.03\"");
+    let gateway = TestGateway::with_config(&format!("{config}context = 1000\n")).await;
+    let container = json!({ "type": "auto", "memory_limit": "64g" });
+    let tools = json!([{ "type": "code_interpreter", "container": container }]);
+    let body = with(plain_body(RESPONSES), json!({ "tools": tools, "max_tool_calls": 2 }));
+    let got = gateway.post(RESPONSES, &body).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let row = crate::money::row(&gateway).await;
+    let held = 1_000_000 + 100_000 + 2 * 64 * 30_000_000;
+    assert_eq!(row.held, Some(Money::from_nanos(held)));
+    let cost = 300_000 + 10_000 + 64 * 30_000_000;
+    assert_eq!((row.cost, row.absorbed), (Money::from_nanos(cost), Money::ZERO), "{row:?}");
 }
 
 /// A model that searches by itself reserves for it, though no request asks for a search.
