@@ -3,7 +3,7 @@
 use canon::{Micros, Money, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::{CallOutcome, LeaseToken, LedgerEntry};
+use crate::{CallOutcome, LeaseToken, LedgerEntry, SettlementKnowledge};
 
 /// A call at its admission, with its reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub struct OpenCall {
 impl OpenCall {
     /// Returns the entry of a call that was running when its process died. It pays for the last
     /// known progress.
-    pub fn settle(self, now: Micros) -> LedgerEntry {
+    pub fn settle(self, now: Micros, knowledge: SettlementKnowledge) -> LedgerEntry {
         let HoldRecord {
             request_id,
             key_id,
@@ -102,6 +102,7 @@ impl OpenCall {
             ended_by: CallOutcome::Recovered.usual_end(),
             service: String::new(),
             charges: Vec::new(),
+            knowledge,
         }
     }
 }

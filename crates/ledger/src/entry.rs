@@ -93,6 +93,54 @@ impl EndedBy {
     }
 }
 
+/// How much a settlement knows of its call. One that knows more corrects an earlier one.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum SettlementKnowledge {
+    /// The last heartbeat of a node that is taken for dead, read by another node.
+    Reported,
+    /// The node's own journal, read after its death.
+    Journal,
+    /// The process that ran the call saw its end.
+    #[default]
+    Settled,
+}
+
+impl SettlementKnowledge {
+    /// Every degree, in ascending order.
+    pub const ALL: [Self; 3] = [Self::Reported, Self::Journal, Self::Settled];
+
+    /// The word in records and exports.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::Journal => "journal",
+            Self::Settled => "settled",
+        }
+    }
+
+    /// The number in the database.
+    pub const fn rank(self) -> i64 {
+        match self {
+            Self::Reported => 0,
+            Self::Journal => 1,
+            Self::Settled => 2,
+        }
+    }
+
+    /// Returns the degree with that number.
+    pub fn by_rank(rank: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|knowledge| knowledge.rank() == rank)
+    }
+
+    /// Returns true if no other settlement can know more.
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Settled)
+    }
+}
+
 /// An attempt at a lane that did not lead to a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedAttempt {
@@ -106,7 +154,8 @@ pub struct FailedAttempt {
     pub ms: u64,
 }
 
-/// One settled call. It is written once and never changed.
+/// One settled call. A posting is written once and never changed; a settlement that knows more is
+/// another posting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// Id of the call, globally unique.
@@ -163,4 +212,7 @@ pub struct LedgerEntry {
     pub charges: Vec<Charge>,
     /// Losses of the translation between wire formats.
     pub losses: Vec<String>,
+    /// How much this settlement knows.
+    #[serde(default, skip_serializing_if = "SettlementKnowledge::is_final")]
+    pub knowledge: SettlementKnowledge,
 }

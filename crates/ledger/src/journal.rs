@@ -13,7 +13,9 @@ use std::io;
 use std::sync::Arc;
 
 use crate::record_encoding::encode;
-use crate::{Disk, HoldRecord, LedgerEntry, OpenCall, ProgressRecord, SettledCall};
+use crate::{
+    Disk, HoldRecord, LedgerEntry, OpenCall, ProgressRecord, SettledCall, SettlementKnowledge,
+};
 
 /// The journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +146,8 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
     left.sort_by(|a, b| (a.held.at, &a.held.request_id).cmp(&(b.held.at, &b.held.request_id)));
     found.settled.extend(left.into_iter().map(|call| {
         let lease = call.held.lease;
-        SettledCall { entry: Arc::new(call.settle(now)), lease, shown: true }
+        let entry = Arc::new(call.settle(now, SettlementKnowledge::Journal));
+        SettledCall { entry, lease, shown: true }
     }));
     Ok(found)
 }
@@ -180,12 +183,13 @@ mod tests {
             cost: Money::from_nanos(-1),
         };
         let open = OpenCall { held: held(), reached: Some(reached.clone()) };
-        let mut entry = open.settle(Micros::new(7));
+        let mut entry = open.settle(Micros::new(7), SettlementKnowledge::Journal);
         entry.failed =
             vec![crate::FailedAttempt { status: Some(503), ..crate::FailedAttempt::default() }];
         entry.losses = vec!["part.seal".to_owned()];
         entry.first_byte_us = Some(Micros::ZERO);
-        let plain = OpenCall { held: held(), reached: None }.settle(Micros::new(7));
+        let plain = OpenCall { held: held(), reached: None };
+        let plain = plain.settle(Micros::new(7), SettlementKnowledge::Settled);
         let settled = [entry, plain].map(JournalRecord::Settled);
         [JournalRecord::Held(held()), JournalRecord::Reached(reached)]
             .into_iter()

@@ -249,7 +249,8 @@ pub trait LeaseStore: Send + Sync {
         back: &LeaseReturn,
     ) -> impl Future<Output = Result<(), LeaseStoreError>> + Send;
     /// Records settled calls, each once, and returns the number of new ones. A call whose lease is
-    /// closed pays as far as its key's cap has room; the operator absorbs the rest.
+    /// closed pays as far as its key's cap has room; the operator absorbs the rest. A settlement that
+    /// knows more than the recorded one corrects it.
     fn post(
         &self,
         settled: &[SettledCall],

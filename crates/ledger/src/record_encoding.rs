@@ -100,9 +100,15 @@ impl RecordWriter<'_> {
             service,
             charges,
             losses,
+            knowledge,
         } = entry;
-        let optional =
-            [!failed.is_empty(), held.is_some(), !service.is_empty(), !charges.is_empty()];
+        let optional = [
+            !failed.is_empty(),
+            held.is_some(),
+            !service.is_empty(),
+            !charges.is_empty(),
+            !knowledge.is_final(),
+        ];
         self.map(20 + optional.into_iter().filter(|is_written| *is_written).count());
         self.text_field("request_id", request_id);
         self.text_field("key_id", key_id);
@@ -147,6 +153,9 @@ impl RecordWriter<'_> {
         self.text("losses");
         self.array(losses.len());
         losses.iter().for_each(|loss| self.text(loss));
+        if !knowledge.is_final() {
+            self.text_field("knowledge", knowledge.word());
+        }
     }
 
     fn failed_attempt(&mut self, attempt: &FailedAttempt) {
@@ -327,7 +336,7 @@ fn low_double(length: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CallOutcome, EndedBy};
+    use crate::{CallOutcome, EndedBy, SettlementKnowledge};
     use canon::{Micros, Money, Price, PriceDimension};
 
     /// Lengths and amounts on both sides of every change of form.
@@ -408,6 +417,9 @@ mod tests {
         }
         for outcome in CallOutcome::ALL {
             same_as_serde(&Written::Settled(&LedgerEntry { outcome, ..LedgerEntry::default() }));
+        }
+        for knowledge in SettlementKnowledge::ALL {
+            same_as_serde(&Written::Settled(&LedgerEntry { knowledge, ..LedgerEntry::default() }));
         }
         for ended_by in EndedBy::ALL {
             same_as_serde(&Written::Settled(&LedgerEntry { ended_by, ..LedgerEntry::default() }));

@@ -32,6 +32,7 @@ macro_rules! embedded {
             (20, "data keys", include_str!(concat!($folder, "0020_data_keys.sql"))),
             (21, "open tasks", include_str!(concat!($folder, "0021_open_tasks.sql"))),
             (22, "provider objects", include_str!(concat!($folder, "0022_provider_objects.sql"))),
+            (24, "postings", include_str!(concat!($folder, "0024_postings.sql"))),
         ]
     };
 }

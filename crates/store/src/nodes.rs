@@ -3,10 +3,13 @@
 //! Other nodes know a node's calls from its heartbeats. When its leases have expired, any node
 //! settles these calls from the last heartbeat and frees the leases except for the announced
 //! unreported spending. That amount pays for the calls in the dead node's journal when it restarts.
-//! Calls that are settled already are then skipped.
+//! The journal knows more than the heartbeats, so it corrects calls that are settled already.
 
 use canon::{Micros, Money};
-use ledger::{ClosedCounts, LEASE_DURATION, LEASE_GRACE, LeaseToken, Node, OpenCall, SettledCall};
+use ledger::{
+    ClosedCounts, LEASE_DURATION, LEASE_GRACE, LeaseToken, Node, OpenCall, SettledCall,
+    SettlementKnowledge,
+};
 use std::sync::Arc;
 
 use crate::db::{in_transaction, on_reader, on_writer};
@@ -55,7 +58,8 @@ fn settled(bodies: &[String], now: Micros) -> Result<Vec<SettledCall>, StoreErro
             StoreError::Other(format!("a stored running call cannot be decoded: {e}"))
         })?;
         let lease = call.held.lease;
-        Ok(SettledCall { entry: Arc::new(call.settle(now)), lease, shown: true })
+        let entry = Arc::new(call.settle(now, SettlementKnowledge::Reported));
+        Ok(SettledCall { entry, lease, shown: true })
     });
     calls.collect()
 }

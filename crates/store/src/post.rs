@@ -2,7 +2,8 @@
 //!
 //! A call is paid from the lease of its hold. A call without a lease, or whose lease was closed
 //! because its node was taken for dead, pays as far as its key's cap has room. The operator absorbs
-//! the rest, so that the cap holds.
+//! the rest, so that the cap holds. A settlement that knows more than the posted one is another
+//! posting; [`crate::corrections`] describes it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,10 +13,12 @@ use ledger::{LeaseToken, LedgerEntry, Posting};
 use sqlx::QueryBuilder;
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
+use crate::corrections::{self, CallCorrection, PostedCall, read_corrections};
 use crate::db::{clean, in_transaction, to_json};
-use crate::entries::entry_columns;
+use crate::entries::{self, EntryRow, entry_columns};
+use crate::late_charges::LateCharges;
 use crate::leases::{LOCK_KEY, LockedKey};
-use crate::rollup::add_usage;
+use crate::rollup::{add_usage, sum_batch, sum_changes};
 use crate::{Store, StoreError};
 
 /// Rows per statement: enough to amortise its cost, few enough to keep the statement prepared.
@@ -57,21 +60,30 @@ struct BatchSums {
     leases: BTreeMap<LeaseToken, Money>,
 }
 
+fn checked_sum(a: Money, b: Money) -> Result<Money, StoreError> {
+    a.checked_add(b).ok_or_else(|| StoreError::Other("the cost of a batch overflows".to_owned()))
+}
+
 impl BatchSums {
+    /// Adds the difference of a correction, which may be negative.
+    fn change(&mut self, before: &LedgerEntry, after: &LedgerEntry) -> Result<(), StoreError> {
+        let ended = after.ended;
+        let key_id = clean(&after.key_id).into_owned();
+        let key = self.keys.entry(key_id).or_insert(KeySum { ended, ..KeySum::default() });
+        key.cost = checked_sum(key.cost, after.cost.saturating_sub(before.cost))?;
+        Ok(())
+    }
+
     fn add(&mut self, entry: &LedgerEntry, lease: Option<LeaseToken>) -> Result<(), StoreError> {
         let LedgerEntry { cost, ended, .. } = *entry;
-        let sum = |a: Money, b: Money| {
-            a.checked_add(b)
-                .ok_or_else(|| StoreError::Other("the cost of a batch overflows".to_owned()))
-        };
         let key_id = clean(&entry.key_id).into_owned();
         let key = self.keys.entry(key_id).or_insert(KeySum { ended, ..KeySum::default() });
-        key.cost = sum(key.cost, cost)?;
+        key.cost = checked_sum(key.cost, cost)?;
         key.ended = ended.max(key.ended);
         if let Some(token) = lease.filter(|_| cost > Money::ZERO) {
-            key.leased = sum(key.leased, cost)?;
+            key.leased = checked_sum(key.leased, cost)?;
             let lease = self.leases.entry(token).or_default();
-            *lease = sum(*lease, cost)?;
+            *lease = checked_sum(*lease, cost)?;
         }
         Ok(())
     }
@@ -118,7 +130,8 @@ macro_rules! insertion {
                 .push_bind(count(usage.seconds))
                 .push_bind(clean(&entry.service).into_owned())
                 .push_bind(entry.ended_by.word())
-                .push_bind(to_json(&entry.charges));
+                .push_bind(to_json(&entry.charges))
+                .push_bind(entry.knowledge.rank());
         });
         query.push($end);
         query
@@ -144,8 +157,9 @@ impl Store {
     /// Records settled calls and charges their keys in one transaction, and returns the number of
     /// new ones.
     ///
-    /// A call that is recorded already is skipped, so a batch can be posted again after an error. A
-    /// call of an unknown key is recorded too; [`Store::totals`] shows it.
+    /// A call that is recorded already is skipped, so a batch can be posted again after an error. If
+    /// the record knows less than the batch, it is corrected. A call of an unknown key is recorded
+    /// too; [`Store::totals`] shows it.
     pub async fn post<P: Posting>(&self, postings: &[P]) -> Result<usize, StoreError> {
         if postings.is_empty() {
             return Ok(0);
@@ -153,7 +167,10 @@ impl Store {
         // Every transaction locks keys in the order of their ids, then leases, then inserts in the
         // order of the request ids. So overlapping batches cannot deadlock.
         let mut sorted: Vec<&P> = postings.iter().collect();
-        sorted.sort_by(|a, b| a.entry().request_id.cmp(&b.entry().request_id));
+        sorted.sort_by(|a, b| {
+            let (a, b) = (a.entry(), b.entry());
+            a.request_id.cmp(&b.request_id).then(b.knowledge.cmp(&a.knowledge))
+        });
         if self.post_new(&sorted).await? {
             return Ok(sorted.len());
         }
@@ -196,7 +213,7 @@ impl Store {
             if new != sorted.len() as u64 {
                 return Ok(false);
             }
-            add_usage!(Kind, tx, sorted.iter().map(|posting| posting.entry()));
+            add_usage!(Kind, tx, sum_batch(sorted.iter().map(|posting| posting.entry()))?);
             forget_holds!(Kind, tx, sorted);
         });
         Ok(true)
@@ -244,27 +261,37 @@ impl Store {
                     .await?;
                 late.leases.extend(amount.map(|amount| (*token, Money::from_nanos(amount))));
             }
-            let mut known = BTreeSet::new();
+            let mut posted: BTreeMap<String, PostedCall> = BTreeMap::new();
             for chunk in sorted.chunks(ROWS_PER_STATEMENT) {
-                let mut query = QueryBuilder::<Kind>::new(
-                    "SELECT request_id FROM entries WHERE request_id IN (",
-                );
+                let mut query = QueryBuilder::<Kind>::new(entries::BY_ID);
                 let mut ids = query.separated(", ");
                 for posting in chunk {
                     ids.push_bind(clean(&posting.entry().request_id).into_owned());
                 }
-                let found: Vec<String> = query
-                    .push(")")
-                    .build_query_scalar()
-                    .persistent(false)
-                    .fetch_all(&mut *tx)
-                    .await?;
-                known.extend(found);
+                query.push(")");
+                let rows: Vec<EntryRow> =
+                    query.build_query_as().persistent(false).fetch_all(&mut *tx).await?;
+                let mut found = entries::entries(rows)?;
+                let rows = read_corrections!(Kind, &mut *tx, found);
+                let numbers = corrections::overlay(&mut found, rows)?;
+                posted.extend(found.into_iter().map(|entry| {
+                    let id = clean(&entry.request_id).into_owned();
+                    let corrections = numbers.get(&id).copied().unwrap_or_default();
+                    (id, PostedCall { entry, corrections })
+                }));
             }
             let mut new: Vec<Cow<'_, LedgerEntry>> = Vec::with_capacity(sorted.len());
+            let mut corrected: Vec<CallCorrection> = Vec::new();
+            let mut seen = BTreeSet::new();
             for posting in sorted {
-                if known.insert(clean(&posting.entry().request_id).into_owned()) {
-                    new.push(late.charge(posting.entry(), posting.lease()));
+                let id = clean(&posting.entry().request_id);
+                // The best informed one of equal ids comes first.
+                if !seen.insert(id.clone()) {
+                    continue;
+                }
+                match posted.remove(&*id) {
+                    None => new.push(late.charge(posting.entry(), posting.lease())),
+                    Some(before) => corrected.extend(late.correct(before, posting.entry())),
                 }
             }
             let mut inserted: BTreeSet<String> = BTreeSet::new();
@@ -279,6 +306,9 @@ impl Store {
             for entry in new.iter().filter(|entry| is_new(entry)) {
                 sums.add(entry, None)?;
             }
+            for CallCorrection { before, after, .. } in &corrected {
+                sums.change(before, after)?;
+            }
             for (key, KeySum { cost, ended, .. }) in &sums.keys {
                 let leased = late.paid.get(key).copied().unwrap_or_default();
                 sqlx::query(CHARGE)
@@ -292,64 +322,27 @@ impl Store {
             for (token, cost) in &late.taken {
                 sqlx::query(PAY).bind(token).bind(cost.as_nanos()).execute(&mut *tx).await?;
             }
-            add_usage!(Kind, tx, new.iter().map(|entry| &**entry).filter(|entry| is_new(entry)));
+            for correction in &corrected {
+                let values = correction.values()?;
+                let CallCorrection { after, number, .. } = correction;
+                sqlx::query(corrections::INSERT)
+                    .bind(clean(&after.request_id))
+                    .bind(number)
+                    .bind(clean(&after.key_id))
+                    .bind(clean(&after.account_id))
+                    .bind(after.knowledge.rank())
+                    .bind(values.cost)
+                    .bind(values.absorbed)
+                    .bind(values.input)
+                    .bind(values.output)
+                    .bind(values.body)
+                    .execute(&mut *tx)
+                    .await?;
+            }
+            let fresh = new.iter().map(|entry| &**entry).filter(|entry| is_new(entry));
+            add_usage!(Kind, tx, sum_changes(fresh, &corrected)?);
             forget_holds!(Kind, tx, sorted);
             inserted.len()
         }))
-    }
-}
-
-/// Payment of calls that are posted late or twice.
-#[derive(Default)]
-struct LateCharges {
-    /// Money below the cap of each capped key that is not leased.
-    room: BTreeMap<String, Money>,
-    /// The same for each capped account, and the account of each of its keys.
-    account_room: BTreeMap<String, Money>,
-    account_of: BTreeMap<String, String>,
-    /// Existing leases and their amounts.
-    leases: BTreeMap<LeaseToken, Money>,
-    /// Amount taken from each lease.
-    taken: BTreeMap<LeaseToken, Money>,
-    /// Amount that leases paid for each key.
-    paid: BTreeMap<String, Money>,
-}
-
-impl LateCharges {
-    /// Returns the entry with the amount that can be paid.
-    fn charge<'a>(
-        &mut self,
-        entry: &'a LedgerEntry,
-        lease: Option<LeaseToken>,
-    ) -> Cow<'a, LedgerEntry> {
-        let cost = entry.cost;
-        let key_id = clean(&entry.key_id).into_owned();
-        if let Some(token) = lease
-            && let Some(left) = self.leases.get_mut(&token)
-            && *left >= cost
-        {
-            *left = left.saturating_sub(cost);
-            let taken = self.taken.entry(token).or_default();
-            *taken = taken.saturating_add(cost);
-            let paid = self.paid.entry(key_id).or_default();
-            *paid = paid.saturating_add(cost);
-            return Cow::Borrowed(entry);
-        }
-        let above = self.account_of.get(&key_id);
-        let above = above.and_then(|account| self.account_room.get_mut(account));
-        let rooms = [self.room.get_mut(&key_id), above];
-        let least = rooms.iter().flatten().map(|room| **room).min();
-        let Some(least) = least else { return Cow::Borrowed(entry) };
-        let pays = cost.min(least);
-        for room in rooms.into_iter().flatten() {
-            *room = room.saturating_sub(pays);
-        }
-        if pays == cost {
-            return Cow::Borrowed(entry);
-        }
-        let mut entry = entry.clone();
-        entry.absorbed = entry.absorbed.saturating_add(cost.saturating_sub(pays));
-        entry.cost = pays;
-        Cow::Owned(entry)
     }
 }

@@ -163,6 +163,7 @@ fn span(call: &EndedCall) -> Value {
         service,
         charges: _,
         losses,
+        knowledge: _,
     } = entry;
     let mut span_labels = labels(call);
     span_labels.push(("portunus.request_id", request_id.clone()));

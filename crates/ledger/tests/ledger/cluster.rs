@@ -3,7 +3,7 @@
 use canon::{Micros, Money, Usage};
 use ledger::{
     CallOutcome, CallProgress, Disk, HoldRecord, HoldRefusal, HoldTicket, KeyBalance, LeaseClient,
-    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, OpenCalls, TestClock,
+    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, OpenCalls, SettlementKnowledge, TestClock,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -29,6 +29,8 @@ pub(crate) struct AdmittedCall {
     node: usize,
     /// Cost beyond the hold, once the call is settled.
     absorbed: Money,
+    /// The amount it was settled at.
+    charged: Option<Money>,
 }
 
 /// A running process with its calls.
@@ -50,6 +52,8 @@ pub(crate) struct Machine {
     pub(crate) process: Option<Process>,
     /// True if its disk is lost, with everything that was only in its journal.
     pub(crate) lost: bool,
+    /// True if its disk was full at some time, so that its journal may lack settlements.
+    pub(crate) was_full: bool,
     pub(crate) paused: usize,
 }
 
@@ -57,7 +61,7 @@ pub(crate) struct Cluster {
     pub(crate) store: Arc<Mutex<MemoryStore>>,
     pub(crate) machines: Vec<Machine>,
     pub(crate) admitted: BTreeMap<String, AdmittedCall>,
-    /// Entries as they were first seen in the store. They must never change.
+    /// Entries as they were last seen in the store. Only better knowledge changes them.
     recorded: BTreeMap<String, LedgerEntry>,
     pub(crate) caps_changed: bool,
     pub(crate) refused: usize,
@@ -89,6 +93,7 @@ impl Cluster {
             faults: Arc::new(Mutex::new(LineFaults::Fine)),
             process: None,
             lost: false,
+            was_full: false,
             paused: 0,
         };
         Self {
@@ -218,6 +223,7 @@ impl Cluster {
                     price_version: format!("p{id}"),
                     node: which,
                     absorbed: Money::ZERO,
+                    charged: None,
                 };
                 self.admitted.insert(id.clone(), admitted);
                 process.running.push((id, ticket));
@@ -261,6 +267,7 @@ impl Cluster {
         process.settled.push((id.clone(), ticket.lease(), charged));
         if let Some(admitted) = self.admitted.get_mut(&id) {
             admitted.absorbed = Money::from_nanos(cost.max(0)).saturating_sub(charged);
+            admitted.charged = Some(charged);
         }
         if cost < 0 {
             drop(ticket);
@@ -324,8 +331,10 @@ impl Cluster {
         }
         for (id, entry) in &store.entries {
             match self.recorded.get(id) {
-                Some(before) => assert_eq!(before, entry, "{id} was changed"),
-                None => {
+                Some(before) if before.knowledge >= entry.knowledge => {
+                    assert_eq!(before, entry, "{id} was changed");
+                }
+                Some(_) | None => {
                     let admitted = self.admitted.get(id);
                     let admitted = admitted.unwrap_or_else(|| panic!("{id} was never admitted"));
                     assert!(entry.cost <= admitted.amount, "{id} pays more than was set aside");
@@ -377,8 +386,16 @@ impl Cluster {
         for (id, admitted) in &self.admitted {
             match store.entries.get(id) {
                 None => assert!(lost(admitted.node), "call {id} is not recorded"),
-                Some(entry) if entry.outcome == CallOutcome::Recovered => {}
-                Some(entry) if self.caps_changed => {
+                Some(entry) if entry.outcome == CallOutcome::Recovered => {
+                    // A node that settled the call and kept its disk corrects every guess.
+                    let machine = &self.machines[admitted.node];
+                    let knows = admitted.charged.is_some() && !machine.lost && !machine.was_full;
+                    assert!(!knows, "the settlement of {id} is lost: {entry:?}");
+                }
+                Some(entry) if self.caps_changed || store.corrected.contains(id) => {
+                    let total = entry.cost.saturating_add(entry.absorbed);
+                    let told = admitted.charged.unwrap_or_default().saturating_add(admitted.absorbed);
+                    assert_eq!((total, entry.knowledge), (told, SettlementKnowledge::Settled), "{id}");
                     assert!(entry.absorbed >= admitted.absorbed, "{id}");
                 }
                 Some(entry) => {

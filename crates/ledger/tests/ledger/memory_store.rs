@@ -5,10 +5,11 @@ use canon::{Micros, Money};
 use ledger::{
     ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
     LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, LeaseStoreError,
-    LeaseToken, LedgerEntry, Node, OpenCall, RECALL_WINDOW, SettledCall, lease_slice,
+    LeaseToken, LedgerEntry, Node, OpenCall, RECALL_WINDOW, SettledCall, SettlementKnowledge,
+    lease_slice,
 };
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -71,6 +72,8 @@ pub(crate) struct MemoryStore {
     pub(crate) late: Vec<Message>,
     /// True if a lease was closed for a dead node.
     pub(crate) closed_any: bool,
+    /// Calls whose first record was corrected.
+    pub(crate) corrected: BTreeSet<String>,
 }
 
 impl MemoryStore {
@@ -221,32 +224,43 @@ impl MemoryStore {
         let mut new = 0;
         for SettledCall { entry, lease, .. } in settled {
             self.holds.remove(&entry.request_id);
-            if self.entries.contains_key(&entry.request_id) {
+            let before = self.entries.get(&entry.request_id).cloned();
+            if before.as_ref().is_some_and(|before| before.knowledge >= entry.knowledge) {
                 continue;
             }
+            let paid = before.as_ref().map_or(Money::ZERO, |before| before.cost);
+            new += usize::from(before.is_none());
             let mut entry = (**entry).clone();
             let key = self.keys.get_mut(&entry.key_id).unwrap();
+            let due = entry.cost.saturating_sub(paid);
+            // The rest of a closed lease is for calls that were not reported.
+            let lease = lease.filter(|_| before.is_none());
+            if before.is_some() {
+                self.corrected.insert(entry.request_id.clone());
+            }
             let row = lease.and_then(|token| self.leases.get_mut(&token));
-            match row.filter(|row| row.amount >= entry.cost) {
+            let pays = match row.filter(|row| row.amount >= due) {
                 Some(row) => {
-                    row.amount = row.amount.saturating_sub(entry.cost);
-                    key.leased = key.leased.saturating_sub(entry.cost);
+                    row.amount = row.amount.saturating_sub(due);
+                    key.leased = key.leased.saturating_sub(due);
+                    due
                 }
+                None if due < Money::ZERO => due,
                 None => {
                     if let Some(cap) = key.cap {
                         let room = cap.saturating_sub(key.spent).saturating_sub(key.leased);
-                        let pays = entry.cost.min(room.max(Money::ZERO));
-                        let rest = entry.cost.saturating_sub(pays);
-                        entry.absorbed = entry.absorbed.saturating_add(rest);
-                        entry.cost = pays;
+                        due.min(room.max(Money::ZERO))
                     } else {
-                        key.ceiling = key.ceiling.saturating_add(entry.cost);
+                        key.ceiling = key.ceiling.saturating_add(due);
+                        due
                     }
                 }
-            }
-            key.spent = key.spent.saturating_add(entry.cost);
+            };
+            let rest = due.saturating_sub(pays);
+            entry.absorbed = entry.absorbed.saturating_add(rest);
+            entry.cost = entry.cost.saturating_sub(rest);
+            key.spent = key.spent.saturating_add(pays);
             self.entries.insert(entry.request_id.clone(), entry);
-            new += 1;
         }
         new
     }
@@ -256,7 +270,8 @@ impl MemoryStore {
             .into_iter()
             .map(|call| {
                 let lease = call.held.lease;
-                SettledCall { entry: Arc::new(call.settle(now)), lease, shown: true }
+                let entry = Arc::new(call.settle(now, SettlementKnowledge::Reported));
+                SettledCall { entry, lease, shown: true }
             })
             .collect();
         self.post(&settled)

@@ -141,7 +141,10 @@ fn rare(cluster: &mut Cluster, random: &mut SeededRandom, which: usize) {
             cluster.caps_changed = true;
         }
         1 => cluster.apply_caps(which),
-        2 => cluster.machines[which].memory.set_free_space(Some(random.below(2_000))),
+        2 => {
+            cluster.machines[which].was_full = true;
+            cluster.machines[which].memory.set_free_space(Some(random.below(2_000)));
+        }
         3 => cluster.machines[which].memory.set_free_space(None),
         _ => {
             let others = cluster.machines.iter().filter(|machine| !machine.lost).count();

@@ -245,12 +245,15 @@ async fn calls_of_a_dead_node_are_settled_once(database: Arc<TestDatabase>) {
     assert_eq!(store.entry("begun").await.unwrap().unwrap().cost, Money::ZERO);
     assert_eq!(store.entry("free").await.unwrap().unwrap().cost, Money::from_nanos(9));
     // The node was only slow. Its lease is closed, and its calls are recorded already except for
-    // one that it had not reported.
+    // one that it had not reported. It knows better what the others cost.
     assert_eq!(heartbeat(&store, &dead, vec![]).await.leases, []);
     let back = [settled("far", &key, 90, Some(token)), settled("unknown", &key, 30, Some(token))];
     assert_eq!(LeaseStore::post(&store, &back).await.unwrap(), 1);
-    assert_eq!(sums(&store, &key).await, (140, 0));
-    assert_eq!(store.entry("far").await.unwrap().unwrap(), far, "written once, never changed");
+    assert_eq!(sums(&store, &key).await, (160, 0));
+    let corrected = store.entry("far").await.unwrap().unwrap();
+    assert_eq!((corrected.cost, corrected.outcome), (Money::from_nanos(90), CallOutcome::Done));
+    assert_eq!(LeaseStore::post(&store, &back).await.unwrap(), 0);
+    assert_eq!(sums(&store, &key).await, (160, 0), "and only once");
     // Only its name is left.
     assert_eq!(
         store.key_status(&key.id, &survivor).await.unwrap().unwrap().held_elsewhere,
@@ -289,6 +292,8 @@ async fn unreported_spending_of_a_dead_node_stays_reserved(database: Arc<TestDat
     let late = [settled("late", &key, 70, Some(token)), settled("told", &key, 90, Some(token))];
     assert_eq!(LeaseStore::post(&store, &late).await.unwrap(), 1);
     assert_eq!(store.entry("late").await.unwrap().unwrap().absorbed, Money::ZERO);
+    let told = store.entry("told").await.unwrap().unwrap();
+    assert_eq!((told.cost.as_nanos(), told.absorbed.as_nanos()), (60, 30), "no room is left");
     assert_eq!(sums(&store, &key).await, (130, 870));
     enter(&store, "dead").await;
     assert_eq!(sums(&store, &key).await, (130, 500), "back, it needs nothing of before");
