@@ -198,6 +198,15 @@ impl ModelPrices {
         charges
     }
 
+    /// Estimates the cost of a prompt, and that of each further second in which this many tokens of
+    /// output are made, at the plain prices.
+    pub fn running_cost(&self, input_tokens: u64, output_per_second: u64) -> (Money, Money) {
+        let picos = |price: Option<Price>| price.map_or(0, |price| price.times(1));
+        let prompt = self.input.times(input_tokens).saturating_add(picos(self.per_request));
+        let second = self.output.times(output_per_second).saturating_add(picos(self.per_second));
+        (Money::from_picos(prompt), Money::from_picos(second))
+    }
+
     /// Returns the maximum cost at the plain prices of a call with at most these token counts.
     pub fn max_cost(&self, input_tokens: u64, output_tokens: u64) -> Money {
         self.max_cost_with(input_tokens, output_tokens, &BilledUnits::default())

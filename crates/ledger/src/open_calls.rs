@@ -6,7 +6,7 @@
 //! [`crate::journal_writer`] describes how. A settled call that the journal did not take is kept in
 //! memory and written again by [`OpenCalls::maintain_journal`].
 
-use canon::{Micros, Money};
+use canon::{Micros, Money, Usage};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -16,8 +16,9 @@ use crate::journal::{Written, frame, recover};
 use crate::journal_writer::{JournalWriter, KeptRecord, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
-    CallProgress, Clock, Disk, HoldRecord, JournalError, JournalErrors, JournalReceipt, KeyBalance,
-    LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord, RecoveredCalls, SettledCall,
+    CallOutcome, CallProgress, Clock, Disk, EndedBy, HoldRecord, JournalError, JournalErrors,
+    JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord,
+    RecoveredCalls, SettledCall, SettlementKnowledge,
 };
 
 /// Reason no money was reserved for a call.
@@ -254,7 +255,8 @@ impl OpenCalls {
     pub(crate) fn abandon(&self, balance: &KeyBalance, held: &HoldRecord) {
         let open = self.state.lock().open.remove(&held.request_id);
         balance.give_back(held.amount, held.lease, Money::ZERO);
-        // A hold that is written all the same costs nothing: recovery finds no progress.
+        // A hold that is written all the same costs nothing.
+        self.journal.append_unkept(&frame(&Written::Voided(&held.request_id)));
         self.journal.release(open.map(|open| open.record));
     }
 
@@ -384,6 +386,10 @@ impl OpenCalls {
     /// failures are counted.
     pub fn maintain_journal(&self) -> Result<(), JournalError> {
         let maintained = self.journal.maintain();
+        if self.running_count() > 0 {
+            // Tells how long a call without progress has run.
+            self.journal.append_unkept(&frame(&Written::Alive(self.clock.now())));
+        }
         self.write_missing().and(maintained)
     }
 
@@ -450,6 +456,37 @@ impl OpenCalls {
             open.reached = Some(reached);
             open.changes = open.changes.saturating_add(1);
         }
+    }
+
+    /// Settles a call whose ticket was dropped. If it was sent to a provider, its handler panicked,
+    /// and it is settled like a call whose process died.
+    pub(crate) fn settle_dropped(
+        &self,
+        balance: &Arc<KeyBalance>,
+        held: &HoldRecord,
+        is_sent: bool,
+    ) {
+        let open = OpenCall {
+            held: held.clone(),
+            reached: self.state.lock().open.get(&held.request_id).and_then(|c| c.reached.clone()),
+        };
+        let now = self.clock.now();
+        let mut entry = open.settle(now, Some(now), SettlementKnowledge::Settled);
+        if !is_sent {
+            entry = LedgerEntry {
+                outcome: CallOutcome::Failed,
+                ended_by: EndedBy::Provider,
+                lane: String::new(),
+                attempts: 0,
+                usage: Usage::default(),
+                estimated: false,
+                cost: Money::ZERO,
+                absorbed: Money::ZERO,
+                ..entry
+            };
+        }
+        // Nobody waits for the record of a call that failed.
+        drop(self.settle(balance, held, entry));
     }
 
     /// Settles a call. Returns the amount the key pays, and the entry's way to the journal.

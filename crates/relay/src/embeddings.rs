@@ -49,7 +49,7 @@ pub async fn serve_embeddings(
     let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         try_lane(call, embedding_call, &candidate, account).await
     };
-    attempt::try_lanes(call, model, &route, account, send_one).await
+    attempt::try_lanes(call, model, account, send_one).await
 }
 
 struct EmbeddingCall {

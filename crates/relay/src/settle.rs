@@ -79,6 +79,8 @@ pub(super) struct CallAccount {
     entry: LedgerEntry,
     losses: Losses,
     hold: Option<HoldTicket>,
+    /// Lanes to try, in their order. The hold names the first one.
+    candidates: Vec<Candidate>,
     /// Health record and provider slot of the current attempt.
     attempt: Option<(AttemptGuard, InFlightSlot)>,
     /// Closed together with the account.
@@ -115,6 +117,7 @@ impl CallAccount {
             trace: call.trace,
             losses: Losses::new(),
             hold: None,
+            candidates: Vec::new(),
             attempt: None,
             rate_permit: call.admission.rate.clone(),
             in_flight_slot: Arc::clone(&call.in_flight_slot),
@@ -143,6 +146,16 @@ impl CallAccount {
                 ..LedgerEntry::default()
             },
         })
+    }
+
+    /// Sets the lanes to try.
+    pub(super) fn set_candidates(&mut self, candidates: Vec<Candidate>) {
+        self.candidates = candidates;
+    }
+
+    /// Takes the lanes to try.
+    pub(super) fn take_candidates(&mut self) -> Vec<Candidate> {
+        std::mem::take(&mut self.candidates)
     }
 
     /// Attaches the reservation: for `output` tokens, or for `lowered_limit` if that is less than
@@ -179,6 +192,9 @@ impl CallAccount {
         let slot = slot.map_err(|error| {
             error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent)
         })?;
+        if let Some(hold) = &mut self.hold {
+            hold.note_sent(&lane.name);
+        }
         self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
         self.entry.attempts += 1;
         self.copies = 1;

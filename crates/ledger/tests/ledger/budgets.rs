@@ -26,6 +26,7 @@ fn held(id: u32) -> Arc<HoldRecord> {
         stream: false,
         price_version: "1".to_owned(),
         lease: None,
+        ..HoldRecord::default()
     })
 }
 

@@ -422,6 +422,7 @@ pub(crate) fn held(id: &str, key_id: &str) -> HoldRecord {
         stream: true,
         price_version: format!("p{id}"),
         lease: None,
+        ..HoldRecord::default()
     }
 }
 

@@ -270,7 +270,7 @@ impl MemoryStore {
             .into_iter()
             .map(|call| {
                 let lease = call.held.lease;
-                let entry = Arc::new(call.settle(now, SettlementKnowledge::Reported));
+                let entry = Arc::new(call.settle(now, None, SettlementKnowledge::Reported));
                 SettledCall { entry, lease, shown: true }
             })
             .collect();

@@ -115,7 +115,7 @@ pub async fn serve_images(
         stream::try_lane(call, image_call, &candidate, account).await
     };
     let streamed =
-        attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one).await?;
+        attempt::try_lanes(call, image_call.model(), account, send_one).await?;
     streamed.into_result().map(ImageOutcome::Response)
 }
 
@@ -146,9 +146,7 @@ async fn generate(call: Call, image_call: ImageCall) -> Result<ImageResult, ApiE
     let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         try_lane(call, image_call, &candidate, account).await
     };
-    attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one)
-        .await?
-        .into_result()
+    attempt::try_lanes(call, image_call.model(), account, send_one).await?.into_result()
 }
 
 /// Sends the request to one lane. An error returns the account for the next lane.

@@ -148,6 +148,7 @@ impl Machine {
             stream: true,
             price_version: "p".to_owned(),
             lease: None,
+            ..HoldRecord::default()
         };
         let (full, least) = (Money::from_nanos(100), Money::from_nanos(10));
         let ticket = client.hold(&self.balance, Arc::new(held), full, least).await.ok()?;

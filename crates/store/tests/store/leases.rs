@@ -200,6 +200,7 @@ fn open_call(
         stream: true,
         price_version: "p".to_owned(),
         lease,
+        ..HoldRecord::default()
     };
     let reached = cost.map(|cost| ProgressRecord {
         request_id: request_id.to_owned(),
