@@ -61,7 +61,7 @@ pub use data_keys::{DATA_KEY_ID_BYTES, DataKey, DataKeyId};
 pub use entries::{EntryFilter, KeyTotal};
 pub use error::StoreError;
 pub use factors::{Factor, FactorKind};
-pub use idempotent::{CallClaim, CallName, ClaimResult, StoredReply};
+pub use idempotent::{CallClaim, CallName, ClaimResult, ClaimSight, StoredReply};
 pub use identities::Identity;
 pub use key_bounds::KeyBounds;
 pub use key_scope::{AdminPart, KeyGrants, KeyScope};

@@ -32,7 +32,7 @@ async fn a_call_that_a_provider_has_is_in_the_journal_with_its_lane_and_cost() {
     for stream in [false, true] {
         let seen = journal_while_running("chat", CHAT, &chat(stream)).await;
         let [open] = &*seen.open else { panic!("{seen:?}") };
-        assert!(open.lane.ends_with("/m"), "{open:?}");
+        assert_eq!(open.lane, "p/up");
         // Nothing was seen, so the key pays nothing and the operator absorbs the estimate.
         assert_eq!(open.cost, Money::ZERO);
         assert!(open.absorbed > Money::ZERO && open.estimated, "{open:?}");
