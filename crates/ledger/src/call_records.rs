@@ -3,7 +3,7 @@
 use canon::{Micros, Money, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::{CallOutcome, LeaseToken, LedgerEntry, SettlementKnowledge};
+use crate::{CallOutcome, ChargeReason, LeaseToken, LedgerEntry, SettlementKnowledge};
 
 /// A call at its admission, with its reservation. It is in the journal before the first byte goes to
 /// a provider.
@@ -138,6 +138,8 @@ impl OpenCall {
             ended_by: CallOutcome::Recovered.usual_end(),
             service: String::new(),
             charges: Vec::new(),
+            told: None,
+            reasons: vec![ChargeReason::GatewayDied],
             knowledge,
         }
     }

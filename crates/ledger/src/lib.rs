@@ -28,7 +28,9 @@ pub use budget::{Budget, BudgetPeriod, BudgetShare, BudgetStatus, OverBudget, da
 pub use call_records::{HoldRecord, OpenCall, ProgressRecord};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk, Segment};
-pub use entry::{CallOutcome, EndedBy, FailedAttempt, LedgerEntry, SettlementKnowledge};
+pub use entry::{
+    CallOutcome, ChargeReason, EndedBy, FailedAttempt, LedgerEntry, SettlementKnowledge,
+};
 pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
 pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls};
 pub use journal_inspection::JournalInspection;

@@ -16,7 +16,7 @@ use crate::journal::{Written, frame, recover};
 use crate::journal_writer::{JournalWriter, KeptRecord, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
-    CallOutcome, CallProgress, Clock, Disk, EndedBy, HoldRecord, JournalError, JournalErrors,
+    CallOutcome, CallProgress, ChargeReason, Clock, Disk, EndedBy, HoldRecord, JournalError, JournalErrors,
     JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord,
     RecoveredCalls, SettledCall, SettlementKnowledge,
 };
@@ -482,6 +482,7 @@ impl OpenCalls {
                 estimated: false,
                 cost: Money::ZERO,
                 absorbed: Money::ZERO,
+                reasons: Vec::new(),
                 ..entry
             };
         }
@@ -498,6 +499,9 @@ impl OpenCalls {
     ) -> (Money, JournalReceipt) {
         // The operator pays for usage beyond the hold, so that the cap is never passed.
         let cost = entry.cost.max(Money::ZERO).min(held.amount);
+        if cost < entry.cost {
+            entry.explain(ChargeReason::BeyondHold);
+        }
         entry.absorbed = entry.absorbed.saturating_add(entry.cost.saturating_sub(cost));
         entry.cost = cost;
         entry.held = Some(held.amount);

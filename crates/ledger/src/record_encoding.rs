@@ -128,6 +128,8 @@ impl RecordWriter<'_> {
             service,
             charges,
             losses,
+            told,
+            reasons,
             knowledge,
         } = entry;
         let optional = [
@@ -135,6 +137,8 @@ impl RecordWriter<'_> {
             held.is_some(),
             !service.is_empty(),
             !charges.is_empty(),
+            told.is_some(),
+            !reasons.is_empty(),
             !knowledge.is_final(),
         ];
         self.map(20 + optional.into_iter().filter(|is_written| *is_written).count());
@@ -181,6 +185,15 @@ impl RecordWriter<'_> {
         self.text("losses");
         self.array(losses.len());
         losses.iter().for_each(|loss| self.text(loss));
+        if let Some(told) = told {
+            self.text("told");
+            self.usage(told);
+        }
+        if !reasons.is_empty() {
+            self.text("reasons");
+            self.array(reasons.len());
+            reasons.iter().for_each(|reason| self.text(reason.word()));
+        }
         if !knowledge.is_final() {
             self.text_field("knowledge", knowledge.word());
         }
@@ -364,7 +377,7 @@ fn low_double(length: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CallOutcome, EndedBy, JournalRecord, SettlementKnowledge};
+    use crate::{CallOutcome, ChargeReason, EndedBy, JournalRecord, SettlementKnowledge};
     use canon::{Micros, Price, PriceDimension};
 
     /// Lengths and amounts on both sides of every change of form.
@@ -451,6 +464,8 @@ mod tests {
                 service: "flex".to_owned(),
                 charges: vec![charge; count],
                 losses: vec!["part.seal".to_owned(); count],
+                told: Some(Box::new(Usage { output: 1 << 40, ..Usage::default() })),
+                reasons: ChargeReason::ALL.to_vec(),
                 ..LedgerEntry::default()
             };
             same_as_serde(&Written::Settled(&entry));

@@ -1,6 +1,7 @@
 //! Settlement: usage → cost → charge, exactly once, even if the caller disconnects.
 
 mod charge;
+mod explain;
 
 use canon::{
     ApiError, Blame, ErrorKind, Loss, Losses, Money, ServiceTier, UpstreamProgress, Usage,

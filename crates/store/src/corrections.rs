@@ -22,8 +22,9 @@ pub(crate) const LATEST: &str =
 pub(crate) const INSERT: &str = "INSERT INTO corrections \
     (request_id, number, at, key_id, account_id, knowledge, cost, borne, input, output, body) \
     VALUES ($1, $2, (SELECT now FROM store_clock), $3, $4, $5, $6, $7, $8, $9, $10)";
-const OF_CALL: &str =
-    "SELECT at, body FROM corrections WHERE request_id = $1 ORDER BY number";
+/// Postings after the first one of some calls; the ids follow.
+const LATER: &str = "SELECT request_id, number, at, knowledge, cost, borne FROM corrections \
+    WHERE request_id IN (";
 
 row! {
     pub(crate) struct CorrectionRow {
@@ -35,22 +36,34 @@ row! {
 
 row! {
     struct PostingRow {
+        request_id: String,
+        number: i64,
         at: Micros,
-        body: String,
+        knowledge: i64,
+        cost: Money,
+        borne: Money,
     }
 }
 
-/// One posting of a call: the state of the call after it.
+/// One posting of a call. The sums over all of its postings are the call as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallPosting {
     /// Time of the posting, by the clock of the database; for the first one the end of the call.
     pub at: Micros,
     /// How much it knows.
     pub knowledge: SettlementKnowledge,
-    /// Amount the key pays.
+    /// Amount the key pays, or gets back.
     pub cost: Money,
-    /// Amount the operator absorbs.
+    /// Amount the operator absorbs, or saves.
     pub absorbed: Money,
+}
+
+impl CallPosting {
+    /// Returns the first posting of a call.
+    pub fn first(entry: &LedgerEntry) -> Self {
+        let LedgerEntry { ended: at, knowledge, cost, absorbed, .. } = *entry;
+        Self { at, knowledge, cost, absorbed }
+    }
 }
 
 /// A posted call as it is now, with the number of its corrections.
@@ -142,24 +155,36 @@ pub(crate) use read_corrections;
 pub(crate) const IDS_PER_STATEMENT: usize = 100;
 
 impl Store {
-    /// Returns every posting of a call, the first one first. There is none for an unknown call.
-    pub async fn postings(&self, request_id: &str) -> Result<Vec<CallPosting>, StoreError> {
-        let Some(first) = self.first_posting(request_id).await? else { return Ok(Vec::new()) };
-        let posting = |at: Micros, entry: &LedgerEntry| CallPosting {
-            at,
-            knowledge: entry.knowledge,
-            cost: entry.cost,
-            absorbed: entry.absorbed,
-        };
-        let mut postings = vec![posting(first.ended, &first)];
-        if first.knowledge.is_final() {
-            return Ok(postings);
+    /// Returns all postings of those of these calls that were corrected, the first one first. The
+    /// only posting of any other call is the call itself.
+    pub async fn postings_of(
+        &self,
+        calls: &[LedgerEntry],
+    ) -> Result<BTreeMap<String, Vec<CallPosting>>, StoreError> {
+        let mut rows: Vec<PostingRow> = Vec::new();
+        for chunk in calls.chunks(IDS_PER_STATEMENT) {
+            let found: Vec<PostingRow> = on_reader!(&self.db, pool: Kind => {
+                let mut query = sqlx::QueryBuilder::<Kind>::new(LATER);
+                let mut ids = query.separated(", ");
+                for call in chunk {
+                    ids.push_bind(clean(&call.request_id).into_owned());
+                }
+                query.push(")");
+                query.build_query_as().persistent(false).fetch_all(pool).await?
+            });
+            rows.extend(found);
         }
-        let rows: Vec<PostingRow> = on_reader!(&self.db, pool => {
-            sqlx::query_as(OF_CALL).bind(clean(request_id)).fetch_all(pool).await?
-        });
-        for PostingRow { at, body } in rows {
-            postings.push(posting(at, &read_body(&body)?));
+        rows.sort_by_key(|row| row.number);
+        let mut postings: BTreeMap<String, Vec<CallPosting>> = BTreeMap::new();
+        for PostingRow { request_id, number: _, at, knowledge, cost, borne: absorbed } in rows {
+            let known = postings.entry(request_id.clone()).or_default();
+            if known.is_empty()
+                && let Some(first) = self.first_posting(&request_id).await?
+            {
+                known.push(CallPosting::first(&first));
+            }
+            let knowledge = SettlementKnowledge::by_rank(knowledge).unwrap_or_default();
+            known.push(CallPosting { at, knowledge, cost, absorbed });
         }
         Ok(postings)
     }

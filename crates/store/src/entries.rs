@@ -79,6 +79,8 @@ row! {
         service: String,
         ended_by: String,
         charges: String,
+        told: String,
+        reasons: String,
         knowledge: Option<i64>,
     }
 }
@@ -134,6 +136,11 @@ impl TryFrom<EntryRow> for LedgerEntry {
             held: row.held,
             service: row.service,
             charges: from_json(&row.charges)?,
+            told: match row.told.as_str() {
+                "" => None,
+                told => Some(serde_json::from_str(told).map_err(|e| sqlx::Error::Decode(e.into()))?),
+            },
+            reasons: from_json(&row.reasons)?,
             // Rows from before the column was added have none.
             knowledge: match (row.knowledge, outcome) {
                 (Some(rank), _) => SettlementKnowledge::by_rank(rank)
@@ -158,7 +165,7 @@ macro_rules! entry_columns {
          attempts, stream, status, outcome, input, cache_read, cache_write, cache_write_long, \
          input_audio, input_image, output, thinking, output_audio, output_image, searches, \
          estimated, cost, borne, price_version, losses, failed, held, images, seconds, \
-         service, ended_by, charges, knowledge"
+         service, ended_by, charges, told, reasons, knowledge"
     };
 }
 pub(crate) use entry_columns;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use canon::Money;
-use ledger::{LeaseToken, LedgerEntry};
+use ledger::{ChargeReason, LeaseToken, LedgerEntry};
 
 use crate::corrections::{CallCorrection, PostedCall};
 use crate::db::clean;
@@ -67,6 +67,7 @@ impl LateCharges {
         let mut entry = entry.clone();
         entry.absorbed = entry.absorbed.saturating_add(cost.saturating_sub(pays));
         entry.cost = pays;
+        entry.explain(ChargeReason::BeyondCap);
         Cow::Owned(entry)
     }
 
@@ -88,7 +89,7 @@ impl LateCharges {
         let change = if due > Money::ZERO { self.pay(&before.key_id, due, None) } else { due };
         let cost = before.cost.saturating_add(change);
         let rest = better.cost.saturating_sub(cost);
-        let after = LedgerEntry {
+        let mut after = LedgerEntry {
             cost,
             absorbed: better.absorbed.saturating_add(rest),
             started: before.started,
@@ -96,6 +97,9 @@ impl LateCharges {
             ended: before.ended,
             ..better.clone()
         };
+        if rest > Money::ZERO {
+            after.explain(ChargeReason::BeyondCap);
+        }
         Some(CallCorrection { before, after, number: corrections + 1 })
     }
 }

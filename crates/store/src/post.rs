@@ -43,6 +43,12 @@ fn count(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+/// Encodes the counts that the provider told, if they differ from the billed ones.
+fn told_json(entry: &LedgerEntry) -> String {
+    let told = entry.told.as_deref().map(serde_json::to_string);
+    told.and_then(Result::ok).unwrap_or_default()
+}
+
 /// Additions of a batch to one key.
 #[derive(Default)]
 struct KeySum {
@@ -131,6 +137,8 @@ macro_rules! insertion {
                 .push_bind(clean(&entry.service).into_owned())
                 .push_bind(entry.ended_by.word())
                 .push_bind(to_json(&entry.charges))
+                .push_bind(told_json(entry))
+                .push_bind(to_json(&entry.reasons))
                 .push_bind(entry.knowledge.rank());
         });
         query.push($end);

@@ -163,6 +163,8 @@ fn span(call: &EndedCall) -> Value {
         service,
         charges: _,
         losses,
+        told: _,
+        reasons: _,
         knowledge: _,
     } = entry;
     let mut span_labels = labels(call);
