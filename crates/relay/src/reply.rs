@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use canon::{
     ApiError, ChatReply, ErrorKind, Finish, FinishReason, RawReason, UpstreamProgress, WireFormat,
 };
-use dialects::{CustomToolCalls, ReplyMeter, RequestFacts, failed_turn};
+use dialects::{CustomToolCalls, Dialect, ReplyMeter, RequestFacts, failed_turn};
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http_body::Body as _;
@@ -67,12 +67,17 @@ pub(super) async fn relay_reply(
     let finished = if is_streamed {
         let pipeline = StreamPipeline::new(call, facts, expected);
         // Boxed because it is rare: the future of every call would grow by its size.
-        Box::pin(gather_stream(call, lane, pipeline, answer)).await
+        Box::pin(gather_stream(call, lane, pipeline, answer, &mut account)).await
     } else {
         match read_body(answer, lane, call).await {
             Ok(body) => {
                 let permit = call.permit_for(body.len()).await;
-                permit.run(|| convert_piece(call, facts, expected, body))
+                let (dialect, whole) = (expected.dialect, body.clone());
+                let converted = permit.run(|| convert_piece(call, facts, expected, body));
+                if converted.is_err() {
+                    absorb_unusable(dialect, &whole, &mut account);
+                }
+                converted
             }
             Err(error) => Err(error),
         }
@@ -90,6 +95,15 @@ pub(super) async fn relay_reply(
         true => settled_events(body, facts.json_array, account).await,
         false => settled_response(body, account).await,
     })
+}
+
+/// Adds the cost of a whole reply that cannot be used to the amount the operator absorbs. A body that
+/// cannot even be metered is a failed attempt, whose prompt is absorbed.
+#[cold]
+fn absorb_unusable(dialect: &'static dyn Dialect, body: &Bytes, account: &mut BoxedAccount) {
+    if let Ok(meter) = dialect.meter_reply(body) {
+        account.absorb_answer(&meter);
+    }
 }
 
 /// A whole reply for the caller.
@@ -164,14 +178,19 @@ async fn gather_stream(
     lane: &LiveLane,
     mut pipeline: StreamPipeline,
     mut answer: ClientResponse,
+    account: &mut BoxedAccount,
 ) -> Result<ConvertedReply, ApiError> {
     let mut out = Vec::new();
     let mut received = 0;
     let mut budget = WorkBudget::default();
     loop {
         budget.charge().await;
-        let progress = match next_chunk(&mut answer.body, lane, call).await? {
-            Some(data) if received + data.len() > MAX_REPLY_BYTES => return Err(too_large_error()),
+        let chunk = match next_chunk(&mut answer.body, lane, call).await {
+            Ok(Some(data)) if received + data.len() > MAX_REPLY_BYTES => Err(too_large_error()),
+            chunk => chunk,
+        };
+        let chunk = chunk.inspect_err(|_| absorb_begun(&pipeline, account))?;
+        let progress = match chunk {
             Some(data) => {
                 received += data.len();
                 budget.add(data.len());
@@ -182,8 +201,19 @@ async fn gather_stream(
         match progress {
             StreamProgress::Ongoing => {}
             StreamProgress::Complete => return Ok(pipeline.into_reply(call, out)),
-            StreamProgress::Broken(error) => return Err(error),
+            StreamProgress::Broken(error) => {
+                absorb_begun(&pipeline, account);
+                return Err(error);
+            }
         }
+    }
+}
+
+/// Adds the cost of a stream that broke off to the amount the operator absorbs, if it had begun.
+fn absorb_begun(pipeline: &StreamPipeline, account: &mut BoxedAccount) {
+    let meter = pipeline.meter();
+    if meter.usage.is_some() || meter.output_bytes > 0 {
+        account.absorb_answer(meter);
     }
 }
 

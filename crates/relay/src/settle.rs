@@ -69,6 +69,10 @@ pub(super) struct CallAccount {
     may_think: bool,
     /// Time that the current lane has worked without visible output, as last seen.
     silence: Duration,
+    /// True if the cost of the current attempt is absorbed already.
+    has_absorbed: bool,
+    /// Counts that the provider told of an answer that could not be used.
+    lost_usage: Option<Usage>,
     /// Estimate of output that was made and not seen, because the caller left.
     unseen_output: u64,
     /// Output limit over all candidates, if the money lowered it.
@@ -111,6 +115,8 @@ impl CallAccount {
             attempt_started: call.arrived,
             may_think: model.thinking.is_some(),
             silence: Duration::ZERO,
+            has_absorbed: false,
+            lost_usage: None,
             unseen_output: 0,
             lowered_limit: None,
             max_reply_bytes: None,
@@ -199,6 +205,7 @@ impl CallAccount {
         self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
         self.entry.attempts += 1;
         self.copies = 1;
+        self.has_absorbed = false;
         lane.name.clone_into(&mut self.entry.lane);
         self.attempt_started = Instant::now();
         self.silence = Duration::ZERO;
@@ -232,12 +239,13 @@ impl CallAccount {
         running: usize,
     ) {
         for meter in replies {
-            let cost = meter.usage.map_or(Money::ZERO, |usage| self.price_of(&usage));
-            self.entry.absorbed = self.entry.absorbed.saturating_add(cost);
+            self.absorb_answer(meter);
         }
         for _ in 0..running {
             self.absorb_cost();
         }
+        // The copy that failed is still to be absorbed.
+        self.has_absorbed = false;
     }
 
     /// Records that the gateway truncates the reply at its reservation. Returns the usage to report
@@ -298,7 +306,7 @@ impl CallAccount {
             status,
             ms: u64::try_from(attempt.elapsed(now).as_millis()).unwrap_or(u64::MAX),
         });
-        if spent {
+        if spent && !self.has_absorbed {
             self.absorb_cost();
         }
         attempt.failed(failure, now)

@@ -213,7 +213,7 @@ impl ImageCall {
     }
 
     /// Estimates the cost of all requested images at a lane.
-    fn likely_cost(&self, lane: &LiveLane) -> Money {
+    pub(super) fn likely_cost(&self, lane: &LiveLane) -> Money {
         let size = self.request().size.to_string();
         let image =
             catalog::ImageSpec::from_request(Some(&size), self.request().quality.as_deref());
