@@ -90,8 +90,8 @@ pub(super) async fn receipt(incoming: ApiRequest) -> Result<Response, ApiError> 
     // A call of another owner is reported as unknown.
     let owner = incoming.key.object_owner();
     let entry = entry.filter(|entry| owner.owns(&entry.account_id, Some(&entry.key_id)));
-    let entry = entry
-        .ok_or_else(|| ApiError::new(ErrorKind::NotFound, "there is no call with this id"))?;
+    let entry =
+        entry.ok_or_else(|| ApiError::new(ErrorKind::NotFound, "there is no call with this id"))?;
     let calls = std::slice::from_ref(&entry);
     let mut postings = incoming.state.store.postings_of(calls).await.map_err(unreadable)?;
     let postings = postings.remove(&entry.request_id).unwrap_or_default();

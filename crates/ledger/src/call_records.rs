@@ -188,8 +188,7 @@ mod tests {
             (Some((12, 7, 5_000)), Some(14 * SECOND), ("second", 1_000, 0)),
             (None, Some(Micros::MAX), ("first", 0, 1_000)),
         ] {
-            let entry =
-                call(reached).settle(90 * SECOND, died_at, SettlementKnowledge::Journal);
+            let entry = call(reached).settle(90 * SECOND, died_at, SettlementKnowledge::Journal);
             let found = (&*entry.lane, entry.cost.as_nanos(), entry.absorbed.as_nanos());
             assert_eq!(found, expected, "{reached:?} {died_at:?}");
             assert!(entry.estimated);

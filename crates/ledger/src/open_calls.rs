@@ -16,9 +16,9 @@ use crate::journal::{Written, frame, recover};
 use crate::journal_writer::{JournalWriter, KeptRecord, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
-    CallOutcome, CallProgress, ChargeReason, Clock, Disk, EndedBy, HoldRecord, JournalError, JournalErrors,
-    JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord,
-    RecoveredCalls, SettledCall, SettlementKnowledge,
+    CallOutcome, CallProgress, ChargeReason, Clock, Disk, EndedBy, HoldRecord, JournalError,
+    JournalErrors, JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall, PendingHold,
+    ProgressRecord, RecoveredCalls, SettledCall, SettlementKnowledge,
 };
 
 /// Reason no money was reserved for a call.

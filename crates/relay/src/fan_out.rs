@@ -75,10 +75,9 @@ async fn ask(
     candidate: &Candidate,
     outgoing: &ProviderRequest,
     expected: &ExpectedReply,
-) -> Result<(ChatReply, ReplyMeter), (ApiError, Option<ReplyMeter>)> {
+) -> Result<(ChatReply, ReplyMeter), (ApiError, Option<Box<ReplyMeter>>)> {
     let lost = |error| (error, None);
-    let answer =
-        send(call, candidate, expected.dialect, outgoing.clone()).await.map_err(lost)?;
+    let answer = send(call, candidate, expected.dialect, outgoing.clone()).await.map_err(lost)?;
     let body = reply::read_body(answer, &candidate.lane, call).await.map_err(lost)?;
     call.permit_for(body.len()).await.run(|| {
         let mut reply = expected.dialect.read_reply(&body).map_err(lost)?;
@@ -86,7 +85,7 @@ async fn ask(
         complete_endings(&mut reply, expected.dialect.origin());
         match check_ending(&reply, call) {
             Ok(()) => Ok((reply, meter)),
-            Err(error) => Err((error, Some(meter))),
+            Err(error) => Err((error, Some(Box::new(meter)))),
         }
     })
 }

@@ -11,8 +11,8 @@ use canon::{Micros, Money};
 use ledger::{LedgerEntry, SettlementKnowledge};
 
 use crate::db::{clean, on_reader};
-use crate::row::row;
 use crate::rollup::counted;
+use crate::row::row;
 use crate::sums::SummedColumns;
 use crate::{Store, StoreError};
 

@@ -41,8 +41,7 @@ const STILL_EXPIRED: &str = "SELECT amount, exposed FROM leases \
     WHERE token = $1 AND expires < (SELECT now FROM store_clock) - $2 AND closed = 0";
 const KEEP_CLOSED: &str = "UPDATE leases SET amount = $2, version = version + 1, closed = 1 \
     WHERE token = $1";
-const CALLS_OF_NODE: &str =
-    "SELECT body, (SELECT seen FROM nodes WHERE id = node_id) AS seen FROM holds WHERE node_id = $1";
+const CALLS_OF_NODE: &str = "SELECT body, (SELECT seen FROM nodes WHERE id = node_id) AS seen FROM holds WHERE node_id = $1";
 const CALLS_OF_LEASE: &str =
     "SELECT body, (SELECT seen FROM nodes WHERE id = node_id) AS seen FROM holds WHERE lease = $1";
 // Calls that an open lease pays for are settled with that lease.

@@ -182,7 +182,8 @@ impl Store {
         if self.post_new(&sorted).await? {
             return Ok(sorted.len());
         }
-        self.post_mixed(&sorted).await
+        // Boxed because it is rare: the future of every batch would grow by its size.
+        Box::pin(self.post_mixed(&sorted)).await
     }
 
     /// Posts a batch in which every call is new and covered, which is the usual case. No row has to

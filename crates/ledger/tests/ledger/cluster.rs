@@ -394,8 +394,13 @@ impl Cluster {
                 }
                 Some(entry) if self.caps_changed || store.corrected.contains(id) => {
                     let total = entry.cost.saturating_add(entry.absorbed);
-                    let told = admitted.charged.unwrap_or_default().saturating_add(admitted.absorbed);
-                    assert_eq!((total, entry.knowledge), (told, SettlementKnowledge::Settled), "{id}");
+                    let told =
+                        admitted.charged.unwrap_or_default().saturating_add(admitted.absorbed);
+                    assert_eq!(
+                        (total, entry.knowledge),
+                        (told, SettlementKnowledge::Settled),
+                        "{id}"
+                    );
                     assert!(entry.absorbed >= admitted.absorbed, "{id}");
                 }
                 Some(entry) => {

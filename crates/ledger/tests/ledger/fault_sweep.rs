@@ -165,6 +165,7 @@ fn every_call_to_the_disk_may_fail_once_or_for_a_while() {
             let mut cluster = cluster();
             let count = Arc::new(AtomicUsize::new(0));
             let inner = cluster.machines[0].memory.clone();
+            cluster.machines[0].was_full = true;
             let faults = CallFaults { from, lasts, count: count.clone() };
             let failing = FailingDisk { inner, faults };
             scenario(&mut cluster, Some(Arc::new(failing)));

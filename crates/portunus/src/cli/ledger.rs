@@ -176,7 +176,8 @@ async fn export(store: &Store, args: ExportArgs) -> anyhow::Result<ExitCode> {
     let mut after = None;
     let mut line = String::new();
     if matches!(format, ExportFormat::Csv) {
-        line = csv_line(csv_cells(&export_json(&LedgerEntry::default(), &[])).map(|(name, _)| name));
+        line =
+            csv_line(csv_cells(&export_json(&LedgerEntry::default(), &[])).map(|(name, _)| name));
     }
     loop {
         // A closed pipe is not an error.

@@ -117,8 +117,7 @@ pub async fn serve_images(
     let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         stream::try_lane(call, image_call, &candidate, account).await
     };
-    let streamed =
-        attempt::try_lanes(call, image_call.model(), account, send_one).await?;
+    let streamed = attempt::try_lanes(call, image_call.model(), account, send_one).await?;
     streamed.into_result().map(ImageOutcome::Response)
 }
 

@@ -22,7 +22,7 @@ impl CallAccount {
 
     /// Adds the cost of an answer that came and cannot be used or delivered to the amount the
     /// operator absorbs. The provider bills it.
-    pub(super) fn absorb_answer(&mut self, meter: &ReplyMeter) {
+    pub(crate) fn absorb_answer(&mut self, meter: &ReplyMeter) {
         let (usage, is_told) = self.usage_of(meter);
         let cost = self.price_of(&usage);
         self.entry.absorbed = self.entry.absorbed.saturating_add(cost);
@@ -33,14 +33,14 @@ impl CallAccount {
     }
 
     /// Adds the cost of the recorded reply, which cannot be delivered, to that amount.
-    pub(super) fn absorb_recorded(&mut self) {
+    pub(crate) fn absorb_recorded(&mut self) {
         let meter = std::mem::take(&mut self.meter);
         self.absorb_answer(&meter);
     }
 
     /// Adds the estimated cost of an attempt that may have been carried out, unless its answer was
     /// absorbed already.
-    pub(super) fn absorb_estimate(&mut self, cost: Money) {
+    pub(crate) fn absorb_estimate(&mut self, cost: Money) {
         if !std::mem::replace(&mut self.has_absorbed, true) {
             self.entry.absorbed = self.entry.absorbed.saturating_add(cost);
         }

@@ -181,7 +181,10 @@ async fn a_receipt_tells_what_the_provider_told_and_why_the_charge_differs() {
         assert_eq!(receipt["charged_usd"], receipt["cost_usd"], "{receipt}");
         let postings = receipt["postings"].as_array().unwrap();
         assert_eq!(postings.len(), 1, "{receipt}");
-        assert_eq!((&postings[0]["kind"], &postings[0]["why"]), (&json!("final"), &json!("settled")));
+        assert_eq!(
+            (&postings[0]["kind"], &postings[0]["why"]),
+            (&json!("final"), &json!("settled"))
+        );
         assert_eq!(postings[0]["cost_usd"], receipt["cost_usd"]);
         // The operator's part is not the caller's business.
         assert!(!receipt.to_string().contains("absorbed"), "{receipt}");
@@ -219,10 +222,7 @@ async fn a_corrected_call_lists_its_postings() {
         .collect();
     assert_eq!(
         lines,
-        [
-            ("provisional", "reported", "0.000004000"),
-            ("correction", "settled", "0.000015000")
-        ]
+        [("provisional", "reported", "0.000004000"), ("correction", "settled", "0.000015000")]
     );
     let postings = gateway.app.store.postings_of(std::slice::from_ref(&truth)).await.unwrap();
     let line = api::export_json(&truth, &postings["req_guess"]);

@@ -91,7 +91,14 @@ async fn killed_nodes_leave_every_answered_call_charged_as_metered() {
     let paid: i64 = rows.values().map(|row| nanos(&row["cost_usd"])).sum();
     assert!(bills.len() <= rows.len(), "{} served, {} known", bills.len(), rows.len());
     assert!(paid <= bills.values().sum(), "{paid} of {bills:?}");
-    assert!(rows.len() <= kills * (parallel + 1), "{} calls lost their callers", rows.len());
+    let mut ends: HashMap<String, usize> = HashMap::new();
+    for row in rows.values() {
+        *ends
+            .entry(format!("{} {} {}", row["outcome"], row["status"], row["ended_by"]))
+            .or_default() += 1;
+    }
+    let lost = rows.len();
+    assert!(lost <= kills * (parallel + 1), "{lost} calls lost their callers: {ends:?}");
     let spent: i64 = lines.iter().map(|line| nanos(&line["cost_usd"])).sum();
     assert_eq!(spent, charged + paid);
     parameters::tell(&[("calls", callers.made()), ("kills", kills), ("cut", rows.len())]);
