@@ -93,7 +93,7 @@ impl EndedBy {
     }
 }
 
-/// How much a settlement knows of its call. One that knows more corrects an earlier one.
+/// Degree to which a settlement knows its call. A higher one corrects an earlier one.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -268,7 +268,7 @@ pub struct LedgerEntry {
     /// Reasons for which the charge differs from what the provider told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<ChargeReason>,
-    /// How much this settlement knows.
+    /// Degree to which this settlement knows the call.
     #[serde(default, skip_serializing_if = "SettlementKnowledge::is_final")]
     pub knowledge: SettlementKnowledge,
 }

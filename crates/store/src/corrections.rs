@@ -50,7 +50,7 @@ row! {
 pub struct CallPosting {
     /// Time of the posting, by the clock of the database; for the first one the end of the call.
     pub at: Micros,
-    /// How much it knows.
+    /// Degree to which it knows the call.
     pub knowledge: SettlementKnowledge,
     /// Amount the key pays, or gets back.
     pub cost: Money,

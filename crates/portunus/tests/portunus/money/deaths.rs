@@ -1,4 +1,4 @@
-//! What the journal knows of a running call, from which a dead gateway's calls are settled.
+//! Records of a running call in the journal, from which a dead gateway's calls are settled.
 
 use canon::{Micros, Money};
 use ledger::JournalInspection;
