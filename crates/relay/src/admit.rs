@@ -1,13 +1,14 @@
 //! Admission: reserves the maximum cost of a call before the first byte goes to a provider.
 
 use canon::{ApiError, ErrorKind, Micros, Money};
-use catalog::BilledUnits;
+use catalog::{BilledUnits, ModelKind};
 use dialects::RequestFacts;
 use ledger::{
     BudgetStatus, HoldRecord, HoldRefusal, HoldShortage, HoldTicket, KeySpending, MoneyBound,
 };
 use std::sync::Arc;
 use std::time::Duration;
+use upstream::HealthTracker;
 
 use super::media_refs::MediaRefs;
 use super::prepare::MAX_COPIES;
@@ -15,6 +16,7 @@ use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
 use super::{Call, route};
 use config::{LiveLane, Route};
 
+const SECOND: Duration = Duration::from_secs(1);
 /// A call is refused if the money covers fewer output tokens than this.
 const MIN_USEFUL_OUTPUT_TOKENS: u64 = 16;
 /// Output estimate for the token rate limit if the caller sets no limit.
@@ -51,7 +53,6 @@ pub(super) async fn admit(
     media: &MediaRefs,
 ) -> Result<AdmittedCall, ApiError> {
     let model = &route.model;
-    let prices = Arc::clone(&model.prices);
     let input = max_input_tokens(call, facts, route, media);
     let requested_output =
         facts.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
@@ -59,8 +60,15 @@ pub(super) async fn admit(
     let units = max_units(facts, route);
     // Any lane may answer, so the most expensive one counts.
     let bound = |output: u64| max_cost(route, input, output.saturating_mul(candidates), &units);
-    let record = hold_record(call, facts, &prices.version);
-    let account = CallAccount::new(call, facts, model);
+    let mut account = CallAccount::new(call, facts, model);
+    let record = hold_record(call, facts, route, &mut account, |lane, health| {
+        let output = match model.kind {
+            ModelKind::Chat | ModelKind::Image => health.usual_output(SECOND),
+            ModelKind::Embedding => 0,
+        };
+        let input = (call.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
+        lane.prices.running_cost(input, output.saturating_mul(candidates))
+    });
     let full = bound(requested_output);
     let least = bound(requested_output.min(MIN_USEFUL_OUTPUT_TOKENS));
     let ticket = match reserve(call, record, full, least).await {
@@ -80,10 +88,13 @@ pub(super) async fn admit_with_max_cost(
     facts: &RequestFacts,
     route: &Route,
     bound: Money,
+    likely_cost: impl Fn(&LiveLane) -> Money,
 ) -> Result<BoxedAccount, ApiError> {
-    let model = &route.model;
-    let account = CallAccount::new(call, facts, model);
-    match reserve(call, hold_record(call, facts, &model.prices.version), bound, bound).await {
+    let mut account = CallAccount::new(call, facts, &route.model);
+    let record = hold_record(call, facts, route, &mut account, |lane, _| {
+        (likely_cost(lane), lane.prices.running_cost(0, 0).1)
+    });
+    match reserve(call, record, bound, bound).await {
         Ok(ticket) => {
             Ok(account.attach_hold(ticket, facts.max_output_tokens.unwrap_or_default(), None))
         }
@@ -91,7 +102,21 @@ pub(super) async fn admit_with_max_cost(
     }
 }
 
-fn hold_record(call: &Call, facts: &RequestFacts, version: &str) -> Arc<HoldRecord> {
+/// Chooses the lanes to try and describes the call for the journal, with all that settles it if the
+/// gateway dies: its first lane, the cost of its start there and the cost of each second.
+fn hold_record(
+    call: &Call,
+    facts: &RequestFacts,
+    route: &Route,
+    account: &mut CallAccount,
+    costs: impl Fn(&LiveLane, &HealthTracker) -> (Money, Money),
+) -> Arc<HoldRecord> {
+    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_now());
+    let first = candidates.first();
+    let (start_cost, cost_per_second) =
+        first.map(|first| costs(&first.lane, &first.health)).unwrap_or_default();
+    let lane = first.map(|first| first.lane.name.clone()).unwrap_or_default();
+    account.set_candidates(candidates);
     Arc::new(HoldRecord {
         request_id: String::from(&*call.id),
         key_id: call.key.record.id.clone(),
@@ -101,8 +126,11 @@ fn hold_record(call: &Call, facts: &RequestFacts, version: &str) -> Arc<HoldReco
         dialect: call.dialect.origin().as_str().to_owned(),
         model: facts.model.clone(),
         stream: facts.stream,
-        price_version: version.to_owned(),
+        price_version: route.model.prices.version.clone(),
         lease: None,
+        lane,
+        start_cost,
+        cost_per_second,
     })
 }
 
