@@ -2,7 +2,8 @@
 
 use canon::{Micros, Money, Usage};
 use ledger::{
-    CallProgress, HoldTicket, KeyBalance, MemoryDisk, SettlementKnowledge, StoreRollback, TestClock,
+    CallProgress, Disk as _, HoldTicket, KeyBalance, LeaseClient, MemoryDisk, OpenCalls,
+    SettlementKnowledge, StoreRollback, TestClock,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use crate::cluster::{entry, held, run};
 use crate::laws::TestNode;
 use crate::memory_store::MemoryStore;
+use crate::store_line::{LineFaults, MessageFate, StoreLine};
 
 /// The store fails over to a stale replica, while the node runs or while it is stopped.
 #[test]
@@ -117,6 +119,69 @@ fn a_call_that_a_start_recovered_is_posted_again() {
         assert_eq!(store.lock().keys["k0"].spent, Money::from_nanos(40));
         store.lock().check();
     }
+}
+
+/// A start that fails has perhaps posted its calls, and retired their records.
+#[test]
+fn a_start_that_fails_hides_no_rollback() {
+    for (number, is_stopped) in (1..8).flat_map(|number| [(number, false), (number, true)]) {
+        let store = MemoryStore::new(&[Some(1_000)]);
+        let clock = Arc::new(TestClock::at(Micros::new(5)));
+        let disk = Arc::new(MemoryDisk::default());
+        let dead = TestNode::open(&clock, disk.clone(), &store);
+        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+        std::mem::forget(begin(&dead, &balance, "left"));
+        let stale = store.lock().clone();
+        drop(dead);
+        let disk = Arc::new(disk.after_crash());
+        let fate = MessageFate { answer_lost: true, ..MessageFate::default() };
+        let faults = Arc::new(Mutex::new(LineFaults::Nth { number, count: 0, fate }));
+        let opened = OpenCalls::open(clock.clone(), disk.clone()).unwrap();
+        let line = StoreLine { store: store.clone(), faults };
+        drop(run(LeaseClient::open(opened, line, clock.clone(), "n")));
+        if is_stopped {
+            store.lock().restore(&stale);
+        }
+        let node = TestNode::open(&clock, disk, &store);
+        assert_eq!(posted(&store, "left"), Some((40, SettlementKnowledge::Journal)));
+        if !is_stopped {
+            store.lock().restore(&stale);
+        }
+        for _ in 0..6 {
+            run(node.client.heartbeat()).unwrap();
+        }
+        let found = posted(&store, "left");
+        assert_eq!(found, Some((40, SettlementKnowledge::Journal)), "message {number}");
+    }
+}
+
+/// The readable records of a damaged segment are posted again too.
+#[test]
+fn calls_of_a_damaged_segment_are_posted_again() {
+    let store = MemoryStore::new(&[Some(1_000)]);
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
+    let disk = Arc::new(MemoryDisk::default());
+    let node = TestNode::open(&clock, disk.clone(), &store);
+    let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+    let stale = store.lock().clone();
+    begin(&node, &balance, "sound").settle(entry("sound", "k0", 70));
+    std::mem::forget(begin(&node, &balance, "damaged"));
+    run(node.client.post()).unwrap();
+    node.client.save_mark().unwrap();
+    drop(node);
+    let disk = disk.after_crash();
+    let [segment] = disk.segments().unwrap()[..] else { panic!("one segment") };
+    let last_bit = disk.read(segment).unwrap().len() * 8 - 1;
+    disk.flip_bit(segment, last_bit);
+    let node = TestNode::open(&clock, Arc::new(disk), &store);
+    assert_eq!(node.book.damaged_files().len(), 1);
+    store.lock().restore(&stale);
+    for _ in 0..6 {
+        run(node.client.heartbeat()).unwrap();
+    }
+    assert_eq!(posted(&store, "sound"), Some((70, SettlementKnowledge::Settled)));
+    assert!(posted(&store, "damaged").is_some());
+    store.lock().check();
 }
 
 /// A batch that is posted before the next heartbeat must not hide the rollback.
