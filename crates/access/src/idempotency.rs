@@ -4,6 +4,9 @@
 //! The store decides which node runs a call. A successful reply is stored and replayed, streams
 //! byte for byte. A failed call stores nothing, so that a retry runs. Requests without the header
 //! skip this module.
+//!
+//! The claim of a dead node is taken over by observation and not by time of day: a node that sees a
+//! claim without any renewal for [`CLAIM_TIME`] of its own steady clock takes it over.
 
 use aws_lc_rs::digest;
 use axum::body::Body;
@@ -15,12 +18,15 @@ use http::{HeaderMap, HeaderName, Request, StatusCode};
 use http_body::{Body as HttpBody, Frame};
 use ledger::CallOutcome;
 use ledger::{Clock, OpenCalls};
-use std::collections::BTreeMap;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use store::{CallClaim, CallName, ClaimResult, ObjectOwner, Store, StoreError, StoredReply};
+use store::{
+    CallClaim, CallName, ClaimResult, ClaimSight, ObjectOwner, Store, StoreError, StoredReply,
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -32,9 +38,13 @@ const MAX_NAME_BYTES: usize = 255;
 const HASHED_AT_ONCE_BYTES: usize = 1 << 20;
 /// A stored reply is kept for 25 hours.
 const REPLY_LIFETIME: Micros = Micros::from_hours(24 + 1);
-/// Lifetime of a claim without renewal, and the interval of renewals.
+/// Time without a renewal after which a claim counts as abandoned, and the interval of renewals.
 const CLAIM_TIME: Micros = Micros::from_secs(15);
 const CLAIM_RENEWAL_INTERVAL: Duration = Duration::from_secs(4);
+/// Pause that is recommended to a caller whose request is still running.
+const RUNNING_RETRY_PAUSE: Duration = Duration::from_secs(2);
+/// Number of claims of others that are remembered. A forgotten one is taken over later.
+const MAX_SEEN_CLAIMS: usize = 10_000;
 /// Larger replies are not stored. A retry of that call fails instead of running twice.
 const MAX_STORED_BYTES: usize = 4 << 20;
 
@@ -44,6 +54,8 @@ pub struct IdempotencyKeys {
     open_calls: Arc<OpenCalls>,
     clock: Arc<dyn Clock>,
     tasks: TaskTracker,
+    /// Running claims of others, each with the steady time at which it was first seen like this.
+    seen_claims: Mutex<HashMap<CallName, (ClaimSight, Micros)>>,
 }
 
 impl IdempotencyKeys {
@@ -54,7 +66,7 @@ impl IdempotencyKeys {
         clock: Arc<dyn Clock>,
         tasks: TaskTracker,
     ) -> Arc<Self> {
-        Arc::new(Self { store, open_calls, clock, tasks })
+        Arc::new(Self { store, open_calls, clock, tasks, seen_claims: Mutex::default() })
     }
 
     /// Runs a call unless it has already run or is running under the same key.
@@ -68,18 +80,20 @@ impl IdempotencyKeys {
     ) -> Result<Response, ApiError> {
         let name = call_name(request.headers())?;
         let (request, hash) = read_and_hash(request, body_limit).await?;
-        let now = self.clock.now();
         let claim = CallClaim {
             call: CallName::new(owner, &name),
             hash,
             owner: request_id.to_owned(),
-            held_until: now + CLAIM_TIME,
-            expires: now + REPLY_LIFETIME,
+            lifetime: REPLY_LIFETIME,
         };
-        match self.store.claim(&claim, now).await.map_err(store_error)? {
+        match self.store.claim(&claim).await.map_err(store_error)? {
             ClaimResult::Ours => {}
-            ClaimResult::Running(until) => {
-                return Err(still_running_error(until - now));
+            ClaimResult::Running(seen) => {
+                if !self.is_abandoned(&claim.call, &seen)
+                    || !self.store.take_over_claim(&claim, &seen).await.map_err(store_error)?
+                {
+                    return Err(still_running_error());
+                }
             }
             ClaimResult::Over(stored) => return replay(stored),
             ClaimResult::Different => {
@@ -94,6 +108,29 @@ impl IdempotencyKeys {
         let guard = ClaimGuard::new(Arc::clone(self), call, owner);
         let response = run(request).await?;
         guard.store_reply(response).await
+    }
+
+    /// Notes a running claim. Returns true if it has not changed for so long that its node is dead.
+    fn is_abandoned(&self, call: &CallName, seen: &ClaimSight) -> bool {
+        let now = self.clock.steady();
+        let mut claims = self.seen_claims.lock();
+        match claims.get(call) {
+            Some((before, since)) if before == seen => {
+                let is_abandoned = now - *since >= CLAIM_TIME;
+                if is_abandoned {
+                    claims.remove(call);
+                }
+                return is_abandoned;
+            }
+            Some(_) | None => {}
+        }
+        if claims.len() >= MAX_SEEN_CLAIMS {
+            claims.retain(|_, (_, since)| now - *since < 2 * CLAIM_TIME);
+        }
+        if claims.len() < MAX_SEEN_CLAIMS {
+            claims.insert(call.clone(), (seen.clone(), now));
+        }
+        false
     }
 }
 
@@ -203,7 +240,7 @@ impl ClaimGuard {
             Ok(true) => self.is_finished = true,
             Ok(false) => tracing::warn!(
                 request.id = self.owner,
-                "a call lost its idempotency key because its claim expired"
+                "a call lost its idempotency key because its claim was taken over"
             ),
             Err(e) => tracing::error!(
                 request.id = self.owner,
@@ -221,7 +258,7 @@ impl Drop for ClaimGuard {
         let (keys, call) = (Arc::clone(&self.keys), self.call.clone());
         let owner = std::mem::take(&mut self.owner);
         self.keys.tasks.spawn(async move {
-            // A claim that cannot be released expires by itself.
+            // A claim that cannot be released is taken over later.
             if let Err(e) = keys.store.release_claim(&call, &owner).await {
                 tracing::warn!("the claim on an idempotency key could not be released: {e}");
             }
@@ -241,8 +278,7 @@ async fn renew_claim(
             () = done.cancelled() => return,
             () = tokio::time::sleep(CLAIM_RENEWAL_INTERVAL) => {}
         }
-        let until = keys.clock.now() + CLAIM_TIME;
-        match keys.store.hold_claim(&call, &owner, until).await {
+        match keys.store.renew_claim(&call, &owner).await {
             Ok(true) => {}
             Ok(false) => return,
             Err(e) => tracing::warn!("the claim on an idempotency key could not be renewed: {e}"),
@@ -352,10 +388,9 @@ fn replay(stored: StoredReply) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-fn still_running_error(left: Micros) -> ApiError {
-    let wait = left.to_duration();
+fn still_running_error() -> ApiError {
     ApiError::new(ErrorKind::Conflict, "the request with this `Idempotency-Key` is still running")
-        .with_retry_after(wait.clamp(Duration::from_millis(100), Duration::from_secs(2)))
+        .with_retry_after(RUNNING_RETRY_PAUSE)
 }
 
 fn store_error(error: StoreError) -> ApiError {
@@ -368,4 +403,99 @@ fn store_error(error: StoreError) -> ApiError {
     }
     let message = "idempotency keys cannot be checked at the moment, retry shortly";
     ApiError::new(ErrorKind::Overloaded, message).with_log_note(error.to_string())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use ledger::{MemoryDisk, TestClock};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use store::{Account, AccountRole};
+    use tokio::sync::Semaphore;
+
+    async fn keys(clock: &Arc<TestClock>) -> (Arc<IdempotencyKeys>, ObjectOwner) {
+        let store = Store::open("sqlite::memory:").await.unwrap();
+        let account = Account {
+            id: "a".to_owned(),
+            username: "ada".to_owned(),
+            email: None,
+            role: AccountRole::Member,
+            password_hash: None,
+            disabled: false,
+            created: Micros::new(1),
+            changed: Micros::new(1),
+        };
+        store.add_account(&account).await.unwrap();
+        let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
+        let disk = Arc::new(MemoryDisk::default());
+        let book = OpenCalls::open(Arc::clone(&clock), disk).unwrap().book;
+        let keys = IdempotencyKeys::new(store, book, clock, TaskTracker::new());
+        (keys, ObjectOwner::account("a"))
+    }
+
+    fn request() -> Request<Body> {
+        Request::builder().uri("/v1/x").header(HEADER, "n").body(Body::from("body")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn no_step_of_the_time_of_day_runs_a_call_twice() {
+        let clock = Arc::new(TestClock::at(Micros::from_days(20_000)));
+        let (keys, owner) = keys(&clock).await;
+        let (gate, runs) = (Semaphore::new(0), AtomicUsize::new(0));
+        let once = |id: &'static str, waits: bool| {
+            let (gate, runs) = (&gate, &runs);
+            keys.run_once(&owner, id, 1_000, request(), move |_| async move {
+                runs.fetch_add(1, Ordering::Relaxed);
+                if waits {
+                    gate.acquire().await.unwrap().forget();
+                }
+                Ok(Response::new(Body::from("answer")))
+            })
+        };
+        let second = async {
+            while runs.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
+            }
+            for hours in [0, 1, 30, -90] {
+                clock.jump(Micros::from_hours(hours) + Micros::from_secs(20));
+                let refused = once("second", false).await.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Conflict, "{hours}");
+            }
+            gate.add_permits(1);
+        };
+        let (first, ()) = tokio::join!(once("first", true), second);
+        assert_eq!(first.unwrap().status(), StatusCode::OK);
+        assert_eq!(once("third", false).await.unwrap().headers()[REPLAYED_HEADER], "true");
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_nobody_renews_is_taken_over_after_a_while() {
+        let clock = Arc::new(TestClock::at(Micros::from_days(20_000)));
+        let (keys, owner) = keys(&clock).await;
+        let (_, hash) = read_and_hash(request(), 1_000).await.unwrap();
+        let call = CallName::new(&owner, "n");
+        let dead = CallClaim {
+            call: call.clone(),
+            hash,
+            owner: "dead".to_owned(),
+            lifetime: REPLY_LIFETIME,
+        };
+        assert_eq!(keys.store.claim(&dead).await.unwrap(), ClaimResult::Ours);
+        let once = || {
+            keys.run_once(&owner, "next", 1_000, request(), |_| async {
+                Ok(Response::new(Body::from("answer")))
+            })
+        };
+        assert!(once().await.is_err());
+        clock.pass(CLAIM_TIME - Micros::new(1));
+        assert!(once().await.is_err());
+        // It lives after all.
+        assert!(keys.store.renew_claim(&call, "dead").await.unwrap());
+        clock.pass(Micros::new(1));
+        assert!(once().await.is_err());
+        clock.pass(CLAIM_TIME);
+        assert_eq!(once().await.unwrap().status(), StatusCode::OK);
+    }
 }

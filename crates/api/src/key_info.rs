@@ -2,9 +2,10 @@
 //! of one call.
 
 use axum::response::Response;
-use canon::{ApiError, ErrorKind, Micros};
+use canon::{ApiError, ErrorKind, Micros, Usage};
 use ledger::{BudgetStatus, KeySpending, LedgerEntry, SpendStatus};
 use serde_json::{Value, json};
+use store::{CallPosting, StoreError};
 
 use crate::request::ApiRequest;
 use access::limits::RemainingLimit;
@@ -82,26 +83,28 @@ pub(super) async fn receipt(incoming: ApiRequest) -> Result<Response, ApiError> 
     let id = incoming.request.uri().path().strip_prefix("/v1/usage/").unwrap_or_default();
     let entry = match incoming.state.engine.funds.open_calls.find_unposted(id) {
         Some(entry) => Some(entry),
-        None => incoming.state.store.entry(id).await.map_err(|e| {
-            ApiError::new(
-                ErrorKind::Overloaded,
-                "receipts cannot be read at the moment, retry shortly",
-            )
-            .with_log_note(e.to_string())
-        })?,
+        None => incoming.state.store.entry(id).await.map_err(unreadable)?,
     };
     // A call of another owner is reported as unknown.
     let owner = incoming.key.object_owner();
     let entry = entry.filter(|entry| owner.owns(&entry.account_id, Some(&entry.key_id)));
-    match entry {
-        Some(entry) => Ok(json_response(entry_json(&entry).to_string())),
-        None => Err(ApiError::new(ErrorKind::NotFound, "there is no call with this id")),
-    }
+    let entry =
+        entry.ok_or_else(|| ApiError::new(ErrorKind::NotFound, "there is no call with this id"))?;
+    let calls = std::slice::from_ref(&entry);
+    let mut postings = incoming.state.store.postings_of(calls).await.map_err(unreadable)?;
+    let postings = postings.remove(&entry.request_id).unwrap_or_default();
+    Ok(json_response(entry_json(&entry, &postings, false).to_string()))
 }
 
-/// One line of an export: the receipt, and fields only the operator sees.
-pub fn export_json(entry: &LedgerEntry) -> Value {
-    let mut line = entry_json(entry);
+fn unreadable(error: StoreError) -> ApiError {
+    ApiError::new(ErrorKind::Overloaded, "receipts cannot be read at the moment, retry shortly")
+        .with_log_note(error.to_string())
+}
+
+/// One line of an export: the receipt, and fields only the operator sees. `postings` is empty for a
+/// call that was never corrected.
+pub fn export_json(entry: &LedgerEntry, postings: &[CallPosting]) -> Value {
+    let mut line = entry_json(entry, postings, true);
     if let Some(line) = line.as_object_mut() {
         line.insert("account_id".to_owned(), entry.account_id.clone().into());
         line.insert("absorbed_usd".to_owned(), entry.absorbed.to_string().into());
@@ -109,8 +112,48 @@ pub fn export_json(entry: &LedgerEntry) -> Value {
     line
 }
 
+/// Counts that the provider told. All are null if it told none.
+fn told_json(entry: &LedgerEntry) -> Value {
+    let told = entry.told_usage();
+    let count = |of: fn(&Usage) -> u64| told.as_ref().map(of);
+    json!({
+        "input": count(|usage| usage.input),
+        "cached_input": count(|usage| usage.cache_read),
+        "cache_write": count(|usage| usage.cache_write.saturating_add(usage.cache_write_long)),
+        "output": count(|usage| usage.output),
+        "thinking": count(|usage| usage.thinking),
+        "searches": count(|usage| usage.searches),
+        "images": count(|usage| usage.images),
+    })
+}
+
+/// Postings of a call, the first one first. The costs sum up to the charge.
+fn postings_json(entry: &LedgerEntry, postings: &[CallPosting], for_operator: bool) -> Vec<Value> {
+    let only = [CallPosting::first(entry)];
+    let postings = if postings.is_empty() { &only } else { postings };
+    let lines = postings.iter().enumerate().map(|(number, posting)| {
+        let CallPosting { at, knowledge, cost, absorbed } = posting;
+        let kind = match (number, knowledge.is_final()) {
+            (0, true) => "final",
+            (0, false) => "provisional",
+            (_, _) => "correction",
+        };
+        let mut line = json!({
+            "kind": kind,
+            "at": rfc3339(*at),
+            "why": knowledge.word(),
+            "cost_usd": cost.to_string(),
+        });
+        if let Some(line) = line.as_object_mut().filter(|_| for_operator) {
+            line.insert("absorbed_usd".to_owned(), absorbed.to_string().into());
+        }
+        line
+    });
+    lines.collect()
+}
+
 /// A settled call as JSON.
-fn entry_json(entry: &LedgerEntry) -> Value {
+fn entry_json(entry: &LedgerEntry, postings: &[CallPosting], for_operator: bool) -> Value {
     let usage = &entry.usage;
     json!({
         "request_id": entry.request_id,
@@ -143,7 +186,11 @@ fn entry_json(entry: &LedgerEntry) -> Value {
         "images": usage.images,
         "seconds": usage.seconds,
         "estimated": entry.estimated,
+        "told": told_json(entry),
+        "reasons": entry.reasons.iter().map(|reason| reason.word()).collect::<Vec<_>>(),
         "cost_usd": entry.cost.to_string(),
+        "charged_usd": entry.cost.to_string(),
+        "postings": postings_json(entry, postings, for_operator),
         "charges": charges_json(entry),
         "price_version": entry.price_version,
         "service_tier": if entry.service.is_empty() { "standard" } else { &entry.service },

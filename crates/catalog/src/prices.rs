@@ -206,6 +206,19 @@ impl ModelPrices {
         charges
     }
 
+    /// Estimates the cost of a prompt, and that of each further second in which this many tokens of
+    /// output are made, at the plain prices. In 64 bits, because every call needs it.
+    pub fn running_cost(&self, input_tokens: u64, output_per_second: u64) -> (Money, Money) {
+        let cost = |tokens: u64, price: Price, fee: Option<Price>| {
+            let tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
+            let fee = fee.map_or(0, Price::as_picos);
+            let picos = price.as_picos().saturating_mul(tokens).saturating_add(fee);
+            Money::from_nanos(picos.saturating_add(999) / 1_000)
+        };
+        let prompt = cost(input_tokens, self.input, self.per_request);
+        (prompt, cost(output_per_second, self.output, self.per_second))
+    }
+
     /// Returns the maximum cost at the plain prices of a call with at most these token counts.
     pub fn max_cost(&self, input_tokens: u64, output_tokens: u64) -> Money {
         self.max_cost_with(input_tokens, output_tokens, &BilledUnits::default())

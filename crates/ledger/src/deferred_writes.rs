@@ -117,6 +117,7 @@ impl DeferredNode {
             stream: false,
             price_version: "1".to_owned(),
             lease: None,
+            ..HoldRecord::default()
         };
         if let Ok(pending) = self.book.hold(&self.balance, Arc::new(held), HOLD, HOLD) {
             self.waiting.push(Waiting { id, admission: Box::pin(PendingHold::written(pending)) });

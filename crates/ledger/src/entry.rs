@@ -93,6 +93,104 @@ impl EndedBy {
     }
 }
 
+/// Degree to which a settlement knows its call. A higher one corrects an earlier one.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum SettlementKnowledge {
+    /// The last heartbeat of a node that is taken for dead, read by another node.
+    Reported,
+    /// The node's own journal, read after its death.
+    Journal,
+    /// The process that ran the call saw its end.
+    #[default]
+    Settled,
+}
+
+impl SettlementKnowledge {
+    /// Every degree, in ascending order.
+    pub const ALL: [Self; 3] = [Self::Reported, Self::Journal, Self::Settled];
+
+    /// The word in records and exports.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::Journal => "journal",
+            Self::Settled => "settled",
+        }
+    }
+
+    /// The number in the database.
+    pub const fn rank(self) -> i64 {
+        match self {
+            Self::Reported => 0,
+            Self::Journal => 1,
+            Self::Settled => 2,
+        }
+    }
+
+    /// Returns the degree with that number.
+    pub fn by_rank(rank: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|knowledge| knowledge.rank() == rank)
+    }
+
+    /// Returns true if no other settlement can know more.
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Settled)
+    }
+}
+
+/// Reason the charge of a call differs from the counts that its provider told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChargeReason {
+    /// The provider told no counts, so the gateway counted.
+    NotTold,
+    /// The provider told counts that no call can have, so the gateway counted.
+    Impossible,
+    /// The provider told some counts, and the gateway added the others.
+    Incomplete,
+    /// The caller left, and the usual output of the lane in that time is charged.
+    CallerLeft,
+    /// The counts cost more than the reservation, which is charged.
+    BeyondHold,
+    /// The cap had no room for all of a settlement that came late.
+    BeyondCap,
+    /// The answer could not be delivered, so its counts are not charged.
+    NotDelivered,
+    /// The gateway died during the call, and the last seen progress is charged.
+    GatewayDied,
+}
+
+impl ChargeReason {
+    /// Every reason.
+    pub const ALL: [Self; 8] = [
+        Self::NotTold,
+        Self::Impossible,
+        Self::Incomplete,
+        Self::CallerLeft,
+        Self::BeyondHold,
+        Self::BeyondCap,
+        Self::NotDelivered,
+        Self::GatewayDied,
+    ];
+
+    /// The word in records, receipts and exports.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NotTold => "not_told",
+            Self::Impossible => "impossible",
+            Self::Incomplete => "incomplete",
+            Self::CallerLeft => "caller_left",
+            Self::BeyondHold => "beyond_hold",
+            Self::BeyondCap => "beyond_cap",
+            Self::NotDelivered => "not_delivered",
+            Self::GatewayDied => "gateway_died",
+        }
+    }
+}
+
 /// An attempt at a lane that did not lead to a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedAttempt {
@@ -106,7 +204,8 @@ pub struct FailedAttempt {
     pub ms: u64,
 }
 
-/// One settled call. It is written once and never changed.
+/// One settled call. A posting is written once and never changed; a settlement that knows more is
+/// another posting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// Id of the call, globally unique.
@@ -163,4 +262,29 @@ pub struct LedgerEntry {
     pub charges: Vec<Charge>,
     /// Losses of the translation between wire formats.
     pub losses: Vec<String>,
+    /// Counts that the provider told, if `usage` has others. See [`LedgerEntry::told_usage`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<Box<Usage>>,
+    /// Reasons for which the charge differs from what the provider told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<ChargeReason>,
+    /// Degree to which this settlement knows the call.
+    #[serde(default, skip_serializing_if = "SettlementKnowledge::is_final")]
+    pub knowledge: SettlementKnowledge,
+}
+
+impl LedgerEntry {
+    /// Returns the counts that the provider told; `None` if it told none.
+    pub fn told_usage(&self) -> Option<Usage> {
+        // Usage that is not estimated is the provider's own.
+        let own = (!self.estimated && self.usage != Usage::default()).then_some(self.usage);
+        self.told.as_deref().copied().or(own)
+    }
+
+    /// Adds a reason, once.
+    pub fn explain(&mut self, reason: ChargeReason) {
+        if !self.reasons.contains(&reason) {
+            self.reasons.push(reason);
+        }
+    }
 }

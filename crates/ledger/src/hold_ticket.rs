@@ -34,7 +34,7 @@ impl PendingHold {
             self.book.admit(held);
         }
         let (book, balance) = (Arc::clone(&self.book), Arc::clone(&self.balance));
-        Ok(HoldTicket { book, balance, held })
+        Ok(HoldTicket { book, balance, held, is_sent: false })
     }
 }
 
@@ -64,11 +64,13 @@ pub struct CallProgress {
     pub cost: Money,
 }
 
-/// Proof that a call was admitted. It is settled exactly once: explicitly, or as failed on drop.
+/// Proof that a call was admitted. It is settled exactly once: explicitly, or on drop.
 pub struct HoldTicket {
     book: Arc<OpenCalls>,
     balance: Arc<KeyBalance>,
     held: Option<Arc<HoldRecord>>,
+    /// True once a provider may have the request.
+    is_sent: bool,
 }
 
 impl std::fmt::Debug for HoldTicket {
@@ -93,6 +95,16 @@ impl HoldTicket {
         self.held.as_ref().and_then(|held| held.lease)
     }
 
+    /// Notes that the request goes to this lane now. The hold names the first lane; another one is
+    /// recorded here.
+    pub fn note_sent(&mut self, lane: &str) {
+        self.is_sent = true;
+        if self.held.as_ref().is_some_and(|held| held.lane != lane) {
+            let (lane, usage, cost) = (lane.to_owned(), Usage::default(), Money::ZERO);
+            self.progress(CallProgress { lane, usage, cost });
+        }
+    }
+
     /// Records the usage so far, so that the call is charged for it after a crash.
     pub fn progress(&self, progress: CallProgress) {
         let Some(held) = &self.held else { return };
@@ -110,18 +122,6 @@ impl HoldTicket {
 impl Drop for HoldTicket {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        let entry = LedgerEntry {
-            request_id: held.request_id.clone(),
-            key_id: held.key_id.clone(),
-            account_id: held.account_id.clone(),
-            dialect: held.dialect.clone(),
-            model: held.model.clone(),
-            stream: held.stream,
-            status: 503,
-            price_version: held.price_version.clone(),
-            ..LedgerEntry::default()
-        };
-        // Nobody waits for the record of a call that failed.
-        drop(self.book.settle(&self.balance, &held, entry));
+        self.book.settle_dropped(&self.balance, &held, self.is_sent);
     }
 }

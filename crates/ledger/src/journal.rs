@@ -14,7 +14,10 @@ use std::sync::Arc;
 use crate::disk::segment_name;
 use crate::record_encoding::encode;
 use crate::segment_scan::{SegmentScan, scan};
-use crate::{DamagedSpan, Disk, HoldRecord, LedgerEntry, OpenCall, ProgressRecord, SettledCall};
+use crate::{
+    DamagedSpan, Disk, HoldRecord, LedgerEntry, OpenCall, ProgressRecord, SettledCall,
+    SettlementKnowledge,
+};
 
 /// The journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +53,16 @@ pub enum JournalRecord {
     Reached(ProgressRecord),
     /// A call was settled.
     Settled(LedgerEntry),
+    /// A reservation was taken back before its call began.
+    Voided {
+        /// The call's id.
+        request_id: String,
+    },
+    /// The process was alive and had running calls.
+    Alive {
+        /// The moment.
+        at: Micros,
+    },
 }
 
 /// A borrowed record, for writing. It is read back as [`JournalRecord`].
@@ -57,6 +70,8 @@ pub(crate) enum Written<'a> {
     Held(&'a HoldRecord),
     Reached(&'a ProgressRecord),
     Settled(&'a LedgerEntry),
+    Voided(&'a str),
+    Alive(Micros),
 }
 
 /// Length and checksum, four bytes each, little-endian.
@@ -106,6 +121,8 @@ pub struct SegmentDamage {
 pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls> {
     let mut found = RecoveredCalls::default();
     let mut open: HashMap<String, OpenCall> = HashMap::new();
+    // The last moment at which the process was alive.
+    let mut died_at = None;
     for segment in disk.segments()? {
         let SegmentScan { records, damage, torn } = scan(&disk.read(segment)?);
         found.torn += torn;
@@ -116,15 +133,20 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
         for record in records {
             match record {
                 JournalRecord::Held(held) => {
+                    died_at = Some(held.at);
                     let call = OpenCall { held, reached: None };
                     open.insert(call.held.request_id.clone(), call);
                 }
                 JournalRecord::Reached(reached) => {
+                    died_at = Some(reached.at);
                     if let Some(call) = open.get_mut(&reached.request_id) {
                         call.reached = Some(reached);
                     }
                 }
+                JournalRecord::Voided { request_id } => drop(open.remove(&request_id)),
+                JournalRecord::Alive { at } => died_at = Some(at),
                 JournalRecord::Settled(entry) => {
+                    died_at = Some(entry.ended);
                     let lease = open.remove(&entry.request_id).and_then(|call| call.held.lease);
                     found.settled.push(SettledCall { entry: Arc::new(entry), lease, shown: true });
                 }
@@ -136,7 +158,8 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
     left.sort_by(|a, b| (a.held.at, &a.held.request_id).cmp(&(b.held.at, &b.held.request_id)));
     found.settled.extend(left.into_iter().map(|call| {
         let lease = call.held.lease;
-        SettledCall { entry: Arc::new(call.settle(now)), lease, shown: true }
+        let entry = Arc::new(call.settle(now, died_at, SettlementKnowledge::Journal));
+        SettledCall { entry, lease, shown: true }
     }));
     Ok(found)
 }
@@ -159,6 +182,9 @@ mod tests {
             stream: true,
             price_version: "v".to_owned(),
             lease: None,
+            lane: "p/m".to_owned(),
+            start_cost: Money::from_nanos(70_000),
+            cost_per_second: Money::from_nanos(-1),
         }
     }
 
@@ -172,14 +198,17 @@ mod tests {
             cost: Money::from_nanos(-1),
         };
         let open = OpenCall { held: held(), reached: Some(reached.clone()) };
-        let mut entry = open.settle(Micros::new(7));
+        let mut entry = open.settle(Micros::new(7), None, SettlementKnowledge::Journal);
         entry.failed =
             vec![crate::FailedAttempt { status: Some(503), ..crate::FailedAttempt::default() }];
         entry.losses = vec!["part.seal".to_owned()];
         entry.first_byte_us = Some(Micros::ZERO);
-        let plain = OpenCall { held: held(), reached: None }.settle(Micros::new(7));
+        let plain = OpenCall { held: held(), reached: None };
+        let plain = plain.settle(Micros::new(7), None, SettlementKnowledge::Settled);
         let settled = [entry, plain].map(JournalRecord::Settled);
-        [JournalRecord::Held(held()), JournalRecord::Reached(reached)]
+        let voided = JournalRecord::Voided { request_id: "req-1".to_owned() };
+        let alive = JournalRecord::Alive { at: Micros::new(1 << 40) };
+        [JournalRecord::Held(held()), JournalRecord::Reached(reached), voided, alive]
             .into_iter()
             .chain(settled)
             .collect()
@@ -190,6 +219,8 @@ mod tests {
             JournalRecord::Held(held) => frame(&Written::Held(held)),
             JournalRecord::Reached(reached) => frame(&Written::Reached(reached)),
             JournalRecord::Settled(entry) => frame(&Written::Settled(entry)),
+            JournalRecord::Voided { request_id } => frame(&Written::Voided(request_id)),
+            JournalRecord::Alive { at } => frame(&Written::Alive(*at)),
         }
     }
 

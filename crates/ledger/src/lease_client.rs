@@ -95,13 +95,29 @@ impl<S: LeaseStore> LeaseClient<S> {
         name: &str,
     ) -> Result<Self, LeaseStoreError> {
         let OpenedJournal { book, found, segments } = opened;
-        // Posting comes first, because registering closes the leases that pay for these calls.
+        let stored = store.posted_mark(name).await?;
+        let own = book.mark_of(&stored.store_id);
+        let went_back = own.as_ref().is_some_and(|own| own.posted > stored.posted);
+        if went_back {
+            // The store has leases of this node again that pay for none of these calls and may cover all
+            // the money that they need.
+            store.enter(name).await?;
+        }
+        // Otherwise posting comes first, because registering closes the leases that pay for them.
+        let mut mark = own.filter(|_| went_back).unwrap_or(stored);
         let mut recovered = 0;
         for settled in found.settled.chunks(MAX_BATCH_CALLS) {
-            recovered += store.post(settled).await?;
+            let raise = (!went_back).then(|| mark.raise());
+            let posted = store.post(settled, raise.as_ref()).await?;
+            recovered += posted.new;
+            if !went_back {
+                mark.note(posted, settled.len());
+            }
         }
-        let stored = store.posted_mark(name).await?;
-        let mark = book.mark_of(&stored.store_id).unwrap_or(stored);
+        // Before their records are retired, because this start may fail after that. A mark that cannot
+        // be written only hides a rollback.
+        drop(book.write_mark(&mark));
+        book.record_recovered(&found);
         book.forget_recovered(&segments, &found.damage);
         let node = store.enter(name).await?;
         let last_contact = AtomicMicros::new(clock.steady());
@@ -339,13 +355,8 @@ impl<S: LeaseStore> LeaseClient<S> {
         // Also puts the batch back when this future is dropped before the answer.
         let _unless_posted = PutBack(&self.book);
         let sent = self.steady();
-        self.store.post(batch.settled()).await?;
         let count = batch.settled().len();
-        let PostedMark { node_id, posted, .. } = self.mark.lock().clone();
-        let posted = posted.saturating_add(i64::try_from(count).unwrap_or(0));
-        // After the calls, so that a store that has the number has the calls too.
-        self.store.mark_posted(&node_id, posted).await?;
-        self.mark.lock().posted = posted;
+        self.post_and_mark(batch.settled()).await?;
         self.note_contact(sent);
         self.book.posted(batch);
         Ok(count)

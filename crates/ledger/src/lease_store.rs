@@ -227,6 +227,25 @@ pub struct PostedMark {
     pub posted: i64,
 }
 
+/// The mark that a batch of calls raises by the number of calls that it changed in the books. It stays
+/// if the store knows less than the number before: the store went back, and the node has to notice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkRaise {
+    /// See [`PostedMark::node_id`].
+    pub node_id: String,
+    /// The number before the batch, as far as the node knows.
+    pub before: i64,
+}
+
+/// A batch of calls that was posted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PostedBatch {
+    /// Number of new calls.
+    pub new: usize,
+    /// Mark of the node after it; `None` if it was not raised.
+    pub mark: Option<i64>,
+}
+
 /// A time that the store went back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreRollback {
@@ -270,23 +289,26 @@ pub trait LeaseStore: Send + Sync {
         &self,
         back: &LeaseReturn,
     ) -> impl Future<Output = Result<(), LeaseStoreError>> + Send;
-    /// Records settled calls, each once, and returns the number of new ones. A call whose lease is
-    /// closed pays as far as its key's cap has room; the operator absorbs the rest.
+    /// Records settled calls, each once. A call whose lease is
+    /// closed pays as far as its key's cap has room; the operator absorbs the rest. A settlement that
+    /// knows more than the recorded one corrects it. The mark of the node changes together with them.
     fn post(
         &self,
         settled: &[SettledCall],
-    ) -> impl Future<Output = Result<usize, LeaseStoreError>> + Send;
+        raise: Option<&MarkRaise>,
+    ) -> impl Future<Output = Result<PostedBatch, LeaseStoreError>> + Send;
     /// Returns the number of calls that a node has posted, as far as the store knows.
     fn posted_mark(
         &self,
         id: &str,
     ) -> impl Future<Output = Result<PostedMark, LeaseStoreError>> + Send;
-    /// Records the number of calls that a node has posted. A smaller number than before has no effect.
+    /// Sets the mark of a node that has posted its calls again. Returns false, without effect, if the
+    /// store knows less than the number before: it went back once more.
     fn mark_posted(
         &self,
-        id: &str,
+        raise: &MarkRaise,
         posted: i64,
-    ) -> impl Future<Output = Result<(), LeaseStoreError>> + Send;
+    ) -> impl Future<Output = Result<bool, LeaseStoreError>> + Send;
     /// Records that the store had lost calls of a node.
     fn note_rollback(
         &self,

@@ -34,7 +34,9 @@ pub use budget::{BudgetPeriod, BudgetStatus, BudgetTerms, day_of};
 pub use call_records::{HoldRecord, OpenCall, ProgressRecord};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, Segment, accept_damage, damaged_files};
-pub use entry::{CallOutcome, EndedBy, FailedAttempt, LedgerEntry};
+pub use entry::{
+    CallOutcome, ChargeReason, EndedBy, FailedAttempt, LedgerEntry, SettlementKnowledge,
+};
 pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
 pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls, SegmentDamage};
 pub use journal_inspection::JournalInspection;
@@ -44,8 +46,8 @@ pub use lease_client::{LeaseClient, MAX_BATCH_CALLS, TryHold};
 pub use lease_store::{
     ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
     LEASE_GRACE, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore,
-    LeaseStoreError, LeaseToken, Node, PostedMark, Posting, RECALL_WINDOW, SettledCall,
-    StoreRollback, UnreportedSpend, lease_slice,
+    LeaseStoreError, LeaseToken, MarkRaise, Node, PostedBatch, PostedMark, Posting, RECALL_WINDOW,
+    SettledCall, StoreRollback, UnreportedSpend, lease_slice,
 };
 pub use memory_disk::MemoryDisk;
 pub use money_bounds::{BoundState, HoldShortage, MoneyBound, MoneyBounds};

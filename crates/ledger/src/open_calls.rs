@@ -6,7 +6,7 @@
 //! [`crate::journal_writer`] describes how. A settled call that the journal did not take is kept in
 //! memory and written again by [`OpenCalls::maintain_journal`].
 
-use canon::{Micros, Money};
+use canon::{Micros, Money, Usage};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -16,9 +16,9 @@ use crate::journal::{Written, frame, recover};
 use crate::journal_writer::{JournalWriter, KeptRecord, SETTLEMENT_BYTES, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
-    CallProgress, Clock, Disk, HoldRecord, HoldShortage, JournalError, JournalErrors,
-    JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall, PendingHold, ProgressRecord,
-    RecoveredCalls, SegmentDamage, SettledCall,
+    CallOutcome, CallProgress, ChargeReason, Clock, Disk, EndedBy, HoldRecord, HoldShortage,
+    JournalError, JournalErrors, JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall,
+    PendingHold, ProgressRecord, RecoveredCalls, SegmentDamage, SettledCall, SettlementKnowledge,
 };
 
 /// Reason no money was reserved for a call.
@@ -203,6 +203,17 @@ impl OpenCalls {
         self.journal.watch();
     }
 
+    /// Records the settlements of calls that an earlier process left open, and all of them if a segment
+    /// is damaged, because it is not retired. They are posted already; the records are for a lease
+    /// store that goes back to an earlier state.
+    pub(crate) fn record_recovered(&self, found: &RecoveredCalls) {
+        let is_sound = found.damage.is_empty();
+        let kept = if is_sound { found.settled.len().saturating_sub(found.interrupted) } else { 0 };
+        for settled in found.settled.iter().skip(kept) {
+            self.journal.append_unkept(&frame(&Written::Settled(&settled.entry)));
+        }
+    }
+
     /// Retires segments whose calls the lease store has confirmed. Damaged ones are set aside.
     pub(crate) fn forget_recovered(&self, segments: &[u64], damage: &[SegmentDamage]) {
         let is_damaged = |segment: &u64| damage.iter().any(|one| one.segment == *segment);
@@ -270,7 +281,8 @@ impl OpenCalls {
         if open.is_some() {
             self.journal.change_promised(-1);
         }
-        // A hold that is written all the same costs nothing: recovery finds no progress.
+        // A hold that is written all the same costs nothing.
+        self.journal.append_unkept(&frame(&Written::Voided(&held.request_id)));
         self.journal.release(open.map(|open| open.record));
     }
 
@@ -395,6 +407,10 @@ impl OpenCalls {
         if self.journal.take_lost_segment() {
             self.write_again();
         }
+        if self.running_count() > 0 {
+            // Tells how long a call without progress has run.
+            self.journal.append_unkept(&frame(&Written::Alive(self.clock.now())));
+        }
         self.write_missing().and(maintained)
     }
 
@@ -486,6 +502,38 @@ impl OpenCalls {
         }
     }
 
+    /// Settles a call whose ticket was dropped. If it was sent to a provider, its handler panicked,
+    /// and it is settled like a call whose process died.
+    pub(crate) fn settle_dropped(
+        &self,
+        balance: &Arc<KeyBalance>,
+        held: &HoldRecord,
+        is_sent: bool,
+    ) {
+        let open = OpenCall {
+            held: held.clone(),
+            reached: self.state.lock().open.get(&held.request_id).and_then(|c| c.reached.clone()),
+        };
+        let now = self.clock.now();
+        let mut entry = open.settle(now, Some(now), SettlementKnowledge::Settled);
+        if !is_sent {
+            entry = LedgerEntry {
+                outcome: CallOutcome::Failed,
+                ended_by: EndedBy::Provider,
+                lane: String::new(),
+                attempts: 0,
+                usage: Usage::default(),
+                estimated: false,
+                cost: Money::ZERO,
+                absorbed: Money::ZERO,
+                reasons: Vec::new(),
+                ..entry
+            };
+        }
+        // Nobody waits for the record of a call that failed.
+        drop(self.settle(balance, held, entry));
+    }
+
     /// Settles a call and returns the entry's way to the journal.
     pub(crate) fn settle(
         &self,
@@ -495,6 +543,9 @@ impl OpenCalls {
     ) -> JournalReceipt {
         // The operator pays for usage beyond the hold, so that the cap is never passed.
         let cost = entry.cost.max(Money::ZERO).min(held.amount);
+        if cost < entry.cost {
+            entry.explain(ChargeReason::BeyondHold);
+        }
         entry.absorbed = entry.absorbed.saturating_add(entry.cost.saturating_sub(cost));
         entry.cost = cost;
         entry.held = Some(held.amount);

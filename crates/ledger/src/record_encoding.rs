@@ -5,7 +5,7 @@
 //! `rmp_serde::encode::write_named`, at a third of the work. Records are read by their
 //! `Deserialize`.
 
-use canon::{Charge, ToolUses, Usage};
+use canon::{Charge, Money, ToolUses, Usage};
 
 use crate::journal::Written;
 use crate::{FailedAttempt, HoldRecord, LedgerEntry, ProgressRecord};
@@ -29,6 +29,16 @@ pub(crate) fn encode(record: &Written<'_>, out: &mut Vec<u8>) {
             writer.text("settled");
             writer.entry(entry);
         }
+        Written::Voided(request_id) => {
+            writer.text("voided");
+            writer.map(1);
+            writer.text_field("request_id", request_id);
+        }
+        Written::Alive(at) => {
+            writer.text("alive");
+            writer.map(1);
+            writer.int_field("at", at.get());
+        }
     }
 }
 
@@ -47,8 +57,17 @@ impl RecordWriter<'_> {
             stream,
             price_version,
             lease,
+            lane,
+            start_cost,
+            cost_per_second,
         } = held;
-        self.map(9 + usize::from(lease.is_some()));
+        let optional = [
+            lease.is_some(),
+            !lane.is_empty(),
+            *start_cost != Money::ZERO,
+            *cost_per_second != Money::ZERO,
+        ];
+        self.map(9 + optional.into_iter().filter(|is_written| *is_written).count());
         self.text_field("request_id", request_id);
         self.text_field("key_id", key_id);
         self.text_field("account_id", account_id);
@@ -60,6 +79,15 @@ impl RecordWriter<'_> {
         self.text_field("price_version", price_version);
         if let Some(lease) = lease {
             self.int_field("lease", *lease);
+        }
+        if !lane.is_empty() {
+            self.text_field("lane", lane);
+        }
+        if *start_cost != Money::ZERO {
+            self.int_field("start_cost", start_cost.as_nanos());
+        }
+        if *cost_per_second != Money::ZERO {
+            self.int_field("cost_per_second", cost_per_second.as_nanos());
         }
     }
 
@@ -100,9 +128,19 @@ impl RecordWriter<'_> {
             service,
             charges,
             losses,
+            told,
+            reasons,
+            knowledge,
         } = entry;
-        let optional =
-            [!failed.is_empty(), held.is_some(), !service.is_empty(), !charges.is_empty()];
+        let optional = [
+            !failed.is_empty(),
+            held.is_some(),
+            !service.is_empty(),
+            !charges.is_empty(),
+            told.is_some(),
+            !reasons.is_empty(),
+            !knowledge.is_final(),
+        ];
         self.map(20 + optional.into_iter().filter(|is_written| *is_written).count());
         self.text_field("request_id", request_id);
         self.text_field("key_id", key_id);
@@ -147,6 +185,18 @@ impl RecordWriter<'_> {
         self.text("losses");
         self.array(losses.len());
         losses.iter().for_each(|loss| self.text(loss));
+        if let Some(told) = told {
+            self.text("told");
+            self.usage(told);
+        }
+        if !reasons.is_empty() {
+            self.text("reasons");
+            self.array(reasons.len());
+            reasons.iter().for_each(|reason| self.text(reason.word()));
+        }
+        if !knowledge.is_final() {
+            self.text_field("knowledge", knowledge.word());
+        }
     }
 
     fn failed_attempt(&mut self, attempt: &FailedAttempt) {
@@ -337,8 +387,8 @@ fn low_double(length: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CallOutcome, EndedBy};
-    use canon::{Micros, Money, Price, PriceDimension};
+    use crate::{CallOutcome, ChargeReason, EndedBy, JournalRecord, SettlementKnowledge};
+    use canon::{Micros, Price, PriceDimension};
 
     /// Lengths and amounts on both sides of every change of form.
     const SIZES: [u64; 12] = [0, 15, 16, 31, 32, 127, 128, 255, 256, 65_535, 65_536, u64::MAX];
@@ -352,6 +402,13 @@ mod tests {
                 rmp_serde::encode::to_vec_named(&named("reached", reached))
             }
             Written::Settled(entry) => rmp_serde::encode::to_vec_named(&named("settled", entry)),
+            Written::Voided(request_id) => {
+                let request_id = (*request_id).to_owned();
+                rmp_serde::encode::to_vec_named(&JournalRecord::Voided { request_id })
+            }
+            Written::Alive(at) => {
+                rmp_serde::encode::to_vec_named(&JournalRecord::Alive { at: *at })
+            }
         };
         assert_eq!(bytes, want.unwrap());
     }
@@ -377,8 +434,13 @@ mod tests {
                     stream: size % 2 == 0,
                     price_version: "v".to_owned(),
                     lease: (size > 100).then_some(int),
+                    lane: if size > 15 { text.clone() } else { String::new() },
+                    start_cost: Money::from_nanos(int),
+                    cost_per_second: Money::from_nanos(if size > 31 { int } else { 0 }),
                 };
                 same_as_serde(&Written::Held(&held));
+                same_as_serde(&Written::Voided(&text));
+                same_as_serde(&Written::Alive(Micros::new(int)));
                 let tools = ToolUses { code_runs: size, ..ToolUses::default() };
                 let usage = Usage {
                     input: size,
@@ -418,12 +480,17 @@ mod tests {
                 service: "flex".to_owned(),
                 charges: vec![charge; count],
                 losses: vec!["part.seal".to_owned(); count],
+                told: Some(Box::new(Usage { output: 1 << 40, ..Usage::default() })),
+                reasons: ChargeReason::ALL.to_vec(),
                 ..LedgerEntry::default()
             };
             same_as_serde(&Written::Settled(&entry));
         }
         for outcome in CallOutcome::ALL {
             same_as_serde(&Written::Settled(&LedgerEntry { outcome, ..LedgerEntry::default() }));
+        }
+        for knowledge in SettlementKnowledge::ALL {
+            same_as_serde(&Written::Settled(&LedgerEntry { knowledge, ..LedgerEntry::default() }));
         }
         for ended_by in EndedBy::ALL {
             same_as_serde(&Written::Settled(&LedgerEntry { ended_by, ..LedgerEntry::default() }));

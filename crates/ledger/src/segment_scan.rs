@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
     use crate::journal::{Written, frame};
-    use crate::{HoldRecord, OpenCall};
+    use crate::{HoldRecord, OpenCall, SettlementKnowledge};
 
     fn held(id: usize) -> HoldRecord {
         HoldRecord {
@@ -158,13 +158,15 @@ mod tests {
             stream: false,
             price_version: "v".to_owned(),
             lease: Some(9),
+            ..HoldRecord::default()
         }
     }
 
     /// Records of some calls, each held and settled.
     fn written(calls: usize) -> Vec<Vec<u8>> {
         let calls = (0..calls).map(|id| {
-            let entry = OpenCall { held: held(id), reached: None }.settle(Micros::new(8));
+            let entry = OpenCall { held: held(id), reached: None };
+            let entry = entry.settle(Micros::new(8), None, SettlementKnowledge::Journal);
             [frame(&Written::Held(&held(id))), frame(&Written::Settled(&entry))]
         });
         calls.flatten().collect()

@@ -2,20 +2,32 @@
 //!
 //! A database that fails over to a stale replica, or is restored from a backup, has lost the calls that
 //! were posted last, and their money could be spent again. Each node counts the calls it has posted and
-//! writes the number into the store after each batch, as its mark. A mark below the node's own number
+//! writes the number into the store together with each batch, as its mark. A mark below the node's own number
 //! means that the store went back. The node then gives up its leases, which the store may have given to
-//! others meanwhile, and posts the calls again that its journal still has.
+//! others meanwhile, and posts the calls again that its journal still has. The order does not matter: of
+//! several settlements of a call the store keeps the one that knows most.
 
 use std::collections::VecDeque;
 use std::io;
 
 use crate::segment_scan::scan;
 use crate::{
-    JournalRecord, LeaseClient, LeaseStore, LeaseStoreError, MAX_BATCH_CALLS, OpenCalls,
-    PostedMark, SettledCall, StoreRollback,
+    JournalRecord, LeaseClient, LeaseStore, LeaseStoreError, MAX_BATCH_CALLS, MarkRaise, OpenCalls,
+    PostedBatch, PostedMark, SettledCall, StoreRollback,
 };
 
 impl PostedMark {
+    /// Returns the mark as a batch raises it.
+    pub(crate) fn raise(&self) -> MarkRaise {
+        MarkRaise { node_id: self.node_id.clone(), before: self.posted }
+    }
+
+    /// Notes a batch of so many calls. A mark that the store did not raise is above that of the store
+    /// then, which the next heartbeat finds.
+    pub(crate) fn note(&mut self, batch: PostedBatch, calls: usize) {
+        self.posted = batch.mark.unwrap_or_else(|| self.posted.saturating_add(count(calls)));
+    }
+
     fn to_text(&self) -> String {
         format!("{} {} {}\n", self.store_id, self.posted, self.node_id)
     }
@@ -33,6 +45,8 @@ impl PostedMark {
 #[derive(Debug, Default)]
 pub(crate) struct PendingRepost {
     found: StoreRollback,
+    /// Mark of this node in the store.
+    stored: i64,
     /// Retired segments and those in use, oldest first.
     retired: VecDeque<u64>,
     in_use: VecDeque<u64>,
@@ -50,6 +64,14 @@ impl OpenCalls {
         PostedMark::from_text(&text)
     }
 
+    /// Writes the mark to this node's disk, if it has another one. Blocks on the disk.
+    pub(crate) fn write_mark(&self, mark: &PostedMark) -> io::Result<()> {
+        if self.own_mark().as_ref() == Some(mark) {
+            return Ok(());
+        }
+        self.disk().write_mark(&mark.to_text())
+    }
+
     /// Returns the settled calls of the next segment, without their leases; `None` after the last one.
     fn next_calls(&self, pending: &PendingRepost) -> Option<Vec<SettledCall>> {
         let bytes = match (pending.retired.front(), pending.in_use.front()) {
@@ -63,7 +85,12 @@ impl OpenCalls {
             JournalRecord::Settled(entry) => {
                 Some(SettledCall { entry: entry.into(), lease: None, shown: true })
             }
-            JournalRecord::Held(_) | JournalRecord::Reached(_) => None,
+            // Calls that an earlier process left open were settled by its successor, which wrote a
+            // record of that.
+            JournalRecord::Held(_)
+            | JournalRecord::Reached(_)
+            | JournalRecord::Voided { .. }
+            | JournalRecord::Alive { .. } => None,
         });
         Some(settled.collect())
     }
@@ -84,6 +111,8 @@ impl<S: LeaseStore> LeaseClient<S> {
             }
             let missing = own.posted.saturating_sub(stored.posted);
             if missing <= 0 {
+                // The process before may have died between its last batch and the write of its mark.
+                self.mark().lock().posted = stored.posted;
                 return Ok(());
             }
             self.enter_again().await?;
@@ -91,13 +120,14 @@ impl<S: LeaseStore> LeaseClient<S> {
             let found = StoreRollback { missing, reposted: count(recovered) };
             let retired = disk.retired().unwrap_or_default().into();
             let in_use = disk.segments().unwrap_or_default().into();
-            *self.repost().lock() = Some(PendingRepost { found, retired, in_use });
+            let stored = stored.posted;
+            *self.repost().lock() = Some(PendingRepost { found, stored, retired, in_use });
         }
         let calls = self.repost().lock().as_ref().and_then(|one| self.book().next_calls(one));
         if let Some(calls) = calls {
             let mut reposted = 0;
             for batch in calls.chunks(MAX_BATCH_CALLS) {
-                reposted += self.store().post(batch).await?;
+                reposted += self.post_and_mark(batch).await?.new;
             }
             if let Some(pending) = &mut *self.repost().lock() {
                 pending.found.reposted = pending.found.reposted.saturating_add(count(reposted));
@@ -109,13 +139,46 @@ impl<S: LeaseStore> LeaseClient<S> {
         }
         let found = self.repost().lock().as_ref().map(|pending| pending.found);
         if let Some(found) = found {
-            let own = self.mark().lock().clone();
-            self.store().note_rollback(&own.node_id, found).await?;
-            self.store().mark_posted(&own.node_id, own.posted).await?;
+            let (raise, own) = (self.mark_raise(), self.mark().lock().posted);
+            let posted = own.max(raise.before);
+            self.store().note_rollback(&raise.node_id, found).await?;
+            let is_marked = self.store().mark_posted(&raise, posted).await?;
             *self.repost().lock() = None;
             self.rollbacks().lock().push(found);
+            if is_marked {
+                self.mark().lock().posted = posted;
+            }
+            // Otherwise the store went back once more, and all begins again.
         }
         Ok(())
+    }
+
+    /// Returns the mark that the next batch raises.
+    fn mark_raise(&self) -> MarkRaise {
+        let own = self.mark().lock().raise();
+        match &*self.repost().lock() {
+            Some(pending) => MarkRaise { before: pending.stored, ..own },
+            None => own,
+        }
+    }
+
+    /// Posts calls, and raises the mark of this node together with them. While calls are posted again,
+    /// this node's own number stays above the mark, so that a start in between notices it too.
+    pub(crate) async fn post_and_mark(
+        &self,
+        calls: &[SettledCall],
+    ) -> Result<PostedBatch, LeaseStoreError> {
+        let raise = self.mark_raise();
+        let posted = self.store().post(calls, Some(&raise)).await?;
+        match &mut *self.repost().lock() {
+            Some(pending) => {
+                pending.stored = posted.mark.unwrap_or(pending.stored);
+                let mut own = self.mark().lock();
+                own.posted = own.posted.max(pending.stored.saturating_add(1));
+            }
+            None => self.mark().lock().note(posted, calls.len()),
+        }
+        Ok(posted)
     }
 
     /// Returns true while calls are posted again that the store has lost.
@@ -132,10 +195,7 @@ impl<S: LeaseStore> LeaseClient<S> {
     /// too. To be called several times a second. Blocks on the disk.
     pub fn save_mark(&self) -> io::Result<()> {
         let mark = self.mark().lock().clone();
-        if self.book().own_mark().as_ref() == Some(&mark) {
-            return Ok(());
-        }
-        self.book().disk().write_mark(&mark.to_text())
+        self.book().write_mark(&mark)
     }
 }
 

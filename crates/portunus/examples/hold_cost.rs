@@ -100,6 +100,7 @@ fn held(call: u32) -> HoldRecord {
         stream: false,
         price_version: "2026-01-01".to_owned(),
         lease: None,
+        ..HoldRecord::default()
     }
 }
 

@@ -145,7 +145,7 @@ impl App {
         if let Err(e) = self.store.sweep_links(now).await {
             tracing::warn!("old one-time links could not be swept: {e}");
         }
-        if let Err(e) = self.store.sweep_claims(now).await {
+        if let Err(e) = self.store.sweep_claims().await {
             tracing::warn!("expired idempotency keys could not be swept: {e}");
         }
         if let Err(e) = self.store.sweep_objects(now).await {

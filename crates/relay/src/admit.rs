@@ -1,19 +1,22 @@
 //! Admission: reserves the maximum cost of a call before the first byte goes to a provider.
 
 use canon::{ApiError, ErrorKind, Micros, Money};
+use catalog::ModelKind;
 use dialects::RequestFacts;
 use ledger::{
     BudgetStatus, HoldRecord, HoldRefusal, HoldShortage, HoldTicket, KeySpending, MoneyBound,
 };
 use std::sync::Arc;
 use std::time::Duration;
+use upstream::HealthTracker;
 
-use super::Call;
 use super::media_refs::MediaRefs;
 use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
 use super::sizing::{affordable_output, likely_input_bytes, max_cost, max_input_tokens, max_units};
-use config::Route;
+use super::{Call, route};
+use config::{LiveLane, Route};
 
+const SECOND: Duration = Duration::from_secs(1);
 /// A call is refused if the money covers fewer output tokens than this.
 const MIN_USEFUL_OUTPUT_TOKENS: u64 = 16;
 /// Output estimate for the token rate limit if the caller sets no limit.
@@ -45,7 +48,6 @@ pub(super) async fn admit(
     media: &MediaRefs,
 ) -> Result<AdmittedCall, ApiError> {
     let model = &route.model;
-    let prices = Arc::clone(&model.prices);
     let input = max_input_tokens(call, facts, route, media);
     let requested_output =
         facts.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
@@ -53,9 +55,17 @@ pub(super) async fn admit(
     let units = max_units(facts, route);
     // Any lane may answer, so the most expensive one counts.
     let bound = |output: u64| max_cost(route, input, output.saturating_mul(candidates), &units);
-    let record = hold_record(call, facts, &prices.version);
     let mut account = CallAccount::new(call, facts, model);
-    account.set_input_bytes(likely_input_bytes(call, route, media));
+    let input_bytes = likely_input_bytes(call, route, media);
+    account.set_input_bytes(input_bytes);
+    let record = hold_record(call, facts, route, &mut account, |lane, health| {
+        let output = match model.kind {
+            ModelKind::Chat | ModelKind::Image => health.usual_output(SECOND),
+            ModelKind::Embedding => 0,
+        };
+        let input = input_bytes.div_ceil(BYTES_PER_TOKEN);
+        lane.prices.running_cost(input, output.saturating_mul(candidates))
+    });
     let full = bound(requested_output);
     let least = bound(requested_output.min(MIN_USEFUL_OUTPUT_TOKENS));
     let ticket = match reserve(call, record, full, least).await {
@@ -75,10 +85,13 @@ pub(super) async fn admit_with_max_cost(
     facts: &RequestFacts,
     route: &Route,
     bound: Money,
+    likely_cost: impl Fn(&LiveLane) -> Money,
 ) -> Result<BoxedAccount, ApiError> {
-    let model = &route.model;
-    let account = CallAccount::new(call, facts, model);
-    match reserve(call, hold_record(call, facts, &model.prices.version), bound, bound).await {
+    let mut account = CallAccount::new(call, facts, &route.model);
+    let record = hold_record(call, facts, route, &mut account, |lane, _| {
+        (likely_cost(lane), lane.prices.running_cost(0, 0).1)
+    });
+    match reserve(call, record, bound, bound).await {
         Ok(ticket) => {
             Ok(account.attach_hold(ticket, facts.max_output_tokens.unwrap_or_default(), None))
         }
@@ -86,7 +99,21 @@ pub(super) async fn admit_with_max_cost(
     }
 }
 
-fn hold_record(call: &Call, facts: &RequestFacts, version: &str) -> Arc<HoldRecord> {
+/// Chooses the lanes to try and describes the call for the journal, with all that settles it if the
+/// gateway dies: its first lane, the cost of its start there and the cost of each second.
+fn hold_record(
+    call: &Call,
+    facts: &RequestFacts,
+    route: &Route,
+    account: &mut CallAccount,
+    costs: impl Fn(&LiveLane, &HealthTracker) -> (Money, Money),
+) -> Arc<HoldRecord> {
+    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_now());
+    let first = candidates.first();
+    let (start_cost, cost_per_second) =
+        first.map(|first| costs(&first.lane, &first.health)).unwrap_or_default();
+    let lane = first.map(|first| first.lane.name.clone()).unwrap_or_default();
+    account.set_candidates(candidates);
     Arc::new(HoldRecord {
         request_id: String::from(&*call.id),
         key_id: call.key.record.id.clone(),
@@ -96,8 +123,11 @@ fn hold_record(call: &Call, facts: &RequestFacts, version: &str) -> Arc<HoldReco
         dialect: call.dialect.origin().as_str().to_owned(),
         model: facts.model.clone(),
         stream: facts.stream,
-        price_version: version.to_owned(),
+        price_version: route.model.prices.version.clone(),
         lease: None,
+        lane,
+        start_cost,
+        cost_per_second,
     })
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn attempt(
         }
         send_to_lane(call, facts, &candidate, prepared, account).await
     };
-    match try_lanes(call, &facts.model, route, account, send_one).await {
+    match try_lanes(call, &facts.model, account, send_one).await {
         Err(error) if error.kind() == ErrorKind::ContentPolicy => {
             let permit = call.work_permit().await;
             permit.run(|| blocked_prompt(call, facts, &error)).await.ok_or(error)
@@ -93,7 +93,6 @@ fn blocked_prompt(call: &Call, facts: &RequestFacts, error: &ApiError) -> Option
 pub(super) async fn try_lanes<T, F, A>(
     call: &Call,
     model: &str,
-    route: &Route,
     mut account: BoxedAccount,
     send_one: F,
 ) -> Result<T, ApiError>
@@ -101,8 +100,7 @@ where
     F: Fn(Candidate, BoxedAccount) -> A,
     A: Future<Output = Result<T, (ApiError, BoxedAccount)>>,
 {
-    let mut plan =
-        RetryPlan::new(route::ordered_candidates(call, route, call.engine.monotonic_now()));
+    let mut plan = RetryPlan::new(account.take_candidates());
     let mut next = match plan.first_candidate(call).await {
         Ok(candidate) => candidate,
         Err(error) => {

@@ -58,7 +58,7 @@ pub async fn serve_embeddings(
     let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         try_lane(call, embedding_call, &candidate, account).await
     };
-    attempt::try_lanes(call, model, &route, account, send_one).await
+    attempt::try_lanes(call, model, account, send_one).await
 }
 
 struct EmbeddingCall {
@@ -143,7 +143,7 @@ async fn try_lane(
             pass_through(call, candidate, embedding_call.endpoint, outgoing).await
         }
         PreparedEmbedding::Translated(other) => {
-            translate(call, embedding_call, candidate, other, estimate).await
+            translate(call, embedding_call, candidate, other, estimate, &mut account).await
         }
     };
     match outcome {
@@ -182,6 +182,7 @@ async fn translate(
     candidate: &Candidate,
     translation: EmbeddingTranslation,
     estimate: u64,
+    account: &mut BoxedAccount,
 ) -> Result<EmbeddingOutcome, ApiError> {
     let EmbeddingTranslation { endpoint, outgoing, request, losses } = translation;
     let mut reply = EmbeddingReply::default();
@@ -192,8 +193,10 @@ async fn translate(
         let permit = call.permit_for(body.len()).await;
         reply.append(permit.run(|| endpoint.read_reply(&body)).await?);
     }
-    reply.check_count(&request)?;
     let usage = reply.usage;
+    reply.check_count(&request).inspect_err(|_| {
+        account.absorb_answer(&ReplyMeter { usage, ..ReplyMeter::default() });
+    })?;
     // The caller sees the usage it is billed for.
     reply.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
     let permit = call.permit_for(received_bytes).await;

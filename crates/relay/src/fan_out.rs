@@ -37,8 +37,11 @@ pub(super) async fn send_copies(
         }
         match running.next().await {
             Some(Ok(reply)) => replies.push(reply),
-            Some(Err(error)) => {
+            Some(Err((error, unusable))) => {
                 account.absorb_copies(replies.iter().map(|(_, meter)| meter), running.len());
+                if let Some(meter) = &unusable {
+                    account.absorb_answer(meter);
+                }
                 break Err(error);
             }
             None => break Ok(replies),
@@ -66,25 +69,26 @@ pub(super) async fn send_copies(
     }
 }
 
-/// Sends one copy and reads its reply.
+/// Sends one copy and reads its reply. An error has the meter of a reply that cannot be used.
 async fn ask(
     call: &Call,
     candidate: &Candidate,
     outgoing: &ProviderRequest,
     expected: &ExpectedReply,
-) -> Result<(ChatReply, ReplyMeter), ApiError> {
-    let answer = send(call, candidate, expected.dialect, outgoing.clone()).await?;
-    let body = reply::read_json(answer, &candidate.lane, call).await?;
-    call.permit_for(body.len())
-        .await
-        .run(|| {
-            let mut reply = expected.dialect.read_reply(&body)?;
-            let meter = ReplyMeter::of_reply(&reply);
-            complete_endings(&mut reply, expected.dialect.origin());
-            check_ending(&reply, call)?;
-            Ok((reply, meter))
-        })
-        .await
+) -> Result<(ChatReply, ReplyMeter), (ApiError, Option<Box<ReplyMeter>>)> {
+    let lost = |error| (error, None);
+    let answer = send(call, candidate, expected.dialect, outgoing.clone()).await.map_err(lost)?;
+    let body = reply::read_json(answer, &candidate.lane, call).await.map_err(lost)?;
+    let read = || {
+        let mut reply = expected.dialect.read_reply(&body).map_err(lost)?;
+        let meter = ReplyMeter::of_reply(&reply);
+        complete_endings(&mut reply, expected.dialect.origin());
+        match check_ending(&reply, call) {
+            Ok(()) => Ok((reply, meter)),
+            Err(error) => Err((error, Some(Box::new(meter)))),
+        }
+    };
+    call.permit_for(body.len()).await.run(read).await
 }
 
 /// Joins the replies and writes them in the caller's format.

@@ -68,12 +68,23 @@ pub(super) async fn relay_reply(
     let finished = if is_streamed {
         let pipeline = StreamPipeline::new(call, facts, expected);
         // Boxed because it is rare: the future of every call would grow by its size.
-        Box::pin(gather_stream(call, lane, pipeline, answer)).await
+        Box::pin(gather_stream(call, lane, pipeline, answer, &mut account)).await
     } else {
         match read_json(answer, lane, call).await {
             Ok(body) => {
                 let permit = call.permit_for(body.len()).await;
-                permit.run(|| convert_piece(call, facts, expected, body)).await
+                let (dialect, whole) = (expected.dialect, body.clone());
+                let convert = || {
+                    let converted = convert_piece(call, facts, expected, body);
+                    // A body that cannot even be metered is a failed attempt, whose prompt is absorbed.
+                    let unusable = converted.is_err().then(|| dialect.meter_reply(&whole).ok());
+                    (converted, unusable.flatten())
+                };
+                let (converted, unusable) = permit.run(convert).await;
+                if let Some(meter) = unusable {
+                    account.absorb_answer(&meter);
+                }
+                converted
             }
             Err(error) => Err(error),
         }
@@ -165,14 +176,19 @@ async fn gather_stream(
     lane: &LiveLane,
     mut pipeline: StreamPipeline,
     mut answer: ClientResponse,
+    account: &mut BoxedAccount,
 ) -> Result<ConvertedReply, ApiError> {
     let mut out = Vec::new();
     let mut received = 0;
     let mut budget = WorkBudget::default();
     loop {
         budget.charge().await;
-        let progress = match next_chunk(&mut answer.body, lane, call).await? {
-            Some(data) if received + data.len() > MAX_REPLY_BYTES => return Err(too_large_error()),
+        let chunk = match next_chunk(&mut answer.body, lane, call).await {
+            Ok(Some(data)) if received + data.len() > MAX_REPLY_BYTES => Err(too_large_error()),
+            chunk => chunk,
+        };
+        let chunk = chunk.inspect_err(|_| absorb_begun(&pipeline, account))?;
+        let progress = match chunk {
             Some(data) => {
                 received += data.len();
                 budget.add(data.len());
@@ -183,8 +199,19 @@ async fn gather_stream(
         match progress {
             StreamProgress::Ongoing => {}
             StreamProgress::Complete => return Ok(pipeline.into_reply(call, out)),
-            StreamProgress::Broken(error) => return Err(error),
+            StreamProgress::Broken(error) => {
+                absorb_begun(&pipeline, account);
+                return Err(error);
+            }
         }
+    }
+}
+
+/// Adds the cost of a stream that broke off to the amount the operator absorbs, if it had begun.
+fn absorb_begun(pipeline: &StreamPipeline, account: &mut BoxedAccount) {
+    let meter = pipeline.meter();
+    if meter.usage.is_some() || meter.output_bytes > 0 {
+        account.absorb_answer(meter);
     }
 }
 

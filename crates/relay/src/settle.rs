@@ -1,6 +1,7 @@
 //! Settlement: usage → cost → charge, exactly once, even if the caller disconnects.
 
 mod charge;
+mod explain;
 
 use canon::{
     ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, UpstreamProgress,
@@ -71,6 +72,10 @@ pub(super) struct CallAccount {
     may_think: bool,
     /// Time that the current lane has worked without visible output, as last seen.
     silence: Duration,
+    /// True if the cost of the current attempt is absorbed already.
+    has_absorbed: bool,
+    /// Counts that the provider told of an answer that could not be used.
+    lost_usage: Option<Usage>,
     /// Estimate of output that was made and not seen, because the caller left.
     unseen_output: u64,
     /// Output limit over all candidates, if the money lowered it.
@@ -82,6 +87,8 @@ pub(super) struct CallAccount {
     entry: LedgerEntry,
     losses: Losses,
     hold: Option<HoldTicket>,
+    /// Lanes to try, in their order. The hold names the first one.
+    candidates: Vec<Candidate>,
     /// Health record and provider slot of the current attempt.
     attempt: Option<(AttemptGuard, InFlightSlot)>,
     /// Closed together with the account.
@@ -112,6 +119,8 @@ impl CallAccount {
             attempt_started: call.arrived,
             may_think: model.thinking.is_some(),
             silence: Duration::ZERO,
+            has_absorbed: false,
+            lost_usage: None,
             unseen_output: 0,
             lowered_limit: None,
             max_reply_bytes: None,
@@ -119,6 +128,7 @@ impl CallAccount {
             trace: call.trace,
             losses: Losses::new(),
             hold: None,
+            candidates: Vec::new(),
             attempt: None,
             rate_permit: call.admission.rate.clone(),
             in_flight_slot: Arc::clone(&call.in_flight_slot),
@@ -147,6 +157,16 @@ impl CallAccount {
                 ..LedgerEntry::default()
             },
         })
+    }
+
+    /// Sets the lanes to try.
+    pub(super) fn set_candidates(&mut self, candidates: Vec<Candidate>) {
+        self.candidates = candidates;
+    }
+
+    /// Takes the lanes to try.
+    pub(super) fn take_candidates(&mut self) -> Vec<Candidate> {
+        std::mem::take(&mut self.candidates)
     }
 
     /// Attaches the reservation: for `output` tokens, or for `lowered_limit` if that is less than
@@ -189,9 +209,13 @@ impl CallAccount {
         let slot = slot.map_err(|error| {
             error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent)
         })?;
+        if let Some(hold) = &mut self.hold {
+            hold.note_sent(&lane.name);
+        }
         self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
         self.entry.attempts += 1;
         self.copies = 1;
+        self.has_absorbed = false;
         lane.name.clone_into(&mut self.entry.lane);
         self.attempt_started = Instant::now();
         self.silence = Duration::ZERO;
@@ -225,12 +249,13 @@ impl CallAccount {
         running: usize,
     ) {
         for meter in replies {
-            let cost = meter.usage.map_or(Money::ZERO, |usage| self.price_of(&usage));
-            self.entry.absorbed = self.entry.absorbed.saturating_add(cost);
+            self.absorb_answer(meter);
         }
         for _ in 0..running {
             self.absorb_cost();
         }
+        // The copy that failed is still to be absorbed.
+        self.has_absorbed = false;
     }
 
     /// Records that the gateway truncates the reply at its reservation. Returns the usage to report
@@ -291,7 +316,7 @@ impl CallAccount {
             status,
             ms: u64::try_from(attempt.elapsed(now).as_millis()).unwrap_or(u64::MAX),
         });
-        if spent {
+        if spent && !self.has_absorbed {
             self.absorb_cost();
         }
         attempt.failed(failure, now)

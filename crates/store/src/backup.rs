@@ -10,10 +10,11 @@ use std::path::Path;
 use ledger::{ALIVE_WINDOW, LeaseToken};
 
 use crate::db::{Db, on_reader, on_writer};
-use crate::nodes::settled;
+use crate::nodes::{ReportedCall, settled};
 use crate::{Store, StoreError};
 
-const ALL_CALLS: &str = "SELECT body FROM holds";
+const ALL_CALLS: &str =
+    "SELECT body, (SELECT seen FROM nodes WHERE id = node_id) AS seen FROM holds";
 const ALL_LEASES: &str = "SELECT token, key_id FROM leases ORDER BY key_id";
 const FORGET_NODES: &str = "DELETE FROM nodes";
 const FORGET_NODE: &str = "DELETE FROM nodes WHERE id = $1";
@@ -47,11 +48,11 @@ impl Store {
     /// closes all leases, so that their money can be spent at once. No node may use it.
     pub async fn adopt(&self) -> Result<AdoptedCounts, StoreError> {
         let now = self.now().await?;
-        let bodies: Vec<String> = on_reader!(&self.db, pool => {
-            sqlx::query_scalar(ALL_CALLS).fetch_all(pool).await?
+        let running: Vec<ReportedCall> = on_reader!(&self.db, pool => {
+            sqlx::query_as(ALL_CALLS).fetch_all(pool).await?
         });
         // Before the leases are closed, so that these pay.
-        let calls = self.post(&settled(&bodies, now)?).await?;
+        let calls = self.post(&settled(&running, now)?).await?;
         let leases: Vec<(LeaseToken, String)> = on_reader!(&self.db, pool => {
             sqlx::query_as(ALL_LEASES).fetch_all(pool).await?
         });

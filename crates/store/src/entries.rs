@@ -1,9 +1,10 @@
 //! Queries on ledger rows: one row, a filtered page, an export in order, the sums.
 
 use canon::{Micros, Money, Usage};
-use ledger::{CallOutcome, EndedBy, LedgerEntry};
+use ledger::{CallOutcome, EndedBy, LedgerEntry, SettlementKnowledge};
 use sqlx::QueryBuilder;
 
+use crate::corrections::{overlay, read_corrections};
 use crate::db::{clean, from_json, on_reader, unknown_word};
 use crate::row::row;
 use crate::{Store, StoreError};
@@ -41,7 +42,7 @@ row! {
 }
 
 row! {
-    struct EntryRow {
+    pub(crate) struct EntryRow {
         request_id: String,
         key_id: String,
         account_id: String,
@@ -78,6 +79,9 @@ row! {
         service: String,
         ended_by: String,
         charges: String,
+        told: String,
+        reasons: String,
+        knowledge: Option<i64>,
     }
 }
 
@@ -134,6 +138,26 @@ impl TryFrom<EntryRow> for LedgerEntry {
             held: row.held,
             service: row.service,
             charges: from_json(&row.charges)?,
+            told: match row.told.as_str() {
+                "" => None,
+                told => {
+                    Some(serde_json::from_str(told).map_err(|e| sqlx::Error::Decode(e.into()))?)
+                }
+            },
+            reasons: from_json(&row.reasons)?,
+            // Rows from before the column was added have none.
+            knowledge: match (row.knowledge, outcome) {
+                (Some(rank), _) => SettlementKnowledge::by_rank(rank)
+                    .ok_or_else(|| unknown_word(&rank.to_string()))?,
+                (None, CallOutcome::Recovered) => SettlementKnowledge::Reported,
+                (
+                    None,
+                    CallOutcome::Done
+                    | CallOutcome::CallerLeft
+                    | CallOutcome::BrokeOff
+                    | CallOutcome::Failed,
+                ) => SettlementKnowledge::Settled,
+            },
         })
     }
 }
@@ -145,31 +169,65 @@ macro_rules! entry_columns {
          attempts, stream, status, outcome, input, cache_read, cache_write, cache_write_long, \
          input_audio, input_image, output, thinking, output_audio, output_image, searches, \
          estimated, cost, borne, price_version, losses, failed, held, images, seconds, \
-         service, ended_by, charges"
+         service, ended_by, charges, told, reasons, knowledge"
     };
 }
 pub(crate) use entry_columns;
+
+/// The first postings of some calls; the ids follow.
+pub(crate) const BY_ID: &str =
+    concat!("SELECT ", entry_columns!(), " FROM entries WHERE request_id IN (");
 
 const GET: &str = concat!("SELECT ", entry_columns!(), " FROM entries WHERE request_id = $1");
 const LIST: &str = concat!("SELECT ", entry_columns!(), " FROM entries WHERE true");
 // One statement, so that rows and sums are of the same instant. The second half is for rows whose
 // key is unknown.
-pub(crate) const TOTALS: &str = "SELECT k.id, COALESCE(e.n, 0) AS n, COALESCE(e.cost, 0) AS cost, k.spent \
+pub(crate) const TOTALS: &str = "SELECT k.id, COALESCE(e.n, 0) AS n, \
+    COALESCE(e.cost, 0) + COALESCE(c.cost, 0) AS cost, k.spent \
     FROM keys k LEFT JOIN \
     (SELECT key_id, COUNT(*) AS n, CAST(SUM(cost) AS BIGINT) AS cost FROM entries GROUP BY key_id) e \
-    ON e.key_id = k.id \
+    ON e.key_id = k.id LEFT JOIN \
+    (SELECT key_id, CAST(SUM(cost) AS BIGINT) AS cost FROM corrections GROUP BY key_id) c \
+    ON c.key_id = k.id \
     UNION ALL \
     SELECT key_id, COUNT(*), CAST(SUM(cost) AS BIGINT), 0 FROM entries \
     WHERE NOT EXISTS (SELECT 1 FROM keys WHERE keys.id = entries.key_id) GROUP BY key_id \
     ORDER BY 1";
 
-fn entries(rows: Vec<EntryRow>) -> Result<Vec<LedgerEntry>, StoreError> {
+pub(crate) fn entries(rows: Vec<EntryRow>) -> Result<Vec<LedgerEntry>, StoreError> {
     Ok(rows.into_iter().map(LedgerEntry::try_from).collect::<Result<_, _>>()?)
 }
 
 impl Store {
-    /// Returns the record of a call.
+    /// Returns a call as it is now: its record, with its latest correction.
     pub async fn entry(&self, request_id: &str) -> Result<Option<LedgerEntry>, StoreError> {
+        let Some(first) = self.first_posting(request_id).await? else { return Ok(None) };
+        Ok(self.corrected(vec![first]).await?.pop())
+    }
+
+    /// Replaces calls by their latest corrections.
+    async fn corrected(&self, entries: Vec<LedgerEntry>) -> Result<Vec<LedgerEntry>, StoreError> {
+        if entries.iter().all(|entry| entry.knowledge.is_final()) {
+            return Ok(entries);
+        }
+        // Boxed because it is rare: the future of every query would grow by its size.
+        Box::pin(self.overlaid(entries)).await
+    }
+
+    async fn overlaid(
+        &self,
+        mut entries: Vec<LedgerEntry>,
+    ) -> Result<Vec<LedgerEntry>, StoreError> {
+        let rows = on_reader!(&self.db, pool: Kind => read_corrections!(Kind, pool, entries));
+        overlay(&mut entries, rows)?;
+        Ok(entries)
+    }
+
+    /// Returns the first record of a call.
+    pub(crate) async fn first_posting(
+        &self,
+        request_id: &str,
+    ) -> Result<Option<LedgerEntry>, StoreError> {
         let row: Option<EntryRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(clean(request_id)).fetch_optional(pool).await?
         });
@@ -242,7 +300,7 @@ impl Store {
             query.push(order).push_bind(i64::from(limit));
             query.build_query_as().fetch_all(pool).await?
         });
-        entries(rows)
+        self.corrected(entries(rows)?).await
     }
 
     /// Returns the sum of every key's rows with the spending in its record, ordered by id.

@@ -1,8 +1,10 @@
 //! Calls with an idempotency key, and their stored replies.
 //!
-//! One conditional write decides which node runs a call, so that exactly one does. A claim expires,
-//! so that a dead node does not block its callers forever. A node that lost its claim can no longer
-//! store a reply. A data key seals headers and body of the reply.
+//! One conditional write decides which node runs a call, so that exactly one does. The node renews
+//! its claim while the call runs. Another node that sees no renewal for a while takes the claim over,
+//! so that a dead node does not block its callers forever. It names the claim as it saw it, so that no
+//! clock decides: a renewal in the meantime makes the take-over fail. A node that lost its claim can
+//! no longer store a reply. A data key seals headers and body of the reply.
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
@@ -10,8 +12,11 @@ use crate::sealed_body::{column_label, is_sealed};
 use crate::{ObjectOwner, Store, StoreError};
 use canon::Micros;
 
+/// Attempts to claim a call whose claims come and go.
+const MAX_CLAIM_TRIES: usize = 3;
+
 /// A call, identified by its owner and the caller's idempotency key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CallName {
     /// The account.
     pub account_id: String,
@@ -44,10 +49,17 @@ pub struct CallClaim {
     pub hash: Vec<u8>,
     /// Unique id of the claimant.
     pub owner: String,
-    /// When the claim ends, unless it is renewed.
-    pub held_until: Micros,
-    /// When the call is forgotten.
-    pub expires: Micros,
+    /// Time after which the call is forgotten, by the clock of the database.
+    pub lifetime: Micros,
+}
+
+/// A running claim as another claimant saw it. Every renewal changes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimSight {
+    owner: String,
+    renewals: i64,
+    /// Changed by the renewals of earlier versions, which do not count them.
+    held_until: Micros,
 }
 
 /// The result of a claim.
@@ -55,8 +67,8 @@ pub struct CallClaim {
 pub enum ClaimResult {
     /// The claimant runs the call.
     Ours,
-    /// Another claimant runs it, at least until that time or its end.
-    Running(Micros),
+    /// Another claimant runs it, or did so when its node died.
+    Running(ClaimSight),
     /// It is complete, with this reply.
     Over(StoredReply),
     /// The idempotency key was used for another request.
@@ -77,48 +89,56 @@ pub struct StoredReply {
 row! {
     struct ClaimRow {
         hash: Vec<u8>,
+        owner: String,
+        renewals: i64,
         held_until: Micros,
-        expires: Micros,
         status: Option<u16>,
         headers: Option<String>,
         body: Option<Vec<u8>>,
     }
 }
 
-// Anyone can take over an expired row. An abandoned claim can be taken over by the same request
-// only.
+/// Time after a renewal at which nodes of earlier versions take a claim over.
+const HELD_TIME: Micros = Micros::from_secs(15);
+
+// Anyone can take over an expired row. Nothing else is judged by a clock.
 const CLAIM: &str = "INSERT INTO idempotent (account_id, name, hash, owner, held_until, expires) \
-    VALUES ($1, $2, $3, $4, $5, $6) \
+    VALUES ($1, $2, $3, $4, (SELECT now FROM store_clock) + $5, \
+    (SELECT now FROM store_clock) + $6) \
     ON CONFLICT (account_id, name) DO UPDATE SET hash = excluded.hash, owner = excluded.owner, \
-    held_until = excluded.held_until, expires = excluded.expires, status = NULL, headers = NULL, \
-    body = NULL \
-    WHERE idempotent.expires <= $7 OR (idempotent.status IS NULL \
-    AND idempotent.held_until <= $7 AND idempotent.hash = excluded.hash)";
-const LOOK: &str = "SELECT hash, held_until, expires, status, headers, body FROM idempotent \
-    WHERE account_id = $1 AND name = $2";
-const HOLD: &str = "UPDATE idempotent SET held_until = $4 \
+    held_until = excluded.held_until, expires = excluded.expires, renewals = 0, status = NULL, \
+    headers = NULL, body = NULL \
+    WHERE idempotent.expires <= (SELECT now FROM store_clock)";
+const LOOK: &str = "SELECT hash, owner, renewals, held_until, status, headers, body FROM idempotent \
+    WHERE account_id = $1 AND name = $2 AND expires > (SELECT now FROM store_clock)";
+// An abandoned claim can be taken over by the same request only.
+const TAKE_OVER: &str = "UPDATE idempotent SET owner = $4, renewals = 0, \
+    held_until = (SELECT now FROM store_clock) + $5, expires = (SELECT now FROM store_clock) + $6 \
+    WHERE account_id = $1 AND name = $2 AND hash = $3 AND status IS NULL \
+    AND owner = $7 AND renewals = $8 AND held_until = $9";
+const RENEW: &str = "UPDATE idempotent SET renewals = renewals + 1, \
+    held_until = (SELECT now FROM store_clock) + $4 \
     WHERE account_id = $1 AND name = $2 AND owner = $3 AND status IS NULL";
 const FINISH: &str = "UPDATE idempotent SET status = $4, headers = $5, body = $6 \
     WHERE account_id = $1 AND name = $2 AND owner = $3 AND status IS NULL";
 const RELEASE: &str = "DELETE FROM idempotent \
     WHERE account_id = $1 AND name = $2 AND owner = $3 AND status IS NULL";
-const SWEEP: &str = "DELETE FROM idempotent WHERE expires <= $1";
+const SWEEP: &str = "DELETE FROM idempotent WHERE expires <= (SELECT now FROM store_clock)";
 
 impl Store {
-    /// Claims a call at that time. Of several concurrent claims, one succeeds.
-    pub async fn claim(&self, claim: &CallClaim, now: Micros) -> Result<ClaimResult, StoreError> {
-        let CallClaim { call, hash, owner, held_until, expires } = claim;
+    /// Claims a call. Of several concurrent claims, one succeeds.
+    pub async fn claim(&self, claim: &CallClaim) -> Result<ClaimResult, StoreError> {
+        let CallClaim { call, hash, owner, lifetime } = claim;
         // The row can be released between the two statements, and then the claim is tried again.
-        for _ in 0..3 {
+        for _ in 0..MAX_CLAIM_TRIES {
             let ours = on_writer!(&self.db, pool => {
                 sqlx::query(CLAIM)
                     .bind(clean(&call.account_id))
                     .bind(clean(&call.name))
                     .bind(hash)
                     .bind(clean(owner))
-                    .bind(held_until.get())
-                    .bind(expires.get())
-                    .bind(now.get())
+                    .bind(HELD_TIME.get())
+                    .bind(lifetime.get())
                     .execute(pool)
                     .await
                     .map_err(StoreError::naming("idempotency key", "account"))?
@@ -134,19 +154,47 @@ impl Store {
                     .fetch_optional(pool)
                     .await?
             });
-            let Some(row) = row.filter(|row| row.expires > now) else { continue };
-            if row.hash != *hash {
+            let Some(row) = row else { continue };
+            let ClaimRow { hash: found, owner, renewals, held_until, status, headers, body } = row;
+            if found != *hash {
                 return Ok(ClaimResult::Different);
             }
-            return Ok(match row.status {
-                None => ClaimResult::Running(row.held_until),
+            return Ok(match status {
+                None => ClaimResult::Running(ClaimSight { owner, renewals, held_until }),
                 Some(status) => {
-                    let headers = row.headers.unwrap_or_default();
-                    ClaimResult::Over(self.open_reply(call, status, headers, row.body).await?)
+                    let headers = headers.unwrap_or_default();
+                    ClaimResult::Over(self.open_reply(call, status, headers, body).await?)
                 }
             });
         }
-        Ok(ClaimResult::Running(now))
+        // Claims of others come and go. No such claim can be taken over.
+        let (owner, renewals, held_until) = (String::new(), 0, Micros::ZERO);
+        Ok(ClaimResult::Running(ClaimSight { owner, renewals, held_until }))
+    }
+
+    /// Takes over a claim that was seen without a renewal for a while. Returns false if it was
+    /// renewed, released or taken over since.
+    pub async fn take_over_claim(
+        &self,
+        claim: &CallClaim,
+        seen: &ClaimSight,
+    ) -> Result<bool, StoreError> {
+        let CallClaim { call, hash, owner, lifetime } = claim;
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(TAKE_OVER)
+                .bind(clean(&call.account_id))
+                .bind(clean(&call.name))
+                .bind(hash)
+                .bind(clean(owner))
+                .bind(HELD_TIME.get())
+                .bind(lifetime.get())
+                .bind(clean(&seen.owner))
+                .bind(seen.renewals)
+                .bind(seen.held_until.get())
+                .execute(pool)
+                .await?
+                .rows_affected()
+        }) > 0)
     }
 
     async fn open_reply(
@@ -166,19 +214,14 @@ impl Store {
         Ok(StoredReply { status, headers, body })
     }
 
-    /// Extends a claim. Returns false if it was lost.
-    pub async fn hold_claim(
-        &self,
-        call: &CallName,
-        owner: &str,
-        held_until: Micros,
-    ) -> Result<bool, StoreError> {
+    /// Renews a claim. Returns false if it was lost.
+    pub async fn renew_claim(&self, call: &CallName, owner: &str) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(HOLD)
+            sqlx::query(RENEW)
                 .bind(clean(&call.account_id))
                 .bind(clean(&call.name))
                 .bind(clean(owner))
-                .bind(held_until.get())
+                .bind(HELD_TIME.get())
                 .execute(pool)
                 .await?
                 .rows_affected()
@@ -224,9 +267,9 @@ impl Store {
     }
 
     /// Deletes all expired calls and returns their number.
-    pub async fn sweep_claims(&self, now: Micros) -> Result<u64, StoreError> {
+    pub async fn sweep_claims(&self) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(SWEEP).bind(now.get()).execute(pool).await?.rows_affected()
+            sqlx::query(SWEEP).execute(pool).await?.rows_affected()
         }))
     }
 }

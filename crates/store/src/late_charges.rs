@@ -1,12 +1,13 @@
-//! Payment of calls that are posted late or twice.
+//! Payment of calls that are posted late, twice, or by a settlement that knows more.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use canon::{Micros, Money};
-use ledger::{BudgetTerms, LeaseToken, LedgerEntry};
+use ledger::{BudgetTerms, ChargeReason, LeaseToken, LedgerEntry};
 
 use crate::account_caps::{AccountSums, LockedAccount};
+use crate::corrections::{CallCorrection, PostedCall};
 use crate::db::clean;
 use crate::lease_bounds::LockedKey;
 use crate::rollup::Scope;
@@ -29,7 +30,8 @@ struct LeasedBudget {
     leased: Money,
 }
 
-/// Money that is left for calls without a lease. They pay as far as every limit has room.
+/// Money that pays for the calls of one transaction. Those without a lease pay as far as every limit
+/// has room.
 #[derive(Default)]
 pub(crate) struct LateCharges {
     /// Money below each cap that is neither spent nor leased.
@@ -116,29 +118,25 @@ impl LateCharges {
         }
     }
 
-    /// Returns the entry with the amount that can be paid.
-    pub(crate) fn charge<'a>(
-        &mut self,
-        entry: &'a LedgerEntry,
-        lease: Option<LeaseToken>,
-    ) -> Cow<'a, LedgerEntry> {
-        let cost = entry.cost;
+    /// Pays an amount for a call: from the lease if it has all of it, else as far as every limit has
+    /// room. Returns the amount that is paid.
+    fn pay(&mut self, entry: &LedgerEntry, amount: Money, lease: Option<LeaseToken>) -> Money {
         if let Some(token) = lease
             && let Some(left) = self.leases.get_mut(&token)
-            && *left >= cost
+            && *left >= amount
         {
-            *left = left.saturating_sub(cost);
+            *left = left.saturating_sub(amount);
             let taken = self.taken.entry(token).or_default();
-            *taken = taken.saturating_add(cost);
+            *taken = taken.saturating_add(amount);
             let paid = self.paid.entry(clean(&entry.key_id).into_owned()).or_default();
-            *paid = paid.saturating_add(cost);
-            return Cow::Borrowed(entry);
+            *paid = paid.saturating_add(amount);
+            return amount;
         }
         let (owners, periods) = (self.owners(entry), self.periods_of(entry));
         let caps = owners.iter().filter_map(|owner| self.room.get(owner));
         let budgets = periods.iter().filter_map(|period| self.period_room.get(period));
-        let Some(least) = caps.chain(budgets).copied().min() else { return Cow::Borrowed(entry) };
-        let pays = cost.min(least);
+        let Some(least) = caps.chain(budgets).copied().min() else { return amount };
+        let pays = amount.min(least);
         for owner in &owners {
             if let Some(room) = self.room.get_mut(owner) {
                 *room = room.saturating_sub(pays);
@@ -149,12 +147,71 @@ impl LateCharges {
                 *room = room.saturating_sub(pays);
             }
         }
+        pays
+    }
+
+    /// Returns the entry with the amount that can be paid.
+    pub(crate) fn charge<'a>(
+        &mut self,
+        entry: &'a LedgerEntry,
+        lease: Option<LeaseToken>,
+    ) -> Cow<'a, LedgerEntry> {
+        let cost = entry.cost;
+        let pays = self.pay(entry, cost, lease);
         if pays == cost {
             return Cow::Borrowed(entry);
         }
         let mut entry = entry.clone();
         entry.absorbed = entry.absorbed.saturating_add(cost.saturating_sub(pays));
         entry.cost = pays;
+        entry.explain(ChargeReason::BeyondCap);
         Cow::Owned(entry)
+    }
+
+    /// Returns the correction of a posted call by a settlement of it, unless that knows no more. A
+    /// call that turns out to be cheaper is refunded; one that turns out to be dearer pays the
+    /// difference as far as every limit has room, in the period in which it was admitted. Its lease is closed, and the rest of that lease is
+    /// for calls that were not reported.
+    pub(crate) fn correct(
+        &mut self,
+        posted: PostedCall,
+        better: &LedgerEntry,
+    ) -> Option<CallCorrection> {
+        let PostedCall { entry: before, corrections } = posted;
+        if better.knowledge <= before.knowledge || better.key_id != before.key_id {
+            report_conflict(&before, better);
+            return None;
+        }
+        let due = better.cost.saturating_sub(before.cost);
+        let change = if due > Money::ZERO { self.pay(&before, due, None) } else { due };
+        let cost = before.cost.saturating_add(change);
+        let rest = better.cost.saturating_sub(cost);
+        let mut after = LedgerEntry {
+            cost,
+            absorbed: better.absorbed.saturating_add(rest),
+            started: before.started,
+            // Pages are in the order of the first postings.
+            ended: before.ended,
+            ..better.clone()
+        };
+        if rest > Money::ZERO {
+            after.explain(ChargeReason::BeyondCap);
+        }
+        Some(CallCorrection { before, after, number: corrections + 1 })
+    }
+}
+
+/// Logs two settlements that claim to know all and differ. One of them is wrong.
+fn report_conflict(posted: &LedgerEntry, other: &LedgerEntry) {
+    let total = |entry: &LedgerEntry| entry.cost.saturating_add(entry.absorbed);
+    if other.knowledge.is_final()
+        && (total(posted) != total(other) || posted.key_id != other.key_id)
+    {
+        tracing::error!(
+            request.id = posted.request_id,
+            "two settlements of one call differ: {} USD are recorded, {} USD are ignored",
+            total(posted),
+            total(other)
+        );
     }
 }

@@ -3,7 +3,8 @@
 use canon::Micros;
 use ledger::{
     ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LeaseGrant, LeaseRequest,
-    LeaseReturn, LeaseStore, LeaseStoreError, Node, PostedMark, SettledCall, StoreRollback,
+    LeaseReturn, LeaseStore, LeaseStoreError, MarkRaise, Node, PostedBatch, PostedMark,
+    SettledCall, StoreRollback,
 };
 
 use crate::{Store, StoreError};
@@ -33,16 +34,20 @@ impl LeaseStore for Store {
         self.return_lease(back).await.map_err(away)
     }
 
-    async fn post(&self, settled: &[SettledCall]) -> Result<usize, LeaseStoreError> {
-        Self::post(self, settled).await.map_err(away)
+    async fn post(
+        &self,
+        settled: &[SettledCall],
+        raise: Option<&MarkRaise>,
+    ) -> Result<PostedBatch, LeaseStoreError> {
+        self.post_marked(settled, raise).await.map_err(away)
     }
 
     async fn posted_mark(&self, id: &str) -> Result<PostedMark, LeaseStoreError> {
         self.node_mark(id).await.map_err(away)
     }
 
-    async fn mark_posted(&self, id: &str, posted: i64) -> Result<(), LeaseStoreError> {
-        self.raise_node_mark(id, posted).await.map_err(away)
+    async fn mark_posted(&self, raise: &MarkRaise, posted: i64) -> Result<bool, LeaseStoreError> {
+        self.raise_node_mark(raise, posted).await.map_err(away)
     }
 
     async fn note_rollback(

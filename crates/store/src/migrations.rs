@@ -34,6 +34,7 @@ macro_rules! embedded {
             (22, "provider objects", include_str!(concat!($folder, "0022_provider_objects.sql"))),
             (23, "refusals", include_str!(concat!($folder, "0023_refusals.sql"))),
             (24, "node marks", include_str!(concat!($folder, "0024_node_marks.sql"))),
+            (25, "postings", include_str!(concat!($folder, "0025_postings.sql"))),
         ]
     };
 }

@@ -1,6 +1,6 @@
 //! Marks by which a node notices that the database was set back to an earlier state.
 
-use ledger::{PostedMark, StoreRollback};
+use ledger::{MarkRaise, PostedMark, StoreRollback};
 
 use crate::audited_change::in_change;
 use crate::db::{on_reader, on_writer};
@@ -8,9 +8,19 @@ use crate::{AuditedChange, Store, StoreError};
 
 const STORE_ID: &str = "SELECT id FROM store_identity";
 const MARK: &str = "SELECT posted FROM node_marks WHERE node_id = $1";
+/// Sets the mark. No effect if it is below the one that the node had before.
 const RAISE: &str = "INSERT INTO node_marks (node_id, posted, at) \
-    VALUES ($1, $2, (SELECT now FROM store_clock)) ON CONFLICT (node_id) DO UPDATE \
-    SET posted = excluded.posted, at = excluded.at WHERE node_marks.posted < excluded.posted";
+    SELECT $1, $3, (SELECT now FROM store_clock) \
+    WHERE $2 = 0 OR EXISTS (SELECT 1 FROM node_marks WHERE node_id = $1) \
+    ON CONFLICT (node_id) DO UPDATE SET at = excluded.at, posted = \
+    CASE WHEN node_marks.posted < excluded.posted THEN excluded.posted ELSE node_marks.posted END \
+    WHERE node_marks.posted >= $2";
+/// Raises it by the calls of a batch. No effect if it is below the one that the node had before.
+pub(crate) const RAISE_BY_BATCH: &str = "INSERT INTO node_marks (node_id, posted, at) \
+    SELECT $1, $3, (SELECT now FROM store_clock) \
+    WHERE $2 = 0 OR EXISTS (SELECT 1 FROM node_marks WHERE node_id = $1) \
+    ON CONFLICT (node_id) DO UPDATE SET posted = node_marks.posted + $3, at = excluded.at \
+    WHERE node_marks.posted >= $2 RETURNING posted";
 const ADD: &str = "INSERT INTO rollbacks (node_id, at, missing, reposted, accepted) \
     VALUES ($1, (SELECT now FROM store_clock), $2, $3, 0)";
 const OPEN: &str =
@@ -27,12 +37,18 @@ impl Store {
         Ok(PostedMark { node_id: id.to_owned(), store_id, posted: posted.unwrap_or_default() })
     }
 
-    /// Raises the number of calls that a node has posted.
-    pub(crate) async fn raise_node_mark(&self, id: &str, posted: i64) -> Result<(), StoreError> {
-        on_writer!(&self.db, pool => {
-            sqlx::query(RAISE).bind(id).bind(posted).execute(pool).await?;
-        });
-        Ok(())
+    /// Raises the number of calls that a node has posted. Returns false if it is smaller than the node
+    /// knows it.
+    pub(crate) async fn raise_node_mark(
+        &self,
+        raise: &MarkRaise,
+        posted: i64,
+    ) -> Result<bool, StoreError> {
+        let MarkRaise { node_id, before } = raise;
+        Ok(on_writer!(&self.db, pool => {
+            let raised = sqlx::query(RAISE).bind(node_id).bind(before).bind(posted);
+            raised.execute(pool).await?.rows_affected()
+        }) == 1)
     }
 
     /// Records that this database had lost calls of a node.

@@ -3,10 +3,13 @@
 //! Other nodes know a node's calls from its heartbeats. When its leases have expired, any node
 //! settles these calls from the last heartbeat and frees the leases except for the announced
 //! unreported spending. That amount pays for the calls in the dead node's journal when it restarts.
-//! Calls that are settled already are then skipped.
+//! The journal knows more than the heartbeats, so it corrects calls that are settled already.
 
 use canon::{Micros, Money};
-use ledger::{ClosedCounts, LEASE_DURATION, LEASE_GRACE, LeaseToken, Node, OpenCall, SettledCall};
+use ledger::{
+    ClosedCounts, LEASE_DURATION, LEASE_GRACE, LeaseToken, Node, OpenCall, SettledCall,
+    SettlementKnowledge,
+};
 use std::sync::Arc;
 
 use crate::db::{in_transaction, on_reader, on_writer};
@@ -39,24 +42,36 @@ const STILL_EXPIRED: &str = "SELECT amount, exposed FROM leases \
     WHERE token = $1 AND expires < (SELECT now FROM store_clock) - $2 AND closed = 0";
 const KEEP_CLOSED: &str = "UPDATE leases SET amount = $2, version = version + 1, closed = 1 \
     WHERE token = $1";
-const CALLS_OF_NODE: &str = "SELECT body FROM holds WHERE node_id = $1";
-const CALLS_OF_LEASE: &str = "SELECT body FROM holds WHERE lease = $1";
+const CALLS_OF_NODE: &str = "SELECT body, (SELECT seen FROM nodes WHERE id = node_id) AS seen FROM holds WHERE node_id = $1";
+const CALLS_OF_LEASE: &str =
+    "SELECT body, (SELECT seen FROM nodes WHERE id = node_id) AS seen FROM holds WHERE lease = $1";
 // Calls that an open lease pays for are settled with that lease.
-const CALLS_OF_GONE: &str = "SELECT body FROM holds WHERE NOT EXISTS (SELECT 1 FROM nodes \
+const CALLS_OF_GONE: &str = "SELECT body, (SELECT seen FROM nodes WHERE id = node_id) AS seen \
+    FROM holds WHERE NOT EXISTS (SELECT 1 FROM nodes \
     WHERE nodes.id = holds.node_id AND nodes.seen >= (SELECT now FROM store_clock) - $1) \
     AND NOT EXISTS (SELECT 1 FROM leases WHERE token = holds.lease AND closed = 0) LIMIT $2";
 
 const SEEN: &str =
     "SELECT id, (SELECT now FROM store_clock) - seen FROM nodes ORDER BY seen DESC, id";
 
+row! {
+    /// A running call as its node reported it.
+    pub(crate) struct ReportedCall {
+        body: String,
+        /// The last heartbeat of the node, which is taken for the time of its death.
+        seen: Option<Micros>,
+    }
+}
+
 /// Settles calls from their last report.
-pub(crate) fn settled(bodies: &[String], now: Micros) -> Result<Vec<SettledCall>, StoreError> {
-    let calls = bodies.iter().map(|body| {
+pub(crate) fn settled(calls: &[ReportedCall], now: Micros) -> Result<Vec<SettledCall>, StoreError> {
+    let calls = calls.iter().map(|ReportedCall { body, seen }| {
         let call: OpenCall = serde_json::from_str(body).map_err(|e| {
             StoreError::Other(format!("a stored running call cannot be decoded: {e}"))
         })?;
         let lease = call.held.lease;
-        Ok(SettledCall { entry: Arc::new(call.settle(now)), lease, shown: true })
+        let entry = Arc::new(call.settle(now, *seen, SettlementKnowledge::Reported));
+        Ok(SettledCall { entry, lease, shown: true })
     });
     calls.collect()
 }
@@ -93,11 +108,11 @@ impl Store {
     /// Settles the calls of a node and closes its leases, without a reserve.
     pub(crate) async fn close_node(&self, id: &str) -> Result<(), StoreError> {
         let now = self.now().await?;
-        let bodies: Vec<String> = on_writer!(&self.db, pool => {
-            sqlx::query_scalar(CALLS_OF_NODE).bind(id).fetch_all(pool).await?
+        let calls: Vec<ReportedCall> = on_writer!(&self.db, pool => {
+            sqlx::query_as(CALLS_OF_NODE).bind(id).fetch_all(pool).await?
         });
         // Usually there are none, because the journal was posted before.
-        self.post(&settled(&bodies, now)?).await?;
+        self.post(&settled(&calls, now)?).await?;
         let leases: Vec<(LeaseToken, String)> = on_writer!(&self.db, pool => {
             sqlx::query_as(OF_NODE).bind(id).fetch_all(pool).await?
         });
@@ -131,11 +146,11 @@ impl Store {
             expired.fetch_all(pool).await?
         });
         for (token, key_id) in expired {
-            let bodies: Vec<String> = on_reader!(&self.db, pool => {
-                sqlx::query_scalar(CALLS_OF_LEASE).bind(token).fetch_all(pool).await?
+            let calls: Vec<ReportedCall> = on_reader!(&self.db, pool => {
+                sqlx::query_as(CALLS_OF_LEASE).bind(token).fetch_all(pool).await?
             });
             // Posted before the lease is closed, so that it pays for them.
-            closed.calls += self.post(&settled(&bodies, now)?).await?;
+            closed.calls += self.post(&settled(&calls, now)?).await?;
             let found: Option<ExpiredLease> = in_transaction!(&self.db, tx: Kind => {
                 let _: Option<LockedKey> =
                     sqlx::query_as(LOCK_KEY).bind(&key_id).fetch_optional(&mut *tx).await?;
@@ -167,14 +182,14 @@ impl Store {
                 .await?
         });
         self.close_leases(&forgotten).await?;
-        let bodies: Vec<String> = on_reader!(&self.db, pool => {
-            sqlx::query_scalar(CALLS_OF_GONE)
+        let calls: Vec<ReportedCall> = on_reader!(&self.db, pool => {
+            sqlx::query_as(CALLS_OF_GONE)
                 .bind((LEASE_DURATION + LEASE_GRACE).get())
                 .bind(MAX_CLOSED_LEASES)
                 .fetch_all(pool)
                 .await?
         });
-        closed.calls += self.post(&settled(&bodies, now)?).await?;
+        closed.calls += self.post(&settled(&calls, now)?).await?;
         on_writer!(&self.db, pool => {
             sqlx::query(FORGET).bind(NODE_RETENTION.get()).execute(pool).await?;
         });

@@ -2,21 +2,24 @@
 //!
 //! A call is paid from the lease of its hold. A call without a lease, or whose lease was closed
 //! because its node was taken for dead, pays as far as its key's cap has room. The operator absorbs
-//! the rest, so that the cap holds.
+//! the rest, so that the cap holds. A settlement that knows more than the posted one is another
+//! posting; [`crate::corrections`] describes it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use canon::{Micros, Money};
-use ledger::{LeaseToken, LedgerEntry, Posting};
+use ledger::{LeaseToken, LedgerEntry, MarkRaise, PostedBatch, Posting};
 use sqlx::QueryBuilder;
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
+use crate::corrections::{self, CallCorrection, PostedCall, read_corrections};
 use crate::db::{clean, in_transaction, to_json};
-use crate::entries::entry_columns;
+use crate::entries::{self, EntryRow, entry_columns};
 use crate::late_charges::LateCharges;
 use crate::lease_bounds::{LOCK_KEY, LockedKey, SPENT_BETWEEN};
-use crate::rollup::add_usage;
+use crate::node_marks::RAISE_BY_BATCH;
+use crate::rollup::{add_usage, sum_batch, sum_changes};
 use crate::{Store, StoreError};
 
 /// Rows per statement: enough to amortise its cost, few enough to keep the statement prepared.
@@ -41,6 +44,12 @@ fn count(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+/// Encodes the counts that the provider told, if they differ from the billed ones.
+fn told_json(entry: &LedgerEntry) -> String {
+    let told = entry.told.as_deref().map(serde_json::to_string);
+    told.and_then(Result::ok).unwrap_or_default()
+}
+
 /// Additions of a batch to one key.
 #[derive(Default)]
 struct KeySum {
@@ -58,21 +67,30 @@ struct BatchSums {
     leases: BTreeMap<LeaseToken, Money>,
 }
 
+fn checked_sum(a: Money, b: Money) -> Result<Money, StoreError> {
+    a.checked_add(b).ok_or_else(|| StoreError::Other("the cost of a batch overflows".to_owned()))
+}
+
 impl BatchSums {
+    /// Adds the difference of a correction, which may be negative.
+    fn change(&mut self, before: &LedgerEntry, after: &LedgerEntry) -> Result<(), StoreError> {
+        let ended = after.ended;
+        let key_id = clean(&after.key_id).into_owned();
+        let key = self.keys.entry(key_id).or_insert(KeySum { ended, ..KeySum::default() });
+        key.cost = checked_sum(key.cost, after.cost.saturating_sub(before.cost))?;
+        Ok(())
+    }
+
     fn add(&mut self, entry: &LedgerEntry, lease: Option<LeaseToken>) -> Result<(), StoreError> {
         let LedgerEntry { cost, ended, .. } = *entry;
-        let sum = |a: Money, b: Money| {
-            a.checked_add(b)
-                .ok_or_else(|| StoreError::Other("the cost of a batch overflows".to_owned()))
-        };
         let key_id = clean(&entry.key_id).into_owned();
         let key = self.keys.entry(key_id).or_insert(KeySum { ended, ..KeySum::default() });
-        key.cost = sum(key.cost, cost)?;
+        key.cost = checked_sum(key.cost, cost)?;
         key.ended = ended.max(key.ended);
         if let Some(token) = lease.filter(|_| cost > Money::ZERO) {
-            key.leased = sum(key.leased, cost)?;
+            key.leased = checked_sum(key.leased, cost)?;
             let lease = self.leases.entry(token).or_default();
-            *lease = sum(*lease, cost)?;
+            *lease = checked_sum(*lease, cost)?;
         }
         Ok(())
     }
@@ -119,7 +137,10 @@ macro_rules! insertion {
                 .push_bind(count(usage.seconds))
                 .push_bind(clean(&entry.service).into_owned())
                 .push_bind(entry.ended_by.word())
-                .push_bind(to_json(&entry.charges));
+                .push_bind(to_json(&entry.charges))
+                .push_bind(told_json(entry))
+                .push_bind(to_json(&entry.reasons))
+                .push_bind(entry.knowledge.rank());
         });
         query.push($end);
         query
@@ -141,35 +162,69 @@ macro_rules! forget_holds {
     };
 }
 
+/// Raises the mark of a node by so many calls and returns it, for either driver.
+macro_rules! raise_mark {
+    ($tx:ident, $raise:expr, $calls:expr) => {
+        match $raise {
+            Some(MarkRaise { node_id, before }) => {
+                let raised = sqlx::query_scalar(RAISE_BY_BATCH)
+                    .bind(node_id)
+                    .bind(before)
+                    .bind(count($calls as u64));
+                raised.fetch_optional(&mut *$tx).await?
+            }
+            None => None,
+        }
+    };
+}
+
 impl Store {
     /// Records settled calls and charges their keys in one transaction, and returns the number of
     /// new ones.
     ///
-    /// A call that is recorded already is skipped, so a batch can be posted again after an error. A
-    /// call of an unknown key is recorded too; [`Store::totals`] shows it.
+    /// A call that is recorded already is skipped, so a batch can be posted again after an error. If
+    /// the record knows less than the batch, it is corrected. A call of an unknown key is recorded
+    /// too; [`Store::totals`] shows it.
     pub async fn post<P: Posting>(&self, postings: &[P]) -> Result<usize, StoreError> {
+        Ok(self.post_marked(postings, None).await?.new)
+    }
+
+    /// The same, and raises the mark of the node in the same transaction.
+    pub(crate) async fn post_marked<P: Posting>(
+        &self,
+        postings: &[P],
+        raise: Option<&MarkRaise>,
+    ) -> Result<PostedBatch, StoreError> {
         if postings.is_empty() {
-            return Ok(0);
+            return Ok(PostedBatch::default());
         }
         // Every transaction locks keys in the order of their ids, then leases, then inserts in the
         // order of the request ids. So overlapping batches cannot deadlock.
         let mut sorted: Vec<&P> = postings.iter().collect();
-        sorted.sort_by(|a, b| a.entry().request_id.cmp(&b.entry().request_id));
-        if self.post_new(&sorted).await? {
-            return Ok(sorted.len());
+        sorted.sort_by(|a, b| {
+            let (a, b) = (a.entry(), b.entry());
+            a.request_id.cmp(&b.request_id).then(b.knowledge.cmp(&a.knowledge))
+        });
+        if let Some(posted) = self.post_new(&sorted, raise).await? {
+            return Ok(posted);
         }
-        self.post_mixed(&sorted).await
+        // Boxed because it is rare: the future of every batch would grow by its size.
+        Box::pin(self.post_mixed(&sorted, raise)).await
     }
 
     /// Posts a batch in which every call is new and covered, which is the usual case. No row has to
-    /// be returned, which is the largest cost. Returns false, without effect, if that does not
+    /// be returned, which is the largest cost. Returns `None`, without effect, if that does not
     /// hold.
-    async fn post_new<P: Posting>(&self, sorted: &[&P]) -> Result<bool, StoreError> {
+    async fn post_new<P: Posting>(
+        &self,
+        sorted: &[&P],
+        raise: Option<&MarkRaise>,
+    ) -> Result<Option<PostedBatch>, StoreError> {
         let mut sums = BatchSums::default();
         for posting in sorted {
             sums.add(posting.entry(), posting.lease())?;
         }
-        in_transaction!(&self.db, tx: Kind => {
+        let posted = in_transaction!(&self.db, tx: Kind => {
             for (key, KeySum { cost, leased, ended }) in &sums.keys {
                 let charge = sqlx::query(CHARGE_IF)
                     .bind(key)
@@ -177,14 +232,14 @@ impl Store {
                     .bind(ended.get())
                     .bind(leased.as_nanos());
                 if charge.execute(&mut *tx).await?.rows_affected() != 1 {
-                    return Ok(false);
+                    return Ok(None);
                 }
             }
             for (token, cost) in &sums.leases {
                 let paid = sqlx::query(PAY).bind(token).bind(cost.as_nanos());
                 let paid = paid.execute(&mut *tx).await?;
                 if paid.rows_affected() != 1 {
-                    return Ok(false);
+                    return Ok(None);
                 }
             }
             let mut new = 0;
@@ -195,16 +250,22 @@ impl Store {
                 new += query.execute(&mut *tx).await?.rows_affected();
             }
             if new != sorted.len() as u64 {
-                return Ok(false);
+                return Ok(None);
             }
-            add_usage!(Kind, tx, sorted.iter().map(|posting| posting.entry()));
+            add_usage!(Kind, tx, sum_batch(sorted.iter().map(|posting| posting.entry()))?);
             forget_holds!(Kind, tx, sorted);
+            let mark = raise_mark!(tx, raise, sorted.len());
+            PostedBatch { new: sorted.len(), mark }
         });
-        Ok(true)
+        Ok(Some(posted))
     }
 
     /// Posts a batch with calls that are recorded already or not covered by their lease.
-    async fn post_mixed<P: Posting>(&self, sorted: &[&P]) -> Result<usize, StoreError> {
+    async fn post_mixed<P: Posting>(
+        &self,
+        sorted: &[&P],
+        raise: Option<&MarkRaise>,
+    ) -> Result<PostedBatch, StoreError> {
         let key_ids: BTreeSet<_> = sorted.iter().map(|p| clean(&p.entry().key_id)).collect();
         let tokens: BTreeSet<LeaseToken> = sorted.iter().filter_map(|p| p.lease()).collect();
         Ok(in_transaction!(&self.db, tx: Kind => {
@@ -253,27 +314,37 @@ impl Store {
                     .await?;
                 late.leases.extend(amount.map(|amount| (*token, Money::from_nanos(amount))));
             }
-            let mut known = BTreeSet::new();
+            let mut posted: BTreeMap<String, PostedCall> = BTreeMap::new();
             for chunk in sorted.chunks(ROWS_PER_STATEMENT) {
-                let mut query = QueryBuilder::<Kind>::new(
-                    "SELECT request_id FROM entries WHERE request_id IN (",
-                );
+                let mut query = QueryBuilder::<Kind>::new(entries::BY_ID);
                 let mut ids = query.separated(", ");
                 for posting in chunk {
                     ids.push_bind(clean(&posting.entry().request_id).into_owned());
                 }
-                let found: Vec<String> = query
-                    .push(")")
-                    .build_query_scalar()
-                    .persistent(false)
-                    .fetch_all(&mut *tx)
-                    .await?;
-                known.extend(found);
+                query.push(")");
+                let rows: Vec<EntryRow> =
+                    query.build_query_as().persistent(false).fetch_all(&mut *tx).await?;
+                let mut found = entries::entries(rows)?;
+                let rows = read_corrections!(Kind, &mut *tx, found);
+                let numbers = corrections::overlay(&mut found, rows)?;
+                posted.extend(found.into_iter().map(|entry| {
+                    let id = clean(&entry.request_id).into_owned();
+                    let corrections = numbers.get(&id).copied().unwrap_or_default();
+                    (id, PostedCall { entry, corrections })
+                }));
             }
             let mut new: Vec<Cow<'_, LedgerEntry>> = Vec::with_capacity(sorted.len());
+            let mut corrected: Vec<CallCorrection> = Vec::new();
+            let mut seen = BTreeSet::new();
             for posting in sorted {
-                if known.insert(clean(&posting.entry().request_id).into_owned()) {
-                    new.push(late.charge(posting.entry(), posting.lease()));
+                let id = clean(&posting.entry().request_id);
+                // The best informed one of equal ids comes first.
+                if !seen.insert(id.clone()) {
+                    continue;
+                }
+                match posted.remove(&*id) {
+                    None => new.push(late.charge(posting.entry(), posting.lease())),
+                    Some(before) => corrected.extend(late.correct(before, posting.entry())),
                 }
             }
             let mut inserted: BTreeSet<String> = BTreeSet::new();
@@ -288,6 +359,9 @@ impl Store {
             for entry in new.iter().filter(|entry| is_new(entry)) {
                 sums.add(entry, None)?;
             }
+            for CallCorrection { before, after, .. } in &corrected {
+                sums.change(before, after)?;
+            }
             for (key, KeySum { cost, ended, .. }) in &sums.keys {
                 let leased = late.paid.get(key).copied().unwrap_or_default();
                 sqlx::query(CHARGE)
@@ -301,9 +375,28 @@ impl Store {
             for (token, cost) in &late.taken {
                 sqlx::query(PAY).bind(token).bind(cost.as_nanos()).execute(&mut *tx).await?;
             }
-            add_usage!(Kind, tx, new.iter().map(|entry| &**entry).filter(|entry| is_new(entry)));
+            for correction in &corrected {
+                let values = correction.values()?;
+                let CallCorrection { after, number, .. } = correction;
+                sqlx::query(corrections::INSERT)
+                    .bind(clean(&after.request_id))
+                    .bind(number)
+                    .bind(clean(&after.key_id))
+                    .bind(clean(&after.account_id))
+                    .bind(after.knowledge.rank())
+                    .bind(values.cost)
+                    .bind(values.absorbed)
+                    .bind(values.input)
+                    .bind(values.output)
+                    .bind(values.body)
+                    .execute(&mut *tx)
+                    .await?;
+            }
+            let fresh = new.iter().map(|entry| &**entry).filter(|entry| is_new(entry));
+            add_usage!(Kind, tx, sum_changes(fresh, &corrected)?);
             forget_holds!(Kind, tx, sorted);
-            inserted.len()
+            let mark = raise_mark!(tx, raise, inserted.len() + corrected.len());
+            PostedBatch { new: inserted.len(), mark }
         }))
     }
 }

@@ -12,6 +12,7 @@ use canon::{Micros, Money};
 use ledger::{BudgetPeriod, LedgerEntry, day_of};
 
 use crate::StoreError;
+use crate::corrections::CallCorrection;
 use crate::db::clean;
 use crate::sums::{LatencyTotals, SummedColumns, UsageTotals};
 
@@ -119,22 +120,15 @@ impl Scope {
     }
 }
 
-/// Adds one call.
-fn add(
-    used: &mut UsageTotals,
-    pace: &mut LatencyTotals,
-    entry: &LedgerEntry,
-) -> Result<(), StoreError> {
+fn bounded(time: Micros) -> Micros {
+    time.clamp(Micros::ZERO, Micros::new(MAX_COUNT))
+}
+
+/// Returns one call as it is summed up.
+pub(crate) fn counted(entry: &LedgerEntry) -> UsageTotals {
     let count = |count: u64| i64::try_from(count).unwrap_or(MAX_COUNT).min(MAX_COUNT);
     let usage = &entry.usage;
-    let bounded = |time: Micros| time.clamp(Micros::ZERO, Micros::new(MAX_COUNT));
-    let took = bounded(entry.ended - entry.started);
-    let waited = entry.first_byte_us.map(bounded);
-    pace.took.add(took);
-    if let Some(waited) = waited {
-        pace.waited.add(waited);
-    }
-    *used = used.plus(&UsageTotals {
+    UsageTotals {
         calls: 1,
         streams: i64::from(entry.stream),
         estimated: i64::from(entry.estimated),
@@ -146,9 +140,23 @@ fn add(
         searches: count(usage.searches),
         cost: entry.cost,
         absorbed: entry.absorbed.max(MIN_ABSORBED).min(MAX_ABSORBED),
-        took,
-        waited: waited.unwrap_or_default(),
-    })?;
+        took: bounded(entry.ended - entry.started),
+        waited: entry.first_byte_us.map(bounded).unwrap_or_default(),
+    }
+}
+
+/// Adds one call.
+fn add(
+    used: &mut UsageTotals,
+    pace: &mut LatencyTotals,
+    entry: &LedgerEntry,
+) -> Result<(), StoreError> {
+    let one = counted(entry);
+    pace.took.add(one.took);
+    if entry.first_byte_us.is_some() {
+        pace.waited.add(one.waited);
+    }
+    *used = used.plus(&one)?;
     Ok(())
 }
 
@@ -208,10 +216,24 @@ pub(crate) fn sum_batch<'a>(
     Ok(rows)
 }
 
-/// Adds the usage of calls to the table, for either driver.
+/// Returns the additions of new and corrected calls to each row. A correction can move a call to
+/// another row, because its lane or its status is known better.
+pub(crate) fn sum_changes<'a>(
+    new: impl Iterator<Item = &'a LedgerEntry>,
+    corrected: &'a [CallCorrection],
+) -> Result<BTreeMap<UsageRow<'a>, (UsageTotals, LatencyTotals)>, StoreError> {
+    let mut rows = sum_batch(new.chain(corrected.iter().map(|call| &call.after)))?;
+    for (row, (used, pace)) in sum_batch(corrected.iter().map(|call| &call.before))? {
+        let sums = rows.entry(row).or_default();
+        *sums = (sums.0.less(&used)?, sums.1.less(&pace)?);
+    }
+    Ok(rows)
+}
+
+/// Adds sums of usage to the table, for either driver.
 macro_rules! add_usage {
-    ($kind:ident, $tx:ident, $entries:expr) => {
-        let rows: Vec<_> = $crate::rollup::sum_batch($entries)?.into_iter().collect();
+    ($kind:ident, $tx:ident, $sums:expr) => {
+        let rows: Vec<_> = $sums.into_iter().collect();
         for chunk in $crate::rollup::chunks(&rows) {
             let mut query = $crate::rollup::addition::<$kind>(chunk);
             query.build().execute(&mut *$tx).await?;

@@ -211,12 +211,13 @@ impl UsageQuery<'_> {
         let scope = scope(*step, *by, filter);
         let text = |text: &str| clean(text).into_owned();
         let begun = if *over_time { "begun" } else { "CAST(0 AS BIGINT)" };
-        // In the order of the index, so that nothing has to be sorted.
+        // In the order of the index, so that nothing has to be sorted. A correction can leave a group
+        // without calls.
         let groups = match (over_time, by) {
-            (true, Some(_)) => " GROUP BY 1, 2 ORDER BY 1, 2",
-            (true, None) => " GROUP BY 1 ORDER BY 1",
-            (false, Some(_)) => " GROUP BY 2 ORDER BY 2",
-            (false, None) => " HAVING COUNT(*) > 0",
+            (true, Some(_)) => " GROUP BY 1, 2 HAVING SUM(calls) > 0 ORDER BY 1, 2",
+            (true, None) => " GROUP BY 1 HAVING SUM(calls) > 0 ORDER BY 1",
+            (false, Some(_)) => " GROUP BY 2 HAVING SUM(calls) > 0 ORDER BY 2",
+            (false, None) => " HAVING SUM(calls) > 0",
         };
         let group = column(*by, scope);
         let mut query = QueryBuilder::new("SELECT ");

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use canon::{Micros, Money};
 use ledger::{ALIVE_WINDOW, FailedAttempt, LEASE_DURATION, LEASE_GRACE};
 
+use crate::corrections::read_body;
 use crate::db::{from_json, in_snapshot};
 use crate::rollup::Scope;
 use crate::row::row;
@@ -44,6 +45,13 @@ impl InvariantCheck {
 
     fn find(&mut self, what: impl Iterator<Item = String>) {
         self.violations.extend(what);
+    }
+
+    /// Adds a violation, unless enough are listed.
+    fn add(&mut self, what: String) {
+        if self.violations.len() < MAX_VIOLATIONS as usize {
+            self.violations.push(what);
+        }
     }
 }
 
@@ -102,6 +110,26 @@ macro_rules! sums_of_calls {
 }
 const BY_KEY: &str = sums_of_calls!("key_id");
 const BY_ACCOUNT: &str = sums_of_calls!("account_id");
+macro_rules! sums_of_corrections {
+    ($owner:literal) => {
+        concat!(
+            "SELECT ",
+            $owner,
+            " AS owner, CAST(0 AS BIGINT) AS calls, CAST(SUM(cost) AS BIGINT) AS cost, \
+             CAST(SUM(borne) AS BIGINT) AS borne, CAST(SUM(input) AS BIGINT) AS input, \
+             CAST(SUM(output) AS BIGINT) AS output FROM corrections GROUP BY 1"
+        )
+    };
+}
+const CORRECTED_BY_KEY: &str = sums_of_corrections!("key_id");
+const CORRECTED_BY_ACCOUNT: &str = sums_of_corrections!("account_id");
+/// Corrected calls: their latest body, and the sum of their postings.
+const CORRECTED: &str = "SELECT c.request_id, c.body, e.cost + s.cost AS cost FROM corrections c \
+    JOIN entries e ON e.request_id = c.request_id \
+    JOIN (SELECT request_id, MAX(number) AS number, CAST(SUM(cost) AS BIGINT) AS cost \
+    FROM corrections GROUP BY request_id) s \
+    ON s.request_id = c.request_id AND s.number = c.number \
+    WHERE c.request_id > $1 ORDER BY c.request_id LIMIT $2";
 const USAGE: &str = "SELECT owner, CAST(SUM(calls) AS BIGINT) AS calls, \
     CAST(SUM(cost) AS BIGINT) AS cost, CAST(SUM(borne) AS BIGINT) AS borne, \
     CAST(SUM(input) AS BIGINT) AS input, CAST(SUM(output) AS BIGINT) AS output \
@@ -128,8 +156,13 @@ const FREE: &str = "SELECT request_id, output FROM entries WHERE output > 0 AND 
     ORDER BY request_id LIMIT $1";
 const UNPRICED: &str = "SELECT request_id FROM entries \
     WHERE price_version = '' AND (cost > 0 OR held > 0) ORDER BY request_id LIMIT $1";
-const GUARDS: &str = "SELECT name FROM entry_guards";
-const REQUIRED_GUARDS: [&str; 2] = ["entries_stay", "entries_stay_as_they_are"];
+const GUARDS: &str = "SELECT name FROM entry_guards UNION ALL SELECT name FROM correction_guards";
+const REQUIRED_GUARDS: [&str; 4] = [
+    "entries_stay",
+    "entries_stay_as_they_are",
+    "corrections_stay",
+    "corrections_stay_as_they_are",
+];
 
 row! {
     struct AttemptsRow {
@@ -150,6 +183,14 @@ row! {
 }
 
 row! {
+    struct CorrectedRow {
+        request_id: String,
+        body: String,
+        cost: Money,
+    }
+}
+
+row! {
     struct PaidRow {
         request_id: String,
         cost: Money,
@@ -166,11 +207,13 @@ fn attempts_listed(attempts: i64, lane: &str, answered: bool, failed: &[FailedAt
     }
 }
 
-fn by_owner(rows: Vec<SumRow>) -> SumsByOwner {
-    let sums = rows.into_iter().map(|SumRow { owner, calls, cost, borne, input, output }| {
-        (owner, CallSums { calls, cost, absorbed: borne, input, output })
-    });
-    sums.collect()
+fn by_owner(rows: impl IntoIterator<Item = SumRow>) -> SumsByOwner {
+    let mut sums = SumsByOwner::new();
+    for SumRow { owner, calls, cost, borne, input, output } in rows {
+        let sum = sums.entry(owner).or_default();
+        *sum = sum.plus(CallSums { calls, cost, absorbed: borne, input, output });
+    }
+    sums
 }
 
 /// Owners whose usage does not add up to their calls.
@@ -244,8 +287,13 @@ impl Store {
                     "key {key_id}: its leases hold {leases} USD, but {leased} USD are booked as leased"
                 ),
             ));
-            let of_keys = by_owner(sqlx::query_as(BY_KEY).fetch_all(&mut *tx).await?);
-            let of_accounts = by_owner(sqlx::query_as(BY_ACCOUNT).fetch_all(&mut *tx).await?);
+            let first: Vec<SumRow> = sqlx::query_as(BY_KEY).fetch_all(&mut *tx).await?;
+            let later: Vec<SumRow> = sqlx::query_as(CORRECTED_BY_KEY).fetch_all(&mut *tx).await?;
+            let of_keys = by_owner(first.into_iter().chain(later));
+            let first: Vec<SumRow> = sqlx::query_as(BY_ACCOUNT).fetch_all(&mut *tx).await?;
+            let later: Vec<SumRow> =
+                sqlx::query_as(CORRECTED_BY_ACCOUNT).fetch_all(&mut *tx).await?;
+            let of_accounts = by_owner(first.into_iter().chain(later));
             let all = of_keys.values().copied().reduce(CallSums::plus);
             let of_all: SumsByOwner = all.map(|all| (String::new(), all)).into_iter().collect();
             for step in crate::UsageStep::ALL {
@@ -256,7 +304,8 @@ impl Store {
                         Scope::All | Scope::AllSum => &of_all,
                     };
                     let usage = sqlx::query_as(USAGE).bind(step.word()).bind(scope.word());
-                    let usage = by_owner(usage.fetch_all(&mut *tx).await?);
+                    let usage: Vec<SumRow> = usage.fetch_all(&mut *tx).await?;
+                    let usage = by_owner(usage);
                     let what = format!("usage by {}, {}", step.word(), scope.word());
                     conservation.find(differences(sums, &usage, &what).into_iter());
                 }
@@ -281,6 +330,38 @@ impl Store {
 
             let mut after = String::new();
             loop {
+                let page: Vec<CorrectedRow> = sqlx::query_as(CORRECTED)
+                    .bind(&after)
+                    .bind(PAGE_ROWS)
+                    .fetch_all(&mut *tx)
+                    .await?;
+                let Some(last) = page.last() else { break };
+                last.request_id.clone_into(&mut after);
+                for CorrectedRow { request_id, body, cost } in page {
+                    let call = read_body(&body)?;
+                    let held = call.held.unwrap_or(Money::MAX);
+                    if call.cost != cost {
+                        conservation.add(format!(
+                            "call {request_id}: its postings sum up to {cost} USD, but the last one \
+                             says {} USD",
+                            call.cost
+                        ));
+                    }
+                    if cost < Money::ZERO || cost > held {
+                        bounded.add(format!(
+                            "call {request_id}: it pays {cost} USD, but its hold is {held} USD"
+                        ));
+                    }
+                    if cost > Money::ZERO && call.lane.is_empty() {
+                        attribution.add(format!(
+                            "call {request_id}: it is charged, but no lane is named"
+                        ));
+                    }
+                }
+            }
+
+            let mut after = String::new();
+            loop {
                 let page: Vec<AttemptsRow> =
                     sqlx::query_as(TRIED).bind(&after).bind(PAGE_ROWS).fetch_all(&mut *tx).await?;
                 let Some(last) = page.last() else { break };
@@ -288,9 +369,8 @@ impl Store {
                 for AttemptsRow { request_id, attempts, lane, first_byte_us, failed } in page {
                     let failed: Vec<FailedAttempt> = from_json(&failed)?;
                     if !attempts_listed(attempts, &lane, first_byte_us.is_some(), &failed)
-                        && attribution.violations.len() < MAX_VIOLATIONS as usize
                     {
-                        attribution.violations.push(format!(
+                        attribution.add(format!(
                             "call {request_id}: {attempts} attempts are counted, {} of them listed \
                              as failed",
                             failed.len()

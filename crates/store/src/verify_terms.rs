@@ -34,8 +34,9 @@ const UNRECORDED: &str = "SELECT k.id FROM keys k LEFT JOIN term_changes t ON t.
     ORDER BY 1 LIMIT $1";
 
 /// Expands to the statements on the calls of an owner: time of the last one that was admitted in a
-/// stretch of time, their cost up to a time, and number and cost of those in a stretch. Calls that
-/// another node settled are paid from later room, so they are left out.
+/// stretch of time, their cost up to a time, and number and cost of those in a stretch. Calls of a node
+/// that died, the only ones with corrections, are paid from later room too, so the first two leave them
+/// out. The sums of keys and usage, on which the other checks rest, have the corrections in them.
 macro_rules! calls_of {
     ($column:literal) => {
         [
@@ -51,7 +52,9 @@ macro_rules! calls_of {
                 " = $1 AND started <= $2 AND outcome <> 'recovered'"
             ),
             concat!(
-                "SELECT COUNT(*), CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM entries WHERE ",
+                "SELECT COUNT(*), CAST(COALESCE(SUM(cost + COALESCE((SELECT SUM(c.cost) \
+                 FROM corrections c WHERE c.request_id = entries.request_id), 0)), 0) AS BIGINT) \
+                 FROM entries WHERE ",
                 $column,
                 " = $1 AND ended > $2 AND started > $2 AND started <= $3"
             ),

@@ -163,6 +163,9 @@ fn span(call: &EndedCall) -> Value {
         service,
         charges: _,
         losses,
+        told: _,
+        reasons: _,
+        knowledge: _,
     } = entry;
     let mut span_labels = labels(call);
     span_labels.push(("portunus.request_id", request_id.clone()));

@@ -304,6 +304,16 @@ impl HealthTracker {
         self.output_rate.store(new.max(1), Ordering::Relaxed);
     }
 
+    /// Returns the output tokens that the lane usually makes in that time.
+    pub fn usual_output(&self, time: Duration) -> u64 {
+        let rate = match self.output_rate.load(Ordering::Relaxed) {
+            0 => DEFAULT_OUTPUT_RATE * 1_000,
+            rate => rate,
+        };
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        rate.saturating_mul(millis).div_ceil(1_000_000)
+    }
+
     fn mark_busy(&self, wait: Option<Duration>, now: Micros) {
         let wait = match wait {
             Some(wait) => Micros::from(wait),
@@ -401,12 +411,7 @@ impl AttemptGuard {
 
     /// Returns the output tokens that the lane usually makes in that time.
     pub fn usual_output(&self, time: Duration) -> u64 {
-        let rate = match self.health.output_rate.load(Ordering::Relaxed) {
-            0 => DEFAULT_OUTPUT_RATE * 1_000,
-            rate => rate,
-        };
-        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        rate.saturating_mul(millis).div_ceil(1_000_000)
+        self.health.usual_output(time)
     }
 
     /// Returns the duration of the attempt.

@@ -1,6 +1,6 @@
 //! `cargo xtask soak`: runs the tests of the ledger for a chosen time, with larger parameters.
 //!
-//! The tests of the suite run one after the other in rounds: the simulation with thousands of
+//! The tests of the suite run one after the other in rounds: the simulations with thousands of
 //! seeds, processes under `kill -9`, caps with hundreds of callers, a full disk, and a database
 //! outage; on one to three nodes. A failed round prints its parameters.
 
@@ -20,8 +20,9 @@ use crate::suite::postgres::Postgres;
 use crate::tools::{self, cargo};
 use crate::workspace;
 
-/// Number of seeds of the simulation per round.
+/// Number of seeds per round of the simulation with faults, and of that with administrators at work.
 const SEEDS_PER_ROUND: u64 = 20_000;
+const ADMIN_SEEDS_PER_ROUND: u64 = 10_000;
 /// Interval of progress lines without a terminal.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 const BAR_WIDTH: usize = 24;
@@ -32,7 +33,8 @@ struct SoakRound {
     about: String,
     test: &'static str,
     figures: Vec<(&'static str, u64)>,
-    simulated: bool,
+    /// Number of seeds, if it is a simulation.
+    seeds: Option<u64>,
 }
 
 /// Returns the rounds of one turn. Each turn has other numbers of nodes and callers.
@@ -43,18 +45,30 @@ fn rounds(turn: u64, seed: u64) -> Vec<SoakRound> {
         about,
         test,
         figures: [figures, &[("PORTUNUS_SOAK_SEED", seed.wrapping_add(turn))]].concat(),
-        simulated: false,
+        seeds: None,
+    };
+    let simulated = |about: &str, test, name, seeds: u64| SoakRound {
+        about: format!("{seeds} seeds{about}"),
+        test,
+        figures: vec![
+            ("FIRST_SEED", seed.wrapping_add(turn.wrapping_mul(seeds)) >> 8),
+            (name, seeds),
+        ],
+        seeds: Some(seeds),
     };
     vec![
-        SoakRound {
-            about: format!("{SEEDS_PER_ROUND} seeds"),
-            test: "simulation::the_cap_holds_and_no_call_is_lost_or_doubled_under_faults",
-            figures: vec![
-                ("FIRST_SEED", seed.wrapping_add(turn.wrapping_mul(SEEDS_PER_ROUND)) >> 8),
-                ("SEEDS", SEEDS_PER_ROUND),
-            ],
-            simulated: true,
-        },
+        simulated(
+            "",
+            "simulation::the_cap_holds_and_no_call_is_lost_or_doubled_under_faults",
+            "SEEDS",
+            SEEDS_PER_ROUND,
+        ),
+        simulated(
+            " of administration",
+            "administration::the_books_are_right_whatever_administrators_do",
+            "ADMIN_SEEDS",
+            ADMIN_SEEDS_PER_ROUND,
+        ),
         real(
             format!("kill -9 of {nodes} nodes"),
             "nodes::kills::killed_nodes_leave_every_answered_call_charged_as_metered",
@@ -162,7 +176,7 @@ fn soak(minutes: u64, seed: u64, nodes: &Path, ledger: &Path, postgres: &str) ->
                 println!("\nsoak: {} rounds held", progress.rounds);
                 return Ok(());
             }
-            let mut test = Command::new(if round.simulated { ledger } else { nodes });
+            let mut test = Command::new(if round.seeds.is_some() { ledger } else { nodes });
             test.args(["--exact", round.test, "--nocapture", "--test-threads=1"]);
             test.env("PORTUNUS_TEST_POSTGRES", postgres).current_dir(workspace::root());
             for (name, figure) in &round.figures {
@@ -178,7 +192,7 @@ fn soak(minutes: u64, seed: u64, nodes: &Path, ledger: &Path, postgres: &str) ->
             })?;
             progress.add_counts(&log_text);
             progress.rounds += 1;
-            progress.seeds += if round.simulated { SEEDS_PER_ROUND } else { 0 };
+            progress.seeds += round.seeds.unwrap_or_default();
         }
     }
     Ok(())

@@ -3,15 +3,17 @@
 use canon::{Micros, Money, Usage};
 use ledger::{
     CallOutcome, CallProgress, Disk, HoldRecord, HoldRefusal, HoldTicket, KeyBalance, LeaseClient,
-    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, OpenCalls, SpendTerms, TestClock,
+    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, OpenCalls, SettlementKnowledge, TestClock,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use crate::memory_store::{LineFaults, MemoryStore, StoreLine};
+use crate::memory_store::MemoryStore;
+use crate::store_line::{LineFaults, StoreLine};
 
 /// The result of a task of a node.
 pub(crate) enum TaskResult {
@@ -29,6 +31,8 @@ pub(crate) struct AdmittedCall {
     node: usize,
     /// Cost beyond the hold, once the call is settled.
     absorbed: Money,
+    /// The amount it was settled at.
+    charged: Option<Money>,
 }
 
 /// A running process with its calls.
@@ -36,8 +40,10 @@ pub(crate) struct Process {
     pub(crate) book: Arc<OpenCalls>,
     pub(crate) client: Arc<LeaseClient<StoreLine>>,
     pub(crate) balances: Vec<Arc<KeyBalance>>,
-    /// Number of changes of each key's cap that the process has applied.
-    changes: Vec<usize>,
+    /// Number of the last change of terms that the process has applied, and of the last one before a
+    /// heartbeat of it was answered.
+    applied: usize,
+    heard: Arc<AtomicUsize>,
     pub(crate) running: Vec<(String, HoldTicket)>,
     pub(crate) tasks: Vec<Task>,
     settled: Vec<(String, Option<LeaseToken>, Money)>,
@@ -52,6 +58,10 @@ pub(crate) struct Machine {
     pub(crate) process: Option<Process>,
     /// True if its disk is lost, with everything that was only in its journal.
     pub(crate) lost: bool,
+    /// True if its disk failed at some time, so that its journal may lack settlements.
+    pub(crate) has_failed: bool,
+    /// Number of damaged records. Each may cost a settlement.
+    pub(crate) damages: usize,
     pub(crate) paused: usize,
 }
 
@@ -59,11 +69,28 @@ pub(crate) struct Cluster {
     pub(crate) store: Arc<Mutex<MemoryStore>>,
     pub(crate) machines: Vec<Machine>,
     pub(crate) admitted: BTreeMap<String, AdmittedCall>,
-    /// Entries as they were first seen in the store. They must never change.
+    /// Entries as they were last seen in the store. Only better knowledge changes them.
     recorded: BTreeMap<String, LedgerEntry>,
     pub(crate) caps_changed: bool,
+    /// Number of the price list. Calls are settled by that of their admission.
+    pub(crate) prices: i64,
     pub(crate) refused: usize,
     calls: usize,
+}
+
+/// Creates a machine without a process.
+fn machine(number: usize, now: Micros) -> Machine {
+    Machine {
+        name: format!("node{number}"),
+        clock: Arc::new(TestClock::at(now)),
+        memory: Arc::new(MemoryDisk::default()),
+        faults: Arc::new(Mutex::new(LineFaults::Fine)),
+        process: None,
+        lost: false,
+        has_failed: false,
+        damages: 0,
+        paused: 0,
+    }
 }
 
 /// Polls a task without a waker.
@@ -84,21 +111,13 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
 impl Cluster {
     /// Creates machines without processes, and keys with these caps.
     pub(crate) fn new(machines: usize, caps: &[Option<i64>]) -> Self {
-        let machine = |number| Machine {
-            name: format!("node{number}"),
-            clock: Arc::new(TestClock::at(Micros::from_secs(1_000))),
-            memory: Arc::new(MemoryDisk::default()),
-            faults: Arc::new(Mutex::new(LineFaults::Fine)),
-            process: None,
-            lost: false,
-            paused: 0,
-        };
         Self {
             store: MemoryStore::new(caps),
-            machines: (0..machines).map(machine).collect(),
+            machines: (0..machines).map(|one| machine(one, Micros::from_secs(1_000))).collect(),
             admitted: BTreeMap::new(),
             recorded: BTreeMap::new(),
             caps_changed: false,
+            prices: 1,
             refused: 0,
             calls: 0,
         }
@@ -118,18 +137,17 @@ impl Cluster {
         let name = machine.name.clone();
         let opening = LeaseClient::open(opened, line, machine.clock.clone(), &name);
         let Ok(client) = run(opening) else { return false };
-        let balances = self
-            .store
-            .lock()
-            .keys
-            .iter()
-            .map(|(id, key)| KeyBalance::new(id, key.terms(), key.spent))
-            .collect();
+        let store = self.store.lock();
+        let keys = store.keys.iter();
+        let balances = keys.map(|(id, key)| KeyBalance::new(id, store.terms(id), key.spent));
+        let (balances, applied) = (balances.collect(), store.changes);
+        drop(store);
         machine.process = Some(Process {
             book,
             client: Arc::new(client),
             balances,
-            changes: self.store.lock().keys.values().map(|key| key.changes).collect(),
+            applied,
+            heard: Arc::default(),
             running: Vec::new(),
             tasks: Vec::new(),
             settled: Vec::new(),
@@ -141,6 +159,8 @@ impl Cluster {
     pub(crate) fn kill(&mut self, which: usize) {
         let machine = &mut self.machines[which];
         if let Some(process) = machine.process.take() {
+            // It is saved several times a second. A rollback of less than that is not noticed.
+            process.client.save_mark().unwrap();
             let survivor = Arc::new(machine.memory.after_crash());
             // A dropped ticket settles its call, which a killed process cannot do.
             std::mem::forget(process.running);
@@ -159,8 +179,15 @@ impl Cluster {
         self.calls += 1;
         let id = format!("r{}", self.calls);
         let Some(process) = self.machines[which].process.as_mut() else { return };
-        let (client, balance) = (process.client.clone(), process.balances[key].clone());
-        let held = Arc::new(held(&id, balance.key_id()));
+        let Some(balance) = process.balances.get(key).cloned() else { return };
+        let client = process.client.clone();
+        let price = Money::from_nanos(self.prices);
+        let held = Arc::new(HoldRecord {
+            lane: "l".to_owned(),
+            start_cost: price,
+            cost_per_second: price,
+            ..held(&id, balance.key_id())
+        });
         process.tasks.push(Box::pin(async move {
             let full = Money::from_nanos(full);
             let outcome = client.hold(&balance, held, full, Money::from_nanos(least)).await;
@@ -179,7 +206,15 @@ impl Cluster {
             // The writer counts a failure.
             let _ = process.book.maintain_journal();
         }
-        self.other(which, |client| async move { drop(client.heartbeat().await) });
+        let changes = self.store.lock().changes;
+        let Some(heard) = self.process(which).map(|process| process.heard.clone()) else { return };
+        self.other(which, |client| async move {
+            if client.heartbeat().await.is_ok() {
+                heard.fetch_max(changes, Ordering::Relaxed);
+            }
+            // Done several times a second.
+            client.save_mark().unwrap();
+        });
     }
 
     pub(crate) fn close_gone(&mut self, which: usize) {
@@ -211,23 +246,25 @@ impl Cluster {
             TaskResult::Other => {}
             TaskResult::Hold { outcome: Err(_), .. } => self.refused += 1,
             TaskResult::Hold { id, outcome: Ok(ticket) } => {
-                if let Some(token) = ticket.lease() {
-                    let store = self.store.lock();
+                let store = self.store.lock();
+                let is_current = store.is_known_to(&process.client.node_name());
+                if let Some(token) = ticket.lease().filter(|_| is_current && !store.is_stepped) {
                     let row = store.leases.get(&token);
                     assert!(row.is_some_and(|row| !row.closed), "{id} uses a closed lease {token}");
                 }
-                let store = self.store.lock();
-                for (applied, (key_id, key)) in process.changes.iter().zip(&store.keys) {
-                    let knows = ticket.key_id() == key_id && *applied == key.changes;
-                    let above = key.is_above_cap() && ticket.amount() > Money::ZERO;
-                    assert!(!(knows && above), "{id} was admitted above a lowered cap: {key:?}");
-                }
+                let key = &store.keys[ticket.key_id()];
+                let has_heard = key.changed <= process.heard.load(Ordering::Relaxed);
+                let knows = key.changed <= process.applied || ticket.lease().is_some() && has_heard;
+                let above = store.is_above_cap(ticket.key_id()) && ticket.amount() > Money::ZERO;
+                let is_wrong = is_current && knows && above;
+                assert!(!is_wrong, "{id} was admitted above a lowered cap: {key:?}");
                 drop(store);
                 let admitted = AdmittedCall {
                     amount: ticket.amount(),
                     price_version: format!("p{id}"),
                     node: which,
                     absorbed: Money::ZERO,
+                    charged: None,
                 };
                 self.admitted.insert(id.clone(), admitted);
                 process.running.push((id, ticket));
@@ -271,6 +308,7 @@ impl Cluster {
         process.settled.push((id.clone(), ticket.lease(), charged));
         if let Some(admitted) = self.admitted.get_mut(&id) {
             admitted.absorbed = Money::from_nanos(cost.max(0)).saturating_sub(charged);
+            admitted.charged = Some(charged);
         }
         if cost < 0 {
             drop(ticket);
@@ -290,14 +328,47 @@ impl Cluster {
 
     /// Applies changed caps on a node.
     pub(crate) fn apply_caps(&mut self, which: usize) {
-        let terms: Vec<(SpendTerms, usize)> =
-            self.store.lock().keys.values().map(|key| (key.terms(), key.changes)).collect();
-        if let Some(process) = self.process(which) {
-            for (balance, (terms, _)) in process.balances.iter().zip(&terms) {
-                balance.set_terms(*terms);
-            }
-            process.changes = terms.into_iter().map(|(_, changes)| changes).collect();
+        let store = self.store.lock();
+        let Some(process) = self.machines[which].process.as_mut() else { return };
+        for balance in &process.balances {
+            balance.set_terms(store.terms(balance.key_id()));
         }
+        // A new key.
+        for (id, key) in store.keys.iter().skip(process.balances.len()) {
+            process.balances.push(KeyBalance::new(id, store.terms(id), key.spent));
+        }
+        process.applied = store.changes;
+    }
+
+    /// Sets the store back to an earlier state.
+    pub(crate) fn restore(&mut self, earlier: &MemoryStore) {
+        let mut store = self.store.lock();
+        store.restore(earlier);
+        self.recorded = store.entries.clone();
+        self.caps_changed = true;
+    }
+
+    /// Adds a machine without a process.
+    pub(crate) fn add_machine(&mut self) -> usize {
+        let now = self.store.lock().now;
+        self.machines.push(machine(self.machines.len(), now));
+        self.machines.len() - 1
+    }
+
+    /// Ends a process as a signal does: its calls end, are posted, and it leaves the cluster.
+    pub(crate) fn leave(&mut self, which: usize) {
+        self.finish(which);
+        while self.process(which).is_some_and(|process| !process.running.is_empty()) {
+            self.settle(which, 0, 3);
+        }
+        self.post(which);
+        self.finish(which);
+        if let Some(process) = self.process(which) {
+            // Without an answer of the store it ends all the same.
+            drop(run(process.client.leave()));
+            process.client.save_mark().unwrap();
+        }
+        self.kill(which);
     }
 
     /// Checks the invariants that hold after every step.
@@ -306,7 +377,8 @@ impl Cluster {
         store.check();
         for machine in &self.machines {
             let Some(process) = &machine.process else { continue };
-            for balance in &process.balances {
+            let is_current = store.is_known_to(&process.client.node_name());
+            for balance in process.balances.iter().filter(|_| is_current) {
                 let Some(LeaseUse { token, free, held, .. }) = balance.lease() else { continue };
                 let Some(row) = store.leases.get(&token) else { continue };
                 let unposted = process.settled.iter().filter(|(id, lease, _)| {
@@ -336,8 +408,10 @@ impl Cluster {
         }
         for (id, entry) in &store.entries {
             match self.recorded.get(id) {
-                Some(before) => assert_eq!(before, entry, "{id} was changed"),
-                None => {
+                Some(before) if before.knowledge >= entry.knowledge => {
+                    assert_eq!(before, entry, "{id} was changed");
+                }
+                Some(_) | None => {
                     let admitted = self.admitted.get(id);
                     let admitted = admitted.unwrap_or_else(|| panic!("{id} was never admitted"));
                     assert!(entry.cost <= admitted.amount, "{id} pays more than was set aside");
@@ -385,20 +459,42 @@ impl Cluster {
         }
         self.check();
         let store = self.store.lock();
-        let lost = |node: usize| self.machines[node].lost;
+        let mut unknown: BTreeMap<usize, usize> = BTreeMap::new();
         for (id, admitted) in &self.admitted {
+            let machine = &self.machines[admitted.node];
+            let told = admitted.charged.unwrap_or_default().saturating_add(admitted.absorbed);
+            let is_settled = admitted.charged.is_some();
             match store.entries.get(id) {
-                None => assert!(lost(admitted.node), "call {id} is not recorded"),
-                Some(entry) if entry.outcome == CallOutcome::Recovered => {}
-                Some(entry) if self.caps_changed => {
-                    assert!(entry.absorbed >= admitted.absorbed, "{id}");
+                None if machine.lost => {}
+                Some(entry) if entry.outcome == CallOutcome::Recovered => {
+                    let bill = entry.cost.saturating_add(entry.absorbed);
+                    assert!(bill <= admitted.amount, "{id} is beyond its hold: {entry:?}");
+                    // A node that settled the call and kept its disk corrects every guess.
+                    if is_settled && !machine.lost && !machine.has_failed {
+                        *unknown.entry(admitted.node).or_default() += 1;
+                    }
                 }
+                None => *unknown.entry(admitted.node).or_default() += 1,
                 Some(entry) => {
-                    assert_eq!(entry.absorbed, admitted.absorbed, "{id} was cut without need")
+                    // The best knowledge is on the books: what the provider billed is charged or
+                    // absorbed.
+                    let total = entry.cost.saturating_add(entry.absorbed);
+                    let found = (total, entry.knowledge);
+                    assert_eq!(found, (told, SettlementKnowledge::Settled), "{id}");
+                    if self.caps_changed || store.corrected.contains(id) {
+                        assert!(entry.absorbed >= admitted.absorbed, "{id}");
+                    } else {
+                        assert_eq!(entry.absorbed, admitted.absorbed, "{id} was cut without need");
+                    }
                 }
             }
         }
-        if !self.machines.iter().any(|machine| machine.lost) {
+        for (which, calls) in unknown {
+            let damages = self.machines[which].damages;
+            assert!(calls <= damages, "{calls} settlements of node {which} are lost: {damages}");
+        }
+        let is_restored = store.restores > 0;
+        if !is_restored && !self.machines.iter().any(|machine| machine.lost) {
             assert_eq!(store.leases.len(), 0, "{:?}", store.leases);
             assert_eq!(store.holds.len(), 0, "{:?}", store.holds);
         }
@@ -417,6 +513,7 @@ pub(crate) fn held(id: &str, key_id: &str) -> HoldRecord {
         stream: true,
         price_version: format!("p{id}"),
         lease: None,
+        ..HoldRecord::default()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cluster::Cluster;
-use crate::memory_store::{LineFaults, MessageFate};
+use crate::store_line::{LineFaults, MessageFate};
 
 /// Runs a fixed scenario on two nodes. The first one has that disk.
 fn scenario(cluster: &mut Cluster, disk: Option<Arc<dyn Disk>>) {
@@ -180,6 +180,7 @@ fn every_call_to_the_disk_may_fail_once_or_for_a_while() {
             let mut cluster = cluster();
             let count = Arc::new(AtomicUsize::new(0));
             let inner = cluster.machines[0].memory.clone();
+            cluster.machines[0].has_failed = true;
             let faults = CallFaults { from, lasts, count: count.clone() };
             let failing = FailingDisk { inner, faults };
             scenario(&mut cluster, Some(Arc::new(failing)));

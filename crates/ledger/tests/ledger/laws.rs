@@ -3,8 +3,7 @@
 use canon::{Micros, Money, Usage};
 use ledger::{
     CallOutcome, CallProgress, Disk, FileDisk, HoldError, HoldRefusal, HoldTicket,
-    JournalInspection, KeyBalance, LeaseClient, LedgerEntry, MemoryDisk, OpenCalls, StoreRollback,
-    TestClock,
+    JournalInspection, KeyBalance, LeaseClient, LedgerEntry, MemoryDisk, OpenCalls, TestClock,
 };
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -13,18 +12,23 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use crate::cluster::{entry, held, run};
-use crate::memory_store::{LineFaults, MemoryStore, MessageFate, StoreLine};
+use crate::memory_store::MemoryStore;
+use crate::store_line::{LineFaults, MessageFate, StoreLine};
 
 /// A node whose connection works until a test cuts it.
-struct TestNode {
-    book: Arc<OpenCalls>,
-    client: LeaseClient<StoreLine>,
+pub(crate) struct TestNode {
+    pub(crate) book: Arc<OpenCalls>,
+    pub(crate) client: LeaseClient<StoreLine>,
     line: StoreLine,
-    interrupted: usize,
+    pub(crate) interrupted: usize,
 }
 
 impl TestNode {
-    fn open(clock: &Arc<TestClock>, disk: Arc<dyn Disk>, store: &Arc<Mutex<MemoryStore>>) -> Self {
+    pub(crate) fn open(
+        clock: &Arc<TestClock>,
+        disk: Arc<dyn Disk>,
+        store: &Arc<Mutex<MemoryStore>>,
+    ) -> Self {
         let faults = Arc::new(Mutex::new(LineFaults::Fine));
         let line = StoreLine { store: store.clone(), faults };
         let opened = OpenCalls::open(clock.clone(), disk).unwrap();
@@ -456,63 +460,4 @@ fn a_moved_journal_is_noticed_and_all_calls_are_written_again() {
     drop(running);
     std::fs::remove_dir_all(&folder).unwrap();
     std::fs::remove_dir_all(&elsewhere).unwrap();
-}
-
-/// The store fails over to a stale replica, while the node runs or while it is stopped.
-#[test]
-fn a_store_that_went_back_gets_its_calls_again() {
-    const CALLS: i64 = 6;
-    for is_stopped in [false, true] {
-        let store = MemoryStore::new(&[Some(1_000)]);
-        let clock = Arc::new(TestClock::at(Micros::new(5)));
-        let disk = Arc::new(MemoryDisk::default());
-        let mut node = TestNode::open(&clock, disk.clone(), &store);
-        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
-        let call = |node: &TestNode, id: &str| {
-            let (ask, record) = (Money::from_nanos(100), Arc::new(held(id, "k0")));
-            run(node.client.hold(&balance, record, ask, ask)).map(|ticket| {
-                ticket.settle(entry(id, "k0", 100));
-                run(node.client.post()).unwrap();
-            })
-        };
-        call(&node, "r0").unwrap();
-        run(node.client.heartbeat()).unwrap();
-        let stale = store.lock().clone();
-        for id in 1..CALLS {
-            call(&node, &format!("r{id}")).unwrap();
-        }
-        run(node.client.heartbeat()).unwrap();
-        assert_eq!(store.lock().rollbacks, []);
-        node.client.save_mark().unwrap();
-        store.lock().restore(&stale);
-        if is_stopped {
-            node = TestNode::open(&clock, Arc::new(disk.after_crash()), &store);
-        }
-        for _ in 0..4 {
-            // A segment at a time.
-            run(node.client.heartbeat()).unwrap();
-        }
-        let found = StoreRollback { missing: CALLS - 1, reposted: CALLS - 1 };
-        assert_eq!(node.client.take_rollbacks(), [found]);
-        {
-            let store = store.lock();
-            assert_eq!(store.rollbacks, [found]);
-            assert_eq!(store.entries.len() as i64, CALLS);
-            assert_eq!(store.keys["k0"].spent, Money::from_nanos(CALLS * 100));
-            store.check();
-        }
-        run(node.client.heartbeat()).unwrap();
-        assert_eq!(store.lock().rollbacks, [found], "it is told once");
-        // The rest of the cap can be spent, and nothing twice.
-        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
-        for id in CALLS..10 {
-            let (ask, record) = (Money::from_nanos(100), Arc::new(held(&format!("r{id}"), "k0")));
-            let ticket = run(node.client.hold(&balance, record, ask, ask)).unwrap();
-            ticket.settle(entry(&format!("r{id}"), "k0", 100));
-        }
-        let (ask, record) = (Money::from_nanos(100), Arc::new(held("above", "k0")));
-        assert!(run(node.client.hold(&balance, record, ask, ask)).is_err());
-        run(node.client.post()).unwrap();
-        store.lock().check();
-    }
 }

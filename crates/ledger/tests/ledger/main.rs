@@ -8,11 +8,15 @@
     reason = "a test may panic"
 )]
 
+mod administration;
 mod budgets;
 mod cluster;
+mod deaths;
 mod fault_sweep;
 mod laws;
 mod lease_slices;
 mod memory_store;
+mod rollbacks;
 mod seeded_random;
 mod simulation;
+mod store_line;

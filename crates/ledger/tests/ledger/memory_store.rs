@@ -1,20 +1,19 @@
-//! A lease store in memory with the rules of the real one, and connections with faults: a message is
-//! lost, its answer is lost, it is duplicated or delayed.
+//! A lease store in memory with the rules of the real one.
 
 use canon::{Micros, Money};
 use ledger::{
-    ALIVE_WINDOW, BoundState, BudgetTerms, ClosedCounts, HeartbeatReply, HeartbeatReport,
-    KeyStatus, LEASE_DURATION, LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState,
-    LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry, MoneyBounds, Node, OpenCall, PostedMark,
-    RECALL_WINDOW, SettledCall, SpendTerms, StoreRollback, lease_slice,
+    ALIVE_WINDOW, BoundState, BudgetPeriod, BudgetTerms, ClosedCounts, HeartbeatReply,
+    HeartbeatReport, LEASE_DURATION, LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn,
+    LeaseState, LeaseStoreError, LeaseToken, LedgerEntry, MarkRaise, MoneyBounds, Node, OpenCall,
+    PostedBatch, PostedMark, RECALL_WINDOW, SettledCall, SettlementKnowledge, SpendTerms,
+    StoreRollback, lease_slice,
 };
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::future::poll_fn;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::task::Poll;
 
-use crate::seeded_random::SeededRandom;
+/// Largest difference of clocks for which budgets hold.
+pub(crate) const MAX_CLOCK_ERROR: Micros = Micros::from_secs(4);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
@@ -23,9 +22,9 @@ pub(crate) enum Message {
     Grant(LeaseRequest),
     Heartbeat(HeartbeatReport),
     TakeBack(LeaseReturn),
-    Post(Vec<SettledCall>),
+    Post(Vec<SettledCall>, Option<MarkRaise>),
     Mark(String),
-    MarkPosted(String, i64),
+    MarkPosted(MarkRaise, i64),
     NoteRollback(StoreRollback),
     CloseGone(Micros),
 }
@@ -36,7 +35,8 @@ pub(crate) enum Answer {
     Node(Node),
     LeaseGrant(LeaseGrant),
     HeartbeatReply(HeartbeatReply),
-    Count(usize),
+    Posted(PostedBatch),
+    Known(bool),
     Mark(PostedMark),
     ClosedCounts(ClosedCounts),
 }
@@ -50,20 +50,17 @@ pub(crate) struct KeyRow {
     pub(crate) leased: Money,
     wanted: Micros,
     pub(crate) budget: Option<BudgetTerms>,
-    /// Number of changes of the cap.
-    pub(crate) changes: usize,
+    /// Number of the last change of its terms, or those of the account.
+    pub(crate) changed: usize,
 }
 
-impl KeyRow {
-    /// The terms of the key.
-    pub(crate) fn terms(&self) -> SpendTerms {
-        SpendTerms { key_cap: self.cap, key_budget: self.budget, ..SpendTerms::default() }
-    }
-
-    /// Returns true if more is spent and leased than the cap allows.
-    pub(crate) fn is_above_cap(&self) -> bool {
-        self.cap.is_some_and(|cap| self.spent.saturating_add(self.leased) > cap)
-    }
+/// The account of all keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AccountRow {
+    pub(crate) cap: Option<Money>,
+    /// Upper bound of spending and leases while there is a cap, given all its changes.
+    ceiling: Money,
+    pub(crate) budget: Option<BudgetTerms>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +79,12 @@ pub(crate) struct LeaseRow {
 pub(crate) struct MemoryStore {
     pub(crate) now: Micros,
     pub(crate) keys: BTreeMap<String, KeyRow>,
+    pub(crate) account: AccountRow,
+    /// Number of changes of terms.
+    pub(crate) changes: usize,
+    /// Upper bound of the spending of each day, with its begin, by key; the account has no name. A day
+    /// that was without a budget for a while has none.
+    day_ceilings: BTreeMap<(String, Micros), Option<Money>>,
     pub(crate) leases: BTreeMap<LeaseToken, LeaseRow>,
     pub(crate) entries: BTreeMap<String, LedgerEntry>,
     pub(crate) holds: BTreeMap<String, (String, OpenCall)>,
@@ -93,6 +96,14 @@ pub(crate) struct MemoryStore {
     pub(crate) late: Vec<Message>,
     /// True if a lease was closed for a dead node.
     pub(crate) closed_any: bool,
+    /// Calls whose first record was corrected.
+    pub(crate) corrected: BTreeSet<String>,
+    corrections: i64,
+    /// Number of restores, and the nodes that registered since the last one.
+    pub(crate) restores: usize,
+    entered: BTreeSet<String>,
+    /// True once the clock was stepped. Leases may then expire before their nodes expect it.
+    pub(crate) is_stepped: bool,
 }
 
 impl MemoryStore {
@@ -110,6 +121,7 @@ impl MemoryStore {
     pub(crate) fn apply(&mut self, message: &Message) -> Result<Answer, LeaseStoreError> {
         Ok(match message {
             Message::Enter(id) => {
+                self.entered.insert(id.clone());
                 self.close_node(id);
                 let before = self.nodes.get(id).map_or(0, |(epoch, _)| *epoch);
                 let epoch = self.now.get().max(before + 1);
@@ -129,16 +141,28 @@ impl MemoryStore {
                 self.take_back(*back);
                 Answer::Done
             }
-            Message::Post(settled) => Answer::Count(self.post(settled)),
+            Message::Post(settled, raise) => {
+                let before = self.corrections;
+                let new = self.post(settled);
+                let changed = new as i64 + self.corrections - before;
+                let mark = raise.as_ref().and_then(|MarkRaise { node_id, before }| {
+                    let mark = self.marks.entry(node_id.clone()).or_default();
+                    let is_known = *mark >= *before;
+                    *mark += if is_known { changed } else { 0 };
+                    is_known.then_some(*mark)
+                });
+                Answer::Posted(PostedBatch { new, mark })
+            }
             Message::Mark(id) => {
                 let posted = self.marks.get(id).copied().unwrap_or_default();
                 let (node_id, store_id) = (id.clone(), "store".to_owned());
                 Answer::Mark(PostedMark { node_id, store_id, posted })
             }
-            Message::MarkPosted(id, posted) => {
-                let mark = self.marks.entry(id.clone()).or_default();
-                *mark = (*mark).max(*posted);
-                Answer::Done
+            Message::MarkPosted(MarkRaise { node_id, before }, posted) => {
+                let mark = self.marks.entry(node_id.clone()).or_default();
+                let is_known = *mark >= *before;
+                *mark = if is_known { (*mark).max(*posted) } else { *mark };
+                Answer::Known(is_known)
             }
             Message::NoteRollback(rollback) => {
                 self.rollbacks.push(*rollback);
@@ -148,9 +172,29 @@ impl MemoryStore {
         })
     }
 
-    /// Goes back to an earlier state. The clock goes on, and tokens do not repeat.
+    /// Goes back to an earlier state. The clock goes on, tokens do not repeat, and administrators have
+    /// set the terms again. No message to the lost state arrives any more.
     pub(crate) fn restore(&mut self, earlier: &Self) {
-        *self = Self { now: self.now, tokens: self.tokens, ..earlier.clone() };
+        let before = std::mem::replace(self, earlier.clone());
+        (self.now, self.tokens, self.is_stepped) = (before.now, before.tokens, before.is_stepped);
+        self.restores = before.restores + 1;
+        (self.changes, self.account) = (before.changes, before.account);
+        self.day_ceilings = before.day_ceilings;
+        self.late.clear();
+        self.entered.clear();
+        for (id, now) in before.keys {
+            let key = self.keys.entry(id).or_default();
+            (key.cap, key.budget, key.changed) = (now.cap, now.budget, now.changed);
+        }
+        for id in self.keys.keys().cloned().collect::<Vec<_>>() {
+            self.set_terms(&id, |_| {});
+        }
+        self.set_account(|_| {});
+    }
+
+    /// Returns true if this node knows the present state: nothing was lost since it registered.
+    pub(crate) fn is_known_to(&self, node: &str) -> bool {
+        self.restores == 0 || self.entered.contains(node)
     }
 
     fn is(&self, node: &Node) -> bool {
@@ -247,25 +291,68 @@ impl MemoryStore {
         Ok(HeartbeatReply { nodes: self.alive(), leases })
     }
 
-    /// The limits of a key.
+    /// The limits of a key for new leases.
     pub(crate) fn bounds(&self, key_id: &str) -> MoneyBounds {
+        self.bounds_in(key_id, |period| (period.counted_since(self.now), Micros::MAX))
+    }
+
+    /// The limits of a key, of budgets in these stretches of time.
+    fn bounds_in(
+        &self,
+        key_id: &str,
+        stretch: impl Fn(BudgetPeriod) -> (Micros, Micros),
+    ) -> MoneyBounds {
         let key = &self.keys[key_id];
         let state = |limit, spent| {
             let (leased, resets) = (key.leased, None);
             BoundState { limit, spent, leased, resets }
         };
-        let in_period = |since| {
-            let calls = self.entries.values();
-            let calls = calls.filter(|entry| entry.key_id == key_id && entry.started >= since);
+        let in_period = |period, owner: Option<&str>| {
+            let (begin, end) = stretch(period);
+            let in_time = |entry: &&LedgerEntry| entry.started >= begin && entry.started < end;
+            let calls = self.entries.values().filter(in_time);
+            let calls = calls.filter(|entry| owner.is_none_or(|owner| entry.key_id == owner));
             calls.map(|entry| entry.cost).sum()
         };
+        let (spent, leased) = self.account_sums();
+        let of_account = |limit, spent| BoundState { limit, spent, leased, resets: None };
         MoneyBounds {
             key_cap: key.cap.map(|limit| state(limit, key.spent)),
-            key_budget: key.budget.map(|BudgetTerms { limit, period }| {
-                state(limit, in_period(period.counted_since(self.now)))
-            }),
-            ..MoneyBounds::default()
+            account_cap: self.account.cap.map(|limit| of_account(limit, spent)),
+            key_budget: key
+                .budget
+                .map(|BudgetTerms { limit, period }| state(limit, in_period(period, Some(key_id)))),
+            account_budget: self
+                .account
+                .budget
+                .map(|BudgetTerms { limit, period }| of_account(limit, in_period(period, None))),
         }
+    }
+
+    /// Money spent by all keys and leased to them.
+    fn account_sums(&self) -> (Money, Money) {
+        (
+            self.keys.values().map(|key| key.spent).sum(),
+            self.keys.values().map(|key| key.leased).sum(),
+        )
+    }
+
+    /// The terms of a key.
+    pub(crate) fn terms(&self, key_id: &str) -> SpendTerms {
+        let (key, account) = (&self.keys[key_id], &self.account);
+        SpendTerms {
+            key_cap: key.cap,
+            key_budget: key.budget,
+            account_cap: account.cap,
+            account_budget: account.budget,
+        }
+    }
+
+    /// Returns true if more is spent and leased than a cap of the key or its account allows.
+    pub(crate) fn is_above_cap(&self, key_id: &str) -> bool {
+        let bounds = self.bounds(key_id);
+        let caps = bounds.key_cap.into_iter().chain(bounds.account_cap);
+        caps.into_iter().any(|cap| cap.left() < Money::ZERO)
     }
 
     fn take_back(&mut self, back: LeaseReturn) {
@@ -286,32 +373,45 @@ impl MemoryStore {
         let mut new = 0;
         for SettledCall { entry, lease, .. } in settled {
             self.holds.remove(&entry.request_id);
-            if self.entries.contains_key(&entry.request_id) {
+            let before = self.entries.get(&entry.request_id).cloned();
+            if before.as_ref().is_some_and(|before| before.knowledge >= entry.knowledge) {
                 continue;
             }
+            let paid = before.as_ref().map_or(Money::ZERO, |before| before.cost);
+            new += usize::from(before.is_none());
             let mut entry = (**entry).clone();
-            let bounds = self.bounds(&entry.key_id);
+            // In the period of its admission.
+            let bounds = self.bounds_in(&entry.key_id, |period| period.bounds(entry.started));
             let key = self.keys.get_mut(&entry.key_id).unwrap();
+            let due = entry.cost.saturating_sub(paid);
+            // The rest of a closed lease is for calls that were not reported.
+            let lease = lease.filter(|_| before.is_none());
+            if before.is_some() {
+                self.corrected.insert(entry.request_id.clone());
+                self.corrections += 1;
+            }
             let row = lease.and_then(|token| self.leases.get_mut(&token));
-            match row.filter(|row| row.amount >= entry.cost) {
+            let pays = match row.filter(|row| row.amount >= due) {
                 Some(row) => {
-                    row.amount = row.amount.saturating_sub(entry.cost);
-                    key.leased = key.leased.saturating_sub(entry.cost);
+                    row.amount = row.amount.saturating_sub(due);
+                    key.leased = key.leased.saturating_sub(due);
+                    due
                 }
+                None if due < Money::ZERO => due,
                 None => {
                     if let Some(room) = bounds.left() {
-                        let pays = entry.cost.min(room.max(Money::ZERO));
-                        let rest = entry.cost.saturating_sub(pays);
-                        entry.absorbed = entry.absorbed.saturating_add(rest);
-                        entry.cost = pays;
+                        due.min(room.max(Money::ZERO))
                     } else {
-                        key.ceiling = key.ceiling.saturating_add(entry.cost);
+                        key.ceiling = key.ceiling.saturating_add(due);
+                        due
                     }
                 }
-            }
-            key.spent = key.spent.saturating_add(entry.cost);
+            };
+            let rest = due.saturating_sub(pays);
+            entry.absorbed = entry.absorbed.saturating_add(rest);
+            entry.cost = entry.cost.saturating_sub(rest);
+            key.spent = key.spent.saturating_add(pays);
             self.entries.insert(entry.request_id.clone(), entry);
-            new += 1;
         }
         new
     }
@@ -321,7 +421,8 @@ impl MemoryStore {
             .into_iter()
             .map(|call| {
                 let lease = call.held.lease;
-                SettledCall { entry: Arc::new(call.settle(now)), lease, shown: true }
+                let entry = Arc::new(call.settle(now, None, SettlementKnowledge::Reported));
+                SettledCall { entry, lease, shown: true }
             })
             .collect();
         self.post(&settled)
@@ -389,10 +490,65 @@ impl MemoryStore {
     }
 
     pub(crate) fn set_cap(&mut self, key_id: &str, cap: Option<Money>) {
+        self.set_terms(key_id, |key| key.cap = cap);
+    }
+
+    /// Changes the terms of a key.
+    pub(crate) fn set_terms(&mut self, key_id: &str, change: impl FnOnce(&mut KeyRow)) {
+        self.note_day();
+        self.changes += 1;
+        let changed = self.changes;
         let key = self.keys.get_mut(key_id).unwrap();
-        key.cap = cap;
-        key.changes += 1;
-        key.ceiling = cap.unwrap_or(Money::ZERO).max(key.spent.saturating_add(key.leased));
+        change(key);
+        key.changed = changed;
+        key.ceiling = key.cap.unwrap_or(Money::ZERO).max(key.spent.saturating_add(key.leased));
+        self.note_day();
+    }
+
+    /// Changes the terms of the account.
+    pub(crate) fn set_account(&mut self, change: impl FnOnce(&mut AccountRow)) {
+        self.note_day();
+        self.changes += 1;
+        change(&mut self.account);
+        let (spent, leased) = self.account_sums();
+        self.account.ceiling =
+            self.account.cap.unwrap_or_default().max(spent.saturating_add(leased));
+        for key in self.keys.values_mut() {
+            key.changed = self.changes;
+        }
+        self.note_day();
+    }
+
+    /// Raises the upper bounds of this day to the budgets in force. To be called before and after each
+    /// change and from time to time. Calls may be admitted by clocks that are a little wrong.
+    pub(crate) fn note_day(&mut self) {
+        let keys = self.keys.iter().map(|(id, key)| (id.clone(), key.budget));
+        let all = (String::new(), self.account.budget);
+        for (owner, budget) in keys.chain([all]).collect::<Vec<_>>() {
+            for at in [self.now - MAX_CLOCK_ERROR, self.now + MAX_CLOCK_ERROR] {
+                let (begin, _) = BudgetPeriod::Day.bounds(at);
+                let limit = budget.map(|budget| budget.limit);
+                let known = self.day_ceilings.entry((owner.clone(), begin)).or_insert(limit);
+                *known = known.zip(limit).map(|(known, limit)| known.max(limit));
+            }
+        }
+    }
+
+    /// Cost of the calls of a key that were admitted on a day, or of all calls.
+    fn spent_on(&self, owner: &str, begin: Micros) -> Money {
+        let end = begin + Micros::from_days(1);
+        let of_day = |entry: &&LedgerEntry| entry.started >= begin && entry.started < end;
+        let calls = self.entries.values().filter(of_day);
+        calls.filter(|e| owner.is_empty() || e.key_id == owner).map(|entry| entry.cost).sum()
+    }
+
+    /// Checks that no budget of a day was passed.
+    pub(crate) fn check_budgets(&self) {
+        for ((owner, begin), ceiling) in &self.day_ceilings {
+            let spent = self.spent_on(owner, *begin);
+            let is_kept = ceiling.is_none_or(|ceiling| spent <= ceiling);
+            assert!(is_kept, "`{owner}` spent {spent} of {ceiling:?} on the day from {begin:?}");
+        }
     }
 
     /// Checks the invariants of the store.
@@ -403,186 +559,13 @@ impl MemoryStore {
             let rows = self.entries.values().filter(|entry| entry.key_id == *id);
             assert_eq!(key.spent, rows.map(|entry| entry.cost).sum(), "calls of {id}");
             let used = key.spent.saturating_add(key.leased);
-            // Leases of a key with only a budget are limited by its period.
-            let is_kept = used <= key.ceiling || key.budget.is_some();
+            let is_kept = used <= key.ceiling || key.cap.is_none();
             assert!(is_kept, "{id} is above its cap: {key:?}");
         }
         assert!(self.leases.values().all(|row| row.amount >= Money::ZERO));
-    }
-}
-
-/// The faults of one message.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MessageFate {
-    /// Number of times the sender is polled before and after the store acts.
-    pub(crate) waits: [usize; 2],
-    pub(crate) lost: bool,
-    pub(crate) late: bool,
-    pub(crate) twice: bool,
-    pub(crate) answer_lost: bool,
-}
-
-/// Chooses the faults of every message of a node.
-#[derive(Debug)]
-pub(crate) enum LineFaults {
-    Fine,
-    /// Nothing arrives.
-    Cut,
-    /// Faults are random.
-    Rough(SeededRandom),
-    /// The message with that number has these faults.
-    Nth {
-        number: usize,
-        count: usize,
-        fate: MessageFate,
-    },
-}
-
-impl LineFaults {
-    fn fate(&mut self) -> MessageFate {
-        match self {
-            Self::Fine => MessageFate::default(),
-            Self::Cut => MessageFate { lost: true, ..MessageFate::default() },
-            Self::Rough(random) => MessageFate {
-                waits: [random.below(3), random.below(3)],
-                lost: random.percent(8),
-                late: random.percent(30),
-                twice: random.percent(5),
-                answer_lost: random.percent(8),
-            },
-            Self::Nth { number, count, fate } => {
-                *count += 1;
-                if count == number { *fate } else { MessageFate::default() }
-            }
-        }
-    }
-}
-
-/// A node's connection to the store.
-#[derive(Clone, Debug)]
-pub(crate) struct StoreLine {
-    pub(crate) store: Arc<Mutex<MemoryStore>>,
-    pub(crate) faults: Arc<Mutex<LineFaults>>,
-}
-
-async fn wait(times: usize) {
-    let mut left = times;
-    poll_fn(|_| {
-        if left == 0 {
-            return Poll::Ready(());
-        }
-        left -= 1;
-        Poll::Pending
-    })
-    .await;
-}
-
-impl StoreLine {
-    async fn say(&self, message: Message) -> Result<Answer, LeaseStoreError> {
-        let away = || LeaseStoreError::Unreachable("lost".to_owned());
-        let fate = self.faults.lock().fate();
-        wait(fate.waits[0]).await;
-        if fate.lost {
-            // A node always waits for the answers to these two.
-            let awaited = matches!(message, Message::Enter(_) | Message::Leave(_));
-            if fate.late && !awaited {
-                self.store.lock().late.push(message);
-            }
-            return Err(away());
-        }
-        let answer = self.store.lock().apply(&message);
-        if fate.twice {
-            drop(self.store.lock().apply(&message));
-        }
-        wait(fate.waits[1]).await;
-        if fate.answer_lost {
-            return Err(away());
-        }
-        answer
-    }
-}
-
-fn odd<T>(answer: &Answer) -> Result<T, LeaseStoreError> {
-    panic!("no answer to that: {answer:?}")
-}
-
-impl LeaseStore for StoreLine {
-    async fn enter(&self, id: &str) -> Result<Node, LeaseStoreError> {
-        match self.say(Message::Enter(id.to_owned())).await? {
-            Answer::Node(node) => Ok(node),
-            other => odd(&other),
-        }
-    }
-
-    async fn leave(&self, node: &Node) -> Result<(), LeaseStoreError> {
-        self.say(Message::Leave(node.clone())).await.map(drop)
-    }
-
-    async fn grant(&self, ask: &LeaseRequest) -> Result<LeaseGrant, LeaseStoreError> {
-        match self.say(Message::Grant(ask.clone())).await? {
-            Answer::LeaseGrant(granted) => Ok(granted),
-            other => odd(&other),
-        }
-    }
-
-    async fn heartbeat(&self, report: &HeartbeatReport) -> Result<HeartbeatReply, LeaseStoreError> {
-        match self.say(Message::Heartbeat(report.clone())).await? {
-            Answer::HeartbeatReply(tidings) => Ok(tidings),
-            other => odd(&other),
-        }
-    }
-
-    async fn take_back(&self, back: &LeaseReturn) -> Result<(), LeaseStoreError> {
-        self.say(Message::TakeBack(*back)).await.map(drop)
-    }
-
-    async fn post(&self, settled: &[SettledCall]) -> Result<usize, LeaseStoreError> {
-        match self.say(Message::Post(settled.to_vec())).await? {
-            Answer::Count(count) => Ok(count),
-            other => odd(&other),
-        }
-    }
-
-    async fn posted_mark(&self, id: &str) -> Result<PostedMark, LeaseStoreError> {
-        match self.say(Message::Mark(id.to_owned())).await? {
-            Answer::Mark(mark) => Ok(mark),
-            other => odd(&other),
-        }
-    }
-
-    async fn mark_posted(&self, id: &str, posted: i64) -> Result<(), LeaseStoreError> {
-        self.say(Message::MarkPosted(id.to_owned(), posted)).await.map(drop)
-    }
-
-    async fn note_rollback(
-        &self,
-        _id: &str,
-        rollback: StoreRollback,
-    ) -> Result<(), LeaseStoreError> {
-        self.say(Message::NoteRollback(rollback)).await.map(drop)
-    }
-
-    async fn key_status(
-        &self,
-        key_id: &str,
-        node: &Node,
-    ) -> Result<Option<KeyStatus>, LeaseStoreError> {
-        let store = self.store.lock();
-        let held =
-            store.holds.values().filter(|(id, call)| *id != node.id && call.held.key_id == key_id);
-        let held_elsewhere = held.map(|(_, call)| call.held.amount).sum();
-        Ok(store.keys.get(key_id).map(|key| KeyStatus {
-            cap: key.cap,
-            spent: key.spent,
-            held_elsewhere,
-            ..KeyStatus::default()
-        }))
-    }
-
-    async fn close_gone(&self, now: Micros) -> Result<ClosedCounts, LeaseStoreError> {
-        match self.say(Message::CloseGone(now)).await? {
-            Answer::ClosedCounts(closed) => Ok(closed),
-            other => odd(&other),
-        }
+        let (spent, leased) = self.account_sums();
+        let is_kept =
+            self.account.cap.is_none() || spent.saturating_add(leased) <= self.account.ceiling;
+        assert!(is_kept, "the account is above its cap: {spent} {leased} {:?}", self.account);
     }
 }

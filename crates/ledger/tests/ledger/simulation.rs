@@ -6,8 +6,8 @@ use canon::{Micros, Money};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::cluster::Cluster;
-use crate::memory_store::LineFaults;
 use crate::seeded_random::SeededRandom;
+use crate::store_line::LineFaults;
 
 const SEEDS: u64 = 3_000;
 const STEPS: usize = 160;
@@ -157,7 +157,9 @@ fn change_cap(cluster: &mut Cluster, random: &mut SeededRandom, which: usize) {
 fn rare(cluster: &mut Cluster, random: &mut SeededRandom, which: usize) {
     match random.below(4) {
         0 => cluster.apply_caps(which),
-        1 => cluster.machines[which].memory.set_free_space(Some(random.below(2_000))),
+        1 => {
+            cluster.machines[which].memory.set_free_space(Some(random.below(2_000)));
+        }
         2 => cluster.machines[which].memory.set_free_space(None),
         _ => {
             let others = cluster.machines.iter().filter(|machine| !machine.lost).count();

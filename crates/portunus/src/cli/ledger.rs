@@ -267,7 +267,8 @@ async fn export(store: &Store, args: ExportArgs) -> anyhow::Result<ExitCode> {
     let mut after = None;
     let mut line = String::new();
     if matches!(format, ExportFormat::Csv) {
-        line = csv_line(csv_cells(&export_json(&LedgerEntry::default())).map(|(name, _)| name));
+        line =
+            csv_line(csv_cells(&export_json(&LedgerEntry::default(), &[])).map(|(name, _)| name));
     }
     loop {
         // A closed pipe is not an error.
@@ -278,8 +279,10 @@ async fn export(store: &Store, args: ExportArgs) -> anyhow::Result<ExitCode> {
         let entries = store.export_of(&filter, after, EXPORT_PAGE_ROWS).await?;
         let Some(last) = entries.last() else { break };
         after = Some((last.ended, last.request_id.clone()));
+        let postings = store.postings_of(&entries).await?;
         for entry in &entries {
-            let entry_json = export_json(entry);
+            let postings = postings.get(&entry.request_id).map(Vec::as_slice).unwrap_or_default();
+            let entry_json = export_json(entry, postings);
             match format {
                 // Writing to a `String` cannot fail.
                 ExportFormat::Json => drop(writeln!(line, "{entry_json}")),

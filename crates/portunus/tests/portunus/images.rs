@@ -461,6 +461,22 @@ async fn non_image_data_is_not_handed_on() {
 }
 
 #[tokio::test]
+async fn a_picture_that_cannot_be_delivered_is_absorbed_as_told() {
+    let body = json!({ "data": [{ "url": "https://10.0.0.1/x.png" }],
+        "usage": { "input_tokens": 10, "output_tokens": 100, "total_tokens": 110 } });
+    let provider = ScriptedProvider::start(vec![json_reply(&body)]).await;
+    let gateway = in_front_of(&provider, "gpt").await;
+    let got = gateway.post(GENERATIONS, &json!({ "model": "m", "prompt": "x" })).send().await;
+    assert_eq!(got.status, 503, "{}", got.text());
+    gateway.wait_until_settled().await;
+    let row = gateway.app.store.export(None, 10).await.unwrap().remove(0);
+    assert_eq!(row.cost, canon::Money::ZERO, "{row:?}");
+    assert_eq!(row.absorbed, canon::Money::from_nanos(10 * 1_000 + 100 * 2_000), "{row:?}");
+    assert_eq!(row.reasons, [ledger::ChargeReason::NotDelivered]);
+    assert_eq!(row.told_usage().map(|told| (told.output, told.images)), Some((100, 1)));
+}
+
+#[tokio::test]
 async fn one_failed_picture_of_a_series_is_told_and_not_paid() {
     let data = media::encode_base64(plain(8, [1, 2, 3, 255]));
     let body = json!({ "data": [{ "b64_json": data },

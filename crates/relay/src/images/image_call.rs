@@ -121,7 +121,9 @@ impl ImageCall {
         admit::check_token_rate(call, &facts).await?;
         self.fetch(call).await?;
         let max_cost = self.max_cost(self.route.prices.iter());
-        let mut account = admit::admit_with_max_cost(call, &facts, &self.route, max_cost).await?;
+        let likely = |lane: &LiveLane| self.likely_cost(lane);
+        let mut account =
+            admit::admit_with_max_cost(call, &facts, &self.route, max_cost, likely).await?;
         let size = self.request().size.to_string();
         account.set_image_spec(Some(&size), self.request().quality.as_deref());
         Ok((self, account))
@@ -199,21 +201,33 @@ impl ImageCall {
         bounds.max().unwrap_or(Money::ZERO)
     }
 
+    /// Estimates the usage of that many images of a lane.
+    fn likely_usage(&self, made: u64, lane: &LiveLane) -> Usage {
+        let capabilities = lane.served_model.images.clone().unwrap_or_default();
+        let request = self.request();
+        let per_image = capabilities.max_tokens(&request.size, request.quality.as_deref(), 0);
+        let by_token = lane.prices.per_image.is_none();
+        let output = if by_token { per_image.saturating_mul(made) } else { 0 };
+        let input = (request.prompt.len() as u64).div_ceil(4);
+        Usage { input, output, output_image: output, images: made, ..Usage::default() }
+    }
+
+    /// Estimates the cost of all requested images at a lane.
+    pub(super) fn likely_cost(&self, lane: &LiveLane) -> Money {
+        let size = self.request().size.to_string();
+        let image =
+            catalog::ImageSpec::from_request(Some(&size), self.request().quality.as_deref());
+        let units = catalog::BilledUnits { image, ..catalog::BilledUnits::default() };
+        lane.prices.cost_with(&self.likely_usage(self.request().count.into(), lane), &units)
+    }
+
     /// Returns the usage of a reply: the lane's figures, or an estimate.
     pub(super) fn meter(&self, reply: &ImageReply, lane: &LiveLane) -> ReplyMeter {
         let made = reply.count() as u64;
-        let estimate = || {
-            let capabilities = lane.served_model.images.clone().unwrap_or_default();
-            let request = self.request();
-            let per_image = capabilities.max_tokens(&request.size, request.quality.as_deref(), 0);
-            let by_token = lane.prices.per_image.is_none();
-            let output = if by_token { per_image.saturating_mul(made) } else { 0 };
-            let input = (request.prompt.len() as u64).div_ceil(4);
-            Usage { input, output, output_image: output, ..Usage::default() }
-        };
         let told = reply.usage.filter(|usage| usage.total() <= MAX_TOLD_TOKENS);
         let estimated = told.is_none() && lane.prices.per_image.is_none();
-        let mut usage = Usage { images: made, ..told.unwrap_or_else(estimate) };
+        let usage = told.unwrap_or_else(|| self.likely_usage(made, lane));
+        let mut usage = Usage { images: made, ..usage };
         // The output of a lane that tells no parts is its images, which cost more than text.
         if usage.output_image == 0 {
             usage.output_image = usage.output;

@@ -17,9 +17,11 @@ use std::sync::Arc;
 
 use super::reply::settled_response;
 use super::route::Candidate;
+use super::send::may_have_run;
 use super::settle::BoxedAccount;
 use super::{Call, admit, attempt};
 use image_call::ImageCall;
+use lane_requests::LaneImages;
 
 /// Generated images that are not settled yet. Dropping them settles the call as one whose caller
 /// left.
@@ -36,8 +38,9 @@ impl ImageResult {
     }
 
     /// Settles the call as failed because the images could not be delivered. The operator pays.
-    pub fn fail(self) {
+    pub fn fail(mut self) {
         let error = ApiError::new(ErrorKind::Overloaded, "the images could not be stored");
+        self.account.absorb_recorded();
         self.account.close_failed(503, &error);
     }
 
@@ -115,8 +118,7 @@ pub async fn serve_images(
     let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         stream::try_lane(call, image_call, &candidate, account).await
     };
-    let streamed =
-        attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one).await?;
+    let streamed = attempt::try_lanes(call, image_call.model(), account, send_one).await?;
     streamed.into_result().map(ImageOutcome::Response)
 }
 
@@ -147,9 +149,7 @@ async fn generate(call: Call, image_call: ImageCall) -> Result<ImageResult, ApiE
     let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         try_lane(call, image_call, &candidate, account).await
     };
-    attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one)
-        .await?
-        .into_result()
+    attempt::try_lanes(call, image_call.model(), account, send_one).await?.into_result()
 }
 
 /// Sends the request to one lane. An error returns the account for the next lane.
@@ -201,8 +201,32 @@ async fn request_and_deliver(
     account.begin_attempt(candidate)?;
     account.estimate_input(image_call.input_bytes());
     account.set_losses(prepared.losses.iter().cloned());
-    let lane_images = lane_requests::request_all(call, candidate, prepared).await?;
-    deliver::deliver(call, image_call, candidate, lane_images).await
+    let requested = lane_requests::request_all(call, candidate, prepared).await;
+    // A task whose end nobody saw goes on and is billed.
+    let lane_images = requested.inspect_err(|error| {
+        if may_have_run(error) {
+            account.absorb_estimate(image_call.likely_cost(&candidate.lane));
+        }
+    })?;
+    deliver_or_absorb(call, image_call, candidate, lane_images, account).await
+}
+
+/// Converts the images for delivery. If that fails, the operator absorbs their cost.
+async fn deliver_or_absorb(
+    call: &Call,
+    image_call: &ImageCall,
+    candidate: &Candidate,
+    lane_images: LaneImages,
+    account: &mut BoxedAccount,
+) -> Result<DeliveredImages, ApiError> {
+    let reply = &lane_images.reply;
+    let meter = image_call.meter(reply, &candidate.lane);
+    let (size, quality) = (reply.size.clone(), reply.quality.clone());
+    let delivered = deliver::deliver(call, image_call, candidate, lane_images).await;
+    delivered.inspect_err(|_| {
+        account.set_image_spec(size.as_deref(), quality.as_deref());
+        account.absorb_answer(&meter);
+    })
 }
 
 /// Returns the bytes of the images that are part of a reply.

@@ -15,8 +15,8 @@ use super::super::{Call, streamed_body};
 use super::image_call::{self, ImageCall};
 use super::lane_requests::{self, LaneImages};
 use super::{
-    DeliveredImages, FinalAnswer, deliver, inline_bytes, request_and_deliver, settle_withheld,
-    withheld_error,
+    DeliveredImages, FinalAnswer, deliver_or_absorb, inline_bytes, request_and_deliver,
+    settle_withheld, withheld_error,
 };
 
 /// Sends the request to one lane. An error returns the account for the next lane.
@@ -77,8 +77,8 @@ pub(super) async fn try_lane(
         let body = read_json(answer, &candidate.lane, call).await?;
         match call.permit_for(body.len()).await.run(|| protocol.read(&body)).await? {
             ImageAnswer::Finished(reply) => {
-                deliver::deliver(call, image_call, candidate, LaneImages { reply, body: None })
-                    .await
+                let lane_images = LaneImages { reply, body: None };
+                deliver_or_absorb(call, image_call, candidate, lane_images, &mut account).await
             }
             ImageAnswer::Pending(_) => Err(ApiError::new(
                 canon::ErrorKind::Unavailable,

@@ -174,6 +174,7 @@ impl CallAccount {
         self.entry.service = self.billed_tier().map(tier_label).unwrap_or_default();
         self.entry.usage = usage;
         self.entry.estimated = estimated;
+        self.explain_charge();
     }
 
     fn report_bad_count(&self, what: &str) {

@@ -52,8 +52,7 @@ fn call(account_id: &str) -> CallClaim {
         call: CallName::new(&ObjectOwner::account(account_id), "name"),
         hash: vec![1],
         owner: "me".to_owned(),
-        held_until: NEVER,
-        expires: NEVER,
+        lifetime: Micros::from_hours(1),
     }
 }
 
@@ -104,7 +103,7 @@ async fn fill(store: &Store) -> String {
     let ada = account("ada");
     store.add_account(&ada).await.unwrap();
     store.store_response(&response(&ada.id, "r1")).await.unwrap();
-    assert_eq!(store.claim(&call(&ada.id), Micros::new(1)).await.unwrap(), ClaimResult::Ours);
+    assert_eq!(store.claim(&call(&ada.id)).await.unwrap(), ClaimResult::Ours);
     assert!(store.finish_claim(&call(&ada.id).call, "me", &replay()).await.unwrap());
     store.add_task(&task(&ada.id, "task_1")).await.unwrap();
     store.add_task(&task(&ada.id, "task_2")).await.unwrap();
@@ -120,7 +119,7 @@ async fn check(store: &Store, ada: &str) {
     let owner = ObjectOwner::account(ada);
     let kept = store.stored_response("r1", &owner).await.unwrap();
     assert_eq!(kept, Some(response(ada, "r1")));
-    let again = store.claim(&call(ada), Micros::new(2)).await.unwrap();
+    let again = store.claim(&call(ada)).await.unwrap();
     assert_eq!(again, ClaimResult::Over(replay()));
     assert_eq!(store.task_body("task_2").await.unwrap(), Some(request()));
     let ended = store.task("task_1", &owner, Micros::new(3)).await.unwrap().unwrap();
@@ -191,7 +190,7 @@ async fn a_missing_key_is_an_error_with_its_name(database: Arc<TestDatabase>) {
         let store = open(&database, keys).await;
         let told = [
             store.stored_response("r1", &owner).await.map(drop).unwrap_err(),
-            store.claim(&call(&ada), Micros::new(2)).await.map(drop).unwrap_err(),
+            store.claim(&call(&ada)).await.map(drop).unwrap_err(),
             store.task_body("task_2").await.map(drop).unwrap_err(),
         ];
         for error in told {

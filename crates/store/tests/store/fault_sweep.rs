@@ -8,8 +8,8 @@ use canon::{Micros, Money, Usage};
 use ledger::{
     CallProgress, ClosedCounts, HeartbeatReply, HeartbeatReport, HoldRecord, HoldTicket,
     KeyBalance, KeyStatus, LeaseClient, LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore,
-    LeaseStoreError, LedgerEntry, MemoryDisk, Node, OpenCalls, PostedMark, SettledCall,
-    StoreRollback, TestClock,
+    LeaseStoreError, LedgerEntry, MarkRaise, MemoryDisk, Node, OpenCalls, PostedBatch, PostedMark,
+    SettledCall, StoreRollback, TestClock,
 };
 use std::sync::Mutex;
 use store::{KeyRecord, Store};
@@ -90,16 +90,20 @@ impl LeaseStore for StoreLine {
         self.carry(|| LeaseStore::take_back(&self.store, back)).await
     }
 
-    async fn post(&self, settled: &[SettledCall]) -> Result<usize, LeaseStoreError> {
-        self.carry(|| LeaseStore::post(&self.store, settled)).await
+    async fn post(
+        &self,
+        settled: &[SettledCall],
+        raise: Option<&MarkRaise>,
+    ) -> Result<PostedBatch, LeaseStoreError> {
+        self.carry(|| LeaseStore::post(&self.store, settled, raise)).await
     }
 
     async fn posted_mark(&self, id: &str) -> Result<PostedMark, LeaseStoreError> {
         self.carry(|| LeaseStore::posted_mark(&self.store, id)).await
     }
 
-    async fn mark_posted(&self, id: &str, posted: i64) -> Result<(), LeaseStoreError> {
-        self.carry(|| LeaseStore::mark_posted(&self.store, id, posted)).await
+    async fn mark_posted(&self, raise: &MarkRaise, posted: i64) -> Result<bool, LeaseStoreError> {
+        self.carry(|| LeaseStore::mark_posted(&self.store, raise, posted)).await
     }
 
     async fn note_rollback(
@@ -165,6 +169,7 @@ impl Machine {
             stream: true,
             price_version: "p".to_owned(),
             lease: None,
+            ..HoldRecord::default()
         };
         let (full, least) = (Money::from_nanos(100), Money::from_nanos(10));
         let ticket = client.hold(&self.balance, Arc::new(held), full, least).await.ok()?;

@@ -8,8 +8,8 @@ use canon::{Micros, Money, Usage};
 use ledger::{
     BoundState, CallOutcome, HeartbeatReport, HoldRecord, HoldRefusal, KeyBalance, LeaseClient,
     LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry,
-    MemoryDisk, MoneyBounds, Node, OpenCall, OpenCalls, PostedMark, ProgressRecord, SettledCall,
-    StoreRollback, SystemClock, UnreportedSpend,
+    MarkRaise, MemoryDisk, MoneyBounds, Node, OpenCall, OpenCalls, PostedMark, ProgressRecord,
+    SettledCall, StoreRollback, SystemClock, UnreportedSpend,
 };
 use store::{KeyRecord, LeaseTotal, Store};
 use tokio::task::JoinSet;
@@ -166,22 +166,22 @@ async fn calls_pay_from_their_lease_and_late_ones_as_far_as_there_is_room(
     let node = enter(&store, "a").await;
     let (token, ..) = lease(&store, &ask(&node, &key, 10, 0)).await;
     let batch = [settled("1", &key, 100, Some(token)), settled("2", &key, 50, Some(token))];
-    assert_eq!(LeaseStore::post(&store, &batch).await.unwrap(), 2);
+    assert_eq!(store.post(&batch).await.unwrap(), 2);
     assert_eq!(sums(&store, &key).await, (150, 850));
     let more = [batch[1].clone(), settled("3", &key, 25, Some(token))];
-    assert_eq!(LeaseStore::post(&store, &more).await.unwrap(), 1, "one of them is known");
+    assert_eq!(store.post(&more).await.unwrap(), 1, "one of them is known");
     assert_eq!(sums(&store, &key).await, (175, 825));
     // A call without a lease while the whole cap is leased: it pays nothing.
-    assert_eq!(LeaseStore::post(&store, &[settled("4", &key, 5, None)]).await.unwrap(), 1);
+    assert_eq!(store.post(&[settled("4", &key, 5, None)]).await.unwrap(), 1);
     let four = store.entry("4").await.unwrap().unwrap();
     assert_eq!((four.cost, four.absorbed), (Money::ZERO, Money::from_nanos(5)));
     LeaseStore::leave(&store, &node).await.unwrap();
     let late = [settled("5", &key, 800, Some(token)), settled("6", &key, 100, Some(token))];
-    assert_eq!(LeaseStore::post(&store, &late).await.unwrap(), 2);
+    assert_eq!(store.post(&late).await.unwrap(), 2);
     assert_eq!(sums(&store, &key).await, (1_000, 0));
     let six = store.entry("6").await.unwrap().unwrap();
     assert_eq!((six.cost, six.absorbed), (Money::from_nanos(25), Money::from_nanos(75)));
-    assert_eq!(LeaseStore::post(&store, &late).await.unwrap(), 0, "and only once");
+    assert_eq!(store.post(&late).await.unwrap(), 0, "and only once");
     assert_eq!(sums(&store, &key).await, (1_000, 0));
     store.close().await;
 }
@@ -203,6 +203,7 @@ fn open_call(
         stream: true,
         price_version: "p".to_owned(),
         lease,
+        ..HoldRecord::default()
     };
     let reached = cost.map(|cost| ProgressRecord {
         request_id: request_id.to_owned(),
@@ -228,7 +229,7 @@ async fn calls_of_a_dead_node_are_settled_once(database: Arc<TestDatabase>) {
     ];
     heartbeat(&store, &dead, calls).await;
     heartbeat(&store, &dead, vec![open_call("far", &key, Some(token), Some(70))]).await;
-    LeaseStore::post(&store, &[settled("ended", &key, 40, Some(token))]).await.unwrap();
+    store.post(&[settled("ended", &key, 40, Some(token))]).await.unwrap();
     let survivor = enter(&store, "survivor").await;
     let closed = store.close_gone(Micros::new(99)).await.unwrap();
     assert_eq!((closed.leases, closed.calls), (0, 0), "no node is dead yet");
@@ -248,12 +249,15 @@ async fn calls_of_a_dead_node_are_settled_once(database: Arc<TestDatabase>) {
     assert_eq!(store.entry("begun").await.unwrap().unwrap().cost, Money::ZERO);
     assert_eq!(store.entry("free").await.unwrap().unwrap().cost, Money::from_nanos(9));
     // The node was only slow. Its lease is closed, and its calls are recorded already except for
-    // one that it had not reported.
+    // one that it had not reported. It knows better what the others cost.
     assert_eq!(heartbeat(&store, &dead, vec![]).await.leases, []);
     let back = [settled("far", &key, 90, Some(token)), settled("unknown", &key, 30, Some(token))];
-    assert_eq!(LeaseStore::post(&store, &back).await.unwrap(), 1);
-    assert_eq!(sums(&store, &key).await, (140, 0));
-    assert_eq!(store.entry("far").await.unwrap().unwrap(), far, "written once, never changed");
+    assert_eq!(store.post(&back).await.unwrap(), 1);
+    assert_eq!(sums(&store, &key).await, (160, 0));
+    let corrected = store.entry("far").await.unwrap().unwrap();
+    assert_eq!((corrected.cost, corrected.outcome), (Money::from_nanos(90), CallOutcome::Done));
+    assert_eq!(store.post(&back).await.unwrap(), 0);
+    assert_eq!(sums(&store, &key).await, (160, 0), "and only once");
     // Only its name is left.
     assert_eq!(
         store.key_status(&key.id, &survivor).await.unwrap().unwrap().held_elsewhere,
@@ -290,8 +294,10 @@ async fn unreported_spending_of_a_dead_node_stays_reserved(database: Arc<TestDat
     let (again, ..) = lease(&store, &ask(&dead, &key, 340, 0)).await;
     assert_ne!(again, token);
     let late = [settled("late", &key, 70, Some(token)), settled("told", &key, 90, Some(token))];
-    assert_eq!(LeaseStore::post(&store, &late).await.unwrap(), 1);
+    assert_eq!(store.post(&late).await.unwrap(), 1);
     assert_eq!(store.entry("late").await.unwrap().unwrap().absorbed, Money::ZERO);
+    let told = store.entry("told").await.unwrap().unwrap();
+    assert_eq!((told.cost.as_nanos(), told.absorbed.as_nanos()), (60, 30), "no room is left");
     assert_eq!(sums(&store, &key).await, (130, 870));
     enter(&store, "dead").await;
     assert_eq!(sums(&store, &key).await, (130, 500), "back, it needs nothing of before");
@@ -333,15 +339,41 @@ async fn marks_only_rise_and_tokens_are_random(database: Arc<TestDatabase>) {
     let [one, other] = &stores;
     let mark = one.posted_mark("n").await.unwrap();
     assert_eq!((mark.posted, mark.store_id.len()), (0, 32));
-    one.mark_posted("n", 5).await.unwrap();
-    one.mark_posted("n", 3).await.unwrap();
-    other.mark_posted("m", 9).await.unwrap();
+    for (node_id, before, posted, expected) in [
+        ("n", 0, 5, true),
+        ("n", 0, 3, true),
+        ("m", 0, 9, true),
+        // The database went back once more.
+        ("n", 6, 8, false),
+        ("unknown", 6, 8, false),
+    ] {
+        let raise = MarkRaise { node_id: node_id.to_owned(), before };
+        assert_eq!(one.mark_posted(&raise, posted).await.unwrap(), expected, "{raise:?}");
+    }
     assert_eq!(other.posted_mark("n").await.unwrap(), PostedMark { posted: 5, ..mark });
     let found = StoreRollback { missing: 7, reposted: 4 };
     one.note_rollback("n", found).await.unwrap();
     assert_eq!(other.rollbacks().await.unwrap(), [("n".to_owned(), found)]);
 
     let key = capped(one, 1_000).await;
+    for (id, node_id, before, expected) in [
+        ("1", "n", 5, Some(6)),
+        // Its answer was lost.
+        ("1", "n", 5, Some(6)),
+        // The call is known, and another one is not.
+        ("2", "n", 6, Some(7)),
+        ("3", "new", 0, Some(1)),
+        // The node had a higher mark than the database has now: it must notice that.
+        ("4", "n", 9, None),
+        ("5", "unknown", 6, None),
+    ] {
+        let raise = MarkRaise { node_id: node_id.to_owned(), before };
+        let calls = [settled(id, &key, 1, None), settled("1", &key, 1, None)];
+        let posted = LeaseStore::post(one, &calls, Some(&raise)).await.unwrap();
+        assert_eq!(posted.mark, expected, "{raise:?}");
+        let known = one.posted_mark(node_id).await.unwrap().posted;
+        assert_eq!(known, expected.unwrap_or(if node_id == "n" { 7 } else { 0 }));
+    }
     let (first, second) = (enter(one, "first").await, enter(one, "second").await);
     let (a, ..) = lease(one, &ask(&first, &key, 10, 0)).await;
     let (b, ..) = lease(one, &ask(&second, &key, 10, 0)).await;
@@ -409,7 +441,7 @@ async fn a_key_has_the_same_status_on_every_node(database: Arc<TestDatabase>) {
     let (a, b) = (enter(&store, "a").await, enter(&store, "b").await);
     let (token, ..) = lease(&store, &ask(&a, &key, 300, 0)).await;
     heartbeat(&store, &a, vec![open_call("runs", &key, Some(token), None)]).await;
-    LeaseStore::post(&store, &[settled("done", &key, 40, Some(token))]).await.unwrap();
+    store.post(&[settled("done", &key, 40, Some(token))]).await.unwrap();
     let seen = |node: Node| {
         let (store, key) = (store.clone(), key.clone());
         async move { store.key_status(&key.id, &node).await.unwrap().unwrap() }

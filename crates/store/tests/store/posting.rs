@@ -4,9 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use canon::{Micros, Money};
-use ledger::LedgerEntry;
+use ledger::{
+    BudgetPeriod, CallOutcome, ChargeReason, Clock as _, LedgerEntry, SettlementKnowledge,
+    SystemClock,
+};
 use proptest::prelude::*;
-use store::{KeyRecord, KeyTotal, Store};
+use store::{
+    BudgetTerms, CallPosting, EntryFilter, GroupBy, KeyRecord, KeyTotal, Store, UsageFilter,
+    UsageStep,
+};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -21,7 +27,11 @@ on_both!(
     eight_batches_in_opposite_orders_never_deadlock,
     sums_agree_at_every_instant,
     a_batch_larger_than_one_statement_is_posted_whole,
-    the_first_record_of_a_call_is_kept,
+    of_equal_knowledge_the_first_record_is_kept,
+    better_knowledge_corrects_in_any_order_and_any_number_of_times,
+    a_correction_moves_usage_and_keeps_the_cap,
+    a_correction_keeps_the_budget_of_the_day_of_its_call,
+    corrections_cannot_be_changed_and_are_verified,
     a_failed_batch_has_no_effect,
     a_call_of_an_unknown_key_is_recorded_and_shown,
 );
@@ -200,7 +210,7 @@ async fn a_batch_larger_than_one_statement_is_posted_whole(database: Arc<TestDat
     store.close().await;
 }
 
-async fn the_first_record_of_a_call_is_kept(database: Arc<TestDatabase>) {
+async fn of_equal_knowledge_the_first_record_is_kept(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let (a, b) = (some_key(&store).await, some_key(&store).await);
     let first = entry("call", &a, 5, 50);
@@ -210,6 +220,156 @@ async fn the_first_record_of_a_call_is_kept(database: Arc<TestDatabase>) {
     let sums = agreed(&store).await;
     assert_eq!(sums[&a.id], (1, Money::from_nanos(5)));
     assert_eq!(sums[&b.id], (0, Money::ZERO));
+    store.close().await;
+}
+
+/// The settlements of one call: by another node, by its own journal, by its process.
+fn settlements(request_id: &str, key: &KeyRecord) -> [LedgerEntry; 3] {
+    let settled =
+        LedgerEntry { held: Some(Money::from_nanos(100)), ..entry(request_id, key, 70, 50) };
+    let guess = |cost: i64, lane: &str, knowledge| LedgerEntry {
+        cost: Money::from_nanos(cost),
+        lane: lane.to_owned(),
+        status: 503,
+        outcome: CallOutcome::Recovered,
+        usage: canon::Usage { input: 1, output: cost as u64, ..canon::Usage::default() },
+        estimated: true,
+        ended: Micros::new(900),
+        knowledge,
+        ..settled.clone()
+    };
+    let reported = guess(5, "demo/other", SettlementKnowledge::Reported);
+    [reported, guess(90, "demo/chat", SettlementKnowledge::Journal), settled]
+}
+
+async fn is_proved(store: &Store) {
+    let (proofs, _) = store.verify().await.unwrap();
+    for proof in proofs {
+        assert!(proof.violations.is_empty(), "{proof:?}");
+    }
+}
+
+async fn better_knowledge_corrects_in_any_order_and_any_number_of_times(
+    database: Arc<TestDatabase>,
+) {
+    let store = database.open().await;
+    let order = prop::collection::vec((0..3_usize, any::<bool>()), 1..8);
+    let used = &store;
+    check(48, order, |order| async move {
+        let store = used;
+        let (key, run) = (some_key(store).await, id());
+        let all = settlements(&run, &key);
+        let mut new = 0;
+        let mut batch = Vec::new();
+        for (which, is_last) in &order {
+            batch.push(all[*which].clone());
+            if *is_last {
+                new += store.post(&std::mem::take(&mut batch)).await.unwrap();
+            }
+        }
+        new += store.post(&batch).await.unwrap();
+        assert_eq!(new, 1, "one call");
+        // The best informed one decides, whatever came before and after.
+        let best = &all[order.iter().map(|(which, _)| *which).max().unwrap()];
+        let found = store.entry(&run).await.unwrap().unwrap();
+        assert_eq!(found, LedgerEntry { ended: found.ended, ..best.clone() });
+        assert_eq!(store.key(&key.id).await.unwrap().unwrap().spent, best.cost);
+        let filter = EntryFilter { key_id: Some(key.id.clone()), ..EntryFilter::default() };
+        assert_eq!(store.entries(&filter, 10).await.unwrap(), std::slice::from_ref(&found));
+        assert_eq!(store.export_of(&filter, None, 10).await.unwrap(), std::slice::from_ref(&found));
+        let mut postings = store.postings_of(std::slice::from_ref(&found)).await.unwrap();
+        let postings = postings.remove(&run).unwrap_or_else(|| vec![CallPosting::first(&found)]);
+        assert!(postings.is_sorted_by(|a, b| a.knowledge < b.knowledge), "{postings:?}");
+        assert_eq!(postings.iter().map(|posting| posting.cost).sum::<Money>(), best.cost);
+        assert_eq!(postings.last().map(|last| last.knowledge), Some(best.knowledge));
+    });
+    agreed(&store).await;
+    is_proved(&store).await;
+    store.close().await;
+}
+
+async fn a_correction_moves_usage_and_keeps_the_cap(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = some_key(&store).await;
+    let capped = KeyRecord { cap: Some(Money::from_nanos(60)), changed: Micros::new(2), ..key };
+    assert!(store.update_key(&capped).await.unwrap());
+    let [reported, _, settled] = settlements("call", &capped);
+    store.post(&[reported]).await.unwrap();
+    store.post(&[settled]).await.unwrap();
+    let found = store.entry("call").await.unwrap().unwrap();
+    // The cap leaves 55 of the 65 that the call turned out to be dearer.
+    assert_eq!((found.cost, found.absorbed), (Money::from_nanos(60), Money::from_nanos(10)));
+    assert_eq!(found.reasons, [ChargeReason::BeyondCap]);
+    let range = Micros::ZERO..Micros::from_days(1);
+    let all = UsageFilter::default();
+    for step in UsageStep::ALL {
+        let used = store.usage_over(range.clone(), step, Some(GroupBy::Lane), &all).await.unwrap();
+        let used: Vec<_> = used
+            .iter()
+            .map(|point| (&*point.group, point.used.calls, point.used.cost, point.used.output))
+            .collect();
+        assert_eq!(used, [("demo/chat", 1, Money::from_nanos(60), 20)], "{step:?}");
+    }
+    // One that turns out to be cheaper is refunded, and the cap has room again.
+    let [_, journal, settled] = settlements("other", &capped);
+    let journal = LedgerEntry { cost: Money::from_nanos(30), ..journal };
+    let raised = KeyRecord { cap: Some(Money::from_nanos(95)), changed: Micros::new(3), ..capped };
+    assert!(store.update_key(&raised).await.unwrap());
+    store.post(&[journal]).await.unwrap();
+    store.post(&[LedgerEntry { cost: Money::from_nanos(12), ..settled }]).await.unwrap();
+    assert_eq!(agreed(&store).await[&raised.id], (2, Money::from_nanos(72)));
+    is_proved(&store).await;
+    store.close().await;
+}
+
+async fn a_correction_keeps_the_budget_of_the_day_of_its_call(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = some_key(&store).await;
+    let (limit, period) = (Money::from_nanos(60), BudgetPeriod::Day);
+    let budget = Some(BudgetTerms { limit, period });
+    let limited = KeyRecord { budget, changed: Micros::new(2), ..key };
+    assert!(store.update_key(&limited).await.unwrap());
+    let today = SystemClock.now();
+    for (id, day) in [("today", today), ("yesterday", today - Micros::from_days(1))] {
+        let [reported, journal, settled] = settlements(id, &limited)
+            .map(|settlement| LedgerEntry { started: day, ended: day, ..settlement });
+        store.post(&[reported]).await.unwrap();
+        // 60 of 90 can be paid, and 60 of 70.
+        store.post(&[journal]).await.unwrap();
+        store.post(&[settled]).await.unwrap();
+        let found = store.entry(id).await.unwrap().unwrap();
+        assert_eq!((found.cost, found.absorbed), (limit, Money::from_nanos(10)), "{id}");
+        assert_eq!(found.reasons, [ChargeReason::BeyondCap]);
+        assert_eq!(found.knowledge, SettlementKnowledge::Settled);
+    }
+    is_proved(&store).await;
+    store.close().await;
+}
+
+async fn corrections_cannot_be_changed_and_are_verified(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = some_key(&store).await;
+    for settlement in settlements("call", &key) {
+        store.post(&[settlement]).await.unwrap();
+    }
+    for sql in ["UPDATE corrections SET cost = 0", "DELETE FROM corrections"] {
+        let said = database.try_execute_raw(sql).await.unwrap_err().to_string();
+        assert!(said.contains("a settled call is never"), "{said}");
+    }
+    match &*database {
+        TestDatabase::Sqlite { .. } => {
+            database.execute_raw("DROP TRIGGER corrections_stay_as_they_are").await;
+        }
+        TestDatabase::Postgres { .. } => {
+            let sql = "ALTER TABLE corrections DISABLE TRIGGER corrections_stay_as_they_are";
+            database.execute_raw(sql).await;
+        }
+    }
+    database.execute_raw("UPDATE corrections SET cost = cost + 1 WHERE number = 2").await;
+    let (proofs, _) = store.verify().await.unwrap();
+    let broken: Vec<&str> =
+        proofs.iter().filter(|proof| !proof.violations.is_empty()).map(|proof| proof.law).collect();
+    assert_eq!(broken, ["L1", "L7"]);
     store.close().await;
 }
 

@@ -1,7 +1,10 @@
 //! Sample accounts, keys and entries, fixed and arbitrary ones.
 
 use canon::{Charge, Micros, Money, Price, PriceDimension, Usage};
-use ledger::{BudgetPeriod, CallOutcome, EndedBy, FailedAttempt, LedgerEntry};
+use ledger::{
+    BudgetPeriod, CallOutcome, ChargeReason, EndedBy, FailedAttempt, LedgerEntry,
+    SettlementKnowledge,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use store::{Account, AccountRole, BudgetTerms, KeyRecord, KeyScope, RateLimits, Store};
@@ -157,6 +160,8 @@ prop_compose! {
         failed in prop::collection::vec(any_try(), 0..3), held: Option<i64>,
         service in text(), charges in prop::collection::vec(charge(), 0..3),
         ended_by in prop::sample::select(EndedBy::ALL.to_vec()),
+        told in prop::option::of(count()), reasons in prop::sample::subsequence(ChargeReason::ALL.to_vec(), 0..4),
+        knowledge in prop::sample::select(SettlementKnowledge::ALL.to_vec()),
     ) -> LedgerEntry {
         LedgerEntry {
             request_id: id(), key_id: ids.0, account_id: ids.1,
@@ -164,6 +169,7 @@ prop_compose! {
             dialect: words.0, model: words.1, lane: words.2, attempts, stream, status, outcome,
             usage, estimated, cost: Money::from_nanos(cost), absorbed: Money::from_nanos(borne),
             price_version: words.3, losses, failed, held: held.map(Money::from_nanos), service, charges, ended_by,
+            told: told.map(|output| Box::new(Usage { output, ..Usage::default() })), reasons, knowledge,
         }
     }
 }

@@ -308,3 +308,23 @@ async fn the_bill_of_a_provider_is_compared() {
     let line = "portunus_told_minus_ours_nanodollars{provider=\"p\"} 1000";
     assert!(metrics.contains(line), "{metrics}");
 }
+
+/// An answer that the caller's format cannot express was made and is billed: the operator pays.
+#[tokio::test]
+async fn an_answer_that_cannot_be_used_is_absorbed_as_told() {
+    let body = json!({
+        "candidates": [{ "index": 0, "finishReason": "MALFORMED_FUNCTION_CALL",
+                         "content": { "role": "model", "parts": [{ "text": "half" }] } }],
+        "usageMetadata": { "promptTokenCount": 900, "candidatesTokenCount": 70,
+                           "totalTokenCount": 970 },
+    });
+    let answer = reply(200, "application/json", &body.to_string());
+    let (_provider, gateway) = with(answer, "native").await;
+    let got = gateway.post("/v1/messages", &chat(false)).send().await;
+    assert_ne!(got.status, 200, "{}", got.text());
+    let row = row(&gateway).await;
+    assert_eq!((row.outcome, row.cost), (CallOutcome::Failed, Money::ZERO), "{row:?}");
+    assert_eq!(row.absorbed, Money::from_nanos(900 * 1_000 + 70 * 2_000), "{row:?}");
+    assert_eq!(row.told_usage().map(|told| (told.input, told.output)), Some((900, 70)));
+    assert_eq!(row.reasons, [ledger::ChargeReason::NotDelivered]);
+}

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod charging_rules;
+mod deaths;
 mod held;
 mod overrun;
 mod receipt;

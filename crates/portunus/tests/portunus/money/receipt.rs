@@ -143,3 +143,88 @@ async fn receipts_say_which_side_ended_a_call_early() {
     assert_eq!(got.status, 504, "{}", got.text());
     assert_eq!(receipt(&gateway, &got).await["ended_by"], "deadline");
 }
+
+/// A whole answer with these counts.
+fn counted(usage: &Value) -> Vec<AnswerStep> {
+    let body = json!({
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "up",
+        "choices": [{ "index": 0, "finish_reason": "stop",
+                      "message": { "role": "assistant", "content": "Here." } }],
+        "usage": usage,
+    });
+    reply(200, "application/json", &body.to_string())
+}
+
+#[tokio::test]
+async fn a_receipt_tells_what_the_provider_told_and_why_the_charge_differs() {
+    let price = "price = { input = \"1.00\", output = \"2.00\" }\n";
+    for (usage, input, reasons) in [
+        (json!({ "prompt_tokens": 9, "completion_tokens": 5 }), json!(9), json!([])),
+        (Value::Null, Value::Null, json!(["not_told"])),
+        (
+            json!({ "prompt_tokens": 9, "completion_tokens": 1_u64 << 62 }),
+            json!(9),
+            json!(["impossible"]),
+        ),
+        (json!({ "prompt_tokens": 0, "completion_tokens": 5 }), json!(0), json!(["incomplete"])),
+        (
+            json!({ "prompt_tokens": 9, "completion_tokens": 90_000 }),
+            json!(9),
+            json!(["beyond_hold"]),
+        ),
+    ] {
+        let (_provider, gateway) = gateway(counted(&usage), "chat", price).await;
+        let got = gateway.post(CHAT, &ask(None)).send().await;
+        let receipt = receipt(&gateway, &got).await;
+        assert_eq!(receipt["told"]["input"], input, "{usage}: {receipt}");
+        assert_eq!(receipt["reasons"], reasons, "{usage}: {receipt}");
+        assert_eq!(receipt["charged_usd"], receipt["cost_usd"], "{receipt}");
+        let postings = receipt["postings"].as_array().unwrap();
+        assert_eq!(postings.len(), 1, "{receipt}");
+        assert_eq!(
+            (&postings[0]["kind"], &postings[0]["why"]),
+            (&json!("final"), &json!("settled"))
+        );
+        assert_eq!(postings[0]["cost_usd"], receipt["cost_usd"]);
+        // The operator's part is not the caller's business.
+        assert!(!receipt.to_string().contains("absorbed"), "{receipt}");
+    }
+}
+
+#[tokio::test]
+async fn a_corrected_call_lists_its_postings() {
+    let price = "price = { input = \"1.00\", output = \"2.00\" }\n";
+    let usage = json!({ "prompt_tokens": 9, "completion_tokens": 5 });
+    let (_provider, gateway) = gateway(counted(&usage), "chat", price).await;
+    let got = gateway.post(CHAT, &ask(None)).send().await;
+    gateway.wait_until_settled().await;
+    let id = got.header("x-request-id");
+    let settled = gateway.app.store.entry(id).await.unwrap().unwrap();
+    // The same call as another node would have settled it, and its own node after that.
+    let guess = ledger::LedgerEntry {
+        request_id: "req_guess".to_owned(),
+        cost: canon::Money::from_nanos(4_000),
+        absorbed: canon::Money::from_nanos(700),
+        outcome: ledger::CallOutcome::Recovered,
+        knowledge: ledger::SettlementKnowledge::Reported,
+        ..settled.clone()
+    };
+    let truth = ledger::LedgerEntry { request_id: "req_guess".to_owned(), ..settled };
+    gateway.app.store.post(&[guess]).await.unwrap();
+    gateway.app.store.post(std::slice::from_ref(&truth)).await.unwrap();
+    let receipt = gateway.get("/v1/usage/req_guess").send().await.json();
+    assert_eq!(receipt["charged_usd"], "0.000019000", "{receipt}");
+    let lines: Vec<(&str, &str, &str)> = receipt["postings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| ["kind", "why", "cost_usd"].map(|name| line[name].as_str().unwrap()).into())
+        .collect();
+    assert_eq!(
+        lines,
+        [("provisional", "reported", "0.000004000"), ("correction", "settled", "0.000015000")]
+    );
+    let postings = gateway.app.store.postings_of(std::slice::from_ref(&truth)).await.unwrap();
+    let line = api::export_json(&truth, &postings["req_guess"]);
+    assert_eq!(line["postings"][1]["absorbed_usd"], "-0.000000700", "{line}");
+}
