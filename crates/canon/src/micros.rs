@@ -134,7 +134,9 @@ impl Div<i64> for Micros {
 /// Saturates after 292,000 years.
 impl From<Duration> for Micros {
     fn from(duration: Duration) -> Self {
-        Self(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
+        // In 64 bits, because every call reads several clocks.
+        let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+        Self(seconds.saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into()))
     }
 }
 

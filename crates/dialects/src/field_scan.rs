@@ -148,10 +148,21 @@ impl WordSearch {
 
 /// Finds a quote. Most are near, where a search with vector instructions costs more than it saves.
 fn find_quote(text: &[u8]) -> Option<usize> {
-    const NEAR: usize = 16;
-    let near = text.get(..NEAR).unwrap_or(text);
-    let far = || Some(NEAR + memchr(b'"', text.get(NEAR..)?)?);
-    near.iter().position(|byte| *byte == b'"').or_else(far)
+    /// A byte with the value one in each place.
+    const ONES: u64 = u64::MAX / 255;
+    let mut at = 0;
+    while at < 16
+        && let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk)
+    {
+        // Zero in the place of a quote. The subtraction sets the highest bit of the first zero.
+        let other = u64::from_le_bytes(*block) ^ (ONES * u64::from(b'"'));
+        let found = other.wrapping_sub(ONES) & !other & (ONES * 128);
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    memchr(b'"', text.get(at..)?).map(|found| at + found)
 }
 
 impl Needles {

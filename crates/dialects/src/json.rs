@@ -136,21 +136,19 @@ pub(crate) fn plain_length(text: &[u8]) -> usize {
         let found = (low | escape) & !bytes & (ONES * 128);
         (found != 0).then(|| found.trailing_zeros() as usize / 8)
     };
-    // Long texts without an early end, so that the compiler can use vector instructions. The end is
-    // searched for once.
-    let (mut at, mut is_far) = (0, true);
-    let is_escaped = |found: bool, byte: &u8| found | (byte ^ 2 < 33) | (*byte == b'\\');
+    let mut at = 0;
     while let Some((block, _)) = text.get(at..).and_then(<[u8]>::split_first_chunk) {
         if let Some(found) = find(block) {
             return at + found;
         }
         at += 8;
-        while is_far
-            && at >= 16
+        // Long texts without an early end, so that the compiler can use vector instructions.
+        let is_escaped = |found: bool, byte: &u8| found | (byte ^ 2 < 33) | (*byte == b'\\');
+        while at >= 16
             && let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk::<64>)
+            && !block.iter().fold(false, is_escaped)
         {
-            is_far = !block.iter().fold(false, is_escaped);
-            at += if is_far { 64 } else { 0 };
+            at += 64;
         }
     }
     // The last eight bytes, some of them for the second time.
