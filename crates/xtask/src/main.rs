@@ -1,5 +1,5 @@
 //! Developer commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask bench`,
-//! `cargo xtask soak`, `cargo xtask losses`.
+//! `cargo xtask instructions`, `cargo xtask soak`, `cargo xtask losses`.
 //!
 //! Nothing here is part of the gateway. The commands install their tools, talk to `127.0.0.1` only,
 //! and clean up after themselves.
@@ -52,6 +52,8 @@ enum Command {
         #[arg(long)]
         write: bool,
     },
+    /// Count the user instructions of each kind of call
+    Instructions,
     /// Run the ledger tests for a long time: crashes, load and full disks
     Soak {
         /// Duration in minutes
@@ -73,6 +75,10 @@ fn main() -> Result<ExitCode> {
         Command::Tidy => tidy::run()?,
         Command::Test { only } => suite::run(only),
         Command::Bench { quick, rivals, write } => bench::run(quick, rivals, write)?,
+        Command::Instructions => {
+            bench::instructions::run()?;
+            true
+        }
         Command::Soak { minutes, seed, year } => {
             soak::run(minutes, seed, year)?;
             true

@@ -122,7 +122,7 @@ pub(super) fn keep(
     let logprobs = sampling.logprobs.map_or_else(Vec::new, |top| logprobs(&kept, top));
     let finish = Finish {
         reason: why,
-        raw: RawReason::new(origin, word(origin, why)),
+        raw: RawReason::new(origin, finish_word(origin, why)),
         stop_sequence: stopped,
     };
     let candidate = ReplyCandidate {
@@ -191,7 +191,7 @@ fn logprobs(parts: &[Part], top: u32) -> Vec<Logprob> {
 }
 
 /// Returns the format's own finish reason.
-const fn word(origin: WireFormat, why: FinishReason) -> &'static str {
+pub(crate) const fn finish_word(origin: WireFormat, why: FinishReason) -> &'static str {
     let (chat, responses, messages, native) = match why {
         FinishReason::Length => ("length", "max_output_tokens", "max_tokens", "MAX_TOKENS"),
         FinishReason::ToolCalls => ("tool_calls", "completed", "tool_use", "STOP"),

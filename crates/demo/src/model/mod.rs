@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 use crate::seeded_random::{self, SeededRandom};
 use crate::signature;
 pub use limits::MAX_OUTPUT;
+pub(crate) use limits::finish_word;
 use limits::{AnswerDraft, AnswerUsage};
 use prompt::Prompt;
 

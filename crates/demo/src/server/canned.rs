@@ -8,6 +8,7 @@ use canon::{
 use dialects::{Dialect, ReplyStamp};
 use std::sync::OnceLock;
 
+use crate::model::finish_word;
 use crate::pieces;
 
 /// Number of content events of a prepared stream, without the format's own events.
@@ -56,7 +57,8 @@ fn make(dialect: &dyn Dialect) -> CannedAnswer {
     // Alternating one and two tokens give two pieces per three words.
     let text = "tide ".repeat(CONTENT_EVENTS * 3 / 2);
     let usage = Usage { input: 16, output: crate::tokens::count(&text), ..Usage::default() };
-    let finish = Finish::new(FinishReason::Stop, RawReason::new(dialect.origin(), ""));
+    let (origin, reason) = (dialect.origin(), FinishReason::Stop);
+    let finish = Finish::new(reason, RawReason::new(origin, finish_word(origin, reason)));
     let candidate = ReplyCandidate {
         parts: vec![Part::text(text)],
         finish: Some(finish),
@@ -75,4 +77,21 @@ fn make(dialect: &dyn Dialect) -> CannedAnswer {
     let _ = writer.finish(&mut burst);
     let (whole, _) = dialect.write_reply(reply, &chat, &stamp);
     CannedAnswer { whole: whole.into(), burst: burst.into(), usage }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prepared_answer_is_finished_in_every_format() {
+        for format in
+            [WireFormat::Chat, WireFormat::Responses, WireFormat::Messages, WireFormat::Native]
+        {
+            let dialect = dialects::get(format).unwrap();
+            let reply = dialect.read_reply(&of(dialect).whole).unwrap();
+            let finish = reply.candidates.first().and_then(|one| one.finish.as_ref()).unwrap();
+            assert_eq!(finish.reason, FinishReason::Stop, "{format:?}");
+        }
+    }
 }

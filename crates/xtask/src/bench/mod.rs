@@ -5,6 +5,7 @@
 //! load generator and the upstream, which share a processor.
 
 mod document;
+pub(crate) mod instructions;
 mod load;
 mod report;
 mod rivals;
