@@ -2,7 +2,7 @@
 
 use catalog::Catalog;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::outbound::{self, MediaSettings};
 use crate::overlay::{self, CheckMode, ConfigIssues, FileLayer, MergedConfig};
 use crate::providers::{self, EndpointsByProvider};
 use crate::raw::RawConfig;
-use crate::routes::Route;
+use crate::routes::RoutesByModel;
 use crate::stored::StoredEntries;
 use crate::tasks::{self, TaskLimits};
 use crate::telemetry::{self, OtlpTarget};
@@ -87,7 +87,7 @@ pub struct Config {
     /// Models in use.
     pub catalog: Catalog,
     /// Route of each model, by id and alias.
-    pub routes: HashMap<String, Arc<Route>>,
+    pub routes: RoutesByModel,
     /// Sender of mail.
     pub mailer: Option<Mailer>,
     /// OpenID Connect providers that users sign in with.

@@ -43,7 +43,7 @@ pub use outbound::MediaSettings;
 pub use overlay::{CheckMode, ConfigIssues, EntryName, MergedConfig};
 pub use providers::{DEMO_PROVIDER, OWN_OBJECTS, SHARED_OBJECTS, default_auth};
 pub use raw::RawAuth;
-pub use routes::{CredentialSlot, LaneHealth, LaneOrder, LiveLane, Route};
+pub use routes::{CredentialSlot, LaneHealth, LaneOrder, LiveLane, Route, RoutesByModel};
 pub use stored::{CredentialIssue, StoredAuth, StoredEntries, StoredModel, StoredProvider};
 pub use tasks::TaskLimits;
 pub use telemetry::OtlpTarget;

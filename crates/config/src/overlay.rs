@@ -12,7 +12,7 @@ use upstream::{Provider, Timeouts};
 use crate::error::FieldError;
 use crate::providers::{self, EndpointsByProvider, EnvLookup};
 use crate::raw::{RawAuth, RawLane, RawModel, RawProvider};
-use crate::routes::{self, Route};
+use crate::routes::{self, Route, RoutesByModel};
 use crate::stored::{StoredEntries, StoredProvider};
 use crate::{models, outbound};
 
@@ -55,7 +55,7 @@ pub struct MergedConfig {
     pub(super) providers: Vec<Arc<Provider>>,
     pub(super) endpoints: EndpointsByProvider,
     pub(super) catalog: Catalog,
-    pub(super) routes: HashMap<String, Arc<Route>>,
+    pub(super) routes: RoutesByModel,
     pub(super) fetches: HashMap<String, MediaFetch>,
     /// Warnings for the operator.
     pub warnings: Vec<String>,

@@ -4,6 +4,7 @@
 use canon::{EffortLevel, Micros, WireFormat};
 use catalog::{Catalog, Endpoints, Model, ModelDirectory, ModelPrices, ThinkingRange};
 use dialects::ThinkingControls;
+use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use upstream::{CredentialHealth, HealthSnapshot, HealthTracker, Provider, RetryBudget, Timeouts};
@@ -139,13 +140,16 @@ fn slot_hash(provider: &str, model: &str, index: usize) -> u64 {
     })
 }
 
+/// Routes by id and alias. Callers look names up but add none, so that a fast hash is safe.
+pub type RoutesByModel = HashMap<String, Arc<Route>, RandomState>;
+
 /// Builds the routes of all models, by id and alias.
 pub(super) fn check(
     raw: &BTreeMap<String, RawModel>,
     catalog: &Catalog,
     providers: &[Arc<Provider>],
     endpoints: &EndpointsByProvider,
-) -> Result<HashMap<String, Arc<Route>>, EntryError> {
+) -> Result<RoutesByModel, EntryError> {
     let mut state: HashMap<String, ProviderState> =
         providers.iter().map(|p| (p.name.clone(), ProviderState::new(p, endpoints))).collect();
     let mut own_lanes: HashMap<&str, Vec<LiveLane>> = HashMap::new();
@@ -155,7 +159,7 @@ pub(super) fn check(
             .map_err(|why| EntryError::for_entry(EntryName::Model(model.id.clone()), why))?;
         own_lanes.insert(&model.id, lanes);
     }
-    let mut routes = HashMap::new();
+    let mut routes = RoutesByModel::default();
     for model in catalog.iter() {
         let route = build_route(model, raw.get(&model.id), &own_lanes)
             .map_err(|why| EntryError::for_entry(EntryName::Model(model.id.clone()), why))?;

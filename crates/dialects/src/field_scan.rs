@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{LazyLock, OnceLock};
 
-use crate::json;
+use crate::json::{self, ONES};
 use crate::text::BorrowedText;
 use crate::text::to_camel_case;
 
@@ -148,8 +148,6 @@ impl WordSearch {
 
 /// Finds a quote. Most are near, where a search with vector instructions costs more than it saves.
 fn find_quote(text: &[u8]) -> Option<usize> {
-    /// A byte with the value one in each place.
-    const ONES: u64 = u64::MAX / 255;
     let mut at = 0;
     while at < 16
         && let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk)

@@ -159,9 +159,19 @@ fn name_bit(name: &str) -> u64 {
 
 impl ObjectWriter {
     pub(crate) fn new() -> Self {
-        let mut json = Vec::with_capacity(1 << 8);
+        Self::with_room(0)
+    }
+
+    /// Starts an object with room for a value of that length.
+    pub(crate) fn with_room(bytes: usize) -> Self {
+        let mut json = Vec::with_capacity(bytes.saturating_add(json::SPARE_BYTES));
         json.push(b'{');
         Self { json, fields: Vec::with_capacity(8), names: 0 }
+    }
+
+    /// Starts an object with room for other objects.
+    pub(crate) fn with_room_for<'a>(objects: impl IntoIterator<Item = &'a Self>) -> Self {
+        Self::with_room(objects.into_iter().map(|object| object.json.len() + 1).sum())
     }
 
     /// Starts an object that tells its kind in `type`.
@@ -306,6 +316,14 @@ impl ObjectWriter {
     /// Removes a field.
     pub(crate) fn without(mut self, name: &str) -> Self {
         self.put(FieldName::Any(name), None::<&Value>, true);
+        self
+    }
+
+    /// Returns the object without line breaks. Texts that are carried as they are can have some
+    /// between their tokens.
+    pub(crate) fn on_one_line(mut self) -> Self {
+        let line_breaks = self.json.iter_mut().filter(|byte| matches!(**byte, b'\n' | b'\r'));
+        line_breaks.for_each(|byte| *byte = b' ');
         self
     }
 

@@ -123,30 +123,45 @@ pub fn to_json_string(text: &str) -> Bytes {
     Bytes::from(json)
 }
 
+/// A number with the value one in each byte.
+pub(crate) const ONES: u64 = u64::MAX / 255;
+
+/// Returns the position of the first of eight bytes that cannot stand in a JSON string as it is.
+#[inline]
+fn find_escaped(block: [u8; 8]) -> Option<usize> {
+    // A subtraction sets the highest bit of the found one. The exclusive or turns the quote into the
+    // byte behind the control characters.
+    let bytes = u64::from_le_bytes(block);
+    let low = (bytes ^ (ONES * 2)).wrapping_sub(ONES * 33);
+    let escape = (bytes ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
+    let found = (low | escape) & !bytes & (ONES * 128);
+    (found != 0).then(|| found.trailing_zeros() as usize / 8)
+}
+
 /// Returns the number of leading bytes that can stand in a JSON string as they are.
+#[inline]
 pub(crate) fn plain_length(text: &[u8]) -> usize {
-    /// A byte with the value one in each place.
-    const ONES: u64 = u64::MAX / 255;
-    // Eight bytes at once: a subtraction sets the highest bit of the found one. The exclusive or
-    // turns the quote into the byte behind the control characters.
-    let find = |block: &[u8; 8]| {
-        let bytes = u64::from_le_bytes(*block);
-        let low = (bytes ^ (ONES * 2)).wrapping_sub(ONES * 33);
-        let escape = (bytes ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
-        let found = (low | escape) & !bytes & (ONES * 128);
-        (found != 0).then(|| found.trailing_zeros() as usize / 8)
-    };
-    let mut at = 0;
+    // Most names and words are short.
+    match text.first_chunk() {
+        Some(block) => find_escaped(*block).unwrap_or_else(|| plain_length_from(text, 8)),
+        None => plain_length_from(text, 0),
+    }
+}
+
+/// Returns the number of leading bytes that can stand in a JSON string as they are. So many of them
+/// are known.
+fn plain_length_from(text: &[u8], known: usize) -> usize {
+    let is_escaped = |byte: &u8| (byte ^ 2 < 33) | (*byte == b'\\');
+    let mut at = known;
     while let Some((block, _)) = text.get(at..).and_then(<[u8]>::split_first_chunk) {
-        if let Some(found) = find(block) {
+        if let Some(found) = find_escaped(*block) {
             return at + found;
         }
         at += 8;
         // Long texts without an early end, so that the compiler can use vector instructions.
-        let is_escaped = |found: bool, byte: &u8| found | (byte ^ 2 < 33) | (*byte == b'\\');
         while at >= 16
             && let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk::<64>)
-            && !block.iter().fold(false, is_escaped)
+            && !block.iter().fold(false, |found, byte| found | is_escaped(byte))
         {
             at += 64;
         }
@@ -155,9 +170,9 @@ pub(crate) fn plain_length(text: &[u8]) -> usize {
     if at > 0
         && let Some((_, block)) = text.split_last_chunk()
     {
-        return find(block).map_or(text.len(), |found| text.len() - 8 + found);
+        return find_escaped(*block).map_or(text.len(), |found| text.len() - 8 + found);
     }
-    text.iter().position(|byte| byte ^ 2 < 33 || *byte == b'\\').unwrap_or(text.len())
+    text.iter().position(is_escaped).unwrap_or(text.len())
 }
 
 /// Room for the end of an object, so that a buffer does not grow for a long text and again right
@@ -282,9 +297,10 @@ pub(crate) fn parse_request<'a, T: Deserialize<'a>>(
     Ok((text, parse(text)?))
 }
 
-/// Parses JSON text. An error names the position of the invalid value.
+/// Parses JSON text of a reply, or of a value that was set aside. An error names the position of the
+/// invalid value.
 pub fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
-    json_reader::read(text).or_else(|_| {
+    json_reader::read_reply(text).or_else(|_| {
         refuse_second_parse(text.as_bytes())?;
         let mut from = serde_json::Deserializer::from_str(text);
         let value = serde_path_to_error::deserialize(&mut from).map_err(|e| e.into_inner())?;

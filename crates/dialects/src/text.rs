@@ -63,6 +63,7 @@ impl From<BorrowedText<'_>> for Value {
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for BorrowedText<'a> {
+    #[inline]
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct TextVisitor;
         impl<'de> Visitor<'de> for TextVisitor {

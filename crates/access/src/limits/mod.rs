@@ -23,6 +23,7 @@ pub use rate_window::{RateWindow, RemainingLimit, RemainingLimits};
 pub use shared_limits::SharedLimits;
 
 use canon::{ApiError, ErrorKind};
+use foldhash::fast::RandomState;
 use ledger::Clock;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -43,8 +44,9 @@ const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 pub struct RateLimiter {
     clock: Arc<dyn Clock>,
     accounts: papaya::HashMap<String, Arc<RateWindow>>,
-    /// Use of this node's own resources by each caller.
-    callers: papaya::HashMap<String, Arc<CallerUse>>,
+    /// Use of this node's own resources by each caller. Ids are random, so that nobody can choose ones
+    /// of equal hash.
+    callers: papaya::HashMap<String, Arc<CallerUse>, RandomState>,
     /// Use of this node by networks, for requests without a key.
     networks: Mutex<NetworkTable>,
     /// Bytes of request bodies in memory.
@@ -73,7 +75,7 @@ struct RateAdmission {
 impl RateLimiter {
     /// Creates a limiter; without `shared` every node counts alone.
     pub fn new(clock: Arc<dyn Clock>, shared: Option<Arc<SharedLimits>>) -> Self {
-        let (accounts, callers) = (papaya::HashMap::new(), papaya::HashMap::new());
+        let (accounts, callers) = (papaya::HashMap::new(), papaya::HashMap::default());
         let (networks, buffered) = (Mutex::default(), Arc::default());
         Self { clock, accounts, callers, networks, buffered, shared }
     }

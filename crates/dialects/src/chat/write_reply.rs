@@ -30,7 +30,7 @@ pub(super) fn write(
         candidates.into_iter().map(|candidate| choice(candidate, chat, &mut losses)).collect();
     let usage = usage.unwrap_or_default();
     note_searches(&usage, &mut losses);
-    let body = ObjectWriter::new()
+    let body = ObjectWriter::with_room_for(&choices)
         .set("id", ["chatcmpl-", &stamp.id].concat())
         .set("object", "chat.completion")
         .set("created", created.unwrap_or(stamp.created))
@@ -62,7 +62,7 @@ fn choice(
     let refused = message.text.is_none() && message.refusal.is_some();
     let logprobs = chat.sampling.logprobs.map(|_| write_logprobs(&logprobs, refused));
     let message = message.into_message().with_object(extras.get(ORIGIN, MESSAGE_EXTRA));
-    ObjectWriter::new()
+    ObjectWriter::with_room_for([&message])
         .set("index", index)
         .set("message", message)
         .set("logprobs", logprobs)
@@ -160,7 +160,7 @@ impl ChatMessageBuilder {
 
     fn into_message(self) -> ObjectWriter {
         let Self { text, refusal, thoughts, details, calls, annotations, images, audio } = self;
-        ObjectWriter::new()
+        ObjectWriter::with_room(text.as_ref().map_or(0, String::len))
             .set("role", "assistant")
             .set("content", text)
             .set("refusal", refusal)

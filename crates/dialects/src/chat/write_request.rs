@@ -44,7 +44,8 @@ pub(super) fn write(
         write_turn(turn, lane, &mut messages, &mut losses);
     }
     require_turns(turns, &messages)?;
-    let body = ObjectWriter::new().set("model", lane.model).set("messages", messages);
+    let body =
+        ObjectWriter::with_room_for(&messages).set("model", lane.model).set("messages", messages);
     let body = write_tools::write(body, tools, choice, &mut losses);
     note_lost_options(ChatRequestView::FIELDS, chat, ORIGIN, &mut losses);
     let body = write_options(body, ChatRequestView::FIELDS, chat);

@@ -58,6 +58,14 @@ pub(super) enum ReplyBlock {
 }
 
 impl ReplyBlock {
+    /// Returns the length of a plain text.
+    fn text_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Any(_) => 0,
+        }
+    }
+
     /// Returns the fields of the block, to change them.
     fn as_object_mut(&mut self) -> Option<&mut Map<String, Value>> {
         if let Self::Text(text) = self {
@@ -496,7 +504,8 @@ pub(super) fn message(
     end: (Value, Value),
     usage: ObjectWriter,
 ) -> ObjectWriter {
-    ObjectWriter::new()
+    let text_bytes = content.iter().map(ReplyBlock::text_bytes).sum();
+    ObjectWriter::with_room(text_bytes)
         .set("id", ["msg_", id].concat())
         .set("type", "message")
         .set("role", "assistant")

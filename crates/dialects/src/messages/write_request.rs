@@ -76,11 +76,12 @@ pub(super) fn write(
     if let Some(word) = asked.effort {
         config.entry("effort").or_insert_with(|| Value::from(word));
     }
-    let body = ObjectWriter::new()
+    let messages: Vec<ObjectWriter> = messages.into_iter().map(PendingMessage::write).collect();
+    let body = ObjectWriter::with_room_for(&messages)
         .set("model", lane.model)
         .set("max_tokens", asked.max_tokens)
         .set_some("system", (!system.is_empty()).then(|| write_content::content(system)))
-        .set("messages", messages.into_iter().map(PendingMessage::write).collect::<Vec<_>>());
+        .set("messages", messages);
     let body = write_tools::write(body, tools, tool_choice, asked.on, &mut losses)?;
     let refuses = thinking::is_only_adaptive(&controls);
     let body = write_sampling(body, sampling, asked.on, refuses, &mut losses)
