@@ -7,7 +7,10 @@
 
 use canon::{is_abandoned, is_reserved};
 use serde::de::value::{BorrowedStrDeserializer, Error as ReadError, MapDeserializer};
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer as _, MapAccess, SeqAccess,
+    Visitor,
+};
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::Number;
 use std::borrow::Cow;
@@ -24,18 +27,21 @@ pub(crate) const LOOSE_VALUE: &str = "loose value";
 
 /// Parses a text that holds one JSON value.
 pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadError> {
-    read_seed(text, PhantomData)
+    JsonReader::new(text).read_all(PhantomData)
 }
 
-/// Parses a text that holds one JSON value, with a state.
-pub(crate) fn read_seed<'de, S: DeserializeSeed<'de>>(
+/// Parses a reply. Values that are kept as text may have the reserved name: whatever a model says, its
+/// reply has a price.
+pub(crate) fn read_reply<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadError> {
+    read_reply_seed(text, PhantomData)
+}
+
+/// Parses a reply with a state.
+pub(crate) fn read_reply_seed<'de, S: DeserializeSeed<'de>>(
     text: &'de str,
     seed: S,
 ) -> Result<S::Value, ReadError> {
-    let mut reader = JsonReader { text, at: 0, depth: 0, next_look: BYTES_PER_LOOK };
-    let value = seed.deserialize(&mut reader)?;
-    reader.peek();
-    if reader.at == text.len() { Ok(value) } else { Err(unreadable()) }
+    JsonReader { takes_reserved: true, ..JsonReader::new(text) }.read_all(seed)
 }
 
 /// Returns the error of a text that is not a value of the expected type, or that this parser does
@@ -50,12 +56,27 @@ struct JsonReader<'de> {
     depth: usize,
     /// The place at which the next look is due whether anybody waits for the result.
     next_look: usize,
+    /// True if values that are kept as text may have the reserved name.
+    takes_reserved: bool,
+    /// True while such a value is read.
+    is_raw: bool,
 }
 
 /// Bytes between two looks: few enough to be read at once.
 const BYTES_PER_LOOK: usize = 4 << 10;
 
 impl<'de> JsonReader<'de> {
+    fn new(text: &'de str) -> Self {
+        let next_look = BYTES_PER_LOOK;
+        Self { text, at: 0, depth: 0, next_look, takes_reserved: false, is_raw: false }
+    }
+
+    fn read_all<S: DeserializeSeed<'de>>(mut self, seed: S) -> Result<S::Value, ReadError> {
+        let value = seed.deserialize(&mut self)?;
+        self.peek();
+        if self.at == self.text.len() { Ok(value) } else { Err(unreadable()) }
+    }
+
     #[cold]
     fn look(&mut self) -> Result<(), ReadError> {
         self.next_look = self.at + BYTES_PER_LOOK;
@@ -270,7 +291,9 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
         }
         self.peek();
         let start = self.at;
+        self.is_raw = self.takes_reserved;
         IgnoredAny::deserialize(&mut *self)?;
+        self.is_raw = false;
         let text = self.text.get(start..self.at).ok_or_else(unreadable)?;
         let text = BorrowedStrDeserializer::new(text);
         visitor.visit_map(MapDeserializer::new(std::iter::once((name, text))))
@@ -322,10 +345,13 @@ impl<'de> MapAccess<'de> for JsonItems<'_, 'de> {
             None => Ok(None),
             Some(b'"') => {
                 let start = self.reader.at;
-                let name = seed.deserialize(&mut *self.reader)?;
+                let name = match self.reader.string()? {
+                    Cow::Borrowed(name) => seed.deserialize(BorrowedStrDeserializer::new(name)),
+                    Cow::Owned(name) => seed.deserialize(name.into_deserializer()),
+                }?;
                 let is_odd = matches!(self.reader.byte(start + 1), b'$' | b'\\');
                 let written = self.reader.text.as_bytes().get(start..self.reader.at);
-                match is_odd && written.is_some_and(is_reserved) {
+                match is_odd && !self.reader.is_raw && written.is_some_and(is_reserved) {
                     true => Err(unreadable()),
                     false => Ok(Some(name)),
                 }
@@ -396,6 +422,17 @@ mod tests {
             parts["a"].get(),
             r#"["\ud83d"]"#,
             "half a character in a text that is not read"
+        );
+    }
+
+    #[test]
+    fn the_reserved_name_is_kept_in_the_text_of_a_reply() {
+        let text = format!(r#"{{"a":{{"{}":"1"}},"b":2}}"#, canon::RESERVED_NAME);
+        let parts: BTreeMap<&str, &RawValue> = read_reply(&text).unwrap();
+        assert!(parts["a"].get().contains(canon::RESERVED_NAME) && parts["b"].get() == "2");
+        assert!(read::<BTreeMap<&str, &RawValue>>(&text).is_err());
+        assert!(
+            read_reply::<Value>(&text).is_err() && read_reply::<Value>(parts["a"].get()).is_err()
         );
     }
 

@@ -81,7 +81,7 @@ fn edits(body: &[u8], shape: &ObjectShape, values: &ReplyValues<'_>) -> Vec<Body
     let Ok(text) = std::str::from_utf8(body) else { return Vec::new() };
     let mut pass = CompletionPass { text, seen: 0, values, edits: Vec::new() };
     let seed = ShapeSeed { shape, position: 0, pass: &mut pass };
-    match json_reader::read_seed(text, seed) {
+    match json_reader::read_reply_seed(text, seed) {
         Ok(()) => pass.edits,
         Err(_) => Vec::new(),
     }
@@ -180,7 +180,7 @@ impl<'de> Visitor<'de> for ShapeSeed<'_, '_> {
                 // The objects inside of the value are still to come.
                 pass.seen = start;
                 let seed = ShapeSeed { shape, position: 0, pass };
-                json_reader::read_seed(value.get(), seed).map_err(A::Error::custom)?;
+                json_reader::read_reply_seed(value.get(), seed).map_err(A::Error::custom)?;
                 pass.place_of(value.get());
             }
         }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::json;
 use crate::request_option::RequestOption;
@@ -44,6 +45,9 @@ pub(crate) enum FieldMeaning {
     Tools,
 }
 
+/// A value that counts as absent.
+pub(crate) const NULL: &str = "null";
+
 /// Fields that a description does not name, in the order of the body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnknownFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
@@ -61,7 +65,7 @@ impl<'a> UnknownFields<'a> {
     /// Returns the fields without nulls: clients send back the nulls they were sent.
     pub(crate) fn present(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         let read = self.0.iter().take_while(|_| !canon::is_abandoned());
-        let present = read.filter(|(_, value)| value.get() != "null");
+        let present = read.filter(|(_, value)| value.get() != NULL);
         present.map(|(name, value)| (&**name, *value))
     }
 
@@ -97,6 +101,12 @@ impl<'a> UnknownFields<'a> {
     pub(crate) fn keep_in(&self, extras: &mut ExtraFields, origin: WireFormat, name: &str) {
         let fields = self.to_map();
         extras.insert_some(origin, name, (!fields.is_empty()).then_some(Value::Object(fields)));
+    }
+
+    /// Returns the place of a field that is null in the text of its body.
+    pub(crate) fn null_range(&self, name: &str, text: &str) -> Option<Range<usize>> {
+        let null = self.get(name).filter(|value| value.get() == NULL)?;
+        Some(json::range_of(text, null))
     }
 
     /// Takes a field out. Of fields with one name, the last counts.
@@ -182,7 +192,10 @@ impl<'de, A: MapAccess<'de>> FieldSource<'de, A> {
         if canon::is_abandoned() {
             return Err(A::Error::custom(FieldProblem::new("", json::ABANDONED_ERROR)));
         }
-        let name = self.map.next_key::<BorrowedText<'de>>()?.map(|BorrowedText(name)| name);
+        let name = self
+            .map
+            .next_key_seed(PhantomData::<BorrowedText<'de>>)?
+            .map(|BorrowedText(name)| name);
         match (&name, &self.tag) {
             (Some(name), Some((tag, _))) if name == tag => Err(field_error(tag, "is there twice")),
             _ => Ok(name),
@@ -326,7 +339,8 @@ pub(crate) fn read_object<'de, T: WireObject<'de>, D: Deserializer<'de>>(
 /// carried as it is, `=> Meaning(Object)` for a field with code of its own and the described object
 /// inside it, and `where rule` for a rule. A field marked `required` must be present and not null. `rest`
 /// keeps the fields without a line, and those marked `kept`: only this format has them, and they are
-/// checked.
+/// checked. Of a field marked `placed` it keeps a null, because a lane may have to write a value in its
+/// place.
 macro_rules! wire_object {
     (
         $(#[$about:meta])*
@@ -452,6 +466,12 @@ macro_rules! wire_object {
     (@keep $fields:ident $read:ident $name:ident kept) => {
         let value = $fields.keep_value(&$name)?;
         $read.rest.push($name, value);
+    };
+    (@keep $fields:ident $read:ident $name:ident placed) => {
+        let value = $fields.keep_value(&$name)?;
+        if value.get() == $crate::wire_object::NULL {
+            $read.rest.push($name, value);
+        }
     };
     (@keep $($unmarked:tt)*) => {};
     (@require $read:ident $field:ident $name:tt required) => {

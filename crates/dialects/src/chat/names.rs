@@ -42,10 +42,19 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "messages.content.input_audio.data",
             // Parts of services that imitate this format.
             "messages.content.audio_url|document_url|file_url.url?",
-            "messages.content.image|video",
+            "messages.content.image|video|audio|url",
             "messages.content.source.url",
+            "messages.images",
         ],
-        needles: Needles::new(&["url\"", "\"image\"", "\"video\"", "\"input_audio\"", FILE_DATA]),
+        needles: Needles::new(&[
+            "url\"",
+            "\"image\"",
+            "\"images\"",
+            "\"video\"",
+            "\"audio\"",
+            "\"input_audio\"",
+            FILE_DATA,
+        ]),
         allows_snake_case: false,
     },
     objects: &super::objects::OBJECTS,
@@ -54,6 +63,12 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
 
 /// Path of the endpoint, <https://platform.openai.com/docs/api-reference/chat/create>.
 pub(super) const PATH: &str = "/v1/chat/completions";
+
+/// The field for the output limit in requests without one.
+pub(super) const LIMIT_FIELD: &str = "max_completion_tokens";
+
+/// The field that asks for the usage of a stream.
+pub(super) const STREAM_OPTIONS_FIELD: &str = "stream_options";
 
 /// Data of the event that ends a stream.
 pub(super) const DONE_MARKER: &[u8] = b"[DONE]";

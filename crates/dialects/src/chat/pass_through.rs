@@ -7,7 +7,7 @@ use memchr::memmem::Finder;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-use super::names::{DONE_MARKER, ORIGIN, PATH};
+use super::names::{DONE_MARKER, LIMIT_FIELD, ORIGIN, PATH, STREAM_OPTIONS_FIELD};
 use super::read_reply::unreadable;
 use super::reply::{ChatMeterChoice, ChatMeterView};
 use super::usage::ChatUsage;
@@ -26,13 +26,13 @@ use crate::{
 impl PassThrough for ChatDialect {
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
         let marks = &peek.patch_points;
-        let mut edits = peek.lane_edits(lane, "max_completion_tokens");
+        let mut edits = peek.lane_edits(lane, LIMIT_FIELD);
         // Always asks for usage; without it, a stream is billed by an estimate.
         if peek.stream && !peek.wants_usage {
             let options = "{\"include_usage\":true}";
             edits.push(match &marks.stream_options {
                 Some(at) => BodyEdit { range: at.clone(), replacement: Bytes::from(options) },
-                None => marks.insertion(format!("\"stream_options\":{options},")),
+                None => marks.insertion(format!("\"{STREAM_OPTIONS_FIELD}\":{options},")),
             });
         }
         ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }

@@ -32,7 +32,7 @@ wire_object! {
         messages required: BoundedList<ChatMessage<'a>, MAX_MESSAGES> => Conversation,
         stream: bool = Stream,
         stream_options kept: PlacedValue<'a, ChatStreamOptions<'a>> => StreamOptions,
-        max_completion_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(1),
+        max_completion_tokens placed: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(1),
         max_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(1),
         n: i64 => Candidates where between(1, 128),
         temperature: f64 = Temperature where between(0.0, 2.0),

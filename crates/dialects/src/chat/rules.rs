@@ -4,7 +4,7 @@ use canon::{ApiError, HostedTools};
 use std::collections::HashSet;
 
 use super::content::ChatMessage;
-use super::names::ORIGIN;
+use super::names::{LIMIT_FIELD, ORIGIN, STREAM_OPTIONS_FIELD};
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
 use crate::dialect::PatchPoints;
@@ -31,13 +31,16 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
         reads_storage: view.rest.present().any(|(name, _)| STORAGE_FIELDS.contains(&name)),
         patch_points: PatchPoints {
             model: PlacedValue::range(view.model.as_ref(), text),
-            limit: PlacedValue::range(view.limit_field(), text),
-            stream_options: PlacedValue::range(view.stream_options.as_ref(), text),
+            limit: PlacedValue::range(view.limit_field(), text)
+                .or_else(|| view.rest.null_range(LIMIT_FIELD, text)),
+            stream_options: PlacedValue::range(view.stream_options.as_ref(), text)
+                .or_else(|| view.rest.null_range(STREAM_OPTIONS_FIELD, text)),
             ..PatchPoints::locate(text)
         },
-        only_text: !messages(view)
-            .iter()
-            .any(|message| matches!(message.content, Some(TextOrList::List(_)))),
+        only_text: !messages(view).iter().any(|message| {
+            let is_list = matches!(message.content, Some(TextOrList::List(_)));
+            is_list || message.rest.get(IMAGES_FIELD).is_some()
+        }),
         ..RequestFacts::default()
     })
 }
@@ -45,6 +48,9 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
 fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {
     view.messages.as_ref().map(|list| list.0.as_slice()).unwrap_or_default()
 }
+
+/// Images beside the text of a message, as Ollama takes them.
+const IMAGES_FIELD: &str = "images";
 
 /// Fields of some providers that add content to the prompt.
 const STORAGE_FIELDS: [&str; 2] = ["data_sources", "plugins"];

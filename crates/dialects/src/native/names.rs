@@ -11,6 +11,9 @@ use crate::text::by_word;
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Native;
 
+/// The field for the output limit.
+pub(super) const LIMIT_FIELD: &str = "maxOutputTokens";
+
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,

@@ -130,7 +130,7 @@ wire_object! {
         frequency_penalty "frequencyPenalty": f64 = FrequencyPenalty where between(-2.0, 2.0),
         seed: ProtoInteger<false> = Seed,
         stop_sequences "stopSequences": NativeStopTexts<'a> => StopSequences where stop_sequences,
-        max_output_tokens "maxOutputTokens": PlacedValue<'a, ProtoInteger<false>>
+        max_output_tokens "maxOutputTokens" placed: PlacedValue<'a, ProtoInteger<false>>
             => MaxOutputTokens where output_limit,
         candidate_count "candidateCount": ProtoInteger<false> => Candidates
             where whole_between(1, 8),

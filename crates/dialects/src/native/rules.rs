@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::names::ORIGIN;
+use super::names::{LIMIT_FIELD, ORIGIN};
 use super::own::calls;
 use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
@@ -15,6 +15,7 @@ use crate::fields::FOREIGN_SIGNATURE;
 use crate::json::{self, BodyEdit};
 use crate::service_tier::read_request_tier;
 use crate::wire_rule::{FieldProblem, RuleResult};
+use crate::wire_value::PlacedValue;
 use crate::{RequestFacts, RequestTarget};
 
 /// Checks a request and returns its facts.
@@ -150,6 +151,9 @@ fn limit_range(
         edits.push(BodyEdit { range: at.start..inside, replacement: "{".into() });
         edits.push(BodyEdit { range: inside..at.end, replacement: "}".into() });
     }
-    let own = config.and_then(|config| config.max_output_tokens.as_ref());
-    Some(own.map_or(inside..inside, |own| json::range_of(text, own.raw)))
+    let own = config.and_then(|config| {
+        let own = PlacedValue::range(config.max_output_tokens.as_ref(), text);
+        own.or_else(|| config.rest.null_range(LIMIT_FIELD, text))
+    });
+    Some(own.unwrap_or(inside..inside))
 }

@@ -10,6 +10,9 @@ use crate::media_urls::{FILE_DATA, MediaUrlFields};
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Responses;
 
+/// The field for the output limit.
+pub(super) const LIMIT_FIELD: &str = "max_output_tokens";
+
 /// Facts about this format that the rest of the gateway needs.
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,

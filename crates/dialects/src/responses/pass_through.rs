@@ -7,7 +7,7 @@ use memchr::memmem::Finder;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::names::PATH;
+use super::names::{LIMIT_FIELD, PATH};
 use super::own::event_writer::EventWriter;
 use super::own::partial_response::PartialResponse;
 use super::own::response_object::ResponseEcho;
@@ -36,7 +36,7 @@ static DELTA_FIELD: LazyLock<[Finder<'static>; 1]> = LazyLock::new(|| [Finder::n
 
 impl PassThrough for ResponsesDialect {
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
-        let edits = peek.lane_edits(lane, "max_output_tokens");
+        let edits = peek.lane_edits(lane, LIMIT_FIELD);
         ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }
     }
 

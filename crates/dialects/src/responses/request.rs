@@ -49,7 +49,7 @@ wire_object! {
         conversation kept: TextOrObject<'a, ResponsesObjectName<'a>>,
         prompt kept: TextOrObject<'a, ResponsesObjectName<'a>>,
         stream: bool = Stream,
-        max_output_tokens: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(MIN_OUTPUT_TOKENS),
+        max_output_tokens placed: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(MIN_OUTPUT_TOKENS),
         max_tool_calls kept: i64 where between(1, MAX_TOOL_CALLS),
         temperature: f64 = Temperature where between(0.0, 2.0),
         top_p: f64 = TopP where between(0.0, 1.0),

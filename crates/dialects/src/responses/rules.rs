@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use std::collections::HashSet;
 
 use super::content::{ResponsesCall, ResponsesItem};
-use super::names::ORIGIN;
+use super::names::{LIMIT_FIELD, ORIGIN};
 use super::own::tool_names::flat_name;
 use super::request::{ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
 use super::signatures;
@@ -17,7 +17,7 @@ use crate::service_tier::read_request_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
-use crate::wire_value::{TextOrList, TextOrObject};
+use crate::wire_value::{PlacedValue, TextOrList, TextOrObject};
 
 /// Checks a request and returns its facts.
 pub(super) fn check<'a>(
@@ -39,7 +39,8 @@ pub(super) fn check<'a>(
         hosted_tools: hosted_tools(view),
         patch_points: PatchPoints {
             model: view.model.as_ref().map(|model| json::range_of(text, model.raw)),
-            limit: limit.map(|limit| json::range_of(text, limit.raw)),
+            limit: PlacedValue::range(limit, text)
+                .or_else(|| view.rest.null_range(LIMIT_FIELD, text)),
             ..PatchPoints::locate(text)
         },
         edits,

@@ -26,6 +26,7 @@ mod losses;
 mod mappings;
 mod one;
 mod pairs;
+mod patched_fields;
 mod random;
 mod seals;
 mod shapes;
