@@ -243,8 +243,8 @@ pub struct ToolResult {
     pub name: Option<String>,
     /// Text and media.
     pub parts: Vec<Part>,
-    /// The result as one JSON object, in formats that carry an object.
-    pub object: Option<Map<String, Value>>,
+    /// The result as the JSON text of one object, in formats that carry an object.
+    pub object: Option<String>,
     /// True if the tool failed.
     pub is_error: bool,
 }
@@ -253,19 +253,24 @@ impl ToolResult {
     /// Returns the text of the result, or its object as JSON text.
     pub fn as_text(&self) -> String {
         match &self.object {
-            Some(object) => match (object.len(), object.values().next()) {
-                (1, Some(Value::String(only)))
-                    if object.contains_key("result") || object.contains_key("output") =>
-                {
-                    only.clone()
-                }
-                _ => Value::Object(object.clone()).to_string(),
-            },
+            Some(object) => only_text(object).unwrap_or_else(|| object.clone()),
             None => {
                 let texts: Vec<&str> = self.parts.iter().filter_map(Part::as_text).collect();
                 texts.join("\n")
             }
         }
+    }
+}
+
+/// Returns the text of an object that has nothing else.
+fn only_text(object: &str) -> Option<String> {
+    let fields: Map<String, Value> = serde_json::from_str(object).ok()?;
+    let mut fields = fields.into_iter();
+    match (fields.next(), fields.next()) {
+        (Some((name, Value::String(text))), None) if name == "result" || name == "output" => {
+            Some(text)
+        }
+        _ => None,
     }
 }
 

@@ -247,7 +247,10 @@ impl OpaqueObject<'_> {
     }
 
     pub(crate) fn to_map(self) -> Map<String, Value> {
-        json::read(self.0.get()).unwrap_or_default()
+        match raw_value(self.0) {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
     }
 }
 

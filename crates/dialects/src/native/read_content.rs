@@ -10,6 +10,7 @@ use super::content::{NativeBlob, NativeFile, NativePart};
 use super::names::{ORIGIN, RESOLUTIONS};
 use super::own::dotted_extras;
 use super::signatures;
+use crate::json;
 use crate::proto_json::standard_base64;
 use crate::text::{BorrowedText, by_word, owned};
 use crate::wire_object::raw_value;
@@ -94,18 +95,20 @@ fn read_payload(
         return PartKind::ToolCall(ToolCall {
             id: id.unwrap_or_else(|| owned(call.id)),
             name: owned(call.name),
-            arguments: call.args.map_or_else(|| "{}".to_owned(), |a| raw_value(a).to_string()),
+            arguments: call.args.map_or_else(|| "{}".to_owned(), json::compact),
             custom: false,
         });
     }
     if let Some(result) = part.function_response.take().map(|result| *result) {
         dotted_extras::keep(extras, "functionResponse", &result.rest);
-        let object = result.response.map(OpaqueObject::to_map).unwrap_or_default();
+        let object = result.response.map(|OpaqueObject(raw)| json::compact(raw));
+        let object = object.unwrap_or_else(|| "{}".to_owned());
+        let fields = result.response.map(OpaqueObject::to_map).unwrap_or_default();
         return PartKind::ToolResult(ToolResult {
             call_id: id.unwrap_or_else(|| owned(result.id)),
             name: result.name.map(BorrowedText::into_owned),
             parts: read_parts(result.parts.map(|list| list.0).unwrap_or_default()),
-            is_error: object.len() == 1 && object.contains_key("error"),
+            is_error: fields.len() == 1 && fields.contains_key("error"),
             object: Some(object),
         });
     }

@@ -272,7 +272,7 @@ fn write_result(
         .set("name", name.unwrap_or("unknown"));
     let text = result.as_text();
     let inner = match object {
-        Some(object) => inner.set("response", object.clone()),
+        Some(object) => inner.set("response", ObjectText::new(object, "result")),
         None if *failed => inner.set("response", ObjectWriter::new().set("error", &*text)),
         None => inner.set("response", ObjectText::new(&text, "result")),
     };

@@ -118,7 +118,8 @@ impl NativeStreamWriter {
 
     fn hold_all(&mut self, candidate: u32, objects: Vec<ObjectWriter>, out: &mut Vec<u8>) {
         for object in objects {
-            self.hold(candidate, Some(HeldPart::Whole(object)), out);
+            // A line break would end the line of the event.
+            self.hold(candidate, Some(HeldPart::Whole(object.on_one_line())), out);
         }
     }
 

@@ -8,7 +8,7 @@ use canon::{
     ReplyBuilder, SamplingOptions, ThinkingDisplay, ThinkingOptions, Thought, WireFormat,
 };
 use dialects::{Dialect, LaneSettings, ReplyStamp, RequestTarget, SseDecoder, StreamFrame};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// A whole reply and the same reply as a stream.
@@ -225,7 +225,9 @@ pub(crate) fn texts(parts: &[Part], said: &mut String) {
             PartKind::Text { text, .. } | PartKind::Refusal(text) => said.push_str(text),
             PartKind::ToolResult(result) => {
                 // The text of a result may have become a value of an object.
-                for value in result.object.iter().flat_map(|object| object.values()) {
+                let object = result.object.as_deref().unwrap_or("{}");
+                let fields: Map<String, Value> = serde_json::from_str(object).unwrap();
+                for value in fields.values() {
                     said.push_str(value.as_str().unwrap_or_default());
                 }
                 if result.object.is_none() {
