@@ -12,7 +12,7 @@ use crate::fields::ObjectWriter;
 use crate::format_functions::FormatFunctions;
 use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments};
-use crate::object_fields::StoredObject;
+use crate::object_fields::ForeignObject;
 use crate::service_tier::{event_tier, extras_tier};
 use crate::sse::StreamFrame;
 use crate::thinking_controls::ThinkingControls;
@@ -248,7 +248,7 @@ pub struct RequestFacts {
     pub losses: Losses,
     /// Objects that the request names and that its caller does not own. The relay finds them, because
     /// it knows the owners.
-    pub foreign_objects: Vec<StoredObject>,
+    pub foreign_objects: Vec<ForeignObject>,
 }
 
 impl RequestFacts {

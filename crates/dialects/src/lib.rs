@@ -61,7 +61,7 @@ pub use field_scan::has_escaped_letter;
 pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle};
 pub use media_urls::{MediaUrl, MediaUrlFields, RequestMedia, request_media};
-pub use object_fields::{MadeObjects, ObjectFields, StoredObject, stored_objects};
+pub use object_fields::{ForeignObject, MadeObjects, ObjectFields, StoredObject, stored_objects};
 pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
 pub use thinking_controls::ThinkingControls;

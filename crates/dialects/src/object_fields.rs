@@ -216,6 +216,15 @@ pub struct StoredObject {
     pub is_contained: bool,
 }
 
+/// An object that its caller does not own at a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignObject {
+    /// The object.
+    pub object: StoredObject,
+    /// Name of the provider.
+    pub provider: String,
+}
+
 impl StoredObject {
     /// Returns the error of a lane that does not hold the object.
     pub fn not_found(&self) -> ApiError {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use canon::{ApiError, ErrorKind, Loss, Losses, Usage, WireFormat};
 use catalog::ModelKind;
 use dialects::embeddings::{EmbeddingEndpoint, EmbeddingFacts, EmbeddingReply, EmbeddingRequest};
-use dialects::{ProviderRequest, ReplyMeter, RequestFacts, StoredObject};
+use dialects::{ForeignObject, ProviderRequest, ReplyMeter, RequestFacts};
 use std::sync::Arc;
 
 use super::admit::{self, AdmittedCall};
@@ -65,7 +65,7 @@ struct EmbeddingCall {
     endpoint: EmbeddingEndpoint,
     facts: EmbeddingFacts,
     /// Objects that the request names and that its caller does not own.
-    foreign_objects: Vec<StoredObject>,
+    foreign_objects: Vec<ForeignObject>,
 }
 
 /// A request ready for a lane.

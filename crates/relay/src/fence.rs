@@ -1,11 +1,14 @@
-//! Fence around the operator's accounts at providers. A caller names only objects that a provider
+//! Fence around the operator's accounts at providers. A caller names only objects that the same provider
 //! made for its key (or for its account, if that shares), unless the operator shares all of them
 //! with `objects = "shared"`.
 
 use canon::{ApiError, Micros};
 use config::{LiveLane, Route};
-use dialects::{Dialect, MadeObjects, RequestFacts, StoredObject};
+use dialects::{Dialect, ForeignObject, MadeObjects, RequestFacts, StoredObject};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
+use upstream::Provider;
 
 use super::Call;
 use super::object_book::ObjectReceipt;
@@ -18,42 +21,55 @@ pub(super) fn named_objects(call: &Call) -> Result<Vec<StoredObject>, ApiError> 
     dialects::stored_objects(call.dialect.traits().objects, &call.body)
 }
 
-/// Returns the objects that the caller does not own: the first one, and the first one that the
-/// request does not contain.
+/// Ids that a reply of a provider hands out.
+pub(super) struct LaneObjects {
+    pub(super) ids: MadeObjects,
+    provider: Arc<Provider>,
+}
+
+/// Returns the objects that the caller does not own. For each provider: the first one, and the first
+/// one that the request does not contain.
 pub(super) async fn foreign_objects(
     call: &Call,
     route: &Route,
     named: Vec<StoredObject>,
-) -> Result<Vec<StoredObject>, ApiError> {
+) -> Result<Vec<ForeignObject>, ApiError> {
     let origin = call.dialect.origin();
     let is_open = |lane: &LiveLane| lane.provider.shares_objects && lane.formats.contains(&origin);
     if named.is_empty() || route.lanes.iter().all(|lane| is_open(lane)) {
         return Ok(Vec::new());
     }
     let (owner, now) = (call.key.object_owner(), call.engine.clock.now());
-    let ids = named.iter().map(|object| &*object.id);
-    let owned = call.engine.objects.owned(&owner, ids, now).await?;
-    let mut foreign = named.iter().filter(|object| !owned.contains(&*object.id));
-    let first = foreign.next();
-    let missing = match first {
-        Some(object) if object.is_contained => foreign.find(|object| !object.is_contained),
-        Some(_) | None => None,
-    };
-    Ok(first.into_iter().chain(missing).cloned().collect())
+    let providers: BTreeSet<&str> = route.lanes.iter().map(|lane| &*lane.provider.name).collect();
+    let mut all = Vec::new();
+    for provider in providers {
+        let ids = named.iter().map(|object| &*object.id);
+        let owned = call.engine.objects.owned(&owner, provider, ids, now).await?;
+        let mut foreign = named.iter().filter(|object| !owned.contains(&*object.id));
+        let first = foreign.next();
+        let missing = match first {
+            Some(object) if object.is_contained => foreign.find(|object| !object.is_contained),
+            Some(_) | None => None,
+        };
+        let found = first.into_iter().chain(missing).cloned();
+        all.extend(found.map(|object| ForeignObject { object, provider: provider.to_owned() }));
+    }
+    Ok(all)
 }
 
 /// Refuses an object that the caller does not own, if the lane would send its name to a provider or
 /// cannot hold it.
 pub(super) fn check_lane(
-    foreign: &[StoredObject],
+    foreign: &[ForeignObject],
     lane: &LiveLane,
     is_same_format: bool,
 ) -> Result<(), ApiError> {
     if is_same_format && lane.provider.shares_objects {
         return Ok(());
     }
-    let object = foreign.iter().find(|object| is_same_format || !object.is_contained);
-    object.map_or(Ok(()), |object| Err(object.not_found()))
+    let mut here = foreign.iter().filter(|own| own.provider == lane.provider.name);
+    let refused = here.find(|own| is_same_format || !own.object.is_contained);
+    refused.map_or(Ok(()), |own| Err(own.object.not_found()))
 }
 
 /// Finds the objects of a request and refuses those that the caller does not own, before a step that
@@ -72,20 +88,26 @@ pub async fn check_objects(
 
 /// Returns a collector of the ids that a reply of this format hands out to the caller; `None` if
 /// there are none, or the caller gets a translation.
-pub(super) fn made_objects(call: &Call, lane_dialect: &dyn Dialect) -> Option<MadeObjects> {
+pub(super) fn made_objects(
+    call: &Call,
+    lane_dialect: &dyn Dialect,
+    provider: &Arc<Provider>,
+) -> Option<LaneObjects> {
     let is_same_format = lane_dialect.origin() == call.dialect.origin();
-    is_same_format.then(|| MadeObjects::of_request(call.dialect.traits().objects, &call.body))?
+    let objects = call.dialect.traits().objects;
+    let ids = is_same_format.then(|| MadeObjects::of_request(objects, &call.body))??;
+    Some(LaneObjects { ids, provider: Arc::clone(provider) })
 }
 
 /// Records the ids that a reply has handed out. Returns the way of the record to the store if the
 /// reply must not end before it: the caller may send the ids to another node at once.
-pub(super) fn record_made(call: &Call, made: &mut MadeObjects) -> Option<ObjectReceipt> {
-    let ids = made.take();
+pub(super) fn record_made(call: &Call, made: &mut LaneObjects) -> Option<ObjectReceipt> {
+    let ids = made.ids.take();
     if ids.is_empty() {
         return None;
     }
     let retention = call.config.answer_retention.max(MIN_RETENTION);
     let expires = call.engine.clock.now() + Micros::from(retention);
-    let receipt = call.engine.objects.record(&call.key, &ids, expires);
-    made.is_awaited().then_some(receipt)
+    let receipt = call.engine.objects.record(&call.key, &made.provider.name, &ids, expires);
+    made.ids.is_awaited().then_some(receipt)
 }

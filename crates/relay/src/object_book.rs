@@ -28,7 +28,7 @@ pub struct ObjectBook {
     recent: Mutex<RecentObjects>,
 }
 
-/// Hash of an id, and the account.
+/// Hash of an id at a provider, and the account.
 type ObjectName = (Vec<u8>, String);
 
 #[derive(Default)]
@@ -70,9 +70,15 @@ impl ObjectBook {
     }
 
     /// Records the objects that a reply hands out. This node knows them at once.
-    pub(super) fn record(&self, key: &ApiKey, ids: &[String], expires: Micros) -> ObjectReceipt {
+    pub(super) fn record(
+        &self,
+        key: &ApiKey,
+        provider: &str,
+        ids: &[String],
+        expires: Micros,
+    ) -> ObjectReceipt {
         let object = |id: &String| ProviderObject {
-            hash: hash_id(id),
+            hash: hash_id(provider, id),
             account_id: key.record.account_id.clone(),
             key_id: key.record.id.clone(),
             expires,
@@ -94,17 +100,18 @@ impl ObjectBook {
         })
     }
 
-    /// Returns the ids among these that belong to the owner.
+    /// Returns the ids among these that the provider made for the owner.
     pub(super) async fn owned<'a>(
         &self,
         owner: &ObjectOwner,
+        provider: &str,
         ids: impl Iterator<Item = &'a str>,
         now: Micros,
     ) -> Result<HashSet<&'a str>, ApiError> {
         let mut owned = HashSet::new();
         let mut unknown: HashMap<Vec<u8>, &str> = HashMap::new();
         for id in ids.collect::<HashSet<&str>>().into_iter().take(MAX_NAMED) {
-            let name = (hash_id(id), owner.account_id().to_owned());
+            let name = (hash_id(provider, id), owner.account_id().to_owned());
             if self.recent.lock().is_owned(&name, owner, now) {
                 owned.insert(id);
             } else {
@@ -129,8 +136,15 @@ impl ObjectBook {
     }
 }
 
-fn hash_id(id: &str) -> Vec<u8> {
-    digest::digest(&digest::SHA256, id.as_bytes()).as_ref().to_vec()
+/// Returns the hash of an id at a provider: callers of some providers choose ids themselves, and
+/// the objects of another one stay closed to them.
+fn hash_id(provider: &str, id: &str) -> Vec<u8> {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    // No name of a provider has a zero byte.
+    for part in [provider.as_bytes(), &[0], id.as_bytes()] {
+        hash.update(part);
+    }
+    hash.finish().as_ref().to_vec()
 }
 
 fn unavailable(why: &str) -> ApiError {

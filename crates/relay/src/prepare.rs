@@ -11,6 +11,8 @@ use super::fence;
 use super::media_refs::InlinedRequest;
 use crate::token_estimate;
 use config::LiveLane;
+use std::sync::Arc;
+use upstream::Provider;
 
 /// Requests that the gateway sends for one call at most. A caller that asks for more candidates is
 /// told that it gets one.
@@ -26,6 +28,7 @@ pub(super) struct PreparedRequest {
 /// The reply that a lane is asked for.
 pub(super) struct ExpectedReply {
     pub(super) dialect: &'static dyn Dialect,
+    pub(super) provider: Arc<Provider>,
     /// True for a stream: for the caller, or because the gateway may have to end the reply early.
     pub(super) is_stream: bool,
     /// Number of times the request is sent, for candidates that the lane's format cannot ask for.
@@ -74,7 +77,8 @@ pub(super) fn prepare(
         adapt(&lane.endpoints, dialect.origin(), &lane.model, stream, forwarded, outgoing)?;
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     refuse_losses(call, &losses)?;
-    let reply = ExpectedReply { dialect, is_stream: stream, copies, translation };
+    let provider = Arc::clone(&lane.provider);
+    let reply = ExpectedReply { dialect, provider, is_stream: stream, copies, translation };
     Ok(PreparedRequest { outgoing, reply, losses })
 }
 

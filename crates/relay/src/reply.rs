@@ -126,10 +126,10 @@ fn convert_piece(
     if expected.is_stream {
         return StreamPipeline::run_piece(call, facts, expected, body);
     }
-    let made = fence::made_objects(call, expected.dialect);
+    let made = fence::made_objects(call, expected.dialect, &expected.provider);
     let record = |body: &Bytes| {
         let mut made = made?;
-        made.observe(body);
+        made.ids.observe(body);
         fence::record_made(call, &mut made)
     };
     let Some(translation) = expected.translation else {

@@ -5,12 +5,12 @@ use canon::{
     ApiError, ChatReply, ChatRequest, Event, Loss, ReplyBuilder, StopEnforcer, Usage, WireFormat,
 };
 use dialects::{
-    CustomToolCalls, Dialect, FrameAction, MadeObjects, ReplyMeter, ReplyStamp, RequestFacts,
-    SseDecoder, StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
+    CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
+    StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
 };
 
 use super::Call;
-use super::fence;
+use super::fence::{self, LaneObjects};
 use super::object_book::ObjectReceipt;
 use super::prepare::{ExpectedReply, LaneTranslation};
 use super::reply::{ConvertedReply, check_ending};
@@ -25,7 +25,7 @@ pub(super) struct StreamPipeline {
     /// True if the gateway ended the reply.
     is_truncated: bool,
     /// Collects the ids that the stream hands out.
-    made: Option<MadeObjects>,
+    made: Option<LaneObjects>,
 }
 
 enum StreamMode {
@@ -62,8 +62,8 @@ impl StreamPipeline {
     /// Creates a pipeline for a provider's stream: passed through, translated, or gathered for a
     /// caller that asked for a whole reply.
     pub(super) fn new(call: &Call, facts: &RequestFacts, expected: ExpectedReply) -> Self {
-        let ExpectedReply { dialect, is_stream: _, copies: _, translation } = expected;
-        let made = fence::made_objects(call, dialect);
+        let ExpectedReply { dialect, provider, is_stream: _, copies: _, translation } = expected;
+        let made = fence::made_objects(call, dialect, &provider);
         let mode = match translation {
             None => StreamMode::PassThrough(dialect.stream_meter(facts)),
             Some(translation) => StreamMode::Translated(Box::new(TranslatedStream::new(
@@ -121,7 +121,7 @@ impl StreamPipeline {
         let mut pipeline = Self::new(call, facts, expected);
         let progress = match (&mut pipeline.mode, reply) {
             (StreamMode::Translated(translated), Some(reply)) => {
-                pipeline.made.iter_mut().for_each(|made| made.observe(&body));
+                pipeline.made.iter_mut().for_each(|made| made.ids.observe(&body));
                 translated.push_reply(reply, &mut out)
             }
             (StreamMode::PassThrough(_), _) | (StreamMode::Translated(_), None) => {
@@ -159,9 +159,9 @@ impl StreamPipeline {
         let progress = self.mode.push_frame(frame, out);
         let is_finished = self.meter().is_finished;
         if let Some(made) =
-            self.made.as_mut().filter(|made| is_finished || !made.is_in_last_event())
+            self.made.as_mut().filter(|made| is_finished || !made.ids.is_in_last_event())
         {
-            made.observe(&frame.data);
+            made.ids.observe(&frame.data);
         }
         progress
     }

@@ -26,6 +26,7 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         // chosen: <https://openrouter.ai/docs/guides/routing/model-fallbacks>.
         ObjectField::of_key("preset"),
         ObjectField::new("models", "Model"),
+        ObjectField::new("plugins.model", "Model"),
         // <https://docs.vllm.ai/en/latest/features/disagg_prefill/>
         ObjectField::new("kv_transfer_params.**", "Cache"),
         // Image requests have the fields of this table as well.

@@ -1,6 +1,6 @@
 //! Requests to image providers, and their answers.
 
-use canon::{ApiError, GeneratedImage, ImageReply, Lossy};
+use canon::{ApiError, GeneratedImage, ImageReply, Lossy, scrub};
 use std::fmt::Display;
 
 use crate::chat::ChatDialect;
@@ -37,9 +37,9 @@ pub enum ImageAnswer {
     Pending(String),
 }
 
-/// Returns an image that was not made.
+/// Returns an image that was not made. The words are the provider's.
 pub(super) fn failed(code: &str, say: &str) -> GeneratedImage {
-    GeneratedImage::Failed { code: code.to_owned(), say: say.to_owned() }
+    GeneratedImage::Failed { code: scrub(code), say: scrub(say) }
 }
 
 /// Code and message of an image that a content policy blocked.

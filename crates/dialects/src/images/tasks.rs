@@ -5,7 +5,7 @@
 
 use canon::{
     ApiError, ErrorKind, GeneratedImage, ImageFamily, ImageReply, ImageRequest, ImageSize, Losses,
-    MediaSource, Usage,
+    MediaSource, Usage, scrub,
 };
 use serde_json::Value;
 
@@ -146,7 +146,7 @@ fn task_failed(state: &str, error: Option<&Value>) -> ApiError {
     let (code, message) = (word(["code", "type"]), word(["message", "detail"]));
     let message: String = message.chars().take(300).collect();
     if is_policy(&format!("{state} {code} {message}")) {
-        let say = if message.is_empty() { BLOCKED.to_owned() } else { message };
+        let say = if message.is_empty() { BLOCKED.to_owned() } else { scrub(&message) };
         return ApiError::new(ErrorKind::ContentPolicy, say).with_code(POLICY_CODE);
     }
     ApiError::new(ErrorKind::Unavailable, "the provider could not generate the image, retry later")

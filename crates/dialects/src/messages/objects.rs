@@ -23,6 +23,9 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         ObjectField::of_key("diagnostics.previous_message_id")
             .only_named(|id| !ReplyStamp::has_made(id))
             .or_contained(|_| true),
+        // Models that the gateway has not chosen, at prices that it does not know.
+        ObjectField::new("models", "Model"),
+        ObjectField::new("fallbacks|tools|plugins.model", "Model"),
         ObjectField::of_key(object_ids!("")),
         ObjectField::of_key(object_ids!("tools.**.")),
     ],

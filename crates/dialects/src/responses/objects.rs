@@ -29,6 +29,11 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         // account, and an identity of it that calls other services.
         ObjectField::of_key("agent|agent_reference.name"),
         ObjectField::new("input?.tools.**.security_scheme.audience", "Identity"),
+        // <https://openrouter.ai/docs/guides/routing/model-fallbacks>: models that the gateway has not
+        // chosen.
+        ObjectField::of_key("preset"),
+        ObjectField::new("models", "Model"),
+        ObjectField::new("plugins.model", "Model"),
         ObjectField::of_key(object_ids!("")),
     ],
     needles: Needles::new(&[]),

@@ -47,12 +47,15 @@ pub(super) async fn request_all(
     for answer in answers {
         match answer {
             Ok((reply, body)) => {
+                // A body with the words of an error is written anew.
+                let is_whole = !reply.images.iter().any(is_failed);
                 append_reply(&mut all.reply, reply);
-                all.body = (is_pass_through && !several).then_some(body);
+                all.body = (is_pass_through && !several && is_whole).then_some(body);
             }
             Err(error) => failed.push(error),
         }
     }
+    hide_secrets(call, candidate, &mut all.reply);
     if all.reply.count() == 0
         && let Some(error) = failed.pop()
     {
@@ -64,6 +67,26 @@ pub(super) async fn request_all(
         say: error.message().to_owned(),
     }));
     Ok(all)
+}
+
+const fn is_failed(image: &GeneratedImage) -> bool {
+    matches!(image, GeneratedImage::Failed { .. })
+}
+
+/// Removes the provider's credentials from its words about images that it did not make.
+fn hide_secrets(call: &Call, candidate: &Candidate, reply: &mut ImageReply) {
+    let hide = |text: &mut String| {
+        let is_known = |piece: &[u8]| call.contains(piece);
+        let bytes = std::mem::take(text).into_bytes();
+        let shown = candidate.lane.provider.hide_secrets(bytes, &is_known);
+        *text = String::from_utf8_lossy(&shown).into_owned();
+    };
+    for image in &mut reply.images {
+        if let GeneratedImage::Failed { code, say } = image {
+            hide(code);
+            hide(say);
+        }
+    }
 }
 
 /// Appends a reply to the replies before it.

@@ -86,6 +86,11 @@ fn chat_fields() -> Vec<NamedField> {
         field("preset", json!({ "preset": ID }), "preset"),
         field("models", json!({ "models": [ID] }), "models[0]"),
         field(
+            "plugins.model",
+            json!({ "plugins": [{ "id": "fusion", "model": ID }] }),
+            "plugins[0].model",
+        ),
+        field(
             "audio.voice",
             json!({ "modalities": ["text", "audio"], "audio": { "voice": "voice_1", "format": "mp3" } }),
             "audio.voice",
@@ -146,6 +151,17 @@ fn messages_fields() -> Vec<NamedField> {
     let ran = json!({ "type": "bash_code_execution_result", "stdout": "", "stderr": "",
         "return_code": 0, "content": output });
     vec![
+        field("models", json!({ "models": [ID] }), "models[0]"),
+        field(
+            "fallbacks|tools|plugins.model",
+            json!({ "fallbacks": [{ "model": ID }] }),
+            "fallbacks[0].model",
+        ),
+        field(
+            "fallbacks|tools|plugins.model",
+            json!({ "tools": [{ "type": "advisor_20260301", "name": "advisor", "model": ID }] }),
+            "tools[0].model",
+        ),
         field("system.text?", json!({ "system": "fileid://file-fe-1" }), "system"),
         field(
             "messages.content.text?",
@@ -268,6 +284,13 @@ fn responses_fields() -> Vec<NamedField> {
         ),
     ];
     let mut all = vec![
+        field("preset", json!({ "preset": ID }), "preset"),
+        field("models", json!({ "models": [ID] }), "models[0]"),
+        field(
+            "plugins.model",
+            json!({ "plugins": [{ "id": "fusion", "model": ID }] }),
+            "plugins[0].model",
+        ),
         field("instructions", json!({ "instructions": "fileid://file-fe-1" }), "instructions"),
         field("input.content?.text?", json!({ "input": "fileid://file-fe-1" }), "input"),
         field(
