@@ -326,6 +326,7 @@ impl ModelPrices {
         let BilledUnits { searches, images, seconds, tools, image: picture, tier: _ } = *units;
         let free = |price: Option<Price>| price.unwrap_or(Price::FREE);
         let image = if images == 0 { Price::FREE } else { self.image_rate(picture).price };
+        let tool_image = self.tool_image.or(self.output_image).unwrap_or(self.output);
         for (of, count, price) in [
             (PriceDimension::Request, 1, free(self.per_request)),
             (PriceDimension::Search, searches, free(self.per_search)),
@@ -333,7 +334,7 @@ impl ModelPrices {
             (PriceDimension::Second, seconds, free(self.per_second)),
             (PriceDimension::FileSearch, tools.file_searches, free(self.per_file_search)),
             (PriceDimension::CodeRun, tools.code_runs, free(self.per_code_run)),
-            (PriceDimension::ToolImage, tools.image_tokens, free(self.tool_image)),
+            (PriceDimension::ToolImage, tools.image_tokens, tool_image),
         ] {
             emit(Charge { dimension: of, count, price });
         }
