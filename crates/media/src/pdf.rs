@@ -239,9 +239,16 @@ fn object_number(file: &[u8], mark: usize) -> Option<Option<u32>> {
             return None;
         }
     }
-    let mut words = context.rsplit(|byte| byte.is_ascii_whitespace() || *byte == 0);
+    let words = context.rsplit(|byte| byte.is_ascii_whitespace() || *byte == 0);
+    let words: Vec<&[u8]> = words.filter(|word| !word.is_empty()).take(3).collect();
+    let is_cut = mark > MARK_CONTEXT_BYTES && words.len() < 3;
+    if is_cut && words.iter().all(|word| word.iter().all(u8::is_ascii_digit)) {
+        // The numbers may stand before the part that is looked at.
+        return None;
+    }
+    let mut words = words.into_iter();
     let mut next = || {
-        let word = words.find(|word| !word.is_empty())?;
+        let word = words.next()?;
         let digits = word.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         std::str::from_utf8(word.get(word.len() - digits..)?).ok()?.parse::<u32>().ok()
     };
@@ -403,6 +410,17 @@ mod tests {
         };
         assert_eq!((of(1), of(3)), (11, 11));
         assert_eq!(of(100), 1_100);
+    }
+
+    #[test]
+    fn a_mark_far_from_its_number_is_unknown() {
+        let tree = format!("<< /Kids [{}] >>", "3 0 R ".repeat(90));
+        let bytes = file(&[ROOT, (2, &tree), (3, "<< /Type /Page >>")]);
+        assert_eq!(measure(&bytes), Some((90, 0)));
+        let text = String::from_utf8(bytes).unwrap();
+        for far in [format!("2 0{}obj", " ".repeat(70)), format!("2{}0 obj", "\n".repeat(70))] {
+            assert_eq!(measure(text.replace("2 0 obj", &far).as_bytes()), None);
+        }
     }
 
     #[test]

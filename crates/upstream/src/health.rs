@@ -40,6 +40,8 @@ const DEFAULT_OUTPUT_RATE: u64 = 50;
 const MAX_OUTPUT_RATE: u64 = 10_000;
 /// Output from which on a reply measures the speed of its lane.
 const MIN_MEASURED_TOKENS: u64 = 16;
+/// Output of a reply that weighs a quarter of the average. Less output weighs less.
+const WEIGHTY_TOKENS: u64 = 1_024;
 
 /// Reason why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,16 +294,21 @@ impl HealthTracker {
         self.measured_at.store(now);
     }
 
-    /// Records a reply with that much output, as a moving average of the speed.
+    /// Records a reply with that much output, as a moving average of the speed. Short replies weigh
+    /// little: their time is mostly the wait for the first word, and anybody can ask for many.
     fn record_output(&self, tokens: u64, time: Micros) {
         let micros = u64::try_from(time.get()).unwrap_or_default();
         if tokens < MIN_MEASURED_TOKENS || micros == 0 {
             return;
         }
         let rate = (tokens.saturating_mul(1_000_000_000) / micros).min(MAX_OUTPUT_RATE * 1_000);
-        let old = self.output_rate.load(Ordering::Relaxed);
-        let new = if old == 0 { rate } else { old - old / 4 + rate / 4 };
-        self.output_rate.store(new.max(1), Ordering::Relaxed);
+        let old = match self.output_rate.load(Ordering::Relaxed) {
+            0 => DEFAULT_OUTPUT_RATE * 1_000,
+            old => old,
+        };
+        let weight = tokens.min(WEIGHTY_TOKENS);
+        let (old, new) = (old * (4 * WEIGHTY_TOKENS - weight), rate * weight);
+        self.output_rate.store(((old + new) / (4 * WEIGHTY_TOKENS)).max(1), Ordering::Relaxed);
     }
 
     /// Returns the output tokens that the lane usually makes in that time.
@@ -459,10 +466,16 @@ mod tests {
         assert_eq!(attempt.usual_output(second), DEFAULT_OUTPUT_RATE);
         attempt.record_output(MIN_MEASURED_TOKENS - 1, 1_000 * MS);
         assert_eq!(attempt.usual_output(second), DEFAULT_OUTPUT_RATE, "too short to measure");
-        attempt.record_output(200, 1_000 * MS);
-        assert_eq!((attempt.usual_output(second), attempt.usual_output(2 * second)), (200, 400));
-        attempt.record_output(100, 1_000 * MS);
-        assert_eq!(attempt.usual_output(second), 175);
+        for _ in 0..20 {
+            attempt.record_output(2_000, 10_000 * MS);
+        }
+        let usual = attempt.usual_output(second);
+        assert!((195..=200).contains(&usual), "{usual}");
+        for _ in 0..12 {
+            attempt.record_output(40, 4_000 * MS);
+        }
+        let after = attempt.usual_output(2 * second);
+        assert!(after > usual * 2 * 4 / 5, "{after} after {usual}: short and slow replies");
         attempt.record_output(u64::MAX, at(1));
         assert!(attempt.usual_output(second) <= MAX_OUTPUT_RATE);
     }
