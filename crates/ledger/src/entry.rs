@@ -157,7 +157,7 @@ pub enum ChargeReason {
     BeyondHold,
     /// The cap had no room for all of a settlement that came late.
     BeyondCap,
-    /// The answer could not be delivered, so its counts are not charged.
+    /// An answer or a part of it could not be delivered, so it is not charged.
     NotDelivered,
     /// The gateway died during the call, and the last seen progress is charged.
     GatewayDied,
@@ -242,7 +242,8 @@ pub struct LedgerEntry {
     pub ended_by: EndedBy,
     /// Counted usage.
     pub usage: Usage,
-    /// True if the gateway estimated the usage because the provider did not report it.
+    /// True if the gateway estimated the usage because the provider did not report it. Of a call that
+    /// is not charged, the absorbed amount is estimated then.
     pub estimated: bool,
     /// Amount the key pays.
     pub cost: Money,

@@ -93,8 +93,15 @@ fn log_damage(found: &RecoveredCalls) {
 
 impl App {
     /// Opens everything the configuration names. A journal left by a crash is settled first.
-    pub async fn open(mut config: Config) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    pub async fn open(config: Config) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
+        Self::open_with_clock(config, Arc::new(SystemClock)).await
+    }
+
+    /// The same with another clock than that of the machine.
+    pub async fn open_with_clock(
+        mut config: Config,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
         let store = open_store(&config).await?;
         let opened = open_journal(&config, &clock).await?;
         let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);

@@ -70,7 +70,8 @@ pub(super) async fn relay_reply(
         // Boxed because it is rare: the future of every call would grow by its size.
         Box::pin(gather_stream(call, lane, pipeline, answer, &mut account)).await
     } else {
-        match read_json(answer, lane, call).await {
+        let mut received = 0;
+        match read_json_counted(answer, lane, call, &mut received).await {
             Ok(body) => {
                 let permit = call.permit_for(body.len()).await;
                 let (dialect, whole) = (expected.dialect, body.clone());
@@ -86,7 +87,10 @@ pub(super) async fn relay_reply(
                 }
                 converted
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                account.record_received(received);
+                Err(error)
+            }
         }
     };
     let ConvertedReply { finished, body, recording } = match finished {
@@ -292,7 +296,17 @@ pub(super) async fn read_json(
     lane: &LiveLane,
     call: &Call,
 ) -> Result<Bytes, ApiError> {
-    let body = read_body(answer, lane, call).await?;
+    read_json_counted(answer, lane, call, &mut 0).await
+}
+
+/// Reads a JSON body within the limits. `received` is the number of its bytes, also after an error.
+async fn read_json_counted(
+    answer: ClientResponse,
+    lane: &LiveLane,
+    call: &Call,
+    received: &mut usize,
+) -> Result<Bytes, ApiError> {
+    let body = read_body_counted(answer, lane, call, received).await?;
     call.permit_for(body.len()).await.run(|| check_reply_values(&body)).await?;
     Ok(body)
 }
@@ -303,6 +317,15 @@ pub(super) async fn read_body(
     lane: &LiveLane,
     call: &Call,
 ) -> Result<Bytes, ApiError> {
+    read_body_counted(answer, lane, call, &mut 0).await
+}
+
+async fn read_body_counted(
+    answer: ClientResponse,
+    lane: &LiveLane,
+    call: &Call,
+    received: &mut usize,
+) -> Result<Bytes, ApiError> {
     let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if kind.is_some_and(|kind| kind.starts_with("text/html")) {
         return Err(unusable_answer("a web page was returned instead of a reply"));
@@ -311,7 +334,8 @@ pub(super) async fn read_body(
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
     while let Some(data) = next_chunk(&mut body, lane, call).await? {
-        if all.len() + data.len() > MAX_REPLY_BYTES {
+        *received += data.len();
+        if *received > MAX_REPLY_BYTES {
             return Err(too_large_error());
         }
         match &first {

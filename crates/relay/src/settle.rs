@@ -76,6 +76,8 @@ pub(super) struct CallAccount {
     has_absorbed: bool,
     /// Counts that the provider told of an answer that could not be used.
     lost_usage: Option<Usage>,
+    /// True if a part of the absorbed cost is an estimate.
+    absorbs_estimate: bool,
     /// Estimate of output that was made and not seen, because the caller left.
     unseen_output: u64,
     /// Output limit over all candidates, if the money lowered it.
@@ -121,6 +123,7 @@ impl CallAccount {
             silence: Duration::ZERO,
             has_absorbed: false,
             lost_usage: None,
+            absorbs_estimate: false,
             unseen_output: 0,
             lowered_limit: None,
             max_reply_bytes: None,
@@ -179,6 +182,7 @@ impl CallAccount {
     ) -> BoxedAccount {
         self.max_output_tokens = lowered_limit.unwrap_or(output);
         self.engine.metrics.running_calls.inc();
+        self.entry.held = Some(hold.amount());
         self.hold = Some(hold);
         self.lowered_limit = lowered_limit;
         self
@@ -219,6 +223,7 @@ impl CallAccount {
         lane.name.clone_into(&mut self.entry.lane);
         self.attempt_started = Instant::now();
         self.silence = Duration::ZERO;
+        self.meter = ReplyMeter::default();
         if self.prices.version != lane.prices.version {
             self.prices = Arc::clone(&lane.prices);
             lane.prices.version.clone_into(&mut self.entry.price_version);
@@ -252,7 +257,7 @@ impl CallAccount {
             self.absorb_answer(meter);
         }
         for _ in 0..running {
-            self.absorb_cost();
+            self.absorb_answer(&ReplyMeter::default());
         }
         // The copy that failed is still to be absorbed.
         self.has_absorbed = false;
@@ -264,7 +269,7 @@ impl CallAccount {
         let who = if self.lowered_limit.is_some() { EndedBy::Cap } else { EndedBy::Limit };
         self.ended_by = Some(who);
         self.record_usage(meter);
-        self.estimated_usage()
+        self.estimate_usage(meter, 0, self.copies)
     }
 
     /// Returns true while a lane is being tried.
@@ -298,6 +303,9 @@ impl CallAccount {
         error: &ApiError,
         spent: bool,
     ) -> bool {
+        if spent && !self.has_absorbed {
+            self.absorb_recorded();
+        }
         let Some((mut attempt, _)) = self.attempt.take() else { return false };
         let now = self.engine.monotonic_now();
         let status = match error.progress() {
@@ -316,18 +324,7 @@ impl CallAccount {
             status,
             ms: u64::try_from(attempt.elapsed(now).as_millis()).unwrap_or(u64::MAX),
         });
-        if spent && !self.has_absorbed {
-            self.absorb_cost();
-        }
         attempt.failed(failure, now)
-    }
-
-    /// Adds the estimated cost of the request to the amount the operator absorbs: the provider
-    /// received it, and no reply can be billed.
-    fn absorb_cost(&mut self) {
-        let input = self.input_bytes.div_ceil(BYTES_PER_TOKEN);
-        let lost = self.price_of(&Usage { input, ..Usage::default() });
-        self.entry.absorbed = self.entry.absorbed.saturating_add(lost);
     }
 
     /// Sets the losses of the current attempt. Those of a lane that failed do not count.
@@ -382,6 +379,14 @@ impl CallAccount {
             self.silence = self.attempt_started.elapsed();
         }
         self.meter.clone_from(meter);
+    }
+
+    /// Records the bytes of a whole reply that broke off. They are at most the output limit, because
+    /// some are not output: replies repeat parts of their request.
+    pub(super) fn record_received(&mut self, bytes: usize) {
+        let most = self.max_output_tokens.saturating_mul(BYTES_PER_TOKEN);
+        let output_bytes = most.min(bytes as u64);
+        self.meter = ReplyMeter { output_bytes, ..ReplyMeter::default() };
     }
 
     /// Writes the usage so far to the journal, so that it is billed after a crash.
@@ -448,29 +453,29 @@ impl CallAccount {
 
     fn close(&mut self, outcome: CallOutcome) -> ClosedCall {
         let Some(hold) = self.hold.take() else { return ClosedCall::default() };
-        if let Some((attempt, _)) = self.attempt.take() {
-            match outcome {
-                CallOutcome::CallerLeft
-                    if self.kind == ModelKind::Chat && !self.meter.is_finished =>
-                {
-                    self.unseen_output = self.estimate_unseen(&attempt);
-                }
-                CallOutcome::Done => {
-                    let told = self.meter.usage.filter(|told| self.is_possible(told));
-                    let output = told.map_or(0, |told| told.output);
-                    attempt.record_output(output, self.engine.monotonic_now());
-                }
-                CallOutcome::CallerLeft
+        match (outcome, &self.attempt) {
+            (CallOutcome::CallerLeft, _) => {
+                self.unseen_output = self.estimate_unseen(&self.meter, self.copies);
+            }
+            (CallOutcome::Done, Some((attempt, _))) => {
+                let told = self.meter.usage.filter(|told| self.is_possible(told));
+                let output = told.map_or(0, |told| told.output);
+                attempt.record_output(output, self.engine.monotonic_now());
+            }
+            (
+                CallOutcome::Done
                 | CallOutcome::BrokeOff
                 | CallOutcome::Failed
-                | CallOutcome::Recovered => {}
-            }
+                | CallOutcome::Recovered,
+                _,
+            ) => {}
         }
         self.in_flight_slot.free();
         self.entry.outcome = outcome;
         let losses = std::mem::take(&mut self.losses).into_vec();
         self.entry.losses = losses.into_iter().map(|loss| loss.path).collect();
         self.compute_charge(outcome, hold.amount());
+        self.attempt = None;
         self.entry.ended_by = self.ended_by.unwrap_or_else(|| self.default_end(outcome));
         if let Some(permit) = &self.rate_permit {
             permit.close(self.entry.usage.total());

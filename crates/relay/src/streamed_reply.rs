@@ -117,9 +117,11 @@ impl StreamedReply {
             && !self.must_abort
     }
 
-    /// Returns the account of a stream that is not settled.
+    /// Returns the account of a stream that is not settled, with what was received so far.
     pub(super) fn take_account(&mut self) -> Option<BoxedAccount> {
-        self.account.take()
+        let mut account = self.account.take()?;
+        account.record_usage(self.pipeline.meter());
+        Some(account)
     }
 
     /// Records the start of the reply.

@@ -5,9 +5,11 @@ use bytes::Bytes;
 use config::{Config, LoadOptions};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use ledger::{Clock, SystemClock};
 use portunus::app::App;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -66,7 +68,13 @@ impl TestGateway {
 
     /// A gateway with that configuration, for which only these names have addresses.
     pub async fn with_names(config: &str, names: Arc<dyn NameResolver>) -> Self {
-        Self::start_node(config, names, None, new_test_folder()).await
+        Self::start_node(config, names, None, new_test_folder(), Arc::new(SystemClock)).await
+    }
+
+    /// A gateway with that configuration and that clock.
+    pub async fn with_clock(config: &str, clock: Arc<dyn Clock>) -> Self {
+        let names = Arc::new(SystemResolver::default());
+        Self::start_node(config, names, None, new_test_folder(), clock).await
     }
 
     /// Another gateway with that configuration on the same store, with the same key.
@@ -74,7 +82,8 @@ impl TestGateway {
         let store = self.folder.0.join("portunus.db");
         let config = format!("{config}\n[store]\nurl = \"sqlite:{}\"\n", store.display());
         let names = Arc::new(SystemResolver::default());
-        Self::start_node(&config, names, Some(&self.key), new_test_folder()).await
+        let clock = Arc::new(SystemClock);
+        Self::start_node(&config, names, Some(&self.key), new_test_folder(), clock).await
     }
 
     /// Ends the gateway and starts another one in its folder.
@@ -83,7 +92,8 @@ impl TestGateway {
         self.folder.0 = PathBuf::new();
         self.stop().await;
         let names = Arc::new(SystemResolver::default());
-        Self::start_node(config, names, Some(&key), TestFolder(folder)).await
+        let clock = Arc::new(SystemClock);
+        Self::start_node(config, names, Some(&key), TestFolder(folder), clock).await
     }
 
     async fn start_node(
@@ -91,6 +101,7 @@ impl TestGateway {
         names: Arc<dyn NameResolver>,
         key: Option<&str>,
         folder: TestFolder,
+        clock: Arc<dyn Clock>,
     ) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -102,7 +113,7 @@ impl TestGateway {
         };
         let mut config = parse_config(config, &given);
         config.media.fetcher = config.media.fetcher.with_resolver(names);
-        let (app, first) = App::open(config).await.expect("a gateway that opens");
+        let (app, first) = App::open_with_clock(config, clock).await.expect("a gateway that opens");
         let key = key.map(str::to_owned);
         let key = key.unwrap_or_else(|| first.expect("a first start").key);
         let serving = tokio::spawn(portunus::run(Arc::clone(&app), listener, given));
@@ -263,54 +274,67 @@ impl TestRequest<'_> {
     }
 
     /// Sends it and reads the whole answer. `is_truncated` says that the body ended abnormally.
-    pub async fn send(mut self) -> TestResponse {
+    pub async fn send(self) -> TestResponse {
+        self.read_until(|_| false).await.rest().await
+    }
+
+    /// Sends it and reads the body until what came is enough, or the body ends.
+    pub async fn read_until(mut self, enough: impl Fn(&[u8]) -> bool) -> OpenResponse {
         if self.admin {
             let key = self.gateway.admin_key().await.to_owned();
             self = self.key(&key);
         }
         let response =
             self.gateway.client.request(self.request.map(Full::new)).await.expect("an answer");
-        let (head, mut body) = response.into_parts();
-        let mut read = Vec::new();
-        let mut cut = false;
-        while let Some(frame) = body.frame().await {
-            match frame.map(frame_data) {
-                Ok(bytes) => read.extend_from_slice(&bytes),
-                Err(_) => {
-                    cut = true;
-                    break;
-                }
-            }
-        }
-        TestResponse { status: head.status, headers: head.headers, body: read, is_truncated: cut }
+        let (head, body) = response.into_parts();
+        let mut open = OpenResponse { head, body, read: Vec::new(), is_truncated: false };
+        while !enough(&open.read) && open.read_frame().await {}
+        open
     }
 
     /// Sends it and leaves after that many bytes of the body.
     pub async fn disconnect_after(self, bytes: usize) {
-        self.disconnect_when(|body| body.len() >= bytes).await;
+        drop(self.read_until(|body| body.len() >= bytes).await);
     }
 
     /// Sends it and disconnects after that many events.
     pub async fn disconnect_after_events(self, events: usize) {
-        self.disconnect_when(|body| body.windows(2).filter(|end| end == b"\n\n").count() >= events)
-            .await;
-    }
-
-    async fn disconnect_when(self, enough: impl Fn(&[u8]) -> bool) {
-        let response =
-            self.gateway.client.request(self.request.map(Full::new)).await.expect("an answer");
-        let mut body = response.into_body();
-        let mut seen = Vec::new();
-        while !enough(&seen)
-            && let Some(Ok(frame)) = body.frame().await
-        {
-            seen.extend_from_slice(&frame_data(frame));
-        }
+        let count = |body: &[u8]| body.windows(2).filter(|end| end == b"\n\n").count();
+        drop(self.read_until(|body| count(body) >= events).await);
     }
 }
 
-fn frame_data(frame: http_body::Frame<Bytes>) -> Bytes {
-    frame.into_data().unwrap_or_default()
+/// An answer whose body may go on. Dropped, its caller leaves.
+#[derive(Debug)]
+pub struct OpenResponse {
+    head: http::response::Parts,
+    body: Incoming,
+    read: Vec<u8>,
+    is_truncated: bool,
+}
+
+impl OpenResponse {
+    /// Reads a frame; false at the end of the body.
+    async fn read_frame(&mut self) -> bool {
+        match self.body.frame().await {
+            Some(Ok(frame)) => {
+                self.read.extend_from_slice(&frame.into_data().unwrap_or_default());
+                true
+            }
+            Some(Err(_)) => {
+                self.is_truncated = true;
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Reads the rest and returns the whole answer.
+    pub async fn rest(mut self) -> TestResponse {
+        while !self.is_truncated && self.read_frame().await {}
+        let Self { head, body: _, read, is_truncated } = self;
+        TestResponse { status: head.status, headers: head.headers, body: read, is_truncated }
+    }
 }
 
 /// An answer.

@@ -8,13 +8,15 @@
 mod gateway;
 mod new_key;
 mod provider;
+mod shifted_clock;
 mod wait;
 mod wire;
 
-pub use gateway::{TestGateway, TestRequest, TestResponse};
+pub use gateway::{OpenResponse, TestGateway, TestRequest, TestResponse};
 pub use new_key::NewKey;
 pub use provider::{
     AnswerStep, ReceivedRequest, ScriptedProvider, chat_reply, chat_stream, reply, sse,
 };
+pub use shifted_clock::ShiftedClock;
 pub use wait::until;
 pub use wire::{REDACTIONS, answer_text};

@@ -8,7 +8,6 @@ use canon::{Charge, Money, ServiceTier, ToolUses, Usage};
 use catalog::{BilledTier, BilledUnits, ImageSpec, ModelKind};
 use dialects::ReplyMeter;
 use ledger::CallOutcome;
-use upstream::AttemptGuard;
 
 use super::{BYTES_PER_TOKEN, CallAccount};
 
@@ -57,23 +56,30 @@ impl CallAccount {
     pub(super) fn final_usage(&self, outcome: CallOutcome) -> (Usage, bool) {
         match outcome {
             CallOutcome::Failed | CallOutcome::Recovered => (Usage::default(), false),
-            CallOutcome::Done => self.counted_usage(),
+            CallOutcome::Done => self.count_usage(&self.meter, 0, self.copies),
             // Without output nothing is billed.
             CallOutcome::BrokeOff | CallOutcome::CallerLeft => {
-                let (usage, estimated) = self.counted_usage();
+                let (usage, estimated) =
+                    self.count_usage(&self.meter, self.unseen_output, self.copies);
                 let is_unused = usage.output == 0 && usage.images == 0;
                 if is_unused { (Usage::default(), false) } else { (usage, estimated) }
             }
         }
     }
 
-    /// Returns the usage that the provider tells, completed by what was counted here, and true if a
-    /// part of it is an estimate.
-    fn counted_usage(&self) -> (Usage, bool) {
-        let estimate = self.estimated_usage();
-        let Some(mut told) = self.meter.usage.filter(|told| self.is_possible(told)) else {
+    /// Returns the usage that the provider tells in the replies to that many copies of the request,
+    /// completed by what was counted here and by output that was not seen, and true if a part of it is
+    /// an estimate.
+    pub(super) fn count_usage(
+        &self,
+        meter: &ReplyMeter,
+        unseen: u64,
+        copies: u64,
+    ) -> (Usage, bool) {
+        let estimate = self.estimate_usage(meter, unseen, copies);
+        let Some(mut told) = meter.usage.filter(|told| self.is_possible(told)) else {
             // The gateway counts the images itself.
-            let images = self.meter.usage.map_or(0, |told| told.images);
+            let images = meter.usage.map_or(0, |told| told.images);
             return (Usage { images, ..estimate }, true);
         };
         // The output of an image model that tells no parts is its images, which cost more than text.
@@ -88,33 +94,39 @@ impl CallAccount {
             usage.input = estimate.input;
         }
         // Counts before the end of a reply are those of its begin.
-        if !self.meter.is_finished || (usage.output == 0 && usage.images == 0) {
+        if !meter.is_finished || (usage.output == 0 && usage.images == 0) {
             usage.output = usage.output.max(estimate.output);
         }
-        (usage, usage != told || self.meter.is_estimated)
+        (usage, usage != told || meter.is_estimated)
     }
 
-    /// Estimates usage from bytes.
-    pub(super) fn estimated_usage(&self) -> Usage {
-        let seen = self.meter.output_bytes.div_ceil(BYTES_PER_TOKEN);
+    /// Estimates usage from bytes, and from output that was not seen.
+    pub(super) fn estimate_usage(&self, meter: &ReplyMeter, unseen: u64, copies: u64) -> Usage {
+        let seen = meter.output_bytes.div_ceil(BYTES_PER_TOKEN);
         Usage {
-            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN).saturating_mul(self.copies),
-            output: seen.saturating_add(self.unseen_output),
+            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN).saturating_mul(copies),
+            output: seen.saturating_add(unseen),
             ..Usage::default()
         }
     }
 
-    /// Estimates the output that a caller left behind: a whole reply that was being made, or the
-    /// thinking before the first visible output. The speed of the lane tells how much it is.
-    pub(super) fn estimate_unseen(&self, attempt: &AttemptGuard) -> u64 {
+    /// Estimates the output of the current attempt that nobody saw: the rest of a whole reply that
+    /// was being made, or the thinking before the first visible output. The speed of the lane tells
+    /// how much it is.
+    pub(super) fn estimate_unseen(&self, meter: &ReplyMeter, copies: u64) -> u64 {
+        let Some((attempt, _)) = &self.attempt else { return 0 };
+        if self.kind != ModelKind::Chat || meter.is_finished {
+            return 0;
+        }
+        let running = self.attempt_started.elapsed();
+        let seen = meter.output_bytes.div_ceil(BYTES_PER_TOKEN);
         let usual = match (self.entry.stream, self.may_think) {
             (true, false) => 0,
+            (true, true) if seen == 0 => attempt.usual_output(running),
             (true, true) => attempt.usual_output(self.silence),
-            (false, _) => {
-                attempt.usual_output(self.attempt_started.elapsed()).saturating_mul(self.copies)
-            }
+            (false, _) => attempt.usual_output(running).saturating_mul(copies).saturating_sub(seen),
         };
-        usual.min(self.max_output_tokens)
+        usual.min(self.max_output_tokens.saturating_sub(seen))
     }
 
     /// Returns the service tier to bill: the one the reply reports, else the requested one if it
@@ -150,10 +162,14 @@ impl CallAccount {
         let (mut usage, estimated) = self.final_usage(outcome);
         let is_unused = usage == Usage::default() && outcome != CallOutcome::Done;
         if is_unused {
-            if outcome != CallOutcome::Failed && self.entry.attempts > 0 {
-                self.absorb_cost();
+            // A failed call has absorbed its attempts, and one between two attempts has none.
+            if outcome != CallOutcome::Failed && self.attempt.is_some() && !self.has_absorbed {
+                self.absorb_recorded();
             }
         } else {
+            if outcome == CallOutcome::BrokeOff {
+                self.absorb_unseen(&usage);
+            }
             if self.prices.per_second.is_some() {
                 let micros = self.attempt_started.elapsed().as_micros();
                 usage.seconds = micros.div_ceil(1_000_000) as u64;
@@ -173,7 +189,7 @@ impl CallAccount {
         }
         self.entry.service = self.billed_tier().map(tier_label).unwrap_or_default();
         self.entry.usage = usage;
-        self.entry.estimated = estimated;
+        self.entry.estimated = estimated || (is_unused && self.absorbs_estimate);
         self.explain_charge();
     }
 

@@ -5,31 +5,45 @@ use canon::{Money, Usage};
 use dialects::ReplyMeter;
 use ledger::ChargeReason;
 
-use super::{BYTES_PER_TOKEN, CallAccount};
+use super::CallAccount;
 
 impl CallAccount {
-    /// Returns the usage of an answer by its meter, and true if the provider told it.
-    fn usage_of(&self, meter: &ReplyMeter) -> (Usage, bool) {
-        match meter.usage.filter(|told| self.is_possible(told)) {
-            Some(told) => (told.with_whole_sums(), !meter.is_estimated),
-            None => {
-                let output = meter.output_bytes.div_ceil(BYTES_PER_TOKEN);
-                let input = self.input_bytes.div_ceil(BYTES_PER_TOKEN);
-                (Usage { input, output, ..Usage::default() }, false)
-            }
+    /// Adds the cost of an answer that cannot be used or delivered, or of the part of it that came, to
+    /// the amount the operator absorbs. The provider bills it. Counts that it has not told are
+    /// estimated, within the reservation.
+    pub(crate) fn absorb_answer(&mut self, meter: &ReplyMeter) {
+        let unseen = self.estimate_unseen(meter, 1);
+        let (usage, is_estimated) = self.count_usage(meter, unseen, 1);
+        self.has_absorbed = true;
+        if is_estimated {
+            self.add_estimate(self.price_of(&usage));
+        } else {
+            self.entry.absorbed = self.entry.absorbed.saturating_add(self.price_of(&usage));
+        }
+        let told = meter.usage.filter(|told| !meter.is_estimated && self.is_possible(told));
+        if let Some(told) = told {
+            let lost = self.lost_usage.unwrap_or_default().plus(told.with_whole_sums());
+            self.lost_usage = Some(lost);
         }
     }
 
-    /// Adds the cost of an answer that came and cannot be used or delivered to the amount the
-    /// operator absorbs. The provider bills it.
-    pub(crate) fn absorb_answer(&mut self, meter: &ReplyMeter) {
-        let (usage, is_told) = self.usage_of(meter);
-        let cost = self.price_of(&usage);
-        self.entry.absorbed = self.entry.absorbed.saturating_add(cost);
-        self.has_absorbed = true;
-        if is_told {
-            self.lost_usage = Some(self.lost_usage.unwrap_or_default().plus(usage));
+    /// Adds the cost of thinking that a stream which broke off did not show to the amount the operator
+    /// absorbs. `usage` is charged.
+    pub(super) fn absorb_unseen(&mut self, usage: &Usage) {
+        let unseen = self.estimate_unseen(&self.meter, self.copies);
+        if unseen > 0 {
+            let output = usage.output.saturating_add(unseen);
+            let thinking = usage.thinking.saturating_add(unseen);
+            let all = self.price_of(&Usage { output, thinking, ..*usage });
+            self.add_estimate(all.saturating_sub(self.price_of(usage)));
         }
+    }
+
+    /// Adds an estimate, at most the reservation, to that amount.
+    fn add_estimate(&mut self, cost: Money) {
+        let most = self.entry.held.unwrap_or(Money::MAX);
+        self.entry.absorbed = self.entry.absorbed.saturating_add(cost.min(most));
+        self.absorbs_estimate = true;
     }
 
     /// Adds the cost of the recorded reply, which cannot be delivered, to that amount.
@@ -42,7 +56,7 @@ impl CallAccount {
     /// absorbed already.
     pub(crate) fn absorb_estimate(&mut self, cost: Money) {
         if !std::mem::replace(&mut self.has_absorbed, true) {
-            self.entry.absorbed = self.entry.absorbed.saturating_add(cost);
+            self.add_estimate(cost);
         }
     }
 
@@ -50,13 +64,16 @@ impl CallAccount {
     /// own reasons: the hold and the cap.
     pub(super) fn explain_charge(&mut self) {
         let is_unused = self.entry.usage == Usage::default();
+        if !is_unused && (self.absorbs_estimate || self.lost_usage.is_some()) {
+            self.entry.explain(ChargeReason::NotDelivered);
+        }
         if !self.entry.estimated && !is_unused {
             return;
         }
         let told = self.meter.usage.filter(|_| !self.meter.is_estimated);
         let told = told.or(self.lost_usage.filter(|_| is_unused));
         let reason = match told {
-            None if is_unused => return,
+            None if is_unused && !self.entry.estimated => return,
             None => ChargeReason::NotTold,
             Some(_) if is_unused => ChargeReason::NotDelivered,
             Some(told) if !self.is_possible(&told) => ChargeReason::Impossible,

@@ -19,6 +19,8 @@ use crate::faults::formats::{self, FORMATS, ask};
 /// Calls that run at once: few enough that none has to wait for a processor so long that a time
 /// limit would be met by accident.
 const AT_ONCE: usize = 16;
+/// Output limit of the requests.
+const MAX_OUTPUT_TOKENS: u64 = 200;
 /// Calls at once of those that only wait for their time limit.
 const WAITING: usize = 128;
 
@@ -266,16 +268,29 @@ fn balance(
         Want::Void(_) | Want::Broken(_) => CallOutcome::BrokeOff,
     };
     is("the outcome", row.outcome, outcome)?;
-    let estimated = matches!(cell.want, Want::Counted | Want::Broken(_));
-    is("whether it is estimated", row.estimated, estimated)?;
+    match cell.want {
+        // A lost answer that told no counts is absorbed by an estimate.
+        Want::Lost(_) | Want::Void(_) => {
+            let is_known = row.estimated || row.told_usage().is_some();
+            is("whether it is told or estimated", is_known, true)?;
+        }
+        Want::Full | Want::Mended | Want::Refused(_) => {
+            is("whether it is estimated", row.estimated, false)?;
+        }
+        Want::Counted | Want::Broken(_) => is("whether it is estimated", row.estimated, true)?,
+    }
     // One dollar a million: a token in is a thousand nanodollars, one out two thousand.
     let cost = i64::try_from(row.usage.input * 1_000 + row.usage.output * 2_000).unwrap();
     is("the cost", row.cost.as_nanos(), cost)?;
     let borne = u64::try_from(row.absorbed.as_nanos()).unwrap() / 1_000;
     match cell.want {
-        // An answer that came and cannot be used is borne in full, as far as it tells its counts.
-        Want::Lost(_) | Want::Void(_) => near("what is borne", borne, input)
-            .or_else(|why| near(&why, borne, input + 2 * output))?,
+        // An answer that came and cannot be used is borne in full, as far as it tells its counts. Of one
+        // that did not come, the usual output in that time is borne, at most up to the limit.
+        Want::Lost(_) | Want::Void(_) => {
+            let least = if borne < input { near("what is borne", borne, input) } else { Ok(()) };
+            let most = input + 2 * output.max(MAX_OUTPUT_TOKENS);
+            least.and(if borne > most { near("what is borne", borne, most) } else { Ok(()) })?;
+        }
         Want::Full | Want::Mended | Want::Counted | Want::Refused(_) | Want::Broken(_) => {
             is("what is borne", borne, 0)?;
         }

@@ -5,6 +5,6 @@ mod disconnects;
 mod expectations;
 mod failover;
 mod fault_table;
-mod formats;
+pub(crate) mod formats;
 mod h2;
 mod matrix;

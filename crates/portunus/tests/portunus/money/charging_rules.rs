@@ -1,7 +1,7 @@
 //! The charging rules of `docs/money.md`, row by row.
 
 use canon::Money;
-use ledger::{CallOutcome, EndedBy};
+use ledger::{CallOutcome, ChargeReason, EndedBy};
 use serde_json::{Value, json};
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream, reply, sse};
 
@@ -81,6 +81,22 @@ async fn calls_lost_without_output_are_paid_by_the_operator() {
     let row = row(&gateway).await;
     assert_eq!((row.cost, row.ended_by), (Money::ZERO, EndedBy::Provider));
     assert!(row.absorbed > Money::ZERO, "{row:?}");
+    assert_eq!((row.estimated, &*row.reasons), (true, &[ChargeReason::NotTold][..]), "{row:?}");
+}
+
+/// A whole answer that broke off was made, as far as it came and as the lane's speed tells.
+#[tokio::test]
+async fn the_part_of_a_whole_answer_that_came_is_absorbed() {
+    let text = "word ".repeat(30);
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n";
+    let begin = format!("{head}{{\"choices\":[{{\"message\":{{\"content\":\"{text}");
+    let answer = vec![AnswerStep::Bytes(begin.into_bytes()), AnswerStep::Close];
+    let (_provider, gateway) = with(answer, "chat").await;
+    gateway.post(CHAT, &chat(false)).send().await;
+    let row = row(&gateway).await;
+    // Two millionths of a dollar for each of 37 tokens, beside the prompt.
+    assert!(row.absorbed > Money::from_nanos(37 * 2_000), "{row:?}");
+    assert!(row.estimated && row.cost == Money::ZERO && Some(row.absorbed) <= row.held, "{row:?}");
 }
 
 #[tokio::test]
@@ -276,7 +292,8 @@ async fn of_two_attempts_the_caller_pays_the_one_that_answered() {
     assert_eq!(got.status, 200, "{}", got.text());
     let row = row(&gateway).await;
     assert_eq!((row.attempts, row.cost), (2, Money::from_nanos(13_000)));
-    assert!(row.absorbed > Money::ZERO, "{row:?}");
+    assert!(row.absorbed > Money::ZERO && !row.estimated, "{row:?}");
+    assert_eq!(row.reasons, [ChargeReason::NotDelivered], "{row:?}");
 }
 
 /// An image model behind the chat format that tells no parts: its output is images.
@@ -326,5 +343,5 @@ async fn an_answer_that_cannot_be_used_is_absorbed_as_told() {
     assert_eq!((row.outcome, row.cost), (CallOutcome::Failed, Money::ZERO), "{row:?}");
     assert_eq!(row.absorbed, Money::from_nanos(900 * 1_000 + 70 * 2_000), "{row:?}");
     assert_eq!(row.told_usage().map(|told| (told.input, told.output)), Some((900, 70)));
-    assert_eq!(row.reasons, [ledger::ChargeReason::NotDelivered]);
+    assert_eq!(row.reasons, [ChargeReason::NotDelivered]);
 }

@@ -5,6 +5,7 @@ mod accounts;
 mod charging_rules;
 mod deaths;
 mod held;
+mod matrix;
 mod overrun;
 mod receipt;
 mod recorded;

@@ -1,0 +1,48 @@
+//! `kill -9` in the midst of calls of every family and format: the next start books them all.
+
+use canon::Money;
+use http::Method;
+use serde_json::Value;
+use std::collections::HashMap;
+use tokio::task::JoinSet;
+
+use super::{CallEvent, Cell, config, reach};
+use crate::tasks::harness::{GatewayProcess, send};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_a_gateway_that_was_killed_are_booked_at_its_next_start() {
+    // Their providers wait in the midst of the answer.
+    let cells = Cell::all(&[CallEvent::Nothing]).await;
+    let mut gateway = GatewayProcess::start(&config(&cells, ""));
+    let made = gateway.run(&["keys", "create", "--name", "capped", "--cap", "1000"]);
+    let key = serde_json::from_str::<Value>(&made).unwrap()["key"].as_str().unwrap().to_owned();
+    let mut calls = JoinSet::new();
+    for (at, cell) in cells.iter().enumerate() {
+        let (path, body) = cell.request(at);
+        let (url, key) = (format!("{}{path}", gateway.url), key.clone());
+        cell.phases.may_begin.add_permits(1);
+        calls.spawn(async move { send(Method::POST, &url, &key, &[], &body.to_string()).await });
+    }
+    for cell in &cells {
+        reach(&cell.phases.begun).await;
+    }
+    gateway.kill();
+    let answers = calls.join_all().await;
+    assert!(answers.iter().all(Option::is_none), "no call came to its end");
+    gateway.serve();
+    gateway.stop();
+    gateway.run(&["ledger", "verify"]);
+    let lines = gateway.export();
+    assert_eq!(lines.len(), cells.len(), "every call has exactly one row");
+    let rows: HashMap<&str, &Value> =
+        lines.iter().map(|line| (line["model"].as_str().unwrap(), line)).collect();
+    for (at, cell) in cells.iter().enumerate() {
+        let row = rows[format!("m{at}").as_str()];
+        let amount = |name: &str| row[name].as_str().unwrap().parse::<Money>().unwrap();
+        let total = amount("cost_usd").saturating_add(amount("absorbed_usd"));
+        let name = cell.name();
+        assert_eq!((&row["outcome"], &row["estimated"]), (&"recovered".into(), &true.into()));
+        // Output of the last second may be unknown to the journal.
+        assert!(total >= cell.least_bill(0), "{name}: {row}");
+    }
+}
