@@ -180,6 +180,11 @@ async fn values_of_a_large_body_are_counted_and_take_memory() {
         let text = ask(request("demo-messages", json!({ "user": "x".repeat(2 << 20) }))).await;
         assert_ne!(text.status, 413, "{path}: {}", text.text());
         assert_ne!(text.status, 429, "{path}: {}", text.text());
+        // Nor is text that looks like a list.
+        let list = format!("[{}]", "0,".repeat(1 << 20));
+        let text = ask(request("demo-messages", json!({ "user": list }))).await;
+        assert_ne!(text.status, 413, "{path}: {}", text.text());
+        assert_ne!(text.status, 429, "{path}: {}", text.text());
     }
     until("nothing is held", async || gateway.app.api.limiter.buffered_bytes() == 0).await;
 }
