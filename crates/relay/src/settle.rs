@@ -13,6 +13,7 @@ use http::HeaderValue;
 use ledger::{CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LedgerEntry};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use transport::SentMark;
 use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
 
 use super::Call;
@@ -91,6 +92,8 @@ pub(super) struct CallAccount {
     candidates: Vec<Candidate>,
     /// Health record and provider slot of the current attempt.
     attempt: Option<(AttemptGuard, InFlightSlot)>,
+    /// Set once a connection has a request of the current attempt. Before that it costs nothing.
+    sent: Arc<SentMark>,
     /// Closed together with the account.
     rate_permit: Option<Arc<RatePermit>>,
     /// Place among the calls of this node, freed together with the account.
@@ -130,6 +133,7 @@ impl CallAccount {
             hold: None,
             candidates: Vec::new(),
             attempt: None,
+            sent: Arc::clone(&call.sent),
             rate_permit: call.admission.rate.clone(),
             in_flight_slot: Arc::clone(&call.in_flight_slot),
             entry: LedgerEntry {
@@ -213,6 +217,7 @@ impl CallAccount {
             hold.note_sent(&lane.name);
         }
         self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
+        self.sent.clear();
         self.entry.attempts += 1;
         self.copies = 1;
         self.has_absorbed = false;
@@ -275,6 +280,7 @@ impl CallAccount {
     /// Takes back an attempt on a stale connection, which reached no provider.
     pub(super) fn cancel_attempt(&mut self) {
         self.attempt = None;
+        self.sent.clear();
         self.entry.attempts = self.entry.attempts.saturating_sub(1);
     }
 
@@ -319,6 +325,7 @@ impl CallAccount {
         if spent && !self.has_absorbed {
             self.absorb_cost();
         }
+        self.sent.clear();
         attempt.failed(failure, now)
     }
 

@@ -105,8 +105,12 @@ impl CallAccount {
     }
 
     /// Estimates the output that a caller left behind: a whole reply that was being made, or the
-    /// thinking before the first visible output. The speed of the lane tells how much it is.
+    /// thinking before the first visible output. The speed of the lane tells how much it is. A provider
+    /// without the request makes none.
     pub(super) fn estimate_unseen(&self, attempt: &AttemptGuard) -> u64 {
+        if !self.sent.is_set() {
+            return 0;
+        }
         let usual = match (self.entry.stream, self.may_think) {
             (true, false) => 0,
             (true, true) => attempt.usual_output(self.silence),
@@ -150,7 +154,7 @@ impl CallAccount {
         let (mut usage, estimated) = self.final_usage(outcome);
         let is_unused = usage == Usage::default() && outcome != CallOutcome::Done;
         if is_unused {
-            if outcome != CallOutcome::Failed && self.entry.attempts > 0 {
+            if outcome != CallOutcome::Failed && self.sent.is_set() {
                 self.absorb_cost();
             }
         } else {
