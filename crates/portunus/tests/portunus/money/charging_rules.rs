@@ -340,7 +340,7 @@ async fn the_bill_of_a_provider_is_compared() {
     gateway.post(CHAT, &chat(false)).send().await;
     let row = row(&gateway).await;
     assert_eq!(row.cost, Money::from_nanos(19_000), "{row:?}");
-    let metrics = gateway.app.engine.metrics.encode(&[], 0);
+    let metrics = gateway.app.engine.metrics.encode(&[], telemetry::ScrapedValues::default());
     let line = "portunus_told_minus_ours_nanodollars{provider=\"p\"} 1000";
     assert!(metrics.contains(line), "{metrics}");
 }
