@@ -5,6 +5,7 @@ use catalog::Endpoints;
 use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
 use std::time::{Duration, Instant};
+use transport::SentMark;
 use upstream::{Provider, SendOptions};
 
 use crate::Admin;
@@ -106,6 +107,7 @@ async fn check_credential(
         new_connection: true,
         connect: provider.timeouts.connect,
         first_byte: provider.timeouts.first_byte.min(CHECK_TIMEOUT),
+        sent: &SentMark::default(),
     };
     let started = Instant::now();
     let answer = provider.get(&path, headers, &how).await;

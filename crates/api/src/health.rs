@@ -11,6 +11,7 @@ use store::AccountRole;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use relay::json_response;
+use telemetry::ScrapedValues;
 
 pub(super) async fn alive(
     _app: Arc<ApiState>,
@@ -57,7 +58,13 @@ pub(super) async fn metrics(incoming: ApiRequest) -> Result<Response, ApiError> 
 pub(crate) fn metrics_text(state: &ApiState) -> Response {
     let engine = &state.engine;
     let lanes = state.config().lane_health(engine.monotonic_now());
-    let text = engine.metrics.encode(&lanes, engine.connections.refused());
+    let large_work = engine.heavy_work.usage();
+    let scraped = ScrapedValues {
+        refused_connections: engine.connections.refused(),
+        large_work_running: large_work.running,
+        large_work_waiting: large_work.waiting,
+    };
+    let text = engine.metrics.encode(&lanes, scraped);
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(
         CONTENT_TYPE,

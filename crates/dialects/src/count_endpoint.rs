@@ -1,7 +1,9 @@
 //! Counting endpoints of providers: the request that counts the input tokens of another request, and
 //! its answer.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use std::collections::BTreeMap;
 
 use crate::ProviderRequest;
 use crate::json;
@@ -35,18 +37,21 @@ impl CountEndpoint {
     /// providers that serve the format at a path of their own, such as Vertex AI: they take the
     /// fields that count, and not a whole request.
     pub fn request(&self, model: &str, body: &[u8], has_own_path: bool) -> Option<ProviderRequest> {
-        let mut body: Map<String, Value> = json::read_bytes(body).ok()?;
-        match &self.whole_request {
-            Some(whole) if !has_own_path && body.keys().any(|key| key != whole.plain_field) => {
-                let name = model.strip_prefix(whole.model_prefix).unwrap_or(model);
-                let name = format!("{}{name}", whole.model_prefix);
-                body.insert("model".to_owned(), Value::String(name));
-                let inner = Value::Object(std::mem::take(&mut body));
-                body.insert(whole.field.to_owned(), inner);
+        let name;
+        // A translation writes the arguments of calls as objects, which can be large.
+        let mut fields: BTreeMap<String, &RawValue> = json::read_bytes(body).ok()?;
+        let body = match &self.whole_request {
+            Some(whole) if !has_own_path && fields.keys().any(|key| key != whole.plain_field) => {
+                let bare_name = model.strip_prefix(whole.model_prefix).unwrap_or(model);
+                name = to_raw_value(&format!("{}{bare_name}", whole.model_prefix)).ok()?;
+                fields.insert("model".to_owned(), &name);
+                serde_json::to_vec(&BTreeMap::from([(whole.field, &fields)])).ok()?
             }
-            Some(_) | None => body.retain(|key, _| self.fields.contains(&key.as_str())),
-        }
-        let body = serde_json::to_vec(&body).ok()?;
+            Some(_) | None => {
+                fields.retain(|key, _| self.fields.contains(&key.as_str()));
+                serde_json::to_vec(&fields).ok()?
+            }
+        };
         Some(ProviderRequest { path: (self.path)(model), body: BodySegments::single(body) })
     }
 

@@ -14,6 +14,7 @@ use crate::json;
 use crate::media_rules::split_data_uri;
 use crate::request_option::{RequestOption, described_paths};
 use crate::text::to_camel_case;
+use crate::value_count::{MAX_REQUEST_VALUES, count_values};
 use crate::wire_object::FieldMeaning;
 use crate::wire_rule::join_path;
 
@@ -34,6 +35,13 @@ pub fn with_caller_paths(
     caller: WireFormat,
     body: &[u8],
 ) -> ApiError {
+    // A translation writes the arguments of calls as objects, so that a body can have many values
+    // more than the caller's.
+    let sent_body = if let RefusedRequest::Body(_, sent) = refused { sent } else { &[] };
+    let fits = |body: &[u8]| count_values(body, MAX_REQUEST_VALUES) <= MAX_REQUEST_VALUES;
+    if !fits(body) || !fits(sent_body) {
+        return error.without_param();
+    }
     let Ok(body) = json::read_bytes::<Value>(body) else { return error.without_param() };
     let (format, sent) = match refused {
         RefusedRequest::Body(format, sent) => {
@@ -365,4 +373,33 @@ fn rewrite_paths(
         rest = after;
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_with_too_many_values_is_not_parsed() {
+        let arguments = |values: usize| format!("[{}0]", "0,".repeat(values));
+        let caller = |values: usize| {
+            json!({"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "type": "function",
+                "function": {"name": "f", "arguments": format!("{{\"a\":{}}}", arguments(values))}}]}]})
+        };
+        let lane = |values: usize| {
+            let input = arguments(values);
+            format!(
+                r#"{{"messages":[{{"role":"assistant","content":[{{"type":"tool_use","id":"c","name":"f","input":{{"a":{input}}}}}]}}]}}"#
+            )
+        };
+        for (values, param) in
+            [(10, Some("messages[0].tool_calls[0].id")), (MAX_REQUEST_VALUES, None)]
+        {
+            let error = ApiError::invalid("messages.0.content.0.id", "is wrong");
+            let (sent, body) = (lane(values), caller(values).to_string());
+            let refused = RefusedRequest::Body(WireFormat::Messages, sent.as_bytes());
+            let error = with_caller_paths(error, refused, WireFormat::Chat, body.as_bytes());
+            assert_eq!(error.param(), param, "{values}");
+        }
+    }
 }

@@ -43,6 +43,7 @@ mod sse;
 mod text;
 mod thinking_controls;
 mod upstream_error;
+mod value_count;
 mod wire_object;
 mod wire_rule;
 mod wire_value;
@@ -65,6 +66,7 @@ pub use object_fields::{ForeignObject, MadeObjects, ObjectFields, StoredObject, 
 pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
 pub use thinking_controls::ThinkingControls;
+pub use value_count::{MAX_REQUEST_VALUES, count_values};
 
 use canon::WireFormat;
 

@@ -131,16 +131,20 @@ impl<'a> ObjectText<'a> {
             _ => Self::new(&call.arguments, "_raw"),
         }
     }
+
+    /// Returns the JSON of the object.
+    pub(crate) fn to_json(&self) -> String {
+        if self.is_object {
+            return json::without_half_characters(self.text.trim());
+        }
+        let object = ObjectWriter::new().set(self.field, self.text).into_json();
+        String::from_utf8(object).unwrap_or_default()
+    }
 }
 
 impl WriteJson for ObjectText<'_> {
     fn write_json(&self, out: &mut Vec<u8>) {
-        if self.is_object {
-            let object = json::without_half_characters(self.text.trim());
-            out.extend_from_slice(object.as_bytes());
-        } else {
-            ObjectWriter::new().set(self.field, self.text).write_json(out);
-        }
+        out.extend_from_slice(self.to_json().as_bytes());
     }
 }
 

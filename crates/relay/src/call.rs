@@ -19,7 +19,9 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
-use transport::{BodyDecoder, ContentCoding, DecodeError, MAX_EXPANSION, SUPPORTED_CODINGS};
+use transport::{
+    BodyDecoder, ContentCoding, DecodeError, MAX_EXPANSION, SUPPORTED_CODINGS, SentMark,
+};
 use upstream::{InFlightSlot, Timeouts};
 
 use super::call_options::CallOptions;
@@ -81,6 +83,8 @@ pub struct Call {
     pub arrived: Instant,
     /// Freed when the account is closed: a caller that does not read keeps an ended call alive.
     pub(crate) in_flight_slot: Arc<InFlightSlot>,
+    /// Set once a connection has a request of the current attempt. The account has it too.
+    pub(crate) sent: Arc<SentMark>,
 }
 
 impl Call {
@@ -166,6 +170,7 @@ impl Call {
             options,
             arrived,
             in_flight_slot: Arc::new(slot),
+            sent: Arc::default(),
         }))
     }
 

@@ -4,6 +4,8 @@
 use axum::response::Response;
 use canon::{ApiError, Loss, Money, WireFormat};
 use dialects::{ProviderRequest, RequestFacts};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::media_refs::MediaRefs;
@@ -55,29 +57,48 @@ pub(super) fn dry_run(
 pub(super) fn dry_run_response(model: &str, result: DryRun<'_>) -> Response {
     let DryRun { lane, dialect, outgoing, losses, max_cost, fetched_paths } = result;
     let path = outgoing.first().map(|outgoing| outgoing.path.clone());
-    let mut bodies: Vec<Value> = outgoing
-        .iter()
-        .map(|outgoing| dialects::json::read_bytes(&outgoing.body.to_vec()).unwrap_or_default())
-        .collect();
-    let body = if bodies.len() == 1 { bodies.pop() } else { Some(Value::Array(bodies)) };
+    // The very bytes. Forms of image requests are no JSON, and are not shown.
+    let json = |outgoing: &ProviderRequest| {
+        let text = String::from_utf8(outgoing.body.to_vec()).ok()?;
+        RawValue::from_string(text).ok()
+    };
+    let mut bodies: Vec<Option<Box<RawValue>>> = outgoing.iter().map(json).collect();
+    let body = match bodies.len() {
+        1 => bodies.pop().flatten(),
+        _ => to_raw_value(&bodies).ok(),
+    };
     let losses: Vec<Value> =
         losses.iter().map(|loss| json!({ "what": loss.path, "why": loss.reason })).collect();
-    let mut result = json!({
-        "object": "portunus.dry_run",
-        "model": model,
-        "lane": lane.name,
-        "dialect": dialect.as_str(),
-        "path": path,
-        "body": body,
-        "losses": losses,
-        "quote": { "at_most_usd": max_cost.to_string(), "price_version": lane.prices.version },
-    });
-    if !fetched_paths.is_empty()
-        && let Some(result) = result.as_object_mut()
-    {
-        // Nothing is fetched, so the media are empty in the body.
-        result.insert("fetches".to_owned(), json!(fetched_paths));
-        result.insert("fetched".to_owned(), Value::Bool(false));
-    }
-    json_response(result.to_string())
+    let has_fetches = !fetched_paths.is_empty();
+    let shown = ShownDryRun {
+        object: "portunus.dry_run",
+        model,
+        lane: &lane.name,
+        dialect: dialect.as_str(),
+        path,
+        body,
+        losses,
+        quote: json!({ "at_most_usd": max_cost.to_string(), "price_version": lane.prices.version }),
+        fetches: fetched_paths,
+        fetched: has_fetches.then_some(false),
+    };
+    json_response(serde_json::to_string(&shown).unwrap_or_default())
+}
+
+/// A dry run as its caller sees it.
+#[derive(Serialize)]
+struct ShownDryRun<'a> {
+    object: &'static str,
+    model: &'a str,
+    lane: &'a str,
+    dialect: &'static str,
+    path: Option<String>,
+    body: Option<Box<RawValue>>,
+    losses: Vec<Value>,
+    quote: Value,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fetches: Vec<String>,
+    /// Nothing is fetched, so the media are empty in the body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fetched: Option<bool>,
 }

@@ -138,6 +138,7 @@ async fn try_lane(
     }
     // Providers without usage figures bill by the text, without the JSON around it.
     let estimate = account.estimate_input(embedding_call.facts.input_bytes);
+    account.expect_usage(Usage { input: estimate, ..Usage::default() });
     let outcome = match prepared {
         PreparedEmbedding::PassThrough(outgoing) => {
             pass_through(call, candidate, embedding_call.endpoint, outgoing).await

@@ -7,10 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::{
     ApiError, Blame, ChatRequest, ErrorKind, Media, MediaKind, MediaSource, Part, PartKind,
-    WireFormat,
 };
 use catalog::MediaFetch;
-use dialects::{Dialect, StoredObject};
+use dialects::{Dialect, FormatTraits, StoredObject};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
 use std::collections::{HashMap, HashSet};
@@ -213,18 +212,24 @@ impl MediaRefs {
         let media = &call.config.media;
         let fetches = media.provider_fetch(&lane.provider.name);
         let is_shared = lane.provider.shares_objects;
-        let with =
-            |item| Some((item, needs_inlining(item, own, lane_dialect, fetches, is_shared)?));
+        let terms = LaneTerms {
+            is_translated: own != lane_dialect.origin(),
+            traits: lane_dialect.traits(),
+            fetches,
+            is_shared,
+        };
+        let with = |item| Some((item, terms.needs_inlining(item)?));
         let wanted: Vec<(&MediaRef, MediaHint)> = self.items.iter().filter_map(with).collect();
         let refuse = |item: &MediaRef, why: &str| {
             let path = item.first_path();
             Err(ApiError::invalid(path, format!("`{path}` {why}")))
         };
+        let no_address = "must stand in the request itself: this model cannot be given an address";
+        if let Some(item) = self.items.iter().find(|item| terms.must_refuse(item)) {
+            return refuse(item, no_address);
+        }
         match (wanted.first(), wanted.get(MAX_FETCHES)) {
-            (Some((item, _)), _) if !media.is_fetch_enabled => refuse(
-                item,
-                "must stand in the request itself: this model cannot be given an address",
-            ),
+            (Some((item, _)), _) if !media.is_fetch_enabled => refuse(item, no_address),
             (_, Some((item, _))) => refuse(
                 item,
                 &format!("is one too many: at most {MAX_FETCHES} URLs are fetched for a request"),
@@ -263,36 +268,52 @@ impl MediaRef {
     }
 }
 
-/// Returns the kind of a media URL that must be inlined for this lane; `None` if the URL can stay.
-fn needs_inlining(
-    item: &MediaRef,
-    own: WireFormat,
-    lane_dialect: &dyn Dialect,
+/// Rules of a lane for media URLs.
+struct LaneTerms {
+    is_translated: bool,
+    traits: &'static FormatTraits,
     fetches: MediaFetch,
     is_shared: bool,
-) -> Option<MediaHint> {
-    let hint = item.hint?;
-    let (is_translated, traits) = (own != lane_dialect.origin(), lane_dialect.traits());
-    // The translation reports other media as losses, inlined or not.
-    let accepts_media = traits.media_kinds.contains(&hint.kind);
-    // A YouTube URL is not a file: only models that support the site can use it
-    // (<https://ai.google.dev/gemini-api/docs/video-understanding#youtube>).
-    let is_video_site = hint.kind == MediaKind::Video
-        && matches!(&*item.target.host(), "youtu.be" | "youtube.com" | "www.youtube.com");
-    if !accepts_media || is_video_site {
-        return None;
+}
+
+impl LaneTerms {
+    /// Returns the kind of a media URL that must be inlined; `None` if the URL can stay.
+    fn needs_inlining(&self, item: &MediaRef) -> Option<MediaHint> {
+        let hint = item.hint?;
+        // The translation reports other media as losses, inlined or not.
+        let accepts_media = self.traits.media_kinds.contains(&hint.kind);
+        // A YouTube URL is not a file: only models that support the site can use it
+        // (<https://ai.google.dev/gemini-api/docs/video-understanding#youtube>).
+        let is_video_site = hint.kind == MediaKind::Video
+            && matches!(&*item.target.host(), "youtu.be" | "youtube.com" | "www.youtube.com");
+        if !accepts_media || is_video_site {
+            return None;
+        }
+        let cannot_express = self.is_translated && !self.traits.media_by_url.contains(&hint.kind);
+        (cannot_express || self.is_barred(item)).then_some(hint)
     }
-    let cannot_express = is_translated && !traits.media_by_url.contains(&hint.kind);
-    let cannot_fetch = match fetches {
-        MediaFetch::All => false,
-        // A caller in the provider's own format knows which fields it can omit.
-        MediaFetch::Typed => is_translated && !hint.has_mime,
-        MediaFetch::Nothing => true,
-    };
-    // The gateway fetches it without the operator's credential.
-    let is_fenced = (is_translated || !is_shared) && traits.objects.holds_url(&item.url);
-    // A provider cannot reach a URL that is not public.
-    (is_fenced || cannot_express || cannot_fetch || !item.target.is_public()).then_some(hint)
+
+    /// Returns true for a URL that the provider must not get, in a field that the gateway does not
+    /// read: it cannot be inlined. A translation loses such a field.
+    fn must_refuse(&self, item: &MediaRef) -> bool {
+        item.hint.is_none() && !self.is_translated && self.is_barred(item)
+    }
+
+    /// Returns true if the provider must not get the URL.
+    fn is_barred(&self, item: &MediaRef) -> bool {
+        let has_mime = item.hint.is_some_and(|hint| hint.has_mime);
+        let cannot_fetch = match self.fetches {
+            MediaFetch::All => false,
+            // A caller in the provider's own format knows which fields it can omit.
+            MediaFetch::Typed => self.is_translated && !has_mime,
+            MediaFetch::Nothing => true,
+        };
+        // The gateway fetches it without the operator's credential.
+        let is_fenced =
+            (self.is_translated || !self.is_shared) && self.traits.objects.holds_url(&item.url);
+        // A provider cannot reach a URL that is not public.
+        is_fenced || cannot_fetch || !item.target.is_public()
+    }
 }
 
 /// The same message for every failure. It states the rules and reveals nothing about the fetched

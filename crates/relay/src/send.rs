@@ -60,13 +60,14 @@ pub(super) async fn get_from_lane(
     }
 }
 
-fn send_options(call: &Call, candidate: &Candidate) -> SendOptions {
+fn send_options<'a>(call: &'a Call, candidate: &Candidate) -> SendOptions<'a> {
     let timeouts = &candidate.lane.timeouts;
     SendOptions {
         credential: candidate.credential_index,
         new_connection: candidate.new_connection,
         connect: timeouts.connect,
         first_byte: timeouts.first_byte.min(call.time_left(timeouts)),
+        sent: &call.sent,
     }
 }
 

@@ -13,6 +13,7 @@ use http::HeaderValue;
 use ledger::{CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LedgerEntry};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use transport::SentMark;
 use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
 
 use super::Call;
@@ -78,6 +79,8 @@ pub(super) struct CallAccount {
     lost_usage: Option<Usage>,
     /// True if a part of the absorbed cost is an estimate.
     absorbs_estimate: bool,
+    /// Likely usage of a reply that comes only as a whole: images, or vectors.
+    expected_usage: Option<Usage>,
     /// Estimate of output that was made and not seen, because the caller left.
     unseen_output: u64,
     /// Output limit over all candidates, if the money lowered it.
@@ -93,6 +96,8 @@ pub(super) struct CallAccount {
     candidates: Vec<Candidate>,
     /// Health record and provider slot of the current attempt.
     attempt: Option<(AttemptGuard, InFlightSlot)>,
+    /// Set once a connection has a request of the current attempt. Before that it costs nothing.
+    sent: Arc<SentMark>,
     /// Closed together with the account.
     rate_permit: Option<Arc<RatePermit>>,
     /// Place among the calls of this node, freed together with the account.
@@ -124,6 +129,7 @@ impl CallAccount {
             has_absorbed: false,
             lost_usage: None,
             absorbs_estimate: false,
+            expected_usage: None,
             unseen_output: 0,
             lowered_limit: None,
             max_reply_bytes: None,
@@ -133,6 +139,7 @@ impl CallAccount {
             hold: None,
             candidates: Vec::new(),
             attempt: None,
+            sent: Arc::clone(&call.sent),
             rate_permit: call.admission.rate.clone(),
             in_flight_slot: Arc::clone(&call.in_flight_slot),
             entry: LedgerEntry {
@@ -217,6 +224,7 @@ impl CallAccount {
             hold.note_sent(&lane.name);
         }
         self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
+        self.sent.clear();
         self.entry.attempts += 1;
         self.copies = 1;
         self.has_absorbed = false;
@@ -280,6 +288,7 @@ impl CallAccount {
     /// Takes back an attempt on a stale connection, which reached no provider.
     pub(super) fn cancel_attempt(&mut self) {
         self.attempt = None;
+        self.sent.clear();
         self.entry.attempts = self.entry.attempts.saturating_sub(1);
     }
 
@@ -324,6 +333,7 @@ impl CallAccount {
             status,
             ms: u64::try_from(attempt.elapsed(now).as_millis()).unwrap_or(u64::MAX),
         });
+        self.sent.clear();
         attempt.failed(failure, now)
     }
 
@@ -342,6 +352,12 @@ impl CallAccount {
     pub(super) fn estimate_input(&mut self, input_bytes: u64) -> u64 {
         self.input_bytes = input_bytes.min(self.input_bytes);
         self.input_bytes.div_ceil(BYTES_PER_TOKEN)
+    }
+
+    /// Sets the likely usage of a reply that comes only as a whole. The provider makes all of it once it
+    /// has the request, and a caller who leaves pays it.
+    pub(super) fn expect_usage(&mut self, usage: Usage) {
+        self.expected_usage = Some(usage);
     }
 
     /// Returns the losses as a header.

@@ -1,10 +1,10 @@
-//! Requests, results and errors of tasks, sealed by a data key.
+//! Requests, URLs of webhooks, results and errors of tasks, sealed by a data key.
 
 use std::borrow::Cow;
 
 use crate::db::{clean, on_reader};
 use crate::sealed_body::{column_label, is_sealed};
-use crate::tasks::{Task, TaskBody, TaskRow};
+use crate::tasks::{NewTask, Task, TaskBody, TaskRow};
 use crate::{Store, StoreError};
 
 const REQUEST: &str = "SELECT head, body, body_file FROM tasks WHERE id = $1";
@@ -14,17 +14,27 @@ fn label(id: &str, column: &str) -> String {
     column_label("tasks", &[id], column)
 }
 
+/// The sealed columns of a new task.
+pub(crate) struct SealedTask<'a> {
+    pub(crate) head: Cow<'a, str>,
+    pub(crate) body: Option<Cow<'a, [u8]>>,
+    pub(crate) webhook: Option<Cow<'a, str>>,
+}
+
 impl Store {
-    /// Returns head and body of a request as they are stored.
-    pub(crate) async fn seal_request<'a>(
+    /// Returns the request and the webhook of a task as they are stored. Whoever has the URL of a
+    /// webhook can often post to it, so it is a secret.
+    pub(crate) async fn seal_task<'a>(
         &self,
-        id: &str,
-        head: &'a str,
-        body: Option<&'a [u8]>,
-    ) -> Result<(Cow<'a, str>, Option<Cow<'a, [u8]>>), StoreError> {
+        task: &'a NewTask,
+    ) -> Result<SealedTask<'a>, StoreError> {
+        let NewTask { id, request: TaskBody { head, body, .. }, webhook, .. } = task;
         let sealer = self.column_sealer().await?;
-        let body = body.map(|body| sealer.bytes(&label(id, "body"), body)).transpose()?;
-        Ok((sealer.text(&label(id, "head"), head)?, body))
+        let body =
+            body.as_deref().map(|body| sealer.bytes(&label(id, "body"), body)).transpose()?;
+        let webhook = webhook.as_deref().map(|url| sealer.text(&label(id, "webhook"), url));
+        let head = sealer.text(&label(id, "head"), head)?;
+        Ok(SealedTask { head, body, webhook: webhook.transpose()? })
     }
 
     /// Returns result and error of a task as they are stored.
@@ -54,14 +64,18 @@ impl Store {
         Ok(Some(TaskBody { head, body, file }))
     }
 
-    /// Opens result and error of a task. One that does not open is marked, so that it hides neither
-    /// its own state nor the tasks beside it.
+    /// Opens result, error and webhook of a task. One that does not open is marked, so that it hides
+    /// neither its own state nor the tasks beside it. A webhook that does not open has an empty URL.
     pub(crate) async fn open_task(&self, row: Option<TaskRow>) -> Result<Option<Task>, StoreError> {
         let Some(mut task) = row.map(Task::try_from).transpose()? else { return Ok(None) };
-        for (column, text) in [("result", &mut task.result), ("error", &mut task.error)] {
+        let mut url = task.webhook.as_mut().map(|webhook| std::mem::take(&mut webhook.url));
+        for (column, text) in
+            [("result", &mut task.result), ("error", &mut task.error), ("webhook", &mut url)]
+        {
             let Some(sealed) = text.take() else { continue };
             match self.open_text(&label(&task.id, column), sealed).await {
                 Ok(open) => *text = Some(open),
+                Err(StoreError::Sealing(_)) if column == "webhook" => {}
                 Err(StoreError::Sealing(why)) => task.unreadable = Some(why),
                 Err(
                     e @ (StoreError::Unreachable(_)
@@ -71,6 +85,9 @@ impl Store {
                     | StoreError::Other(_)),
                 ) => return Err(e),
             }
+        }
+        if let Some(webhook) = &mut task.webhook {
+            webhook.url = url.unwrap_or_default();
         }
         Ok(Some(task))
     }

@@ -3,10 +3,11 @@
 //! Claims queue on one row. So exactly one node gets a task, accounts are served in turn, and a
 //! provider never runs more tasks than permitted. A claim expires by the database's clock. Every
 //! claim increases the number of runs, and the store accepts updates of the latest run only. A data
-//! key seals requests, results and errors.
+//! key seals requests, URLs of webhooks, results and errors.
 
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
 use crate::row::row;
+use crate::task_bodies::SealedTask;
 use crate::task_state::{DeliveryState, TaskState};
 use crate::{ObjectOwner, Store, StoreError};
 use canon::Micros;
@@ -91,7 +92,7 @@ pub struct Task {
 /// The notification of a task's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskWebhook {
-    /// The URL.
+    /// The URL; empty if it cannot be opened.
     pub url: String,
     /// State of the delivery; `None` before the task has ended.
     pub delivery: Option<DeliveryState>,
@@ -274,13 +275,13 @@ impl Store {
             path,
             model,
             provider,
-            request: TaskBody { head, body, file },
-            webhook,
+            request: TaskBody { file, .. },
+            webhook: _,
             created,
             expires,
             max_open,
         } = task;
-        let (head, body) = self.seal_request(id, head, body.as_deref()).await?;
+        let SealedTask { head, body, webhook } = self.seal_task(task).await?;
         Ok(in_transaction!(&self.db, tx: Kind => {
             sqlx::query(QUEUE).execute(&mut *tx).await?;
             let open = sqlx::query_scalar(OPEN).bind(clean(key_id)).bind(created.get());

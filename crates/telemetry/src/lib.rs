@@ -11,7 +11,7 @@ mod otlp;
 mod trace_context;
 
 pub use log_export::{LogExporter, LogRecord};
-pub use metrics::GatewayMetrics;
+pub use metrics::{GatewayMetrics, ScrapedValues};
 pub use trace_context::TraceContext;
 
 use bytes::Bytes;

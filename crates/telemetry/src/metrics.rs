@@ -32,6 +32,9 @@ pub struct GatewayMetrics {
     pub journal_errors: Counter,
     /// Connections beyond a limit, refreshed by every scrape.
     refused_connections: Counter,
+    /// Work on large bodies, refreshed by every scrape.
+    large_work_running: Gauge,
+    large_work_waiting: Gauge,
     /// Times that the store was found to have gone back to an earlier state.
     pub store_rollbacks: Counter,
     /// Damaged files of the journal that no operator has accepted.
@@ -41,6 +44,17 @@ pub struct GatewayMetrics {
     lane_up: Family<LaneLabels, Gauge>,
     lane_pending: Family<LaneLabels, Gauge>,
     lane_latency: Family<LaneLabels, Gauge<f64, AtomicU64>>,
+}
+
+/// Values that are counted elsewhere and read by a scrape.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScrapedValues {
+    /// Connections refused since start.
+    pub refused_connections: u64,
+    /// Pieces of work on large bodies that run.
+    pub large_work_running: usize,
+    /// Pieces of work on large bodies that wait for a place.
+    pub large_work_waiting: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -108,6 +122,11 @@ impl GatewayMetrics {
         let refused_connections = Counter::default();
         let message = "Connections refused because of a limit";
         registry.register("refused_connections", message, refused_connections.clone());
+        let (large_work_running, large_work_waiting) = (Gauge::default(), Gauge::default());
+        let message = "Work on bodies and replies above 256 KiB that runs";
+        registry.register("large_work_running", message, large_work_running.clone());
+        let message = "Work on bodies and replies above 256 KiB that waits for a place";
+        registry.register("large_work_waiting", message, large_work_waiting.clone());
         let store_rollbacks = Counter::default();
         let message = "Times that the store went back to an earlier state";
         registry.register("store_rollbacks", message, store_rollbacks.clone());
@@ -135,6 +154,8 @@ impl GatewayMetrics {
             first_byte_seconds: first_byte,
             journal_errors,
             refused_connections,
+            large_work_running,
+            large_work_waiting,
             store_rollbacks,
             journal_damaged_files,
             failures,
@@ -172,10 +193,17 @@ impl GatewayMetrics {
         self.refused_calls.get_or_create(&RefusalLabels { reason }).inc();
     }
 
-    /// Refreshes the lane gauges and the count of refused connections, and returns all metrics as
-    /// OpenMetrics text.
-    pub fn encode(&self, lanes: &[LaneHealth], refused_connections: u64) -> String {
+    /// Refreshes the lane gauges and the values of the scrape, and returns all metrics as OpenMetrics
+    /// text.
+    pub fn encode(&self, lanes: &[LaneHealth], scraped: ScrapedValues) -> String {
+        let ScrapedValues { refused_connections, large_work_running, large_work_waiting } = scraped;
         self.refused_connections.inner().fetch_max(refused_connections, Ordering::Relaxed);
+        for (gauge, value) in [
+            (&self.large_work_running, large_work_running),
+            (&self.large_work_waiting, large_work_waiting),
+        ] {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
         for LaneHealth { lane, credential, health } in lanes {
             let credential = u32::try_from(*credential).unwrap_or(u32::MAX);
             let labels = LaneLabels { lane: lane.clone(), credential };

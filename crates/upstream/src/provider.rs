@@ -14,7 +14,7 @@ use crate::credential::Credential;
 use crate::secret_filter::{self, IsKnown};
 use transport::Outbound;
 use transport::RequestBody;
-use transport::{ClientResponse, HttpClient, SendError, TimerPool};
+use transport::{ClientResponse, HttpClient, SendError, SentMark, TimerPool};
 
 /// Timeouts of the steps of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct Provider {
 
 /// Options of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct SendOptions {
+pub struct SendOptions<'a> {
     /// Index of the credential.
     pub credential: usize,
     /// True to open a new connection.
@@ -76,6 +76,8 @@ pub struct SendOptions {
     pub connect: Duration,
     /// Time to the head of the response.
     pub first_byte: Duration,
+    /// Set once a connection to the provider has the request.
+    pub sent: &'a SentMark,
 }
 
 /// A parsed URL, so that a call need not parse it.
@@ -261,7 +263,7 @@ impl Provider {
         path: &str,
         headers: HeaderMap,
         pieces: Vec<Bytes>,
-        options: &SendOptions,
+        options: &SendOptions<'_>,
     ) -> Result<ClientResponse, ApiError> {
         let uri = self
             .base_url
@@ -281,7 +283,7 @@ impl Provider {
         &self,
         at: &str,
         headers: HeaderMap,
-        options: &SendOptions,
+        options: &SendOptions<'_>,
     ) -> Result<ClientResponse, ApiError> {
         let uri = if at.starts_with('/') { self.base_url.join(at).ok() } else { self.own_uri(at) };
         let uri = uri.ok_or_else(|| {
@@ -324,7 +326,7 @@ impl Provider {
     async fn exchange(
         &self,
         mut request: Request<RequestBody>,
-        options: &SendOptions,
+        options: &SendOptions<'_>,
     ) -> Result<ClientResponse, ApiError> {
         let headers = request.headers_mut();
         // As the vendors' own clients do, for streams as well.
@@ -337,7 +339,8 @@ impl Provider {
             // The token may have to be fetched first. Nothing was sent to the provider then.
             let authenticated = credential.authenticate(&mut request, &self.client).await;
             authenticated.map_err(|error| error.with_progress(UpstreamProgress::NotSent))?;
-            Ok(self.client.send_within(request, options.new_connection, options.connect).await)
+            let SendOptions { new_connection, connect, sent, .. } = *options;
+            Ok(self.client.send_within(request, new_connection, connect, sent).await)
         };
         // Pinned in place: `timeout` would move the whole future twice.
         let error = match self.timers.timeout(options.first_byte, pin!(sending)).await {
@@ -365,7 +368,11 @@ impl Provider {
             }
             Some(Err(error)) => error,
             None => {
-                timeout_error("answer", options.first_byte).with_progress(UpstreamProgress::Sent)
+                let progress = match options.sent.is_set() {
+                    true => UpstreamProgress::Sent,
+                    false => UpstreamProgress::NotSent,
+                };
+                timeout_error("answer", options.first_byte).with_progress(progress)
             }
         };
         let note = format!("{}: {}", self.name, error.log_note().unwrap_or_default());

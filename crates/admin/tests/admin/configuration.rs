@@ -24,7 +24,7 @@ const ALLOWED_ACTORS: [&str; 5] = ["operator", "owner", "admin", "key of owner",
 /// Administration of a whole gateway on the store of the fixture.
 async fn open_gateway(fixture: &Fixture) -> Arc<Admin> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let folder = std::env::temp_dir().join(format!("admin-{}", uuid::Uuid::now_v7()));
+    let folder = fixture.folder.subfolder();
     let options = LoadOptions { file: None, listen_address: None, data_folder: folder.clone() };
     let name = std::path::Path::new("test.toml");
     let config = Config::parse(CONFIG, name, &options, &|_| None).unwrap();

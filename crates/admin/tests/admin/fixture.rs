@@ -1,5 +1,6 @@
 //! Administration on a store of its own, with one account per role.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use access::keys::KeyCache;
@@ -27,20 +28,42 @@ pub(crate) const ACTORS: [&str; 11] = [
 pub(crate) struct Fixture {
     pub(crate) admin: AccountAdmin,
     pub(crate) clock: Arc<TestClock>,
+    pub(crate) folder: FixtureFolder,
+}
+
+/// A temporary folder that is deleted when it is dropped.
+pub(crate) struct FixtureFolder(PathBuf);
+
+impl FixtureFolder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("admin-{}", uuid::Uuid::now_v7()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Returns a new folder inside of it.
+    pub(crate) fn subfolder(&self) -> PathBuf {
+        self.0.join(uuid::Uuid::now_v7().to_string())
+    }
+}
+
+impl Drop for FixtureFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Fixture {
     pub(crate) async fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("admin-{}", uuid::Uuid::now_v7()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let store = Store::open(&format!("sqlite:{}/t.db", folder.display())).await.unwrap();
+        let folder = FixtureFolder::new();
+        let store = Store::open(&format!("sqlite:{}/t.db", folder.0.display())).await.unwrap();
         let clock = Arc::new(TestClock::at(Micros::from_secs(1_800_000_000)));
         let shared = Arc::clone(&clock) as Arc<dyn Clock>;
         let keys = KeyCache::load(store.clone(), Arc::clone(&shared), "pepper").await.unwrap();
         let keys = Arc::new(keys);
         let tasks = TaskTracker::new();
         let admin = AccountAdmin { store, clock: shared, keys, shared: None, tasks };
-        let fixture = Self { admin, clock };
+        let fixture = Self { admin, clock, folder };
         for (name, role) in [
             ("owner", AccountRole::Owner),
             ("admin", AccountRole::Admin),

@@ -106,6 +106,9 @@ impl ApiState {
     /// Sends one attempt and returns the status of the answer.
     async fn post_webhook(&self, task: &Task, url: &str) -> Result<u16, FetchError> {
         let broken = |e: &dyn std::fmt::Display| FetchError::Failed(e.to_string());
+        if url.is_empty() {
+            return Err(broken(&"its URL cannot be decrypted"));
+        }
         let now = self.clock().now();
         let body = json!({
             "type": format!("image.generation.{}", task.state.word()),

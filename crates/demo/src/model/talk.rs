@@ -218,10 +218,15 @@ fn after_tools(prompt: &Prompt<'_>) -> String {
     format!("{}{about} Is there anything else you would like to know?", told.join(" "))
 }
 
+/// Longest result of a tool that is told field by field. A parsed value takes much more memory than
+/// its text.
+const MAX_TOLD_RESULT_BYTES: usize = 64 << 10;
+
 fn in_words(result: &ToolResult) -> String {
     let text = result.as_text();
-    let mut given = match dialects::json::read(&text) {
-        Ok(Value::Object(object)) => {
+    let is_short = text.len() <= MAX_TOLD_RESULT_BYTES;
+    let mut given = match is_short.then(|| dialects::json::read(&text)) {
+        Some(Ok(Value::Object(object))) => {
             let fields: Vec<String> =
                 object.iter().map(|(name, value)| format!("{name} is {}", plain(value))).collect();
             fields.join(", ")

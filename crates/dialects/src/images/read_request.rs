@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use std::fmt;
 
 use super::form::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
@@ -187,11 +187,11 @@ fn refuse_objects(body: &[u8]) -> Result<(), ApiError> {
 
 /// Converts a form field to its type. A malformed value stays text, and its type check rejects it.
 fn typed_value(name: &str, text: &str) -> Value {
-    let number = NUMBER_FIELDS.contains(&name).then(|| json::read(text.trim()).ok());
+    // The text can be as large as the request, so it is not read into a tree.
+    let number = || json::read::<Number>(text.trim()).ok().map(Value::Number);
+    let number = NUMBER_FIELDS.contains(&name).then(number);
     let flag = FLAG_FIELDS.contains(&name).then(|| text.trim().parse().ok().map(Value::Bool));
-    let read = number.or(flag).flatten();
-    read.filter(|value: &Value| value.is_number() || value.is_boolean())
-        .unwrap_or_else(|| Value::from(text))
+    number.or(flag).flatten().unwrap_or_else(|| Value::from(text))
 }
 
 fn uploaded(name: &str, bytes: &Bytes) -> Result<MediaSource, ApiError> {

@@ -8,6 +8,7 @@ use canon::{
     ApiError, ErrorKind, Event, Finish, PartDelta, PartIndex, PartStart, RawReason, scrub_value,
 };
 use serde_json::{Map, Value};
+use std::fmt::Display;
 
 use super::fault;
 use super::names::ORIGIN;
@@ -26,6 +27,7 @@ use crate::service_tier::USAGE_EXTRA;
 use crate::sse::out_of_order;
 use crate::text::{BorrowedText, char_count, owned, present};
 use crate::upstream_error::ensure_ended;
+use crate::value_count::{MAX_REQUEST_VALUES, count_values};
 use crate::wire_object::raw_value;
 use crate::{StreamFrame, StreamReader};
 
@@ -281,13 +283,19 @@ impl MessagesStreamReader {
             BlockKind::Call if open.has_deltas => {}
             BlockKind::Call => grow(open.slot, open.pending, out),
             BlockKind::Other => {
+                let broken = |why: &dyn Display| {
+                    ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
+                        .with_log_note(why.to_string())
+                };
+                // The pieces were counted one by one, and the input is read into a tree.
+                let values = count_values(open.pending.as_bytes(), MAX_REQUEST_VALUES);
+                if values > MAX_REQUEST_VALUES {
+                    return Err(broken(&"its input has too many values"));
+                }
                 let input = json::read::<Value>(&open.pending).ok();
                 open.fields.extend(input.map(|input| ("input".to_owned(), input)));
                 let part = read_content::read_value(&open.fields.into(), ContentAuthor::Provider);
-                let mut part = part.map_err(|e| {
-                    ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
-                        .with_log_note(e.to_string())
-                })?;
+                let mut part = part.map_err(|e| broken(&e))?;
                 signature = part.signature.take();
                 open.slot = self.open_part(PartStart::Complete(Box::new(part)), out);
             }

@@ -1,7 +1,7 @@
 //! Properties of this format beyond those that hold for all formats (`tests/laws`).
 
+mod call_inputs;
 mod endings;
-
 mod gateway_blocks;
 
 use bytes::Bytes;

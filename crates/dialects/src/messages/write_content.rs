@@ -14,7 +14,7 @@ use crate::fields::{
 };
 use crate::openai_values::code_block;
 use crate::wire_rule::FieldProblem;
-use crate::write_json::{ObjectText, TextOrParts};
+use crate::write_json::{ObjectText, TextOrParts, WriteJson};
 
 /// A block of a request.
 pub(super) enum RequestBlock<'a> {
@@ -138,10 +138,15 @@ fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Va
 
 /// Writes a call.
 pub(super) fn write_call(call: &ToolCall) -> ObjectWriter {
+    call_block(call, ObjectText::of_call(call))
+}
+
+/// Returns the block of a call with this input.
+pub(super) fn call_block(call: &ToolCall, input: impl WriteJson) -> ObjectWriter {
     ObjectWriter::typed("tool_use")
         .set("id", tool_names::write(&call.id).as_ref())
         .set("name", tool_names::write(&call.name).as_ref())
-        .set("input", ObjectText::of_call(call))
+        .set("input", input)
 }
 
 fn write_result(result: &ToolResult, losses: &mut Losses) -> Result<ObjectWriter, FieldProblem> {

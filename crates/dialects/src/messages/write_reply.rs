@@ -43,6 +43,8 @@ pub(super) trait BlockOutput {
     fn write(&mut self, block: Value) {
         self.start(block);
     }
+    /// Writes a complete call, its input byte for byte.
+    fn write_call(&mut self, call: &ToolCall, extras: &Map<String, Value>);
     /// Returns the list of blocks, if none of them is sent yet.
     fn unsent(&mut self) -> Option<&mut Vec<ReplyBlock>> {
         None
@@ -54,6 +56,8 @@ pub(super) trait BlockOutput {
 pub(super) enum ReplyBlock {
     /// A text without other fields.
     Text(String),
+    /// A call, which nothing changes any more.
+    Call(ObjectWriter),
     Any(Value),
 }
 
@@ -62,7 +66,7 @@ impl ReplyBlock {
     fn text_bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
-            Self::Any(_) => 0,
+            Self::Call(_) | Self::Any(_) => 0,
         }
     }
 
@@ -74,7 +78,7 @@ impl ReplyBlock {
         }
         match self {
             Self::Any(Value::Object(fields)) => Some(fields),
-            Self::Any(_) | Self::Text(_) => None,
+            Self::Any(_) | Self::Text(_) | Self::Call(_) => None,
         }
     }
 }
@@ -87,6 +91,7 @@ impl WriteJson for ReplyBlock {
                 json::write_string(text, out);
                 out.push(b'}');
             }
+            Self::Call(call) => call.write_json(out),
             Self::Any(value) => value.write_json(out),
         }
     }
@@ -124,6 +129,10 @@ impl BlockOutput for BlockList {
         if let Some(Value::Array(cited)) = self.field("citations", Value::Array(Vec::new())) {
             cited.push(citation);
         }
+    }
+
+    fn write_call(&mut self, call: &ToolCall, extras: &Map<String, Value>) {
+        self.0.push(ReplyBlock::Call(write_content::write_call(call).with_fields(extras)));
     }
 
     fn unsent(&mut self) -> Option<&mut Vec<ReplyBlock>> {
@@ -365,9 +374,8 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             let arguments = std::mem::take(&mut part.waiting).concat();
             let (id, name, custom) = (id.clone(), name.clone(), *custom);
             let call = ToolCall { id, name, arguments, custom };
-            let mut block = write_content::write_call(&call).into_map();
-            block.extend(std::mem::take(&mut part.extras));
-            return self.write_block(Value::Object(block));
+            self.close_text(false);
+            return self.output.write_call(&call, &part.extras);
         }
         // Free-text input becomes a field of an object, so all of it is needed.
         if *custom || (!part.started && part.waiting.len() < 2) {

@@ -3,14 +3,15 @@
 //! The format has one block open at a time. Of parts that grow in parallel, the first is written
 //! live and the others wait.
 
-use canon::{ChatRequest, Event, Finish, Loss, Usage};
-use serde_json::Value;
+use canon::{ChatRequest, Event, Finish, Loss, ToolCall, Usage};
+use serde_json::{Map, Value};
 
 use super::write_reply::{BlockOutput, ReplyBlocks, STANDARD_TIER, message};
-use super::{fault, usage};
+use super::{fault, usage, write_content};
 use crate::fields::ObjectWriter;
 use crate::service_tier::{TIER_FIELD, USAGE_EXTRA};
 use crate::sse::write_event;
+use crate::write_json::ObjectText;
 use crate::{ReplyStamp, StreamFrame, StreamWriter, json};
 
 /// Writes the events of a messages stream.
@@ -176,6 +177,15 @@ impl BlockOutput for BlockEvents {
         write_event("content_block_stop", &mut self.out, |event| event.set("index", self.index));
         self.index += 1;
         self.delta.0 = "";
+    }
+
+    fn write_call(&mut self, call: &ToolCall, extras: &Map<String, Value>) {
+        let block = write_content::call_block(call, ObjectWriter::new()).with_fields(extras);
+        write_event("content_block_start", &mut self.out, |event| {
+            event.set("index", self.index).set("content_block", block)
+        });
+        self.grow("input_json_delta", "partial_json", &ObjectText::of_call(call).to_json());
+        self.stop();
     }
 
     /// Writes a complete block in the deltas that clients expect of its kind.

@@ -13,16 +13,32 @@ use crate::laws::TestNode;
 use crate::memory_store::MemoryStore;
 use crate::store_line::{LineFaults, MessageFate, StoreLine};
 
+/// The only node of a store, with one key whose cap is 1,000.
+struct SoleNode {
+    store: Arc<Mutex<MemoryStore>>,
+    clock: Arc<TestClock>,
+    disk: Arc<MemoryDisk>,
+    node: TestNode,
+    balance: Arc<KeyBalance>,
+}
+
+impl SoleNode {
+    fn open() -> Self {
+        let store = MemoryStore::new(&[Some(1_000)]);
+        let clock = Arc::new(TestClock::at(Micros::from_secs(5)));
+        let disk = Arc::new(MemoryDisk::default());
+        let node = TestNode::open(&clock, disk.clone(), &store);
+        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+        Self { store, clock, disk, node, balance }
+    }
+}
+
 /// The store fails over to a stale replica, while the node runs or while it is stopped.
 #[test]
 fn a_store_that_went_back_gets_its_calls_again() {
     const CALLS: i64 = 6;
     for is_stopped in [false, true] {
-        let store = MemoryStore::new(&[Some(1_000)]);
-        let clock = Arc::new(TestClock::at(Micros::new(5)));
-        let disk = Arc::new(MemoryDisk::default());
-        let mut node = TestNode::open(&clock, disk.clone(), &store);
-        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+        let SoleNode { store, clock, disk, mut node, balance } = SoleNode::open();
         let call = |node: &TestNode, id: &str| {
             let (ask, record) = (Money::from_nanos(100), Arc::new(held(id, "k0")));
             run(node.client.hold(&balance, record, ask, ask)).map(|ticket| {
@@ -91,11 +107,7 @@ fn posted(store: &Mutex<MemoryStore>, id: &str) -> Option<(i64, SettlementKnowle
 #[test]
 fn a_call_that_a_start_recovered_is_posted_again() {
     for is_stopped in [false, true] {
-        let store = MemoryStore::new(&[Some(1_000)]);
-        let clock = Arc::new(TestClock::at(Micros::new(5)));
-        let disk = Arc::new(MemoryDisk::default());
-        let dead = TestNode::open(&clock, disk.clone(), &store);
-        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+        let SoleNode { store, clock, disk, node: dead, balance } = SoleNode::open();
         std::mem::forget(begin(&dead, &balance, "left"));
         let stale = store.lock().clone();
         drop(dead);
@@ -125,11 +137,7 @@ fn a_call_that_a_start_recovered_is_posted_again() {
 #[test]
 fn a_start_that_fails_hides_no_rollback() {
     for (number, is_stopped) in (1..8).flat_map(|number| [(number, false), (number, true)]) {
-        let store = MemoryStore::new(&[Some(1_000)]);
-        let clock = Arc::new(TestClock::at(Micros::new(5)));
-        let disk = Arc::new(MemoryDisk::default());
-        let dead = TestNode::open(&clock, disk.clone(), &store);
-        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+        let SoleNode { store, clock, disk, node: dead, balance } = SoleNode::open();
         std::mem::forget(begin(&dead, &balance, "left"));
         let stale = store.lock().clone();
         drop(dead);
@@ -158,11 +166,7 @@ fn a_start_that_fails_hides_no_rollback() {
 /// The readable records of a damaged segment are posted again too.
 #[test]
 fn calls_of_a_damaged_segment_are_posted_again() {
-    let store = MemoryStore::new(&[Some(1_000)]);
-    let clock = Arc::new(TestClock::at(Micros::new(5)));
-    let disk = Arc::new(MemoryDisk::default());
-    let node = TestNode::open(&clock, disk.clone(), &store);
-    let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+    let SoleNode { store, clock, disk, node, balance } = SoleNode::open();
     let stale = store.lock().clone();
     begin(&node, &balance, "sound").settle(entry("sound", "k0", 70));
     std::mem::forget(begin(&node, &balance, "damaged"));
@@ -187,10 +191,7 @@ fn calls_of_a_damaged_segment_are_posted_again() {
 /// A batch that is posted before the next heartbeat must not hide the rollback.
 #[test]
 fn a_batch_after_the_rollback_does_not_hide_it() {
-    let store = MemoryStore::new(&[Some(1_000)]);
-    let clock = Arc::new(TestClock::at(Micros::new(5)));
-    let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
-    let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+    let SoleNode { store, node, balance, .. } = SoleNode::open();
     let stale = store.lock().clone();
     for id in ["lost", "later"] {
         begin(&node, &balance, id).settle(entry(id, "k0", 50));
@@ -212,10 +213,7 @@ fn a_batch_after_the_rollback_does_not_hide_it() {
 /// The store goes back again while its calls are posted again.
 #[test]
 fn a_second_rollback_during_the_first_is_noticed_too() {
-    let store = MemoryStore::new(&[Some(1_000)]);
-    let clock = Arc::new(TestClock::at(Micros::new(5)));
-    let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
-    let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+    let SoleNode { store, node, balance, .. } = SoleNode::open();
     let stale = store.lock().clone();
     let settle = |id: &str, ticket: HoldTicket| {
         ticket.settle(entry(id, "k0", 50));
@@ -241,10 +239,7 @@ fn a_second_rollback_during_the_first_is_noticed_too() {
 /// The store knows a call only as it was reported, at a time when the node knows more.
 #[test]
 fn a_call_that_the_earlier_store_knows_from_a_heartbeat_is_corrected() {
-    let store = MemoryStore::new(&[Some(1_000)]);
-    let clock = Arc::new(TestClock::at(Micros::from_secs(5)));
-    let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
-    let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+    let SoleNode { store, clock, node, balance, .. } = SoleNode::open();
     let (ended, running) = (begin(&node, &balance, "ended"), begin(&node, &balance, "running"));
     for _ in 0..2 {
         // Calls that run from one heartbeat to the next are reported.

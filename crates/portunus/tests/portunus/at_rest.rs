@@ -59,7 +59,8 @@ impl KeptBodies {
         let replay = gateway.post("/v1/chat/completions", &chat());
         let replay = replay.header("idempotency-key", "k").send().await;
         assert!(replay.text().contains(CANARY), "{}", replay.text());
-        let order = json!({ "model": "m", "prompt": CANARY, "async": true });
+        let webhook = format!("https://hooks.example/{CANARY}");
+        let order = json!({ "model": "m", "prompt": CANARY, "async": true, "webhook": webhook });
         let order = gateway.post("/v1/images/generations", &order).send().await;
         let task = order.json()["id"].as_str().unwrap().to_owned();
         let ended = over(&gateway.url, &gateway.key, &task).await;
@@ -82,6 +83,7 @@ impl KeptBodies {
         assert_eq!(again.header("idempotent-replayed"), "true");
         assert_eq!(again.text(), self.replay);
         let task = over(&gateway.url, &gateway.key, &self.task).await;
+        assert_eq!(task["webhook"]["url"], format!("https://hooks.example/{CANARY}"));
         let link = task["data"][0]["url"].as_str().unwrap();
         assert_eq!(get(link, "").await.unwrap().body, PNG);
     }

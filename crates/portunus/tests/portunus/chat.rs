@@ -216,6 +216,22 @@ async fn faults_of_providers_become_the_right_error_and_cost_nothing() {
 }
 
 #[tokio::test]
+async fn a_dry_run_shows_the_very_bytes_of_arguments() {
+    let gateway = TestGateway::start().await;
+    let exact = r#"{"id":123456789012345678901234567890,"b":0.10}"#;
+    let call =
+        json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": exact } });
+    let body = json!({ "model": "demo-messages", "messages": [
+        { "role": "user", "content": "Hi" },
+        { "role": "assistant", "tool_calls": [call] },
+        { "role": "tool", "tool_call_id": "c", "content": "fine" } ] });
+    let got = gateway.post("/v1/chat/completions", &body).header("x-portunus-dry-run", "true");
+    let got = got.send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert!(got.text().contains(&format!(r#""input":{exact}"#)), "{}", got.text());
+}
+
+#[tokio::test]
 async fn a_dry_run_tells_what_would_be_sent_and_calls_no_one() {
     let provider = ScriptedProvider::start(vec![chat_reply("hi", 1, 1)]).await;
     let gateway = TestGateway::with_config(&provider.config("chat")).await;

@@ -25,13 +25,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Store, StoreError, run_in_place};
+use tokio::sync::Semaphore;
 
 use config::{BlobStore, Config};
 
-use sealed_file::{FileCipher, FileHeader, FileStream, HEADER_BYTES};
+use sealed_file::{CHANGED_FILE, DamagedFile, FileCipher, FileHeader, FileStream, HEADER_BYTES};
 
 /// Time limit for writing or reading a whole file.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Largest content that is opened completely before its first byte is sent.
+const MAX_VERIFIED_BYTES: u64 = 8 << 20;
+/// Memory for content that is opened and not sent yet, over all readers. While it is used up, content is
+/// opened as it is sent.
+const VERIFIED_BUFFER_BYTES: usize = 64 << 20;
 /// Age at which a partial file of a crashed process is deleted.
 const TORN_FILE_AGE: Duration = Duration::from_secs(3_600);
 
@@ -43,6 +49,8 @@ pub struct FileStore {
     signing_key: hmac::Key,
     /// Holds the keys that seal files.
     store: Store,
+    /// Free bytes of [`VERIFIED_BUFFER_BYTES`].
+    verified_buffer: Arc<Semaphore>,
     clock: Arc<dyn Clock>,
     settings: ArcSwap<LinkSettings>,
 }
@@ -115,6 +123,7 @@ impl FileStore {
             folder,
             signing_key: derive_key(secret, "files"),
             store,
+            verified_buffer: Arc::new(Semaphore::new(VERIFIED_BUFFER_BYTES)),
             clock,
             settings: ArcSwap::from_pointee(LinkSettings::from_config(config)),
         })
@@ -195,7 +204,8 @@ impl FileStore {
         Ok(name)
     }
 
-    /// Returns the whole content of a file.
+    /// Returns the whole content of a file. A damaged one is an error if its size permits, and breaks
+    /// off otherwise.
     pub async fn get(&self, name: &str) -> Result<FileContent, ApiError> {
         let object = self.get_object(&Path::from(name), GetOptions::default()).await?;
         let stored_bytes = object.meta.size;
@@ -204,12 +214,32 @@ impl FileStore {
             return Ok(FileContent { length: stored_bytes, stream });
         }
         let mut buffer = BytesMut::new();
-        let header = sealed_file::take_bytes(&mut stream, &mut buffer, HEADER_BYTES);
+        let header = sealed_file::take_bytes(name, &mut stream, &mut buffer, HEADER_BYTES);
         let header = within_time(header).await?;
         let cipher = self.open_cipher(name, &header, stored_bytes).await?;
-        let length = cipher.size;
-        let stream = within_time(cipher.open_part(0..length, stream, buffer)).await?;
-        Ok(FileContent { length, stream })
+        let whole = 0..cipher.size;
+        self.open_part(cipher, whole, stream, buffer).await
+    }
+
+    /// Opens a part of a file, as much of it at once as the memory permits.
+    async fn open_part(
+        &self,
+        cipher: FileCipher,
+        part: Range<u64>,
+        stored: FileStream,
+        head: BytesMut,
+    ) -> Result<FileContent, ApiError> {
+        let length = part.end.saturating_sub(part.start);
+        let permits = u32::try_from(length).ok().filter(|_| length <= MAX_VERIFIED_BYTES);
+        let memory = permits
+            .and_then(|count| Arc::clone(&self.verified_buffer).try_acquire_many_owned(count).ok());
+        let opened_bytes = if memory.is_some() { length } else { 0 };
+        let stream = within_time(cipher.open_part(part, stored, head, opened_bytes)).await?;
+        // The memory is free again when the reader has the content, or leaves.
+        let stream = stream.inspect(move |_| {
+            let _held = &memory;
+        });
+        Ok(FileContent { length, stream: stream.boxed() })
     }
 
     /// Finds a file, to read parts of it.
@@ -220,11 +250,25 @@ impl FileStore {
             let size = self.get_object(&path, head).await?.meta.size;
             return Ok(FoundFile { files: self, path, cipher: None, size });
         }
-        let header = self.get_object(&path, part_options(0..HEADER_BYTES as u64)).await?;
+        let header = match self.get_object(&path, part_options(0..HEADER_BYTES as u64)).await {
+            Ok(header) => header,
+            Err(error) => return Err(self.header_error(name, error).await),
+        };
         let stored_bytes = header.meta.size;
         let header = within_time(header.bytes()).await?;
         let cipher = self.open_cipher(name, &header, stored_bytes).await?;
         Ok(FoundFile { files: self, path, size: cipher.size, cipher: Some(cipher) })
+    }
+
+    /// Returns the reason why a header cannot be read. An empty file has no such range.
+    async fn header_error(&self, name: &str, error: ApiError) -> ApiError {
+        let head = GetOptions { head: true, ..GetOptions::default() };
+        match self.get_object(&Path::from(name), head).await {
+            Ok(object) if object.meta.size == 0 => {
+                object_error(&DamagedFile::report(name, "it is empty"))
+            }
+            Ok(_) | Err(_) => error,
+        }
     }
 
     async fn open_cipher(
@@ -233,7 +277,7 @@ impl FileStore {
         header: &[u8],
         stored_bytes: u64,
     ) -> Result<FileCipher, ApiError> {
-        let damaged = || sealed_error("it was changed, or is another file".to_owned());
+        let damaged = || object_error(&DamagedFile::report(name, CHANGED_FILE));
         let header = FileHeader::parse(header).ok_or_else(damaged)?;
         let data_key = self.store.data_key(&header.data_key).await.map_err(|e| match e {
             StoreError::Sealing(why) => sealed_error(why),
@@ -252,7 +296,7 @@ impl FileStore {
             Ok(Err(object_store::Error::NotFound { .. })) => {
                 Err(ApiError::new(ErrorKind::NotFound, "this file no longer exists"))
             }
-            Ok(Err(e)) => Err(read_error(&e)),
+            Ok(Err(e)) => Err(object_error(&e)),
             Err(e) => Err(read_error(&e)),
         }
     }
@@ -312,11 +356,10 @@ impl FoundFile<'_> {
         let Self { files, path, cipher, .. } = self;
         let stored = cipher.as_ref().map_or_else(|| part.clone(), |own| own.stored_range(&part));
         let stream = files.get_object(&path, part_options(stored)).await?.into_stream();
-        let stream = match cipher {
-            Some(cipher) => within_time(cipher.open_part(part, stream, BytesMut::new())).await?,
-            None => stream.boxed(),
-        };
-        Ok(FileContent { length, stream })
+        match cipher {
+            Some(cipher) => files.open_part(cipher, part, stream, BytesMut::new()).await,
+            None => Ok(FileContent { length, stream }),
+        }
     }
 }
 
@@ -334,7 +377,7 @@ async fn within_time<T>(
 ) -> Result<T, ApiError> {
     match tokio::time::timeout(TRANSFER_TIMEOUT, reading).await {
         Ok(Ok(read)) => Ok(read),
-        Ok(Err(e)) => Err(read_error(&e)),
+        Ok(Err(e)) => Err(object_error(&e)),
         Err(e) => Err(read_error(&e)),
     }
 }
@@ -387,6 +430,13 @@ fn sealed_error(why: String) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, message)
         .without_retry()
         .with_log_note(format!("a file cannot be opened: {why}"))
+}
+
+/// Error of a read. The log has named a damaged file.
+fn object_error(error: &object_store::Error) -> ApiError {
+    let Some(damage) = DamagedFile::in_error(error) else { return read_error(error) };
+    let message = "this file is damaged; generate it again, or ask the operator of the gateway";
+    ApiError::new(ErrorKind::Unavailable, message).without_retry().with_log_note(damage.to_string())
 }
 
 fn read_error(error: &dyn std::error::Error) -> ApiError {

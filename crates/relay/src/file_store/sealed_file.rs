@@ -6,6 +6,7 @@
 //! Name, number and the mark of the last segment are bound to it: a segment opens in its own place
 //! only, and a file that was cut off has no last one.
 
+use std::fmt;
 use std::ops::Range;
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -22,6 +23,9 @@ pub(super) const HEADER_BYTES: usize = MAGIC.len() + DATA_KEY_ID_BYTES + SALT_BY
 const SEGMENT_BYTES: u64 = 64 << 10;
 const TAG_BYTES: u64 = 16;
 const STORED_SEGMENT_BYTES: u64 = SEGMENT_BYTES + TAG_BYTES;
+
+/// Damage of a file whose parts do not fit together.
+pub(super) const CHANGED_FILE: &str = "it was changed, or is another file";
 
 /// Bytes of a file as they arrive.
 pub(super) type FileStream = BoxStream<'static, object_store::Result<Bytes>>;
@@ -124,23 +128,28 @@ impl FileCipher {
     }
 
     /// Opens a part of the content. `stored` begins with `head`, at the first segment of the part.
-    /// That segment is opened at once, so that a changed file is an error and no body that breaks
-    /// off.
+    /// The segments of the first `opened_bytes` are opened at once, and one in any case, so that a
+    /// changed file is an error and no body that breaks off.
     pub(super) async fn open_part(
         self,
         part: Range<u64>,
         stored: FileStream,
         head: BytesMut,
+        opened_bytes: u64,
     ) -> object_store::Result<FileStream> {
         let (next, end) = segments_of(&part);
-        let reader = SegmentReader { cipher: self, part, stored, buffer: head, next, end };
-        Ok(match reader.read_next().await? {
-            Some((first, reader)) => {
+        let mut reader = SegmentReader { cipher: self, part, stored, buffer: head, next, end };
+        let (mut opened, mut bytes) = (Vec::new(), 0);
+        while let Some((segment, rest)) = reader.read_next().await? {
+            bytes += segment.len() as u64;
+            opened.push(Ok(segment));
+            reader = rest;
+            if bytes >= opened_bytes {
                 let rest = stream::try_unfold(reader, SegmentReader::read_next);
-                stream::iter([Ok(first)]).chain(rest).boxed()
+                return Ok(stream::iter(opened).chain(rest).boxed());
             }
-            None => stream::empty().boxed(),
-        })
+        }
+        Ok(stream::iter(opened).boxed())
     }
 }
 
@@ -176,22 +185,46 @@ pub(super) fn seal_file(data_key: &DataKey, name: &str, content: &[u8]) -> Optio
 /// Reads exactly so many bytes from the begin of a file. The rest of what arrived stays in
 /// `buffer`.
 pub(super) async fn take_bytes(
+    name: &str,
     stored: &mut FileStream,
     buffer: &mut BytesMut,
     length: usize,
 ) -> object_store::Result<BytesMut> {
     while buffer.len() < length {
-        let more = stored.try_next().await?.ok_or_else(|| unreadable("it is cut off"))?;
+        let more = stored.try_next().await?;
+        let more = more.ok_or_else(|| DamagedFile::report(name, "it is cut off"))?;
         buffer.extend_from_slice(&more);
     }
     Ok(buffer.split_to(length))
 }
 
-/// Error of a file that is not the one that was stored.
-pub(super) fn unreadable(why: &'static str) -> object_store::Error {
-    tracing::error!("a stored file cannot be opened: {why}");
-    object_store::Error::Generic { store: "files", source: why.into() }
+/// Error of a file that is not the one that was stored. No retry can help.
+#[derive(Debug)]
+pub(super) struct DamagedFile(&'static str);
+
+impl DamagedFile {
+    /// Logs the damage. A body that breaks off shows its reader no reason.
+    pub(super) fn report(name: &str, why: &'static str) -> object_store::Error {
+        tracing::error!(file.name = name, "the stored file {name} cannot be opened: {why}");
+        object_store::Error::Generic { store: "files", source: Box::new(Self(why)) }
+    }
+
+    /// Returns the damage that caused an error.
+    pub(super) fn in_error(error: &object_store::Error) -> Option<&Self> {
+        match error {
+            object_store::Error::Generic { source, .. } => source.downcast_ref(),
+            _ => None,
+        }
+    }
 }
+
+impl fmt::Display for DamagedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for DamagedFile {}
 
 struct SegmentReader {
     cipher: FileCipher,
@@ -210,9 +243,10 @@ impl SegmentReader {
         let number = self.next;
         self.next += 1;
         let length = usize::try_from(self.cipher.stored_length(number)).unwrap_or(usize::MAX);
-        let segment = take_bytes(&mut self.stored, &mut self.buffer, length).await?;
+        let name = &self.cipher.name;
+        let segment = take_bytes(name, &mut self.stored, &mut self.buffer, length).await?;
         let open = self.cipher.open_segment(number, segment);
-        let open = open.ok_or_else(|| unreadable("it was changed, or is another file"))?;
+        let open = open.ok_or_else(|| DamagedFile::report(name, CHANGED_FILE))?;
         let start = number * SEGMENT_BYTES;
         let place = |at: u64| usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
         let (from, to) = (place(self.part.start), place(self.part.end).min(open.len()));

@@ -17,7 +17,8 @@ struct FilesFixture {
 
 impl Drop for FilesFixture {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+        // The data folder, in which the files have one of their own.
+        let _ = self.folder.parent().map(std::fs::remove_dir_all);
     }
 }
 
@@ -208,18 +209,71 @@ async fn changed_files_are_refused() {
     }
     for (what, changed) in changes {
         std::fs::write(&path, &changed).unwrap();
-        assert!(files.read(&name).await.is_err(), "{what}");
-        // A change in the first segment is an error before the first byte.
-        if changed.get(..HEADER + STORED) != good.get(..HEADER + STORED) {
-            assert!(files.get(&name).await.is_err(), "{what} at the begin");
-        }
-        let size = files.find(&name).await.map(|file| file.size);
-        if let Ok(size) = size {
-            assert!(read_part(files, &name, 0..size).await.is_err(), "{what} in part");
+        // A change is an error before the first byte, and a retry does not help.
+        let errors = [
+            files.read(&name).await.map(drop),
+            files.get(&name).await.map(drop),
+            async { files.find(&name).await?.read_part(0..size as u64).await.map(drop) }.await,
+        ];
+        for (way, error) in errors.into_iter().enumerate() {
+            let error = error.expect_err(what);
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{what} {way}: {error}");
+            assert!(!error.is_retryable(), "{what} {way}: {error}");
+            assert!(!error.message().contains("retry"), "{what} {way}: {error}");
         }
     }
     std::fs::write(&path, &good).unwrap();
     assert_eq!(files.read(&name).await.unwrap(), content(size));
+}
+
+/// Takes bytes of content until it ends or breaks off, and returns their number.
+async fn bytes_before_error(content: FileContent) -> Result<u64, u64> {
+    let FileContent { length, mut stream } = content;
+    let mut came = 0;
+    loop {
+        match stream.next().await {
+            Some(Ok(bytes)) => came += bytes.len() as u64,
+            Some(Err(_)) => return Err(came),
+            None if came == length => return Ok(came),
+            None => panic!("{came} of {length} bytes and a clean end"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn large_files_and_those_without_memory_break_off() {
+    let fixture = fixture("[files]\nsize = \"16MiB\"").await;
+    let files = &fixture.files;
+    let damage = |name: &str| {
+        let path = fixture.folder.join(name);
+        let mut changed = std::fs::read(&path).unwrap();
+        let last = changed.len() - 1;
+        changed[last] ^= 1;
+        std::fs::write(&path, &changed).unwrap();
+    };
+    // The last segment of the large one has a single byte.
+    let large = put(files, &content(usize::try_from(MAX_VERIFIED_BYTES).unwrap() + 1)).await;
+    let small = put(files, &content(2 * SEGMENT)).await;
+    let sent = files.get(&large).await.unwrap();
+    assert_eq!(bytes_before_error(sent).await, Ok(MAX_VERIFIED_BYTES + 1));
+    damage(&large);
+    let sent = files.get(&large).await.unwrap();
+    assert_eq!(bytes_before_error(sent).await, Err(MAX_VERIFIED_BYTES));
+
+    // A reader that takes nothing holds memory, and its share is bounded.
+    let free = || files.verified_buffer.available_permits();
+    assert_eq!(free(), VERIFIED_BUFFER_BYTES);
+    let held = files.get(&small).await.unwrap();
+    assert_eq!(free(), VERIFIED_BUFFER_BYTES - 2 * SEGMENT);
+    damage(&small);
+    assert!(files.get(&small).await.is_err());
+    assert_eq!(free(), VERIFIED_BUFFER_BYTES - 2 * SEGMENT, "a failed read keeps none");
+    let rest = files.verified_buffer.try_acquire_many(u32::try_from(free()).unwrap()).unwrap();
+    let sent = files.get(&small).await.unwrap();
+    assert_eq!(bytes_before_error(sent).await, Err(SEGMENT as u64));
+    drop(rest);
+    assert_eq!(bytes_before_error(held).await, Ok(2 * SEGMENT as u64));
+    assert_eq!(free(), VERIFIED_BUFFER_BYTES);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use upstream::{FetchAllowance, FetchError};
 
 use super::super::dry_run::{self, DryRun};
-use super::super::settle::BoxedAccount;
+use super::super::settle::{BoxedAccount, CallAccount};
 use super::super::{Call, adapt, admit, prepare, route};
 use super::validate;
 use config::{LiveLane, Route};
@@ -202,7 +202,7 @@ impl ImageCall {
     }
 
     /// Estimates the usage of that many images of a lane.
-    fn likely_usage(&self, made: u64, lane: &LiveLane) -> Usage {
+    pub(super) fn likely_usage(&self, made: u64, lane: &LiveLane) -> Usage {
         let capabilities = lane.served_model.images.clone().unwrap_or_default();
         let request = self.request();
         let per_image = capabilities.max_tokens(&request.size, request.quality.as_deref(), 0);
@@ -210,6 +210,12 @@ impl ImageCall {
         let output = if by_token { per_image.saturating_mul(made) } else { 0 };
         let input = (request.prompt.len() as u64).div_ceil(4);
         Usage { input, output, output_image: output, images: made, ..Usage::default() }
+    }
+
+    /// Tells the account what a caller who leaves has ordered at a lane.
+    pub(super) fn expect(&self, account: &mut CallAccount, lane: &LiveLane) {
+        account.estimate_input(self.input_bytes());
+        account.expect_usage(self.likely_usage(self.request().count.into(), lane));
     }
 
     /// Estimates the cost of all requested images at a lane.

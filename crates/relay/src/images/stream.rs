@@ -48,7 +48,7 @@ pub(super) async fn try_lane(
     if let Err(error) = account.begin_attempt(candidate) {
         return Err((error, account));
     }
-    account.estimate_input(image_call.input_bytes());
+    image_call.expect(&mut account, &candidate.lane);
     account.set_losses(prepared.losses);
     let answer = match lane_requests::send(call, candidate, protocol, written).await {
         Ok(answer) => answer,

@@ -45,7 +45,10 @@ impl CallAccount {
 
     /// Returns true if a call can have this usage: the window of the model bounds it.
     pub(super) fn is_possible(&self, usage: &Usage) -> bool {
+        let usage = usage.with_whole_sums();
+        // Some providers limit prompt and output apart.
         let window = self.context_window.unwrap_or(UNKNOWN_CONTEXT_WINDOW);
+        let window = window.saturating_add(self.max_output_tokens);
         let ToolUses { file_searches, code_runs, image_tokens } = usage.tools;
         usage.total() <= window.saturating_mul(self.rounds)
             && usage.searches.max(file_searches).max(code_runs) <= MAX_TOOL_USES
@@ -57,6 +60,13 @@ impl CallAccount {
         match outcome {
             CallOutcome::Failed | CallOutcome::Recovered => (Usage::default(), false),
             CallOutcome::Done => self.count_usage(&self.meter, 0, self.copies),
+            CallOutcome::CallerLeft
+                if self.sent.is_set()
+                    && !self.meter.is_finished
+                    && let Some(expected) = self.expected_usage =>
+            {
+                (expected, true)
+            }
             // Without output nothing is billed.
             CallOutcome::BrokeOff | CallOutcome::CallerLeft => {
                 let (usage, estimated) =
@@ -112,10 +122,10 @@ impl CallAccount {
 
     /// Estimates the output of the current attempt that nobody saw: the rest of a whole reply that
     /// was being made, or the thinking before the first visible output. The speed of the lane tells
-    /// how much it is.
+    /// how much it is. A provider without the request makes none.
     pub(super) fn estimate_unseen(&self, meter: &ReplyMeter, copies: u64) -> u64 {
         let Some((attempt, _)) = &self.attempt else { return 0 };
-        if self.kind != ModelKind::Chat || meter.is_finished {
+        if self.kind != ModelKind::Chat || meter.is_finished || !self.sent.is_set() {
             return 0;
         }
         let running = self.attempt_started.elapsed();
@@ -163,7 +173,7 @@ impl CallAccount {
         let is_unused = usage == Usage::default() && outcome != CallOutcome::Done;
         if is_unused {
             // A failed call has absorbed its attempts, and one between two attempts has none.
-            if outcome != CallOutcome::Failed && self.attempt.is_some() && !self.has_absorbed {
+            if outcome != CallOutcome::Failed && self.sent.is_set() && !self.has_absorbed {
                 self.absorb_recorded();
             }
         } else {

@@ -72,6 +72,10 @@ fn request() -> TaskBody {
     }
 }
 
+fn webhook() -> String {
+    format!("https://hooks.example/{CANARY}")
+}
+
 fn task(account_id: &str, id: &str) -> NewTask {
     NewTask {
         id: id.to_owned(),
@@ -81,7 +85,7 @@ fn task(account_id: &str, id: &str) -> NewTask {
         model: "m".to_owned(),
         provider: "p".to_owned(),
         request: request(),
-        webhook: None,
+        webhook: Some(webhook()),
         created: Micros::new(1),
         max_open: 100,
         expires: NEVER,
@@ -124,6 +128,7 @@ async fn check(store: &Store, ada: &str) {
     assert_eq!(store.task_body("task_2").await.unwrap(), Some(request()));
     let ended = store.task("task_1", &owner, Micros::new(3)).await.unwrap().unwrap();
     assert_eq!((ended.result, ended.error), (end().result, end().error));
+    assert_eq!(ended.webhook.unwrap().url, webhook());
     assert_eq!(store.tasks(&owner, None, None, 9, Micros::new(3)).await.unwrap().len(), 2);
 }
 
@@ -204,6 +209,7 @@ async fn a_missing_key_is_an_error_with_its_name(database: Arc<TestDatabase>) {
         let ended = store.task("task_1", &owner, Micros::new(3)).await.unwrap().unwrap();
         assert_eq!((ended.state, ended.result, ended.error), (TaskState::Failed, None, None));
         assert!(ended.unreadable.is_some_and(|why| why.contains("`old`")));
+        assert_eq!(ended.webhook.unwrap().url, "");
         // New bodies are stored all the same.
         store.store_response(&response(&ada, "r2")).await.unwrap();
         let kept = store.stored_response("r2", &owner).await.unwrap();

@@ -19,6 +19,7 @@ use crate::client::connection_use::ConnectionUse;
 use crate::client::h1::{ClientWire, ExchangeError, Http1Body};
 use crate::client::outbound::{OpenedConnection, Outbound, OutboundConnector};
 use crate::client::pool::{ConnectionPool, HostPool, Http2Connection, PooledConnection};
+use crate::client::sent_mark::SentMark;
 
 /// Interval and timeout of HTTP/2 pings.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -94,21 +95,25 @@ impl HttpClient {
         request: Request<RequestBody>,
         new_connection: bool,
     ) -> Result<ClientResponse, SendError> {
-        self.send_within(request, new_connection, Duration::MAX).await
+        self.send_within(request, new_connection, Duration::MAX, &SentMark::default()).await
     }
 
-    /// Sends a request like [`Self::send`], with a shorter connect timeout.
+    /// Sends a request like [`Self::send`], with a shorter connect timeout. The mark is set once a
+    /// connection has the request.
     pub async fn send_within(
         &self,
         request: Request<RequestBody>,
         new_connection: bool,
         connect_timeout: Duration,
+        sent: &SentMark,
     ) -> Result<ClientResponse, SendError> {
         match self {
             Self::Network(NetworkClient(core)) => {
-                core.send(request, new_connection, connect_timeout.min(core.connect_timeout)).await
+                let connect_timeout = connect_timeout.min(core.connect_timeout);
+                core.send(request, new_connection, connect_timeout, sent).await
             }
             Self::Local(local) => {
+                sent.add();
                 let (head, body) = local.call(request.map(RequestBody::join)).await.into_parts();
                 Ok(ClientResponse {
                     status: head.status.as_u16(),
@@ -144,6 +149,7 @@ impl ClientCore {
         mut request: Request<RequestBody>,
         new_connection: bool,
         connect_timeout: Duration,
+        sent: &SentMark,
     ) -> Result<ClientResponse, SendError> {
         let uri = request.uri();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
@@ -160,20 +166,21 @@ impl ClientCore {
             match pool.take() {
                 Some(PooledConnection::Http1(mut wire)) => {
                     wire.buffer_request(request);
-                    return exchange_http1(wire, pool).await;
+                    return exchange_http1(wire, pool, sent).await;
                 }
-                Some(PooledConnection::Http2(shared)) => match Box::pin(shared.send(request)).await
-                {
-                    Ok(response) => return Ok(response),
-                    // The connection had reached its last stream and sent nothing of this request.
-                    Err(Http2SendError::Unsent(unsent)) => request = *unsent,
-                    Err(Http2SendError::Failed(error)) => return Err(error),
-                },
+                Some(PooledConnection::Http2(shared)) => {
+                    match Box::pin(shared.send(request, sent)).await {
+                        Ok(response) => return Ok(response),
+                        // The connection had reached its last stream and sent nothing of this request.
+                        Err(Http2SendError::Unsent(unsent)) => request = *unsent,
+                        Err(Http2SendError::Failed(error)) => return Err(error),
+                    }
+                }
                 None => {}
             }
         }
         // Boxed, because it is rare and would enlarge the future of every call.
-        Box::pin(self.send_on_new_connection(request, pool, connect_timeout)).await
+        Box::pin(self.send_on_new_connection(request, pool, connect_timeout, sent)).await
     }
 
     /// Opens a connection, sends the request and pools the connection.
@@ -182,6 +189,7 @@ impl ClientCore {
         request: Request<RequestBody>,
         pool: Arc<HostPool>,
         connect_timeout: Duration,
+        sent: &SentMark,
     ) -> Result<ClientResponse, SendError> {
         let not_sent = |cause: BodyError| SendError { progress: UpstreamProgress::NotSent, cause };
         let opening = tokio::time::timeout(connect_timeout, self.connector.open(request.uri()));
@@ -195,7 +203,7 @@ impl ClientCore {
         if !is_http2 {
             let mut wire = Box::new(ClientWire::new(stream, is_proxied));
             wire.buffer_request(request);
-            return exchange_http1(wire, pool).await;
+            return exchange_http1(wire, pool, sent).await;
         }
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -210,7 +218,7 @@ impl ClientCore {
         });
         let shared = Http2Connection { sender, used: ConnectionUse::default() };
         pool.put_http2(shared.clone());
-        match shared.send(request).await {
+        match shared.send(request, sent).await {
             Ok(response) => Ok(response),
             Err(Http2SendError::Failed(error)) => Err(error),
             Err(Http2SendError::Unsent(_)) => {
@@ -224,7 +232,9 @@ impl ClientCore {
 async fn exchange_http1(
     mut wire: Box<ClientWire>,
     pool: Arc<HostPool>,
+    sent: &SentMark,
 ) -> Result<ClientResponse, SendError> {
+    sent.add();
     let head = wire.exchange().await.map_err(|failed| match failed {
         ExchangeError::Stale(cause) => {
             SendError { progress: UpstreamProgress::StaleConnection, cause }
@@ -248,11 +258,14 @@ impl Http2Connection {
     async fn send(
         mut self,
         request: Request<RequestBody>,
+        sent: &SentMark,
     ) -> Result<ClientResponse, Http2SendError> {
+        sent.add();
         let response = match self.sender.try_send_request(request).await {
             Ok(response) => response,
             Err(mut failed) => {
                 if let Some(request) = failed.take_message() {
+                    sent.take_back();
                     return Err(Http2SendError::Unsent(Box::new(request)));
                 }
                 let cause = failed.into_error();

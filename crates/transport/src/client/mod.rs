@@ -12,6 +12,7 @@ mod pool;
 mod public_address;
 mod resolver;
 pub(crate) mod response_head;
+mod sent_mark;
 
 pub use body::{BodyError, ClientBody, NetworkBody, RequestBody};
 pub use event_stream::EventStreamBody;
@@ -23,3 +24,4 @@ pub use http_client::{
 pub use outbound::{Outbound, OutboundError, ProxySettings};
 pub use public_address::{is_public, is_public_host};
 pub use resolver::{LookupFuture, NameResolver, SystemResolver};
+pub use sent_mark::SentMark;

@@ -4,16 +4,26 @@
 //! in an object with one field, and the value of that field is the reply.
 
 use canon::{ExtraFields, JsonSchema};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Number, Value, json};
 
-use crate::json;
+use crate::json_reader;
 use crate::native::names::{ENUM_EXTRA, ORIGIN};
+use crate::text::BorrowedText;
 
 /// The type of a reply that is one bare value.
 pub(crate) const MIME: &str = "text/x.enum";
 
 /// The only field of the wrapper.
 const FIELD: &str = "value";
+
+/// The wrapper around the value. Other replies can be large, so they are not read into a tree.
+#[derive(Deserialize)]
+struct WrappedValue<'a> {
+    #[serde(borrow)]
+    value: &'a RawValue,
+}
 
 /// Wraps the schema of an enum.
 pub(crate) fn wrap(schema: JsonSchema) -> JsonSchema {
@@ -39,12 +49,13 @@ pub(crate) fn is_requested(extras: &ExtraFields) -> bool {
 
 /// Returns the bare value of a reply: without the wrapper, without quotes. Other text is unchanged.
 pub(crate) fn bare_value(text: &str) -> String {
-    let value = json::read::<Value>(text).unwrap_or_default();
-    match value.get(FIELD).unwrap_or(&value) {
-        Value::String(word) => word.clone(),
-        Value::Number(number) => number.to_string(),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => text.to_owned(),
+    let wrapped = text.trim_start().starts_with('{').then(|| json_reader::read(text).ok());
+    let inner = wrapped.flatten().map_or(text, |WrappedValue { value }| value.get());
+    if let Ok(BorrowedText(word)) = json_reader::read(inner) {
+        return word.into_owned();
     }
+    let number = json_reader::read::<Number>(inner).map(|_| inner.trim());
+    number.unwrap_or(text).to_owned()
 }
 
 #[cfg(test)]

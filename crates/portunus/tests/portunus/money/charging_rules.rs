@@ -261,6 +261,42 @@ async fn leaving_a_whole_answer_costs_what_its_lane_makes_in_that_time() {
     assert!(Some(row.cost) <= row.held);
 }
 
+/// The provider accepts connections and says nothing, so that TLS is never set up.
+#[tokio::test]
+async fn leaving_before_the_request_is_sent_is_free() {
+    // Two callers leave; the third one's own timeout ends its wait.
+    for (streamed, timeout, ended_by) in [
+        (false, "600", EndedBy::Caller),
+        (true, "600", EndedBy::Caller),
+        (false, "0.3", EndedBy::Deadline),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = format!(
+            "[providers.p]\nspeaks = \"chat\"\nbase = \"https://{}\"\nauth = \"none\"\n\
+             [models.m]\nlanes = [\"p/up\"]\nprice = {{ input = \"1.00\", output = \"2.00\" }}\n",
+            listener.local_addr().unwrap()
+        );
+        let gateway = TestGateway::with_config(&config).await;
+        let body = chat(streamed);
+        let asking = gateway.post(CHAT, &body).header("x-stainless-timeout", timeout);
+        let mut opened = None;
+        let opening = async {
+            opened = Some(listener.accept().await.unwrap());
+            if ended_by == EndedBy::Deadline {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            got = asking.send() => assert_eq!(got.status, 504, "{}", got.text()),
+            () = opening => {}
+        }
+        let row = row(&gateway).await;
+        assert_eq!((row.outcome, row.ended_by), (CallOutcome::CallerLeft, ended_by), "{row:?}");
+        assert_eq!((row.cost, row.absorbed), (Money::ZERO, Money::ZERO), "{row:?}");
+        assert!(opened.is_some(), "a connection was begun");
+    }
+}
+
 /// A short time that the caller names itself is no way to work for nothing.
 #[tokio::test]
 async fn a_callers_own_timeout_costs_what_leaving_costs() {
@@ -321,7 +357,7 @@ async fn the_bill_of_a_provider_is_compared() {
     gateway.post(CHAT, &chat(false)).send().await;
     let row = row(&gateway).await;
     assert_eq!(row.cost, Money::from_nanos(19_000), "{row:?}");
-    let metrics = gateway.app.engine.metrics.encode(&[], 0);
+    let metrics = gateway.app.engine.metrics.encode(&[], telemetry::ScrapedValues::default());
     let line = "portunus_told_minus_ours_nanodollars{provider=\"p\"} 1000";
     assert!(metrics.contains(line), "{metrics}");
 }

@@ -3,6 +3,7 @@
 
 mod conversations;
 mod image_requests;
+mod media_fields;
 mod native_samples;
 mod samples;
 
@@ -131,27 +132,6 @@ async fn files_in_embeddings_are_not_found() {
     let got = send(&gateway, "call", "/v1beta/models/m:embedContent", &one).await;
     assert_eq!(got.status, 200, "{}", got.text());
     assert_eq!(provider.requests()[0].json(), one);
-}
-
-#[tokio::test]
-async fn a_file_of_googles_service_is_not_left_to_a_chat_provider() {
-    let provider = ScriptedProvider::start(Vec::new()).await;
-    let config = provider.config("chat");
-    let config = config.replace("auth = \"none\"", "auth = \"none\"\nfetches = \"all\"");
-    let gateway = TestGateway::with_config(&config).await;
-    let fetches = async |url: &str| {
-        let image = json!({ "type": "image_url", "image_url": { "url": url } });
-        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": [image] }] });
-        let got = send(&gateway, "dry run", "/v1/chat/completions", &body).await;
-        assert_eq!(got.status, 200, "{url}: {}", got.text());
-        got.json().get("fetches").is_some()
-    };
-    let own = "https://generativelanguage.googleapis.com/v1beta/files/x";
-    assert!(fetches(own).await);
-    assert!(fetches("https://Generativelanguage.Googleapis.com/v1beta/files/x").await);
-    assert!(!fetches("https://e.example/files/x.png").await);
-    gateway.reload(&shared(&config));
-    assert!(!fetches(own).await);
 }
 
 fn whole_reply(format: &str) -> Vec<AnswerStep> {

@@ -196,6 +196,7 @@ async fn send(provider: &upstream::Provider) {
         new_connection: false,
         connect: TIMES.connect,
         first_byte: TIMES.first_byte,
+        sent: &transport::SentMark::default(),
     };
     let answer = provider.send("/x", headers, vec!["{}".into()], &how).await.unwrap();
     assert_eq!(answer.status, 200);

@@ -69,6 +69,34 @@ async fn a_link_gives_the_picture_whole_or_in_part() {
     }
 }
 
+/// A file that fits into memory is checked before its first byte. A larger one breaks off, so that no
+/// client takes the part for the whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_file_is_an_error_or_breaks_off() {
+    let gateway = TestGateway::with_config("[files]\nsize = \"16MiB\"\n").await;
+    for (size, status) in [(200_000, 503), (9 << 20, 200)] {
+        let link = gateway.app.engine.files.put("ada", vec![7; size].into(), "image/png").await;
+        let link = link.unwrap();
+        let path = link.url.strip_prefix(&gateway.url).unwrap().to_owned();
+        let ask = async || gateway.get(&path).without_key().send().await;
+        let good = ask().await;
+        assert_eq!((good.status.as_u16(), good.body.len(), good.is_truncated), (200, size, false));
+        let stored = gateway.data_folder().join("files").join(&link.name);
+        let mut bytes = std::fs::read(&stored).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&stored, &bytes).unwrap();
+        let damaged = ask().await;
+        assert_eq!(damaged.status, status, "{size}");
+        assert_eq!(damaged.is_truncated, status == 200, "{size}");
+        std::fs::write(&stored, "").unwrap();
+        for method in [Method::GET, Method::HEAD] {
+            let empty = gateway.request(method, &path).without_key().send().await;
+            assert_eq!((empty.status.as_u16(), empty.header("retry-after")), (503, ""), "{size}");
+            assert!(!empty.text().contains("retry"), "{}", empty.text());
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_dies_with_its_task_and_is_swept() {
     let provider = ScriptedProvider::start(vec![picture()]).await;

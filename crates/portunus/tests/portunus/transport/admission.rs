@@ -38,6 +38,7 @@ async fn a_body_that_stalls_is_dropped_whatever_came_before() {
         let answer = caller.answer().await.unwrap();
         assert_eq!(answer.status, 408, "{path} {more}: {}", answer.text());
         assert!(answer.text().contains("did not arrive in time"), "{}", answer.text());
+        assert_eq!(answer.header("retry-after"), Some("1"), "{path} {more}");
     }
     // A form of the console is not waited for either.
     let mut caller = Caller::to(&gateway).await;

@@ -17,6 +17,17 @@ fn usage(gateway: &TestGateway) -> HeavyWorkUse {
     gateway.app.engine.heavy_work.usage()
 }
 
+/// Running and waiting pieces as `/metrics` tells them.
+async fn gauges(gateway: &TestGateway) -> [usize; 2] {
+    let admin = gateway.admin_key().await;
+    let text = gateway.get("/metrics").key(admin).send().await.text();
+    ["running", "waiting"].map(|word| {
+        let name = format!("portunus_large_work_{word} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&name));
+        value.expect(&text).parse().unwrap()
+    })
+}
+
 /// Takes every place, so that large work waits until they are dropped.
 async fn hold_places(gateway: &TestGateway) -> Vec<WorkPermit> {
     let mut held = Vec::new();
@@ -128,9 +139,12 @@ async fn heavy_work_ends_with_its_caller() {
         callers.push(send_large(&gateway, &shape).await);
     }
     until("all wait", async || usage(&gateway).waiting == callers.len()).await;
+    assert_eq!(gauges(&gateway).await, [held.len(), callers.len()]);
     drop(callers);
     until("no caller is waited for", async || usage(&gateway).waiting == 0).await;
+    assert_eq!(gauges(&gateway).await, [held.len(), 0]);
     drop(held);
+    assert_eq!(gauges(&gateway).await, [0, 0]);
     let answer = gateway.request(Method::POST, CHAT).body(shapes().remove(1)).send().await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     // Only the call that was made since began: its values are counted, it is parsed and prepared.
@@ -178,6 +192,11 @@ async fn values_of_a_large_body_are_counted_and_take_memory() {
         assert_eq!(memory.header("retry-after"), "1", "{path}");
         // Text of the same size is no problem.
         let text = ask(request("demo-messages", json!({ "user": "x".repeat(2 << 20) }))).await;
+        assert_ne!(text.status, 413, "{path}: {}", text.text());
+        assert_ne!(text.status, 429, "{path}: {}", text.text());
+        // Nor is text that looks like a list.
+        let list = format!("[{}]", "0,".repeat(1 << 20));
+        let text = ask(request("demo-messages", json!({ "user": list }))).await;
         assert_ne!(text.status, 413, "{path}: {}", text.text());
         assert_ne!(text.status, 429, "{path}: {}", text.text());
     }

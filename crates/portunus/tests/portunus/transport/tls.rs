@@ -82,7 +82,9 @@ async fn connections_beyond_the_limit_are_counted() {
         assert!(connect(&gateway, b"h2", "gateway.test").await.is_err());
         assert_eq!(gateway.app.engine.connections.refused(), refused);
     }
-    let text = gateway.app.engine.metrics.encode(&[], gateway.app.engine.connections.refused());
+    let refused_connections = gateway.app.engine.connections.refused();
+    let scraped = telemetry::ScrapedValues { refused_connections, ..Default::default() };
+    let text = gateway.app.engine.metrics.encode(&[], scraped);
     assert!(text.contains("portunus_refused_connections_total 3\n"), "{text}");
     drop(held);
 }

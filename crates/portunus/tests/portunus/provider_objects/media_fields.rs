@@ -1,0 +1,117 @@
+//! Fields of the chat and responses formats, and of their imitations, in which a provider takes a URL:
+//! none of them is a way around the guard.
+
+use serde_json::{Value, json};
+use testkit::{ScriptedProvider, TestGateway};
+
+use super::{send, shared};
+
+const PRIVATE: &str = "http://10.1.2.3/x";
+const GOOGLES: &str = "https://generativelanguage.googleapis.com/v1beta/files/x";
+
+/// Parts of a chat message with a URL, each with its path in the part.
+fn chat_parts(url: &str) -> Vec<(Value, &'static str)> {
+    let nested = json!({ "url": url });
+    vec![
+        (json!({ "type": "image_url", "image_url": nested }), "image_url.url"),
+        (json!({ "type": "video_url", "video_url": nested }), "video_url.url"),
+        (json!({ "type": "audio_url", "audio_url": nested }), "audio_url.url"),
+        (json!({ "type": "document_url", "document_url": url }), "document_url"),
+        (json!({ "type": "file_url", "file_url": nested }), "file_url.url"),
+        (json!({ "type": "image", "image": url }), "image"),
+        (json!({ "type": "video", "video": url }), "video"),
+        (json!({ "type": "image", "source": { "type": "url", "url": url } }), "source.url"),
+        (
+            json!({ "type": "file", "file": { "file_data": url, "filename": "a" } }),
+            "file.file_data",
+        ),
+    ]
+}
+
+/// Parts of an item of the responses format with a URL, each with its path in the part.
+fn responses_parts(url: &str) -> Vec<(Value, &'static str)> {
+    let nested = json!({ "url": url });
+    vec![
+        (json!({ "type": "input_image", "image_url": url }), "image_url"),
+        (json!({ "type": "input_file", "file_url": url }), "file_url"),
+        (json!({ "type": "input_file", "file_data": url, "filename": "a" }), "file_data"),
+        (json!({ "type": "input_video", "video_url": url }), "video_url"),
+        (json!({ "type": "input_video", "video_url": nested }), "video_url.url"),
+        (json!({ "type": "audio_url", "audio_url": nested }), "audio_url.url"),
+    ]
+}
+
+fn chat(part: &Value) -> Value {
+    json!({ "model": "m", "messages": [{ "role": "user", "content": [part] }] })
+}
+
+#[tokio::test]
+async fn a_private_address_is_refused_in_every_media_field() {
+    for (format, path) in [("chat", "/v1/chat/completions"), ("responses", "/v1/responses")] {
+        let provider = ScriptedProvider::start(Vec::new()).await;
+        let config = provider.config(format);
+        let config = config.replace("auth = \"none\"", "auth = \"none\"\nfetches = \"all\"");
+        let gateway = TestGateway::with_config(&config).await;
+        let mut requests = Vec::new();
+        if format == "chat" {
+            for (part, field) in chat_parts(PRIVATE) {
+                requests.push((chat(&part), format!("messages[0].content[0].{field}")));
+            }
+        } else {
+            for (part, field) in responses_parts(PRIVATE) {
+                let input = json!([{ "role": "user", "content": [part] }]);
+                let body = json!({ "model": "m", "input": input });
+                requests.push((body, format!("input[0].content[0].{field}")));
+            }
+        }
+        for (body, field) in requests {
+            let got = send(&gateway, "call", path, &body).await;
+            assert_eq!(got.status, 400, "{field}: {}", got.text());
+            assert_eq!(got.json()["error"]["param"], field, "{}", got.text());
+        }
+        assert_eq!(provider.requests().len(), 0, "{format}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_googles_service_is_not_left_to_a_chat_provider() {
+    let provider = ScriptedProvider::start(Vec::new()).await;
+    let config = provider.config("chat");
+    let config = config.replace("auth = \"none\"", "auth = \"none\"\nfetches = \"all\"");
+    let gateway = TestGateway::with_config(&config).await;
+    // True if the provider gets the URL. The gateway fetches what it reads, and refuses the rest.
+    let is_left = async |part: &Value, field: &str| {
+        let got = send(&gateway, "dry run", "/v1/chat/completions", &chat(part)).await;
+        if got.status == 400 {
+            let path = format!("messages[0].content[0].{field}");
+            assert_eq!(got.json()["error"]["param"], path, "{}", got.text());
+            return false;
+        }
+        assert_eq!(got.status, 200, "{field}: {}", got.text());
+        got.json().get("fetches").is_none()
+    };
+    for url in [GOOGLES, "https://Generativelanguage.Googleapis.com/v1beta/files/x"] {
+        for (part, field) in chat_parts(url) {
+            assert!(!is_left(&part, field).await, "{field}");
+        }
+    }
+    for (part, field) in chat_parts("https://e.example/files/x.png") {
+        assert!(is_left(&part, field).await, "{field}");
+    }
+    gateway.reload(&shared(&config));
+    for (part, field) in chat_parts(GOOGLES) {
+        assert!(is_left(&part, field).await, "{field}");
+    }
+}
+
+/// A provider in a private network could be sent anywhere in it.
+#[tokio::test]
+async fn a_provider_in_a_private_network_gets_no_url_in_any_media_field() {
+    let provider = ScriptedProvider::start(Vec::new()).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
+    for (part, field) in chat_parts("https://e.example/files/x.png") {
+        let got = send(&gateway, "dry run", "/v1/chat/completions", &chat(&part)).await;
+        let is_fetched = got.status == 200 && got.json().get("fetches").is_some();
+        assert!(is_fetched || got.status == 400, "{field}: {}", got.text());
+    }
+}
