@@ -6,13 +6,16 @@ use serde_json::Value;
 use std::collections::HashMap;
 use tokio::task::JoinSet;
 
-use super::{CallEvent, Cell, config, reach};
+use super::{AnswerPhases, CallEvent, Cell, config, reach};
 use crate::tasks::harness::{GatewayProcess, send};
+
+/// Phases of an answer in which the gateway is killed.
+const PHASES: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_a_gateway_that_was_killed_are_booked_at_its_next_start() {
-    // Their providers wait in the midst of the answer.
-    let cells = Cell::all(&[CallEvent::Nothing]).await;
+    // The same calls in each phase: their providers wait before, in and after the text.
+    let cells = Cell::all(&[CallEvent::Nothing; PHASES]).await;
     let mut gateway = GatewayProcess::start(&config(&cells, ""));
     let made = gateway.run(&["keys", "create", "--name", "capped", "--cap", "1000"]);
     let key = serde_json::from_str::<Value>(&made).unwrap()["key"].as_str().unwrap().to_owned();
@@ -20,11 +23,14 @@ async fn calls_of_a_gateway_that_was_killed_are_booked_at_its_next_start() {
     for (at, cell) in cells.iter().enumerate() {
         let (path, body) = cell.request(at);
         let (url, key) = (format!("{}{path}", gateway.url), key.clone());
-        cell.phases.may_begin.add_permits(1);
+        cell.phases.may_begin.add_permits(usize::from(at % PHASES > 0));
+        cell.phases.may_go_on.add_permits(usize::from(at % PHASES > 1));
         calls.spawn(async move { send(Method::POST, &url, &key, &[], &body.to_string()).await });
     }
-    for cell in &cells {
-        reach(&cell.phases.begun).await;
+    for (at, cell) in cells.iter().enumerate() {
+        let AnswerPhases { asked, begun, said, .. } = &cell.phases;
+        let moments: [_; PHASES] = [asked, begun, said];
+        reach(moments[at % PHASES]).await;
     }
     gateway.kill();
     let answers = calls.join_all().await;
