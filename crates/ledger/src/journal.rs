@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::disk::segment_name;
 use crate::record_encoding::encode;
+use crate::segment_manifest::SegmentManifest;
 use crate::segment_scan::{SegmentScan, scan};
 use crate::{
     DamagedSpan, Disk, HoldRecord, LedgerEntry, OpenCall, ProgressRecord, SettledCall,
@@ -123,8 +124,14 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
     let mut open: HashMap<String, OpenCall> = HashMap::new();
     // The last moment at which the process was alive.
     let mut died_at = None;
-    for segment in disk.segments()? {
-        let SegmentScan { records, damage, torn } = scan(&disk.read(segment)?);
+    // Before the segments, because a running process writes to them.
+    let manifest = SegmentManifest::read(disk)?;
+    let segments = disk.segments()?;
+    found.damage = missing_segments(disk, &manifest, &segments)?;
+    for segment in segments {
+        let bytes = disk.read(segment)?;
+        let SegmentScan { records, damage, torn } =
+            scan(&bytes).require(bytes.len(), manifest.required(segment));
         found.torn += torn;
         if !damage.is_empty() {
             let file = segment_name(segment);
@@ -153,6 +160,12 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
             }
         }
     }
+    if !found.damage.is_empty() {
+        // A running process takes a segment from the manifest before it deletes it.
+        let later = SegmentManifest::read(disk)?;
+        let is_deleted = |one: u64| manifest.required(one) > 0 && later.required(one) == 0;
+        found.damage.retain(|damage| !is_deleted(damage.segment));
+    }
     found.interrupted = open.len();
     let mut left: Vec<OpenCall> = open.into_values().collect();
     left.sort_by(|a, b| (a.held.at, &a.held.request_id).cmp(&(b.held.at, &b.held.request_id)));
@@ -162,6 +175,35 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
         SettledCall { entry, lease, shown: true }
     }));
     Ok(found)
+}
+
+/// Returns the settled calls among some records. Calls that a process left open were settled by its
+/// successor, which wrote a record of that.
+pub(crate) fn settled_entries(records: Vec<JournalRecord>) -> impl Iterator<Item = LedgerEntry> {
+    records.into_iter().filter_map(|record| match record {
+        JournalRecord::Settled(entry) => Some(entry),
+        JournalRecord::Held(_)
+        | JournalRecord::Reached(_)
+        | JournalRecord::Voided { .. }
+        | JournalRecord::Alive { .. } => None,
+    })
+}
+
+/// Returns the segments of the manifest whose files are gone.
+fn missing_segments(
+    disk: &dyn Disk,
+    manifest: &SegmentManifest,
+    segments: &[u64],
+) -> io::Result<Vec<SegmentDamage>> {
+    let (retired, aside) = (disk.retired()?, disk.numbers_aside()?);
+    let is_there = |segment: &u64| [segments, &retired, &aside].iter().any(|s| s.contains(segment));
+    let missing = manifest.segments().filter(|segment| !is_there(segment));
+    let damage = missing.map(|segment| {
+        let spans = vec![DamagedSpan { offset: 0, bytes: manifest.required(segment) }];
+        SegmentDamage { segment, file: segment_name(segment), spans }
+    });
+    // One without a record is deleted.
+    Ok(damage.filter(|damage| manifest.required(damage.segment) > 0).collect())
 }
 
 #[cfg(test)]

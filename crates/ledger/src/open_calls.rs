@@ -17,7 +17,7 @@ use crate::journal_writer::{JournalWriter, KeptRecord, SETTLEMENT_BYTES, WriterT
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
     CallOutcome, CallProgress, ChargeReason, Clock, Disk, EndedBy, HoldRecord, HoldShortage,
-    JournalError, JournalErrors, JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall,
+    JournalError, JournalErrors, JournalReceipt, JournalRecord, KeyBalance, LeaseToken, LedgerEntry, OpenCall,
     PendingHold, ProgressRecord, RecoveredCalls, SegmentDamage, SettledCall, SettlementKnowledge,
 };
 
@@ -214,17 +214,28 @@ impl OpenCalls {
         }
     }
 
-    /// Retires segments whose calls the lease store has confirmed. Damaged ones are set aside.
+    /// Retires segments whose calls the lease store has confirmed. Damaged and missing ones are set
+    /// aside.
     pub(crate) fn forget_recovered(&self, segments: &[u64], damage: &[SegmentDamage]) {
         let is_damaged = |segment: &u64| damage.iter().any(|one| one.segment == *segment);
-        let (damaged, sound): (Vec<u64>, Vec<u64>) = segments.iter().partition(|s| is_damaged(s));
+        let sound: Vec<u64> = segments.iter().copied().filter(|one| !is_damaged(one)).collect();
         self.journal.retire(&sound);
-        damaged.into_iter().for_each(|segment| self.journal.set_aside(segment));
+        damage.iter().for_each(|one| self.journal.set_aside(one.segment));
     }
 
     /// The disk of the journal.
     pub(crate) fn disk(&self) -> &dyn Disk {
         self.journal.disk()
+    }
+
+    /// Keeps a damaged or missing segment in mind until an operator accepts the loss.
+    pub(crate) fn set_aside(&self, segment: u64) {
+        self.journal.set_aside(segment);
+    }
+
+    /// Returns the records of a retired segment. A damaged one is set aside.
+    pub(crate) fn read_retired(&self, segment: u64) -> Vec<JournalRecord> {
+        self.journal.read_retired(segment)
     }
 
     /// Returns the names of damaged files of the journal that no operator has accepted yet.

@@ -10,11 +10,15 @@
 use std::collections::VecDeque;
 use std::io;
 
+use crate::journal::settled_entries;
 use crate::segment_scan::scan;
 use crate::{
-    JournalRecord, LeaseClient, LeaseStore, LeaseStoreError, MAX_BATCH_CALLS, MarkRaise, OpenCalls,
+    LeaseClient, LeaseStore, LeaseStoreError, MAX_BATCH_CALLS, MarkRaise, OpenCalls,
     PostedBatch, PostedMark, SettledCall, StoreRollback,
 };
+
+/// Number that stands for all segments of a lost journal. The first segment has the number 1.
+const LOST_JOURNAL: u64 = 0;
 
 impl PostedMark {
     /// Returns the mark as a batch raises it.
@@ -58,6 +62,14 @@ impl OpenCalls {
         self.own_mark().filter(|own| own.store_id == store_id)
     }
 
+    /// Notes that the journal of a node that has posted calls is gone, with calls that the store perhaps
+    /// does not have. Every start writes a mark.
+    pub(crate) fn look_for_journal(&self) {
+        if matches!(self.disk().read_mark(), Ok(None)) {
+            self.set_aside(LOST_JOURNAL);
+        }
+    }
+
     fn own_mark(&self) -> Option<PostedMark> {
         // A mark that cannot be read only hides a rollback during the pause of this node.
         let text = self.disk().read_mark().ok()??;
@@ -74,24 +86,15 @@ impl OpenCalls {
 
     /// Returns the settled calls of the next segment, without their leases; `None` after the last one.
     fn next_calls(&self, pending: &PendingRepost) -> Option<Vec<SettledCall>> {
-        let bytes = match (pending.retired.front(), pending.in_use.front()) {
-            (Some(segment), _) => self.disk().read_retired(*segment),
-            (None, Some(segment)) => self.disk().read(*segment),
+        let records = match (pending.retired.front(), pending.in_use.front()) {
+            (Some(segment), _) => self.read_retired(*segment),
+            // A segment that was retired meanwhile has nothing to give.
+            (None, Some(segment)) => scan(&self.disk().read(*segment).unwrap_or_default()).records,
             (None, None) => return None,
         };
-        // A segment that cannot be read, or was retired meanwhile, has nothing to give.
-        let records = scan(&bytes.unwrap_or_default()).records.into_iter();
-        let settled = records.filter_map(|record| match record {
-            JournalRecord::Settled(entry) => {
-                Some(SettledCall { entry: entry.into(), lease: None, shown: true })
-            }
-            // Calls that an earlier process left open were settled by its successor, which wrote a
-            // record of that.
-            JournalRecord::Held(_)
-            | JournalRecord::Reached(_)
-            | JournalRecord::Voided { .. }
-            | JournalRecord::Alive { .. } => None,
-        });
+        let settled = settled_entries(records);
+        let settled =
+            settled.map(|entry| SettledCall { entry: entry.into(), lease: None, shown: true });
         Some(settled.collect())
     }
 }
