@@ -238,7 +238,15 @@ mod tests {
             lane: "p/m".to_owned(),
             usage,
             cost: Money::from_nanos(-1),
+            attempt: None,
         };
+        let later = crate::LaterAttempt {
+            at: Micros::new(-70_000),
+            absorbed: Money::from_nanos(300),
+            failed: vec![crate::FailedAttempt::default()],
+            ..crate::LaterAttempt::default()
+        };
+        let second = ProgressRecord { attempt: Some(Box::new(later)), ..reached.clone() };
         let open = OpenCall { held: held(), reached: Some(reached.clone()) };
         let mut entry = open.settle(Micros::new(7), None, SettlementKnowledge::Journal);
         entry.failed =
@@ -250,8 +258,10 @@ mod tests {
         let settled = [entry, plain].map(JournalRecord::Settled);
         let voided = JournalRecord::Voided { request_id: "req-1".to_owned() };
         let alive = JournalRecord::Alive { at: Micros::new(1 << 40) };
-        [JournalRecord::Held(held()), JournalRecord::Reached(reached), voided, alive]
+        let reached = [reached, second].map(JournalRecord::Reached);
+        [JournalRecord::Held(held()), voided, alive]
             .into_iter()
+            .chain(reached)
             .chain(settled)
             .collect()
     }

@@ -126,6 +126,7 @@ impl JournalWriter {
     pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<Self, JournalError> {
         let manifest = ManifestWriter::open(&*disk).map_err(JournalError)?;
         let unchecked = disk.retired().map_err(JournalError)?;
+        let damaged_files = disk.damaged_files().map_err(JournalError)?;
         let current = disk.create().map_err(JournalError)?;
         let errors = JournalErrors::default();
         // Without room for the manifest the node starts all the same; it is completed later.
@@ -147,7 +148,7 @@ impl JournalWriter {
             table: Mutex::new(SegmentTable::new(current)),
             upkeep: Mutex::new(()),
             errors,
-            damaged_files: Mutex::default(),
+            damaged_files: Mutex::new(damaged_files),
         })
     }
 
@@ -216,15 +217,21 @@ impl JournalWriter {
         queued.map(KeptRecord).map_err(|e| self.count(e))
     }
 
-    /// Appends a record that does not keep its segment. A failure is counted.
-    pub(crate) fn append_unkept(&self, record: &[u8]) {
+    /// Appends a record that does not keep its segment: it must not be released. A failure is counted.
+    pub(crate) fn append_unkept(&self, record: &[u8]) -> Option<KeptRecord> {
         let append = |queue: &mut WriteQueue| {
             queue.further.bytes.extend_from_slice(record);
             Arc::clone(&queue.further.batch)
         };
         match self.enqueue(append) {
-            Ok(_) => self.wake_thread(),
-            Err(e) => self.errors.note(&e),
+            Ok(batch) => {
+                self.wake_thread();
+                Some(KeptRecord(batch))
+            }
+            Err(e) => {
+                self.errors.note(&e);
+                None
+            }
         }
     }
 

@@ -32,7 +32,7 @@ mod write_batch;
 mod write_queue;
 
 pub use budget::{BudgetPeriod, BudgetStatus, BudgetTerms, day_of};
-pub use call_records::{HoldRecord, OpenCall, ProgressRecord};
+pub use call_records::{HoldRecord, LaterAttempt, OpenCall, ProgressRecord};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, ManifestFile, Segment, accept_damage, damaged_files};
 pub use entry::{

@@ -49,7 +49,7 @@ impl JournalWriter {
         let found = scan(&bytes).require(bytes.len(), self.manifest.written(segment));
         if !found.damage.is_empty() {
             for entry in settled_entries(found.records.clone()) {
-                self.append_unkept(&frame(&Written::Settled(&entry)));
+                drop(self.append_unkept(&frame(&Written::Settled(&entry))));
             }
             self.errors.note(&damage_error(segment, &found.damage));
             self.set_aside(segment);
