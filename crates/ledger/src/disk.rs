@@ -256,8 +256,7 @@ impl Disk for FileDisk {
     }
 
     fn read_mark(&self) -> io::Result<Option<String>> {
-        let mark = read_optional(&self.folder.join(MARK_FILE))?;
-        Ok(mark.map(|mark| String::from_utf8_lossy(&mark).into_owned()))
+        read_mark(&self.folder)
     }
 
     fn write_mark(&self, mark: &str) -> io::Result<()> {
@@ -275,6 +274,12 @@ const MANIFEST_FILE: &str = "manifest";
 /// Returns the manifest of a journal, if it has one.
 pub(crate) fn read_manifest(folder: &Path) -> io::Result<Option<Vec<u8>>> {
     read_optional(&folder.join(MANIFEST_FILE))
+}
+
+/// Returns the mark beside the segments of a journal, if it has one.
+pub(crate) fn read_mark(folder: &Path) -> io::Result<Option<String>> {
+    let mark = read_optional(&folder.join(MARK_FILE))?;
+    Ok(mark.map(|mark| String::from_utf8_lossy(&mark).into_owned()))
 }
 
 fn read_optional(path: &Path) -> io::Result<Option<Vec<u8>>> {
@@ -417,7 +422,8 @@ impl Segment for FileSegment {
             Ok(found) if is_same(&found) && own.len() >= length => Ok(()),
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             Ok(_) | Err(_) => {
-                let why = "a file of the journal was deleted, moved or cut short while it was in use";
+                let why =
+                    "a file of the journal was deleted, moved or cut short while it was in use";
                 Err(io::Error::new(io::ErrorKind::NotFound, why))
             }
         }

@@ -112,7 +112,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         for settled in found.settled.chunks(MAX_BATCH_CALLS) {
             let raise = (!went_back).then(|| mark.raise());
             let posted = store.post(settled, raise.as_ref()).await?;
-            recovered += posted.new;
+            recovered += posted.new + posted.corrected;
             if !went_back {
                 mark.note(posted, settled.len());
             }

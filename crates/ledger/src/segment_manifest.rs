@@ -182,8 +182,8 @@ impl ManifestWriter {
         let written = WrittenManifest { file, content, offsets };
         // Records may have been written meanwhile.
         let changed = state.manifest.extents.iter();
-        let changed =
-            changed.filter(|(segment, extent)| written.content.extents.get(segment) != Some(extent));
+        let changed = changed
+            .filter(|(segment, extent)| written.content.extents.get(segment) != Some(extent));
         let patched = changed.map(|(segment, extent)| written.patch(*segment, extent)).collect();
         state.file = Some(written);
         state.is_stale = false;

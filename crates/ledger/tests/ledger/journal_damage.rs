@@ -157,7 +157,8 @@ fn damage_of_a_retired_segment_is_found_by_a_rollback_and_its_other_calls_are_ke
     let store = MemoryStore::new(&[None]);
     let empty = store.lock().clone();
     let (disk, segment) = retired_journal(&store);
-    disk.flip_bit(segment, 900);
+    let last_bit = disk.read_retired(segment).unwrap().len() * 8 - 1;
+    disk.flip_bit(segment, last_bit);
     store.lock().restore(&empty);
     let node = TestNode::open(&clock(), disk.clone(), &store);
     assert_eq!(node.book.damaged_files().len(), 1);
