@@ -181,10 +181,12 @@ impl ManifestWriter {
         let mut state = self.state.lock();
         let written = WrittenManifest { file, content, offsets };
         // Records may have been written meanwhile.
-        let changed = state.manifest.extents.iter();
-        let changed = changed
+        let mut changed = state
+            .manifest
+            .extents
+            .iter()
             .filter(|(segment, extent)| written.content.extents.get(segment) != Some(extent));
-        let patched = changed.map(|(segment, extent)| written.patch(*segment, extent)).collect();
+        let patched = changed.try_for_each(|(segment, extent)| written.patch(*segment, extent));
         state.file = Some(written);
         state.is_stale = false;
         patched
