@@ -110,6 +110,18 @@ impl IdempotencyKeys {
         guard.store_reply(response).await
     }
 
+    /// Deletes calls that expired: complete ones by the clock of the database, and running ones of nodes
+    /// that are dead, which takes two sweeps.
+    pub async fn sweep(&self) -> Result<(), StoreError> {
+        self.store.sweep_claims().await?;
+        for (call, seen) in self.store.expired_claims().await? {
+            if self.is_abandoned(&call, &seen) {
+                self.store.drop_claim(&call, &seen).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Notes a running claim. Returns true if it has not changed for so long that its node is dead.
     fn is_abandoned(&self, call: &CallName, seen: &ClaimSight) -> bool {
         let now = self.clock.steady();

@@ -3,7 +3,9 @@
 use canon::{Micros, Money, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::{CallOutcome, ChargeReason, LeaseToken, LedgerEntry, SettlementKnowledge};
+use crate::{
+    CallOutcome, ChargeReason, FailedAttempt, LeaseToken, LedgerEntry, SettlementKnowledge,
+};
 
 /// A call at its admission, with its reservation. It is in the journal before the first byte goes to
 /// a provider.
@@ -45,20 +47,35 @@ fn is_zero(amount: &Money) -> bool {
     *amount == Money::ZERO
 }
 
-impl HoldRecord {
-    /// Estimates what the provider made and nobody saw, until the death of the process: the prompt
-    /// if nothing was seen at all, and output at the usual speed since the given moment.
-    fn unseen_cost(&self, since: Option<Micros>, died_at: Option<Micros>) -> Money {
-        let prompt = if since.is_some() { Money::ZERO } else { self.start_cost };
-        let since = since.unwrap_or(self.at);
-        let time = died_at.map_or(Micros::ZERO, |died_at| died_at - since).max(Micros::ZERO);
-        let picos = i128::from(self.cost_per_second.as_nanos()) * i128::from(time.get()) / 1_000;
-        prompt.saturating_add(Money::from_picos(picos)).max(Money::ZERO)
-    }
+/// Estimates what the provider made and nobody saw, until the death of the process: the prompt if
+/// nothing was seen at all, and output at the usual speed since the given moment.
+fn unseen_cost(attempt: &LaterAttempt, since: Option<Micros>, died_at: Option<Micros>) -> Money {
+    let prompt = if since.is_some() { Money::ZERO } else { attempt.start_cost };
+    let since = since.unwrap_or(attempt.at);
+    let time = died_at.map_or(Micros::ZERO, |died_at| died_at - since).max(Micros::ZERO);
+    let picos = i128::from(attempt.cost_per_second.as_nanos()) * i128::from(time.get()) / 1_000;
+    prompt.saturating_add(Money::from_picos(picos)).max(Money::ZERO)
+}
+
+/// An attempt at a lane after earlier ones failed, and what these have cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaterAttempt {
+    /// Time at which the lane is asked.
+    pub at: Micros,
+    /// Estimated cost of the prompt at that lane.
+    pub start_cost: Money,
+    /// Estimated cost of a second of output at the usual speed of that lane.
+    pub cost_per_second: Money,
+    /// Version of the price list of that lane.
+    pub price_version: String,
+    /// Amount that the operator absorbs for the earlier attempts.
+    pub absorbed: Money,
+    /// The earlier attempts, in order.
+    pub failed: Vec<FailedAttempt>,
 }
 
 /// Usage of a running call at some moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressRecord {
     /// The call's id.
     pub request_id: String,
@@ -70,6 +87,10 @@ pub struct ProgressRecord {
     pub usage: Usage,
     /// Cost of that usage.
     pub cost: Money,
+    /// The attempt, if it is not the first one. It is in the journal before the first byte goes to its
+    /// lane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<Box<LaterAttempt>>,
 }
 
 /// A running call, with all that another node needs to settle it if this one dies.
@@ -83,7 +104,8 @@ pub struct OpenCall {
 
 impl OpenCall {
     /// Returns the entry of a call that was running when its process died. The key pays for the last
-    /// known progress. The operator absorbs the estimate of the rest, as far as the hold goes.
+    /// known progress. The operator absorbs the estimate of the rest, as far as the hold goes, and the
+    /// cost of earlier attempts.
     pub fn settle(
         self,
         now: Micros,
@@ -91,7 +113,7 @@ impl OpenCall {
         knowledge: SettlementKnowledge,
     ) -> LedgerEntry {
         let seen = self.reached.as_ref().filter(|reached| reached.usage != Usage::default());
-        let unseen = self.held.unseen_cost(seen.map(|reached| reached.at), died_at);
+        let seen_at = seen.map(|reached| reached.at);
         let HoldRecord {
             request_id,
             key_id,
@@ -104,15 +126,28 @@ impl OpenCall {
             price_version,
             lease: _,
             lane: first_lane,
-            start_cost: _,
-            cost_per_second: _,
+            start_cost,
+            cost_per_second,
         } = self.held;
-        let (lane, usage, cost) = match self.reached {
-            Some(ProgressRecord { lane, usage, cost, .. }) => {
-                (lane, usage, cost.max(Money::ZERO).min(amount))
+        let (lane, usage, cost, attempt) = match self.reached {
+            Some(ProgressRecord { lane, usage, cost, attempt, .. }) => {
+                (lane, usage, cost.max(Money::ZERO).min(amount), attempt)
             }
-            None => (first_lane, Usage::default(), Money::ZERO),
+            None => (first_lane, Usage::default(), Money::ZERO, None),
         };
+        let first = || {
+            let first = LaterAttempt {
+                at,
+                start_cost,
+                cost_per_second,
+                price_version,
+                ..Default::default()
+            };
+            Box::new(first)
+        };
+        let attempt = attempt.unwrap_or_else(first);
+        let unseen = unseen_cost(&attempt, seen_at, died_at).min(amount.saturating_sub(cost));
+        let LaterAttempt { price_version, absorbed, failed, .. } = *attempt;
         LedgerEntry {
             request_id,
             key_id,
@@ -123,8 +158,8 @@ impl OpenCall {
             dialect,
             model,
             lane,
-            attempts: 1,
-            failed: Vec::new(),
+            attempts: u32::try_from(failed.len()).unwrap_or(u32::MAX).saturating_add(1),
+            failed,
             stream,
             status: 503,
             outcome: CallOutcome::Recovered,
@@ -132,7 +167,7 @@ impl OpenCall {
             estimated: true,
             cost,
             held: Some(amount),
-            absorbed: unseen.min(amount.saturating_sub(cost)),
+            absorbed: unseen.saturating_add(absorbed),
             price_version,
             losses: Vec::new(),
             ended_by: CallOutcome::Recovered.usual_end(),
@@ -166,8 +201,39 @@ mod tests {
             lane: "second".to_owned(),
             usage: Usage { output, ..Usage::default() },
             cost: Money::from_nanos(cost),
+            attempt: None,
         });
         OpenCall { held, reached }
+    }
+
+    #[test]
+    fn a_later_attempt_is_estimated_by_its_own_prices_and_the_earlier_ones_are_absorbed() {
+        let attempt = LaterAttempt {
+            at: 12 * SECOND,
+            start_cost: Money::from_nanos(200),
+            cost_per_second: Money::from_nanos(100),
+            price_version: "second list".to_owned(),
+            absorbed: Money::from_nanos(5_000),
+            failed: vec![FailedAttempt { lane: "first".to_owned(), ..FailedAttempt::default() }],
+        };
+        for (reached, expected) in [
+            // Asked at 12 s and dead at 15 s: the prompt, and three seconds.
+            ((12, 0, 0), (0, 5_500)),
+            // Seen until 14 s: one more second.
+            ((14, 7, 90), (90, 5_100)),
+            // The hold bounds the estimate, not what earlier attempts have cost.
+            ((14, 7, 990), (990, 5_010)),
+        ] {
+            let mut call = call(Some(reached));
+            if let Some(reached) = &mut call.reached {
+                reached.attempt = Some(Box::new(attempt.clone()));
+            }
+            let died_at = Some(15 * SECOND);
+            let entry = call.settle(90 * SECOND, died_at, SettlementKnowledge::Journal);
+            assert_eq!((entry.cost.as_nanos(), entry.absorbed.as_nanos()), expected);
+            assert_eq!((&*entry.lane, &*entry.price_version), ("second", "second list"));
+            assert_eq!((entry.attempts, entry.failed), (2, attempt.failed.clone()));
+        }
     }
 
     #[test]

@@ -4,11 +4,13 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::segment_manifest::SegmentManifest;
 
 /// A store of journal segments. A segment is written by the process that created it; older ones
 /// are only read.
@@ -21,7 +23,8 @@ pub trait Disk: Send + Sync {
     fn read(&self, segment: u64) -> io::Result<Vec<u8>>;
     /// Deletes a segment.
     fn remove(&self, segment: u64) -> io::Result<()>;
-    /// Keeps a damaged segment for people to look at. It is a segment no longer.
+    /// Keeps a damaged segment, in use or retired, for people to look at. It is a segment no longer. If
+    /// its file is missing, an empty one takes its place.
     fn set_aside(&self, segment: u64) -> io::Result<()>;
     /// Returns the names of the files that were set aside and not accepted yet.
     fn damaged_files(&self) -> io::Result<Vec<String>>;
@@ -38,9 +41,29 @@ pub trait Disk: Send + Sync {
     fn read_retired(&self, _segment: u64) -> io::Result<Vec<u8>> {
         Err(io::ErrorKind::NotFound.into())
     }
-    /// Deletes the oldest retired segments, except for so many bytes of a certain age.
-    fn prune_retired(&self, _bytes: u64, _age: Duration) -> io::Result<()> {
+    /// Returns the oldest retired segments, except for so many bytes up to a certain age.
+    fn prunable(&self, _bytes: u64, _age: Duration) -> io::Result<Vec<u64>> {
+        Ok(Vec::new())
+    }
+    /// Deletes a retired segment.
+    fn remove_retired(&self, _segment: u64) -> io::Result<()> {
         Ok(())
+    }
+    /// Returns the numbers of the segments that were set aside, accepted or not.
+    fn numbers_aside(&self) -> io::Result<Vec<u64>> {
+        Ok(Vec::new())
+    }
+    /// Returns the bytes that [`Disk::write_manifest`] wrote, with all patches.
+    fn read_manifest(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+    /// Replaces the manifest, see [`crate::segment_manifest`].
+    fn write_manifest(&self, _manifest: &[u8]) -> io::Result<Arc<dyn ManifestFile>> {
+        Ok(Arc::new(NoManifest))
+    }
+    /// Returns an id that changes when the machine starts again; empty if it is not known.
+    fn boot_id(&self) -> String {
+        String::new()
     }
     /// Returns the text that [`Disk::write_mark`] wrote.
     fn read_mark(&self) -> io::Result<Option<String>> {
@@ -49,6 +72,27 @@ pub trait Disk: Send + Sync {
     /// Replaces the text that is kept beside the segments.
     fn write_mark(&self, _mark: &str) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The manifest that is in use.
+pub trait ManifestFile: Send + Sync {
+    /// Overwrites some bytes of it, which then survive a crash of this process.
+    fn patch(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// The manifest of a disk that keeps none.
+struct NoManifest;
+
+impl ManifestFile for NoManifest {
+    fn patch(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl ManifestFile for File {
+    fn patch(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
     }
 }
 
@@ -65,7 +109,7 @@ pub trait Segment: Send + Sync {
     /// Cuts off everything behind that length, to undo a failed append. Reserved room may be lost.
     fn cut(&self, length: usize) -> io::Result<()>;
     /// Waits until all appended bytes survive a crash of the machine. The error is
-    /// [`io::ErrorKind::NotFound`] if the segment was deleted or moved by somebody else.
+    /// [`io::ErrorKind::NotFound`] if the segment was deleted, moved or cut short by somebody else.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -83,8 +127,11 @@ impl FileDisk {
     /// Opens the folder and creates it if necessary. Fails when another process has locked it.
     pub fn open(folder: &Path) -> io::Result<Self> {
         let lock = Mutex::new(lock_folder(folder)?);
-        // Files that were set aside keep their number.
-        let next = numbers_of(folder, |_| true)?.last().map_or(1, |last| last + 1);
+        // Files that were set aside keep their number, and so do files that somebody has deleted.
+        let listed = read_optional(&folder.join(MANIFEST_FILE))?.unwrap_or_default();
+        let listed = SegmentManifest::from_text(&String::from_utf8_lossy(&listed));
+        let used = numbers_of(folder, |_| true)?.into_iter().chain(listed.segments());
+        let next = used.max().map_or(1, |last| last.saturating_add(1));
         Ok(Self { folder: folder.to_owned(), next: AtomicU64::new(next), lock })
     }
 
@@ -121,7 +168,7 @@ impl Disk for FileDisk {
             }
             _ => Err(e),
         })?;
-        Ok(Arc::new(FileSegment { number, path, file }))
+        Ok(Arc::new(FileSegment { number, path, file, length: AtomicU64::new(0) }))
     }
 
     fn segments(&self) -> io::Result<Vec<u64>> {
@@ -137,8 +184,14 @@ impl Disk for FileDisk {
     }
 
     fn set_aside(&self, segment: u64) -> io::Result<()> {
-        let name = format!("{}{DAMAGED_SUFFIX}", segment_name(segment));
-        fs::rename(self.path(segment), self.folder.join(name))
+        let aside = self.folder.join(format!("{}{DAMAGED_SUFFIX}", segment_name(segment)));
+        for path in [self.path(segment), retired_path(&self.folder, segment)] {
+            match fs::rename(path, &aside) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                renamed => return renamed,
+            }
+        }
+        File::create(aside).map(drop)
     }
 
     fn damaged_files(&self) -> io::Result<Vec<String>> {
@@ -155,34 +208,55 @@ impl Disk for FileDisk {
     }
 
     fn retired(&self) -> io::Result<Vec<u64>> {
-        numbers_of(&self.folder, |ending| ending == RETIRED_SUFFIX)
+        retired_numbers(&self.folder)
     }
 
     fn read_retired(&self, segment: u64) -> io::Result<Vec<u8>> {
         fs::read(retired_path(&self.folder, segment))
     }
 
-    fn prune_retired(&self, bytes: u64, age: Duration) -> io::Result<()> {
+    fn prunable(&self, bytes: u64, age: Duration) -> io::Result<Vec<u64>> {
         let mut kept: u64 = 0;
+        let mut prunable = Vec::new();
         for segment in self.retired()?.into_iter().rev() {
-            let path = retired_path(&self.folder, segment);
-            let data = fs::metadata(&path)?;
+            let data = fs::metadata(retired_path(&self.folder, segment))?;
             kept = kept.saturating_add(data.len());
             // A clock that was set back makes nothing old.
             let is_old = data.modified()?.elapsed().is_ok_and(|elapsed| elapsed > age);
             if kept > bytes || is_old {
-                fs::remove_file(path)?;
+                prunable.push(segment);
             }
         }
-        Ok(())
+        Ok(prunable)
+    }
+
+    fn remove_retired(&self, segment: u64) -> io::Result<()> {
+        fs::remove_file(retired_path(&self.folder, segment))
+    }
+
+    fn numbers_aside(&self) -> io::Result<Vec<u64>> {
+        numbers_aside(&self.folder)
+    }
+
+    fn read_manifest(&self) -> io::Result<Option<Vec<u8>>> {
+        read_manifest(&self.folder)
+    }
+
+    fn write_manifest(&self, manifest: &[u8]) -> io::Result<Arc<dyn ManifestFile>> {
+        let part = self.folder.join("manifest.part");
+        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&part)?;
+        file.write_all_at(manifest, 0)?;
+        file.sync_all()?;
+        fs::rename(part, self.folder.join(MANIFEST_FILE))?;
+        Ok(Arc::new(file))
+    }
+
+    fn boot_id(&self) -> String {
+        boot_id()
     }
 
     fn read_mark(&self) -> io::Result<Option<String>> {
-        match fs::read_to_string(self.folder.join(MARK_FILE)) {
-            Ok(mark) => Ok(Some(mark)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e),
-        }
+        read_mark(&self.folder)
     }
 
     fn write_mark(&self, mark: &str) -> io::Result<()> {
@@ -194,10 +268,49 @@ impl Disk for FileDisk {
 
 /// File with the mark.
 const MARK_FILE: &str = "posted";
+/// File with the manifest.
+const MANIFEST_FILE: &str = "manifest";
+
+/// Returns the manifest of a journal, if it has one.
+pub(crate) fn read_manifest(folder: &Path) -> io::Result<Option<Vec<u8>>> {
+    read_optional(&folder.join(MANIFEST_FILE))
+}
+
+/// Returns the mark beside the segments of a journal, if it has one.
+pub(crate) fn read_mark(folder: &Path) -> io::Result<Option<String>> {
+    let mark = read_optional(&folder.join(MARK_FILE))?;
+    Ok(mark.map(|mark| String::from_utf8_lossy(&mark).into_owned()))
+}
+
+fn read_optional(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Returns the id of the running kernel, see `proc_sys_kernel(5)`
+/// (<https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html>).
+pub(crate) fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_default().trim().to_owned()
+}
+
+/// Returns the numbers of the segments in a folder that were set aside, accepted or not.
+pub(crate) fn numbers_aside(folder: &Path) -> io::Result<Vec<u64>> {
+    numbers_of(folder, |ending| ending == DAMAGED_SUFFIX || ending == ACCEPTED_SUFFIX)
+}
+
+/// Returns the numbers of the retired segments in a folder, oldest first.
+pub(crate) fn retired_numbers(folder: &Path) -> io::Result<Vec<u64>> {
+    numbers_of(folder, |ending| ending == RETIRED_SUFFIX)
+}
 /// Ending of the name of a retired segment.
 const RETIRED_SUFFIX: &str = ".posted";
 
-fn retired_path(folder: &Path, segment: u64) -> PathBuf {
+/// Returns the path of a retired segment in a folder.
+pub(crate) fn retired_path(folder: &Path, segment: u64) -> PathBuf {
     folder.join(format!("{}{RETIRED_SUFFIX}", segment_name(segment)))
 }
 
@@ -256,6 +369,8 @@ struct FileSegment {
     number: u64,
     path: PathBuf,
     file: File,
+    /// Bytes that were appended.
+    length: AtomicU64,
 }
 
 /// Room that a file gets beyond what is asked for, the largest that the disk has.
@@ -269,7 +384,9 @@ impl Segment for FileSegment {
     }
 
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        (&self.file).write_all(bytes)
+        (&self.file).write_all(bytes)?;
+        self.length.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The blocks lie behind the end of the file, so that readers do not see them
@@ -297,14 +414,16 @@ impl Segment for FileSegment {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let length = self.length.load(Ordering::Relaxed);
         self.file.sync_data()?;
         let (own, found) = (self.file.metadata()?, fs::metadata(&self.path));
         let is_same = |found: &fs::Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
         match found {
-            Ok(found) if is_same(&found) => Ok(()),
+            Ok(found) if is_same(&found) && own.len() >= length => Ok(()),
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             Ok(_) | Err(_) => {
-                let why = "a file of the journal was deleted or moved while it was in use";
+                let why =
+                    "a file of the journal was deleted, moved or cut short while it was in use";
                 Err(io::Error::new(io::ErrorKind::NotFound, why))
             }
         }

@@ -4,7 +4,8 @@ use canon::{Money, Usage};
 use std::sync::Arc;
 
 use crate::{
-    HoldRecord, JournalError, JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCalls,
+    HoldRecord, JournalError, JournalReceipt, KeyBalance, LaterAttempt, LeaseToken, LedgerEntry,
+    OpenCalls,
 };
 
 /// Reserved money whose hold is on its way to the journal. Dropping it returns the money.
@@ -95,14 +96,26 @@ impl HoldTicket {
         self.held.as_ref().and_then(|held| held.lease)
     }
 
-    /// Notes that the request goes to this lane now. The hold names the first lane; another one is
-    /// recorded here.
-    pub fn note_sent(&mut self, lane: &str) {
+    /// Returns true if the hold names this lane as the first one.
+    pub fn is_first_lane(&self, lane: &str) -> bool {
+        self.held.as_ref().is_some_and(|held| held.lane == lane)
+    }
+
+    /// Notes that the request goes to the first lane now, which the hold names.
+    pub fn note_sent(&mut self) {
         self.is_sent = true;
-        if self.held.as_ref().is_some_and(|held| held.lane != lane) {
-            let (lane, usage, cost) = (lane.to_owned(), Usage::default(), Money::ZERO);
-            self.progress(CallProgress { lane, usage, cost });
+    }
+
+    /// Notes that the request goes to a lane now after another attempt, or to another lane than the hold
+    /// names. The first byte must wait for the receipt. Without estimates those of the hold apply.
+    pub fn note_later_attempt(&mut self, lane: &str, mut attempt: LaterAttempt) -> JournalReceipt {
+        self.is_sent = true;
+        let Some(held) = &self.held else { return JournalReceipt::default() };
+        if (attempt.start_cost, attempt.cost_per_second) == (Money::ZERO, Money::ZERO) {
+            attempt.start_cost = held.start_cost;
+            attempt.cost_per_second = held.cost_per_second;
         }
+        self.book.begin_later_attempt(held, lane, attempt)
     }
 
     /// Records the usage so far, so that the call is charged for it after a crash.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::disk::segment_name;
 use crate::record_encoding::encode;
+use crate::segment_manifest::SegmentManifest;
 use crate::segment_scan::{SegmentScan, scan};
 use crate::{
     DamagedSpan, Disk, HoldRecord, LedgerEntry, OpenCall, ProgressRecord, SettledCall,
@@ -123,8 +124,14 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
     let mut open: HashMap<String, OpenCall> = HashMap::new();
     // The last moment at which the process was alive.
     let mut died_at = None;
-    for segment in disk.segments()? {
-        let SegmentScan { records, damage, torn } = scan(&disk.read(segment)?);
+    // Before the segments, because a running process writes to them.
+    let manifest = SegmentManifest::read(disk)?;
+    let segments = disk.segments()?;
+    found.damage = missing_segments(disk, &manifest, &segments)?;
+    for segment in segments {
+        let bytes = disk.read(segment)?;
+        let SegmentScan { records, damage, torn } =
+            scan(&bytes).require(bytes.len(), manifest.required(segment));
         found.torn += torn;
         if !damage.is_empty() {
             let file = segment_name(segment);
@@ -153,6 +160,12 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
             }
         }
     }
+    if !found.damage.is_empty() {
+        // A running process takes a segment from the manifest before it deletes it.
+        let later = SegmentManifest::read(disk)?;
+        let is_deleted = |one: u64| manifest.required(one) > 0 && later.required(one) == 0;
+        found.damage.retain(|damage| !is_deleted(damage.segment));
+    }
     found.interrupted = open.len();
     let mut left: Vec<OpenCall> = open.into_values().collect();
     left.sort_by(|a, b| (a.held.at, &a.held.request_id).cmp(&(b.held.at, &b.held.request_id)));
@@ -162,6 +175,35 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
         SettledCall { entry, lease, shown: true }
     }));
     Ok(found)
+}
+
+/// Returns the settled calls among some records. Calls that a process left open were settled by its
+/// successor, which wrote a record of that.
+pub(crate) fn settled_entries(records: Vec<JournalRecord>) -> impl Iterator<Item = LedgerEntry> {
+    records.into_iter().filter_map(|record| match record {
+        JournalRecord::Settled(entry) => Some(entry),
+        JournalRecord::Held(_)
+        | JournalRecord::Reached(_)
+        | JournalRecord::Voided { .. }
+        | JournalRecord::Alive { .. } => None,
+    })
+}
+
+/// Returns the segments of the manifest whose files are gone.
+fn missing_segments(
+    disk: &dyn Disk,
+    manifest: &SegmentManifest,
+    segments: &[u64],
+) -> io::Result<Vec<SegmentDamage>> {
+    let (retired, aside) = (disk.retired()?, disk.numbers_aside()?);
+    let is_there = |segment: &u64| [segments, &retired, &aside].iter().any(|s| s.contains(segment));
+    let missing = manifest.segments().filter(|segment| !is_there(segment));
+    let damage = missing.map(|segment| {
+        let spans = vec![DamagedSpan { offset: 0, bytes: manifest.required(segment) }];
+        SegmentDamage { segment, file: segment_name(segment), spans }
+    });
+    // One without a record is deleted.
+    Ok(damage.filter(|damage| manifest.required(damage.segment) > 0).collect())
 }
 
 #[cfg(test)]
@@ -196,7 +238,15 @@ mod tests {
             lane: "p/m".to_owned(),
             usage,
             cost: Money::from_nanos(-1),
+            attempt: None,
         };
+        let later = crate::LaterAttempt {
+            at: Micros::new(-70_000),
+            absorbed: Money::from_nanos(300),
+            failed: vec![crate::FailedAttempt::default()],
+            ..crate::LaterAttempt::default()
+        };
+        let second = ProgressRecord { attempt: Some(Box::new(later)), ..reached.clone() };
         let open = OpenCall { held: held(), reached: Some(reached.clone()) };
         let mut entry = open.settle(Micros::new(7), None, SettlementKnowledge::Journal);
         entry.failed =
@@ -208,8 +258,10 @@ mod tests {
         let settled = [entry, plain].map(JournalRecord::Settled);
         let voided = JournalRecord::Voided { request_id: "req-1".to_owned() };
         let alive = JournalRecord::Alive { at: Micros::new(1 << 40) };
-        [JournalRecord::Held(held()), JournalRecord::Reached(reached), voided, alive]
+        let reached = [reached, second].map(JournalRecord::Reached);
+        [JournalRecord::Held(held()), voided, alive]
             .into_iter()
+            .chain(reached)
             .chain(settled)
             .collect()
     }

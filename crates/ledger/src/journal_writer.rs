@@ -27,14 +27,14 @@ use std::sync::mpsc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::segment_manifest::ManifestWriter;
 use crate::segment_table::{SegmentTable, WritableSegment};
 use crate::write_batch::WriteBatch;
 use crate::write_queue::{QueuedRecords, WriteQueue};
 use crate::{Disk, JournalError, JournalErrors};
 
-/// Size and age up to which retired segments are kept.
+/// Size up to which retired segments are kept.
 const MAX_RETIRED_BYTES: u64 = 256 << 20;
-const MAX_RETIRED_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Time that the end of the process waits for the last write.
 const MAX_LAST_WRITE: Duration = Duration::from_secs(1);
@@ -42,6 +42,9 @@ const MAX_LAST_WRITE: Duration = Duration::from_secs(1);
 /// The writing side of the journal.
 pub(crate) struct JournalWriter {
     disk: Arc<dyn Disk>,
+    manifest: ManifestWriter,
+    /// Segments that were retired by earlier processes and are still to be looked at for damage.
+    unchecked: Mutex<Vec<u64>>,
     /// Never held while a file is touched.
     queue: Mutex<WriteQueue>,
     /// Wakes the writer thread.
@@ -121,9 +124,19 @@ fn stalled_error() -> io::Error {
 impl JournalWriter {
     /// Starts a new segment on the disk.
     pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<Self, JournalError> {
+        let manifest = ManifestWriter::open(&*disk).map_err(JournalError)?;
+        let unchecked = disk.retired().map_err(JournalError)?;
+        let damaged_files = disk.damaged_files().map_err(JournalError)?;
         let current = disk.create().map_err(JournalError)?;
+        let errors = JournalErrors::default();
+        // Without room for the manifest the node starts all the same; it is completed later.
+        if let Err(e) = manifest.add(&*disk, current.number()) {
+            errors.note(&e);
+        }
         Ok(Self {
             disk,
+            manifest,
+            unchecked: Mutex::new(unchecked),
             queue: Mutex::default(),
             queued: Condvar::new(),
             writing: Mutex::new(()),
@@ -134,8 +147,8 @@ impl JournalWriter {
             is_unreserved: AtomicBool::new(false),
             table: Mutex::new(SegmentTable::new(current)),
             upkeep: Mutex::new(()),
-            errors: JournalErrors::default(),
-            damaged_files: Mutex::default(),
+            errors,
+            damaged_files: Mutex::new(damaged_files),
         })
     }
 
@@ -204,15 +217,21 @@ impl JournalWriter {
         queued.map(KeptRecord).map_err(|e| self.count(e))
     }
 
-    /// Appends a record that does not keep its segment. A failure is counted.
-    pub(crate) fn append_unkept(&self, record: &[u8]) {
+    /// Appends a record that does not keep its segment: it must not be released. A failure is counted.
+    pub(crate) fn append_unkept(&self, record: &[u8]) -> Option<KeptRecord> {
         let append = |queue: &mut WriteQueue| {
             queue.further.bytes.extend_from_slice(record);
             Arc::clone(&queue.further.batch)
         };
         match self.enqueue(append) {
-            Ok(_) => self.wake_thread(),
-            Err(e) => self.errors.note(&e),
+            Ok(batch) => {
+                self.wake_thread();
+                Some(KeptRecord(batch))
+            }
+            Err(e) => {
+                self.errors.note(&e);
+                None
+            }
         }
     }
 
@@ -402,10 +421,13 @@ impl JournalWriter {
             return Err(failed(e));
         }
         self.table.lock().note_written(records.len());
+        let (number, length) = (segment.number(), written.saturating_add(records.len()));
+        self.note(self.manifest.note_written(number, length));
         if self.syncs_writes.load(Ordering::Relaxed) {
             segment.sync().map_err(failed)?;
+            self.note(self.manifest.note_synced(number, length));
         }
-        Ok(segment.number())
+        Ok(number)
     }
 
     /// Creates the next segment if it will be needed soon, and deletes segments without users.
@@ -416,12 +438,13 @@ impl JournalWriter {
         self.retire(&unused);
         // Comes before a new segment, because it frees space. On a full disk nothing is kept.
         let kept = if self.is_failing() { 0 } else { MAX_RETIRED_BYTES };
-        if let Err(e) = self.disk.prune_retired(kept, MAX_RETIRED_AGE) {
-            drop(self.count(e));
-        }
+        self.note(self.prune_retired(kept));
+        self.check_retired();
         self.look_for_damage();
+        self.note(self.manifest.complete(&*self.disk));
         if self.table.lock().needs_segment() {
             let segment = self.disk.create().map_err(|e| self.fail(e))?;
+            self.note(self.manifest.add(&*self.disk, segment.number()));
             let promised = self.queue.lock().promised;
             // Done here, so that the writer need not. If it fails, the writer tries again.
             let target = WritableSegment::new(segment);
@@ -473,47 +496,21 @@ impl JournalWriter {
         }
     }
 
-    /// Retires segments whose calls are stored. One that stays is recovered again at the next start,
-    /// and all its calls are found to be recorded already.
-    pub(crate) fn retire(&self, segments: &[u64]) {
-        for segment in segments {
-            if let Err(e) = self.disk.retire(*segment) {
-                drop(self.count(e));
-            }
-        }
-    }
-
     /// The disk.
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.disk
-    }
-
-    /// Keeps a damaged segment out of the way, because nothing in it may be lost for good.
-    pub(crate) fn set_aside(&self, segment: u64) {
-        if let Err(e) = self.disk.set_aside(segment) {
-            drop(self.count(e));
-        }
-        self.look_for_damage();
-    }
-
-    /// Notes which damaged files there are. An operator may accept one at any time.
-    fn look_for_damage(&self) {
-        match self.disk.damaged_files() {
-            Ok(files) => *self.damaged_files.lock() = files,
-            Err(e) => drop(self.count(e)),
-        }
-    }
-
-    /// Returns the names of damaged files that were set aside and not accepted.
-    pub(crate) fn damaged_files(&self) -> Vec<String> {
-        self.damaged_files.lock().clone()
     }
 
     /// Waits until every written record survives a crash of the machine.
     pub(crate) fn sync(&self) -> Result<(), JournalError> {
         let segments = self.table.lock().take_unsynced();
         for (index, segment) in segments.iter().enumerate() {
-            if let Err(e) = segment.sync() {
+            let (number, length) = (segment.number(), self.manifest.written(segment.number()));
+            let synced = segment.sync();
+            if synced.is_ok() {
+                self.note(self.manifest.note_synced(number, length));
+            }
+            if let Err(e) = synced {
                 let is_deleted = e.kind() == io::ErrorKind::NotFound;
                 let left = segments.get(index + usize::from(is_deleted)..).unwrap_or_default();
                 // Records in a deleted file would be lost, so no more are written to it.
@@ -525,6 +522,9 @@ impl JournalWriter {
                 }
                 table.put_back_unsynced(left);
                 drop(table);
+                if is_deleted {
+                    self.forget_lost();
+                }
                 return Err(self.fail(e));
             }
         }
@@ -548,11 +548,19 @@ impl JournalWriter {
         self.count(error)
     }
 
+    /// Counts a failure that nobody has to hear of.
+    fn note(&self, done: io::Result<()>) {
+        if let Err(e) = done {
+            self.errors.note(&e);
+        }
+    }
+
     fn count(&self, error: io::Error) -> JournalError {
         self.errors.note(&error);
         JournalError(error)
     }
 }
 
+mod old_segments;
 #[cfg(test)]
 mod tests;

@@ -96,6 +96,9 @@ impl<S: LeaseStore> LeaseClient<S> {
     ) -> Result<Self, LeaseStoreError> {
         let OpenedJournal { book, found, segments } = opened;
         let stored = store.posted_mark(name).await?;
+        if stored.posted > 0 {
+            book.look_for_journal();
+        }
         let own = book.mark_of(&stored.store_id);
         let went_back = own.as_ref().is_some_and(|own| own.posted > stored.posted);
         if went_back {
@@ -109,7 +112,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         for settled in found.settled.chunks(MAX_BATCH_CALLS) {
             let raise = (!went_back).then(|| mark.raise());
             let posted = store.post(settled, raise.as_ref()).await?;
-            recovered += posted.new;
+            recovered += posted.new + posted.corrected;
             if !went_back {
                 mark.note(posted, settled.len());
             }

@@ -225,6 +225,8 @@ pub struct PostedMark {
     pub store_id: String,
     /// The number.
     pub posted: i64,
+    /// True if an operator has set the store back on purpose since the node posted last.
+    pub is_adopted: bool,
 }
 
 /// The mark that a batch of calls raises by the number of calls that it changed in the books. It stays
@@ -242,6 +244,8 @@ pub struct MarkRaise {
 pub struct PostedBatch {
     /// Number of new calls.
     pub new: usize,
+    /// Number of known calls that were corrected.
+    pub corrected: usize,
     /// Mark of the node after it; `None` if it was not raised.
     pub mark: Option<i64>,
 }
@@ -309,11 +313,12 @@ pub trait LeaseStore: Send + Sync {
         raise: &MarkRaise,
         posted: i64,
     ) -> impl Future<Output = Result<bool, LeaseStoreError>> + Send;
-    /// Records that the store had lost calls of a node.
+    /// Records that the store had lost calls of a node. An operator need not accept one that is expected.
     fn note_rollback(
         &self,
         id: &str,
         rollback: StoreRollback,
+        is_expected: bool,
     ) -> impl Future<Output = Result<(), LeaseStoreError>> + Send;
     /// Returns the status of a key, without the holds of that node.
     fn key_status(

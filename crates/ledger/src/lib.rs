@@ -23,6 +23,7 @@ mod memory_disk;
 mod money_bounds;
 mod open_calls;
 mod record_encoding;
+mod segment_manifest;
 mod segment_scan;
 mod segment_table;
 mod spend_terms;
@@ -31,15 +32,15 @@ mod write_batch;
 mod write_queue;
 
 pub use budget::{BudgetPeriod, BudgetStatus, BudgetTerms, day_of};
-pub use call_records::{HoldRecord, OpenCall, ProgressRecord};
+pub use call_records::{HoldRecord, LaterAttempt, OpenCall, ProgressRecord};
 pub use clock::{Clock, SystemClock, TestClock};
-pub use disk::{Disk, FileDisk, Segment, accept_damage, damaged_files};
+pub use disk::{Disk, FileDisk, ManifestFile, Segment, accept_damage, damaged_files};
 pub use entry::{
     CallOutcome, ChargeReason, EndedBy, FailedAttempt, LedgerEntry, SettlementKnowledge,
 };
 pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
 pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls, SegmentDamage};
-pub use journal_inspection::JournalInspection;
+pub use journal_inspection::{JournalInspection, RetiredSegments};
 pub use journal_receipt::JournalReceipt;
 pub use key_balance::{KeyBalance, LeaseUse};
 pub use lease_client::{LeaseClient, MAX_BATCH_CALLS, TryHold};

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::disk::segment_name;
-use crate::{Disk, Segment};
+use crate::{Disk, ManifestFile, Segment};
 
 /// A disk in memory. A test can make it fail after some bytes, in the middle of a record.
 #[derive(Debug, Default)]
@@ -20,6 +20,11 @@ struct MemoryFiles {
     /// Retired segments.
     retired: BTreeMap<u64, Vec<u8>>,
     mark: Option<String>,
+    manifest: Option<Vec<u8>>,
+    /// Number of times that the machine has started.
+    boots: u32,
+    /// Number of segments that were created.
+    created: u64,
     /// Bytes that are neither written nor reserved; `None` for no limit.
     capacity_left: Option<usize>,
     /// Bytes that each segment has reserved and not written.
@@ -68,15 +73,50 @@ impl MemoryDisk {
         let files = self.0.lock();
         let (segments, aside) = (files.segments.clone(), files.aside.clone());
         let (retired, mark) = (files.retired.clone(), files.mark.clone());
-        let files = MemoryFiles { segments, aside, retired, mark, ..MemoryFiles::default() };
+        let (manifest, boots, created) = (files.manifest.clone(), files.boots, files.created);
+        let files = MemoryFiles {
+            segments,
+            aside,
+            retired,
+            mark,
+            manifest,
+            boots,
+            created,
+            ..MemoryFiles::default()
+        };
         Self(Arc::new(Mutex::new(files)))
     }
 
-    /// Flips a bit of a segment.
+    /// Returns the disk as a new process finds it after a crash of the machine that lost nothing.
+    #[must_use]
+    pub fn after_power_loss(&self) -> Self {
+        let disk = self.after_crash();
+        disk.0.lock().boots += 1;
+        disk
+    }
+
+    /// Cuts a segment, in use or retired, behind that many bytes.
+    pub fn truncate(&self, segment: u64, bytes: usize) {
+        let mut files = self.0.lock();
+        let MemoryFiles { segments, retired, .. } = &mut *files;
+        for file in segments.get_mut(&segment).into_iter().chain(retired.get_mut(&segment)) {
+            file.truncate(bytes);
+        }
+    }
+
+    /// Deletes a segment, in use or retired, behind the back of its process.
+    pub fn lose(&self, segment: u64) {
+        let mut files = self.0.lock();
+        files.segments.remove(&segment);
+        files.retired.remove(&segment);
+    }
+
+    /// Flips a bit of a segment, in use or retired.
     pub fn flip_bit(&self, segment: u64, bit: usize) {
         let mut files = self.0.lock();
-        let byte = files.segments.get_mut(&segment).and_then(|bytes| bytes.get_mut(bit / 8));
-        if let Some(byte) = byte {
+        let MemoryFiles { segments, retired, .. } = &mut *files;
+        let file = segments.get_mut(&segment).or_else(|| retired.get_mut(&segment));
+        if let Some(byte) = file.and_then(|bytes| bytes.get_mut(bit / 8)) {
             *byte ^= 1 << (bit % 8);
         }
     }
@@ -85,8 +125,8 @@ impl MemoryDisk {
 impl Disk for MemoryDisk {
     fn create(&self) -> io::Result<Arc<dyn Segment>> {
         let mut files = self.0.lock();
-        let used = files.segments.keys().chain(files.aside.keys()).chain(files.retired.keys());
-        let number = used.max().map_or(1, |last| last + 1);
+        files.created += 1;
+        let number = files.created;
         files.segments.insert(number, Vec::new());
         Ok(Arc::new(MemorySegment { number, files: Arc::clone(&self.0) }))
     }
@@ -112,7 +152,8 @@ impl Disk for MemoryDisk {
     fn set_aside(&self, segment: u64) -> io::Result<()> {
         let mut files = self.0.lock();
         let bytes = files.segments.remove(&segment);
-        files.aside.extend(bytes.map(|bytes| (segment, bytes)));
+        let bytes = bytes.or_else(|| files.retired.remove(&segment)).unwrap_or_default();
+        files.aside.insert(segment, bytes);
         Ok(())
     }
 
@@ -135,12 +176,41 @@ impl Disk for MemoryDisk {
         self.0.lock().retired.get(&segment).cloned().ok_or(io::ErrorKind::NotFound.into())
     }
 
+    fn numbers_aside(&self) -> io::Result<Vec<u64>> {
+        Ok(self.0.lock().aside.keys().copied().collect())
+    }
+
+    fn read_manifest(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().manifest.clone())
+    }
+
+    fn write_manifest(&self, manifest: &[u8]) -> io::Result<Arc<dyn ManifestFile>> {
+        self.0.lock().manifest = Some(manifest.to_vec());
+        Ok(Arc::new(MemoryManifest(Arc::clone(&self.0))))
+    }
+
+    fn boot_id(&self) -> String {
+        format!("boot-{}", self.0.lock().boots)
+    }
+
     fn read_mark(&self) -> io::Result<Option<String>> {
         Ok(self.0.lock().mark.clone())
     }
 
     fn write_mark(&self, mark: &str) -> io::Result<()> {
         self.0.lock().mark = Some(mark.to_owned());
+        Ok(())
+    }
+}
+
+struct MemoryManifest(Arc<Mutex<MemoryFiles>>);
+
+impl ManifestFile for MemoryManifest {
+    fn patch(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let (mut files, offset) = (self.0.lock(), usize::try_from(offset).unwrap_or(usize::MAX));
+        let manifest = files.manifest.as_mut().and_then(|all| all.get_mut(offset..));
+        let place = manifest.and_then(|rest| rest.get_mut(..bytes.len()));
+        place.ok_or(io::ErrorKind::NotFound)?.copy_from_slice(bytes);
         Ok(())
     }
 }

@@ -16,10 +16,12 @@ use crate::journal::{Written, frame, recover};
 use crate::journal_writer::{JournalWriter, KeptRecord, SETTLEMENT_BYTES, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
-    CallOutcome, CallProgress, ChargeReason, Clock, Disk, EndedBy, HoldRecord, HoldShortage,
-    JournalError, JournalErrors, JournalReceipt, KeyBalance, LeaseToken, LedgerEntry, OpenCall,
+    CallOutcome, ChargeReason, Clock, Disk, EndedBy, HoldRecord, HoldShortage, JournalError,
+    JournalErrors, JournalReceipt, JournalRecord, KeyBalance, LeaseToken, LedgerEntry, OpenCall,
     PendingHold, ProgressRecord, RecoveredCalls, SegmentDamage, SettledCall, SettlementKnowledge,
 };
+
+mod progress;
 
 /// Reason no money was reserved for a call.
 #[derive(Debug, thiserror::Error)]
@@ -210,21 +212,32 @@ impl OpenCalls {
         let is_sound = found.damage.is_empty();
         let kept = if is_sound { found.settled.len().saturating_sub(found.interrupted) } else { 0 };
         for settled in found.settled.iter().skip(kept) {
-            self.journal.append_unkept(&frame(&Written::Settled(&settled.entry)));
+            drop(self.journal.append_unkept(&frame(&Written::Settled(&settled.entry))));
         }
     }
 
-    /// Retires segments whose calls the lease store has confirmed. Damaged ones are set aside.
+    /// Retires segments whose calls the lease store has confirmed. Damaged and missing ones are set
+    /// aside.
     pub(crate) fn forget_recovered(&self, segments: &[u64], damage: &[SegmentDamage]) {
         let is_damaged = |segment: &u64| damage.iter().any(|one| one.segment == *segment);
-        let (damaged, sound): (Vec<u64>, Vec<u64>) = segments.iter().partition(|s| is_damaged(s));
+        let sound: Vec<u64> = segments.iter().copied().filter(|one| !is_damaged(one)).collect();
         self.journal.retire(&sound);
-        damaged.into_iter().for_each(|segment| self.journal.set_aside(segment));
+        damage.iter().for_each(|one| self.journal.set_aside(one.segment));
     }
 
     /// The disk of the journal.
     pub(crate) fn disk(&self) -> &dyn Disk {
         self.journal.disk()
+    }
+
+    /// Keeps a damaged or missing segment in mind until an operator accepts the loss.
+    pub(crate) fn set_aside(&self, segment: u64) {
+        self.journal.set_aside(segment);
+    }
+
+    /// Returns the records of a retired segment. A damaged one is set aside.
+    pub(crate) fn read_retired(&self, segment: u64) -> Vec<JournalRecord> {
+        self.journal.read_retired(segment)
     }
 
     /// Returns the names of damaged files of the journal that no operator has accepted yet.
@@ -282,7 +295,7 @@ impl OpenCalls {
             self.journal.change_promised(-1);
         }
         // A hold that is written all the same costs nothing.
-        self.journal.append_unkept(&frame(&Written::Voided(&held.request_id)));
+        drop(self.journal.append_unkept(&frame(&Written::Voided(&held.request_id))));
         self.journal.release(open.map(|open| open.record));
     }
 
@@ -409,7 +422,7 @@ impl OpenCalls {
         }
         if self.running_count() > 0 {
             // Tells how long a call without progress has run.
-            self.journal.append_unkept(&frame(&Written::Alive(self.clock.now())));
+            drop(self.journal.append_unkept(&frame(&Written::Alive(self.clock.now()))));
         }
         self.write_missing().and(maintained)
     }
@@ -485,20 +498,6 @@ impl OpenCalls {
     pub(crate) fn admit(&self, held: &HoldRecord) {
         if let Some(open) = self.state.lock().open.get_mut(&held.request_id) {
             open.is_admitted = true;
-        }
-    }
-
-    /// Records the usage of a running call so far.
-    pub(crate) fn progress(&self, held: &HoldRecord, progress: CallProgress) {
-        let CallProgress { lane, usage, cost } = progress;
-        let at = self.clock.now();
-        let reached = ProgressRecord { request_id: held.request_id.clone(), at, lane, usage, cost };
-        // A lost record makes recovery charge less. The writer counts the failure.
-        self.journal.append_unkept(&frame(&Written::Reached(&reached)));
-        let mut state = self.state.lock();
-        if let Some(open) = state.open.get_mut(&held.request_id) {
-            open.reached = Some(reached);
-            open.changes = open.changes.saturating_add(1);
         }
     }
 

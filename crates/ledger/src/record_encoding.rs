@@ -8,7 +8,7 @@
 use canon::{Charge, Money, ToolUses, Usage};
 
 use crate::journal::Written;
-use crate::{FailedAttempt, HoldRecord, LedgerEntry, ProgressRecord};
+use crate::{FailedAttempt, HoldRecord, LaterAttempt, LedgerEntry, ProgressRecord};
 
 const NIL: u8 = 0xc0;
 
@@ -92,14 +92,32 @@ impl RecordWriter<'_> {
     }
 
     fn progress(&mut self, reached: &ProgressRecord) {
-        let ProgressRecord { request_id, at, lane, usage, cost } = reached;
-        self.map(5);
+        let ProgressRecord { request_id, at, lane, usage, cost, attempt } = reached;
+        self.map(5 + usize::from(attempt.is_some()));
         self.text_field("request_id", request_id);
         self.int_field("at", at.get());
         self.text_field("lane", lane);
         self.text("usage");
         self.usage(usage);
         self.int_field("cost", cost.as_nanos());
+        if let Some(attempt) = attempt {
+            self.text("attempt");
+            self.later_attempt(attempt);
+        }
+    }
+
+    fn later_attempt(&mut self, attempt: &LaterAttempt) {
+        let LaterAttempt { at, start_cost, cost_per_second, price_version, absorbed, failed } =
+            attempt;
+        self.map(6);
+        self.int_field("at", at.get());
+        self.int_field("start_cost", start_cost.as_nanos());
+        self.int_field("cost_per_second", cost_per_second.as_nanos());
+        self.text_field("price_version", price_version);
+        self.int_field("absorbed", absorbed.as_nanos());
+        self.text("failed");
+        self.array(failed.len());
+        failed.iter().for_each(|attempt| self.failed_attempt(attempt));
     }
 
     fn entry(&mut self, entry: &LedgerEntry) {
@@ -455,8 +473,19 @@ mod tests {
                     lane: text.clone(),
                     usage,
                     cost: Money::from_nanos(int),
+                    attempt: None,
                 };
                 same_as_serde(&Written::Reached(&reached));
+                let attempt = LaterAttempt {
+                    at: Micros::new(int),
+                    start_cost: Money::from_nanos(int),
+                    price_version: text.clone(),
+                    absorbed: Money::from_nanos(int),
+                    failed: vec![FailedAttempt::default(); usize::from(size > 31) * 20],
+                    ..LaterAttempt::default()
+                };
+                let attempt = Some(Box::new(attempt));
+                same_as_serde(&Written::Reached(&ProgressRecord { attempt, ..reached }));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Reading the records of a segment, also of one that is damaged.
 //!
 //! A crash may leave half a record at the end of a segment, which is normal: the record was not
-//! confirmed. Everything else that is no record is damage, for example a flipped bit. Reading goes on
+//! confirmed, and the manifest does not count it. Everything else that is no record is damage, for example a flipped bit. Reading goes on
 //! at the next good record, so that damage costs the records it touches and no others.
 
 use crate::JournalRecord;
@@ -29,6 +29,19 @@ pub(crate) struct SegmentScan {
     pub(crate) damage: Vec<DamagedSpan>,
     /// Number of bytes of a record at the end that was not written completely.
     pub(crate) torn: usize,
+}
+
+impl SegmentScan {
+    /// Turns an end that was not written completely into damage, as far as the manifest has more bytes.
+    /// The segment has so many.
+    pub(crate) fn require(mut self, length: usize, required: usize) -> Self {
+        let whole = length.saturating_sub(self.torn);
+        if whole < required {
+            self.damage.push(DamagedSpan { offset: whole, bytes: required.saturating_sub(whole) });
+            self.torn = length.saturating_sub(required);
+        }
+        self
+    }
 }
 
 /// Bytes that cannot be read as a record.

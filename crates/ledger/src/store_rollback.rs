@@ -9,14 +9,26 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
 
+use crate::disk::read_mark;
+use crate::journal::settled_entries;
 use crate::segment_scan::scan;
 use crate::{
-    JournalRecord, LeaseClient, LeaseStore, LeaseStoreError, MAX_BATCH_CALLS, MarkRaise, OpenCalls,
-    PostedBatch, PostedMark, SettledCall, StoreRollback,
+    LeaseClient, LeaseStore, LeaseStoreError, MAX_BATCH_CALLS, MarkRaise, OpenCalls, PostedBatch,
+    PostedMark, SettledCall, StoreRollback,
 };
 
+/// Number that stands for all segments of a lost journal. The first segment has the number 1.
+const LOST_JOURNAL: u64 = 0;
+
 impl PostedMark {
+    /// Reads the mark of the node whose journal is in that folder. A node that has posted nothing yet
+    /// may have none.
+    pub fn read(journal: &Path) -> io::Result<Option<Self>> {
+        Ok(read_mark(journal)?.and_then(|text| Self::from_text(&text)))
+    }
+
     /// Returns the mark as a batch raises it.
     pub(crate) fn raise(&self) -> MarkRaise {
         MarkRaise { node_id: self.node_id.clone(), before: self.posted }
@@ -36,7 +48,8 @@ impl PostedMark {
         let (store_id, rest) = text.trim_end().split_once(' ')?;
         let (posted, node_id) = rest.split_once(' ')?;
         let (node_id, store_id) = (node_id.to_owned(), store_id.to_owned());
-        Some(Self { node_id, store_id, posted: posted.parse().ok()? })
+        let (posted, is_adopted) = (posted.parse().ok()?, false);
+        Some(Self { node_id, store_id, posted, is_adopted })
     }
 }
 
@@ -47,6 +60,8 @@ pub(crate) struct PendingRepost {
     found: StoreRollback,
     /// Mark of this node in the store.
     stored: i64,
+    /// True if an operator has set the store back on purpose.
+    is_adopted: bool,
     /// Retired segments and those in use, oldest first.
     retired: VecDeque<u64>,
     in_use: VecDeque<u64>,
@@ -58,6 +73,14 @@ impl OpenCalls {
         self.own_mark().filter(|own| own.store_id == store_id)
     }
 
+    /// Notes that the journal of a node that has posted calls is gone, with calls that the store perhaps
+    /// does not have. Every start writes a mark.
+    pub(crate) fn look_for_journal(&self) {
+        if matches!(self.disk().read_mark(), Ok(None)) {
+            self.set_aside(LOST_JOURNAL);
+        }
+    }
+
     fn own_mark(&self) -> Option<PostedMark> {
         // A mark that cannot be read only hides a rollback during the pause of this node.
         let text = self.disk().read_mark().ok()??;
@@ -66,7 +89,8 @@ impl OpenCalls {
 
     /// Writes the mark to this node's disk, if it has another one. Blocks on the disk.
     pub(crate) fn write_mark(&self, mark: &PostedMark) -> io::Result<()> {
-        if self.own_mark().as_ref() == Some(mark) {
+        let own = self.own_mark();
+        if own.is_some_and(|own| own.to_text() == mark.to_text()) {
             return Ok(());
         }
         self.disk().write_mark(&mark.to_text())
@@ -74,24 +98,15 @@ impl OpenCalls {
 
     /// Returns the settled calls of the next segment, without their leases; `None` after the last one.
     fn next_calls(&self, pending: &PendingRepost) -> Option<Vec<SettledCall>> {
-        let bytes = match (pending.retired.front(), pending.in_use.front()) {
-            (Some(segment), _) => self.disk().read_retired(*segment),
-            (None, Some(segment)) => self.disk().read(*segment),
+        let records = match (pending.retired.front(), pending.in_use.front()) {
+            (Some(segment), _) => self.read_retired(*segment),
+            // A segment that was retired meanwhile has nothing to give.
+            (None, Some(segment)) => scan(&self.disk().read(*segment).unwrap_or_default()).records,
             (None, None) => return None,
         };
-        // A segment that cannot be read, or was retired meanwhile, has nothing to give.
-        let records = scan(&bytes.unwrap_or_default()).records.into_iter();
-        let settled = records.filter_map(|record| match record {
-            JournalRecord::Settled(entry) => {
-                Some(SettledCall { entry: entry.into(), lease: None, shown: true })
-            }
-            // Calls that an earlier process left open were settled by its successor, which wrote a
-            // record of that.
-            JournalRecord::Held(_)
-            | JournalRecord::Reached(_)
-            | JournalRecord::Voided { .. }
-            | JournalRecord::Alive { .. } => None,
-        });
+        let settled = settled_entries(records);
+        let settled =
+            settled.map(|entry| SettledCall { entry: entry.into(), lease: None, shown: true });
         Some(settled.collect())
     }
 }
@@ -120,14 +135,16 @@ impl<S: LeaseStore> LeaseClient<S> {
             let found = StoreRollback { missing, reposted: count(recovered) };
             let retired = disk.retired().unwrap_or_default().into();
             let in_use = disk.segments().unwrap_or_default().into();
-            let stored = stored.posted;
-            *self.repost().lock() = Some(PendingRepost { found, stored, retired, in_use });
+            let PostedMark { posted: stored, is_adopted, .. } = stored;
+            *self.repost().lock() =
+                Some(PendingRepost { found, stored, is_adopted, retired, in_use });
         }
         let calls = self.repost().lock().as_ref().and_then(|one| self.book().next_calls(one));
         if let Some(calls) = calls {
             let mut reposted = 0;
             for batch in calls.chunks(MAX_BATCH_CALLS) {
-                reposted += self.post_and_mark(batch).await?.new;
+                let PostedBatch { new, corrected, .. } = self.post_and_mark(batch).await?;
+                reposted += new + corrected;
             }
             if let Some(pending) = &mut *self.repost().lock() {
                 pending.found.reposted = pending.found.reposted.saturating_add(count(reposted));
@@ -137,14 +154,18 @@ impl<S: LeaseStore> LeaseClient<S> {
             }
             return Ok(());
         }
-        let found = self.repost().lock().as_ref().map(|pending| pending.found);
-        if let Some(found) = found {
+        let found = self.repost().lock().as_ref().map(|one| (one.found, one.is_adopted));
+        if let Some((found, is_adopted)) = found {
+            // Calls that cannot be found again are told all the same.
+            let is_expected = is_adopted && found.reposted >= found.missing;
             let (raise, own) = (self.mark_raise(), self.mark().lock().posted);
             let posted = own.max(raise.before);
-            self.store().note_rollback(&raise.node_id, found).await?;
+            self.store().note_rollback(&raise.node_id, found, is_expected).await?;
             let is_marked = self.store().mark_posted(&raise, posted).await?;
             *self.repost().lock() = None;
-            self.rollbacks().lock().push(found);
+            if !is_expected {
+                self.rollbacks().lock().push(found);
+            }
             if is_marked {
                 self.mark().lock().posted = posted;
             }

@@ -126,11 +126,17 @@ impl App {
         for StoreRollback { missing, reposted } in self.engine.funds.lease_client.take_rollbacks() {
             self.engine.metrics.store_rollbacks.inc();
             let lost = missing.saturating_sub(reposted).max(0);
+            let damaged = self.engine.funds.open_calls.damaged_files();
+            let why = if damaged.is_empty() {
+                "are no longer in the journal".to_owned()
+            } else {
+                format!("are not in the journal, which is damaged ({})", damaged.join(", "))
+            };
             tracing::error!(
                 missing,
                 reposted,
                 "the store went back to an earlier state: {missing} calls of this node were missing, \
-                 {reposted} were posted again, {lost} are older than the journal; accept it with \
+                 {reposted} were posted again, {lost} {why}; accept it with \
                  `portunus ledger accept-rollback`"
             );
         }
@@ -145,7 +151,7 @@ impl App {
         if let Err(e) = self.store.sweep_links(now).await {
             tracing::warn!("old one-time links could not be swept: {e}");
         }
-        if let Err(e) = self.store.sweep_claims().await {
+        if let Err(e) = self.api.idempotency.sweep().await {
             tracing::warn!("expired idempotency keys could not be swept: {e}");
         }
         if let Err(e) = self.store.sweep_objects(now).await {

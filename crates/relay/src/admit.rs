@@ -113,7 +113,7 @@ fn hold_record(
     let (start_cost, cost_per_second) =
         first.map(|first| costs(&first.lane, &first.health)).unwrap_or_default();
     let lane = first.map(|first| first.lane.name.clone()).unwrap_or_default();
-    account.set_candidates(candidates);
+    account.set_candidates(candidates, |one| costs(&one.lane, &one.health));
     Arc::new(HoldRecord {
         request_id: String::from(&*call.id),
         key_id: call.key.record.id.clone(),

@@ -50,7 +50,7 @@ pub(super) async fn attempt(
             Ok(prepared) => prepared,
             Err(error) => return Err((error, account)),
         };
-        if let Err(error) = account.begin_attempt(&candidate) {
+        if let Err(error) = account.begin_attempt(&candidate).await {
             return Err((error, account));
         }
         send_to_lane(call, facts, &candidate, prepared, account).await

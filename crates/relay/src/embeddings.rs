@@ -133,7 +133,7 @@ async fn try_lane(
             Ok(prepared) => prepared,
             Err(error) => return Err((error, account)),
         };
-    if let Err(error) = account.begin_attempt(candidate) {
+    if let Err(error) = account.begin_attempt(candidate).await {
         return Err((error, account));
     }
     // Providers without usage figures bill by the text, without the JSON around it.

@@ -10,7 +10,9 @@ use canon::{
 use catalog::{Model, ModelKind, ModelPrices};
 use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
-use ledger::{CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LedgerEntry};
+use ledger::{
+    CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LaterAttempt, LedgerEntry,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use transport::SentMark;
@@ -94,6 +96,8 @@ pub(super) struct CallAccount {
     hold: Option<HoldTicket>,
     /// Lanes to try, in their order. The hold names the first one.
     candidates: Vec<Candidate>,
+    /// Cost of the start and of each second at each of several lanes, by the lane's name.
+    lane_costs: Vec<(String, (Money, Money))>,
     /// Health record and provider slot of the current attempt.
     attempt: Option<(AttemptGuard, InFlightSlot)>,
     /// Set once a connection has a request of the current attempt. Before that it costs nothing.
@@ -138,6 +142,7 @@ impl CallAccount {
             losses: Losses::new(),
             hold: None,
             candidates: Vec::new(),
+            lane_costs: Vec::new(),
             attempt: None,
             sent: Arc::clone(&call.sent),
             rate_permit: call.admission.rate.clone(),
@@ -169,8 +174,16 @@ impl CallAccount {
         })
     }
 
-    /// Sets the lanes to try.
-    pub(super) fn set_candidates(&mut self, candidates: Vec<Candidate>) {
+    /// Sets the lanes to try, and what settles each of several if the gateway dies.
+    pub(super) fn set_candidates(
+        &mut self,
+        candidates: Vec<Candidate>,
+        costs: impl Fn(&Candidate) -> (Money, Money),
+    ) {
+        if candidates.len() > 1 {
+            let costs = candidates.iter().map(|one| (one.lane.name.clone(), costs(one)));
+            self.lane_costs = costs.collect();
+        }
         self.candidates = candidates;
     }
 
@@ -213,15 +226,33 @@ impl CallAccount {
         error
     }
 
-    /// Starts an attempt if the provider has a free slot. The lane's prices apply from here on.
-    pub(super) fn begin_attempt(&mut self, candidate: &Candidate) -> Result<(), ApiError> {
+    /// Starts an attempt if the provider has a free slot. The lane's prices apply from here on. The
+    /// journal has the attempt at the end, with what earlier ones have cost.
+    pub(super) async fn begin_attempt(&mut self, candidate: &Candidate) -> Result<(), ApiError> {
         let lane = &candidate.lane;
         let slot = lane.in_flight.admit(lane.provider.max_in_flight);
         let slot = slot.map_err(|error| {
             error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent)
         })?;
-        if let Some(hold) = &mut self.hold {
-            hold.note_sent(&lane.name);
+        let is_first = self.entry.failed.is_empty() && self.entry.absorbed == Money::ZERO;
+        match &mut self.hold {
+            Some(hold) if is_first && hold.is_first_lane(&lane.name) => hold.note_sent(),
+            Some(hold) => {
+                let costs = self.lane_costs.iter().find(|(name, _)| *name == lane.name);
+                let (start_cost, cost_per_second) =
+                    costs.map(|(_, costs)| *costs).unwrap_or_default();
+                let attempt = LaterAttempt {
+                    start_cost,
+                    cost_per_second,
+                    price_version: lane.prices.version.clone(),
+                    absorbed: self.entry.absorbed,
+                    failed: self.entry.failed.clone(),
+                    ..LaterAttempt::default()
+                };
+                // The journal counts a failure. The call goes on, as it does without a checkpoint.
+                drop(hold.note_later_attempt(&lane.name, attempt).await);
+            }
+            None => {}
         }
         self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
         self.sent.clear();

@@ -116,7 +116,10 @@ impl Drop for StreamedBody {
         if let Some(checks) = &self.checks {
             checks.abort();
         }
-        if self.reply.lock().awaits_counts() {
+        let mut reply = self.reply.lock();
+        if reply.awaits_counts() {
+            // Nothing else writes one while the stream is read on.
+            reply.checkpoint();
             self.tasks.spawn(read_counts(Arc::clone(&self.reply)));
         }
     }
@@ -140,6 +143,7 @@ async fn read_counts(reply: Arc<Mutex<StreamedReply>>) {
     }));
     let left = Instant::now();
     if tokio::time::timeout(END_WAIT, &mut reading).await.is_err() && reply.lock().has_ended() {
+        reply.lock().checkpoint();
         let _ = tokio::time::timeout_at(left + COUNTS_WAIT, reading).await;
     }
 }

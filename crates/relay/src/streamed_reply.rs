@@ -302,6 +302,11 @@ impl StreamedReply {
         {
             self.out.extend_from_slice(self.call.dialect.traits().keep_alive);
         }
+        self.checkpoint();
+    }
+
+    /// Writes the usage so far to the journal.
+    pub(super) fn checkpoint(&mut self) {
         if let Some(account) = &mut self.account {
             account.record_usage(self.pipeline.meter());
             account.checkpoint();

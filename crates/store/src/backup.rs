@@ -10,6 +10,7 @@ use std::path::Path;
 use ledger::{ALIVE_WINDOW, LeaseToken};
 
 use crate::db::{Db, on_reader, on_writer};
+use crate::node_marks::ADOPT_MARKS;
 use crate::nodes::{ReportedCall, settled};
 use crate::{Store, StoreError};
 
@@ -45,7 +46,8 @@ impl Store {
     }
 
     /// Takes over a restored database: settles the calls that were running when it was copied and
-    /// closes all leases, so that their money can be spent at once. No node may use it.
+    /// closes all leases, so that their money can be spent at once. Nodes that post calls again which this
+    /// database lacks are expected to. No node may use it.
     pub async fn adopt(&self) -> Result<AdoptedCounts, StoreError> {
         let now = self.now().await?;
         let running: Vec<ReportedCall> = on_reader!(&self.db, pool => {
@@ -59,6 +61,7 @@ impl Store {
         self.close_leases(&leases).await?;
         on_writer!(&self.db, pool => {
             sqlx::query(FORGET_NODES).execute(pool).await?;
+            sqlx::query(ADOPT_MARKS).execute(pool).await?;
         });
         Ok(AdoptedCounts { leases: leases.len(), calls })
     }

@@ -5,6 +5,9 @@
 //! so that a dead node does not block its callers forever. It names the claim as it saw it, so that no
 //! clock decides: a renewal in the meantime makes the take-over fail. A node that lost its claim can
 //! no longer store a reply. A data key seals headers and body of the reply.
+//!
+//! Only a complete call expires by the clock of the database. One that runs is kept by its renewals, which
+//! also move its expiry along with the clock, so that a clock that is set never runs a call twice.
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
@@ -92,38 +95,60 @@ row! {
         owner: String,
         renewals: i64,
         held_until: Micros,
+        time_left: Micros,
         status: Option<u16>,
         headers: Option<String>,
         body: Option<Vec<u8>>,
     }
 }
 
+row! {
+    struct ExpiredRow {
+        account_id: String,
+        name: String,
+        owner: String,
+        renewals: i64,
+        held_until: Micros,
+    }
+}
+
 /// Time after a renewal at which nodes of earlier versions take a claim over.
 const HELD_TIME: Micros = Micros::from_secs(15);
 
-// Anyone can take over an expired row. Nothing else is judged by a clock.
+// Anyone can take over an expired row of a complete call. Nothing else is judged by a clock.
 const CLAIM: &str = "INSERT INTO idempotent (account_id, name, hash, owner, held_until, expires) \
     VALUES ($1, $2, $3, $4, (SELECT now FROM store_clock) + $5, \
     (SELECT now FROM store_clock) + $6) \
     ON CONFLICT (account_id, name) DO UPDATE SET hash = excluded.hash, owner = excluded.owner, \
     held_until = excluded.held_until, expires = excluded.expires, renewals = 0, status = NULL, \
     headers = NULL, body = NULL \
-    WHERE idempotent.expires <= (SELECT now FROM store_clock)";
-const LOOK: &str = "SELECT hash, owner, renewals, held_until, status, headers, body FROM idempotent \
-    WHERE account_id = $1 AND name = $2 AND expires > (SELECT now FROM store_clock)";
-// An abandoned claim can be taken over by the same request only.
-const TAKE_OVER: &str = "UPDATE idempotent SET owner = $4, renewals = 0, \
+    WHERE idempotent.status IS NOT NULL AND idempotent.expires <= (SELECT now FROM store_clock)";
+const LOOK: &str = "SELECT hash, owner, renewals, held_until, \
+    expires - (SELECT now FROM store_clock) AS time_left, status, headers, body FROM idempotent \
+    WHERE account_id = $1 AND name = $2 \
+    AND (status IS NULL OR expires > (SELECT now FROM store_clock))";
+// An abandoned claim can be taken over by the same request only, until it expires.
+const TAKE_OVER: &str = "UPDATE idempotent SET hash = $3, owner = $4, renewals = 0, \
     held_until = (SELECT now FROM store_clock) + $5, expires = (SELECT now FROM store_clock) + $6 \
-    WHERE account_id = $1 AND name = $2 AND hash = $3 AND status IS NULL \
+    WHERE account_id = $1 AND name = $2 AND status IS NULL \
+    AND (hash = $3 OR expires <= (SELECT now FROM store_clock)) \
     AND owner = $7 AND renewals = $8 AND held_until = $9";
+// The lifetime counts from the last renewal, at which `held_until` was set.
 const RENEW: &str = "UPDATE idempotent SET renewals = renewals + 1, \
+    expires = expires - held_until + (SELECT now FROM store_clock) + $4, \
     held_until = (SELECT now FROM store_clock) + $4 \
     WHERE account_id = $1 AND name = $2 AND owner = $3 AND status IS NULL";
-const FINISH: &str = "UPDATE idempotent SET status = $4, headers = $5, body = $6 \
+const FINISH: &str = "UPDATE idempotent SET status = $4, headers = $5, body = $6, \
+    expires = expires - held_until + (SELECT now FROM store_clock) + $7 \
     WHERE account_id = $1 AND name = $2 AND owner = $3 AND status IS NULL";
 const RELEASE: &str = "DELETE FROM idempotent \
     WHERE account_id = $1 AND name = $2 AND owner = $3 AND status IS NULL";
-const SWEEP: &str = "DELETE FROM idempotent WHERE expires <= (SELECT now FROM store_clock)";
+const SWEEP: &str = "DELETE FROM idempotent \
+    WHERE status IS NOT NULL AND expires <= (SELECT now FROM store_clock)";
+const EXPIRED: &str = "SELECT account_id, name, owner, renewals, held_until FROM idempotent \
+    WHERE status IS NULL AND expires <= (SELECT now FROM store_clock) LIMIT 1000";
+const DROP: &str = "DELETE FROM idempotent WHERE account_id = $1 AND name = $2 AND status IS NULL \
+    AND owner = $3 AND renewals = $4 AND held_until = $5";
 
 impl Store {
     /// Claims a call. Of several concurrent claims, one succeeds.
@@ -155,8 +180,18 @@ impl Store {
                     .await?
             });
             let Some(row) = row else { continue };
-            let ClaimRow { hash: found, owner, renewals, held_until, status, headers, body } = row;
-            if found != *hash {
+            let ClaimRow {
+                hash: found,
+                owner,
+                renewals,
+                held_until,
+                time_left,
+                status,
+                headers,
+                body,
+            } = row;
+            // The name of a claim that expired is free once nobody renews it.
+            if found != *hash && time_left > Micros::ZERO {
                 return Ok(ClaimResult::Different);
             }
             return Ok(match status {
@@ -247,6 +282,7 @@ impl Store {
                 .bind(i64::from(answer.status))
                 .bind(clean(&headers))
                 .bind(body.as_deref())
+                .bind(HELD_TIME.get())
                 .execute(pool)
                 .await?
                 .rows_affected()
@@ -266,7 +302,35 @@ impl Store {
         }) > 0)
     }
 
-    /// Deletes all expired calls and returns their number.
+    /// Returns running claims whose time is over, by the clock of the database. Their nodes may live.
+    pub async fn expired_claims(&self) -> Result<Vec<(CallName, ClaimSight)>, StoreError> {
+        let rows: Vec<ExpiredRow> =
+            on_reader!(&self.db, pool => sqlx::query_as(EXPIRED).fetch_all(pool).await?);
+        let claims = rows.into_iter().map(|row| {
+            let ExpiredRow { account_id, name, owner, renewals, held_until } = row;
+            (CallName { account_id, name }, ClaimSight { owner, renewals, held_until })
+        });
+        Ok(claims.collect())
+    }
+
+    /// Deletes a claim that was seen without a renewal for a while. Returns false if it was renewed,
+    /// released or taken over since.
+    pub async fn drop_claim(&self, call: &CallName, seen: &ClaimSight) -> Result<bool, StoreError> {
+        let ClaimSight { owner, renewals, held_until } = seen;
+        Ok(on_writer!(&self.db, pool => {
+            sqlx::query(DROP)
+                .bind(clean(&call.account_id))
+                .bind(clean(&call.name))
+                .bind(clean(owner))
+                .bind(renewals)
+                .bind(held_until.get())
+                .execute(pool)
+                .await?
+                .rows_affected()
+        }) > 0)
+    }
+
+    /// Deletes all complete calls that expired and returns their number.
     pub async fn sweep_claims(&self) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SWEEP).execute(pool).await?.rows_affected()

@@ -54,8 +54,9 @@ impl LeaseStore for Store {
         &self,
         id: &str,
         rollback: StoreRollback,
+        is_expected: bool,
     ) -> Result<(), LeaseStoreError> {
-        self.add_rollback(id, rollback).await.map_err(away)
+        self.add_rollback(id, rollback, is_expected).await.map_err(away)
     }
 
     async fn key_status(

@@ -7,22 +7,24 @@ use crate::db::{on_reader, on_writer};
 use crate::{AuditedChange, Store, StoreError};
 
 const STORE_ID: &str = "SELECT id FROM store_identity";
-const MARK: &str = "SELECT posted FROM node_marks WHERE node_id = $1";
+const MARK: &str = "SELECT posted, adopted FROM node_marks WHERE node_id = $1";
 /// Sets the mark. No effect if it is below the one that the node had before.
 const RAISE: &str = "INSERT INTO node_marks (node_id, posted, at) \
     SELECT $1, $3, (SELECT now FROM store_clock) \
     WHERE $2 = 0 OR EXISTS (SELECT 1 FROM node_marks WHERE node_id = $1) \
-    ON CONFLICT (node_id) DO UPDATE SET at = excluded.at, posted = \
+    ON CONFLICT (node_id) DO UPDATE SET at = excluded.at, adopted = 0, posted = \
     CASE WHEN node_marks.posted < excluded.posted THEN excluded.posted ELSE node_marks.posted END \
     WHERE node_marks.posted >= $2";
 /// Raises it by the calls of a batch. No effect if it is below the one that the node had before.
 pub(crate) const RAISE_BY_BATCH: &str = "INSERT INTO node_marks (node_id, posted, at) \
     SELECT $1, $3, (SELECT now FROM store_clock) \
     WHERE $2 = 0 OR EXISTS (SELECT 1 FROM node_marks WHERE node_id = $1) \
-    ON CONFLICT (node_id) DO UPDATE SET posted = node_marks.posted + $3, at = excluded.at \
+    ON CONFLICT (node_id) DO UPDATE SET posted = node_marks.posted + $3, at = excluded.at, adopted = 0 \
     WHERE node_marks.posted >= $2 RETURNING posted";
 const ADD: &str = "INSERT INTO rollbacks (node_id, at, missing, reposted, accepted) \
-    VALUES ($1, (SELECT now FROM store_clock), $2, $3, 0)";
+    VALUES ($1, (SELECT now FROM store_clock), $2, $3, $4)";
+/// Tells every node that the database was set back on purpose.
+pub(crate) const ADOPT_MARKS: &str = "UPDATE node_marks SET adopted = 1";
 const OPEN: &str =
     "SELECT node_id, missing, reposted FROM rollbacks WHERE accepted = 0 ORDER BY at, node_id";
 const ACCEPT: &str = "UPDATE rollbacks SET accepted = 1 WHERE accepted = 0";
@@ -30,11 +32,12 @@ const ACCEPT: &str = "UPDATE rollbacks SET accepted = 1 WHERE accepted = 0";
 impl Store {
     /// Returns the number of calls that a node has posted, as far as this database knows.
     pub(crate) async fn node_mark(&self, id: &str) -> Result<PostedMark, StoreError> {
-        let (store_id, posted): (String, Option<i64>) = on_reader!(&self.db, pool => (
+        let (store_id, mark): (String, Option<(i64, i64)>) = on_reader!(&self.db, pool => (
             sqlx::query_scalar(STORE_ID).fetch_one(pool).await?,
-            sqlx::query_scalar(MARK).bind(id).fetch_optional(pool).await?,
+            sqlx::query_as(MARK).bind(id).fetch_optional(pool).await?,
         ));
-        Ok(PostedMark { node_id: id.to_owned(), store_id, posted: posted.unwrap_or_default() })
+        let (posted, adopted) = mark.unwrap_or_default();
+        Ok(PostedMark { node_id: id.to_owned(), store_id, posted, is_adopted: adopted != 0 })
     }
 
     /// Raises the number of calls that a node has posted. Returns false if it is smaller than the node
@@ -56,10 +59,12 @@ impl Store {
         &self,
         id: &str,
         rollback: StoreRollback,
+        is_expected: bool,
     ) -> Result<(), StoreError> {
         let StoreRollback { missing, reposted } = rollback;
         on_writer!(&self.db, pool => {
-            sqlx::query(ADD).bind(id).bind(missing).bind(reposted).execute(pool).await?;
+            let added = sqlx::query(ADD).bind(id).bind(missing).bind(reposted);
+            added.bind(i64::from(is_expected)).execute(pool).await?;
         });
         Ok(())
     }

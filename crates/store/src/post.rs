@@ -255,7 +255,7 @@ impl Store {
             add_usage!(Kind, tx, sum_batch(sorted.iter().map(|posting| posting.entry()))?);
             forget_holds!(Kind, tx, sorted);
             let mark = raise_mark!(tx, raise, sorted.len());
-            PostedBatch { new: sorted.len(), mark }
+            PostedBatch { new: sorted.len(), corrected: 0, mark }
         });
         Ok(Some(posted))
     }
@@ -396,7 +396,7 @@ impl Store {
             add_usage!(Kind, tx, sum_changes(fresh, &corrected)?);
             forget_holds!(Kind, tx, sorted);
             let mark = raise_mark!(tx, raise, inserted.len() + corrected.len());
-            PostedBatch { new: inserted.len(), mark }
+            PostedBatch { new: inserted.len(), corrected: corrected.len(), mark }
         }))
     }
 }

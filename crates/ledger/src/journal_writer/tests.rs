@@ -55,7 +55,7 @@ fn nothing_is_written_behind_half_a_record() {
     append(&writer, b"whole").unwrap();
     disk.fail_after(2);
     assert!(writer.append_hold(b"torn").unwrap().failure().is_some());
-    writer.append_unkept(b"lost");
+    drop(writer.append_unkept(b"lost"));
     assert_eq!(writer.errors().so_far().0, 2);
     assert_eq!(disk.read(1).unwrap(), b"wholeto");
     disk.fail_after(100);
@@ -73,7 +73,7 @@ fn a_full_disk_takes_settlements_and_nothing_else() {
     for _ in 0..100 {
         assert!(append(&writer, b"refused").is_none());
         writer.change_promised(-1);
-        writer.append_unkept(b"a checkpoint");
+        drop(writer.append_unkept(b"a checkpoint"));
         writer.maintain().unwrap();
     }
     assert_eq!(disk.segments().unwrap(), [1]);

@@ -1,7 +1,10 @@
 //! Settlement of calls whose process died, or whose handler panicked.
 
 use canon::{Micros, Money, Usage};
-use ledger::{CallProgress, HoldRecord, KeyBalance, MemoryDisk, OpenCalls, TestClock};
+use ledger::{
+    CallProgress, FailedAttempt, HoldRecord, KeyBalance, LaterAttempt, MemoryDisk, OpenCalls,
+    TestClock,
+};
 use std::sync::Arc;
 
 use crate::cluster::{held, run};
@@ -25,13 +28,26 @@ fn a_call_that_dies_has_its_lane_and_its_estimate_and_one_that_never_began_has_n
     let hundred = Money::from_nanos(100);
     let hold = |id: &str| book.hold(&balance, priced(id), hundred, hundred).unwrap();
     let mut silent = run(hold("r1").written()).unwrap();
-    silent.note_sent("first");
+    silent.note_sent();
     let mut moved = run(hold("r2").written()).unwrap();
-    moved.note_sent("second");
+    moved.note_sent();
+    clock.pass(Micros::from_secs(1));
+    // The first lane failed and cost 1,000. The second one is dearer.
+    let attempt = LaterAttempt {
+        start_cost: Money::from_nanos(40),
+        cost_per_second: Money::from_nanos(15),
+        absorbed: Money::from_nanos(1_000),
+        failed: vec![FailedAttempt { lane: "first".to_owned(), ..FailedAttempt::default() }],
+        ..LaterAttempt::default()
+    };
+    run(moved.note_later_attempt("second", attempt)).unwrap();
+    // A checkpoint without output keeps all of that.
+    let (lane, usage, cost) = ("second".to_owned(), Usage::default(), Money::ZERO);
+    moved.progress(CallProgress { lane, usage, cost });
     // The caller left before the journal had the hold.
     drop(hold("r3"));
     assert_eq!(balance.status().held, Money::from_nanos(200));
-    clock.pass(Micros::from_secs(3));
+    clock.pass(Micros::from_secs(2));
     book.maintain_journal().unwrap();
     // Time after the last sign of life does not count.
     clock.pass(Micros::from_secs(60));
@@ -42,7 +58,14 @@ fn a_call_that_dies_has_its_lane_and_its_estimate_and_one_that_never_began_has_n
     let found: Vec<_> = settled
         .map(|entry| (&*entry.request_id, &*entry.lane, entry.cost, entry.absorbed.as_nanos()))
         .collect();
-    assert_eq!(found, [("r1", "first", Money::ZERO, 50), ("r2", "second", Money::ZERO, 50)]);
+    assert_eq!(found, [("r1", "first", Money::ZERO, 50), ("r2", "second", Money::ZERO, 1_070)]);
+    let attempts: Vec<_> = opened
+        .found
+        .settled
+        .iter()
+        .map(|one| (one.entry.attempts, one.entry.failed.len()))
+        .collect();
+    assert_eq!(attempts, [(1, 0), (2, 1)]);
 }
 
 #[test]
@@ -56,8 +79,8 @@ fn a_dropped_ticket_is_settled_like_a_death_if_its_call_was_sent() {
     };
     let unsent = hold("r1");
     let (mut sent, mut seen) = (hold("r2"), hold("r3"));
-    sent.note_sent("first");
-    seen.note_sent("first");
+    sent.note_sent();
+    seen.note_sent();
     clock.pass(Micros::from_secs(2));
     seen.progress(CallProgress {
         lane: "first".to_owned(),

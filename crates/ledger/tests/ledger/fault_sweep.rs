@@ -1,7 +1,7 @@
 //! Every single call to the lease store and to the disk fails once, in every possible way.
 
 use canon::Micros;
-use ledger::{Disk, MemoryDisk, Segment};
+use ledger::{Disk, ManifestFile, MemoryDisk, Segment};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -143,6 +143,25 @@ impl Disk for FailingDisk {
     fn damaged_files(&self) -> io::Result<Vec<String>> {
         self.faults.check()?;
         self.inner.damaged_files()
+    }
+
+    fn numbers_aside(&self) -> io::Result<Vec<u64>> {
+        self.faults.check()?;
+        self.inner.numbers_aside()
+    }
+
+    fn read_manifest(&self) -> io::Result<Option<Vec<u8>>> {
+        self.faults.check()?;
+        self.inner.read_manifest()
+    }
+
+    fn write_manifest(&self, manifest: &[u8]) -> io::Result<Arc<dyn ManifestFile>> {
+        self.faults.check()?;
+        self.inner.write_manifest(manifest)
+    }
+
+    fn boot_id(&self) -> String {
+        self.inner.boot_id()
     }
 }
 

@@ -13,6 +13,7 @@ mod budgets;
 mod cluster;
 mod deaths;
 mod fault_sweep;
+mod journal_damage;
 mod laws;
 mod lease_slices;
 mod memory_store;

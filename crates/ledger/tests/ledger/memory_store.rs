@@ -25,7 +25,7 @@ pub(crate) enum Message {
     Post(Vec<SettledCall>, Option<MarkRaise>),
     Mark(String),
     MarkPosted(MarkRaise, i64),
-    NoteRollback(StoreRollback),
+    NoteRollback(StoreRollback, bool),
     CloseGone(Micros),
 }
 
@@ -92,6 +92,8 @@ pub(crate) struct MemoryStore {
     tokens: LeaseToken,
     marks: BTreeMap<String, i64>,
     pub(crate) rollbacks: Vec<StoreRollback>,
+    /// Nodes that have posted nothing since an operator set the store back.
+    pub(crate) adopted: BTreeSet<String>,
     /// Delayed messages whose sender has given up.
     pub(crate) late: Vec<Message>,
     /// True if a lease was closed for a dead node.
@@ -151,12 +153,17 @@ impl MemoryStore {
                     *mark += if is_known { changed } else { 0 };
                     is_known.then_some(*mark)
                 });
-                Answer::Posted(PostedBatch { new, mark })
+                if let Some(MarkRaise { node_id, .. }) = raise.as_ref().filter(|_| mark.is_some()) {
+                    self.adopted.remove(node_id);
+                }
+                let corrected = usize::try_from(self.corrections - before).unwrap();
+                Answer::Posted(PostedBatch { new, corrected, mark })
             }
             Message::Mark(id) => {
                 let posted = self.marks.get(id).copied().unwrap_or_default();
                 let (node_id, store_id) = (id.clone(), "store".to_owned());
-                Answer::Mark(PostedMark { node_id, store_id, posted })
+                let is_adopted = self.adopted.contains(id);
+                Answer::Mark(PostedMark { node_id, store_id, posted, is_adopted })
             }
             Message::MarkPosted(MarkRaise { node_id, before }, posted) => {
                 let mark = self.marks.entry(node_id.clone()).or_default();
@@ -164,8 +171,8 @@ impl MemoryStore {
                 *mark = if is_known { (*mark).max(*posted) } else { *mark };
                 Answer::Known(is_known)
             }
-            Message::NoteRollback(rollback) => {
-                self.rollbacks.push(*rollback);
+            Message::NoteRollback(rollback, is_expected) => {
+                self.rollbacks.extend((!is_expected).then_some(*rollback));
                 Answer::Done
             }
             Message::CloseGone(now) => Answer::ClosedCounts(self.close_gone(*now)),

@@ -88,6 +88,44 @@ fn a_store_that_went_back_gets_its_calls_again() {
     }
 }
 
+/// An operator restores a copy: the node posts its calls again, and only lost ones are an alarm.
+#[test]
+fn a_store_that_an_operator_set_back_is_an_alarm_only_if_calls_are_lost() {
+    for is_lost in [false, true] {
+        let store = MemoryStore::new(&[Some(1_000)]);
+        let clock = Arc::new(TestClock::at(Micros::new(5)));
+        let disk = Arc::new(MemoryDisk::default());
+        let node = TestNode::open(&clock, disk.clone(), &store);
+        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+        let stale = store.lock().clone();
+        for id in ["first", "second"] {
+            begin(&node, &balance, id).settle(entry(id, "k0", 50));
+            run(node.client.post()).unwrap();
+        }
+        node.client.save_mark().unwrap();
+        drop(node);
+        let disk = disk.after_crash();
+        if is_lost {
+            let [segment] = disk.segments().unwrap()[..] else { panic!("one segment") };
+            disk.lose(segment);
+        }
+        store.lock().restore(&stale);
+        store.lock().adopted.insert("n".to_owned());
+        let node = TestNode::open(&clock, Arc::new(disk), &store);
+        let found = is_lost.then_some(StoreRollback { missing: 2, reposted: 0 });
+        assert_eq!(node.client.take_rollbacks(), Vec::from_iter(found));
+        assert_eq!(store.lock().rollbacks, Vec::from_iter(found));
+        assert_eq!(store.lock().entries.len(), if is_lost { 0 } else { 2 });
+        // The next one is not expected.
+        store.lock().restore(&stale);
+        run(node.client.heartbeat()).unwrap();
+        for _ in 0..6 {
+            run(node.client.heartbeat()).unwrap();
+        }
+        assert_eq!(store.lock().rollbacks.len(), 1);
+    }
+}
+
 /// Reserves 100 for a call that reaches a cost of 40.
 fn begin(node: &TestNode, balance: &Arc<KeyBalance>, id: &str) -> HoldTicket {
     let hundred = Money::from_nanos(100);

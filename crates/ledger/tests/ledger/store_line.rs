@@ -169,8 +169,9 @@ impl LeaseStore for StoreLine {
         &self,
         _id: &str,
         rollback: StoreRollback,
+        is_expected: bool,
     ) -> Result<(), LeaseStoreError> {
-        self.say(Message::NoteRollback(rollback)).await.map(drop)
+        self.say(Message::NoteRollback(rollback, is_expected)).await.map(drop)
     }
 
     async fn key_status(

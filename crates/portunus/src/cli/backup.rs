@@ -6,11 +6,16 @@ use canon::Money;
 use clap::Args;
 use config::Config;
 use jiff::Timestamp;
-use ledger::{Clock as _, FileDisk, JournalInspection, LedgerEntry, SystemClock};
+use ledger::{
+    Clock as _, FileDisk, JournalInspection, LeaseStore, LedgerEntry, MarkRaise, PostedMark,
+    RetiredSegments, SettledCall, SystemClock,
+};
+use relay::node_name;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use store::{AdoptedCounts, LeaseTotal, Store};
 
 use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
@@ -59,8 +64,8 @@ pub(super) async fn back_up(common: &CommonArgs, file: &Path) -> anyhow::Result<
     store.close().await;
     copied.with_context(|| format!("{} cannot be written", part.display()))?;
     let copy = Store::open(&format!("sqlite:{}", part.display())).await?;
-    let mut added = post_missing(&copy, &before).await?;
-    added += post_missing(&copy, &settled_calls(&config)?).await?;
+    let mut added = post_missing(&copy, &config, before).await?;
+    added += post_missing(&copy, &config, settled_calls(&config)?).await?;
     copy.close().await;
     let written = std::fs::File::open(&part).and_then(|copy| copy.sync_all());
     written.and_then(|()| std::fs::rename(&part, file))?;
@@ -72,20 +77,65 @@ pub(super) async fn back_up(common: &CommonArgs, file: &Path) -> anyhow::Result<
 }
 
 /// Returns the settled calls of this node's journal.
-fn settled_calls(config: &Config) -> anyhow::Result<Vec<LedgerEntry>> {
-    let journal = config.data_folder.join("journal");
-    let found = JournalInspection::read(&journal, SystemClock.now())
-        .context("the journal cannot be read")?;
-    Ok(found.settled.iter().map(|entry| (**entry).clone()).collect())
+fn settled_calls(config: &Config) -> anyhow::Result<Vec<Arc<LedgerEntry>>> {
+    Ok(inspect(config)?.settled)
 }
 
-/// Posts calls that a database lacks, and returns their number. Each pays as far as its cap has room.
-async fn post_missing(store: &Store, calls: &[LedgerEntry]) -> anyhow::Result<usize> {
+fn inspect(config: &Config) -> anyhow::Result<JournalInspection> {
+    JournalInspection::read(&journal_folder(config), SystemClock.now())
+        .context("the journal cannot be read")
+}
+
+fn journal_folder(config: &Config) -> PathBuf {
+    config.data_folder.join("journal")
+}
+
+/// Posts calls of this node that a database lacks, and returns their number. Each pays as far as its cap
+/// has room. The database counts them as if the node had posted them, so that it misses none later.
+async fn post_missing(
+    store: &Store,
+    config: &Config,
+    calls: Vec<Arc<LedgerEntry>>,
+) -> anyhow::Result<usize> {
+    let calls = calls.into_iter().map(|entry| SettledCall { entry, lease: None, shown: true });
+    let calls: Vec<SettledCall> = calls.collect();
     let mut posted = 0;
     for batch in calls.chunks(ledger::MAX_BATCH_CALLS) {
-        posted += store.post(batch).await?;
+        let raise = own_mark(store, config).await?.1;
+        posted += LeaseStore::post(store, batch, Some(&raise)).await?.new;
     }
     Ok(posted)
+}
+
+/// Returns the identity of a database and the number of calls of this node that it has.
+async fn own_mark(store: &Store, config: &Config) -> anyhow::Result<(String, MarkRaise)> {
+    let node_id = node_name(&config.data_folder)?;
+    let PostedMark { store_id, posted: before, .. } = store.posted_mark(&node_id).await?;
+    Ok((store_id, MarkRaise { node_id, before }))
+}
+
+/// Posts all calls that this node's journal still has: stored ones, settled ones, and those that were
+/// running when the gateway ended. Returns the number of those that the database lacked.
+async fn post_journal(store: &Store, config: &Config) -> anyhow::Result<usize> {
+    let mut posted = 0;
+    for calls in RetiredSegments::find(&journal_folder(config))? {
+        let calls = calls.context("the journal cannot be read")?.into_iter().map(Arc::new);
+        posted += post_missing(store, config, calls.collect()).await?;
+    }
+    let JournalInspection { settled, open, .. } = inspect(config)?;
+    Ok(posted + post_missing(store, config, [settled, open].concat()).await?)
+}
+
+/// Returns the number of calls that this node had posted and that neither the database nor the journal
+/// has any more. They are told now, so that the next start does not tell them again.
+async fn give_up_lost(store: &Store, config: &Config) -> anyhow::Result<i64> {
+    let Some(saved) = PostedMark::read(&journal_folder(config))? else { return Ok(0) };
+    let (store_id, raise) = own_mark(store, config).await?;
+    if saved.store_id != store_id {
+        return Ok(0);
+    }
+    store.mark_posted(&raise, saved.posted).await?;
+    Ok(saved.posted.saturating_sub(raise.before).max(0))
 }
 
 /// Deletes a database, if there is one.
@@ -114,13 +164,19 @@ pub(super) async fn restore(common: &CommonArgs, args: &RestoreArgs) -> anyhow::
     close_accounts(&config, &accounts, false).await?;
     let AdoptedCounts { leases, calls } = adopted?;
     let store = open_store(&config).await?;
-    let posted = post_missing(&store, &settled_calls(&config)?).await?;
+    let posted = post_journal(&store, &config).await?;
+    let lost = give_up_lost(&store, &config).await?;
     let totals = store.lease_totals().await?;
     if !common.json {
         print_line(&format!(
             "{leases} leases are closed, {calls} running calls settled, {posted} calls taken from \
              the journal"
         ));
+        if lost > 0 {
+            print_line(&format!(
+                "{lost} calls that this node had stored after the backup are not in its journal any more"
+            ));
+        }
         for LeaseTotal { key_id, cap, spent, leased, .. } in &totals {
             let Some(cap) = cap else { continue };
             let left = cap.saturating_sub(*spent).saturating_sub(*leased).max(Money::ZERO);

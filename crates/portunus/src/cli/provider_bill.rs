@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Picodollars of a dollar and of a cent.
 const DOLLAR_PICOS: i128 = 1_000_000_000_000;
@@ -30,7 +30,13 @@ const CURRENCY_COLUMNS: [&str; 1] = ["currency"];
 
 /// Amounts by day (UTC) and by the provider's name of what was billed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct ProviderBill(BTreeMap<(Date, String), i128>);
+pub(super) struct ProviderBill {
+    amounts: BTreeMap<(Date, String), i128>,
+    /// Days that the bill is about, also those without an amount.
+    days: BTreeSet<Date>,
+    /// Number of rows with a sum of others, which are left out.
+    total_rows: usize,
+}
 
 impl ProviderBill {
     /// Reads an export.
@@ -46,15 +52,26 @@ impl ProviderBill {
 
     /// Returns day, name and amount of every line.
     pub(super) fn lines(&self) -> impl Iterator<Item = (Date, &str, Money)> {
-        self.0.iter().map(|((day, name), picos)| {
+        self.amounts.iter().map(|((day, name), picos)| {
             // Rounded towards zero: the amount is compared, not charged.
             let nanos = i64::try_from(picos / 1_000).unwrap_or(i64::MAX);
             (*day, name.as_str(), Money::from_nanos(nanos))
         })
     }
 
+    /// Returns the first and the last day.
+    pub(super) fn days(&self) -> Option<(Date, Date)> {
+        self.days.first().copied().zip(self.days.last().copied())
+    }
+
+    /// Returns the number of rows that were left out because they are sums of others.
+    pub(super) fn total_rows(&self) -> usize {
+        self.total_rows
+    }
+
     fn add(&mut self, day: Date, name: &str, picos: i128) {
-        let sum = self.0.entry((day, name.to_owned())).or_default();
+        self.days.insert(day);
+        let sum = self.amounts.entry((day, name.to_owned())).or_default();
         *sum = sum.saturating_add(picos);
     }
 
@@ -62,14 +79,16 @@ impl ProviderBill {
     fn parse_json(export: &Value) -> anyhow::Result<Self> {
         let mut bill = Self::default();
         let pages = export.as_array().map_or(std::slice::from_ref(export), Vec::as_slice);
+        anyhow::ensure!(
+            pages.last().is_none_or(|last| last["has_more"] != true),
+            "the file is one page of several, or lacks the last one; fetch all pages and put them into \
+             a list"
+        );
         for page in pages {
-            anyhow::ensure!(
-                page["has_more"] != true || pages.len() > 1,
-                "the file is one page of several; fetch all pages and put them into a list"
-            );
             let buckets = page["data"].as_array().context("the file has no `data`")?;
             for bucket in buckets {
                 let day = bucket_day(bucket).context("a bucket has no day")?;
+                anyhow::ensure!(bill.days.insert(day), "the day {day} is in the file twice");
                 let results = bucket["results"].as_array().context("a bucket has no `results`")?;
                 for result in results {
                     let (name, picos) = billed(result).context("an amount cannot be read")?;
@@ -81,27 +100,41 @@ impl ProviderBill {
     }
 
     fn parse_csv(text: &str) -> anyhow::Result<Self> {
-        let mut rows = csv_rows(text).into_iter();
+        let mut rows = csv_rows(text)?.into_iter().zip(1..);
         let mut bill = Self::default();
         // Reports of the cloud console have some lines about the account first.
-        let columns = rows.by_ref().find_map(|header| BillColumns::find(&header));
+        let columns = rows.by_ref().find_map(|(header, _)| BillColumns::find(&header));
         let columns = columns.context("no row names the columns: day, SKU and cost")?;
-        for row in rows {
-            let cell = |column: usize| row.get(column).map_or("", |cell| cell.trim());
-            let (day, amount) = (cell(columns.day), cell(columns.amount));
-            // Totals at the end have no day.
-            if day.is_empty() || amount.is_empty() {
-                continue;
-            }
-            let currency = columns.currency.map_or("USD", cell);
-            anyhow::ensure!(currency.eq_ignore_ascii_case("usd"), "a cost is in {currency}");
-            let day = parse_day(day).with_context(|| format!("`{day}` is no day"))?;
-            let amount = amount.replace(['$', ','], "");
-            let picos = parse_decimal(&amount, DOLLAR_PICOS)
-                .with_context(|| format!("`{amount}` is no amount"))?;
-            bill.add(day, cell(columns.product), picos);
+        for (row, number) in rows {
+            bill.add_row(&columns, &row).with_context(|| format!("row {number}"))?;
         }
         Ok(bill)
+    }
+
+    /// Adds a row of a CSV. A row that cannot be read is an error, so that no amount is left out
+    /// without a word.
+    fn add_row(&mut self, columns: &BillColumns, row: &[String]) -> anyhow::Result<()> {
+        let cell = |column: usize| row.get(column).map_or("", |cell| cell.trim());
+        if row.iter().all(|cell| cell.trim().is_empty()) {
+            return Ok(());
+        }
+        let (day, product, amount) =
+            (cell(columns.day), cell(columns.product), cell(columns.amount));
+        // Reports end with sums, also of taxes and rounding.
+        let is_total = product.is_empty() || product.to_lowercase().ends_with("total");
+        if day.is_empty() && is_total {
+            self.total_rows += 1;
+            return Ok(());
+        }
+        anyhow::ensure!(!day.is_empty(), "`{product}` has no day");
+        let (cells, all) = (row.len(), columns.count);
+        anyhow::ensure!(cells == all, "it has {cells} cells, and the first row has {all}");
+        let currency = columns.currency.map_or("USD", cell);
+        anyhow::ensure!(currency.eq_ignore_ascii_case("usd"), "a cost is in {currency}");
+        let day = parse_day(day).with_context(|| format!("`{day}` is no day"))?;
+        let picos = parse_amount(amount).with_context(|| format!("`{amount}` is no amount"))?;
+        self.add(day, product, picos);
+        Ok(())
     }
 }
 
@@ -111,6 +144,8 @@ struct BillColumns {
     product: usize,
     amount: usize,
     currency: Option<usize>,
+    /// Number of all columns.
+    count: usize,
 }
 
 impl BillColumns {
@@ -124,6 +159,7 @@ impl BillColumns {
             product: place(&PRODUCT_COLUMNS)?,
             amount: place(&AMOUNT_COLUMNS)?,
             currency: place(&CURRENCY_COLUMNS),
+            count: header.len(),
         })
     }
 }
@@ -166,6 +202,22 @@ fn parse_day(text: &str) -> Option<Date> {
     text.split([' ', 'T']).next()?.parse().ok()
 }
 
+/// Parses an amount in dollars, perhaps with a sign of the currency and with commas between
+/// thousands. A number with a comma and without a point may be one with a decimal comma, and is refused.
+fn parse_amount(text: &str) -> Option<i128> {
+    let plain = text.replacen('$', "", 1);
+    if let Some((whole, _)) = plain.split_once('.').filter(|(whole, _)| whole.contains(',')) {
+        let mut groups = whole.trim_start_matches('-').split(',');
+        let is_first = |group: &str| (1..=3).contains(&group.len()) && !group.starts_with('0');
+        if !groups.next().is_some_and(is_first) || groups.any(|group| group.len() != 3) {
+            return None;
+        }
+        // A comma behind the point stays and is refused.
+        return parse_decimal(&plain.replacen(',', "", whole.matches(',').count()), DOLLAR_PICOS);
+    }
+    parse_decimal(&plain, DOLLAR_PICOS)
+}
+
 /// Parses a decimal number, perhaps with an exponent, in picodollars. Further digits are cut off.
 fn parse_decimal(text: &str, unit_picos: i128) -> Option<i128> {
     let (text, exponent) = match text.split_once(['e', 'E']) {
@@ -198,8 +250,9 @@ fn parse_decimal(text: &str, unit_picos: i128) -> Option<i128> {
     Some(sign * picos)
 }
 
-/// Splits a CSV into rows of cells (<https://www.rfc-editor.org/rfc/rfc4180>).
-fn csv_rows(text: &str) -> Vec<Vec<String>> {
+/// Splits a CSV into rows of cells (<https://www.rfc-editor.org/rfc/rfc4180>). A quote that does not
+/// surround a whole cell is an error, because it may swallow rows.
+fn csv_rows(text: &str) -> anyhow::Result<Vec<Vec<String>>> {
     let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
     let mut is_quoted = false;
     let mut letters = text.strip_prefix('\u{feff}').unwrap_or(text).chars().peekable();
@@ -209,7 +262,15 @@ fn csv_rows(text: &str) -> Vec<Vec<String>> {
                 letters.next();
                 cell.push('"');
             }
-            '"' => is_quoted = !is_quoted,
+            '"' if is_quoted => {
+                is_quoted = false;
+                let ends = matches!(letters.peek(), None | Some(',' | '\n' | '\r'));
+                anyhow::ensure!(ends, "row {}: there is text behind a quote", rows.len() + 1);
+            }
+            '"' => {
+                anyhow::ensure!(cell.is_empty(), "row {}: a quote is in a cell", rows.len() + 1);
+                is_quoted = true;
+            }
             ',' if !is_quoted => row.push(std::mem::take(&mut cell)),
             '\n' if !is_quoted => {
                 row.push(std::mem::take(&mut cell));
@@ -219,11 +280,12 @@ fn csv_rows(text: &str) -> Vec<Vec<String>> {
             other => cell.push(other),
         }
     }
+    anyhow::ensure!(!is_quoted, "row {}: a quote is not closed", rows.len() + 1);
     if !cell.is_empty() || !row.is_empty() {
         row.push(cell);
         rows.push(row);
     }
-    rows
+    Ok(rows)
 }
 
 #[cfg(test)]
@@ -250,7 +312,59 @@ mod tests {
 
     #[test]
     fn rows_have_quotes_and_line_breaks() {
-        let rows = csv_rows("\u{feff}a,\"b,\"\"c\"\"\r\nd\"\r\n,\n1,2");
+        let rows = csv_rows("\u{feff}a,\"b,\"\"c\"\"\r\nd\"\r\n,\n1,2").unwrap();
         assert_eq!(rows, [vec!["a", "b,\"c\"\r\nd"], vec!["", ""], vec!["1", "2"]]);
+    }
+
+    #[test]
+    fn commas_separate_thousands_only() {
+        for (text, dollars) in [("$1,234.00", 1_234), ("-12,345,678.0", -12_345_678), ("7", 7)] {
+            assert_eq!(parse_amount(text), Some(dollars * DOLLAR_PICOS), "{text}");
+        }
+        for text in ["0,11", "1,234", "1.234,56", "0,123.4", "12,34.5", "1,2345.6", ",123.4"] {
+            assert_eq!(parse_amount(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_row_of_a_csv_is_left_out_without_a_word() {
+        const HEAD: &str = "Usage start date,SKU description,Cost\n";
+        let parse = |rows: &str| ProviderBill::parse(&format!("{HEAD}{rows}"));
+        let sums = ",,1001.50\n,Total,1001.50\n";
+        let bill =
+            parse(&format!("2026-11-15,a,1.00\n\n2026-11-16,b,\"1,000.50\"\n{sums}")).unwrap();
+        assert_eq!((bill.amounts.len(), bill.total_rows()), (2, 2));
+        for rows in [
+            "2026-11-15,a,1.00\n2026-11-16,b",
+            "2026-11-15,a,1.00\n2026-11-16,b,\n",
+            "2026-11-15,a,1.00\n,b,900.00\n",
+            "2026-11-15,a,1.00\nyesterday,b,900.00\n",
+            "2026-11-15,a,1.00,5\n",
+            "2026-11-15,a,\"0,11\"\n",
+            "2026-11-15,a\",1.00\n2026-11-16,b,500.00\n2026-11-16,c\",700.00\n",
+            "2026-11-15,\"a,1.00\n2026-11-16,b,500.00\n",
+            "2026-11-15,\"a\"x,1.00\n",
+        ] {
+            assert!(parse(rows).is_err(), "{rows}");
+        }
+    }
+
+    #[test]
+    fn every_day_of_an_export_counts_once_and_all_pages_are_needed() {
+        let page = |day: i64, results: &str, more: bool| {
+            let start = 1_794_787_200 + day * 86_400;
+            format!(
+                r#"{{"data":[{{"start_time":{start},"results":[{results}]}}],"has_more":{more}}}"#
+            )
+        };
+        let paid = r#"{"amount":{"value":11,"currency":"usd"},"line_item":"m, input"}"#;
+        let pages = |all: &[String]| ProviderBill::parse(&format!("[{}]", all.join(",")));
+        let bill = pages(&[page(0, paid, true), page(1, "", false)]).unwrap();
+        let (first, last) = bill.days().unwrap();
+        assert_eq!(last, first.tomorrow().unwrap(), "a day without an amount is a day");
+        assert_eq!(bill.lines().count(), 1);
+        assert!(pages(&[page(0, paid, true), page(1, paid, true)]).is_err(), "one is missing");
+        assert!(pages(&[page(0, paid, true), page(0, paid, false)]).is_err(), "one comes twice");
+        assert!(ProviderBill::parse(&page(0, paid, true)).is_err());
     }
 }

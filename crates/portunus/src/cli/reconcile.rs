@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use store::{GroupBy, Store, UsageFilter, UsageStep};
@@ -23,7 +23,7 @@ pub(super) struct ReconcileArgs {
     /// Name of the provider in the configuration; its lanes are compared
     #[arg(long)]
     provider: String,
-    /// Largest accepted difference of the sums, of the provider's amount
+    /// Largest accepted difference of the sums and of each day, of the provider's amount
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_percent)]
     tolerance: i64,
     /// Export of the provider: OpenAI costs or Anthropic cost report (JSON), Google billing (CSV)
@@ -95,13 +95,16 @@ pub(super) async fn reconcile(
     let rows = compare(store, provider, &bill).await?;
     let mut sum = ComparedAmounts::default();
     rows.values().for_each(|row| sum.add(*row));
-    let is_within = sum.is_within(*tolerance);
+    // Amounts of several days may offset each other, so that each day is judged too.
+    let differing = differing_days(&rows, *tolerance);
+    let is_within = sum.is_within(*tolerance) && differing.is_empty();
     if common.json {
         let days = rows.iter().map(|((day, model), amounts)| {
             let mut row = amounts.to_json();
             if let Value::Object(fields) = &mut row {
                 fields.insert("day".to_owned(), day.to_string().into());
                 fields.insert("model".to_owned(), model.as_str().into());
+                fields.insert("day_differs".to_owned(), differing.contains(day).into());
             }
             row
         });
@@ -109,15 +112,34 @@ pub(super) async fn reconcile(
         print_line(
             &json!({
                 "ok": is_within, "provider": provider, "rows": days, "sum": sum.to_json(),
+                "differing_days": differing.iter().map(Date::to_string).collect::<Vec<String>>(),
+                "total_rows": bill.total_rows(),
             })
             .to_string(),
         );
     } else {
         print_table(provider, &rows, sum);
+        if bill.total_rows() > 0 {
+            let rows = bill.total_rows();
+            print_line(&format!("{rows} rows without a day are left out: sums of others"));
+        }
+        for day in &differing {
+            print_line(&format!("{day} differs"));
+        }
         let verdict = if is_within { "the bill agrees with the books" } else { "the bill differs" };
         print_line(verdict);
     }
     Ok(if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns the days whose amounts of all models differ by more than that.
+fn differing_days(rows: &ComparedRows, tolerance: i64) -> BTreeSet<Date> {
+    let mut days: BTreeMap<Date, ComparedAmounts> = BTreeMap::new();
+    for ((day, _), amounts) in rows {
+        days.entry(*day).or_default().add(*amounts);
+    }
+    days.retain(|_, amounts| !amounts.is_within(tolerance));
+    days.into_keys().collect()
 }
 
 /// Compares on the days of the bill.
@@ -126,11 +148,8 @@ async fn compare(
     provider: &str,
     bill: &ProviderBill,
 ) -> anyhow::Result<ComparedRows> {
-    let days: Vec<Date> = bill.lines().map(|(day, ..)| day).collect();
-    let (Some(first), Some(last)) = (days.iter().min(), days.iter().max()) else {
-        anyhow::bail!("the file has no amounts");
-    };
-    let (from, to) = (begin_of(*first)?, begin_of(last.tomorrow()?)?);
+    let (first, last) = bill.days().context("the file has no days")?;
+    let (from, to) = (begin_of(first)?, begin_of(last.tomorrow()?)?);
     let filter = UsageFilter::default();
     let points = store.usage_over(from..to, UsageStep::Day, Some(GroupBy::Lane), &filter).await?;
     let prefix = format!("{provider}/");
@@ -204,6 +223,26 @@ mod tests {
         ] {
             assert_eq!(own_name(name, &models), model, "{name}");
         }
+    }
+
+    #[test]
+    fn days_that_offset_each_other_differ() {
+        let dollar = 1_000_000_000;
+        let day = |number| Date::constant(2026, 11, number);
+        let row = |theirs: i64, charged: i64| ComparedAmounts {
+            theirs: Money::from_nanos(theirs * dollar),
+            charged: Money::from_nanos(charged * dollar),
+            absorbed: Money::ZERO,
+        };
+        let rows: ComparedRows = [
+            ((day(14), "m".to_owned()), row(22, 11)),
+            ((day(15), "m".to_owned()), row(0, 11)),
+            // Names that do not meet within a day are no difference.
+            ((day(16), "m".to_owned()), row(0, 5)),
+            ((day(16), "other".to_owned()), row(5, 0)),
+        ]
+        .into();
+        assert_eq!(differing_days(&rows, 100), [day(14), day(15)].into());
     }
 
     #[test]

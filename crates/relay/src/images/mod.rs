@@ -198,7 +198,7 @@ async fn request_and_deliver(
 ) -> Result<DeliveredImages, ApiError> {
     let permit = call.permit_for(image_call.request_bytes(call)).await;
     let prepared = permit.run(|| image_call.prepare(call, &candidate.lane, false)).await?;
-    account.begin_attempt(candidate)?;
+    account.begin_attempt(candidate).await?;
     image_call.expect(account, &candidate.lane);
     account.set_losses(prepared.losses.iter().cloned());
     let requested = lane_requests::request_all(call, candidate, prepared).await;

@@ -45,7 +45,7 @@ pub(super) async fn try_lane(
     let Some(written) = prepared.requests.pop() else {
         return Err((ApiError::internal("a stream without a request"), account));
     };
-    if let Err(error) = account.begin_attempt(candidate) {
+    if let Err(error) = account.begin_attempt(candidate).await {
         return Err((error, account));
     }
     image_call.expect(&mut account, &candidate.lane);

@@ -110,8 +110,9 @@ impl LeaseStore for StoreLine {
         &self,
         id: &str,
         rollback: StoreRollback,
+        is_expected: bool,
     ) -> Result<(), LeaseStoreError> {
-        self.carry(|| LeaseStore::note_rollback(&self.store, id, rollback)).await
+        self.carry(|| LeaseStore::note_rollback(&self.store, id, rollback, is_expected)).await
     }
 
     async fn key_status(

@@ -13,6 +13,8 @@ on_both!(
     one_of_many_concurrent_claims_succeeds,
     a_reply_is_replayed_until_it_expires,
     an_abandoned_claim_is_taken_over_and_its_old_owner_is_rejected,
+    a_running_claim_does_not_expire_by_the_clock,
+    an_expired_claim_of_a_dead_node_is_deleted,
     a_failed_call_releases_its_claim,
 );
 
@@ -99,9 +101,59 @@ async fn a_reply_is_replayed_until_it_expires(database: Arc<TestDatabase>) {
     assert_eq!(told, ClaimResult::Over(answer(None)), "too large to be kept, but over");
     assert_eq!(store.sweep_claims().await.unwrap(), 0);
     database
-        .execute_raw("UPDATE idempotent SET expires = expires - 3600000000 WHERE status IS NULL")
+        .execute_raw("UPDATE idempotent SET expires = expires - 3600000000 WHERE status = 200")
         .await;
-    assert_eq!(store.sweep_claims().await.unwrap(), 1, "the other account's");
+    assert_eq!(store.sweep_claims().await.unwrap(), 1, "the other account's runs");
+    store.close().await;
+}
+
+async fn a_running_claim_does_not_expire_by_the_clock(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let call = call(&store).await;
+    assert_eq!(store.claim(&claim(&call, "a")).await.unwrap(), ClaimResult::Ours);
+    let step = || {
+        // Two hours in the life of a claim of one hour.
+        database.execute_raw(
+            "UPDATE idempotent SET expires = expires - 7200000000, \
+             held_until = held_until - 7200000000",
+        )
+    };
+    step().await;
+    let seen = sight(&store, &call).await;
+    let other = CallClaim { hash: vec![8; 32], ..claim(&call, "b") };
+    assert_eq!(store.claim(&other).await.unwrap(), ClaimResult::Running(seen.clone()));
+    assert_eq!(store.sweep_claims().await.unwrap(), 0);
+    assert_eq!(store.expired_claims().await.unwrap().len(), 1);
+    // Its runner lives, and the claim with it.
+    assert!(store.renew_claim(&call, "a").await.unwrap());
+    assert_eq!(store.expired_claims().await.unwrap(), []);
+    assert!(!store.drop_claim(&call, &seen).await.unwrap());
+    assert_eq!(store.claim(&other).await.unwrap(), ClaimResult::Different);
+    step().await;
+    assert!(store.finish_claim(&call, "a", &answer(Some(b"once"))).await.unwrap());
+    let told = store.claim(&claim(&call, "c")).await.unwrap();
+    assert_eq!(told, ClaimResult::Over(answer(Some(b"once"))), "its hour begins now");
+    store.close().await;
+}
+
+async fn an_expired_claim_of_a_dead_node_is_deleted(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let call = call(&store).await;
+    for owner in ["dead", "dead too"] {
+        assert_eq!(store.claim(&claim(&call, owner)).await.unwrap(), ClaimResult::Ours);
+        assert_eq!(store.expired_claims().await.unwrap(), []);
+        database.execute_raw("UPDATE idempotent SET expires = expires - 3600000000").await;
+        let [(found, seen)] = &store.expired_claims().await.unwrap()[..] else { panic!("one") };
+        if owner == "dead" {
+            assert!(store.drop_claim(found, seen).await.unwrap());
+            assert!(!store.drop_claim(found, seen).await.unwrap());
+        } else {
+            let other = CallClaim { hash: vec![8; 32], ..claim(&call, "b") };
+            assert!(store.take_over_claim(&other, seen).await.unwrap(), "the name is free");
+            let told = store.claim(&claim(&call, "c")).await.unwrap();
+            assert_eq!(told, ClaimResult::Different);
+        }
+    }
     store.close().await;
 }
 

@@ -206,6 +206,7 @@ fn open_call(
         ..HoldRecord::default()
     };
     let reached = cost.map(|cost| ProgressRecord {
+        attempt: None,
         request_id: request_id.to_owned(),
         at: Micros::new(8),
         lane: "l".to_owned(),
@@ -352,8 +353,17 @@ async fn marks_only_rise_and_tokens_are_random(database: Arc<TestDatabase>) {
     }
     assert_eq!(other.posted_mark("n").await.unwrap(), PostedMark { posted: 5, ..mark });
     let found = StoreRollback { missing: 7, reposted: 4 };
-    one.note_rollback("n", found).await.unwrap();
+    one.note_rollback("n", found, false).await.unwrap();
+    one.note_rollback("m", found, true).await.unwrap();
     assert_eq!(other.rollbacks().await.unwrap(), [("n".to_owned(), found)]);
+    // An operator sets the database back; each node hears of it until it has posted again.
+    let is_adopted = async |node: &str| other.posted_mark(node).await.unwrap().is_adopted;
+    assert!(!is_adopted("n").await && !is_adopted("m").await);
+    one.adopt().await.unwrap();
+    assert!(is_adopted("n").await && is_adopted("m").await);
+    let raise = MarkRaise { node_id: "m".to_owned(), before: 0 };
+    one.mark_posted(&raise, 9).await.unwrap();
+    assert!(is_adopted("n").await && !is_adopted("m").await);
 
     let key = capped(one, 1_000).await;
     for (id, node_id, before, expected) in [
@@ -371,6 +381,7 @@ async fn marks_only_rise_and_tokens_are_random(database: Arc<TestDatabase>) {
         let calls = [settled(id, &key, 1, None), settled("1", &key, 1, None)];
         let posted = LeaseStore::post(one, &calls, Some(&raise)).await.unwrap();
         assert_eq!(posted.mark, expected, "{raise:?}");
+        assert!(!is_adopted(node_id).await);
         let known = one.posted_mark(node_id).await.unwrap().posted;
         assert_eq!(known, expected.unwrap_or(if node_id == "n" { 7 } else { 0 }));
     }

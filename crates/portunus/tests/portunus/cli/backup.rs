@@ -61,6 +61,17 @@ fn after_a_restore_a_capped_key_spends_at_once_what_is_left() {
     let (child, _log, url) = start(&folder);
     serve_one(&url);
     assert_eq!(terminate(child), Some(0));
+    assert!(folder.run(&["ledger", "verify"]).status.success(), "nothing is missing");
+
+    // The start has retired the segments with the calls after the backup.
+    let restored = folder.run(&["restore", "copy.db"]);
+    let said = String::from_utf8(restored.stdout).unwrap();
+    assert!(said.contains("2 calls taken from the journal"), "{said}");
+    assert!(said.contains(&format!("key {id}: 0.199460000 of 0.200000000 USD are left")), "{said}");
+    assert!(!said.contains("any more"), "{said}");
+    let (child, _log, _) = start(&folder);
+    assert_eq!(terminate(child), Some(0));
+    assert!(folder.run(&["ledger", "verify"]).status.success(), "nothing is missing");
 }
 
 #[test]

@@ -59,6 +59,7 @@ fn a_bill_in_each_format_is_compared_by_day_and_model() {
         assert_eq!((&compared["ok"], &compared["sum"]), (&true.into(), &amounts));
         let mut row = amounts.clone();
         (row["day"], row["model"]) = (day.clone().into(), "m".into());
+        row["day_differs"] = false.into();
         assert_eq!(compared["rows"], json!([row]));
     }
     for bill in [openai(json!(0.2)), anthropic("20"), google("0.10")] {

@@ -1,0 +1,47 @@
+//! Progress of running calls.
+
+use super::OpenCalls;
+use crate::journal::{Written, frame};
+use crate::{CallProgress, HoldRecord, JournalReceipt, LaterAttempt, ProgressRecord};
+
+impl OpenCalls {
+    /// Records the usage of a running call so far.
+    pub(crate) fn progress(&self, held: &HoldRecord, progress: CallProgress) {
+        let CallProgress { lane, usage, cost } = progress;
+        let (request_id, at) = (held.request_id.clone(), self.clock.now());
+        let attempt = {
+            let state = self.state.lock();
+            let reached = state.open.get(&held.request_id).and_then(|open| open.reached.as_ref());
+            reached.and_then(|reached| reached.attempt.clone())
+        };
+        // A lost record makes recovery charge less. The writer counts the failure.
+        drop(self.reach(ProgressRecord { request_id, at, lane, usage, cost, attempt }));
+    }
+
+    /// Records that another lane is asked, or the same one again.
+    pub(crate) fn begin_later_attempt(
+        &self,
+        held: &HoldRecord,
+        lane: &str,
+        attempt: LaterAttempt,
+    ) -> JournalReceipt {
+        let at = self.clock.now();
+        self.reach(ProgressRecord {
+            request_id: held.request_id.clone(),
+            at,
+            lane: lane.to_owned(),
+            attempt: Some(Box::new(LaterAttempt { at, ..attempt })),
+            ..ProgressRecord::default()
+        })
+    }
+
+    fn reach(&self, reached: ProgressRecord) -> JournalReceipt {
+        let record = self.journal.append_unkept(&frame(&Written::Reached(&reached)));
+        let mut state = self.state.lock();
+        if let Some(open) = state.open.get_mut(&reached.request_id) {
+            open.reached = Some(reached);
+            open.changes = open.changes.saturating_add(1);
+        }
+        JournalReceipt::new(&self.journal, record.as_ref())
+    }
+}
