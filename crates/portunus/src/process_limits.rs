@@ -23,12 +23,23 @@ pub(crate) fn hide_folder(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Raises the limit of open files as far as the system allows. Returns how many connections of callers
-/// fit: a call needs a descriptor on each side.
-pub(crate) fn raise_open_files() -> usize {
+/// Numbers for which the process has open files.
+#[derive(Clone, Copy)]
+pub(crate) struct ProcessRoom {
+    /// Connections of callers.
+    pub(crate) connections: usize,
+    /// Running calls. One connection can carry hundreds, and each needs a connection to a provider,
+    /// while earlier ones are kept open.
+    pub(crate) calls: usize,
+}
+
+/// Raises the limit of open files as far as the system allows. Half of them are for the connections of
+/// callers, a quarter for running calls, the rest for connections to providers that are kept open.
+pub(crate) fn raise_open_files() -> ProcessRoom {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let allowed = if raised.is_ok() { maximum } else { current };
-    let connections = allowed.map_or(u64::MAX, |all| all.saturating_sub(RESERVED_DESCRIPTORS) / 2);
-    usize::try_from(connections.max(1)).unwrap_or(usize::MAX)
+    let room = allowed.map_or(u64::MAX, |all| all.saturating_sub(RESERVED_DESCRIPTORS));
+    let part = |of: u64| usize::try_from((room / of).max(1)).unwrap_or(usize::MAX);
+    ProcessRoom { connections: part(2), calls: part(4) }
 }

@@ -13,7 +13,7 @@ use transport::server::{ListenerSettings, accept};
 use transport::{HttpLimits, ShutdownPhase};
 
 use crate::app::App;
-use crate::process_limits;
+use crate::process_limits::{self, ProcessRoom};
 
 /// Time ended calls may take to send their last error to the caller.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
@@ -50,7 +50,8 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
     };
     let service = Arc::new(ApiService::new(Arc::clone(&app.api), pages));
     let stop = app.stop.clone();
-    let most = process_limits::raise_open_files();
+    let ProcessRoom { connections: most, calls } = process_limits::raise_open_files();
+    app.engine.in_flight.limit_to(calls);
     let configured = app.config().http_limits.connections;
     if most < configured {
         tracing::warn!(
@@ -72,13 +73,15 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
 /// Returns the configured limits, with at most so many connections.
 fn listener_limits(app: &App, most: usize) -> HttpLimits {
     let limits = app.config().http_limits;
-    HttpLimits { connections: limits.connections.min(most), ..limits }
+    let connections = limits.connections.min(most);
+    let connections_per_address = limits.connections_per_address.min(connections.div_ceil(2));
+    HttpLimits { connections, connections_per_address, ..limits }
 }
 
 /// Serves metrics on a separate listener. It is plain HTTP, because the listener is internal.
 pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
     let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
-    let most = process_limits::raise_open_files();
+    let most = process_limits::raise_open_files().connections;
     let settings = || ListenerSettings { limits: listener_limits(&app, most), tls: None };
     let handler = |_| MetricsHandler(Arc::clone(&app.api));
     accept(listener, connections, tasks, settings, handler).await;

@@ -266,7 +266,7 @@ async fn read_body(
         Err(_) => Ok(None),
     }
     .map_err(|why| undecodable_error(why, limit))?;
-    let mut received = 0;
+    let (mut received, mut window_bytes) = (0, 0);
     let mut all = BodyBuffer::new(declared);
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else { break };
@@ -281,7 +281,9 @@ async fn read_body(
             Some(decoder) => {
                 let decoded = decoder.push(&data).map_err(|why| undecodable_error(why, limit))?;
                 if let Some(permit) = &admission.buffer {
-                    permit.grow(decoded.len() as u64)?;
+                    let window = decoder.window_bytes().saturating_sub(window_bytes);
+                    permit.grow(decoded.len().saturating_add(window) as u64)?;
+                    window_bytes += window;
                 }
                 all.push(decoded);
             }

@@ -18,6 +18,9 @@ pub const MAX_EXPANSION: usize = 100;
 const MAX_ZSTD_WINDOW_LOG: u32 = 23;
 /// Size of one decompression step.
 const STEP_BYTES: usize = 16 << 10;
+/// Input that may hold almost nothing. Blocks and members without content take much work for each byte,
+/// and no encoder writes so many.
+const FREE_INPUT_BYTES: usize = 64 << 10;
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +107,8 @@ pub struct BodyDecoder {
     max_bytes: usize,
     bytes_in: usize,
     bytes_out: usize,
+    /// Memory for output that is not handed out yet.
+    window_bytes: usize,
 }
 
 enum DecoderState {
@@ -136,12 +141,39 @@ impl BodyDecoder {
                 DecoderState::Zstd(Box::new(zstd), true)
             }
         };
-        Ok(Self { inner, max_bytes, bytes_in: 0, bytes_out: 0 })
+        Ok(Self { inner, max_bytes, bytes_in: 0, bytes_out: 0, window_bytes: 0 })
+    }
+
+    /// Returns the memory that the decoder itself takes, as far as the body has told.
+    pub fn window_bytes(&self) -> usize {
+        self.window_bytes
     }
 
     /// Adds a piece and returns all output that is available.
     pub fn push(&mut self, piece: &[u8]) -> Result<Bytes, DecodeError> {
-        let Some(first) = piece.first() else { return Ok(Bytes::new()) };
+        let mut all = Vec::new();
+        for step in piece.chunks(STEP_BYTES) {
+            let out = self.push_step(step)?;
+            match all.is_empty() {
+                true => all = out,
+                false => all.extend_from_slice(&out),
+            }
+            let holds_output = matches!(self.inner, DecoderState::Brotli(_));
+            if !holds_output
+                && self.bytes_in > FREE_INPUT_BYTES
+                && self.bytes_out < self.bytes_in / 2
+            {
+                return Err(DecodeError::Broken("it holds almost nothing".to_owned()));
+            }
+        }
+        Ok(Bytes::from(all))
+    }
+
+    fn push_step(&mut self, piece: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        let Some(first) = piece.first() else { return Ok(Vec::new()) };
+        if self.bytes_in == 0 && matches!(self.inner, DecoderState::Brotli(_)) {
+            self.window_bytes = brotli_window(*first);
+        }
         if matches!(self.inner, DecoderState::UnknownDeflate) {
             // The low half of the first byte of a zlib header (RFC 1950) is 8. A raw stream with
             // that first byte would be a stored block with non-zero padding, which encoders do not
@@ -169,7 +201,7 @@ impl BodyDecoder {
             other => other,
         })?;
         self.bytes_out += out.len();
-        Ok(Bytes::from(out))
+        Ok(out)
     }
 
     /// Ends the body; a truncated body is an error.
@@ -296,6 +328,60 @@ fn decode_zstd(
     }
 }
 
+/// Returns the window of a Brotli stream by its first byte (RFC 7932, section 9.1).
+fn brotli_window(first: u8) -> usize {
+    let bits = match (first & 1, first >> 1 & 7, first >> 4 & 7) {
+        (0, ..) => 16,
+        (_, 0, 0 | 1) => 17,
+        (_, 0, few) => 8 + few,
+        (_, many, _) => 17 + many,
+    };
+    1 << bits
+}
+
 fn corrupt_body(error: io::Error) -> DecodeError {
     DecodeError::Broken(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(coding: ContentCoding, body: &[u8]) -> Result<usize, DecodeError> {
+        BodyDecoder::new(coding, 32 << 20)?.push(body).map(|out| out.len())
+    }
+
+    #[test]
+    fn a_body_that_holds_almost_nothing_is_refused_early() {
+        let blocks = [0x02, 0x08, 0x20, 0x80, 0x00].repeat(100_000);
+        let member =
+            [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0].repeat(10_000);
+        // A frame of four bytes that a decoder skips.
+        let skipped = [0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4].repeat(20_000);
+        for (coding, body) in [
+            (ContentCoding::Deflate, &blocks),
+            (ContentCoding::Gzip, &member),
+            (ContentCoding::Zstd, &skipped),
+        ] {
+            let mut decoder = BodyDecoder::new(coding, 32 << 20).unwrap();
+            let error = decoder.push(body).unwrap_err();
+            assert_eq!(error, DecodeError::Broken("it holds almost nothing".to_owned()));
+            assert!(decoder.bytes_in <= FREE_INPUT_BYTES + STEP_BYTES, "{decoder:?}");
+        }
+        // Few of them are harmless.
+        assert_eq!(decode(ContentCoding::Deflate, &blocks[..5_000]), Ok(0));
+    }
+
+    #[test]
+    fn the_window_of_a_brotli_body_is_told_by_its_first_byte() {
+        for (first, bits) in
+            [(0b0, 16), (0b1, 17), (0b0011, 18), (0b1011, 22), (0b1111, 24), (0b010_0001, 10)]
+        {
+            assert_eq!(brotli_window(first), 1 << bits, "{first:b}");
+        }
+        let mut decoder = BodyDecoder::new(ContentCoding::Brotli, 32 << 20).unwrap();
+        assert_eq!(decoder.window_bytes(), 0);
+        assert_eq!(decoder.push(&[0x0f]).unwrap().len(), 0);
+        assert_eq!(decoder.window_bytes(), 16 << 20);
+    }
 }

@@ -7,8 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Count of running calls.
-#[derive(Debug, Default)]
-pub struct InFlight(Arc<AtomicUsize>);
+#[derive(Debug)]
+pub struct InFlight {
+    running: Arc<AtomicUsize>,
+    /// Limit of the process, whatever the configuration says.
+    most: AtomicUsize,
+}
+
+impl Default for InFlight {
+    fn default() -> Self {
+        Self { running: Arc::default(), most: AtomicUsize::new(usize::MAX) }
+    }
+}
 
 /// Place of a running call, freed on drop at the latest.
 #[derive(Debug)]
@@ -18,11 +28,21 @@ pub struct InFlightSlot {
 }
 
 impl InFlight {
+    /// Sets the number of calls for which the process has room.
+    pub fn limit_to(&self, most: usize) {
+        self.most.store(most, Ordering::Relaxed);
+    }
+
+    fn most(&self, max_calls: usize) -> usize {
+        max_calls.min(self.most.load(Ordering::Relaxed))
+    }
+
     /// Admits a call if fewer than `max_calls` run; otherwise returns an overload error.
     pub fn admit(&self, max_calls: usize) -> Result<InFlightSlot, ApiError> {
-        let before = self.0.fetch_add(1, Ordering::Relaxed);
-        let slot = InFlightSlot { running: Arc::clone(&self.0), is_free: AtomicBool::new(false) };
-        if before < max_calls { Ok(slot) } else { Err(too_many(before)) }
+        let before = self.running.fetch_add(1, Ordering::Relaxed);
+        let running = Arc::clone(&self.running);
+        let slot = InFlightSlot { running, is_free: AtomicBool::new(false) };
+        if before < self.most(max_calls) { Ok(slot) } else { Err(too_many(before)) }
     }
 
     /// Checks for room before the work that precedes [`Self::admit`].
@@ -32,7 +52,7 @@ impl InFlight {
 
     /// Returns true if `max_calls` calls run.
     pub fn is_full(&self, max_calls: usize) -> bool {
-        self.0.load(Ordering::Relaxed) >= max_calls
+        self.running.load(Ordering::Relaxed) >= self.most(max_calls)
     }
 }
 
@@ -81,5 +101,7 @@ mod tests {
         assert!(running.is_full(1));
         drop(next);
         assert!(running.admit(1).is_ok());
+        running.limit_to(0);
+        assert!(running.is_full(1) && running.admit(1).is_err());
     }
 }

@@ -46,11 +46,12 @@ impl CallAccount {
     /// Returns true if a call can have this usage: the window of the model bounds it.
     pub(super) fn is_possible(&self, usage: &Usage) -> bool {
         let usage = usage.with_whole_sums();
-        // Some providers limit prompt and output apart.
         let window = self.context_window.unwrap_or(UNKNOWN_CONTEXT_WINDOW);
-        let window = window.saturating_add(self.max_output_tokens);
+        // Some providers limit prompt and output apart.
+        let both = window.saturating_add(self.max_output_tokens);
         let ToolUses { file_searches, code_runs, image_tokens } = usage.tools;
-        usage.total() <= window.saturating_mul(self.rounds)
+        usage.input <= window.saturating_mul(self.rounds)
+            && usage.total() <= both.saturating_mul(self.rounds)
             && usage.searches.max(file_searches).max(code_runs) <= MAX_TOOL_USES
             && image_tokens <= UNKNOWN_CONTEXT_WINDOW
     }

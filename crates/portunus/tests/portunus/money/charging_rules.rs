@@ -187,6 +187,10 @@ async fn counts_that_cannot_be_are_replaced_by_ours() {
         json!({ "prompt_tokens": 9, "completion_tokens": 1_u64 << 63 }),
         json!({ "prompt_tokens": u64::MAX, "completion_tokens": u64::MAX }),
         json!({ "prompt_tokens": 9, "completion_tokens": 5, "num_search_queries": 1_u64 << 63 }),
+        json!({ "prompt_tokens": 9, "completion_tokens": 5,
+                "prompt_tokens_details": { "cached_tokens": 1_u64 << 62 } }),
+        json!({ "prompt_tokens": 9, "completion_tokens": 5,
+                "completion_tokens_details": { "audio_tokens": 1_u64 << 62 } }),
     ] {
         let (_provider, gateway) = with(whole(&usage), "chat").await;
         let got = gateway.post(CHAT, &chat(false)).send().await;
@@ -259,6 +263,36 @@ async fn leaving_a_whole_answer_costs_what_its_lane_makes_in_that_time() {
     assert_eq!((row.outcome, row.estimated), (CallOutcome::CallerLeft, true), "{row:?}");
     assert!(row.usage.input > 0 && row.usage.output > 0 && row.cost > Money::ZERO, "{row:?}");
     assert!(Some(row.cost) <= row.held);
+}
+
+/// Images and vectors are made as a whole, once the provider has the request.
+#[tokio::test]
+async fn leaving_images_or_vectors_costs_what_was_ordered() {
+    let images = json!({ "model": "m", "prompt": "A harbour.", "n": 2, "size": "1024x1024" });
+    let vectors = json!({ "model": "m", "input": "word ".repeat(2_000) });
+    for (speaks, kind, price, path, body, least) in [
+        (
+            "images",
+            "image",
+            "output = \"0\", per_image = \"0.10\"",
+            "/v1/images/generations",
+            images,
+            200_000_000,
+        ),
+        ("chat", "embedding", "output = \"2.00\"", "/v1/embeddings", vectors, 2_000_000),
+    ] {
+        let answer = vec![AnswerStep::Wait(std::time::Duration::from_secs(600))];
+        let provider = ScriptedProvider::start(vec![answer]).await;
+        let config = provider.config(speaks).replace("output = \"2.00\"", price);
+        let gateway = TestGateway::with_config(&format!("{config}kind = \"{kind}\"\n")).await;
+        tokio::select! {
+            got = gateway.post(path, &body).send() => panic!("it has no answer: {}", got.text()),
+            () = testkit::until("the call", async || !provider.requests().is_empty()) => {}
+        }
+        let row = row(&gateway).await;
+        assert_eq!((row.outcome, row.estimated), (CallOutcome::CallerLeft, true), "{row:?}");
+        assert!(row.cost >= Money::from_nanos(least) && Some(row.cost) <= row.held, "{row:?}");
+    }
 }
 
 /// The provider accepts connections and says nothing, so that TLS is never set up.
