@@ -314,6 +314,11 @@ pub struct OpenResponse {
 }
 
 impl OpenResponse {
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.head.status
+    }
+
     /// Reads a frame; false at the end of the body.
     async fn read_frame(&mut self) -> bool {
         match self.body.frame().await {
