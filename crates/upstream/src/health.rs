@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::breaker::{Backoff, Breaker, BreakerState};
+use crate::output_speed::OutputSpeed;
 
 /// Failures in a row that open the breaker.
 const MAX_FAILURE_STREAK: u32 = 5;
@@ -33,15 +34,6 @@ const BUSY_BACKOFF: Backoff = Backoff { initial: Micros::from_secs(1), max: Micr
 const MIN_SAMPLES: i64 = 3;
 /// Age at which a measurement expires.
 const SAMPLE_LIFETIME: Micros = Micros::from_secs(10);
-
-/// Output tokens per second of a lane that is not measured.
-const DEFAULT_OUTPUT_RATE: u64 = 50;
-/// Output tokens per second that a lane is believed to make.
-const MAX_OUTPUT_RATE: u64 = 10_000;
-/// Output from which on a reply measures the speed of its lane.
-const MIN_MEASURED_TOKENS: u64 = 16;
-/// Output of a reply that weighs a quarter of the average. Less output weighs less.
-const WEIGHTY_TOKENS: u64 = 1_024;
 
 /// Reason why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,8 +140,7 @@ pub struct HealthTracker {
     /// Number of measurements, up to a small maximum.
     samples: AtomicI64,
     measured_at: AtomicMicros,
-    /// Output tokens per second, in thousandths; 0 if not measured.
-    output_rate: AtomicU64,
+    output_speed: OutputSpeed,
     last_failure: AtomicU8,
 }
 
@@ -191,7 +182,7 @@ impl HealthTracker {
             latency: AtomicMicros::default(),
             samples: AtomicI64::new(0),
             measured_at: AtomicMicros::default(),
-            output_rate: AtomicU64::new(0),
+            output_speed: OutputSpeed::default(),
             last_failure: AtomicU8::new(0),
         }
     }
@@ -294,31 +285,9 @@ impl HealthTracker {
         self.measured_at.store(now);
     }
 
-    /// Records a reply with that much output, as a moving average of the speed. Short replies weigh
-    /// little: their time is mostly the wait for the first word, and anybody can ask for many.
-    fn record_output(&self, tokens: u64, time: Micros) {
-        let micros = u64::try_from(time.get()).unwrap_or_default();
-        if tokens < MIN_MEASURED_TOKENS || micros == 0 {
-            return;
-        }
-        let rate = (tokens.saturating_mul(1_000_000_000) / micros).min(MAX_OUTPUT_RATE * 1_000);
-        let old = match self.output_rate.load(Ordering::Relaxed) {
-            0 => DEFAULT_OUTPUT_RATE * 1_000,
-            old => old,
-        };
-        let weight = tokens.min(WEIGHTY_TOKENS);
-        let (old, new) = (old * (4 * WEIGHTY_TOKENS - weight), rate * weight);
-        self.output_rate.store(((old + new) / (4 * WEIGHTY_TOKENS)).max(1), Ordering::Relaxed);
-    }
-
     /// Returns the output tokens that the lane usually makes in that time.
     pub fn usual_output(&self, time: Duration) -> u64 {
-        let rate = match self.output_rate.load(Ordering::Relaxed) {
-            0 => DEFAULT_OUTPUT_RATE * 1_000,
-            rate => rate,
-        };
-        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        rate.saturating_mul(millis).div_ceil(1_000_000)
+        self.output_speed.usual_output(time)
     }
 
     fn mark_busy(&self, wait: Option<Duration>, now: Micros) {
@@ -413,7 +382,7 @@ impl AttemptGuard {
 
     /// Records the output of a complete reply.
     pub fn record_output(&self, tokens: u64, now: Micros) {
-        self.health.record_output(tokens, now - self.began_at);
+        self.health.output_speed.record(tokens, now - self.began_at);
     }
 
     /// Returns the output tokens that the lane usually makes in that time.
@@ -456,28 +425,6 @@ mod tests {
 
     fn fail(health: &Arc<HealthTracker>, now: Micros) -> bool {
         health.begin_attempt(now).failed(AttemptFailure::Down, now)
-    }
-
-    #[test]
-    fn usual_output_follows_the_speed_of_replies() {
-        let health = health();
-        let attempt = health.begin_attempt(at(0));
-        let second = Duration::from_secs(1);
-        assert_eq!(attempt.usual_output(second), DEFAULT_OUTPUT_RATE);
-        attempt.record_output(MIN_MEASURED_TOKENS - 1, 1_000 * MS);
-        assert_eq!(attempt.usual_output(second), DEFAULT_OUTPUT_RATE, "too short to measure");
-        for _ in 0..20 {
-            attempt.record_output(2_000, 10_000 * MS);
-        }
-        let usual = attempt.usual_output(second);
-        assert!((195..=200).contains(&usual), "{usual}");
-        for _ in 0..12 {
-            attempt.record_output(40, 4_000 * MS);
-        }
-        let after = attempt.usual_output(2 * second);
-        assert!(after > usual * 2 * 4 / 5, "{after} after {usual}: short and slow replies");
-        attempt.record_output(u64::MAX, at(1));
-        assert!(attempt.usual_output(second) <= MAX_OUTPUT_RATE);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod health;
 mod in_flight;
 mod lane_order;
 mod media_type;
+mod output_speed;
 mod provider;
 mod retry_budget;
 mod retry_hint;
