@@ -7,7 +7,7 @@
 //! - After a crash of the machine every byte must be there that was synced. The boot id of the kernel
 //!   tells the two apart.
 //!
-//! What lies behind that length may be half a record. That is no damage.
+//! Bytes behind that length may be half a record. That is no damage.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
