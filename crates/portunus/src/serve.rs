@@ -70,12 +70,15 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
     }
 }
 
-/// Returns the configured limits, with at most so many connections.
+/// Returns the configured limits, with at most so many connections. Where the process has fewer than
+/// configured, one address has at most half of them.
 fn listener_limits(app: &App, most: usize) -> HttpLimits {
     let limits = app.config().http_limits;
-    let connections = limits.connections.min(most);
-    let connections_per_address = limits.connections_per_address.min(connections.div_ceil(2));
-    HttpLimits { connections, connections_per_address, ..limits }
+    if limits.connections <= most {
+        return limits;
+    }
+    let connections_per_address = limits.connections_per_address.min(most.div_ceil(2));
+    HttpLimits { connections: most, connections_per_address, ..limits }
 }
 
 /// Serves metrics on a separate listener. It is plain HTTP, because the listener is internal.

@@ -189,7 +189,7 @@ async fn a_task_is_cancelled_before_and_while_it_runs_but_not_after() {
     assert_eq!((got.status.as_u16(), &got.json()["status"]), (200, &json!("cancelled")));
     let receipt = receipt(&gateway, &got.json()["request_id"]).await;
     assert_eq!(receipt["outcome"], "caller_left");
-    assert_eq!(receipt["cost_usd"], "0.000000000", "no picture came of it");
+    assert_eq!(receipt["cost_usd"], "0.001000000", "the provider makes what was ordered");
     assert_eq!(cancel(&running).await.status, 200, "cancelled twice is cancelled");
 
     // The provider is free for the next one.
