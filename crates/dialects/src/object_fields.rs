@@ -113,7 +113,7 @@ impl ObjectField {
             return self.words.iter().map(|word| (*word).to_owned()).collect();
         }
         let is_telling =
-            |step: &&str| !step.ends_with(['*', '?']) && !["id", "name"].contains(step);
+            |step: &&str| !step.ends_with(['*', '?']) && !["id", "name", "model"].contains(step);
         let keys = self.path.rsplit('.').find(is_telling).unwrap_or_default().split('|');
         let word = |key: &str| match key.trim_end_matches('s') {
             // One word for one id and for several: few words are found faster.

@@ -25,7 +25,8 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
             .or_contained(|_| true),
         // Models that the gateway has not chosen, at prices that it does not know.
         ObjectField::new("models", "Model"),
-        ObjectField::new("fallbacks|tools|plugins.model", "Model"),
+        ObjectField::new("fallbacks|plugins.model", "Model"),
+        ObjectField::new("tools.model", "Model").with_words(&["\"advisor"]),
         ObjectField::of_key(object_ids!("")),
         ObjectField::of_key(object_ids!("tools.**.")),
     ],

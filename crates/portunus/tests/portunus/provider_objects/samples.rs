@@ -153,12 +153,12 @@ fn messages_fields() -> Vec<NamedField> {
     vec![
         field("models", json!({ "models": [ID] }), "models[0]"),
         field(
-            "fallbacks|tools|plugins.model",
+            "fallbacks|plugins.model",
             json!({ "fallbacks": [{ "model": ID }] }),
             "fallbacks[0].model",
         ),
         field(
-            "fallbacks|tools|plugins.model",
+            "tools.model",
             json!({ "tools": [{ "type": "advisor_20260301", "name": "advisor", "model": ID }] }),
             "tools[0].model",
         ),
