@@ -46,6 +46,9 @@ pub struct FormatTraits {
     pub media_by_url: &'static [MediaKind],
     /// True if a file may be of any kind, which its content decides.
     pub has_untyped_files: bool,
+    /// True if every provider of the format is one of Google's services, which count media by their
+    /// own rates.
+    pub is_of_google: bool,
     /// True if clients ignore an error event, so that a broken stream must end with an error of the
     /// transport.
     pub aborts_broken_streams: bool,

@@ -1,7 +1,6 @@
 //! Media in the request itself, measured to reserve money for them. Their bytes do not bound their
 //! tokens: a small file may have many pages, and a picture of many bytes has few tokens.
 
-use canon::WireFormat;
 use catalog::MediaTokens;
 use config::LiveLane;
 use media::{InlineFile, MediaSize};
@@ -52,8 +51,8 @@ impl InlineMedia {
 
 /// Returns the tokens that the provider of a lane makes of media.
 pub(super) fn rates(lane: &LiveLane) -> MediaTokens {
-    // Every lane with this format leads to Google.
-    let is_google = lane.formats.contains(&WireFormat::Native);
+    let mut dialects = lane.formats.iter().filter_map(|format| dialects::get(*format));
+    let is_google = dialects.any(|dialect| dialect.traits().is_of_google);
     if is_google { MediaTokens::GOOGLE } else { MediaTokens::USUAL }
 }
 

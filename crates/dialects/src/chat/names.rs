@@ -31,6 +31,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     media_kinds: ALL_MEDIA,
     media_by_url: &[MediaKind::Image, MediaKind::Video],
     has_untyped_files: false,
+    is_of_google: false,
     aborts_broken_streams: false,
     limit_headers: Some(LimitHeaderStyle::OpenAi),
     model_list_path: "/v1/models",

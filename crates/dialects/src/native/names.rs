@@ -35,6 +35,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     media_kinds: ALL_MEDIA,
     media_by_url: ALL_MEDIA,
     has_untyped_files: true,
+    is_of_google: true,
     aborts_broken_streams: true,
     limit_headers: None,
     model_list_path: "/v1beta/models",

@@ -34,6 +34,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     media_kinds: &[MediaKind::Image, MediaKind::Document],
     media_by_url: &[MediaKind::Image, MediaKind::Document],
     has_untyped_files: false,
+    is_of_google: false,
     aborts_broken_streams: false,
     limit_headers: Some(LimitHeaderStyle::OpenAi),
     model_list_path: "/v1/models",
