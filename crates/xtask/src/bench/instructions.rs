@@ -1,5 +1,6 @@
-//! `cargo xtask instructions`: user instructions per call, counted by callgrind. Unlike times they
-//! hardly depend on the machine and its load, so that a change of one percent is visible.
+//! `cargo xtask instructions`: user instructions per call, counted by callgrind on the binary to hand
+//! out. Unlike times they hardly depend on the machine and its load, so that a change of one percent
+//! is visible.
 
 use std::collections::HashMap;
 use std::fs;
@@ -73,9 +74,9 @@ impl MeasuredCall {
 /// Counts the instructions of each kind of call and prints them.
 pub(crate) fn run() -> Result<()> {
     let valgrind = tools::valgrind()?;
-    tools::run(&mut cargo(&["build", "--release", "-p", "portunus"]))?;
+    tools::run(&mut cargo(&["build", "--profile", "dist", "-p", "portunus"]))?;
     let folder = TempFolder::new("instructions")?;
-    let binary = Binary { path: workspace::target().join("release/portunus"), cores: None };
+    let binary = Binary { path: workspace::target().join("dist/portunus"), cores: None };
     let data = folder.path().join("data");
     let key = binary.create_capped_key(&data, "1000000")?;
     let upstream = free_address()?;
