@@ -160,7 +160,7 @@ pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiErro
     });
     // A limit that is used up comes before one whose money is only reserved.
     match shortages.max_by_key(|shortage| shortage.is_spent) {
-        Some(shortage) => Err(no_money(&shortage)),
+        Some(shortage) => Err(no_money(&shortage, bound)),
         None => Ok(()),
     }
 }
@@ -176,15 +176,17 @@ async fn reserve(
     let wait = call.config.money_wait;
     match call.engine.funds.reserve(&call.key.balance, record, full, least, wait).await {
         Ok(ticket) => Ok(ticket),
-        Err(HoldRefusal::Spent(shortage) | HoldRefusal::Held(shortage)) => Err(no_money(&shortage)),
+        Err(HoldRefusal::Spent(shortage) | HoldRefusal::Held(shortage)) => {
+            Err(no_money(&shortage, least))
+        }
         Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
         Err(HoldRefusal::Unreachable(why)) => Err(cannot_account().with_log_note(why)),
     }
 }
 
-/// The error of a call that a limit does not cover. Money that is only reserved for other calls may
-/// be free in a moment, so official clients are told to retry.
-fn no_money(shortage: &HoldShortage) -> ApiError {
+/// The error of a call that needs more money than a limit leaves. Money that is only reserved for
+/// other calls may be free in a moment, so official clients are told to retry.
+fn no_money(shortage: &HoldShortage, needed: Money) -> ApiError {
     let HoldShortage { bound, limit, spent, left, resets, is_spent } = shortage;
     let (name, owner) = match bound {
         MoneyBound::KeyCap => ("spending cap", KEY_NOUN),
@@ -196,10 +198,13 @@ fn no_money(shortage: &HoldShortage) -> ApiError {
     if *is_spent {
         let message = match resets {
             Some(resets) => format!(
-                "the {name} of this {owner} for this period is used up: {left} USD are left; it \
-                 resets at {resets}"
+                "the {name} of this {owner} for this period is used up: the call needs {needed} USD \
+                 and {left} USD are left; it resets at {resets}"
             ),
-            None => format!("the {name} of this {owner} is reached: {left} USD are left"),
+            None => format!(
+                "the {name} of this {owner} is reached: the call needs {needed} USD and {left} USD \
+                 are left"
+            ),
         };
         return ApiError::new(ErrorKind::QuotaExceeded, message);
     }

@@ -109,6 +109,6 @@ async fn reserved_money_is_a_reason_to_retry_in_every_format_and_spent_money_is_
         let got = gateway.post(path, &body).key(&key).send().await;
         let text = got.text();
         assert_eq!((got.status.as_u16(), got.header("x-should-retry")), (429, "false"), "{text}");
-        assert!(text.contains("the spending cap of this API key is reached"), "{text}");
+        assert!(text.contains("cap of this API key is reached: the call needs 0.000"), "{text}");
     }
 }
