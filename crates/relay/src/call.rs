@@ -12,8 +12,6 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use memchr::memmem;
-use serde_json::Value;
 use std::fmt::Display;
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -172,19 +170,6 @@ impl Call {
             in_flight_slot: Arc::new(slot),
             sent: Arc::default(),
         }))
-    }
-
-    /// Returns true if the caller sent this text, whatever way it is written in JSON.
-    pub(super) fn contains(&self, text: &[u8]) -> bool {
-        let has = |place: &[u8]| memmem::find(place, text).is_some();
-        let unescaped = || {
-            let body: Value = dialects::json::read_bytes(&self.body).unwrap_or_default();
-            body.to_string()
-        };
-        has(&self.body)
-            || has(self.target.model.as_deref().unwrap_or_default().as_bytes())
-            || self.forwarded_headers.values().any(|value| has(value.as_bytes()))
-            || (memmem::find(&self.body, b"\\u").is_some() && has(unescaped().as_bytes()))
     }
 
     /// Waits until work may run whose duration grows with the body.

@@ -8,6 +8,7 @@ mod admit;
 mod attempt;
 mod call;
 mod call_options;
+mod call_texts;
 mod caller_task;
 mod closed_call;
 mod dry_run;
