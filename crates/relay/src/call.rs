@@ -17,12 +17,11 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
-use transport::{
-    BodyDecoder, ContentCoding, DecodeError, MAX_EXPANSION, SUPPORTED_CODINGS, SentMark,
-};
+use transport::{ContentCoding, SUPPORTED_CODINGS, SentMark};
 use upstream::{InFlightSlot, Timeouts};
 
 use super::call_options::CallOptions;
+use super::compressed_body::CompressedBody;
 use crate::engine::Engine;
 use crate::large_work::WorkPermit;
 use crate::request_id::RequestId;
@@ -143,7 +142,7 @@ impl Call {
             trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
         let (head, body) = request.into_parts();
         let limit = config.max_body_bytes;
-        let body = read_body(&head.headers, body, body_kind, limit, &admission).await?;
+        let body = read_body(&head.headers, body, body_kind, limit, &admission, &engine).await?;
         if body_kind == BodyKind::Json {
             reserve_values(&engine, &body, &admission).await?;
         }
@@ -234,6 +233,7 @@ async fn read_body(
     body_kind: BodyKind,
     limit: usize,
     admission: &Admission,
+    engine: &Engine,
 ) -> Result<Bytes, ApiError> {
     let coding = ContentCoding::from_headers(headers);
     let wrong = check_content_type(headers, body_kind, coding.as_ref().err()).err();
@@ -245,13 +245,12 @@ async fn read_body(
     if declared.is_some_and(|length: usize| length > limit) {
         return Err(transport::too_large(limit));
     }
-    let mut decoder = match coding {
-        Ok(coding) => coding.map(|coding| BodyDecoder::new(coding, limit)).transpose(),
-        // Reported after the body was read, like any wrong header.
-        Err(_) => Ok(None),
-    }
-    .map_err(|why| undecodable_error(why, limit))?;
-    let (mut received, mut window_bytes) = (0, 0);
+    let mut compressed = match coding {
+        Ok(Some(coding)) => Some(CompressedBody::new(coding, limit, admission)?),
+        // An unknown coding is reported after the body was read, like any wrong header.
+        Ok(None) | Err(_) => None,
+    };
+    let mut received = 0;
     let mut all = BodyBuffer::new(declared);
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else { break };
@@ -261,17 +260,9 @@ async fn read_body(
         if received > limit as u64 {
             return Err(transport::too_large(limit));
         }
-        match &mut decoder {
+        match &mut compressed {
             None => all.push(data),
-            Some(decoder) => {
-                let decoded = decoder.push(&data).map_err(|why| undecodable_error(why, limit))?;
-                if let Some(permit) = &admission.buffer {
-                    let window = decoder.window_bytes().saturating_sub(window_bytes);
-                    permit.grow(decoded.len().saturating_add(window) as u64)?;
-                    window_bytes += window;
-                }
-                all.push(decoded);
-            }
+            Some(compressed) => compressed.push(data, &mut all)?,
         }
     }
     // Reported only now: closing a connection with unread bytes can reset it, and the client would
@@ -279,14 +270,14 @@ async fn read_body(
     if let Some(error) = wrong {
         return Err(error);
     }
-    if let Some(mut decoder) = decoder {
-        decoder.finish().map_err(|why| undecodable_error(why, limit))?;
+    if let Some(compressed) = compressed {
+        compressed.finish(&engine.heavy_work, &mut all).await?;
     }
     Ok(all.into_bytes())
 }
 
 /// Chunks of a body. A single chunk, the usual case, is not copied.
-struct BodyBuffer {
+pub(super) struct BodyBuffer {
     first: Bytes,
     all: BytesMut,
     declared: Option<usize>,
@@ -297,7 +288,7 @@ impl BodyBuffer {
         Self { first: Bytes::new(), all: BytesMut::new(), declared }
     }
 
-    fn push(&mut self, piece: Bytes) {
+    pub(super) fn push(&mut self, piece: Bytes) {
         if self.first.is_empty() && self.all.is_empty() {
             self.first = piece;
             return;
@@ -356,26 +347,4 @@ fn is_json(content_type: &HeaderValue) -> bool {
     let charset = parts.find_map(|part| part.strip_prefix("charset="));
     kind.eq_ignore_ascii_case("application/json")
         && charset.is_none_or(|word| word.trim_matches('"').eq_ignore_ascii_case("utf-8"))
-}
-
-fn undecodable_error(why: DecodeError, limit: usize) -> ApiError {
-    match why {
-        DecodeError::TooLarge => {
-            let message = format!(
-                "the body is larger than {limit} bytes, the limit here, once it is decompressed"
-            );
-            ApiError::new(ErrorKind::BodyTooLarge, message)
-        }
-        DecodeError::TooDense => {
-            let message = format!(
-                "the body expands to more than {MAX_EXPANSION} times its compressed size; send it \
-                 with less compression or none"
-            );
-            ApiError::new(ErrorKind::BodyTooLarge, message).with_param("content-encoding")
-        }
-        DecodeError::Broken(why) => {
-            let message = "the body does not match its `Content-Encoding`";
-            ApiError::invalid("content-encoding", message).with_log_note(why)
-        }
-    }
 }

@@ -11,6 +11,7 @@ mod call_options;
 mod call_texts;
 mod caller_task;
 mod closed_call;
+mod compressed_body;
 mod dry_run;
 mod embeddings;
 mod engine;
