@@ -65,11 +65,22 @@ impl AccountAdmin {
                 return Err(AdminError::forbidden("only the operator creates the owner"));
             }
         }
-        let accounts = self.store.accounts().await?;
-        match accounts.into_iter().find(|account| account.role == AccountRole::Owner) {
-            Some(owner) => Ok(owner),
-            None => self.create_owner(actor).await,
+        if let Some(owner) = self.find_owner().await? {
+            return Ok(owner);
         }
+        match self.create_owner(actor).await {
+            // The first start of a gateway created it in the meantime.
+            Err(AdminError::Store(StoreError::Conflict(what))) => {
+                let conflict = AdminError::Store(StoreError::Conflict(what));
+                self.find_owner().await?.ok_or(conflict)
+            }
+            created => created,
+        }
+    }
+
+    async fn find_owner(&self) -> Result<Option<Account>, AdminError> {
+        let accounts = self.store.accounts().await?;
+        Ok(accounts.into_iter().find(|account| account.role == AccountRole::Owner))
     }
 
     /// Creates the account that owns a new gateway. It has no password until the set-up token is

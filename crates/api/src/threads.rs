@@ -62,8 +62,7 @@ pub(super) async fn open_thread(
             let stored = state.stored_answers.get(id, &owner, state.clock().now()).await;
             // The client can still continue by sending the whole conversation.
             let stored = stored.map_err(|error| {
-                ApiError::invalid("thread.previous_message_id", error.message().to_owned())
-                    .with_code(UNSUPPORTED_CODE)
+                error.with_param("thread.previous_message_id").with_code(UNSUPPORTED_CODE)
             })?;
             let size = stored.request.len() + stored.reply.len() + call.body.len();
             let permit = call.permit_for(size).await;

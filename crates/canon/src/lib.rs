@@ -30,6 +30,7 @@ mod reserved_name;
 mod scrub;
 mod signature;
 mod stop_enforcer;
+mod text_owners;
 mod tool;
 mod usage;
 mod wire_format;
@@ -62,6 +63,7 @@ pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved, read_valu
 pub use scrub::{HIDDEN, scrub, scrub_value};
 pub use signature::Signature;
 pub use stop_enforcer::{StopEnforcer, StopSupport, UsageEstimator};
+pub use text_owners::{TextOwners, scrub_for};
 pub use tool::{FunctionTool, Tool, ToolChoice, ToolChoiceMode, UserLocation, WebSearchTool};
 pub use usage::{ToolUses, Usage};
 pub use wire_format::WireFormat;

@@ -2,7 +2,9 @@
 //! addresses of the inner network. The rest of the text explains the error to the caller.
 
 use serde_json::Value;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::text_owners::{self, TextOwners};
 
 /// The text in place of a removed word.
 pub const HIDDEN: &str = "[hidden]";
@@ -10,34 +12,58 @@ pub const HIDDEN: &str = "[hidden]";
 /// Maximum length of a provider's text.
 const MAX_CHARS: usize = 400;
 
+/// Words of a text that are looked for in the request at most. A request may have megabytes.
+const MAX_SEARCHES: u32 = 16;
+
+/// Digits of the number of a project at Google.
+const MIN_PROJECT_DIGITS: usize = 6;
+
 /// First characters of credentials and ids of accounts.
-const PREFIXES: [&str; 22] = [
-    "sk-", "sk_", "pk-", "pk_", "rk_", "xai-", "gsk_", "hf_", "nvapi-", "AIza", "ya29.", "ghp_",
-    "gho_", "AKIA", "ASIA", "org-", "org_", "proj_", "proj-", "acct_", "arn:aws", "AQ.",
+const PREFIXES: [&str; 23] = [
+    "sk-", "sk_", "pk-", "rk_", "xai-", "gsk_", "hf_", "nvapi-", "AIza", "ya29.", "ghp_", "gho_",
+    "AKIA", "ASIA", "AIDA", "acct_", "arn:aws", "AQ.", "pplx-", "csk-", "fw_", "tgp_", "wrkspc_",
 ];
 
+/// First characters of ids that are also words, as in `org_name`. An id has a digit or a capital.
+const WORD_PREFIXES: [&str; 5] = ["org-", "org_", "proj_", "proj-", "pk_"];
+
+/// Marks inside of a name, behind which a credential may begin.
+const INNER_MARKS: [char; 4] = ['_', '.', '+', '~'];
+
 /// Last labels of names inside of a network, <https://www.iana.org/assignments/special-use-domain-names>.
-const INNER_NAMES: [&str; 10] = [
+const INNER_NAMES: [&str; 14] = [
     ".internal",
     ".local",
+    ".localdomain",
+    ".localhost",
     ".lan",
     ".corp",
     ".intra",
     ".intranet",
     ".private",
     ".svc",
+    ".pod",
+    ".consul",
+    ".home",
     ".home.arpa",
-    "localhost",
 ];
 
-/// Returns a provider's text without the operator's secrets, and not longer than is useful.
+/// Returns a provider's text without the operator's secrets, and not longer than is useful. Words that
+/// the caller wrote itself stay.
 pub fn scrub(text: &str) -> String {
+    let owners = text_owners::current();
+    let clean = owners.as_ref().and_then(|owners| owners.hide_credentials(text));
+    let mut pass = ScrubPass { owners: owners.as_deref(), searches: 0, follows_project: false };
     let mut out = String::new();
-    for word in text.split_whitespace() {
+    for word in clean.as_deref().unwrap_or(text).split_whitespace() {
         if !out.is_empty() {
             out.push(' ');
         }
-        scrub_word(word, &mut out);
+        pass.scrub_word(word, &mut out);
+        // No character has more than four bytes.
+        if out.len() > 4 * MAX_CHARS {
+            break;
+        }
     }
     match out.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => out.get(..end).unwrap_or_default().to_owned() + "…",
@@ -69,71 +95,135 @@ fn is_token_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.:/+=@%~".contains(c)
 }
 
-fn scrub_word(word: &str, out: &mut String) {
-    let mut rest = word;
-    while let Some(start) = rest.find(is_token_char) {
-        let (marks, from) = rest.split_at(start);
-        let end = from.find(|c| !is_token_char(c)).unwrap_or(from.len());
-        let (token, after) = from.split_at(end);
-        // Marks at the end belong to the sentence.
-        let bare = token.trim_end_matches(['.', ':', '/', '=']);
-        out.push_str(marks);
-        out.push_str(if is_secret(bare) { HIDDEN } else { bare });
-        out.push_str(token.get(bare.len()..).unwrap_or_default());
-        rest = after;
+/// One pass over a text.
+struct ScrubPass<'a> {
+    owners: Option<&'a dyn TextOwners>,
+    searches: u32,
+    /// True if the word before was the name of a project.
+    follows_project: bool,
+}
+
+impl ScrubPass<'_> {
+    fn scrub_word(&mut self, word: &str, out: &mut String) {
+        let mut rest = word;
+        while let Some(start) = rest.find(is_token_char) {
+            let (marks, from) = rest.split_at(start);
+            let end = from.find(|c| !is_token_char(c)).unwrap_or(from.len());
+            let (token, after) = from.split_at(end);
+            // Marks at the end belong to the sentence.
+            let bare = token.trim_end_matches(['.', ':', '/', '=']);
+            out.push_str(marks);
+            out.push_str(if self.is_hidden(bare) { HIDDEN } else { bare });
+            out.push_str(token.get(bare.len()..).unwrap_or_default());
+            rest = after;
+        }
+        out.push_str(rest);
     }
-    out.push_str(rest);
+
+    fn is_hidden(&mut self, token: &str) -> bool {
+        let is_number =
+            token.len() >= MIN_PROJECT_DIGITS && token.bytes().all(|b| b.is_ascii_digit());
+        let is_project = self.follows_project && is_number;
+        self.follows_project = names_project(token);
+        // A caller could try all addresses in one request, so that one is hidden also if it was sent.
+        is_inner_address(token, self.owners)
+            || ((is_project || is_secret(token)) && !self.is_in_request(token))
+    }
+
+    fn is_in_request(&mut self, token: &str) -> bool {
+        self.searches += 1;
+        self.searches <= MAX_SEARCHES && self.owners.is_some_and(|own| own.is_in_request(token))
+    }
+}
+
+/// Returns true for `project`, `project_number` and the like.
+fn names_project(token: &str) -> bool {
+    token.get(..7).is_some_and(|word| word.eq_ignore_ascii_case("project"))
+}
+
+/// Returns a token and its parts. A value may stand behind its name: `key=…`, `Bearer:…`, `host/…`. An
+/// address has colons itself.
+fn token_parts(token: &str) -> impl Iterator<Item = &str> {
+    let values = token.split(['=', '@', '/', '%']);
+    let pieces = token.split(['=', '@', '/', '%', ':']);
+    // Two digits of an escape come before a value in a URL: `key%3D…`.
+    let escaped = token.split('%').skip(1).filter_map(|piece| piece.get(2..));
+    std::iter::once(token).chain(values).chain(pieces).chain(escaped)
 }
 
 fn is_secret(token: &str) -> bool {
-    // A value may stand behind its name: `key=…`, `Bearer:…`, `host/…`. An address has colons itself.
-    let values = token.split(['=', '@', '/', '%']);
-    let pieces = token.split(['=', '@', '/', '%', ':']);
-    // A range or an arrow is behind an address.
-    let addresses = token.split('-').filter(|piece| piece.contains('.'));
-    // Two digits of an escape come before a value in a URL: `key%3D…`.
-    let escaped = token.split('%').skip(1).filter_map(|piece| piece.get(2..));
-    let texts = std::iter::once(token).chain(values).chain(pieces).chain(addresses).chain(escaped);
-    texts.into_iter().any(|text| {
-        PREFIXES.iter().any(|prefix| text.starts_with(prefix) && text.len() > prefix.len())
-            || text.contains("://")
-            || is_inner_host(text)
-            || is_signed_token(text)
-            || is_random(text)
-            || is_account(text)
-    })
+    let digits = |text: &str| text.bytes().filter(u8::is_ascii_digit).count();
+    let mut runs = token.split(|c: char| !c.is_ascii_alphanumeric() && c != '+' && c != '/');
+    runs.any(is_long_base64)
+        || token_parts(token).any(|text| {
+            has_prefix(text)
+                || text.contains("://")
+                || is_signed_token(text)
+                || is_random(text)
+                || is_account(text)
+                || (names_project(text) && digits(text) >= MIN_PROJECT_DIGITS)
+        })
+}
+
+/// Returns true for a credential or an id by its first characters. Behind a mark inside of a name it
+/// has a digit, because words may stand there: `risk_sk_score`.
+fn has_prefix(text: &str) -> bool {
+    let begins = |text: &str, prefixes: &[&str]| {
+        prefixes.iter().any(|prefix| text.starts_with(prefix) && text.len() > prefix.len())
+    };
+    let has_digit = |text: &str| text.bytes().any(|b| b.is_ascii_digit());
+    let has_capital = text.bytes().any(|b| b.is_ascii_uppercase());
+    begins(text, &PREFIXES)
+        || (begins(text, &WORD_PREFIXES) && (has_digit(text) || has_capital))
+        || text.match_indices(INNER_MARKS).any(|(at, mark)| {
+            let inner = text.get(at + mark.len()..).unwrap_or_default();
+            has_digit(inner) && (begins(inner, &PREFIXES) || begins(inner, &WORD_PREFIXES))
+        })
 }
 
 /// Returns true for an address or a name that only exists inside of a network.
-fn is_inner_host(text: &str) -> bool {
+fn is_inner_address(token: &str, owners: Option<&dyn TextOwners>) -> bool {
+    token_parts(token).any(|text| is_inner_host(text, owners))
+        || has_inner_ipv4(token, '.')
+        // Names of machines at AWS and of pods: `ip-10-1-2-3`, `10-1-2-3.name.pod`.
+        || has_inner_ipv4(token, '-')
+}
+
+fn is_inner_host(text: &str, owners: Option<&dyn TextOwners>) -> bool {
     let host = text.split('/').next().unwrap_or_default();
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     let host =
         host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(name, _)| name);
-    let lower = host.to_ascii_lowercase();
     match text.parse().or_else(|_| host.parse()) {
-        Ok(IpAddr::V4(ip)) => {
-            let [a, b, ..] = ip.octets();
-            ip.is_private()
-                || ip.is_loopback()
-                || ip.is_link_local()
-                || ip.is_unspecified()
-                || (a == 100 && (64..128).contains(&b))
-        }
+        Ok(IpAddr::V4(ip)) => is_inner_ipv4(ip),
         Ok(IpAddr::V6(ip)) => match ip.to_ipv4_mapped() {
-            Some(ip) => is_inner_host(&ip.to_string()),
+            Some(ip) => is_inner_ipv4(ip),
             None => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
         },
         Err(_) => {
-            INNER_NAMES.iter().any(|name| lower.ends_with(name)) || is_named_by_address(&lower)
+            let name = host.trim_end_matches('.').to_ascii_lowercase();
+            name == "localhost"
+                || INNER_NAMES.iter().any(|inner| name.ends_with(inner))
+                || owners.is_some_and(|own| own.is_providers_host(&name))
         }
     }
 }
 
-/// Returns true for the name of a machine at AWS, `ip-10-1-2-3`.
-fn is_named_by_address(host: &str) -> bool {
-    let label = host.split('.').next().and_then(|label| label.strip_prefix("ip-"));
-    label.is_some_and(|label| is_inner_host(&label.replace('-', ".")))
+const fn is_inner_ipv4(ip: Ipv4Addr) -> bool {
+    let [a, b, ..] = ip.octets();
+    ip.is_private()
+        || ip.is_loopback()
+        || ip.is_link_local()
+        || ip.is_unspecified()
+        || (a == 100 && b >= 64 && b < 128)
+}
+
+/// Returns true if four numbers with this mark between them are an inner address.
+fn has_inner_ipv4(token: &str, mark: char) -> bool {
+    token.split(|c: char| !c.is_ascii_digit() && c != mark).any(|run| {
+        let run = run.trim_matches(mark).replace(mark, ".");
+        run.parse().is_ok_and(is_inner_ipv4)
+    })
 }
 
 /// Returns true for three parts of base64 with dots between, the first of which is a JSON object
@@ -163,24 +253,49 @@ fn has_random_case(run: &str) -> bool {
     changes * 3 > run.len()
 }
 
+/// Returns true for base64 with slashes, such as a secret key of AWS. In a path capitals, small letters
+/// and digits alternate less.
+fn is_long_base64(run: &str) -> bool {
+    const MIN_LENGTH: usize = 32;
+    let kinds = || {
+        run.bytes().filter(u8::is_ascii_alphanumeric).map(|b| match b {
+            b'0'..=b'9' => 0,
+            b'A'..=b'Z' => 1,
+            _ => 2,
+        })
+    };
+    let changes = kinds().zip(kinds().skip(1)).filter(|(a, b)| a != b).count();
+    run.len() >= MIN_LENGTH && changes * 4 > run.len()
+}
+
 /// Returns true for the groups of a UUID, which accounts and projects are named by.
 fn uuid_like(text: &str) -> bool {
     let groups = text.split('-').map(str::len);
     groups.eq([8, 4, 4, 4, 12]) && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
 }
 
-/// Returns true for the number of an account at AWS, the path of a project or organisation, or a
-/// service account of Google.
+/// Returns true for the number of an account at AWS, the path of a project, organisation or
+/// subscription, or a service account of Google.
 fn is_account(text: &str) -> bool {
+    const PATHS: [&str; 6] = [
+        "projects/",
+        "organizations/",
+        "accounts/",
+        "folders/",
+        "subscriptions/",
+        "resourcegroups/",
+    ];
     let is_number = text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit());
-    let is_path = ["projects/", "organizations/", "accounts/", "folders/"];
     let is_service = text.ends_with("gserviceaccount.com");
-    is_number || is_service || is_path.iter().any(|path| text.contains(path))
+    let lower = text.to_ascii_lowercase();
+    is_number || is_service || PATHS.iter().any(|path| lower.contains(path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text_owners::scrub_for;
+    use std::sync::Arc;
 
     #[test]
     fn secrets_of_the_operator_are_hidden() {
@@ -225,6 +340,28 @@ mod tests {
             "ip-10-1-2-13.eu-west-1.compute.amazonaws.com:8080",
             "gateway@shop-1.iam.gserviceaccount.com",
             "qWeRtYuIoPaSdFgHjKlZxCvBnMqWeRtYuIoP",
+            // The example of AWS, <https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_access-keys.html>.
+            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "pplx-a1",
+            "csk-a1",
+            "fw_a1",
+            "tgp_v1_a",
+            "config.sk-abc123def",
+            "user_sk-abc123def",
+            "a+sk-abc123def",
+            "a~sk-abc123def",
+            "wrkspc_01AbC",
+            "AIDAJQABLZS4A3QDU576Q",
+            "project_number:83712345678",
+            "/subscriptions/0b1f6471/resourceGroups/prod-rg",
+            "ip_10.1.2.3",
+            "10.1.2.3_8080",
+            "10.1.2.3+10.1.2.4",
+            "10-1-2-3.ns.pod",
+            "db.localdomain",
+            "db.service.consul:8500",
+            "nas.home",
+            "vllm.ns.svc.:8000",
         ] {
             for (before, after) in [("", ""), ("'", "',"), ("(", ")."), ("key=", ""), ("\"", "\":")]
             {
@@ -247,9 +384,56 @@ mod tests {
             "Unknown name \"generation_config.response_mime_type\" at 'request'",
             "generateContentStreamRequestParameters and ip-based routing: ip-8-8-8-8",
             "prompt_cache_retention is not supported for gemini-2.5-flash-preview-05-20",
+            "the tool get_localhost has no org_name, pk_column, proj_id or risk_sk_score",
+            "see v1/chat/completions/Messages/Content and src/Components/ListView2/Index",
+            "meta-llama/Llama-3.3-70B-Instruct-Turbo/LoRA2 of 2024-12-17 and 1.2.3.4_5",
+            "the project has 3 members",
         ] {
             assert_eq!(scrub(text), text);
         }
+    }
+
+    #[test]
+    fn numbers_of_projects_are_hidden() {
+        let text = "not used in project 83712345678 before, project_number: 83712345679.";
+        let expected = "not used in project [hidden] before, project_number: [hidden].";
+        assert_eq!(scrub(text), expected);
+        assert_eq!(scrub("at most 83712345678 bytes"), "at most 83712345678 bytes");
+    }
+
+    struct TestOwners;
+
+    impl TextOwners for TestOwners {
+        fn hide_credentials(&self, text: &str) -> Option<String> {
+            text.contains("Zq7vLx2p").then(|| text.replace("Zq7vLx2p", HIDDEN))
+        }
+
+        fn is_providers_host(&self, host: &str) -> bool {
+            host == "vllm-0"
+        }
+
+        fn is_in_request(&self, word: &str) -> bool {
+            "call_7f3c2a1b9d8e4f60a1b2 org_X9 10.1.2.3 vllm-0 Zq7vLx2p".contains(word)
+        }
+    }
+
+    #[test]
+    fn words_of_the_caller_stay_and_those_of_the_provider_go() {
+        let owners: Arc<dyn TextOwners> = Arc::new(TestOwners);
+        for (text, expected) in [
+            (
+                "no output for call_7f3c2a1b9d8e4f60a1b2.",
+                "no output for call_7f3c2a1b9d8e4f60a1b2.",
+            ),
+            ("no output for call_7f3c2a1b9d8e4f60a1b3.", "no output for [hidden]."),
+            ("org_X9, org_X8", "org_X9, [hidden]"),
+            ("connect vllm-0:8000 refused", "connect [hidden] refused"),
+            ("VLLM-0/v1 by key=Zq7vLx2p!", "[hidden] by key=[hidden]!"),
+            ("10.1.2.3 is asked", "[hidden] is asked"),
+        ] {
+            assert_eq!(scrub_for(&owners, || scrub(text)), expected);
+        }
+        assert_eq!(scrub("org_X9 of vllm-0"), "[hidden] of vllm-0");
     }
 
     #[test]

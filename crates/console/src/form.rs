@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use crate::page_error::PageError;
 
 pub(crate) const MAX_FORM_BYTES: usize = 16 * 1_024;
-pub(crate) const INVALID_FORM: &str = "The form is invalid or too large.";
+pub(crate) const INVALID_FORM: &str = "The form is invalid.";
 
 /// Fields of a form. Unknown fields are ignored; of two fields with one name the first counts.
 #[derive(Clone, Debug, Default)]

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody as _, to_bytes};
 use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use canon::ErrorKind;
-use http::Method;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method};
 
 use crate::form::{INVALID_FORM, MAX_FORM_BYTES};
 use crate::page_error::PageError;
@@ -22,6 +23,8 @@ use admin::{RequestOrigin, SETUP_TOKEN_SETTING, random};
 
 /// Pages that people without a required second factor can use.
 const ACCOUNT_PATH: &str = "/console/account";
+/// Content types of forms.
+const FORM_TYPES: [&str; 2] = ["application/x-www-form-urlencoded", "application/json"];
 const SIGN_OUT_PATH: &str = "/logout";
 
 /// Reads the whole form before anything else, and completes the work even if the browser
@@ -36,6 +39,10 @@ pub(crate) async fn complete_forms(
     next: Next,
 ) -> Response {
     let (parts, body) = request.into_parts();
+    // A sender that waits to be asked is not asked for a form that is refused.
+    if let Err(error) = check_form_head(&parts.headers, &body) {
+        return error.into_response();
+    }
     let form = match to_bytes(body, MAX_FORM_BYTES).await {
         Ok(form) => form,
         Err(error) => return form_error(&error).into_response(),
@@ -45,12 +52,25 @@ pub(crate) async fn complete_forms(
     done.unwrap_or_else(|_| PageError::Internal.into_response())
 }
 
+/// Refuses a form by its declared length or type. Scripts of the pages send JSON.
+fn check_form_head(headers: &HeaderMap, body: &Body) -> Result<(), PageError> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let length = text(CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    if length.is_some_and(|length: usize| length > MAX_FORM_BYTES) {
+        return Err(PageError::FormTooLarge);
+    }
+    let kind = text(CONTENT_TYPE).unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let is_known = FORM_TYPES.iter().any(|known| known.eq_ignore_ascii_case(kind));
+    if is_known || body.is_end_stream() { Ok(()) } else { Err(PageError::NotAForm) }
+}
+
 /// Returns the error of a form that could not be read.
 fn form_error(error: &axum::Error) -> PageError {
-    if transport::body_error(error, MAX_FORM_BYTES).kind() == ErrorKind::RequestTimeout {
-        return PageError::Stalled;
+    match transport::body_error(error, MAX_FORM_BYTES).kind() {
+        ErrorKind::RequestTimeout => PageError::Stalled,
+        ErrorKind::BodyTooLarge => PageError::FormTooLarge,
+        _ => PageError::BadRequest(INVALID_FORM),
     }
-    PageError::BadRequest(INVALID_FORM)
 }
 
 /// Binds the origin of the request to the task, for the audit log.

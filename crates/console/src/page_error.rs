@@ -37,6 +37,10 @@ pub(crate) enum PageError {
     TooManyRequests(u64),
     /// The form did not arrive in time.
     Stalled,
+    /// The form is larger than any form of the console.
+    FormTooLarge,
+    /// The body has another type than a form.
+    NotAForm,
     /// Too many concurrent sign-ins.
     Busy,
     StoreUnavailable,
@@ -144,6 +148,16 @@ impl PageError {
                     display::wait_time(*seconds)
                 ),
             ),
+            Self::FormTooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "Too large",
+                "The form is larger than any form here, so nothing was done.".to_owned(),
+            ),
+            Self::NotAForm => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "Not a form",
+                "This address takes forms only, so nothing was done.".to_owned(),
+            ),
             Self::Stalled => (
                 StatusCode::REQUEST_TIMEOUT,
                 "This took too long",
@@ -169,9 +183,10 @@ impl PageError {
         };
         let retry_after = match self {
             Self::RateLimited(seconds) | Self::TooManyRequests(seconds) => Some(*seconds),
-            Self::Busy | Self::StoreUnavailable | Self::IdentityProviderUnavailable => {
-                Some(BUSY_RETRY_AFTER_S)
-            }
+            Self::Busy
+            | Self::Stalled
+            | Self::StoreUnavailable
+            | Self::IdentityProviderUnavailable => Some(BUSY_RETRY_AFTER_S),
             Self::BadRequest(_)
             | Self::Rejected(_)
             | Self::Forbidden
@@ -180,7 +195,8 @@ impl PageError {
             | Self::NotFound
             | Self::InvalidLink
             | Self::MethodNotAllowed
-            | Self::Stalled
+            | Self::FormTooLarge
+            | Self::NotAForm
             | Self::Internal => None,
         };
         ErrorText { status, title, message, retry_after }

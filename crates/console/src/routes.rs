@@ -164,11 +164,11 @@ static ROUTES: [PageRoute; 108] = [
     route!(Proof   POST "/console/providers/{id}/credentials" => provider::add_credential),
     route!(Proof   POST "/console/providers/{id}/credentials/{credential}/remove" => provider::remove_credential),
     route!(Session GET  "/console/models" => priced::show),
-    route!(Session POST "/console/models" => price::add),
+    route!(Proof   POST "/console/models" => price::add),
     route!(Session GET  "/console/models/new" => price::new_form),
     route!(Session GET  "/console/models/edit" => price::show),
-    route!(Session POST "/console/models/edit" => price::change),
-    route!(Session POST "/console/models/remove" => price::remove),
+    route!(Proof   POST "/console/models/edit" => price::change),
+    route!(Proof   POST "/console/models/remove" => price::remove),
     route!(Session GET  "/console/settings" => settings::show),
     route!(Proof   POST "/console/settings" => settings::change),
     route!(Session BACK "/console/settings/rekey" => settings::redirect_back),
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Forms about other people, providers, settings and teams that need no proof.
+    /// Forms about other people, providers, models, settings and teams that need no proof.
     const FORMS_WITHOUT_PROOF: [&str; 4] = [
         "/console/teams",
         "/console/teams/{id}/members",
@@ -312,8 +312,13 @@ mod tests {
 
     #[test]
     fn dangerous_forms_need_a_proof() {
-        let places =
-            ["/console/people", "/console/providers", "/console/settings", "/console/teams"];
+        let places = [
+            "/console/people",
+            "/console/providers",
+            "/console/models",
+            "/console/settings",
+            "/console/teams",
+        ];
         for route in routes().iter().filter(|route| route.method == Method::POST) {
             let dangerous = places.iter().any(|place| route.path.starts_with(place));
             if dangerous && !FORMS_WITHOUT_PROOF.contains(&route.path) {

@@ -44,6 +44,12 @@ pub(crate) fn read_reply_seed<'de, S: DeserializeSeed<'de>>(
     JsonReader { takes_reserved: true, ..JsonReader::new(text) }.read_all(seed)
 }
 
+/// Returns true if a text is one JSON value. Its numbers may be larger than any type can hold.
+pub(crate) fn is_value(text: &str) -> bool {
+    let reader = JsonReader { takes_any_number: true, ..JsonReader::new(text) };
+    reader.read_all(PhantomData::<IgnoredAny>).is_ok()
+}
+
 /// Returns the error of a text that is not a value of the expected type, or that this parser does
 /// not read.
 fn unreadable() -> ReadError {
@@ -60,6 +66,8 @@ struct JsonReader<'de> {
     takes_reserved: bool,
     /// True while such a value is read.
     is_raw: bool,
+    /// True if a number may be larger than any type can hold.
+    takes_any_number: bool,
 }
 
 /// Bytes between two looks: few enough to be read at once.
@@ -68,7 +76,15 @@ const BYTES_PER_LOOK: usize = 4 << 10;
 impl<'de> JsonReader<'de> {
     fn new(text: &'de str) -> Self {
         let next_look = BYTES_PER_LOOK;
-        Self { text, at: 0, depth: 0, next_look, takes_reserved: false, is_raw: false }
+        Self {
+            text,
+            at: 0,
+            depth: 0,
+            next_look,
+            takes_reserved: false,
+            is_raw: false,
+            takes_any_number: false,
+        }
     }
 
     fn read_all<S: DeserializeSeed<'de>>(mut self, seed: S) -> Result<S::Value, ReadError> {
@@ -205,8 +221,17 @@ impl<'de> JsonReader<'de> {
             end += 1;
         }
         let digits = self.text.get(start..end).ok_or_else(unreadable)?;
-        let number: Number = serde_json::from_str(digits).map_err(|_| unreadable())?;
         self.at = end;
+        let number: Number = match serde_json::from_str(digits) {
+            Ok(number) => number,
+            // `serde_json` does not convert a number that is ignored.
+            Err(_)
+                if self.takes_any_number && serde_json::from_str::<IgnoredAny>(digits).is_ok() =>
+            {
+                return visitor.visit_unit();
+            }
+            Err(_) => return Err(unreadable()),
+        };
         match (number.as_u64(), number.as_i64()) {
             (Some(number), _) => visitor.visit_u64(number),
             (None, Some(number)) => visitor.visit_i64(number),

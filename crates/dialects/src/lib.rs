@@ -86,7 +86,8 @@ pub fn for_path(path: &str, has_header: impl Fn(&str) -> bool) -> Option<&'stati
     if path.starts_with("/v1/messages") {
         return Some(messages);
     }
-    if path.starts_with("/v1beta/") || path == "/v1beta" {
+    let is_upload = path.starts_with("/upload/v1beta/");
+    if is_upload || path.starts_with("/v1beta/") || path == "/v1beta" {
         return Some(native);
     }
     // Several formats have this list.

@@ -26,7 +26,7 @@ macro_rules! object_ids {
             "file_id|file_ids|container_id|vector_store_id|vector_store_ids|collection_id|\
              collection_ids|knowledge_id|knowledge_base_id|knowledge_base_ids|corpus_id|dataset_id|\
              index_name|index_asset_id|connection_id|project_connection_id|tunnel_id|assistant_id|\
-             memory_store_id|memory_store_name|queue_name|cached_content"
+             memory_store_id|memory_store_ids|memory_store_name|library_ids|queue_name|cached_content"
         )
     };
 }

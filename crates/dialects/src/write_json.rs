@@ -1,7 +1,6 @@
 //! Values that are written as JSON without a tree between.
 
 use canon::ToolCall;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -118,7 +117,7 @@ impl<'a> ObjectText<'a> {
     pub(crate) fn new(text: &'a str, field: &'static str) -> Self {
         let object = text.trim();
         let is_object = object.starts_with('{')
-            && json_reader::read::<IgnoredAny>(object).is_ok()
+            && json_reader::is_value(object)
             && !canon::has_reserved_name(object.as_bytes());
         Self { text, field, is_object }
     }
@@ -164,6 +163,7 @@ mod tests {
         for exact in [
             r#"{"id":123456789012345678901234567890,"b":0.1000,"a":2}"#,
             "{ \"pretty\":\n\t\"é\\u00e9\" }",
+            r#"{"huge":[1e400,-1E+999,2]}"#,
             "{}",
         ] {
             assert_eq!(written(exact, false), exact);
@@ -177,7 +177,7 @@ mod tests {
         let deep = "[".repeat(100_000);
         let deep = format!("{{\"a\":{deep}");
         let reserved = format!("{{\"{}\":\"1\"}}", canon::RESERVED_NAME);
-        for broken in ["{", "[1]", "{\"a\":1e400}", "no", "{} x", &deep, &reserved] {
+        for broken in ["{", "[1]", "{\"a\":1e}", "{\"a\":01}", "no", "{} x", &deep, &reserved] {
             let object: Map<String, Value> = serde_json::from_str(&written(broken, false)).unwrap();
             assert_eq!(object.iter().collect::<Vec<_>>(), [(&"_raw".to_owned(), &broken.into())]);
         }

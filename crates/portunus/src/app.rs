@@ -19,7 +19,7 @@ use store::{Store, Vault};
 use telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transport::ShutdownPhase;
+use transport::{Connections, ShutdownPhase};
 
 use crate::process_limits;
 
@@ -45,6 +45,9 @@ pub struct App {
     pub stop: CancellationToken,
     /// Cancelled when running calls must end before the drain timeout.
     pub(crate) end_calls: CancellationToken,
+    /// Connections of the metrics listener. They have room of their own, so that callers cannot keep a
+    /// probe out.
+    pub(crate) metrics_connections: Arc<Connections>,
     /// Background loops. `calls_ended` is cancelled to end them once all calls have ended.
     pub(crate) background: TaskTracker,
     pub(crate) calls_ended: CancellationToken,
@@ -214,6 +217,7 @@ impl App {
             clock,
             stop,
             end_calls: CancellationToken::new(),
+            metrics_connections: Arc::default(),
             background,
             calls_ended,
         });
@@ -259,9 +263,15 @@ impl App {
         self.engine.monotonic_now()
     }
 
+    /// Enters a phase of the shutdown on every listener.
+    pub(crate) fn advance(&self, phase: ShutdownPhase) {
+        self.engine.connections.advance(phase);
+        self.metrics_connections.advance(phase);
+    }
+
     /// Stops accepting new work.
     pub fn drain(&self) {
-        self.engine.connections.advance(ShutdownPhase::Drain);
+        self.advance(ShutdownPhase::Drain);
     }
 
     /// Sends a heartbeat with this node's leases to the store. It runs every second; tests call it

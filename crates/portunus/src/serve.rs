@@ -25,6 +25,8 @@ const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time the last sync of the journal may take. Calls that are neither posted nor written by then are
 /// reported.
 const LAST_SYNC_TIMEOUT: Duration = Duration::from_secs(3);
+/// Connections of the metrics listener. Their descriptors are reserved ones.
+const MAX_METRICS_CONNECTIONS: usize = 32;
 
 /// Settled calls that were lost at the end of the process: neither the store nor the journal took
 /// them. The next start charges them as far as their last checkpoints say.
@@ -83,9 +85,15 @@ fn listener_limits(app: &App, most: usize) -> HttpLimits {
 
 /// Serves metrics on a separate listener. It is plain HTTP, because the listener is internal.
 pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
-    let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
-    let most = process_limits::raise_open_files().connections;
-    let settings = || ListenerSettings { limits: listener_limits(&app, most), tls: None };
+    let (connections, tasks) = (Arc::clone(&app.metrics_connections), app.engine.tasks.clone());
+    let settings = || {
+        let limits = app.config().http_limits;
+        let connections_per_address =
+            limits.connections_per_address.min(MAX_METRICS_CONNECTIONS / 2);
+        let connections = MAX_METRICS_CONNECTIONS;
+        let limits = HttpLimits { connections, connections_per_address, ..limits };
+        ListenerSettings { limits, tls: None }
+    };
     let handler = |_| MetricsHandler(Arc::clone(&app.api));
     accept(listener, connections, tasks, settings, handler).await;
 }
@@ -118,11 +126,10 @@ async fn drain_calls(app: &App) {
         () = app.end_calls.cancelled() => {}
         () = tokio::time::sleep(limit) => {}
     }
-    let connections = &app.engine.connections;
-    let open = connections.count();
+    let open = app.engine.connections.count();
     tracing::warn!(connections = open, "the drain timeout expired; {open} connections are ended");
     for (phase, time) in [(ShutdownPhase::End, END_TIMEOUT), (ShutdownPhase::Cut, CUT_TIMEOUT)] {
-        connections.advance(phase);
+        app.advance(phase);
         if tokio::time::timeout(time, tasks.wait()).await.is_ok() {
             return;
         }

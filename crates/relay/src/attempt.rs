@@ -9,6 +9,7 @@ use std::sync::Arc;
 use upstream::AttemptFailure;
 
 use super::admit::AdmittedCall;
+use super::call_texts::RequestTexts;
 use super::fan_out::send_copies;
 use super::media_refs::MediaRefs;
 use super::prepare::{PreparedRequest, prepare};
@@ -117,7 +118,8 @@ where
                 return Ok(response);
             }
             Err((error, returned)) => {
-                let error = next.lane.provider.hide_in_error(error, &|piece| call.contains(piece));
+                let sent = RequestTexts::of(call);
+                let error = next.lane.provider.hide_in_error(error, &|piece| sent.contains(piece));
                 account = returned;
                 if error.blame() == Blame::Caller {
                     account.attempt_answered();

@@ -12,19 +12,16 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use memchr::memmem;
-use serde_json::Value;
 use std::fmt::Display;
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
-use transport::{
-    BodyDecoder, ContentCoding, DecodeError, MAX_EXPANSION, SUPPORTED_CODINGS, SentMark,
-};
+use transport::{ContentCoding, SUPPORTED_CODINGS, SentMark};
 use upstream::{InFlightSlot, Timeouts};
 
 use super::call_options::CallOptions;
+use super::compressed_body::CompressedBody;
 use crate::engine::Engine;
 use crate::large_work::WorkPermit;
 use crate::request_id::RequestId;
@@ -145,7 +142,7 @@ impl Call {
             trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
         let (head, body) = request.into_parts();
         let limit = config.max_body_bytes;
-        let body = read_body(&head.headers, body, body_kind, limit, &admission).await?;
+        let body = read_body(&head.headers, body, body_kind, limit, &admission, &engine).await?;
         if body_kind == BodyKind::Json {
             reserve_values(&engine, &body, &admission).await?;
         }
@@ -172,19 +169,6 @@ impl Call {
             in_flight_slot: Arc::new(slot),
             sent: Arc::default(),
         }))
-    }
-
-    /// Returns true if the caller sent this text, whatever way it is written in JSON.
-    pub(super) fn contains(&self, text: &[u8]) -> bool {
-        let has = |place: &[u8]| memmem::find(place, text).is_some();
-        let unescaped = || {
-            let body: Value = dialects::json::read_bytes(&self.body).unwrap_or_default();
-            body.to_string()
-        };
-        has(&self.body)
-            || has(self.target.model.as_deref().unwrap_or_default().as_bytes())
-            || self.forwarded_headers.values().any(|value| has(value.as_bytes()))
-            || (memmem::find(&self.body, b"\\u").is_some() && has(unescaped().as_bytes()))
     }
 
     /// Waits until work may run whose duration grows with the body.
@@ -249,6 +233,7 @@ async fn read_body(
     body_kind: BodyKind,
     limit: usize,
     admission: &Admission,
+    engine: &Engine,
 ) -> Result<Bytes, ApiError> {
     let coding = ContentCoding::from_headers(headers);
     let wrong = check_content_type(headers, body_kind, coding.as_ref().err()).err();
@@ -260,13 +245,12 @@ async fn read_body(
     if declared.is_some_and(|length: usize| length > limit) {
         return Err(transport::too_large(limit));
     }
-    let mut decoder = match coding {
-        Ok(coding) => coding.map(|coding| BodyDecoder::new(coding, limit)).transpose(),
-        // Reported after the body was read, like any wrong header.
-        Err(_) => Ok(None),
-    }
-    .map_err(|why| undecodable_error(why, limit))?;
-    let (mut received, mut window_bytes) = (0, 0);
+    let mut compressed = match coding {
+        Ok(Some(coding)) => Some(CompressedBody::new(coding, limit, admission)?),
+        // An unknown coding is reported after the body was read, like any wrong header.
+        Ok(None) | Err(_) => None,
+    };
+    let mut received = 0;
     let mut all = BodyBuffer::new(declared);
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else { break };
@@ -276,17 +260,9 @@ async fn read_body(
         if received > limit as u64 {
             return Err(transport::too_large(limit));
         }
-        match &mut decoder {
+        match &mut compressed {
             None => all.push(data),
-            Some(decoder) => {
-                let decoded = decoder.push(&data).map_err(|why| undecodable_error(why, limit))?;
-                if let Some(permit) = &admission.buffer {
-                    let window = decoder.window_bytes().saturating_sub(window_bytes);
-                    permit.grow(decoded.len().saturating_add(window) as u64)?;
-                    window_bytes += window;
-                }
-                all.push(decoded);
-            }
+            Some(compressed) => compressed.push(data, &mut all)?,
         }
     }
     // Reported only now: closing a connection with unread bytes can reset it, and the client would
@@ -294,14 +270,14 @@ async fn read_body(
     if let Some(error) = wrong {
         return Err(error);
     }
-    if let Some(mut decoder) = decoder {
-        decoder.finish().map_err(|why| undecodable_error(why, limit))?;
+    if let Some(compressed) = compressed {
+        compressed.finish(&engine.heavy_work, &mut all).await?;
     }
     Ok(all.into_bytes())
 }
 
 /// Chunks of a body. A single chunk, the usual case, is not copied.
-struct BodyBuffer {
+pub(super) struct BodyBuffer {
     first: Bytes,
     all: BytesMut,
     declared: Option<usize>,
@@ -312,7 +288,7 @@ impl BodyBuffer {
         Self { first: Bytes::new(), all: BytesMut::new(), declared }
     }
 
-    fn push(&mut self, piece: Bytes) {
+    pub(super) fn push(&mut self, piece: Bytes) {
         if self.first.is_empty() && self.all.is_empty() {
             self.first = piece;
             return;
@@ -371,26 +347,4 @@ fn is_json(content_type: &HeaderValue) -> bool {
     let charset = parts.find_map(|part| part.strip_prefix("charset="));
     kind.eq_ignore_ascii_case("application/json")
         && charset.is_none_or(|word| word.trim_matches('"').eq_ignore_ascii_case("utf-8"))
-}
-
-fn undecodable_error(why: DecodeError, limit: usize) -> ApiError {
-    match why {
-        DecodeError::TooLarge => {
-            let message = format!(
-                "the body is larger than {limit} bytes, the limit here, once it is decompressed"
-            );
-            ApiError::new(ErrorKind::BodyTooLarge, message)
-        }
-        DecodeError::TooDense => {
-            let message = format!(
-                "the body expands to more than {MAX_EXPANSION} times its compressed size; send it \
-                 with less compression or none"
-            );
-            ApiError::new(ErrorKind::BodyTooLarge, message).with_param("content-encoding")
-        }
-        DecodeError::Broken(why) => {
-            let message = "the body does not match its `Content-Encoding`";
-            ApiError::invalid("content-encoding", message).with_log_note(why)
-        }
-    }
 }

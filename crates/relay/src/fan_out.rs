@@ -3,12 +3,13 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, ChatReply, into_events};
+use canon::{ApiError, ChatReply, into_events, scrub_for};
 use dialects::{CustomToolCalls, ProviderRequest, ReplyMeter, RequestFacts};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
 use super::Call;
+use super::call_texts::text_owners;
 use super::prepare::ExpectedReply;
 use super::reply::{self, check_ending, complete_endings, settled_events, settled_response};
 use super::route::Candidate;
@@ -80,7 +81,9 @@ async fn ask(
     let answer = send(call, candidate, expected.dialect, outgoing.clone()).await.map_err(lost)?;
     let body = reply::read_json(answer, &candidate.lane, call).await.map_err(lost)?;
     let read = || {
-        let mut reply = expected.dialect.read_reply(&body).map_err(lost)?;
+        let owners = text_owners(call, &expected.provider);
+        let read = scrub_for(&owners, || expected.dialect.read_reply(&body));
+        let mut reply = read.map_err(lost)?;
         let meter = ReplyMeter::of_reply(&reply);
         complete_endings(&mut reply, expected.dialect.origin());
         match check_ending(&reply, call) {

@@ -34,6 +34,8 @@ pub(super) struct MediaRefs {
     items: Vec<MediaRef>,
     /// Index in `items` by URL: a request may contain hundreds of thousands.
     index: HashMap<String, usize>,
+    /// JSON path of the first address that a tool of the provider asks.
+    tool_path: Option<String>,
     /// Bytes that may still be fetched, shared by all lanes that are tried.
     allowance: FetchAllowance,
 }
@@ -79,7 +81,8 @@ impl MediaRefs {
         // Base64 encodes three bytes as four.
         let allowance = FetchAllowance::new(room / 4 * 3);
         let inline = InlineMedia::default();
-        let mut refs = Self { inline, items: Vec::new(), index: HashMap::new(), allowance };
+        let (items, index) = (Vec::new(), HashMap::new());
+        let mut refs = Self { inline, items, index, tool_path: None, allowance };
         if only_text {
             return Ok(refs);
         }
@@ -89,6 +92,7 @@ impl MediaRefs {
         let mut scan = MediaScan::new(&call.body);
         let found = dialects::request_media(fields, &call.body, |text| scan.add(text))?;
         refs.inline = scan.finish(&found.are_texts);
+        refs.tool_path = found.tool_urls.into_iter().next().map(|tool| tool.path);
         for media_url in found.urls {
             if named.contains(&*media_url.path) {
                 continue;
@@ -205,19 +209,22 @@ impl MediaRefs {
         lane: &LiveLane,
         lane_dialect: &dyn Dialect,
     ) -> Result<Vec<(&MediaRef, MediaHint)>, ApiError> {
-        if self.items.is_empty() {
+        if self.items.is_empty() && self.tool_path.is_none() {
             return Ok(Vec::new());
         }
-        let own = call.dialect.origin();
+        let is_translated = call.dialect.origin() != lane_dialect.origin();
         let media = &call.config.media;
         let fetches = media.provider_fetch(&lane.provider.name);
         let is_shared = lane.provider.shares_objects;
-        let terms = LaneTerms {
-            is_translated: own != lane_dialect.origin(),
-            traits: lane_dialect.traits(),
-            fetches,
-            is_shared,
-        };
+        // A server in a private network would let callers reach that network. Servers on the internet
+        // cannot, and a translation loses such tools.
+        if let Some(path) = self.tool_path.as_deref().filter(|_| {
+            !is_translated && fetches == MediaFetch::Nothing && !lane.provider.is_public()
+        }) {
+            let why = "is not asked: the provider of this model stands in a private network";
+            return Err(ApiError::invalid(path, format!("`{path}` {why}")));
+        }
+        let terms = LaneTerms { is_translated, traits: lane_dialect.traits(), fetches, is_shared };
         let with = |item| Some((item, terms.needs_inlining(item)?));
         let wanted: Vec<(&MediaRef, MediaHint)> = self.items.iter().filter_map(with).collect();
         let refuse = |item: &MediaRef, why: &str| {

@@ -6,6 +6,7 @@ use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use canon::{
     ApiError, ChatReply, ErrorKind, Finish, FinishReason, RawReason, UpstreamProgress, WireFormat,
+    scrub_for,
 };
 use dialects::{CustomToolCalls, ReplyMeter, RequestFacts, failed_turn};
 use http::HeaderMap;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use tokio::time::error::Elapsed;
 use transport::ClientResponse;
 
+use super::call_texts::text_owners;
 use super::fence;
 use super::object_book::ObjectReceipt;
 use super::prepare::ExpectedReply;
@@ -75,8 +77,10 @@ pub(super) async fn relay_reply(
             Ok(body) => {
                 let permit = call.permit_for(body.len()).await;
                 let (dialect, whole) = (expected.dialect, body.clone());
+                let owners = text_owners(call, &expected.provider);
                 let convert = || {
-                    let converted = convert_piece(call, facts, expected, body);
+                    let converted =
+                        scrub_for(&owners, || convert_piece(call, facts, expected, body));
                     // A body that cannot even be metered is a failed attempt, whose prompt is absorbed.
                     let unusable = converted.is_err().then(|| dialect.meter_reply(&whole).ok());
                     (converted, unusable.flatten())

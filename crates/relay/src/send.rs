@@ -1,6 +1,6 @@
 //! One request to a lane, and the errors of its provider.
 
-use canon::{ApiError, ErrorKind, UpstreamProgress};
+use canon::{ApiError, ErrorKind, UpstreamProgress, scrub_for};
 use dialects::{Dialect, ProviderRequest};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
@@ -10,6 +10,7 @@ use upstream::{AttemptFailure, SendOptions, suggested_wait};
 
 use super::Call;
 use super::call_options::HOPS_HEADER;
+use super::call_texts::{RequestTexts, text_owners};
 use super::route::Candidate;
 
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
@@ -81,8 +82,9 @@ async fn read_error(
     let status = answer.status;
     let (response_headers, body) = read_error_body(answer).await;
     if (400..600).contains(&status) {
-        let body = candidate.lane.provider.hide_secrets(body, &|piece| call.contains(piece));
-        let error = dialect.read_error(status, &body);
+        let (provider, sent) = (&candidate.lane.provider, RequestTexts::of(call));
+        let body = provider.hide_secrets(body, &|piece| sent.contains(piece));
+        let error = scrub_for(&text_owners(call, provider), || dialect.read_error(status, &body));
         let hint = matches!(status, 429 | 503 | 529)
             .then(|| suggested_wait(&response_headers, &body, call.engine.clock.now()))
             .flatten();

@@ -2,14 +2,19 @@
 
 use bytes::Bytes;
 use canon::{
-    ApiError, ChatReply, ChatRequest, Event, Loss, ReplyBuilder, StopEnforcer, Usage, WireFormat,
+    ApiError, ChatReply, ChatRequest, Event, Loss, ReplyBuilder, StopEnforcer, TextOwners, Usage,
+    WireFormat, scrub_for,
 };
 use dialects::{
     CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
     StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
 };
 
+use std::sync::Arc;
+use upstream::Provider;
+
 use super::Call;
+use super::call_texts::text_owners;
 use super::fence::{self, LaneObjects};
 use super::object_book::ObjectReceipt;
 use super::prepare::{ExpectedReply, LaneTranslation};
@@ -26,6 +31,7 @@ pub(super) struct StreamPipeline {
     is_truncated: bool,
     /// Collects the ids that the stream hands out.
     made: Option<LaneObjects>,
+    owners: Arc<dyn TextOwners>,
 }
 
 enum StreamMode {
@@ -64,6 +70,7 @@ impl StreamPipeline {
     pub(super) fn new(call: &Call, facts: &RequestFacts, expected: ExpectedReply) -> Self {
         let ExpectedReply { dialect, provider, is_stream: _, copies: _, translation } = expected;
         let made = fence::made_objects(call, dialect, &provider);
+        let owners = text_owners(call, &provider);
         let mode = match translation {
             None => StreamMode::PassThrough(dialect.stream_meter(facts)),
             Some(translation) => StreamMode::Translated(Box::new(TranslatedStream::new(
@@ -76,16 +83,21 @@ impl StreamPipeline {
         let route = call.config.routes.get(&*facts.model);
         let is_image = route.is_some_and(|route| route.model.kind == catalog::ModelKind::Image);
         let decoder = if is_image { SseDecoder::for_images() } else { SseDecoder::default() };
-        Self { decoder, mode, is_truncated: false, made }
+        Self { decoder, mode, is_truncated: false, made, owners }
     }
 
     /// Creates a pipeline for an image stream, which its own meter passes through or rewrites.
-    pub(super) fn passing_through(meter: Box<dyn StreamMeter>) -> Self {
+    pub(super) fn passing_through(
+        call: &Call,
+        provider: &Arc<Provider>,
+        meter: Box<dyn StreamMeter>,
+    ) -> Self {
         Self {
             decoder: SseDecoder::for_images(),
             mode: StreamMode::PassThrough(meter),
             is_truncated: false,
             made: None,
+            owners: text_owners(call, provider),
         }
     }
 
@@ -108,7 +120,8 @@ impl StreamPipeline {
         let mut out = Vec::new();
         let mut reply = None;
         if body.trim_ascii_start().starts_with(b"{") {
-            let whole = expected.dialect.read_reply(&body)?;
+            let owners = text_owners(call, &expected.provider);
+            let whole = scrub_for(&owners, || expected.dialect.read_reply(&body))?;
             check_ending(&whole, call)?;
             reply = Some(whole);
             // Pass-through has no events to split a reply into.
@@ -171,6 +184,12 @@ impl StreamPipeline {
         // Output is about as long as input.
         out.reserve(bytes.len());
         self.decoder.push(bytes);
+        let owners = Arc::clone(&self.owners);
+        scrub_for(&owners, || self.push_frames(out))
+    }
+
+    /// Takes all frames that have arrived.
+    fn push_frames(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         loop {
             match self.decoder.next_frame() {
                 Ok(Some(frame)) => match self.push_frame(&frame, out) {
@@ -185,8 +204,9 @@ impl StreamPipeline {
 
     /// Ends the pipeline at the end of the provider's body.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
+        let owners = Arc::clone(&self.owners);
         match self.decoder.finish() {
-            Ok(Some(frame)) => match self.push_frame(&frame, out) {
+            Ok(Some(frame)) => match scrub_for(&owners, || self.push_frame(&frame, out)) {
                 StreamProgress::Ongoing => {}
                 end => return end,
             },

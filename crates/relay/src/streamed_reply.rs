@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use transport::ClientBody;
 
 use super::Call;
+use super::call_texts::RequestTexts;
 use super::object_book::ObjectReceipt;
 use super::reply::unusable_answer;
 use super::settle::BoxedAccount;
@@ -208,8 +209,8 @@ impl StreamedReply {
 
     /// Ends a stream that failed after its first byte, with an error in the caller's format.
     fn abort(&mut self, error: &ApiError) {
-        let is_known = |piece: &[u8]| self.call.contains(piece);
-        let error = &self.lane.provider.hide_in_error(error.clone(), &is_known);
+        let sent = RequestTexts::of(&self.call);
+        let error = &self.lane.provider.hide_in_error(error.clone(), &|piece| sent.contains(piece));
         tracing::warn!(
             request.id = %self.call.id,
             lane.name = self.lane.name,

@@ -8,7 +8,9 @@ use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 use std::fmt;
 use std::io::{self, Write};
-use zstd::stream::raw::{DParameter, Decoder as Zstd, InBuffer, Operation as _, OutBuffer};
+use zstd::zstd_safe::{
+    DCtx, DParameter, ErrorCode, InBuffer, OutBuffer, ResetDirective, get_error_name,
+};
 
 /// Output that is allowed regardless of the input.
 const FREE_OUTPUT_BYTES: usize = 1 << 20;
@@ -119,7 +121,7 @@ enum DecoderState {
     Deflate(Box<Decompress>, bool),
     Brotli(Box<DecompressorWriter<LimitedSink>>),
     /// True once a frame is complete.
-    Zstd(Box<Zstd<'static>>, bool),
+    Zstd(Box<DCtx<'static>>, bool),
 }
 
 impl BodyDecoder {
@@ -135,9 +137,10 @@ impl BodyDecoder {
                 STEP_BYTES,
             ))),
             ContentCoding::Zstd => {
-                let mut zstd = Zstd::new().map_err(corrupt_body)?;
+                let mut zstd = DCtx::create();
+                zstd.init().map_err(corrupt_frame)?;
                 zstd.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
-                    .map_err(corrupt_body)?;
+                    .map_err(corrupt_frame)?;
                 DecoderState::Zstd(Box::new(zstd), true)
             }
         };
@@ -194,7 +197,11 @@ impl BodyDecoder {
             DecoderState::Brotli(brotli) => {
                 decode_writer(&mut **brotli, piece, room, DecompressorWriter::get_mut)
             }
-            DecoderState::Zstd(zstd, complete) => decode_zstd(zstd, complete, piece, room),
+            DecoderState::Zstd(zstd, complete) => {
+                let out = decode_zstd(zstd, complete, piece, room);
+                self.window_bytes = zstd.sizeof();
+                out
+            }
         };
         let out = out.map_err(|error| match error {
             DecodeError::TooLarge if expanded < self.max_bytes => DecodeError::TooDense,
@@ -302,7 +309,7 @@ fn decode_deflate(
 }
 
 fn decode_zstd(
-    zstd: &mut Zstd<'static>,
+    zstd: &mut DCtx<'static>,
     complete: &mut bool,
     piece: &[u8],
     room: usize,
@@ -312,7 +319,7 @@ fn decode_zstd(
     let mut from = InBuffer::around(piece);
     loop {
         let mut into = OutBuffer::around(step.as_mut_slice());
-        let hint = zstd.run(&mut from, &mut into).map_err(corrupt_body)?;
+        let hint = zstd.decompress_stream(&mut into, &mut from).map_err(corrupt_frame)?;
         let (output, full) = (into.as_slice(), into.pos() == STEP_BYTES);
         *complete = hint == 0;
         if out.len() + output.len() > room {
@@ -321,7 +328,7 @@ fn decode_zstd(
         out.extend_from_slice(output);
         if *complete && from.pos < piece.len() {
             // Another frame follows.
-            zstd.reinit().map_err(corrupt_body)?;
+            zstd.reset(ResetDirective::SessionOnly).map_err(corrupt_frame)?;
         } else if from.pos >= piece.len() && !full {
             return Ok(out);
         }
@@ -341,6 +348,10 @@ fn brotli_window(first: u8) -> usize {
 
 fn corrupt_body(error: io::Error) -> DecodeError {
     DecodeError::Broken(error.to_string())
+}
+
+fn corrupt_frame(code: ErrorCode) -> DecodeError {
+    DecodeError::Broken(get_error_name(code).to_owned())
 }
 
 #[cfg(test)]
@@ -383,5 +394,14 @@ mod tests {
         assert_eq!(decoder.window_bytes(), 0);
         assert_eq!(decoder.push(&[0x0f]).unwrap().len(), 0);
         assert_eq!(decoder.window_bytes(), 16 << 20);
+    }
+
+    #[test]
+    fn the_window_of_a_zstd_body_is_memory() {
+        // The header of a frame with a window of 8 MiB, and a block of four bytes (RFC 8878).
+        let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 13 << 3, 0x20, 0, 0, 1, 2, 3, 4];
+        let mut decoder = BodyDecoder::new(ContentCoding::Zstd, 32 << 20).unwrap();
+        assert_eq!(decoder.push(&frame).unwrap()[..], [1, 2, 3, 4]);
+        assert!(decoder.window_bytes() >= 8 << 20, "{}", decoder.window_bytes());
     }
 }

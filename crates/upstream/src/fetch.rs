@@ -173,7 +173,9 @@ impl MediaFetcher {
     ) -> Result<FetchedMedia, FetchError> {
         for _ in 0..=MAX_REDIRECTS {
             let request = media_request(&target, wanted).map_err(failed)?;
-            let mut reply = self.send(&target, request).await?;
+            // Reported as a failure like any other, so that a caller cannot distinguish a forbidden
+            // host from a missing one.
+            let mut reply = self.send(&target, request).await.map_err(failed)?;
             let status = reply.response.status().as_u16();
             match status {
                 200 => return self.read_media(&mut reply.response, wanted, allowance).await,
@@ -181,8 +183,6 @@ impl MediaFetcher {
                     let location = header_text(reply.response.headers(), LOCATION);
                     let location =
                         location.ok_or_else(|| failed("a redirect without a location"))?;
-                    // Reported as a failure like any other, so that a caller cannot distinguish a
-                    // forbidden host from a missing one.
                     target = self.guard.check_redirect(&target, location).map_err(failed)?;
                 }
                 _ => return Err(failed(format_args!("it answered {status}"))),
@@ -234,7 +234,8 @@ impl MediaFetcher {
             Host::Ipv6(address) => vec![IpAddr::V6(*address)],
         };
         if let Some(address) = addresses.iter().find(|to| !self.guard.may_dial(target, **to)) {
-            return Err(failed(format_args!("{address} is not public")));
+            tracing::debug!("{} resolves to {address}, which is not public", target.host());
+            return Err(FetchError::NotPublic);
         }
         let named: Uri = target.url.as_str().parse().map_err(failed)?;
         let mut last = failed("the name has no address");

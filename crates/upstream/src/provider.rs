@@ -229,13 +229,17 @@ impl Provider {
         secret_filter::hide_secrets(text, &secrets, is_known)
     }
 
+    /// Returns a text without any piece of the provider's credentials, but for pieces that the request
+    /// contains; `None` if nothing is to be hidden.
+    pub fn hide_in_text(&self, text: &str, is_known: &IsKnown<'_>) -> Option<String> {
+        let shown = self.hide_secrets(text.as_bytes().to_vec(), is_known);
+        Some(String::from_utf8_lossy(&shown).into_owned()).filter(|shown| shown != text)
+    }
+
     /// Returns an error without any piece of the provider's credentials, but for pieces that the
     /// request contains.
     pub fn hide_in_error(&self, error: ApiError, is_known: &IsKnown<'_>) -> ApiError {
-        let hidden = |text: &str| {
-            let shown = self.hide_secrets(text.as_bytes().to_vec(), is_known);
-            Some(String::from_utf8_lossy(&shown).into_owned()).filter(|shown| shown != text)
-        };
+        let hidden = |text: &str| self.hide_in_text(text, is_known);
         let message = hidden(error.message());
         let (param, code) = (error.param().and_then(hidden), error.code().and_then(hidden));
         let note = error.log_note().and_then(hidden);
@@ -243,6 +247,11 @@ impl Provider {
         let error = param.into_iter().fold(error, ApiError::with_param);
         let error = code.into_iter().fold(error, ApiError::with_code);
         note.into_iter().fold(error, ApiError::with_log_note)
+    }
+
+    /// Returns true if the base URL of the provider has this host.
+    pub fn has_host(&self, host: &str) -> bool {
+        self.base_url.authority.host().eq_ignore_ascii_case(host)
     }
 
     /// Returns true if the host of the provider may be one on the internet, by its text.

@@ -134,6 +134,13 @@ impl BufferPermit {
         };
         Err(error.with_retry_after(FULL_RETRY_AFTER))
     }
+
+    /// Returns bytes that were reserved.
+    pub fn shrink(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.caller.buffered.fetch_sub(bytes, Ordering::Relaxed);
+        self.all.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 impl Drop for BufferPermit {

@@ -47,6 +47,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "messages.content.source.url",
             "messages.images",
         ],
+        tool_paths: &["tools.**.server_url"],
         needles: Needles::new(&[
             "url\"",
             "\"image\"",

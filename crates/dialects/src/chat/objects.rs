@@ -8,7 +8,8 @@ use crate::object_fields::{MadeFields, ObjectField, ObjectFields, is_google_obje
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[
         // <https://docs.mistral.ai/capabilities/document_ai/> has the id without an object around it.
-        ObjectField::of_key("messages.content.file?.file_id"),
+        ObjectField::of_key("messages|prediction.content.file|image_file?.file_id"),
+        ObjectField::of_key("documents|inputs.file_id"),
         ObjectField::of_key("messages.audio.id"),
         ObjectField::of_key("audio.voice.id"),
         ObjectField::of_key("audio.voice").only_named(|voice| voice.starts_with("voice_")),
@@ -30,10 +31,10 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         // <https://docs.vllm.ai/en/latest/features/disagg_prefill/>
         ObjectField::new("kv_transfer_params.**", "Cache"),
         // Image requests have the fields of this table as well.
-        ObjectField::of_key("images|image|mask.file_id"),
+        ObjectField::of_key("images|image|mask|input_images|reference_images.file_id"),
         ObjectField::of_key("container.id?"),
         ObjectField::of_key(object_ids!("")),
-        ObjectField::of_key(object_ids!("tools|container.**.")),
+        ObjectField::of_key(object_ids!("tools|tool_resources|container.**.")),
     ],
     needles: Needles::new(&[]),
     allows_snake_case: false,

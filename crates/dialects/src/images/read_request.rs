@@ -147,7 +147,7 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
     let (mut mask, mut model_range) = (None, None);
     for part in multipart::read(body, boundary)? {
         let name = part.name.as_str();
-        let file = name.split('[').next().unwrap_or_default();
+        let file = name.split(['[', '.']).next().unwrap_or_default();
         match file {
             "image" | "images" => {
                 inputs.push(uploaded(name, &part.value)?);
@@ -159,7 +159,7 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
             _ => {
                 let text = std::str::from_utf8(&part.value)
                     .map_err(|_| invalid_field(name, "must be UTF-8 text"))?;
-                // Fields of a list or an object are written `name[]` and `name[field]`.
+                // Fields of a list or an object are written `name[]`, `name[field]` and `name.field`.
                 refuse_objects(&ObjectWriter::new().set_any(file, text).into_json())?;
                 if GATEWAY_FIELDS.contains(&name) {
                     gateway_parts.push(part.part_range.clone());

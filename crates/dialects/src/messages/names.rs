@@ -38,11 +38,12 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     path_ending: Some("/messages"),
     media_urls: MediaUrlFields {
         paths: &[
-            "messages.content.content?.source.url",
-            "messages.content.content?.source.content.source.url",
-            "messages.content.content?.content?.source.data",
-            "messages.content.content?.source.content.source.data",
+            // A document may have documents with images inside of it.
+            "messages.content.content?.content?.source.content?.source?.content?.source?.url",
+            "messages.content.content?.content?.source.content?.source?.content?.source?.data",
         ],
+        // <https://docs.anthropic.com/en/docs/agents-and-tools/mcp-connector>
+        tool_paths: &["mcp_servers.url"],
         needles: Needles::new(&["\"url\"", "\"data\""]),
         allows_snake_case: false,
     },

@@ -9,7 +9,9 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[
         // Sources of images and documents, in messages and in the results of tools; uploads to a
         // container, and files that code in one wrote.
-        ObjectField::of_key("messages.content.content?.content?.source?.content?.source?.file_id"),
+        ObjectField::of_key(
+            "messages.content.content?.content?.source?.content?.source?.content?.source?.file_id",
+        ),
         ObjectField::file_text("system.text?"),
         ObjectField::file_text("messages.content.text?"),
         ObjectField::of_key("container.id?"),

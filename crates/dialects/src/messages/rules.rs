@@ -52,6 +52,7 @@ pub(super) fn check(
         .and_then(|()| check_turns(turns, view.thread.is_some()))
         .and_then(|()| check_tools(view));
     checked.map_err(FieldProblem::into_error)?;
+    let hosted_tools = hosted_tools(view);
     let mut facts = RequestFacts {
         model: view.model.as_ref().map(|model| (*model.value).to_owned()).unwrap_or_default(),
         stream: view.stream.unwrap_or(false),
@@ -62,13 +63,14 @@ pub(super) fn check(
             true => Some(ServiceTier::Fast),
             false => view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
         },
-        hosted_tools: hosted_tools(view),
+        hosted_tools,
         patch_points: PatchPoints {
             model: PlacedValue::range(view.model.as_ref(), text),
             limit: PlacedValue::range(view.max_tokens.as_ref(), text),
             ..PatchPoints::locate(text)
         },
-        only_text: turns.iter().all(|turn| matches!(turn.content, Some(TextOrList::Text(_)))),
+        only_text: hosted_tools.others == 0
+            && turns.iter().all(|turn| matches!(turn.content, Some(TextOrList::Text(_)))),
         ..RequestFacts::default()
     };
     if turns.iter().flat_map(MessagesTurn::blocks).any(|b| gateway_blocks::loss(b).is_some()) {

@@ -50,7 +50,19 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "contents.parts.functionResponse.parts.inlineData.data",
             "requests.content.parts.inlineData.data",
         ],
-        needles: Needles::new(&["Uri\"", "_uri\"", "nlineData\"", "nline_data\""]),
+        // <https://ai.google.dev/api/caching#McpServer>, and an index of the caller's own:
+        // <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/grounding>.
+        tool_paths: &["tools.mcpServers.**.url", "tools.**.externalApi.endpoint"],
+        needles: Needles::new(&[
+            "Uri\"",
+            "_uri\"",
+            "nlineData\"",
+            "nline_data\"",
+            "\"mcpServers",
+            "\"mcp_servers",
+            "\"externalApi",
+            "\"external_api",
+        ]),
         allows_snake_case: true,
     },
     objects: &super::objects::OBJECTS,

@@ -22,7 +22,7 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
         // A call that ran code or a shell selects the container of the next one.
         ObjectField::of_key("input.environment?.container_id").only_named(is_providers),
         // Tools, alone or in a namespace. The conversation may declare further ones.
-        ObjectField::of_key(object_ids!("input?.tools.**.")),
+        ObjectField::of_key(object_ids!("input|tool_choice?.tools.**.")),
         ObjectField::of_key("input?.tools.**.container"),
         ObjectField::of_key("input?.tools.**.skill_id").only_named(is_custom),
         // <https://learn.microsoft.com/azure/ai-foundry/agents/concepts/tool-catalog>: an agent of the

@@ -80,7 +80,7 @@ impl MadeObjects {
             post("/v1/responses".to_owned(), &next, 404),
             post("/v1/responses/input_tokens".to_owned(), &next, 404),
             post("/v1/responses/compact".to_owned(), &next, 404),
-            post("/v1/messages".to_owned(), &thread, 400),
+            post("/v1/messages".to_owned(), &thread, 404),
             post(format!("/v1/responses/{background}/cancel"), &json!({}), 404),
             post(format!("/v1/tasks/{task}/cancel"), &json!({}), 404),
             (format!("DELETE {delete}"), gateway.request(Method::DELETE, &delete), 404),

@@ -1,7 +1,7 @@
 //! Media named by address: checked in every field of every format, fetched for lanes that cannot.
 
 #[path = "../../../upstream/tests/upstream/support/mod.rs"]
-mod support;
+pub(crate) mod support;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,7 +1,7 @@
 //! Image requests to a lane: one or several, with polling if the lane answers with a task.
 
 use bytes::Bytes;
-use canon::{ApiError, GeneratedImage, ImageReply, Usage};
+use canon::{ApiError, GeneratedImage, ImageReply, Usage, scrub_for};
 use dialects::Dialect;
 use dialects::images::{ImageAnswer, ImageProtocol, ImageProviderRequest};
 use futures_util::stream::{StreamExt as _, iter};
@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::Call;
+use super::super::call_texts::text_owners;
 use super::super::reply::read_json;
 use super::super::route::Candidate;
 use super::super::send as lane;
@@ -55,7 +56,6 @@ pub(super) async fn request_all(
             Err(error) => failed.push(error),
         }
     }
-    hide_secrets(call, candidate, &mut all.reply);
     if all.reply.count() == 0
         && let Some(error) = failed.pop()
     {
@@ -73,20 +73,14 @@ const fn is_failed(image: &GeneratedImage) -> bool {
     matches!(image, GeneratedImage::Failed { .. })
 }
 
-/// Removes the provider's credentials from its words about images that it did not make.
-fn hide_secrets(call: &Call, candidate: &Candidate, reply: &mut ImageReply) {
-    let hide = |text: &mut String| {
-        let is_known = |piece: &[u8]| call.contains(piece);
-        let bytes = std::mem::take(text).into_bytes();
-        let shown = candidate.lane.provider.hide_secrets(bytes, &is_known);
-        *text = String::from_utf8_lossy(&shown).into_owned();
-    };
-    for image in &mut reply.images {
-        if let GeneratedImage::Failed { code, say } = image {
-            hide(code);
-            hide(say);
-        }
-    }
+/// Reads an answer without the operator's secrets in its words about images that were not made.
+pub(super) fn read_scrubbed(
+    call: &Call,
+    candidate: &Candidate,
+    protocol: ImageProtocol,
+    body: &[u8],
+) -> Result<ImageAnswer, ApiError> {
+    scrub_for(&text_owners(call, &candidate.lane.provider), || protocol.read(body))
 }
 
 /// Appends a reply to the replies before it.
@@ -157,7 +151,7 @@ async fn request_one(
     loop {
         // The first task URL counts, because later replies may omit it.
         let permit = call.permit_for(body.len()).await;
-        let at: &str = match permit.run(|| protocol.read(&body)).await? {
+        let at: &str = match permit.run(|| read_scrubbed(call, candidate, protocol, &body)).await? {
             ImageAnswer::Finished(reply) => return Ok((reply, body)),
             ImageAnswer::Pending(at) => task_url.get_or_insert(at),
         };

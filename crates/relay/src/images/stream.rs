@@ -13,7 +13,7 @@ use super::super::settle::BoxedAccount;
 use super::super::stream_pipeline::StreamPipeline;
 use super::super::{Call, streamed_body};
 use super::image_call::{self, ImageCall};
-use super::lane_requests::{self, LaneImages};
+use super::lane_requests::{self, LaneImages, read_scrubbed};
 use super::{
     DeliveredImages, FinalAnswer, deliver_or_absorb, inline_bytes, request_and_deliver,
     settle_withheld, withheld_error,
@@ -56,11 +56,8 @@ pub(super) async fn try_lane(
     };
     if is_stream(&answer.headers) {
         let now = call.engine.clock.now().as_secs();
-        let pipeline = StreamPipeline::passing_through(images::stream_meter(
-            family,
-            image_call.request(),
-            now,
-        ));
+        let meter = images::stream_meter(family, image_call.request(), now);
+        let pipeline = StreamPipeline::passing_through(call, &candidate.lane.provider, meter);
         return streamed_body::begin_stream(
             call,
             &candidate.lane,
@@ -75,7 +72,12 @@ pub(super) async fn try_lane(
     // The lane ignored the request for a stream.
     let delivered = async {
         let body = read_json(answer, &candidate.lane, call).await?;
-        match call.permit_for(body.len()).await.run(|| protocol.read(&body)).await? {
+        match call
+            .permit_for(body.len())
+            .await
+            .run(|| read_scrubbed(call, candidate, protocol, &body))
+            .await?
+        {
             ImageAnswer::Finished(reply) => {
                 let lane_images = LaneImages { reply, body: None };
                 deliver_or_absorb(call, image_call, candidate, lane_images, &mut account).await

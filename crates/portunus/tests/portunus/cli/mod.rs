@@ -190,6 +190,20 @@ fn the_first_start_prints_a_curl_line_that_works_and_a_signal_ends_it_cleanly() 
     fails(&folder.run(&["ledger", "export", "--from", "yesterday"]), 2, "--from");
 }
 
+/// The first start and a script may both be the first to need the owner's account.
+#[test]
+fn keys_are_made_at_the_same_time_in_an_empty_folder() {
+    let folder = Folder::new("first-keys");
+    let create = |name: &str| folder.run(&["keys", "create", "--name", name, "--unlimited"]);
+    let made = std::thread::scope(|scope| {
+        let created = ["a", "b", "c", "d"].map(|name| scope.spawn(|| create(name)));
+        created.map(|one| one.join().unwrap())
+    });
+    for output in made {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 #[test]
 fn keys_are_made_listed_rotated_and_revoked_while_a_server_runs() {
     let folder = Folder::new("keys");

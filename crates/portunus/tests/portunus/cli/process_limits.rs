@@ -10,7 +10,9 @@ use super::{Folder, terminate};
 
 /// Starts the program by a shell line before it. Returns it with its address.
 fn start(folder: &Folder, first: &str) -> (Child, String) {
-    let script = format!("{first}; exec \"$0\" serve --data data --listen 127.0.0.1:0");
+    let file = folder.0.join("p.toml");
+    let config = if file.exists() { "--config p.toml" } else { "" };
+    let script = format!("{first}; exec \"$0\" serve --data data --listen 127.0.0.1:0 {config}");
     let mut child = Command::new("sh")
         .args(["-c", &script, env!("CARGO_BIN_EXE_portunus")])
         .current_dir(&folder.0)
@@ -89,6 +91,29 @@ fn idle_connections_leave_descriptors_for_the_journal() {
     let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count();
     assert!(open < 200, "{open} descriptors are open");
     drop(idle);
+    assert!(super::holds_soon(|| health(&address).starts_with("HTTP/1.1 200")));
+    assert_eq!(terminate(child), Some(0));
+}
+
+/// A probe at the metrics listener must not depend on the callers of the API.
+#[test]
+fn idle_connections_leave_the_metrics_listener_alone() {
+    let folder = Folder::new("metrics-room");
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = format!("[server]\nmetrics = \"{free}\"\n");
+    std::fs::write(folder.0.join("p.toml"), config).unwrap();
+    let (child, address) = start(&folder, "ulimit -n 320");
+    let idle: Vec<TcpStream> =
+        (0..40).map(|_| TcpStream::connect(address.as_str()).unwrap()).collect();
+    assert!(health(&address).starts_with("HTTP/1.1 503"));
+    let metrics = free.to_string();
+    assert!(health(&metrics).starts_with("HTTP/1.1 200"));
+    // It has limits of its own.
+    let probes: Vec<TcpStream> =
+        (0..20).map(|_| TcpStream::connect(metrics.as_str()).unwrap()).collect();
+    assert!(health(&metrics).starts_with("HTTP/1.1 503"));
+    drop((idle, probes));
     assert!(super::holds_soon(|| health(&address).starts_with("HTTP/1.1 200")));
     assert_eq!(terminate(child), Some(0));
 }

@@ -16,6 +16,7 @@ async fn objects_of_the_operator_are_not_found() {
         ("file_ids[]", "file_ids"),
         ("container", "container"),
         ("container[id]", "container"),
+        ("container.id", "container"),
         ("vector_store_ids[0]", "vector_store_ids"),
         ("cached_content", "cached_content"),
     ] {
@@ -24,10 +25,16 @@ async fn objects_of_the_operator_are_not_found() {
         assert_eq!(got.status, 404, "{name}: {}", got.text());
         assert_eq!(got.json()["error"]["param"], shown, "{}", got.text());
     }
+    for name in ["image.file_id", "mask.file_id"] {
+        let fields = [("model", "m"), ("prompt", "Hi"), (name, "x_operators_own")];
+        let got = form(&gateway, &fields, &[("image", &picture)]).send().await;
+        assert_eq!(got.status, 400, "{name}: {}", got.text());
+    }
     for (path, fields, shown) in [
         (EDITS, json!({ "images": [{ "file_id": "x" }] }), "images[0].file_id"),
         (EDITS, json!({ "image": { "file_id": "x" } }), "image.file_id"),
         (EDITS, json!({ "mask": { "file_id": "x" } }), "mask.file_id"),
+        (EDITS, json!({ "input_images": [{ "file_id": "x" }] }), "input_images[0].file_id"),
         (GENERATIONS, json!({ "container": { "id": "x" } }), "container.id"),
         (GENERATIONS, json!({ "container": { "file_ids": ["x"] } }), "container.file_ids[0]"),
         (GENERATIONS, json!({ "file_ids": ["x"] }), "file_ids[0]"),

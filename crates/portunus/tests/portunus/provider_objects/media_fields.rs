@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use testkit::{ScriptedProvider, TestGateway};
 
-use super::{send, shared};
+use super::{fetching, send, shared};
 
 const PRIVATE: &str = "http://10.1.2.3/x";
 const GOOGLES: &str = "https://generativelanguage.googleapis.com/v1beta/files/x";
@@ -20,6 +20,8 @@ fn chat_parts(url: &str) -> Vec<(Value, &'static str)> {
         (json!({ "type": "file_url", "file_url": nested }), "file_url.url"),
         (json!({ "type": "image", "image": url }), "image"),
         (json!({ "type": "video", "video": url }), "video"),
+        (json!({ "type": "audio", "audio": url }), "audio"),
+        (json!({ "type": "image", "url": url }), "url"),
         (json!({ "type": "image", "source": { "type": "url", "url": url } }), "source.url"),
         (
             json!({ "type": "file", "file": { "file_data": url, "filename": "a" } }),
@@ -49,8 +51,7 @@ fn chat(part: &Value) -> Value {
 async fn a_private_address_is_refused_in_every_media_field() {
     for (format, path) in [("chat", "/v1/chat/completions"), ("responses", "/v1/responses")] {
         let provider = ScriptedProvider::start(Vec::new()).await;
-        let config = provider.config(format);
-        let config = config.replace("auth = \"none\"", "auth = \"none\"\nfetches = \"all\"");
+        let config = fetching(&provider.config(format));
         let gateway = TestGateway::with_config(&config).await;
         let mut requests = Vec::new();
         if format == "chat" {
@@ -76,8 +77,7 @@ async fn a_private_address_is_refused_in_every_media_field() {
 #[tokio::test]
 async fn a_file_of_googles_service_is_not_left_to_a_chat_provider() {
     let provider = ScriptedProvider::start(Vec::new()).await;
-    let config = provider.config("chat");
-    let config = config.replace("auth = \"none\"", "auth = \"none\"\nfetches = \"all\"");
+    let config = fetching(&provider.config("chat"));
     let gateway = TestGateway::with_config(&config).await;
     // True if the provider gets the URL. The gateway fetches what it reads, and refuses the rest.
     let is_left = async |part: &Value, field: &str| {
@@ -113,5 +113,63 @@ async fn a_provider_in_a_private_network_gets_no_url_in_any_media_field() {
         let got = send(&gateway, "dry run", "/v1/chat/completions", &chat(&part)).await;
         let is_fetched = got.status == 200 && got.json().get("fetches").is_some();
         assert!(is_fetched || got.status == 400, "{field}: {}", got.text());
+    }
+}
+
+/// The same holds for addresses that a tool of the provider asks.
+#[tokio::test]
+async fn a_provider_in_a_private_network_gets_no_address_of_a_tool() {
+    const URL: &str = "https://e.example/mcp";
+    let hi = json!([{ "role": "user", "content": "Hi" }]);
+    let contents = json!([{ "role": "user", "parts": [{ "text": "Hi" }] }]);
+    let mcp = json!([{ "type": "mcp", "server_label": "x", "server_url": URL }]);
+    let transport = json!([{ "mcpServers": [{ "name": "x",
+        "streamableHttpTransport": { "url": URL } }] }]);
+    let index = json!([{ "retrieval": { "externalApi": { "endpoint": URL } } }]);
+    let servers = json!([{ "type": "url", "name": "x", "url": URL }]);
+    for (format, path, body, field) in [
+        (
+            "chat",
+            "/v1/chat/completions",
+            json!({ "model": "m", "messages": hi, "tools": mcp }),
+            "tools[0].server_url",
+        ),
+        (
+            "responses",
+            "/v1/responses",
+            json!({ "model": "m", "input": "Hi", "tools": mcp }),
+            "tools[0].server_url",
+        ),
+        (
+            "messages",
+            "/v1/messages",
+            json!({ "model": "m", "max_tokens": 9, "messages": hi, "mcp_servers": servers }),
+            "mcp_servers[0].url",
+        ),
+        (
+            "native",
+            "/v1beta/models/m:generateContent",
+            json!({ "contents": contents, "tools": transport }),
+            "tools[0].mcpServers[0].streamableHttpTransport.url",
+        ),
+        (
+            "native",
+            "/v1beta/models/m:generateContent",
+            json!({ "contents": contents, "tools": index }),
+            "tools[0].retrieval.externalApi.endpoint",
+        ),
+    ] {
+        let provider = ScriptedProvider::start(Vec::new()).await;
+        let gateway = TestGateway::with_config(&provider.config(format)).await;
+        for way in ["call", "dry run"] {
+            let got = send(&gateway, way, path, &body).await;
+            assert_eq!(got.status, 400, "{format} {way}: {}", got.text());
+            assert!(got.text().contains(field), "{format} {way}: {}", got.text());
+        }
+        assert_eq!(provider.requests().len(), 0, "{format}");
+        gateway.reload(&fetching(&provider.config(format)));
+        let got = send(&gateway, "dry run", path, &body).await;
+        assert_eq!(got.status, 200, "{format}: {}", got.text());
+        assert!(got.text().contains(URL), "{format}: {}", got.text());
     }
 }

@@ -29,6 +29,11 @@ fn shared(config: &str) -> String {
     config.replace("auth = \"none\"", "auth = \"none\"\nobjects = \"shared\"")
 }
 
+/// Returns the configuration with providers that may be given addresses.
+fn fetching(config: &str) -> String {
+    config.replace("auth = \"none\"", "auth = \"none\"\nfetches = \"all\"")
+}
+
 #[test]
 fn every_field_of_the_tables_has_a_sample() {
     for samples in formats() {
@@ -56,7 +61,7 @@ async fn the_operators_objects_are_not_found_in_any_format() {
     for samples in formats() {
         let format = samples.dialect.origin().as_str();
         let provider = ScriptedProvider::start(vec![whole_reply(format)]).await;
-        let gateway = TestGateway::with_config(&provider.config(format)).await;
+        let gateway = TestGateway::with_config(&fetching(&provider.config(format))).await;
         let mut other = Vec::new();
         for sample in &samples.fields {
             for (way, path, body, prefix) in samples.ways(&samples.body(sample)) {
@@ -90,7 +95,8 @@ async fn shared_objects_arrive_in_the_very_bytes_of_the_caller() {
     for samples in formats() {
         let format = samples.dialect.origin().as_str();
         let provider = ScriptedProvider::start(vec![whole_reply(format)]).await;
-        let gateway = TestGateway::with_config(&shared(&provider.config(format))).await;
+        let config = fetching(&shared(&provider.config(format)));
+        let gateway = TestGateway::with_config(&config).await;
         let mut refused = Vec::new();
         for sample in &samples.fields {
             let body = samples.body(sample);

@@ -33,7 +33,7 @@ fn chat_fields() -> Vec<NamedField> {
     let google = json!({ "cached_content": ID });
     vec![
         field(
-            "messages.content.file?.file_id",
+            "messages|prediction.content.file|image_file?.file_id",
             json!({ "messages": [{ "role": "user", "content": [{ "type": "file", "file_id": ID,
                 "file": { "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0x" } }] }] }),
             "messages[0].content[0].file_id",
@@ -101,13 +101,39 @@ fn chat_fields() -> Vec<NamedField> {
             "kv_transfer_params.remote_engine_id",
         ),
         field(
-            "images|image|mask.file_id",
+            "images|image|mask|input_images|reference_images.file_id",
             json!({ "images": [{ "file_id": ID }] }),
             "images[0].file_id",
         ),
+        field(
+            "images|image|mask|input_images|reference_images.file_id",
+            json!({ "reference_images": [{ "file_id": ID }] }),
+            "reference_images[0].file_id",
+        ),
+        field(
+            "documents|inputs.file_id",
+            json!({ "documents": [{ "file_id": ID }] }),
+            "documents[0].file_id",
+        ),
+        field(
+            "messages|prediction.content.file|image_file?.file_id",
+            json!({ "prediction": { "type": "content", "content": [file] } }),
+            "prediction.content[0].file.file_id",
+        ),
+        field(
+            "messages|prediction.content.file|image_file?.file_id",
+            json!({ "messages": [{ "role": "user", "content": [
+                { "type": "image_file", "image_file": { "file_id": ID } }] }] }),
+            "messages[0].content[0].image_file.file_id",
+        ),
+        field(
+            ids_row(&dialects::chat::ChatDialect, "tools|tool_resources|container.**."),
+            json!({ "tool_resources": { "file_search": { "vector_store_ids": [ID] } } }),
+            "tool_resources.file_search.vector_store_ids[0]",
+        ),
         field("container.id?", json!({ "container": { "id": ID } }), "container.id"),
         field(
-            "messages.content.file?.file_id",
+            "messages|prediction.content.file|image_file?.file_id",
             json!({ "messages": [{ "role": "user", "content": [{ "type": "text", "text": "Hi" }, file] }] }),
             "messages[0].content[1].file.file_id",
         ),
@@ -129,6 +155,8 @@ fn messages_fields() -> Vec<NamedField> {
     let image = json!({ "type": "image", "source": source });
     let document =
         json!({ "type": "document", "source": { "type": "content", "content": [image] } });
+    let nested =
+        json!({ "type": "document", "source": { "type": "content", "content": [document] } });
     let user = |block: &Value| json!({ "messages": [{ "role": "user", "content": [block] }] });
     let hi = json!({ "role": "user", "content": "Hi" });
     let result = |block: &Value| {
@@ -169,42 +197,47 @@ fn messages_fields() -> Vec<NamedField> {
             "messages[0].content",
         ),
         field(
-            "messages.content.content?.content?.source?.content?.source?.file_id",
+            "messages.content.content?.content?.source?.content?.source?.content?.source?.file_id",
             user(&image),
             "messages[0].content[0].source.file_id",
         ),
         field(
-            "messages.content.content?.content?.source?.content?.source?.file_id",
+            "messages.content.content?.content?.source?.content?.source?.content?.source?.file_id",
             user(&document),
             "messages[0].content[0].source.content[0].source.file_id",
         ),
         field(
-            "messages.content.content?.content?.source?.content?.source?.file_id",
+            "messages.content.content?.content?.source?.content?.source?.content?.source?.file_id",
+            user(&nested),
+            "messages[0].content[0].source.content[0].source.content[0].source.file_id",
+        ),
+        field(
+            "messages.content.content?.content?.source?.content?.source?.content?.source?.file_id",
             result(&image),
             "messages[2].content[0].content[0].source.file_id",
         ),
         field(
-            "messages.content.content?.content?.source?.content?.source?.file_id",
+            "messages.content.content?.content?.source?.content?.source?.content?.source?.file_id",
             result(&document),
             "messages[2].content[0].content[0].source.content[0].source.file_id",
         ),
         field(
-            "messages.content.content?.content?.source?.content?.source?.file_id",
+            "messages.content.content?.content?.source?.content?.source?.content?.source?.file_id",
             fetched(&json!({ "type": "document", "source": source })),
             "messages[1].content[1].content.content.source.file_id",
         ),
         field(
-            "messages.content.content?.content?.source?.content?.source?.file_id",
+            "messages.content.content?.content?.source?.content?.source?.content?.source?.file_id",
             fetched(&document),
             "messages[1].content[1].content.content.source.content[0].source.file_id",
         ),
         field(
-            "messages.content.content?.content?.source?.content?.source?.file_id",
+            "messages.content.content?.content?.source?.content?.source?.content?.source?.file_id",
             user(&json!({ "type": "container_upload", "file_id": ID })),
             "messages[0].content[0].file_id",
         ),
         field(
-            "messages.content.content?.content?.source?.content?.source?.file_id",
+            "messages.content.content?.content?.source?.content?.source?.content?.source?.file_id",
             server("bash_code_execution_tool_result", ran),
             "messages[1].content[1].content.content[0].file_id",
         ),
@@ -335,7 +368,13 @@ fn responses_fields() -> Vec<NamedField> {
             "input[1].environment.container_id",
         ),
     ];
-    let ids = ids_row(&dialects::responses::ResponsesDialect, "input?.tools.**.");
+    let ids = ids_row(&dialects::responses::ResponsesDialect, "input|tool_choice?.tools.**.");
+    let allowed = json!([{ "type": "file_search", "vector_store_ids": [ID] }]);
+    all.push(field(
+        ids,
+        json!({ "tool_choice": { "type": "allowed_tools", "mode": "auto", "tools": allowed } }),
+        "tool_choice.tools[0].vector_store_ids[0]",
+    ));
     for (row, tool, shown) in tools {
         let row = if row.is_empty() { ids } else { row };
         let added = json!({ "type": "additional_tools", "role": "developer", "tools": [tool] });

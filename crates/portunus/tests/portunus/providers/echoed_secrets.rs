@@ -150,6 +150,26 @@ async fn a_caller_that_guesses_pieces_learns_nothing() {
     }
 }
 
+#[tokio::test]
+async fn words_of_the_caller_stay_in_an_explanation() {
+    let id = "call_7f3c2a1b9d8e4f60a1b2c3d4";
+    let message = format!("no output for {id} of org_X9, see key {SECRET} of org_X8");
+    let body = json!({ "error": { "message": message } });
+    let provider =
+        ScriptedProvider::start(vec![reply(400, "application/json", &body.to_string())]).await;
+    let auth = format!("auth = {{ bearer = {{ text = \"{SECRET}\" }} }}");
+    let config = provider.config("chat").replace("auth = \"none\"", &auth);
+    let gateway = TestGateway::with_config(&config).await;
+    let call = json!({ "id": id, "type": "function",
+        "function": { "name": "org_X9", "arguments": "{}" } });
+    let request = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" },
+        { "role": "assistant", "content": null, "tool_calls": [call] }] });
+    let got = gateway.post("/v1/chat/completions", &request).send().await;
+    assert_eq!(got.status, 400, "{}", got.text());
+    let expected = format!("no output for {id} of org_X9, see key [hidden] of [hidden]");
+    assert!(got.text().contains(&expected), "{}", got.text());
+}
+
 /// A whole reply and the events of a stream with a text about the call, each with its field.
 fn explained_replies(why: &str) -> Vec<(&'static str, Value, Vec<Value>)> {
     let stamp =
@@ -219,13 +239,17 @@ fn explained_replies(why: &str) -> Vec<(&'static str, Value, Vec<Value>)> {
 
 #[tokio::test]
 async fn secrets_in_texts_about_an_answered_call_are_hidden() {
-    let why = "stopped  by sk-abc123 at 10.0.0.8";
+    // The last word is the credential, which has no shape of one.
+    let why = "stopped  by sk-abc123 at 10.0.0.8 for Zq7vLx2pWn4Kd9";
     for (format, whole, events) in explained_replies(why) {
-        let events: Vec<String> = events.iter().map(Value::to_string).collect();
+        let escaped = |value: &Value| value.to_string().replace("Zq7v", "\\u005aq7v");
+        let events: Vec<String> = events.iter().map(escaped).collect();
         let events: Vec<&str> = events.iter().map(String::as_str).collect();
-        let answers = vec![reply(200, "application/json", &whole.to_string()), sse(&events)];
+        let answers = vec![reply(200, "application/json", &escaped(&whole)), sse(&events)];
         let provider = ScriptedProvider::start(answers).await;
-        let gateway = TestGateway::with_config(&provider.config(format)).await;
+        let auth = "auth = { bearer = { text = \"Zq7vLx2pWn4Kd9\" } }";
+        let config = provider.config(format).replace("auth = \"none\"", auth);
+        let gateway = TestGateway::with_config(&config).await;
         for stream in [false, true] {
             let (path, mut request) = match format {
                 "native" if stream => ("/v1beta/models/m:streamGenerateContent?alt=sse", json!({})),
@@ -244,8 +268,10 @@ async fn secrets_in_texts_about_an_answered_call_are_hidden() {
             let got = gateway.post(path, &request).send().await;
             let name = format!("{format} {stream}: {}", got.text());
             assert_eq!(got.status, 200, "{name}");
-            assert!(got.text().contains("stopped by [hidden] at [hidden]"), "{name}");
-            assert!(!got.text().contains("sk-abc"), "{name}");
+            assert!(got.text().contains("stopped by [hidden] at [hidden] for [hidden]"), "{name}");
+            for secret in ["sk-abc", "q7vLx2p", "Wn4Kd9"] {
+                assert!(!got.text().contains(secret), "{name}");
+            }
         }
         // The texts stay as they are without a secret.
         let plain = whole.to_string().replace(why, "too  long");

@@ -4,10 +4,12 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use testkit::{ReceivedRequest, ScriptedProvider, TestGateway, reply};
 
 use crate::key_objects::share;
+use crate::media_urls::support::ScriptedResolver;
 use crate::money::key;
 use crate::tasks::harness::{config, over, picture, soon};
 
@@ -110,4 +112,23 @@ async fn an_address_that_is_not_public_is_refused_before_anything_is_done() {
     assert_eq!(provider.requests().len(), 0);
     let tasks = gateway.get("/v1/tasks").send().await.json();
     assert_eq!(tasks["data"], json!([]));
+}
+
+/// A name is only resolved when the message is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_of_a_private_address_ends_the_message_at_once() {
+    let provider = ScriptedProvider::start(vec![picture()]).await;
+    let names = Arc::new(ScriptedResolver::default());
+    names.set_answers("inner.example.com", &[&["127.0.0.1"]]);
+    let gateway = TestGateway::with_names(&config(&provider.url, ""), names).await;
+    let url = "https://inner.example.com/hook";
+    let got = gateway.post("/v1/images/generations", &order(url)).send().await;
+    assert_eq!(got.status, 202, "{}", got.text());
+    let id = got.json()["id"].as_str().unwrap().to_owned();
+    over(&gateway.url, &gateway.key, &id).await;
+    let task = soon(Duration::from_secs(60), || async {
+        let task = gateway.get(&format!("/v1/tasks/{id}")).send().await.json();
+        (task["webhook"]["attempts"] == 1).then_some(task)
+    });
+    assert_eq!(task.await.expect("one attempt")["webhook"]["status"], "failed");
 }

@@ -45,7 +45,72 @@ async fn a_body_that_stalls_is_dropped_whatever_came_before() {
     let head = "POST /login HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\
                 content-type: application/x-www-form-urlencoded\r\n\r\nname=a";
     caller.send(head).await;
-    assert_eq!(caller.answer().await.unwrap().status, 408);
+    let answer = caller.answer().await.unwrap();
+    assert_eq!((answer.status, answer.header("retry-after")), (408, Some("3")));
+}
+
+/// A sender that waits to be asked for a form is not asked if it is refused by its head.
+#[tokio::test]
+async fn forms_of_the_console_are_refused_by_their_head() {
+    let gateway = TestGateway::start().await;
+    let form = "application/x-www-form-urlencoded";
+    for (path, length, kind, status) in [
+        ("/login", 1 << 20, form, 413),
+        ("/login/second", 20_000, form, 413),
+        ("/login", 9, "multipart/form-data; boundary=x", 415),
+        ("/login", 9, "text/plain", 415),
+        ("/login", 9, form, 100),
+    ] {
+        let mut caller = Caller::to(&gateway).await;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\
+             content-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+        );
+        caller.send(head).await;
+        let answer = caller.answer().await.unwrap();
+        assert_eq!(answer.status, status, "{path} {length} {kind}: {}", answer.head);
+    }
+    // The length of this one is only seen as it arrives.
+    let mut caller = Caller::to(&gateway).await;
+    let head = format!(
+        "POST /login HTTP/1.1\r\nhost: x\r\ncontent-type: {form}\r\n\
+         transfer-encoding: chunked\r\n\r\n"
+    );
+    caller.send(head).await;
+    caller.send(format!("8000\r\n{}\r\n0\r\n\r\n", "a".repeat(0x8000))).await;
+    assert_eq!(caller.answer().await.unwrap().status, 413);
+}
+
+/// Callers of this address are clients of the native format.
+#[tokio::test]
+async fn uploads_of_files_are_refused_in_the_native_format() {
+    let gateway = TestGateway::start().await;
+    let got = gateway.post("/upload/v1beta/files", &serde_json::json!({})).send().await;
+    assert!(got.json()["error"]["status"].is_string(), "{}", got.text());
+    let got = gateway.post("/upload/v1beta/files", &serde_json::json!({})).key("no").send().await;
+    assert_eq!(got.json()["error"]["code"], 401, "{}", got.text());
+}
+
+/// The memory of a decoder counts, before it gave any output, and is free again after the body.
+#[tokio::test]
+async fn windows_of_compressed_bodies_share_the_memory_of_their_key() {
+    let config = "[limits]\nbody = \"1MiB\"\nbuffered_per_key = \"12MiB\"\n";
+    let gateway = TestGateway::with_config(config).await;
+    // The header of a zstd frame with a window of 8 MiB, and a block of four bytes (RFC 8878).
+    let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 13 << 3, 0x20, 0, 0, b' ', b' ', b' ', b' '];
+    let chunk = [b"d\r\n".as_slice(), &frame, b"\r\n"].concat();
+    let head = "content-encoding: zstd\r\ntransfer-encoding: chunked\r\n";
+    let limiter = &gateway.app.api.limiter;
+    let mut first = Caller::to(&gateway).await;
+    first.send(upload(&gateway.key, CHAT, head)).await;
+    first.send(&chunk).await;
+    until("a window", async || limiter.buffered_bytes() > 8 << 20).await;
+    let mut second = Caller::to(&gateway).await;
+    second.send(upload(&gateway.key, CHAT, head)).await;
+    second.send(&chunk).await;
+    assert_eq!(second.answer().await.unwrap().status, 429);
+    drop(first);
+    until("no window", async || limiter.buffered_bytes() == 0).await;
 }
 
 #[tokio::test]

@@ -71,6 +71,34 @@ async fn send_large(gateway: &Arc<TestGateway>, body: &str) -> Caller {
     caller
 }
 
+/// A large compressed body is decompressed at a place, also if it turns out to be broken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_compressed_bodies_wait_for_a_place() {
+    let gateway = Arc::new(TestGateway::start().await);
+    // Random letters, so that the compressed body is large as well.
+    let letters: String = (0..LARGE_BYTES * 4)
+        .scan(7_u64, |state, _| {
+            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            Some(char::from(b'a' + u8::try_from(*state >> 60).unwrap_or_default()))
+        })
+        .collect();
+    let plain = request("demo-chat", json!({ "text_of_mine": letters }));
+    let packed = zstd::encode_all(plain.as_bytes(), 1).unwrap();
+    assert!(packed.len() > LARGE_BYTES);
+    let held = hold_places(&gateway).await;
+    let mut callers = Vec::new();
+    for body in [&packed[..], &packed[..packed.len() - 9]] {
+        let mut caller = Caller::to(&gateway).await;
+        let head = format!("content-encoding: zstd\r\ncontent-length: {}\r\n", body.len());
+        caller.send(call(&gateway, &head, body)).await;
+        callers.push(caller);
+    }
+    until("both wait", async || usage(&gateway).waiting == 2).await;
+    drop(held);
+    assert_eq!(callers[0].answer().await.unwrap().status, 200);
+    assert_eq!(callers[1].answer().await.unwrap().status, 400);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_are_served_while_every_place_for_heavy_work_is_taken() {
     let (stage, gateway) = Stage::new().await;
