@@ -124,6 +124,7 @@ fn told_json(entry: &LedgerEntry) -> Value {
         "thinking": count(|usage| usage.thinking),
         "searches": count(|usage| usage.searches),
         "images": count(|usage| usage.images),
+        "bill_usd": told.and_then(|usage| usage.bill).map(|bill| bill.to_string()),
     })
 }
 

@@ -15,6 +15,9 @@ const MAX_CONTAINER_GIGABYTES: u64 = 64;
 /// <https://platform.openai.com/docs/guides/image-generation#cost-and-latency>.
 pub const TOOL_IMAGE_TOKENS: u64 = 6_240;
 
+/// Field of OpenRouter that adds tools to any format.
+pub const PLUGINS_FIELD: &str = "plugins";
+
 /// The tools of a request that the provider runs, with the maximum number of their uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostedTools {
@@ -67,6 +70,17 @@ impl HostedTools {
             self.container_gigabytes = self.container_gigabytes.max(Some(gigabytes));
         }
         self.add(kind, max_uses);
+    }
+
+    /// Returns these tools and those of a field `plugins`, if there is one: searches in the web, and readers
+    /// of files (<https://openrouter.ai/docs/guides/features/plugins/overview>).
+    #[must_use]
+    pub fn with_plugins(mut self, has_plugins: bool) -> Self {
+        if has_plugins {
+            self.add("web_search", None);
+            self.add(PLUGINS_FIELD, None);
+        }
+        self
     }
 
     /// Returns the price of runs in prices of the smallest container.

@@ -44,6 +44,30 @@ impl ToolUses {
     }
 }
 
+/// Amount of search results that a model reads before it answers. Perplexity's fee for a call depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchContext {
+    /// Few results.
+    Low,
+    /// Some results.
+    Medium,
+    /// Many results, or an amount that is not told.
+    #[default]
+    High,
+}
+
+impl SearchContext {
+    /// Returns the amount with that word of the provider.
+    pub fn by_word(word: &str) -> Self {
+        match word {
+            "low" => Self::Low,
+            "medium" => Self::Medium,
+            _ => Self::High,
+        }
+    }
+}
+
 /// Tokens and other units that a call consumed.
 ///
 /// One convention for all formats: `input` is the whole prompt, cached parts included. `output` is
@@ -83,9 +107,12 @@ pub struct Usage {
     /// Uses of other tools of the provider. Most calls have none.
     #[serde(skip_serializing_if = "ToolUses::is_none")]
     pub tools: ToolUses,
-    /// The provider's own price of the call, if it tells one. It is compared and never charged:
-    /// discounts of the operator's account are not those of the caller. It is not recorded.
+    /// Amount of search results. It is not recorded: the charge shows the fee.
     #[serde(skip_serializing)]
+    pub search_context: SearchContext,
+    /// The provider's own price of the call, if it tells one. It is compared and never charged:
+    /// discounts of the operator's account are not those of the caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bill: Option<Money>,
 }
 
@@ -96,11 +123,13 @@ impl Usage {
     }
 
     /// Returns everything the model produced. Some providers, such as xAI, count thinking beside the
-    /// output: then the total has both, or thinking is the larger one.
+    /// output: then the total has both, or thinking is the larger one. What a total has beyond its parts is
+    /// output too, such as the thinking that Google's chat endpoint does not name.
     pub fn whole_output(input: u64, output: u64, thinking: u64, total: Option<u64>) -> u64 {
         let with_thinking = output.saturating_add(thinking);
         let is_beside = total == Some(input.saturating_add(with_thinking)) || thinking > output;
-        if is_beside { with_thinking } else { output }
+        let parts = if is_beside { with_thinking } else { output };
+        parts.max(total.unwrap_or(0).saturating_sub(input))
     }
 
     /// Returns these counts with the uses of tools that a provider tells by name, as xAI does:
@@ -163,6 +192,7 @@ impl Usage {
             images: self.images.saturating_add(other.images),
             seconds: self.seconds.saturating_add(other.seconds),
             tools: self.tools.plus(other.tools),
+            search_context: other.search_context,
             bill: match (self.bill, other.bill) {
                 (Some(first), Some(second)) => first.checked_add(second),
                 (first, None) => first,
@@ -191,6 +221,7 @@ impl Usage {
             images: self.images.max(later.images),
             seconds: self.seconds.max(later.seconds),
             tools: self.tools.merged(later.tools),
+            search_context: later.search_context,
             bill: later.bill.or(self.bill),
         }
     }

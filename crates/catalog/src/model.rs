@@ -42,6 +42,9 @@ pub struct ModelCounts {
     /// Most searches of a call that asks for none, if the model searches by itself.
     #[serde(default)]
     pub searches: u64,
+    /// True if all searches for one prompt cost one fee.
+    #[serde(default)]
+    pub searches_once: bool,
 }
 
 /// A model of the gateway.
@@ -75,7 +78,7 @@ pub struct Model {
     pub prices: Arc<ModelPrices>,
     /// Description in one or two sentences.
     pub about: String,
-    /// Date of the facts, `YYYY-MM-DD`.
+    /// Date of the facts, `YYYY-MM-DD`; empty if the directory has none.
     pub as_of: String,
     /// Release date, `YYYY-MM-DD`, if known.
     pub released: Option<String>,

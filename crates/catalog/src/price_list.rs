@@ -36,6 +36,10 @@ pub struct PriceList {
     pub output_image: Option<String>,
     /// Dollars per call.
     pub per_request: Option<String>,
+    /// Dollars per call with few search results.
+    pub per_request_low: Option<String>,
+    /// Dollars per call with some search results.
+    pub per_request_medium: Option<String>,
     /// Dollars per second.
     pub per_second: Option<String>,
     /// Dollars per image.
@@ -60,6 +64,8 @@ pub struct PriceList {
     pub priority: Option<TierPriceList>,
     /// Prices of the fastest tier.
     pub fast: Option<TierPriceList>,
+    /// Prices of calls that are served in the United States only.
+    pub us: Option<TierPriceList>,
 }
 
 /// Written token prices.
@@ -156,6 +162,8 @@ impl PriceList {
             input_image,
             output_image,
             per_request,
+            per_request_low,
+            per_request_medium,
             per_second,
             per_image,
             per_search,
@@ -168,6 +176,7 @@ impl PriceList {
             flex,
             priority,
             fast,
+            us,
         } = self;
         let mut services = Vec::new();
         for (service, list) in [
@@ -175,6 +184,7 @@ impl PriceList {
             (BilledTier::Flex, flex),
             (BilledTier::Priority, priority),
             (BilledTier::Fast, fast),
+            (BilledTier::Us, us),
         ] {
             if let Some(TierPriceList { rates, long }) = list {
                 let (rates, long) = (rates.read()?, read_long(long)?);
@@ -194,6 +204,8 @@ impl PriceList {
             input_image: parse_per_million("input_image", input_image)?,
             output_image: parse_per_million("output_image", output_image)?,
             per_request: parse_per_unit("per_request", per_request)?,
+            per_request_low: parse_per_unit("per_request_low", per_request_low)?,
+            per_request_medium: parse_per_unit("per_request_medium", per_request_medium)?,
             per_second: parse_per_unit("per_second", per_second)?,
             per_image: parse_per_unit("per_image", per_image)?,
             per_search: parse_per_unit("per_search", per_search)?,

@@ -28,6 +28,8 @@ impl ModelPrices {
             input_image,
             output_image,
             per_request,
+            per_request_low,
+            per_request_medium,
             per_second,
             per_image,
             images: pictures,
@@ -56,6 +58,8 @@ impl ModelPrices {
         fingerprint.add(15, *per_file_search);
         fingerprint.add(16, *per_code_run);
         fingerprint.add(17, *tool_image);
+        fingerprint.add(18, *per_request_low);
+        fingerprint.add(19, *per_request_medium);
         for row in pictures {
             fingerprint.add_picture(row);
         }
@@ -66,6 +70,7 @@ impl ModelPrices {
                 BilledTier::Flex => 41,
                 BilledTier::Priority => 42,
                 BilledTier::Fast => 43,
+                BilledTier::Us => 44,
             });
             fingerprint.add_rates(rates);
             fingerprint.add_long(long);

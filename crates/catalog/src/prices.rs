@@ -6,7 +6,7 @@
 //! service tier is the one that the provider reports. [`ModelPrices::max_cost`] of the same or larger
 //! counts is never below [`ModelPrices::cost`].
 
-use canon::{Charge, Money, Price, PriceDimension, ServiceTier, ToolUses, Usage};
+use canon::{Charge, Money, Price, PriceDimension, SearchContext, ServiceTier, ToolUses, Usage};
 
 use crate::{ImagePrice, ImageSpec};
 
@@ -37,6 +37,10 @@ pub struct ModelPrices {
     pub output_image: Option<Price>,
     /// Price per call.
     pub per_request: Option<Price>,
+    /// Price per call with few search results.
+    pub per_request_low: Option<Price>,
+    /// Price per call with some search results.
+    pub per_request_medium: Option<Price>,
     /// Price per second.
     pub per_second: Option<Price>,
     /// Price per image, if images are not billed in tokens.
@@ -92,11 +96,13 @@ pub enum BilledTier {
     Priority,
     /// Fastest.
     Fast,
+    /// Served in the United States only, which Anthropic's models bill by themselves.
+    Us,
 }
 
 impl BilledTier {
     /// All service tiers, cheapest first.
-    pub const ALL: [Self; 4] = [Self::Batch, Self::Flex, Self::Priority, Self::Fast];
+    pub const ALL: [Self; 5] = [Self::Batch, Self::Flex, Self::Us, Self::Priority, Self::Fast];
 
     /// Returns the word used in data files and configuration.
     pub const fn as_str(self) -> &'static str {
@@ -105,6 +111,7 @@ impl BilledTier {
             Self::Flex => "flex",
             Self::Priority => "priority",
             Self::Fast => "fast",
+            Self::Us => "us",
         }
     }
 
@@ -144,6 +151,8 @@ pub struct BilledUnits<'a> {
     pub seconds: u64,
     /// Uses of other tools of the provider.
     pub tools: ToolUses,
+    /// Amount of search results.
+    pub search_context: SearchContext,
     /// Size and quality of the images.
     pub image: ImageSpec<'a>,
     /// Service tier: the requested one for a bound, the granted one for a cost.
@@ -317,18 +326,35 @@ impl ModelPrices {
             images: usage.images.max(units.images),
             seconds: usage.seconds.max(units.seconds),
             tools: usage.tools.merged(units.tools),
+            search_context: usage.search_context,
             ..*units
         };
         self.visit_units(&units, |Charge { dimension: of, count, price }| emit(of, count, price));
     }
 
     fn visit_units(&self, units: &BilledUnits<'_>, mut emit: impl FnMut(Charge)) {
-        let BilledUnits { searches, images, seconds, tools, image: picture, tier: _ } = *units;
+        let BilledUnits {
+            searches,
+            images,
+            seconds,
+            tools,
+            search_context,
+            image: picture,
+            tier: _,
+        } = *units;
+        let per_request = match search_context {
+            SearchContext::Low => self.per_request_low.or(self.per_request),
+            SearchContext::Medium => self.per_request_medium.or(self.per_request),
+            // The bound of a cost is this one.
+            SearchContext::High => {
+                self.per_request.max(self.per_request_low).max(self.per_request_medium)
+            }
+        };
         let free = |price: Option<Price>| price.unwrap_or(Price::FREE);
         let image = if images == 0 { Price::FREE } else { self.image_rate(picture).price };
         let tool_image = self.tool_image.or(self.output_image).unwrap_or(self.output);
         for (of, count, price) in [
-            (PriceDimension::Request, 1, free(self.per_request)),
+            (PriceDimension::Request, 1, free(per_request)),
             (PriceDimension::Search, searches, free(self.per_search)),
             (PriceDimension::Image, images, image),
             (PriceDimension::Second, seconds, free(self.per_second)),
@@ -400,6 +426,7 @@ fn may_be_granted(asked: Option<&ServiceTier>, given: BilledTier) -> bool {
         Some(tier @ (ServiceTier::Flex | ServiceTier::Priority)) => {
             BilledTier::of(tier) == Some(given)
         }
+        Some(tier) if BilledTier::of(tier) == Some(BilledTier::Us) => given == BilledTier::Us,
         // Some providers serve the fastest tier as priority, and treat tiers of their own as they
         // choose.
         Some(ServiceTier::Auto | ServiceTier::Fast | ServiceTier::Other(..)) => true,

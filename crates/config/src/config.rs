@@ -1,5 +1,6 @@
 //! The checked configuration, and its construction from the text of a file.
 
+use canon::Money;
 use catalog::Catalog;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -74,6 +75,8 @@ pub struct Config {
     pub telemetry: Option<OtlpTarget>,
     /// Time that a call waits for money that is reserved for other calls.
     pub money_wait: Duration,
+    /// Amount that the operator absorbs for a key before calls without delivery cost the key money.
+    pub goodwill: Money,
     /// Calls that may run at once on this node.
     pub max_running_calls: usize,
     /// Limits of memory and of requests that cost nothing.
@@ -279,6 +282,7 @@ fn check(
     let answer_retention =
         answer_retention.map_err(|why| FieldError::new("limits.keep_answers", why))?;
     let money_wait = listener::money_wait(&limits)?;
+    let goodwill = listener::goodwill(&limits)?;
     let max_running_calls = limits.running.unwrap_or(DEFAULT_MAX_RUNNING_CALLS);
     if max_running_calls == 0 {
         return Err(FieldError::new("limits.running", "must be at least one call"));
@@ -331,6 +335,7 @@ fn check(
         outbound,
         telemetry,
         money_wait,
+        goodwill,
         max_running_calls,
         gate,
         resend_uncertain_calls: limits.resend.unwrap_or(true),

@@ -1,5 +1,6 @@
 //! Limits and certificate of the listener.
 
+use canon::Money;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -91,6 +92,17 @@ pub(super) fn money_wait(raw: &RawLimits) -> Result<Duration, FieldError> {
         Ok(wait) if wait <= MAX_WAIT => Ok(wait),
         Ok(_) => Err(FieldError::new("limits.money_wait", "must be at most 60s")),
         Err(why) => Err(FieldError::new("limits.money_wait", why)),
+    }
+}
+
+/// Checks the goodwill of a key.
+pub(super) fn goodwill(raw: &RawLimits) -> Result<Money, FieldError> {
+    const DEFAULT_GOODWILL: Money = Money::from_nanos(10_000_000);
+    let Some(text) = raw.goodwill.as_deref() else { return Ok(DEFAULT_GOODWILL) };
+    match text.parse() {
+        Ok(amount) if amount >= Money::ZERO => Ok(amount),
+        Ok(_) => Err(FieldError::new("limits.goodwill", "must not be negative")),
+        Err(why) => Err(FieldError::new("limits.goodwill", format_args!("`{text}` {why}"))),
     }
 }
 

@@ -23,6 +23,7 @@ pub(super) fn apply(
     text("PORTUNUS_LIMITS_BODY", &mut raw.limits.body);
     text("PORTUNUS_LIMITS_KEEP_ANSWERS", &mut raw.limits.keep_answers);
     text("PORTUNUS_LIMITS_MONEY_WAIT", &mut raw.limits.money_wait);
+    text("PORTUNUS_LIMITS_GOODWILL", &mut raw.limits.goodwill);
     text("PORTUNUS_LIMITS_BUFFERED", &mut raw.limits.buffered);
     text("PORTUNUS_LIMITS_BUFFERED_PER_KEY", &mut raw.limits.buffered_per_key);
     text("PORTUNUS_LIMITS_HEADER_BYTES", &mut raw.limits.header_bytes);

@@ -126,6 +126,7 @@ pub(crate) struct RawLimits {
     pub keep_answers: Option<String>,
     pub running: Option<usize>,
     pub money_wait: Option<String>,
+    pub goodwill: Option<String>,
     pub buffered: Option<String>,
     pub buffered_per_key: Option<String>,
     pub free_rpm: Option<u32>,

@@ -37,6 +37,8 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
         input_image,
         output_image,
         per_request,
+        per_request_low,
+        per_request_medium,
         per_second,
         per_image,
         images: pictures,
@@ -69,6 +71,8 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
     }
     let units = [
         ("Request", per_request, "each"),
+        ("Request, few search results", per_request_low, "each"),
+        ("Request, some search results", per_request_medium, "each"),
         ("Time", per_second, "per second"),
         ("Image", per_image, "each"),
         ("Search", per_search, "each"),
@@ -121,6 +125,7 @@ pub(crate) fn other_prices(prices: &ModelPrices) -> Vec<(String, Vec<PriceRow>)>
             BilledTier::Flex => "Flex tier",
             BilledTier::Priority => "Priority tier",
             BilledTier::Fast => "Fast tier",
+            BilledTier::Us => "Served in the US",
         };
         groups.push((tier.to_owned(), rate_rows(rates)));
         groups.extend(longs.iter().map(|one| {

@@ -226,6 +226,9 @@ pub struct RequestFacts {
     pub wants_usage: bool,
     /// The requested maximum of output tokens.
     pub max_output_tokens: Option<u64>,
+    /// Upper bound of the tokens of a predicted output. Those that the reply does not have are billed as
+    /// output too (<https://platform.openai.com/docs/guides/predicted-outputs>).
+    pub predicted_tokens: u64,
     /// The number of requested candidates, at least one.
     pub candidates: u32,
     /// The requested service tier.
@@ -257,6 +260,11 @@ impl RequestFacts {
     pub fn max_rounds(&self) -> u64 {
         let uses = self.hosted_tools.max_uses();
         u64::from(self.candidates.max(1)).saturating_mul(uses.saturating_add(1))
+    }
+
+    /// Returns the output tokens that all candidates may be billed for, if each has that limit.
+    pub fn max_output(&self, limit: u64) -> u64 {
+        limit.saturating_add(self.predicted_tokens).saturating_mul(self.candidates.max(1).into())
     }
 
     /// Returns the edits of a lane: the model's name at the provider, and the output limit. A

@@ -83,6 +83,16 @@ pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
     }
 }
 
+/// Field of the messages format that names where a call is served. In the United States it costs more, so
+/// that this counts as a tier
+/// (<https://platform.claude.com/docs/en/build-with-claude/data-residency>).
+pub(crate) const GEO_FIELD: &str = "inference_geo";
+pub(crate) const US_TIER: &str = "us";
+
+pub(crate) fn us_tier() -> ServiceTier {
+    ServiceTier::Other(WireFormat::Messages, US_TIER.to_owned())
+}
+
 /// Returns the tier if this stream event reports it.
 pub(crate) fn event_tier(event: &Event) -> Option<ServiceTier> {
     let Event::Extra { candidate: None, origin, name, value } = event else { return None };
@@ -99,6 +109,11 @@ fn field_tier(origin: WireFormat, name: &str, value: &Value) -> Option<ServiceTi
     let word = match (origin, name) {
         (WireFormat::Chat | WireFormat::Responses, TIER_FIELD) => value.as_str()?,
         (WireFormat::Messages, USAGE_EXTRA) if is_fast(value) => return Some(ServiceTier::Fast),
+        (WireFormat::Messages, USAGE_EXTRA)
+            if value.get(GEO_FIELD).and_then(Value::as_str) == Some(US_TIER) =>
+        {
+            return Some(us_tier());
+        }
         (WireFormat::Messages, USAGE_EXTRA) => value.get(TIER_FIELD)?.as_str()?,
         (WireFormat::Native, "usageMetadata.serviceTier" | "usageMetadata.trafficType") => {
             value.as_str()?

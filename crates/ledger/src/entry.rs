@@ -153,6 +153,11 @@ pub enum ChargeReason {
     Incomplete,
     /// The caller left, and the usual output of the lane in that time is charged.
     CallerLeft,
+    /// A deadline of the gateway ended the call without delivery, the goodwill of the key is used up, and
+    /// the same is charged.
+    Deadline,
+    /// The provider told a price of its own that is higher. The operator pays the difference.
+    DearerBill,
     /// The counts cost more than the reservation, which is charged.
     BeyondHold,
     /// The cap had no room for all of a settlement that came late.
@@ -165,11 +170,13 @@ pub enum ChargeReason {
 
 impl ChargeReason {
     /// Every reason.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::NotTold,
         Self::Impossible,
         Self::Incomplete,
         Self::CallerLeft,
+        Self::Deadline,
+        Self::DearerBill,
         Self::BeyondHold,
         Self::BeyondCap,
         Self::NotDelivered,
@@ -183,6 +190,8 @@ impl ChargeReason {
             Self::Impossible => "impossible",
             Self::Incomplete => "incomplete",
             Self::CallerLeft => "caller_left",
+            Self::Deadline => "deadline",
+            Self::DearerBill => "dearer_bill",
             Self::BeyondHold => "beyond_hold",
             Self::BeyondCap => "beyond_cap",
             Self::NotDelivered => "not_delivered",

@@ -118,6 +118,12 @@ impl HoldTicket {
         self.book.begin_later_attempt(held, lane, attempt)
     }
 
+    /// Uses up goodwill of the key, of which it has `most` at the start. Returns false, and uses nothing,
+    /// if less than the amount is left.
+    pub fn use_goodwill(&self, amount: Money, most: Money) -> bool {
+        self.balance.use_goodwill(amount, most)
+    }
+
     /// Records the usage so far, so that the call is charged for it after a crash.
     pub fn progress(&self, progress: CallProgress) {
         let Some(held) = &self.held else { return };

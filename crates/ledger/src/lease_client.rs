@@ -335,6 +335,7 @@ impl<S: LeaseStore> LeaseClient<S> {
             full: full.max(Money::ZERO),
             hold,
             wish: balance.wish(),
+            unleased: self.book.unleased(balance),
             unreported: balance.announce(seq, Some(hold)).1,
             seq,
             ahead,

@@ -9,7 +9,7 @@
 
 use canon::{Micros, Money};
 
-use crate::{BudgetStatus, LedgerEntry, MoneyBounds, OpenCall};
+use crate::{BudgetStatus, LedgerEntry, MoneyBounds, OpenCall, UnleasedCost};
 use std::sync::Arc;
 
 /// The identity of a lease. A closed lease's token is never used again.
@@ -51,6 +51,8 @@ pub struct LeaseRequest {
     pub hold: Money,
     /// Amount that would last for a while, judged by recent holds.
     pub wish: Money,
+    /// Cost of the node's calls without a lease, which must not be leased.
+    pub unleased: UnleasedCost,
     /// Unreported spending of the lease after this grant.
     pub unreported: Money,
     /// Orders the node's announcements of unreported spending.

@@ -51,7 +51,7 @@ pub use lease_store::{
     SettledCall, StoreRollback, UnreportedSpend, lease_slice,
 };
 pub use memory_disk::MemoryDisk;
-pub use money_bounds::{BoundState, HoldShortage, MoneyBound, MoneyBounds};
+pub use money_bounds::{BoundState, HoldShortage, MoneyBound, MoneyBounds, UnleasedCost};
 pub use open_calls::{HoldError, HoldRefusal, OpenCalls, OpenedJournal, PostingBatch};
 pub use segment_scan::DamagedSpan;
 pub use spend_terms::{KeySpending, SpendStatus, SpendTerms};

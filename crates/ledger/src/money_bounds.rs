@@ -41,6 +41,15 @@ impl BoundState {
     }
 }
 
+/// Cost that calls without a lease may still have: they began before the money of their key was limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnleasedCost {
+    /// Of the calls of the key.
+    pub key: Money,
+    /// Of the calls of all keys of its account.
+    pub account: Money,
+}
+
 /// All limits of a key's money.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoneyBounds {
@@ -70,6 +79,20 @@ impl MoneyBounds {
     /// after a limit was lowered.
     pub fn left(&self) -> Option<Money> {
         self.all().map(|(_, state)| state.left()).min()
+    }
+
+    /// Returns the money that may be leased: what is left, without the cost of calls that have no lease.
+    /// They are posted later and find it unleased.
+    pub fn left_to_lease(&self, unleased: &UnleasedCost) -> Option<Money> {
+        let left = self.left()?;
+        let after = |(bound, state): (MoneyBound, BoundState)| {
+            state.left().saturating_sub(match bound {
+                MoneyBound::KeyCap | MoneyBound::KeyBudget => unleased.key,
+                MoneyBound::AccountCap | MoneyBound::AccountBudget => unleased.account,
+            })
+        };
+        // A negative amount says that terms are exceeded.
+        Some(self.all().map(after).min().unwrap_or(left).max(left.min(Money::ZERO)))
     }
 
     /// Returns true if more is spent and leased than a limit allows.

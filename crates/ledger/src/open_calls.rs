@@ -22,6 +22,7 @@ use crate::{
 };
 
 mod progress;
+mod unleased;
 
 /// Reason no money was reserved for a call.
 #[derive(Debug, thiserror::Error)]
@@ -255,6 +256,7 @@ impl OpenCalls {
         least: Money,
     ) -> Result<PendingHold, HoldError> {
         self.journal.check_stall().map_err(HoldError::Journal)?;
+        balance.account_id.get_or_init(|| held.account_id.clone());
         let since = self.clock.steady();
         let Taken { amount, lease } = match balance.take(full, least, since) {
             Ok(taken) => taken,
@@ -561,6 +563,7 @@ impl OpenCalls {
         let settled = SettledCall { entry: Arc::new(entry), lease: held.lease, shown };
         // Before the call can be posted: `KeyBalance::posted` expects the hold to be released.
         balance.give_back(held.amount, held.lease, cost);
+        balance.refill_goodwill(cost);
         let balance = Arc::clone(balance);
         state.settled.push_back(UnpostedCall { settled, balance, hold_record, record });
         receipt

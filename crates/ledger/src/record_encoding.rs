@@ -247,9 +247,10 @@ impl RecordWriter<'_> {
             images,
             seconds,
             tools,
-            bill: _,
+            search_context: _,
+            bill,
         } = *usage;
-        self.map(if tools.is_none() { 14 } else { 15 });
+        self.map(14 + usize::from(!tools.is_none()) + usize::from(bill.is_some()));
         self.uint_field("input", input);
         self.uint_field("cache_read", cache_read);
         self.uint_field("cache_write", cache_write);
@@ -271,6 +272,9 @@ impl RecordWriter<'_> {
             self.uint_field("file_searches", file_searches);
             self.uint_field("code_runs", code_runs);
             self.uint_field("image_tokens", image_tokens);
+        }
+        if let Some(bill) = bill {
+            self.int_field("bill", bill.as_nanos());
         }
     }
 
@@ -465,6 +469,7 @@ mod tests {
                     cache_write: size,
                     seconds: size,
                     tools,
+                    bill: (size > 15).then_some(Money::from_nanos(int)),
                     ..Usage::default()
                 };
                 let reached = ProgressRecord {

@@ -27,11 +27,14 @@ pub(super) fn measure(file: &[u8]) -> Option<(u64, u64)> {
         texts: BTreeMap::new(),
         trees: BTreeMap::new(),
         forms: TextCount::default(),
+        spoken: 0,
     };
     document.read_objects()?;
     if document.is_encrypted()? {
         return None;
     }
+    let spoken = document.objects.values().flatten().map(|object| object.spoken);
+    document.spoken = spoken.fold(0, u64::saturating_add);
     document.count_forms()?;
     let letters = document.letters_per_code()?;
     let roots: Vec<u32> =
@@ -43,7 +46,8 @@ pub(super) fn measure(file: &[u8]) -> Option<(u64, u64)> {
         most = Some((pages.max(most_pages), text.max(most_text)));
     }
     let (pages, text) = most.filter(|(pages, _)| *pages <= MAX_PAGES)?;
-    Some((pages, text.saturating_mul(letters)))
+    let text = text.saturating_mul(letters).saturating_add(document.spoken);
+    Some((pages, text))
 }
 
 struct PdfDocument<'a> {
@@ -57,6 +61,8 @@ struct PdfDocument<'a> {
     trees: BTreeMap<u32, (u64, u64)>,
     /// Text of the drawings that pages share.
     forms: TextCount,
+    /// Bytes of all texts that a mark in a page may name.
+    spoken: u64,
 }
 
 impl PdfDocument<'_> {
@@ -153,6 +159,7 @@ impl PdfDocument<'_> {
             let text = self.count_text(&form)?;
             self.forms.add(text);
         }
+        self.forms.strings = self.forms.strings_with(self.spoken);
         // Drawings show each other.
         let uses = self.forms.drawings.saturating_add(1);
         self.forms.strings = self.forms.strings.saturating_mul(uses);
@@ -214,7 +221,8 @@ impl PdfDocument<'_> {
                 for content in &object.contents {
                     let content = self.count_content(*content, false)?;
                     let drawn = content.drawings.saturating_mul(self.forms.strings);
-                    text = text.saturating_add(content.strings).saturating_add(drawn);
+                    let own = content.strings_with(self.spoken);
+                    text = text.saturating_add(own).saturating_add(drawn);
                 }
             }
             most = (most.0.max(pages), most.1.max(text));
@@ -268,19 +276,28 @@ struct TextCount {
     strings: u64,
     /// Number of times it draws another object.
     drawings: u64,
+    /// Number of parts that are marked, each with a text of its own.
+    marks: u64,
 }
 
 impl TextCount {
     fn add(&mut self, other: Self) {
         self.strings = self.strings.saturating_add(other.strings);
         self.drawings = self.drawings.saturating_add(other.drawings);
+        self.marks = self.marks.saturating_add(other.marks);
     }
 
     fn max(self, other: Self) -> Self {
         Self {
             strings: self.strings.max(other.strings),
             drawings: self.drawings.max(other.drawings),
+            marks: self.marks.max(other.marks),
         }
+    }
+
+    /// Returns the bytes of its strings, and of the texts of its marks, if these may name so many bytes.
+    const fn strings_with(&self, spoken: u64) -> u64 {
+        self.strings.saturating_add(self.marks.saturating_mul(spoken))
     }
 }
 
@@ -311,11 +328,20 @@ struct TextScan {
     is_escaped: bool,
     is_hex: bool,
     last: u8,
+    /// Last byte that is no space, and that of the word before.
+    solid: u8,
+    before: u8,
 }
 
 impl TextScan {
     fn push(&mut self, byte: u8) {
         let last = std::mem::replace(&mut self.last, byte);
+        if byte.is_ascii_alphabetic() && !last.is_ascii_alphabetic() {
+            self.before = self.solid;
+        }
+        if !byte.is_ascii_whitespace() {
+            self.solid = byte;
+        }
         if self.depth > 0 {
             self.count.strings += 1;
             match byte {
@@ -333,6 +359,8 @@ impl TextScan {
                 b'(' => self.depth = 1,
                 b'<' => self.is_hex = true,
                 b'o' if last == b'D' => self.count.drawings += 1,
+                // A mark with its own dictionary names no other one.
+                b'C' if last == b'D' && self.before != b'>' => self.count.marks += 1,
                 _ => {}
             }
         }
@@ -393,6 +421,28 @@ mod tests {
         // Two pages of two streams, each with five, two and the ten bytes of the drawing.
         assert_eq!(pages, 2);
         assert!((2 * 2 * (5 + 2 + 10)..2 * 2 * (8 + 4 + 12)).contains(&text), "{text}");
+    }
+
+    /// A text before a key is the value of the key before it.
+    #[test]
+    fn texts_hide_no_keys() {
+        let page = (3, "<< /Type /Page >>");
+        for text in ["(a)", "<61>", "(a\\))", "(<<)"] {
+            let tree = format!("<< /X {text}/Kids [3 0 R 3 0 R]>>");
+            assert_eq!(measure(&file(&[ROOT, (2, &tree), page])).map(|(pages, _)| pages), Some(2));
+        }
+    }
+
+    /// A reader may take the text of a mark for what is drawn, as often as the page has the mark.
+    #[test]
+    fn texts_of_marks_count_as_often_as_they_are_named() {
+        let marks = "/Span /P BDC EMC /P <</MCID 1>> BDC EMC /P<<>>BDC EMC ".repeat(150);
+        let content = format!("<<>>\nstream\n{marks}\nendstream");
+        let text = format!("<< /ActualText ({}) >>", "x".repeat(1_000));
+        let pages = [ROOT, (2, "<< /Kids [3 0 R] >>"), (3, "<< /Contents 4 0 R >>")];
+        let bytes = file(&[&pages[..], &[(4, &content), (5, &text)]].concat());
+        let (_, text) = measure(&bytes).unwrap();
+        assert!((150_000..160_000).contains(&text), "{text}");
     }
 
     /// A font may show a whole text for one code.

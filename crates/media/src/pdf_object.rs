@@ -30,6 +30,8 @@ pub(super) struct PdfObject {
     pub(super) is_encrypted: bool,
     /// Streams that map the codes of a font to letters.
     pub(super) letter_maps: Vec<u32>,
+    /// Bytes of the texts that a reader takes for what is drawn (ISO 32000-1, section 14.9.4).
+    pub(super) spoken: u64,
     /// Position of the stream's data.
     pub(super) stream: Option<usize>,
 }
@@ -37,6 +39,8 @@ pub(super) struct PdfObject {
 enum PdfToken<'a> {
     Name(&'a [u8]),
     Number(u64),
+    /// A text of so many bytes.
+    Text(usize),
     Open(PdfBracket),
     Close,
     Word(&'a [u8]),
@@ -73,19 +77,21 @@ impl<'a> PdfLexer<'a> {
         rest.get(..length).unwrap_or_default()
     }
 
-    /// Skips a text in parentheses, which nest.
-    fn skip_text(&mut self) {
+    /// Skips a text in parentheses, which nest. Returns its length.
+    fn skip_text(&mut self) -> usize {
+        let begin = self.at;
         let mut depth = 0_usize;
         while let Some(byte) = self.peek() {
             self.at += 1;
             match byte {
                 b'\\' => self.at += 1,
                 b'(' => depth += 1,
-                b')' if depth <= 1 => return,
+                b')' if depth <= 1 => break,
                 b')' => depth -= 1,
                 _ => {}
             }
         }
+        self.at - begin
     }
 
     fn next(&mut self) -> Option<PdfToken<'a>> {
@@ -94,12 +100,16 @@ impl<'a> PdfLexer<'a> {
             let next = self.file.get(self.at + 1).copied();
             match self.peek()? {
                 b'%' => drop(self.take_while(|byte| byte != b'\n' && byte != b'\r')),
-                b'(' => self.skip_text(),
+                b'(' => return Some(PdfToken::Text(self.skip_text())),
                 b'<' if next == Some(b'<') => {
                     self.at += 2;
                     return Some(PdfToken::Open(PdfBracket::Dictionary));
                 }
-                b'<' => drop(self.take_while(|byte| byte != b'>')),
+                b'<' => {
+                    let digits = self.take_while(|byte| byte != b'>').len();
+                    self.at += 1;
+                    return Some(PdfToken::Text(digits));
+                }
                 b'>' if next == Some(b'>') => {
                     self.at += 2;
                     return Some(PdfToken::Close);
@@ -188,6 +198,7 @@ impl PdfObject {
                     object.set_number(&key, number);
                     numbers = [numbers[1], number];
                 }
+                PdfToken::Text(length) => object.add_text(&key, length),
                 PdfToken::Word(b"R") => object.add_reference(&key, u32::try_from(numbers[0]).ok()?),
                 PdfToken::Word(b"stream") if open.is_empty() => {
                     let rest = lexer.file.get(lexer.at..).unwrap_or_default();
@@ -226,6 +237,12 @@ impl PdfObject {
             (b"Filter", b"FlateDecode" | b"Fl") => self.flate_filters += 1,
             (b"Filter", _) => self.other_filters += 1,
             _ => {}
+        }
+    }
+
+    fn add_text(&mut self, key: &[u8], length: usize) {
+        if key == b"ActualText" {
+            self.spoken = self.spoken.saturating_add(length as u64);
         }
     }
 

@@ -54,7 +54,7 @@ pub(super) async fn admit(
     let candidates = u64::from(facts.candidates.max(1));
     let units = max_units(facts, route);
     // Any lane may answer, so the most expensive one counts.
-    let bound = |output: u64| max_cost(route, input, output.saturating_mul(candidates), &units);
+    let bound = |output: u64| max_cost(route, input, facts.max_output(output), &units);
     let mut account = CallAccount::new(call, facts, model);
     let input_bytes = likely_input_bytes(call, route, media);
     account.set_input_bytes(input_bytes);
@@ -74,8 +74,8 @@ pub(super) async fn admit(
     };
     let limit = (ticket.amount() < full)
         .then(|| affordable_output(bound, ticket.amount(), requested_output));
-    let all = |output: u64| output.saturating_mul(candidates);
-    let account = account.attach_hold(ticket, all(requested_output), limit.map(all));
+    let lowered = limit.map(|limit| facts.max_output(limit));
+    let account = account.attach_hold(ticket, facts.max_output(requested_output), lowered);
     Ok(AdmittedCall { account, lowered_limit: limit, requested_output })
 }
 

@@ -168,7 +168,7 @@ fn record_failure(
         return;
     }
     if error.progress() == Some(UpstreamProgress::StaleConnection) {
-        account.cancel_attempt();
+        account.end_stale_attempt();
         tracing::debug!(
             lane.name = name,
             "an idle connection to `{name}` was closed by the provider"

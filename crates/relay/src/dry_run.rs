@@ -39,7 +39,7 @@ pub(super) fn dry_run(
     let prepared = prepare::prepare(call, facts, lane, dialect, None, inlined)?;
     let output =
         facts.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
-    let output = output.saturating_mul(u64::from(facts.candidates.max(1)));
+    let output = facts.max_output(output);
     let input = sizing::max_input_tokens(call, facts, route, media);
     let max_cost = lane.prices.max_cost_with(input, output, &sizing::max_units(facts, route));
     let result = DryRun {

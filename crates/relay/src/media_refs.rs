@@ -141,7 +141,8 @@ impl MediaRefs {
         let tokens = self.items.iter().map(|item| {
             let is_image = item.hint.is_some_and(|hint| hint.kind == MediaKind::Image);
             let image = model.counts.image.unwrap_or(inline_media::rates(lane).max_image);
-            let each = if is_image { image.min(window) } else { window };
+            // The caller's word does not make a picture of a video.
+            let each = if is_image && !item.is_video_site() { image.min(window) } else { window };
             each.saturating_mul(item.paths.len() as u64)
         });
         tokens.fold(0, u64::saturating_add)
@@ -270,6 +271,13 @@ impl MediaRefs {
 }
 
 impl MediaRef {
+    /// Returns true if the URL is that of a video at YouTube, and not of a file.
+    fn is_video_site(&self) -> bool {
+        let host = self.target.host();
+        let host = host.strip_prefix("www.").or(host.strip_prefix("m.")).unwrap_or(&host);
+        matches!(host, "youtu.be" | "youtube.com" | "music.youtube.com")
+    }
+
     fn first_path(&self) -> &str {
         self.paths.first().map_or("", String::as_str)
     }
@@ -291,8 +299,7 @@ impl LaneTerms {
         let accepts_media = self.traits.media_kinds.contains(&hint.kind);
         // A YouTube URL is not a file: only models that support the site can use it
         // (<https://ai.google.dev/gemini-api/docs/video-understanding#youtube>).
-        let is_video_site = hint.kind == MediaKind::Video
-            && matches!(&*item.target.host(), "youtu.be" | "youtube.com" | "www.youtube.com");
+        let is_video_site = hint.kind == MediaKind::Video && item.is_video_site();
         if !accepts_media || is_video_site {
             return None;
         }

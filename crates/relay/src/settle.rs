@@ -1,22 +1,19 @@
 //! Settlement: usage → cost → charge, exactly once, even if the caller disconnects.
 
+mod attempts;
 mod charge;
 mod explain;
+mod goodwill;
 
-use canon::{
-    ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, UpstreamProgress,
-    Usage,
-};
+use canon::{ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, Usage};
 use catalog::{Model, ModelKind, ModelPrices};
 use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
-use ledger::{
-    CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LaterAttempt, LedgerEntry,
-};
+use ledger::{CallOutcome, CallProgress, EndedBy, HoldTicket, LedgerEntry};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use transport::SentMark;
-use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
+use upstream::{AttemptGuard, InFlightSlot};
 
 use super::Call;
 use super::closed_call::ClosedCall;
@@ -25,6 +22,7 @@ use super::refusals::{RefusalReason, RefusedAt};
 use super::route::Candidate;
 use crate::engine::Engine;
 use access::limits::RatePermit;
+use goodwill::DeadlineLoss;
 use telemetry::TraceContext;
 
 /// Average bytes of a token, for estimates.
@@ -65,18 +63,29 @@ pub(super) struct CallAccount {
     context_window: Option<u64>,
     rounds: u64,
     hosted_tools: HostedTools,
+    /// True if all searches of a call cost one fee.
+    searches_once: bool,
     requested_tier: Option<ServiceTier>,
     /// Size and quality of the images, if known.
     image_spec: (Option<String>, Option<String>),
     meter: ReplyMeter,
     /// Time at which the current lane was asked.
     attempt_started: Instant,
-    /// True if the model may think before its first visible output.
+    /// True if the directory says that the model may think before its first visible output.
     may_think: bool,
-    /// Time that the current lane has worked without visible output, as last seen.
+    /// Time that the current lane has worked until its first visible output.
     silence: Duration,
     /// True if the cost of the current attempt is absorbed already.
     has_absorbed: bool,
+    /// Goodwill of a key at its start.
+    goodwill: Money,
+    /// Usage of the current attempt that is absorbed, and the amount absorbed before it.
+    attempt_usage: Usage,
+    absorbed_before: Money,
+    /// The last attempt that a deadline of the gateway ended.
+    deadline_loss: Option<DeadlineLoss>,
+    /// True if a deadline of the gateway ended a reply that had begun.
+    is_deadline: bool,
     /// Counts that the provider told of an answer that could not be used.
     lost_usage: Option<Usage>,
     /// True if a part of the absorbed cost is an estimate.
@@ -124,6 +133,7 @@ impl CallAccount {
             context_window: model.context_window,
             rounds: facts.max_rounds().saturating_add(model.counts.searches),
             hosted_tools: facts.hosted_tools,
+            searches_once: model.counts.searches_once,
             requested_tier: facts.service_tier.clone(),
             image_spec: (None, None),
             meter: ReplyMeter::default(),
@@ -131,6 +141,11 @@ impl CallAccount {
             may_think: model.thinking.is_some(),
             silence: Duration::ZERO,
             has_absorbed: false,
+            goodwill: call.config.goodwill,
+            attempt_usage: Usage::default(),
+            absorbed_before: Money::ZERO,
+            deadline_loss: None,
+            is_deadline: false,
             lost_usage: None,
             absorbs_estimate: false,
             expected_usage: None,
@@ -226,82 +241,6 @@ impl CallAccount {
         error
     }
 
-    /// Starts an attempt if the provider has a free slot. The lane's prices apply from here on. The
-    /// journal has the attempt at the end, with what earlier ones have cost.
-    pub(super) async fn begin_attempt(&mut self, candidate: &Candidate) -> Result<(), ApiError> {
-        let lane = &candidate.lane;
-        let slot = lane.in_flight.admit(lane.provider.max_in_flight);
-        let slot = slot.map_err(|error| {
-            error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent)
-        })?;
-        let is_first = self.entry.failed.is_empty() && self.entry.absorbed == Money::ZERO;
-        match &mut self.hold {
-            Some(hold) if is_first && hold.is_first_lane(&lane.name) => hold.note_sent(),
-            Some(hold) => {
-                let costs = self.lane_costs.iter().find(|(name, _)| *name == lane.name);
-                let (start_cost, cost_per_second) =
-                    costs.map(|(_, costs)| *costs).unwrap_or_default();
-                let attempt = LaterAttempt {
-                    start_cost,
-                    cost_per_second,
-                    price_version: lane.prices.version.clone(),
-                    absorbed: self.entry.absorbed,
-                    failed: self.entry.failed.clone(),
-                    ..LaterAttempt::default()
-                };
-                // The journal counts a failure. The call goes on, as it does without a checkpoint.
-                drop(hold.note_later_attempt(&lane.name, attempt).await);
-            }
-            None => {}
-        }
-        self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
-        self.sent.clear();
-        self.entry.attempts += 1;
-        self.copies = 1;
-        self.has_absorbed = false;
-        lane.name.clone_into(&mut self.entry.lane);
-        self.attempt_started = Instant::now();
-        self.silence = Duration::ZERO;
-        self.meter = ReplyMeter::default();
-        if self.prices.version != lane.prices.version {
-            self.prices = Arc::clone(&lane.prices);
-            lane.prices.version.clone_into(&mut self.entry.price_version);
-        }
-        let is_text = || lane.served_model.output.iter().all(|kind| kind == "text");
-        let may_exceed = self.entry.stream && is_text();
-        self.max_reply_bytes = may_exceed.then(|| self.max_affordable_bytes()).flatten();
-        Ok(())
-    }
-
-    /// Sets the number of requests that the current attempt sends. Each has the whole input.
-    pub(super) fn set_copies(&mut self, copies: u32) {
-        self.copies = u64::from(copies.max(1));
-    }
-
-    /// Takes further places at the provider, at most one for each copy but the first.
-    pub(super) fn admit_copies(&self, candidate: &Candidate, copies: u32) -> Vec<InFlightSlot> {
-        let lane = &candidate.lane;
-        let admit = |_| lane.in_flight.admit(lane.provider.max_in_flight).ok();
-        (1..copies).map_while(admit).collect()
-    }
-
-    /// Adds the cost of copies that no caller gets, because another one failed: of those with a reply
-    /// by its usage, of those that were running by an estimate.
-    pub(super) fn absorb_copies<'a>(
-        &mut self,
-        replies: impl Iterator<Item = &'a ReplyMeter>,
-        running: usize,
-    ) {
-        for meter in replies {
-            self.absorb_answer(meter);
-        }
-        for _ in 0..running {
-            self.absorb_answer(&ReplyMeter::default());
-        }
-        // The copy that failed is still to be absorbed.
-        self.has_absorbed = false;
-    }
-
     /// Records that the gateway truncates the reply at its reservation. Returns the usage to report
     /// to the caller.
     pub(super) fn truncate_at_hold(&mut self, meter: &ReplyMeter) -> Usage {
@@ -309,63 +248,6 @@ impl CallAccount {
         self.ended_by = Some(who);
         self.record_usage(meter);
         self.estimate_usage(meter, 0, self.copies)
-    }
-
-    /// Returns true while a lane is being tried.
-    pub(super) fn has_attempt(&self) -> bool {
-        self.attempt.is_some()
-    }
-
-    /// Takes back an attempt on a stale connection, which reached no provider.
-    pub(super) fn cancel_attempt(&mut self) {
-        self.attempt = None;
-        self.sent.clear();
-        self.entry.attempts = self.entry.attempts.saturating_sub(1);
-    }
-
-    /// Returns the number of attempts.
-    pub(super) fn attempts(&self) -> u32 {
-        self.entry.attempts
-    }
-
-    /// Records that the lane answered, even if it refused the request.
-    pub(super) fn attempt_answered(&mut self) {
-        if let Some((attempt, _)) = &mut self.attempt {
-            attempt.succeeded(self.engine.monotonic_now());
-        }
-    }
-
-    /// Records a failed attempt. `spent` says that the provider may bill it, which the operator
-    /// absorbs. Returns true if the operator should be alerted.
-    pub(super) fn attempt_failed(
-        &mut self,
-        failure: AttemptFailure,
-        error: &ApiError,
-        spent: bool,
-    ) -> bool {
-        if spent && !self.has_absorbed {
-            self.absorb_recorded();
-        }
-        let Some((mut attempt, _)) = self.attempt.take() else { return false };
-        let now = self.engine.monotonic_now();
-        let status = match error.progress() {
-            Some(UpstreamProgress::Answered(status)) => Some(status),
-            Some(
-                UpstreamProgress::NotSent
-                | UpstreamProgress::StaleConnection
-                | UpstreamProgress::Refused
-                | UpstreamProgress::Sent,
-            )
-            | None => None,
-        };
-        self.entry.failed.push(FailedAttempt {
-            lane: self.entry.lane.clone(),
-            outcome: failure.as_str().to_owned(),
-            status,
-            ms: u64::try_from(attempt.elapsed(now).as_millis()).unwrap_or(u64::MAX),
-        });
-        self.sent.clear();
-        attempt.failed(failure, now)
     }
 
     /// Sets the losses of the current attempt. Those of a lane that failed do not count.
@@ -420,11 +302,13 @@ impl CallAccount {
         }
     }
 
+    /// Records the first visible output.
+    pub(super) fn first_output(&mut self) {
+        self.silence = self.attempt_started.elapsed();
+    }
+
     /// Records usage and output so far.
     pub(super) fn record_usage(&mut self, meter: &ReplyMeter) {
-        if self.meter.output_bytes == 0 {
-            self.silence = self.attempt_started.elapsed();
-        }
         self.meter.clone_from(meter);
     }
 
@@ -459,6 +343,8 @@ impl CallAccount {
             attempt.failed(super::send::classify_failure(error), self.engine.monotonic_now());
         }
         self.ended_by = Some(ended_by(error));
+        let is_timeout = error.kind() == ErrorKind::Timeout;
+        self.is_deadline = is_timeout && super::send::may_have_run(error);
         self.close(CallOutcome::BrokeOff)
     }
 
@@ -500,28 +386,19 @@ impl CallAccount {
 
     fn close(&mut self, outcome: CallOutcome) -> ClosedCall {
         let Some(hold) = self.hold.take() else { return ClosedCall::default() };
-        match (outcome, &self.attempt) {
-            (CallOutcome::CallerLeft, _) => {
-                self.unseen_output = self.estimate_unseen(&self.meter, self.copies);
-            }
-            (CallOutcome::Done, Some((attempt, _))) => {
-                let told = self.meter.usage.filter(|told| self.is_possible(told));
-                let output = told.map_or(0, |told| told.output);
-                attempt.record_output(output, self.engine.monotonic_now());
-            }
-            (
-                CallOutcome::Done
-                | CallOutcome::BrokeOff
-                | CallOutcome::Failed
-                | CallOutcome::Recovered,
-                _,
-            ) => {}
+        if outcome == CallOutcome::CallerLeft || self.is_deadline {
+            self.unseen_output = self.estimate_unseen(&self.meter, self.copies);
+        }
+        if let (CallOutcome::Done, Some((attempt, _))) = (outcome, &self.attempt) {
+            let told = self.meter.usage.filter(|told| self.is_possible(told));
+            let Usage { output, thinking, .. } = told.unwrap_or_default();
+            attempt.record_output(output, thinking, self.engine.monotonic_now());
         }
         self.in_flight_slot.free();
         self.entry.outcome = outcome;
         let losses = std::mem::take(&mut self.losses).into_vec();
         self.entry.losses = losses.into_iter().map(|loss| loss.path).collect();
-        self.compute_charge(outcome, hold.amount());
+        self.compute_charge(outcome, &hold);
         self.attempt = None;
         self.entry.ended_by = self.ended_by.unwrap_or_else(|| self.default_end(outcome));
         if let Some(permit) = &self.rate_permit {

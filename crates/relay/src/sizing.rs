@@ -1,7 +1,7 @@
 //! Size of a call before it runs: upper bounds of its input, its billed units and its cost.
 
 use canon::{Money, ToolUses};
-use catalog::BilledUnits;
+use catalog::{BilledUnits, ModelCounts};
 use config::{LiveLane, Route};
 use dialects::{RequestFacts, StoredObject};
 use std::sync::Arc;
@@ -88,9 +88,13 @@ pub(super) fn likely_input_bytes(call: &Call, route: &Route, media: &MediaRefs) 
 /// Upper bound of what a chat call can use beyond tokens: searches, other tools and seconds.
 pub(super) fn max_units<'a>(facts: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
     let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
-    let own_searches = route.lanes.iter().map(|lane| lane.served_model.counts.searches);
+    let searches = route.lanes.iter().map(|lane| {
+        let ModelCounts { searches, searches_once, image: _ } = lane.served_model.counts;
+        let most = facts.hosted_tools.searches.max(searches);
+        if searches_once { most.min(1) } else { most }
+    });
     BilledUnits {
-        searches: facts.hosted_tools.searches.max(own_searches.max().unwrap_or_default()),
+        searches: searches.max().unwrap_or(facts.hosted_tools.searches),
         tools: ToolUses {
             file_searches: facts.hosted_tools.file_searches,
             code_runs: facts.hosted_tools.run_units(facts.hosted_tools.code_runs),

@@ -51,6 +51,8 @@ pub(super) struct StreamedReply {
     recording: Option<ObjectReceipt>,
     out: Vec<u8>,
     budget: WorkBudget,
+    /// True once the reply has visible output.
+    has_output: bool,
     /// Waker of the last poll, which a check wakes if it has output.
     waker: Option<Waker>,
     /// True if the last poll waits for the provider, and false while the caller does not read.
@@ -84,6 +86,7 @@ impl StreamedReply {
             recording: None,
             out: Vec::new(),
             budget: WorkBudget::default(),
+            has_output: false,
             waker: None,
             is_waiting: false,
             chunk_taken: None,
@@ -147,7 +150,9 @@ impl StreamedReply {
                     Ok(data) => {
                         empty &= data.is_empty();
                         self.budget.add(data.len());
-                        match self.pipeline.push_bytes(data, &mut self.out) {
+                        let progress = self.pipeline.push_bytes(data, &mut self.out);
+                        self.note_output();
+                        match progress {
                             // `timeout_at` prefers a ready frame to the deadline, so frames without
                             // output would keep the caller waiting for ever.
                             StreamProgress::Ongoing
@@ -189,6 +194,16 @@ impl StreamedReply {
             account.record_usage(self.pipeline.meter());
         }
         Ok(())
+    }
+
+    /// Records the time of the first visible output.
+    fn note_output(&mut self) {
+        if !self.has_output && self.pipeline.meter().output_bytes > 0 {
+            self.has_output = true;
+            if let Some(account) = &mut self.account {
+                account.first_output();
+            }
+        }
     }
 
     /// Settles the call before the caller receives the last byte.
@@ -338,6 +353,7 @@ impl StreamedReply {
                         self.last_received = Instant::now();
                         self.budget.add(data.len());
                         let progress = self.pipeline.push_bytes(data, &mut self.out);
+                        self.note_output();
                         self.apply_progress(progress);
                     }
                 }

@@ -118,20 +118,25 @@ impl LateCharges {
         }
     }
 
-    /// Pays an amount for a call: from the lease if it has all of it, else as far as every limit has
+    /// Pays an amount for a call: from the lease as far as it goes, and the rest as far as every limit has
     /// room. Returns the amount that is paid.
     fn pay(&mut self, entry: &LedgerEntry, amount: Money, lease: Option<LeaseToken>) -> Money {
-        if let Some(token) = lease
-            && let Some(left) = self.leases.get_mut(&token)
-            && *left >= amount
-        {
-            *left = left.saturating_sub(amount);
-            let taken = self.taken.entry(token).or_default();
-            *taken = taken.saturating_add(amount);
-            let paid = self.paid.entry(clean(&entry.key_id).into_owned()).or_default();
-            *paid = paid.saturating_add(amount);
-            return amount;
-        }
+        let leased = lease.map_or(Money::ZERO, |token| self.pay_from_lease(entry, amount, token));
+        leased.saturating_add(self.pay_from_room(entry, amount.saturating_sub(leased)))
+    }
+
+    fn pay_from_lease(&mut self, entry: &LedgerEntry, amount: Money, token: LeaseToken) -> Money {
+        let Some(left) = self.leases.get_mut(&token) else { return Money::ZERO };
+        let pays = amount.min(*left).max(Money::ZERO);
+        *left = left.saturating_sub(pays);
+        let taken = self.taken.entry(token).or_default();
+        *taken = taken.saturating_add(pays);
+        let paid = self.paid.entry(clean(&entry.key_id).into_owned()).or_default();
+        *paid = paid.saturating_add(pays);
+        pays
+    }
+
+    fn pay_from_room(&mut self, entry: &LedgerEntry, amount: Money) -> Money {
         let (owners, periods) = (self.owners(entry), self.periods_of(entry));
         let caps = owners.iter().filter_map(|owner| self.room.get(owner));
         let budgets = periods.iter().filter_map(|period| self.period_room.get(period));

@@ -158,7 +158,7 @@ impl Store {
                 key_budget,
                 account_budget,
             };
-            let Some(left) = bounds.left() else {
+            let Some(left) = bounds.left_to_lease(&request.unleased) else {
                 return Ok(Some(LeaseGrant::Unlimited));
             };
             let Node { id, epoch } = &request.node;

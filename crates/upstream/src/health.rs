@@ -380,9 +380,14 @@ impl AttemptGuard {
         }
     }
 
-    /// Records the output of a complete reply.
-    pub fn record_output(&self, tokens: u64, now: Micros) {
-        self.health.output_speed.record(tokens, now - self.began_at);
+    /// Records the output of a complete reply, and the thinking in it.
+    pub fn record_output(&self, tokens: u64, thinking: u64, now: Micros) {
+        self.health.output_speed.record(tokens, thinking, now - self.began_at);
+    }
+
+    /// Returns true if a reply of the lane had thinking.
+    pub fn has_thought(&self) -> bool {
+        self.health.output_speed.has_thought()
     }
 
     /// Returns the output tokens that the lane usually makes in that time.

@@ -1,7 +1,7 @@
 //! Speed of a lane, by which output is estimated that nobody saw.
 
 use canon::Micros;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Output tokens per second of a lane that is not measured.
@@ -18,18 +18,25 @@ const WEIGHTY_TOKENS: u64 = 1_024;
 pub(crate) struct OutputSpeed {
     /// Output tokens in 1,000 seconds.
     rate: AtomicU64,
+    /// True if a reply had thinking. The model of the lane may think before every reply then, whatever the
+    /// directory says.
+    has_thought: AtomicBool,
 }
 
 impl Default for OutputSpeed {
     fn default() -> Self {
-        Self { rate: AtomicU64::new(DEFAULT_OUTPUT_RATE * 1_000) }
+        let rate = AtomicU64::new(DEFAULT_OUTPUT_RATE * 1_000);
+        Self { rate, has_thought: AtomicBool::new(false) }
     }
 }
 
 impl OutputSpeed {
     /// Records a reply with that much output. Short replies weigh little: their time is mostly the wait
     /// for the first word, and anybody can ask for many.
-    pub(crate) fn record(&self, tokens: u64, time: Micros) {
+    pub(crate) fn record(&self, tokens: u64, thinking: u64, time: Micros) {
+        if thinking > 0 && !self.has_thought() {
+            self.has_thought.store(true, Ordering::Relaxed);
+        }
         let micros = u64::try_from(time.get()).unwrap_or_default();
         if tokens < MIN_MEASURED_TOKENS || micros == 0 {
             return;
@@ -39,6 +46,11 @@ impl OutputSpeed {
         let old = self.rate.load(Ordering::Relaxed) * (4 * WEIGHTY_TOKENS - weight);
         let new = (old + rate * weight) / (4 * WEIGHTY_TOKENS);
         self.rate.store(new.max(1), Ordering::Relaxed);
+    }
+
+    /// Returns true if a reply had thinking.
+    pub(crate) fn has_thought(&self) -> bool {
+        self.has_thought.load(Ordering::Relaxed)
     }
 
     /// Returns the output tokens that the lane usually makes in that time.
@@ -56,19 +68,19 @@ mod tests {
     fn usual_output_follows_the_speed_of_replies() {
         let (speed, second) = (OutputSpeed::default(), Duration::from_secs(1));
         assert_eq!(speed.usual_output(second), DEFAULT_OUTPUT_RATE);
-        speed.record(MIN_MEASURED_TOKENS - 1, Micros::from_secs(1));
+        speed.record(MIN_MEASURED_TOKENS - 1, 0, Micros::from_secs(1));
         assert_eq!(speed.usual_output(second), DEFAULT_OUTPUT_RATE, "too short to measure");
         for _ in 0..20 {
-            speed.record(2_000, Micros::from_secs(10));
+            speed.record(2_000, 0, Micros::from_secs(10));
         }
         let usual = speed.usual_output(2 * second);
         assert!((390..=400).contains(&usual), "{usual}");
         for _ in 0..12 {
-            speed.record(40, Micros::from_secs(4));
+            speed.record(40, 0, Micros::from_secs(4));
         }
         let after = speed.usual_output(2 * second);
         assert!(after > usual * 4 / 5, "{after} after {usual}: short and slow replies");
-        speed.record(u64::MAX, Micros::new(1));
+        speed.record(u64::MAX, 0, Micros::new(1));
         assert!(speed.usual_output(second) <= MAX_OUTPUT_RATE);
     }
 }

@@ -90,6 +90,8 @@ fn prices() -> impl Strategy<Value = ModelPrices> {
                 input_image,
                 output_image,
                 per_request,
+                per_request_low: None,
+                per_request_medium: None,
                 per_second,
                 per_image,
                 per_search,

@@ -1,6 +1,6 @@
 //! Rules of a chat request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, HostedTools};
+use canon::{ApiError, HostedTools, PLUGINS_FIELD};
 use std::collections::HashSet;
 
 use super::content::ChatMessage;
@@ -28,9 +28,9 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
         max_output_tokens: view.output_limit(),
         candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
         service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
-        hosted_tools: hosted_tools(view),
-        // Data of Azure, and files and pages that OpenRouter reads.
-        reads_storage: view.rest.present().any(|(name, _)| STORAGE_FIELDS.contains(&name)),
+        predicted_tokens: view.rest.get("prediction").map_or(0, |raw| raw.get().len() as u64),
+        hosted_tools: hosted_tools(view).with_plugins(view.rest.get(PLUGINS_FIELD).is_some()),
+        reads_storage: view.rest.get(STORAGE_FIELD).is_some(),
         patch_points: PatchPoints {
             model: PlacedValue::range(view.model.as_ref(), text),
             limit: PlacedValue::range(view.limit_field(), text)
@@ -55,8 +55,8 @@ fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {
 /// Images beside the text of a message, as Ollama takes them.
 const IMAGES_FIELD: &str = "images";
 
-/// Fields of some providers that add content to the prompt.
-const STORAGE_FIELDS: [&str; 2] = ["data_sources", "plugins"];
+/// Field of Azure whose data become a part of the prompt.
+const STORAGE_FIELD: &str = "data_sources";
 
 /// Tools that are not functions are those of a provider. This format has no field that limits them.
 fn hosted_tools(view: &ChatRequestView<'_>) -> HostedTools {

@@ -2,13 +2,13 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/chat/object> (`usage`).
 
-use canon::Usage;
+use canon::{SearchContext, Usage};
 use serde_json::Value;
 
 use crate::fields::ObjectWriter;
 use crate::openai_values::TokenDetails;
 use crate::wire_object::wire_object;
-use crate::wire_value::LooseValue;
+use crate::wire_value::{LooseText, LooseValue};
 
 wire_object! {
     /// Token counts.
@@ -29,6 +29,8 @@ wire_object! {
         /// Thinking beside the answer, as Perplexity tells it:
         /// <https://docs.perplexity.ai/getting-started/pricing>.
         reasoning_tokens: u64,
+        /// Amount of search results as Perplexity tells it.
+        search_context_size: LooseText<'a>,
         /// The price as OpenRouter and Perplexity tell it.
         cost: Value,
         /// The price as xAI tells it.
@@ -69,6 +71,10 @@ impl ChatUsage<'_> {
             output_audio: output.audio_tokens.unwrap_or_default(),
             output_image: output.image_tokens.unwrap_or_default(),
             searches: self.num_search_queries.unwrap_or_default(),
+            search_context: self
+                .search_context_size
+                .as_ref()
+                .map_or_else(SearchContext::default, |size| SearchContext::by_word(&size.0)),
             bill: Usage::told_bill(self.cost.as_ref(), self.cost_in_usd_ticks.as_ref()),
             ..Usage::default()
         }
@@ -93,6 +99,7 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         images: _,
         seconds: _,
         tools: _,
+        search_context: _,
         bill: _,
     } = *usage;
     let present = |count: u64| (count > 0).then_some(count);
@@ -131,6 +138,8 @@ mod tests {
             (r#""completion_tokens":9,"total_tokens":135,"#, 103),
             (r#""completion_tokens":300,"total_tokens":426,"#, 394),
             (r#""completion_tokens":300,"total_tokens":332,"#, 300),
+            // A total beyond its parts: the rest is output.
+            (r#""completion_tokens":300,"total_tokens":900,"#, 868),
             (r#""completion_tokens":300,"#, 300),
             (r#""completion_tokens":9,"#, 103),
         ] {

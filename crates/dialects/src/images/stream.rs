@@ -89,6 +89,9 @@ struct ImageStreamMeter {
     picture: ImageRequest,
     now: i64,
     made: u64,
+    /// Sum of the counts of the images, and the number of images without counts.
+    told: Usage,
+    untold: u64,
     held: Option<GeneratedImage>,
     /// The rewritten event.
     out: Vec<u8>,
@@ -127,12 +130,15 @@ impl ImageStreamMeter {
         if name.ends_with(".completed") {
             self.made += 1;
             let reported = head.usage.as_ref().and_then(tasks::usage);
-            self.totals.is_estimated |= reported.is_none();
-            let output = self.made * DEFAULT_IMAGE_TOKENS;
+            // Each event has the counts of its image. Some have those of all images on the last one.
+            match reported {
+                Some(reported) => self.told = self.told.plus(reported),
+                None => self.untold += 1,
+            }
+            let output = if self.untold > 0 { self.made * DEFAULT_IMAGE_TOKENS } else { 0 };
             let estimate = Usage { output, output_image: output, ..Usage::default() };
-            let reported = reported.unwrap_or(estimate);
-            let before = self.totals.usage.unwrap_or_default();
-            self.totals.usage = Some(Usage { images: self.made, ..before.merged(reported) });
+            self.totals.is_estimated = self.untold > 0;
+            self.totals.usage = Some(Usage { images: self.made, ..self.told.merged(estimate) });
             // The last image ends the stream, even if no further event follows.
             self.totals.is_finished = self.made >= self.picture.count.into();
         }

@@ -25,6 +25,7 @@ wire_object! {
         iterations kept: Vec<Self>,
         service_tier kept: LooseText<'a>,
         speed kept: LooseText<'a>,
+        inference_geo kept: LooseText<'a>,
     }
 
     pub(super) struct MessagesCacheCreation<'a>("an object") {
@@ -46,8 +47,8 @@ wire_object! {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MessagesCounts {
     reported: Usage,
-    /// Runs that compacted the history: they are billed but excluded from the totals.
-    compaction: Usage,
+    /// Runs that compacted the history or gave advice: they are billed but excluded from the totals.
+    beside: Usage,
 }
 
 impl MessagesCounts {
@@ -72,7 +73,7 @@ impl MessagesCounts {
         let server = usage.server_tool_use.as_ref();
         set(&mut own.searches, server.and_then(|server| server.web_search_requests));
         if let Some(runs) = &usage.iterations {
-            self.compaction = compaction(runs);
+            self.beside = beside(runs);
         }
     }
 
@@ -87,7 +88,7 @@ impl MessagesCounts {
             cache_write_long,
             ..self.reported
         };
-        combine(own, self.compaction, u64::saturating_add)
+        combine(own, self.beside, u64::saturating_add)
     }
 }
 
@@ -104,6 +105,9 @@ impl MessagesUsage<'_> {
         if self.speed.as_ref().is_some_and(|speed| speed.0 == "fast") {
             return Some(ServiceTier::Fast);
         }
+        if self.inference_geo.as_ref().is_some_and(|geo| geo.0 == service_tier::US_TIER) {
+            return Some(service_tier::us_tier());
+        }
         Some(service_tier::read_tier(ORIGIN, &self.service_tier.as_ref()?.0))
     }
 
@@ -119,8 +123,13 @@ impl MessagesUsage<'_> {
     }
 }
 
-fn compaction(runs: &[MessagesUsage<'_>]) -> Usage {
-    let runs = runs.iter().filter(|run| run.kind.as_deref() == Some("compaction"));
+/// Returns the sum of the runs that the totals do not have. Advice of another model is billed like the
+/// model's own work.
+fn beside(runs: &[MessagesUsage<'_>]) -> Usage {
+    let is_beside = |run: &&MessagesUsage<'_>| {
+        matches!(run.kind.as_deref(), Some("compaction" | "advisor_message"))
+    };
+    let runs = runs.iter().filter(is_beside);
     runs.fold(Usage::default(), |sum, run| combine(sum, run.to_canon(), u64::saturating_add))
 }
 
@@ -147,7 +156,7 @@ pub(super) fn write_usage(
     let runs = runs.as_deref().and_then(|runs| json::read::<Vec<MessagesUsage<'_>>>(runs).ok());
     let Usage {
         input, cache_read, cache_write, cache_write_long, output, thinking, searches, ..
-    } = combine(*usage, compaction(&runs.unwrap_or_default()), u64::saturating_sub);
+    } = combine(*usage, beside(&runs.unwrap_or_default()), u64::saturating_sub);
     let written = cache_write.saturating_add(cache_write_long);
     let details = (thinking > 0).then(|| ObjectWriter::new().set("thinking_tokens", thinking));
     let fetches = other_fields.and_then(|other_fields| other_fields.get("server_tool_use"));
@@ -202,10 +211,11 @@ mod tests {
     }
 
     #[test]
-    fn compaction_runs_are_counted() {
+    fn runs_beside_the_totals_are_counted() {
         let value = json!({"input_tokens": 181, "output_tokens": 8, "iterations": [
-            {"type": "compaction", "input_tokens": 100, "output_tokens": 83,
+            {"type": "compaction", "input_tokens": 60, "output_tokens": 80,
              "cache_read_input_tokens": 1000},
+            {"type": "advisor_message", "model": "other", "input_tokens": 40, "output_tokens": 3},
             {"type": "message", "input_tokens": 181, "output_tokens": 8}]});
         let read = usage(value.clone());
         assert_eq!((read.input, read.cache_read, read.output), (1281, 1000, 91));

@@ -1,7 +1,7 @@
 //! Rules of a responses request that concern more than one field or only callers, and the facts
 //! that the relay needs.
 
-use canon::{ApiError, HostedTools, Losses};
+use canon::{ApiError, HostedTools, Losses, PLUGINS_FIELD};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
@@ -36,7 +36,7 @@ pub(super) fn check<'a>(
         max_output_tokens: limit.map(|limit| limit.value),
         candidates: 1,
         service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
-        hosted_tools: hosted_tools(view),
+        hosted_tools: hosted_tools(view).with_plugins(view.rest.get(PLUGINS_FIELD).is_some()),
         patch_points: PatchPoints {
             model: view.model.as_ref().map(|model| json::range_of(text, model.raw)),
             limit: PlacedValue::range(limit, text)

@@ -1,7 +1,7 @@
 //! Division of a cap into leases: nearly all of it can be spent, on any nodes.
 
 use canon::{Micros, Money};
-use ledger::{HoldRefusal, LeaseRequest, Node, lease_slice};
+use ledger::{HoldRefusal, LeaseRequest, Node, UnleasedCost, lease_slice};
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, entry, held, run};
@@ -19,6 +19,7 @@ fn ask(full: i64, wish: i64) -> LeaseRequest {
         full,
         hold,
         wish,
+        unleased: UnleasedCost::default(),
         unreported,
         seq: 1,
         ahead: false,

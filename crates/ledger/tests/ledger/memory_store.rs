@@ -219,7 +219,9 @@ impl MemoryStore {
         let (now, nodes) = (self.now, self.alive());
         let bounds = self.bounds(&ask.key_id);
         let key = self.keys.get_mut(&ask.key_id).unwrap();
-        let Some(left) = bounds.left() else { return Ok(LeaseGrant::Unlimited) };
+        let Some(left) = bounds.left_to_lease(&ask.unleased) else {
+            return Ok(LeaseGrant::Unlimited);
+        };
         let mine = self
             .leases
             .iter_mut()

@@ -125,6 +125,8 @@ fn configuration_errors_name_the_field_and_a_remedy() {
         ("[limits]\nrunning = 0", "limits.running", "at least"),
         ("[limits]\nmoney_wait = \"2m\"", "limits.money_wait", "60s"),
         ("[limits]\nmoney_wait = \"long\"", "limits.money_wait", "long"),
+        ("[limits]\ngoodwill = \"much\"", "limits.goodwill", "much"),
+        ("[limits]\ngoodwill = \"-1\"", "limits.goodwill", "negative"),
         (
             "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nauth = []",
             ".auth",

@@ -205,7 +205,7 @@ async fn request_and_deliver(
     // A task whose end nobody saw goes on and is billed.
     let lane_images = requested.inspect_err(|error| {
         if may_have_run(error) {
-            account.absorb_estimate(image_call.likely_cost(&candidate.lane));
+            account.absorb_attempt();
         }
     })?;
     deliver_or_absorb(call, image_call, candidate, lane_images, account).await

@@ -7,14 +7,16 @@
 use canon::{Charge, Money, ServiceTier, ToolUses, Usage};
 use catalog::{BilledTier, BilledUnits, ImageSpec, ModelKind};
 use dialects::ReplyMeter;
-use ledger::CallOutcome;
+use ledger::{CallOutcome, HoldTicket};
 
 use super::{BYTES_PER_TOKEN, CallAccount};
 
 /// Bytes per token that no tokeniser exceeds on the average of a text reply.
 const MAX_BYTES_PER_TOKEN: u64 = 16;
 /// Context window of a model whose own is not known: larger than that of any.
-const UNKNOWN_CONTEXT_WINDOW: u64 = 1 << 24;
+pub(super) const UNKNOWN_CONTEXT_WINDOW: u64 = 1 << 24;
+/// A window may be so many times larger than the directory says.
+const MAX_WINDOW_GROWTH: u64 = 8;
 /// Most uses of one tool, such as searches, that a call can have.
 const MAX_TOOL_USES: u64 = 1_000;
 
@@ -45,8 +47,18 @@ impl CallAccount {
 
     /// Returns true if a call can have this usage: the window of the model bounds it.
     pub(super) fn is_possible(&self, usage: &Usage) -> bool {
+        self.fits_window(usage, self.context_window.unwrap_or(UNKNOWN_CONTEXT_WINDOW))
+    }
+
+    /// Returns true if counts above the window may be true: a window may be larger than the directory says,
+    /// for example by a header of the caller.
+    pub(super) fn is_conceivable(&self, usage: &Usage) -> bool {
+        let window = self.context_window.map(|window| window.saturating_mul(MAX_WINDOW_GROWTH));
+        window.is_some_and(|window| self.fits_window(usage, window))
+    }
+
+    fn fits_window(&self, usage: &Usage, window: u64) -> bool {
         let usage = usage.with_whole_sums();
-        let window = self.context_window.unwrap_or(UNKNOWN_CONTEXT_WINDOW);
         // Some providers limit prompt and output apart.
         let both = window.saturating_add(self.max_output_tokens);
         let ToolUses { file_searches, code_runs, image_tokens } = usage.tools;
@@ -78,6 +90,15 @@ impl CallAccount {
         }
     }
 
+    /// Returns what the provider has made, and true if a part of it is an estimate: all of a reply that
+    /// comes only as a whole and has not come, and otherwise what is told, seen and estimated.
+    pub(super) fn made_usage(&self, meter: &ReplyMeter, unseen: u64, copies: u64) -> (Usage, bool) {
+        match self.expected_usage {
+            Some(expected) if meter.usage.is_none() && !meter.is_finished => (expected, true),
+            Some(_) | None => self.count_usage(meter, unseen, copies),
+        }
+    }
+
     /// Returns the usage that the provider tells in the replies to that many copies of the request,
     /// completed by what was counted here and by output that was not seen, and true if a part of it is
     /// an estimate.
@@ -99,7 +120,19 @@ impl CallAccount {
         }
         // Providers count containers, and bill them by the memory that the request sets.
         told.tools.code_runs = self.hosted_tools.run_units(told.tools.code_runs);
+        if self.searches_once {
+            told.searches = told.searches.min(1);
+        }
         let mut usage = told.with_whole_sums();
+        // Images that cost tokens have some.
+        if let Some(expected) = self.expected_usage
+            && usage.images > 0
+            && usage.output == 0
+        {
+            let each = expected.output / expected.images.max(1);
+            usage.output = each.saturating_mul(usage.images);
+            usage.output_image = usage.output;
+        }
         // A provider that reports no prompt tokens forgot to count them.
         if usage.input == 0 {
             usage.input = estimate.input;
@@ -131,7 +164,8 @@ impl CallAccount {
         }
         let running = self.attempt_started.elapsed();
         let seen = meter.output_bytes.div_ceil(BYTES_PER_TOKEN);
-        let usual = match (self.entry.stream, self.may_think) {
+        let may_think = self.may_think || attempt.has_thought();
+        let usual = match (self.entry.stream, may_think) {
             (true, false) => 0,
             (true, true) if seen == 0 => attempt.usual_output(running),
             (true, true) => attempt.usual_output(self.silence),
@@ -169,8 +203,8 @@ impl CallAccount {
 
     /// Fills usage and cost into the ledger entry. The ledger charges the cost as far as the
     /// reservation goes, and the operator absorbs the rest.
-    pub(super) fn compute_charge(&mut self, outcome: CallOutcome, held: Money) {
-        let (mut usage, estimated) = self.final_usage(outcome);
+    pub(super) fn compute_charge(&mut self, outcome: CallOutcome, hold: &HoldTicket) {
+        let (mut usage, estimated) = self.usage_within_goodwill(outcome, hold);
         let is_unused = usage == Usage::default() && outcome != CallOutcome::Done;
         if is_unused {
             // A failed call has absorbed its attempts, and one between two attempts has none.
@@ -178,7 +212,7 @@ impl CallAccount {
                 self.absorb_recorded();
             }
         } else {
-            if outcome == CallOutcome::BrokeOff {
+            if outcome == CallOutcome::BrokeOff && !self.is_deadline {
                 self.absorb_unseen(&usage);
             }
             if self.prices.per_second.is_some() {
@@ -188,20 +222,24 @@ impl CallAccount {
             self.entry.charges = self.prices.charges(&usage, &self.billed_units());
         }
         self.entry.cost = Charge::total(&self.entry.charges);
-        if let Some(bill) = usage.bill {
-            let provider = self.entry.lane.split('/').next().unwrap_or_default();
-            self.engine.metrics.record_bill(provider, bill, self.entry.cost);
-        }
-        if self.meter.usage.is_some_and(|told| !self.is_possible(&told)) {
+        if let Some(told) = self.meter.usage.filter(|told| !self.is_possible(told)) {
             self.report_bad_count("reports impossible usage");
-        } else if self.entry.cost > held {
+            if self.is_conceivable(&told) {
+                let rest = self.price_of(&told.with_whole_sums()).saturating_sub(self.entry.cost);
+                self.entry.absorbed = self.entry.absorbed.saturating_add(rest.max(Money::ZERO));
+            }
+        } else if self.entry.cost > hold.amount() {
             // The reservation covers every limit that was sent, so the provider exceeded one.
             self.report_bad_count("exceeded the limits it was given");
         }
         self.entry.service = self.billed_tier().map(tier_label).unwrap_or_default();
+        let bill = usage.bill.take();
         self.entry.usage = usage;
         self.entry.estimated = estimated || (is_unused && self.absorbs_estimate);
         self.explain_charge();
+        if let Some(bill) = bill {
+            self.absorb_bill(bill, hold.amount());
+        }
     }
 
     fn report_bad_count(&self, what: &str) {

@@ -6,6 +6,10 @@ use dialects::ReplyMeter;
 use ledger::ChargeReason;
 
 use super::CallAccount;
+use super::charge::UNKNOWN_CONTEXT_WINDOW;
+
+/// A provider's own price counts as dearer if it is so by more than this part of it.
+const BILL_ROUNDING: i64 = 50;
 
 impl CallAccount {
     /// Adds the cost of an answer that cannot be used or delivered, or of the part of it that came, to
@@ -13,7 +17,8 @@ impl CallAccount {
     /// estimated, within the reservation.
     pub(crate) fn absorb_answer(&mut self, meter: &ReplyMeter) {
         let unseen = self.estimate_unseen(meter, 1);
-        let (usage, is_estimated) = self.count_usage(meter, unseen, 1);
+        let (usage, is_estimated) = self.made_usage(meter, unseen, 1);
+        self.attempt_usage = self.attempt_usage.plus(usage);
         self.has_absorbed = true;
         if is_estimated {
             self.add_estimate(self.price_of(&usage));
@@ -40,7 +45,7 @@ impl CallAccount {
     }
 
     /// Adds an estimate, at most the reservation, to that amount.
-    fn add_estimate(&mut self, cost: Money) {
+    pub(super) fn add_estimate(&mut self, cost: Money) {
         let most = self.entry.held.unwrap_or(Money::MAX);
         self.entry.absorbed = self.entry.absorbed.saturating_add(cost.min(most));
         self.absorbs_estimate = true;
@@ -54,9 +59,31 @@ impl CallAccount {
 
     /// Adds the estimated cost of an attempt that may have been carried out, unless its answer was
     /// absorbed already.
-    pub(crate) fn absorb_estimate(&mut self, cost: Money) {
-        if !std::mem::replace(&mut self.has_absorbed, true) {
-            self.add_estimate(cost);
+    pub(crate) fn absorb_attempt(&mut self) {
+        if !self.has_absorbed {
+            self.absorb_answer(&ReplyMeter::default());
+        }
+    }
+
+    /// Compares the provider's own price of the call with ours. The operator absorbs what it is dearer, if a
+    /// call can cost that: within the reservation, or the price of the whole window.
+    pub(super) fn absorb_bill(&mut self, bill: Money, held: Money) {
+        let provider = self.entry.lane.split('/').next().unwrap_or_default();
+        self.engine.metrics.record_bill(provider, bill, self.entry.cost);
+        let window = self.context_window.unwrap_or(UNKNOWN_CONTEXT_WINDOW);
+        let whole = Usage {
+            input: window.saturating_mul(self.rounds),
+            output: self.max_output_tokens,
+            ..Usage::default()
+        };
+        let rest = bill.saturating_sub(self.entry.cost);
+        // Some providers round the parts of their price.
+        let is_dearer = rest.as_nanos() > bill.as_nanos() / BILL_ROUNDING;
+        if is_dearer && bill <= held.max(self.price_of(&whole)) {
+            self.entry.absorbed = self.entry.absorbed.saturating_add(rest);
+            let told = self.entry.told.as_deref().copied().unwrap_or(self.entry.usage);
+            self.entry.told = Some(Box::new(Usage { bill: Some(bill), ..told }));
+            self.entry.explain(ChargeReason::DearerBill);
         }
     }
 
@@ -82,7 +109,11 @@ impl CallAccount {
         self.entry.told = told.map(Box::new);
         self.entry.explain(reason);
         if self.unseen_output > 0 {
-            self.entry.explain(ChargeReason::CallerLeft);
+            let is_deadline = self.is_deadline;
+            self.entry.explain(match is_deadline {
+                true => ChargeReason::Deadline,
+                false => ChargeReason::CallerLeft,
+            });
         }
     }
 }

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::{BudgetPeriod, LeaseGrant, LeaseRequest, LeaseStore, MoneyBounds, Node, SettledCall};
+use ledger::{
+    BudgetPeriod, LeaseGrant, LeaseRequest, LeaseStore, MoneyBounds, Node, SettledCall,
+    UnleasedCost,
+};
 use store::{AccountTerms, AccountTotal, BudgetTerms, KeyRecord, ObjectSharing, Store};
 use tokio::task::JoinSet;
 
@@ -45,6 +48,7 @@ fn ask(node: &Node, key: &KeyRecord, full: i64) -> LeaseRequest {
         full,
         hold: full,
         wish: Money::from_nanos(2_000),
+        unleased: UnleasedCost::default(),
         unreported: Money::ZERO,
         seq: 1,
         ahead: false,

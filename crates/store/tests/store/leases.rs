@@ -9,7 +9,7 @@ use ledger::{
     BoundState, CallOutcome, HeartbeatReport, HoldRecord, HoldRefusal, KeyBalance, LeaseClient,
     LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry,
     MarkRaise, MemoryDisk, MoneyBounds, Node, OpenCall, OpenCalls, PostedMark, ProgressRecord,
-    SettledCall, StoreRollback, SystemClock, UnreportedSpend,
+    SettledCall, StoreRollback, SystemClock, UnleasedCost, UnreportedSpend,
 };
 use store::{KeyRecord, LeaseTotal, Store};
 use tokio::task::JoinSet;
@@ -22,6 +22,8 @@ on_both!(
     concurrent_nodes_never_lease_more_than_the_cap,
     returned_money_is_free_and_an_outdated_message_has_no_effect,
     calls_pay_from_their_lease_and_late_ones_as_far_as_there_is_room,
+    a_lease_that_does_not_cover_a_call_pays_a_part_of_it,
+    cost_of_calls_without_a_lease_is_not_leased,
     calls_of_a_dead_node_are_settled_once,
     unreported_spending_of_a_dead_node_stays_reserved,
     a_restored_database_and_a_forgotten_node_keep_no_money_aside,
@@ -54,10 +56,41 @@ fn ask(node: &Node, key: &KeyRecord, full: i64, wish: i64) -> LeaseRequest {
         full,
         hold: full,
         wish,
+        unleased: UnleasedCost::default(),
         unreported: Money::ZERO,
         seq: 1,
         ahead: false,
     }
+}
+
+async fn a_lease_that_does_not_cover_a_call_pays_a_part_of_it(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = capped(&store, 100).await;
+    let node = enter(&store, "node").await;
+    let (token, _, all) = lease(&store, &ask(&node, &key, 100, 100)).await;
+    assert_eq!(all, 100);
+    let calls = [settled("first", &key, 80, Some(token)), settled("second", &key, 60, Some(token))];
+    LeaseStore::post(&store, &calls, None).await.unwrap();
+    let second = store.entry("second").await.unwrap().unwrap();
+    assert_eq!((second.cost.as_nanos(), second.absorbed.as_nanos()), (20, 40), "{second:?}");
+    assert_eq!(sums(&store, &key).await, (100, 0));
+    store.close().await;
+}
+
+async fn cost_of_calls_without_a_lease_is_not_leased(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = capped(&store, 100).await;
+    let node = enter(&store, "node").await;
+    // The calls of other keys of the account count against limits of the account only.
+    let (own, all) = (Money::from_nanos(60), Money::from_nanos(5_000));
+    let unleased = UnleasedCost { key: own, account: all };
+    let (_, _, got) = lease(&store, &LeaseRequest { unleased, ..ask(&node, &key, 10, 10) }).await;
+    assert_eq!(got, 40);
+    let short = LeaseRequest { unleased, ..ask(&node, &key, 10, 10) };
+    assert!(matches!(store.grant(&short).await.unwrap(), LeaseGrant::Short(_)));
+    store.post(&[entry("late", &key, 60, 50)]).await.unwrap();
+    assert_eq!(sums(&store, &key).await, (60, 40));
+    store.close().await;
 }
 
 /// Requests a lease that must be granted.

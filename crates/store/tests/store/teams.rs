@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use canon::{Micros, Money};
-use ledger::{LeaseGrant, LeaseRequest, LeaseStore};
+use ledger::{LeaseGrant, LeaseRequest, LeaseStore, UnleasedCost};
 use store::{
     AccountRole, AccountTerms, KeyOwner, KeyRecord, MemberChange, Membership, Store, StoreError,
     Team, TeamMember, TeamRole,
@@ -201,6 +201,7 @@ async fn two_members_keys_share_one_cap(database: Arc<TestDatabase>) {
         full: Money::from_nanos(full),
         hold: Money::from_nanos(full),
         wish: Money::from_nanos(full),
+        unleased: UnleasedCost::default(),
         unreported: Money::ZERO,
         seq: 1,
         ahead: false,

@@ -7,6 +7,8 @@ use hyper::body::Incoming;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use crate::client::event_stream::EventStreamBody;
@@ -17,18 +19,29 @@ use crate::content_coding::{BodyDecoder, ContentCoding, DecodeError};
 /// Largest decompressed response.
 const MAX_DECODED_BYTES: usize = 256 << 20;
 
+/// Bytes that are taken at once. The connection asks for more when the server has room for them.
+const MAX_FRAME_BYTES: usize = 16 << 10;
+
 /// A request body in pieces of known length, written with vectored I/O and never joined.
 #[derive(Clone, Debug, Default)]
 pub struct RequestBody {
     pieces: VecDeque<Bytes>,
     left: u64,
+    /// Set when the last bytes are taken.
+    end: Option<Arc<AtomicBool>>,
 }
 
 impl RequestBody {
     /// Creates a body of these pieces.
     pub fn new(pieces: Vec<Bytes>) -> Self {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
-        Self { pieces: pieces.into(), left }
+        Self { pieces: pieces.into(), left, end: None }
+    }
+
+    /// Tells when the last bytes are taken.
+    pub(crate) fn telling_end(self, end: &Arc<AtomicBool>) -> Self {
+        end.store(self.pieces.is_empty(), Ordering::Relaxed);
+        Self { end: Some(Arc::clone(end)), ..self }
     }
 
     /// Returns the unsent pieces.
@@ -71,8 +84,14 @@ impl HttpBody for RequestBody {
         mut self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let next = self.pieces.pop_front();
+        let next = match self.pieces.front_mut() {
+            Some(first) if first.len() > MAX_FRAME_BYTES => Some(first.split_to(MAX_FRAME_BYTES)),
+            Some(_) | None => self.pieces.pop_front(),
+        };
         self.left = self.left.saturating_sub(next.as_ref().map_or(0, |piece| piece.len() as u64));
+        if let Some(end) = self.end.as_ref().filter(|_| self.pieces.is_empty()) {
+            end.store(true, Ordering::Relaxed);
+        }
         Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
     }
 

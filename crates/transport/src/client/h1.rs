@@ -21,6 +21,7 @@ use crate::client::body::{BodyError, RequestBody};
 use crate::client::outbound::ClientStream;
 use crate::client::pool::HostPool;
 use crate::client::response_head::{self, MAX_HEAD_BYTES, ResponseHead};
+use crate::client::sent_mark::SentMark;
 use crate::digits::write_decimal;
 use crate::framing::{Framing, FramingStep};
 
@@ -89,9 +90,12 @@ impl ClientWire {
     }
 
     /// Sends the buffered request and waits for the head of the response.
-    pub(crate) async fn exchange(&mut self) -> Result<ResponseHead, ExchangeError> {
+    pub(crate) async fn exchange(
+        &mut self,
+        mark: &SentMark,
+    ) -> Result<ResponseHead, ExchangeError> {
         let mut received = false;
-        let outcome = poll_fn(|cx| self.poll_head(cx, &mut received)).await;
+        let outcome = poll_fn(|cx| self.poll_head(cx, mark, &mut received)).await;
         let stale = self.has_answered && !received;
         self.has_answered = true;
         outcome
@@ -117,12 +121,16 @@ impl ClientWire {
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
+        mark: &SentMark,
         received: &mut bool,
     ) -> Poll<Result<ResponseHead, BodyError>> {
         loop {
             // A response may arrive before the request is sent completely, and then takes
             // precedence.
             let sent = self.poll_send(cx);
+            if let Poll::Ready(Ok(())) = sent {
+                mark.set_whole();
+            }
             while let Some(head) = response_head::parse_head(&mut self.read)? {
                 if !head.is_interim() {
                     return Poll::Ready(Ok(head));

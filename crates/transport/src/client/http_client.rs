@@ -19,7 +19,7 @@ use crate::client::connection_use::ConnectionUse;
 use crate::client::h1::{ClientWire, ExchangeError, Http1Body};
 use crate::client::outbound::{OpenedConnection, Outbound, OutboundConnector};
 use crate::client::pool::{ConnectionPool, HostPool, Http2Connection, PooledConnection};
-use crate::client::sent_mark::SentMark;
+use crate::client::sent_mark::{BodyEnd, SentMark};
 
 /// Interval and timeout of HTTP/2 pings.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -114,6 +114,7 @@ impl HttpClient {
             }
             Self::Local(local) => {
                 sent.add();
+                sent.set_whole();
                 let (head, body) = local.call(request.map(RequestBody::join)).await.into_parts();
                 Ok(ClientResponse {
                     status: head.status.as_u16(),
@@ -235,12 +236,14 @@ async fn exchange_http1(
     sent: &SentMark,
 ) -> Result<ClientResponse, SendError> {
     sent.add();
-    let head = wire.exchange().await.map_err(|failed| match failed {
+    let head = wire.exchange(sent).await.map_err(|failed| match failed {
         ExchangeError::Stale(cause) => {
             SendError { progress: UpstreamProgress::StaleConnection, cause }
         }
         ExchangeError::Sent(cause) => SendError { progress: UpstreamProgress::Sent, cause },
     })?;
+    // A server that answers early has all that it needs.
+    sent.set_whole();
     let body = NetworkBody::Http1(Http1Body::new(wire, head.framing, head.keep_alive, pool));
     let body = ClientBody::from_network(&head.headers, body);
     Ok(ClientResponse { status: head.status, headers: head.headers, body })
@@ -261,6 +264,8 @@ impl Http2Connection {
         sent: &SentMark,
     ) -> Result<ClientResponse, Http2SendError> {
         sent.add();
+        let end = BodyEnd { has_ended: Arc::default(), sent };
+        let request = request.map(|body| body.telling_end(&end.has_ended));
         let response = match self.sender.try_send_request(request).await {
             Ok(response) => response,
             Err(mut failed) => {
@@ -287,6 +292,7 @@ impl Http2Connection {
             }
         };
         self.used.mark_answered();
+        sent.set_whole();
         let (head, body) = response.into_parts();
         let body = ClientBody::from_network(&head.headers, NetworkBody::Http2(body));
         Ok(ClientResponse { status: head.status.as_u16(), headers: head.headers, body })

@@ -10,7 +10,7 @@ use crate::form::{FieldErrors, FormFields};
 use crate::shared_fields::number_input;
 
 /// Plain prices: field name in the API, and label.
-pub(super) const PRICE_FIELDS: [(&str, &str); 17] = [
+pub(super) const PRICE_FIELDS: [(&str, &str); 19] = [
     ("price.input", "Input"),
     ("price.output", "Output"),
     ("price.cached_input", "Input from a cache"),
@@ -23,6 +23,8 @@ pub(super) const PRICE_FIELDS: [(&str, &str); 17] = [
     ("price.output_image", "Image output"),
     ("price.tool_image", "Images of a tool"),
     ("price.per_request", "A request"),
+    ("price.per_request_low", "A request, few results"),
+    ("price.per_request_medium", "A request, some results"),
     ("price.per_second", "A second"),
     ("price.per_image", "An image"),
     ("price.per_search", "A search"),
@@ -33,7 +35,8 @@ pub(super) const PRICE_FIELDS: [(&str, &str); 17] = [
 const PER_MILLION_COUNT: usize = 11;
 /// Field for the structured prices as JSON, and their names.
 const FURTHER_FIELD: &str = "price.further";
-const STRUCTURED_PRICES: [&str; 6] = ["pictures", "long", "batch", "flex", "priority", "fast"];
+const STRUCTURED_PRICES: [&str; 7] =
+    ["pictures", "long", "batch", "flex", "priority", "fast", "us"];
 
 /// Prices as JSON, as the API accepts them.
 pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {
@@ -51,6 +54,8 @@ pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {
         input_image,
         output_image,
         per_request,
+        per_request_low,
+        per_request_medium,
         per_second,
         per_image,
         images: pictures,
@@ -75,6 +80,8 @@ pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {
         ("input_image", input_image.map(million)),
         ("output_image", output_image.map(million)),
         ("per_request", per_request.map(unit)),
+        ("per_request_low", per_request_low.map(unit)),
+        ("per_request_medium", per_request_medium.map(unit)),
         ("per_second", per_second.map(unit)),
         ("per_image", per_image.map(unit)),
         ("per_search", per_search.map(unit)),

@@ -202,6 +202,71 @@ async fn counts_that_cannot_be_are_replaced_by_ours() {
     }
 }
 
+/// Counts above the known window may be true if the window has grown: the rest is the operator's.
+#[tokio::test]
+async fn counts_above_the_window_are_absorbed() {
+    for (input, is_absorbed) in [(4_000_u64, true), (400_000, false)] {
+        let usage = json!({ "prompt_tokens": input, "completion_tokens": 5 });
+        let provider = ScriptedProvider::start(vec![whole(&usage)]).await;
+        let config = provider.config("chat") + "context = 1000\nmax_output = 100\n";
+        let gateway = TestGateway::with_config(&config).await;
+        gateway.post(CHAT, &chat(false)).send().await;
+        let row = row(&gateway).await;
+        assert!(row.estimated && row.cost > Money::ZERO, "{row:?}");
+        assert_eq!(row.reasons, [ChargeReason::Impossible], "{row:?}");
+        let told = Money::from_nanos(i64::try_from(input * 1_000 + 5 * 2_000).unwrap());
+        let rest = if is_absorbed { told.saturating_sub(row.cost) } else { Money::ZERO };
+        assert_eq!(row.absorbed, rest, "{row:?}");
+    }
+}
+
+/// Gemini 2.5 bills a prompt that searches, and later models each search.
+#[tokio::test]
+async fn searches_cost_once_for_a_prompt_or_each() {
+    for (model, searches) in [("gemini-2.5-flash", 1), ("gemini-3.5-flash", 3)] {
+        let answer = json!({
+            "candidates": [{ "index": 0, "finishReason": "STOP",
+                "content": { "role": "model", "parts": [{ "text": "Found." }] },
+                "groundingMetadata": { "webSearchQueries": ["a", "b", "c"] } }],
+            "usageMetadata": { "promptTokenCount": 9, "candidatesTokenCount": 2,
+                               "totalTokenCount": 11 },
+        });
+        let answer = reply(200, "application/json", &answer.to_string());
+        let provider = ScriptedProvider::start(vec![answer]).await;
+        let gateway = TestGateway::with_config(&format!(
+            "[providers.p]\nlike = \"gemini\"\nspeaks = \"native\"\nbase = \"{}\"\nauth = \"none\"\n\
+             [models.m]\nlanes = [\"p/{model}\"]\n",
+            provider.url
+        ))
+        .await;
+        let body = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Go" }] }],
+                           "tools": [{ "googleSearch": {} }] });
+        let got = gateway.post("/v1beta/models/m:generateContent", &body).send().await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let row = row(&gateway).await;
+        assert_eq!((row.usage.searches, row.estimated), (searches, false), "{model}: {row:?}");
+    }
+}
+
+/// The fee of Perplexity depends on the amount of search results.
+#[tokio::test]
+async fn a_fee_follows_the_amount_of_search_results() {
+    for (size, fee) in [("low", 5_000_000), ("medium", 8_000_000), ("high", 12_000_000)] {
+        let usage = json!({ "prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11,
+                            "search_context_size": size });
+        let provider = ScriptedProvider::start(vec![whole(&usage)]).await;
+        let gateway = TestGateway::with_config(&format!(
+            "[providers.p]\nlike = \"perplexity\"\nbase = \"{}\"\nauth = \"none\"\n\
+             [models.m]\nlanes = [\"p/sonar\"]\n",
+            provider.url
+        ))
+        .await;
+        gateway.post(CHAT, &chat(false)).send().await;
+        let row = row(&gateway).await;
+        assert_eq!(row.cost, Money::from_nanos(11_000 + fee), "{size}: {row:?}");
+    }
+}
+
 /// The provider's word counts however small the body is: a short file may be a long prompt.
 #[tokio::test]
 async fn a_provider_that_tells_more_than_was_reserved_is_paid_by_key_and_operator() {
@@ -246,6 +311,30 @@ async fn leaving_before_the_counts_of_an_answer_saves_nothing() {
         let row = row(&gateway).await;
         assert_eq!((row.usage.input, row.usage.output), (9, 20_000), "{row:?}");
         assert_eq!(Some(row.cost), row.held, "{row:?}");
+    }
+}
+
+/// A model that the directory does not describe may think once a reply told some thinking.
+#[tokio::test]
+async fn the_time_before_the_first_word_of_a_lane_that_thinks_may_be_thinking() {
+    let events = chat_stream(&["words"], 9, 9);
+    let mut answer = sse(&[&events[0], &events[1]]);
+    answer.insert(answer.len() - 2, AnswerStep::Wait(std::time::Duration::from_millis(300)));
+    *answer.last_mut().unwrap() = AnswerStep::Wait(std::time::Duration::from_secs(600));
+    for (thinking, has_thought) in [(2, true), (0, false)] {
+        let usage = json!({ "prompt_tokens": 9, "completion_tokens": 9,
+                            "completion_tokens_details": { "reasoning_tokens": thinking } });
+        let provider = ScriptedProvider::start(vec![whole(&usage), answer.clone()]).await;
+        let gateway = TestGateway::with_config(&provider.config("chat")).await;
+        gateway.post(CHAT, &chat(false)).send().await;
+        gateway.post(CHAT, &chat(true)).disconnect_after_events(2).await;
+        gateway.wait_until_settled().await;
+        let rows = gateway.app.store.export(None, 10).await.unwrap();
+        let row = rows.iter().find(|row| row.stream).unwrap();
+        // At least 300 ms, in which a lane that is not measured makes 15 tokens.
+        assert_eq!(row.usage.output >= 15, has_thought, "{row:?}");
+        assert_eq!(row.reasons.contains(&ChargeReason::CallerLeft), has_thought, "{row:?}");
+        assert!(row.estimated && Some(row.cost) <= row.held, "{row:?}");
     }
 }
 
@@ -383,17 +472,58 @@ async fn output_of_an_image_model_without_parts_is_images() {
     assert_eq!(row.cost.saturating_add(row.absorbed), told, "{row:?}");
 }
 
-/// A provider's own price is compared with ours and never charged.
+/// A provider's own price is compared with ours and never charged. The operator pays what it is dearer.
 #[tokio::test]
 async fn the_bill_of_a_provider_is_compared() {
     let usage = json!({ "prompt_tokens": 9, "completion_tokens": 5, "cost": 0.00002 });
     let (_provider, gateway) = with(whole(&usage), "chat").await;
-    gateway.post(CHAT, &chat(false)).send().await;
+    let got = gateway.post(CHAT, &chat(false)).send().await;
     let row = row(&gateway).await;
     assert_eq!(row.cost, Money::from_nanos(19_000), "{row:?}");
+    assert_eq!(row.absorbed, Money::from_nanos(1_000), "{row:?}");
+    assert_eq!((row.estimated, &*row.reasons), (false, &[ChargeReason::DearerBill][..]), "{row:?}");
+    let told = receipt(&gateway, &got).await;
+    assert_eq!(
+        (&told["told"]["bill_usd"], &told["told"]["output"]),
+        (&json!("0.000020000"), &json!(5))
+    );
     let metrics = gateway.app.engine.metrics.encode(&[], telemetry::ScrapedValues::default());
     let line = "portunus_told_minus_ours_nanodollars{provider=\"p\"} 1000";
     assert!(metrics.contains(line), "{metrics}");
+}
+
+/// A bill that is cheaper, or that no call can have, changes nothing.
+#[tokio::test]
+async fn other_bills_of_a_provider_change_nothing() {
+    for cost in [0.00001, 1e9] {
+        let usage = json!({ "prompt_tokens": 9, "completion_tokens": 5, "cost": cost });
+        let (_provider, gateway) = with(whole(&usage), "chat").await;
+        gateway.post(CHAT, &chat(false)).send().await;
+        let row = row(&gateway).await;
+        assert_eq!((row.cost, row.absorbed), (Money::from_nanos(19_000), Money::ZERO), "{row:?}");
+        assert_eq!(row.reasons, [], "{row:?}");
+    }
+}
+
+/// A provider that has a request for a while and hangs up may have worked: the operator pays.
+#[tokio::test]
+async fn a_kept_connection_that_closes_after_work_is_an_attempt() {
+    let wait = AnswerStep::Wait(std::time::Duration::from_secs(1));
+    for (work, attempts) in [(vec![wait, AnswerStep::Close], 2), (vec![AnswerStep::Close], 1)] {
+        let answers = vec![chat_reply("first", 9, 2), work, chat_reply("second", 9, 2)];
+        let provider = ScriptedProvider::start(answers).await;
+        let gateway = TestGateway::with_config(&provider.config("chat")).await;
+        for _ in 0..2 {
+            let got = gateway.post(CHAT, &chat(false)).send().await;
+            assert_eq!(got.status, 200, "{}", got.text());
+        }
+        gateway.wait_until_settled().await;
+        let rows = gateway.app.store.export(None, 10).await.unwrap();
+        let last = rows.last().unwrap();
+        assert_eq!((last.attempts, last.cost), (attempts, Money::from_nanos(13_000)), "{last:?}");
+        assert_eq!(last.absorbed > Money::ZERO, attempts == 2, "{last:?}");
+        assert_eq!(last.failed.len(), attempts as usize - 1, "{last:?}");
+    }
 }
 
 /// An answer that the caller's format cannot express was made and is billed: the operator pays.

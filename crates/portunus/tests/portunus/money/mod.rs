@@ -4,9 +4,12 @@
 mod accounts;
 mod charging_rules;
 mod deaths;
+mod goodwill;
 mod held;
 mod matrix;
+mod new_limits;
 mod overrun;
+mod pictures;
 mod receipt;
 mod recorded;
 mod sizing;

@@ -63,6 +63,8 @@ fn references() -> Vec<(&'static str, &'static str, Value)> {
         (CHAT, "chat", json!({ "messages": chat_file })),
         (CHAT, "chat", tool(json!({ "type": "mcp", "server_label": "s" }))),
         (CHAT, "chat", json!({ "plugins": [{ "id": "file-parser" }] })),
+        (RESPONSES, "responses", json!({ "plugins": [{ "id": "file-parser" }] })),
+        (MESSAGES, "messages", json!({ "plugins": [{ "id": "file-parser" }] })),
         (RESPONSES, "responses", json!({ "conversation": "conv_1" })),
         (RESPONSES, "responses", json!({ "prompt": { "id": "pmpt_1" } })),
         (
@@ -97,6 +99,38 @@ fn references() -> Vec<(&'static str, &'static str, Value)> {
         ),
         (NATIVE, "native", tool(json!({ "mcpServers": [{ "name": "s" }] }))),
     ]
+}
+
+/// Tokens of a prediction that the reply does not have are billed as output.
+#[tokio::test]
+async fn a_prediction_may_be_output() {
+    let (_provider, gateway) = gateway("chat", "context = 100000\n").await;
+    let text = "word ".repeat(200);
+    let body = plain_body(CHAT);
+    let plain = reservation(&gateway, CHAT, &body).await;
+    let body = with(body, json!({ "prediction": { "type": "content", "content": text } }));
+    let held = reservation(&gateway, CHAT, &body).await;
+    // A thousand bytes more of prompt, and as much output at two dollars per million.
+    assert!(
+        held >= plain.saturating_add(Money::from_nanos(1_000 * 1_000 + 1_000 * 2_000)),
+        "{held}"
+    );
+}
+
+/// A video that is declared as a picture is a video.
+#[tokio::test]
+async fn a_video_site_is_no_picture() {
+    let (_provider, gateway) = gateway("native", "context = 100000\n").await;
+    let at = |url: &str| {
+        let file = json!({ "fileData": { "fileUri": url, "mimeType": "image/png" } });
+        with(plain_body(NATIVE), json!({ "contents": [{ "role": "user", "parts": [file] }] }))
+    };
+    let held = async |url: &str| reservation(&gateway, NATIVE, &at(url)).await;
+    let least = Money::from_nanos(WINDOW_NANOS);
+    for film in ["https://www.youtube.com/watch?v=x", "https://m.youtube.com/watch?v=x"] {
+        assert!(held(film).await >= least, "{film}");
+    }
+    assert!(held("https://pictures.example/x.png").await < least);
 }
 
 #[tokio::test]

@@ -7,6 +7,9 @@ use ledger::{CallOutcome, ChargeReason, EndedBy, LedgerEntry};
 use super::families::Family;
 use super::{CallEvent, Cell, PROMPT};
 
+/// Goodwill of a key.
+const GOODWILL: Money = Money::from_nanos(10_000_000);
+
 /// The party that pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payer {
@@ -69,9 +72,10 @@ impl Cell {
                 is("the outcome", row.outcome, CallOutcome::CallerLeft)?;
                 self.check_estimate(row, Payer::Key, Some(has_all_text))
             }
-            CallEvent::CallerLeavesBeforeHead if self.stream && !self.may_think() => {
+            CallEvent::CallerLeavesBeforeHead if self.stream => {
                 is("the outcome", row.outcome, CallOutcome::CallerLeft)?;
-                self.check_estimate(row, Payer::Operator, None)
+                let payer = if total <= GOODWILL { Payer::Operator } else { Payer::Key };
+                self.check_estimate(row, payer, None)
             }
             CallEvent::CallerLeavesBeforeHead
             | CallEvent::CallerLeavesMidway
