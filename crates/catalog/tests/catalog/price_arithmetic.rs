@@ -1,6 +1,6 @@
 //! Laws of money: whatever the figures, costs add up, grow with use and stay below their bound.
 
-use canon::{Charge, Money, Price, ServiceTier, ToolUses, Usage};
+use canon::{Charge, Money, Price, SearchContext, ServiceTier, ToolUses, Usage};
 use catalog::{
     BilledTier, BilledUnits, ImagePrice, ImageSpec, LongPromptPrices, ModelPrices, TierPrices,
     TokenRates,
@@ -131,6 +131,7 @@ fn disjoint() -> impl Strategy<Value = Usage> {
                 images: 0,
                 seconds: 0,
                 tools: ToolUses { file_searches: n % 5, code_runs: n % 3, image_tokens: n },
+                search_context: SearchContext::High,
                 bill: None,
             }
         },
@@ -162,6 +163,7 @@ fn any_usage() -> impl Strategy<Value = Usage> {
                 images: 0,
                 seconds: 0,
                 tools: ToolUses { file_searches: n % 9, code_runs: n % 8, image_tokens: n },
+                search_context: SearchContext::High,
                 bill: None,
             }
         },
@@ -185,6 +187,7 @@ fn sum(a: &Usage, b: &Usage) -> Usage {
         images: a.images + b.images,
         seconds: a.seconds + b.seconds,
         tools: a.tools.plus(b.tools),
+        search_context: SearchContext::High,
         bill: None,
     }
 }
