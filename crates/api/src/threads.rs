@@ -19,6 +19,8 @@ use relay::{self, Call};
 
 /// Error code on which clients send their whole history instead.
 const UNSUPPORTED_CODE: &str = "thread_unsupported_request";
+/// Error code on which they do that under a new thread.
+const NOT_FOUND_CODE: &str = "thread_not_found";
 /// The name of the field, compiled once because most requests lack it.
 static THREAD_FIELD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"thread\""));
 
@@ -62,7 +64,7 @@ pub(super) async fn open_thread(
             let stored = state.stored_answers.get(id, &owner, state.clock().now()).await;
             // The client can still continue by sending the whole conversation.
             let stored = stored.map_err(|error| {
-                error.with_param("thread.previous_message_id").with_code(UNSUPPORTED_CODE)
+                error.with_param("thread.previous_message_id").with_code(NOT_FOUND_CODE)
             })?;
             let size = stored.request.len() + stored.reply.len() + call.body.len();
             let permit = call.permit_for(size).await;

@@ -296,14 +296,19 @@ fn decode_deflate(
         if out.capacity() - out.len() < STEP_BYTES {
             out.reserve(STEP_BYTES.max(out.len()));
         }
+        let (total_in, made) = (deflate.total_in(), out.len());
         let status = deflate.decompress_vec(rest, &mut out, FlushDecompress::None);
         *complete = status.map_err(|e| corrupt_body(e.into()))? == Status::StreamEnd;
         if out.len() > room {
             return Err(DecodeError::TooLarge);
         }
-        // Free capacity means that there is no more output.
-        if !*complete && out.len() < out.capacity() {
-            return Ok(out);
+        // The decoder may hand out its window and stop, with free capacity and without reading. It has
+        // nothing left when it does neither.
+        if !*complete && out.len() == made && deflate.total_in() == total_in {
+            return match rest {
+                [] => Ok(out),
+                _ => Err(DecodeError::Broken("it cannot be read on".to_owned())),
+            };
         }
     }
 }
@@ -326,11 +331,15 @@ fn decode_zstd(
             return Err(DecodeError::TooLarge);
         }
         out.extend_from_slice(output);
-        if *complete && from.pos < piece.len() {
+        match (*complete, from.pos < piece.len()) {
             // Another frame follows.
-            zstd.reset(ResetDirective::SessionOnly).map_err(corrupt_frame)?;
-        } else if from.pos >= piece.len() && !full {
-            return Ok(out);
+            (true, true) => {
+                zstd.reset(ResetDirective::SessionOnly).map_err(corrupt_frame)?;
+            }
+            // All output of a complete frame has come. A further step would begin another frame.
+            (true, false) => return Ok(out),
+            (false, false) if !full => return Ok(out),
+            (false, _) => {}
         }
     }
 }
@@ -381,6 +390,66 @@ mod tests {
         }
         // Few of them are harmless.
         assert_eq!(decode(ContentCoding::Deflate, &blocks[..5_000]), Ok(0));
+    }
+
+    /// Words with repetitions near and far, and parts that cannot be compressed.
+    fn text(length: usize) -> Vec<u8> {
+        let mut state = 1_u64;
+        let mut bytes = Vec::with_capacity(length + 64);
+        while bytes.len() < length {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            match state >> 61 {
+                0 => bytes.extend_from_slice(&state.to_le_bytes()),
+                1 => bytes.extend([b'a'; 40]),
+                _ => bytes.extend_from_slice(format!("word {} ", state >> 52).as_bytes()),
+            }
+        }
+        bytes.truncate(length);
+        bytes
+    }
+
+    #[test]
+    fn every_coding_gives_back_what_was_encoded() {
+        fn written<W: Write>(mut to: W, body: &[u8], end: fn(W) -> io::Result<Vec<u8>>) -> Vec<u8> {
+            to.write_all(body).unwrap();
+            end(to).unwrap()
+        }
+        let level = flate2::Compression::default();
+        for length in [1, 16_383, 16_384, 16_385, 32_768, 65_536, 200_001, 262_144, 1_000_000] {
+            let body = text(length);
+            let encoded = [
+                (
+                    ContentCoding::Gzip,
+                    written(flate2::write::GzEncoder::new(Vec::new(), level), &body, |to| {
+                        to.finish()
+                    }),
+                ),
+                (
+                    ContentCoding::Deflate,
+                    written(flate2::write::ZlibEncoder::new(Vec::new(), level), &body, |to| {
+                        to.finish()
+                    }),
+                ),
+                (
+                    ContentCoding::Deflate,
+                    written(flate2::write::DeflateEncoder::new(Vec::new(), level), &body, |to| {
+                        to.finish()
+                    }),
+                ),
+                (ContentCoding::Zstd, zstd::encode_all(&*body, 3).unwrap()),
+            ];
+            for (coding, encoded) in encoded {
+                for piece in [1_000, 16_384, 20_000, usize::MAX] {
+                    let mut decoder = BodyDecoder::new(coding, 32 << 20).unwrap();
+                    let mut out = Vec::new();
+                    for piece in encoded.chunks(piece) {
+                        out.extend_from_slice(&decoder.push(piece).unwrap());
+                    }
+                    decoder.finish().unwrap();
+                    assert!(out == body, "{coding:?} {length} in pieces of {piece}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -77,8 +77,9 @@ fn read_words(error: &Value) -> UpstreamError {
 /// Writes an error: status and body. The body includes the request id.
 pub(super) fn write(fault: &ApiError, request_id: Option<&str>) -> (u16, Vec<u8>) {
     let status = error_status(fault.kind());
-    let details = (fault.code() == Some(THREAD_UNSUPPORTED)).then(|| {
-        ObjectWriter::new().set("error_code", THREAD_UNSUPPORTED).set("unsupported", vec!["thread"])
+    let details = fault.code().filter(|code| code.starts_with("thread_")).map(|code| {
+        let unsupported = (code == THREAD_UNSUPPORTED).then(|| vec!["thread"]);
+        ObjectWriter::new().set("error_code", code).set_some("unsupported", unsupported)
     });
     let error = ObjectWriter::new()
         .set("type", kind(fault.kind()))

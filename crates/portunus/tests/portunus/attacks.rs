@@ -409,7 +409,7 @@ async fn an_escaped_thread_is_a_thread() {
         "\u0074hread":{"type":"continue","previous_message_id":"msg_1"}}"#;
     let asking = gateway.request(Method::POST, "/v1/messages").body(body);
     let got = asking.header("content-type", "application/json").send().await;
-    assert_eq!(got.status, 400, "{}", got.text());
+    assert_eq!(got.status, 404, "{}", got.text());
     assert!(provider.requests().is_empty());
 }
 

@@ -211,8 +211,8 @@ async fn a_thread_of_messages_needs_only_what_is_new() {
         "thread": { "type": "continue", "previous_message_id": "msg_gone" } });
     let got = gateway.post("/v1/messages", &lost).send().await;
     assert_eq!(
-        (got.status.as_u16(), &got.json()["error"]["details"]["error_code"]),
-        (400, &json!("thread_unsupported_request"))
+        (got.status.as_u16(), &got.json()["error"]["details"]),
+        (404, &json!({ "error_code": "thread_not_found" }))
     );
 }
 
