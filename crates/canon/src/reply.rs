@@ -1,6 +1,6 @@
 //! Complete answers.
 
-use crate::{ExtraFields, Part, Usage, WireFormat};
+use crate::{ExtraFields, Part, Usage, WireFormat, scrub};
 use std::fmt;
 
 /// A complete answer, independent of any wire format.
@@ -85,9 +85,13 @@ pub struct RawReason {
 }
 
 impl RawReason {
-    /// Creates the word as read from an answer of that format.
+    /// Creates the word as read from an answer of that format. A text in its place loses the secrets of
+    /// the operator.
     pub fn new(origin: WireFormat, word: impl Into<String>) -> Self {
-        Self { origin, word: word.into() }
+        let word: String = word.into();
+        let is_word = |is_letter: fn(&u8) -> bool| word.bytes().all(|b| is_letter(&b) || b == b'_');
+        let is_plain = is_word(u8::is_ascii_lowercase) || is_word(u8::is_ascii_uppercase);
+        Self { origin, word: if is_plain { word } else { scrub(&word) } }
     }
 
     /// Returns the word if it is of that format.

@@ -12,9 +12,6 @@ pub const HIDDEN: &str = "[hidden]";
 /// Maximum length of a provider's text.
 const MAX_CHARS: usize = 400;
 
-/// Words of a text that are looked for in the request at most. A request may have megabytes.
-const MAX_SEARCHES: u32 = 16;
-
 /// Digits of the number of a project at Google.
 const MIN_PROJECT_DIGITS: usize = 6;
 
@@ -51,24 +48,30 @@ const INNER_NAMES: [&str; 14] = [
 /// Returns a provider's text without the operator's secrets, and not longer than is useful. Words that
 /// the caller wrote itself stay.
 pub fn scrub(text: &str) -> String {
+    // No character has more than four bytes.
+    let out = without_secrets(text, 4 * MAX_CHARS);
+    match out.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => out.get(..end).unwrap_or_default().to_owned() + "…",
+        None => out,
+    }
+}
+
+/// Returns a text without secrets. It ends with the word that exceeds so many bytes.
+fn without_secrets(text: &str, max_bytes: usize) -> String {
     let owners = text_owners::current();
     let clean = owners.as_ref().and_then(|owners| owners.hide_credentials(text));
-    let mut pass = ScrubPass { owners: owners.as_deref(), searches: 0, follows_project: false };
+    let mut pass = ScrubPass { owners: owners.as_deref(), follows_project: false };
     let mut out = String::new();
     for word in clean.as_deref().unwrap_or(text).split_whitespace() {
         if !out.is_empty() {
             out.push(' ');
         }
         pass.scrub_word(word, &mut out);
-        // No character has more than four bytes.
-        if out.len() > 4 * MAX_CHARS {
+        if out.len() > max_bytes {
             break;
         }
     }
-    match out.char_indices().nth(MAX_CHARS) {
-        Some((end, _)) => out.get(..end).unwrap_or_default().to_owned() + "…",
-        None => out,
-    }
+    out
 }
 
 /// Returns a value that a provider reports about a call, without the operator's secrets. Other texts
@@ -77,7 +80,7 @@ pub fn scrub_value(mut value: Value) -> Value {
     fn scrub_texts(value: &mut Value) {
         match value {
             Value::String(text) => {
-                *text = Some(scrub(text))
+                *text = Some(without_secrets(text, usize::MAX))
                     .filter(|clean| clean.contains(HIDDEN))
                     .unwrap_or_else(|| std::mem::take(text));
             }
@@ -98,7 +101,6 @@ fn is_token_char(c: char) -> bool {
 /// One pass over a text.
 struct ScrubPass<'a> {
     owners: Option<&'a dyn TextOwners>,
-    searches: u32,
     /// True if the word before was the name of a project.
     follows_project: bool,
 }
@@ -130,9 +132,8 @@ impl ScrubPass<'_> {
             || ((is_project || is_secret(token)) && !self.is_in_request(token))
     }
 
-    fn is_in_request(&mut self, token: &str) -> bool {
-        self.searches += 1;
-        self.searches <= MAX_SEARCHES && self.owners.is_some_and(|own| own.is_in_request(token))
+    fn is_in_request(&self, token: &str) -> bool {
+        self.owners.is_some_and(|own| own.is_in_request(token))
     }
 }
 
@@ -295,7 +296,24 @@ fn is_account(text: &str) -> bool {
 mod tests {
     use super::*;
     use crate::text_owners::scrub_for;
+    use crate::{RawReason, WireFormat};
     use std::sync::Arc;
+
+    #[test]
+    fn secrets_are_hidden_anywhere_in_a_long_value() {
+        let long = format!("{}sk-abc123 at 10.1.2.3", "many  words ".repeat(100));
+        let clean = scrub_value(serde_json::json!({ "why": [long], "kept": "two  blanks" }));
+        assert_eq!(clean["kept"], "two  blanks");
+        let text = clean["why"][0].as_str().unwrap();
+        assert!(text.ends_with("words [hidden] at [hidden]") && text.len() > 1_000, "{text}");
+    }
+
+    #[test]
+    fn a_reason_is_a_word_or_loses_secrets() {
+        let shown = |word: &str| RawReason::new(WireFormat::Chat, word).to_string();
+        assert_eq!(shown("tool_calls"), "chat:tool_calls");
+        assert_eq!(shown("bad sk-abc123"), "chat:bad [hidden]");
+    }
 
     #[test]
     fn secrets_of_the_operator_are_hidden() {

@@ -12,7 +12,7 @@ pub trait TextOwners: Send + Sync {
     fn hide_credentials(&self, text: &str) -> Option<String>;
     /// Returns true for the host of the provider.
     fn is_providers_host(&self, host: &str) -> bool;
-    /// Returns true if the request contains a word.
+    /// Returns true if the request contains a word. An implementation bounds its searches.
     fn is_in_request(&self, word: &str) -> bool;
 }
 

@@ -5,6 +5,7 @@ use canon::TextOwners;
 use http::HeaderMap;
 use memchr::memmem;
 use serde_json::Value;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use upstream::Provider;
 
@@ -45,15 +46,22 @@ impl RequestTexts {
     }
 }
 
+/// Words of an answer that are looked for in the request at most, and the largest request in which they
+/// are. The rest is hidden.
+const MAX_SEARCHES: u32 = 16;
+const MAX_SEARCHED_BYTES: usize = 256 << 10;
+
 /// Texts of one call and of the provider that answers it.
 struct CallTexts {
     request: RequestTexts,
+    searches: AtomicU32,
     provider: Arc<Provider>,
 }
 
 /// Returns the owners of the words in a text of the provider.
 pub(super) fn text_owners(call: &Call, provider: &Arc<Provider>) -> Arc<dyn TextOwners> {
-    Arc::new(CallTexts { request: RequestTexts::of(call), provider: Arc::clone(provider) })
+    let (request, searches) = (RequestTexts::of(call), AtomicU32::new(0));
+    Arc::new(CallTexts { request, searches, provider: Arc::clone(provider) })
 }
 
 impl TextOwners for CallTexts {
@@ -66,6 +74,8 @@ impl TextOwners for CallTexts {
     }
 
     fn is_in_request(&self, word: &str) -> bool {
-        self.request.contains(word.as_bytes())
+        self.request.body.len() <= MAX_SEARCHED_BYTES
+            && self.searches.fetch_add(1, Ordering::Relaxed) < MAX_SEARCHES
+            && self.request.contains(word.as_bytes())
     }
 }

@@ -82,8 +82,8 @@ pub(super) struct CallAccount {
     /// Usage of the current attempt that is absorbed, and the amount absorbed before it.
     attempt_usage: Usage,
     absorbed_before: Money,
-    /// The last attempt that a deadline of the gateway ended.
-    deadline_loss: Option<DeadlineLoss>,
+    /// Attempts that a deadline of the gateway ended.
+    deadline_losses: Vec<DeadlineLoss>,
     /// True if a deadline of the gateway ended a reply that had begun.
     is_deadline: bool,
     /// Counts that the provider told of an answer that could not be used.
@@ -144,7 +144,7 @@ impl CallAccount {
             goodwill: call.config.goodwill,
             attempt_usage: Usage::default(),
             absorbed_before: Money::ZERO,
-            deadline_loss: None,
+            deadline_losses: Vec::new(),
             is_deadline: false,
             lost_usage: None,
             absorbs_estimate: false,

@@ -87,7 +87,7 @@ static REPLY: ObjectShape = ObjectShape {
         ("object", DefaultValue::Json("\"response\"")),
         ("created_at", DefaultValue::Created(|seconds| seconds.to_string())),
         ("model", DefaultValue::SelectedModel),
-        ("error", DefaultValue::Json("null")),
+        ("error", DefaultValue::Scrubbed(Some("null"))),
         ("incomplete_details", DefaultValue::Scrubbed(Some("null"))),
         ("instructions", DefaultValue::Json("null")),
         ("metadata", DefaultValue::Json("{}")),

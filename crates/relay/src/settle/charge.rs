@@ -73,6 +73,10 @@ impl CallAccount {
         match outcome {
             CallOutcome::Failed | CallOutcome::Recovered => (Usage::default(), false),
             CallOutcome::Done => self.count_usage(&self.meter, 0, self.copies),
+            // The end of a drain is not the caller's doing.
+            CallOutcome::CallerLeft if self.engine.must_end_calls() && !self.has_delivered() => {
+                (Usage::default(), false)
+            }
             CallOutcome::CallerLeft
                 if self.sent.is_set()
                     && !self.meter.is_finished
@@ -93,10 +97,20 @@ impl CallAccount {
     /// Returns what the provider has made, and true if a part of it is an estimate: all of a reply that
     /// comes only as a whole and has not come, and otherwise what is told, seen and estimated.
     pub(super) fn made_usage(&self, meter: &ReplyMeter, unseen: u64, copies: u64) -> (Usage, bool) {
-        match self.expected_usage {
+        let (usage, is_estimated) = match self.expected_usage {
             Some(expected) if meter.usage.is_none() && !meter.is_finished => (expected, true),
             Some(_) | None => self.count_usage(meter, unseen, copies),
+        };
+        (self.with_seconds(usage), is_estimated)
+    }
+
+    /// Adds the seconds of the current attempt where they have a price.
+    fn with_seconds(&self, usage: Usage) -> Usage {
+        if self.prices.per_second.is_none() {
+            return usage;
         }
+        let micros = self.attempt_started.elapsed().as_micros();
+        Usage { seconds: u64::try_from(micros.div_ceil(1_000_000)).unwrap_or(u64::MAX), ..usage }
     }
 
     /// Returns the usage that the provider tells in the replies to that many copies of the request,
@@ -197,6 +211,11 @@ impl CallAccount {
         BilledUnits { image: picture, tier: self.billed_tier(), ..BilledUnits::default() }
     }
 
+    /// Returns the charges for a usage at the prices of the current lane.
+    pub(super) fn charges_of(&self, usage: &Usage) -> Vec<Charge> {
+        self.prices.charges(usage, &self.billed_units())
+    }
+
     pub(super) fn price_of(&self, usage: &Usage) -> Money {
         self.prices.cost_with(usage, &self.billed_units())
     }
@@ -204,7 +223,8 @@ impl CallAccount {
     /// Fills usage and cost into the ledger entry. The ledger charges the cost as far as the
     /// reservation goes, and the operator absorbs the rest.
     pub(super) fn compute_charge(&mut self, outcome: CallOutcome, hold: &HoldTicket) {
-        let (mut usage, estimated) = self.usage_within_goodwill(outcome, hold);
+        let (lost_usage, lost_charges) = self.pay_deadlines(outcome, hold);
+        let (mut usage, mut estimated) = self.usage_within_goodwill(outcome, hold);
         let is_unused = usage == Usage::default() && outcome != CallOutcome::Done;
         if is_unused {
             // A failed call has absorbed its attempts, and one between two attempts has none.
@@ -215,11 +235,12 @@ impl CallAccount {
             if outcome == CallOutcome::BrokeOff && !self.is_deadline {
                 self.absorb_unseen(&usage);
             }
-            if self.prices.per_second.is_some() {
-                let micros = self.attempt_started.elapsed().as_micros();
-                usage.seconds = micros.div_ceil(1_000_000) as u64;
-            }
-            self.entry.charges = self.prices.charges(&usage, &self.billed_units());
+            usage = self.with_seconds(usage);
+            self.entry.charges = self.charges_of(&usage);
+        }
+        if !lost_charges.is_empty() {
+            (usage, estimated) = (usage.plus(lost_usage), true);
+            self.entry.charges.extend(lost_charges);
         }
         self.entry.cost = Charge::total(&self.entry.charges);
         if let Some(told) = self.meter.usage.filter(|told| !self.is_possible(told)) {

@@ -138,6 +138,42 @@ async fn a_deadline_before_an_answer_is_paid_by_the_operator() {
     assert!(rows[0].absorbed > Money::ZERO, "{rows:?}");
 }
 
+/// Every attempt that ran into a deadline is paid, at the prices of its own lane.
+#[tokio::test]
+async fn deadlines_at_several_lanes_are_paid_at_their_own_prices() {
+    let broken = AnswerStep::Bytes(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n".to_vec());
+    let mut costs = Vec::new();
+    for (answers, prices) in [
+        (vec![vec![silence()]], ["1.00", "1.00"]),
+        (vec![vec![silence()], vec![broken.clone()]], ["1.00", "50.00"]),
+        (vec![vec![silence()]], ["1.00", "50.00"]),
+    ] {
+        let provider = ScriptedProvider::start(answers).await;
+        let (times, url) = (TIMES.replace("0.0001", "0"), &provider.url);
+        let lane = |lane: &str, price: &str| {
+            format!(
+                "{{ lane = \"{lane}/up\", price = {{ input = \"{price}\", output = \"0.00\" }} }}"
+            )
+        };
+        let gateway = TestGateway::with_config(&format!(
+            "{times}[providers.p]\nspeaks = \"chat\"\nbase = \"{url}\"\nauth = \"none\"\n\
+             [providers.q]\nspeaks = \"chat\"\nbase = \"{url}\"\nauth = \"none\"\n\
+             [models.m]\nlanes = [{}, {}]\nprice = {{ input = \"50.00\", output = \"0.00\" }}\n",
+            lane("p", prices[0]),
+            lane("q", prices[1]),
+        ))
+        .await;
+        gateway.post(CHAT, &chat(false)).send().await;
+        let rows = rows(&gateway).await;
+        let [row] = &*rows else { panic!("{rows:?}") };
+        assert!(row.estimated && row.reasons.contains(&ChargeReason::Deadline), "{row:?}");
+        assert_eq!(row.cost, canon::Charge::total(&row.charges), "{row:?}");
+        costs.push(row.cost.as_nanos());
+    }
+    let [both, first, dear] = *costs else { panic!("{costs:?}") };
+    assert_eq!((both, dear), (2 * first, 51 * first), "{costs:?}");
+}
+
 /// The prompt that a provider has counted is paid, whoever leaves when.
 #[tokio::test]
 async fn a_prompt_that_is_counted_is_paid_by_a_caller_who_leaves() {

@@ -19,7 +19,8 @@ const WINDOW_NANOS: i64 = 100_000_000;
 async fn gateway(format: &str, extra: &str) -> (ScriptedProvider, TestGateway) {
     let provider = ScriptedProvider::start(vec![chat_reply("never", 1, 1)]).await;
     let config = provider.config(format);
-    let config = config.replace("auth = \"none\"", "auth = \"none\"\nobjects = \"shared\"");
+    let shared = "auth = \"none\"\nobjects = \"shared\"\nfetches = \"all\"";
+    let config = config.replace("auth = \"none\"", shared);
     let gateway = TestGateway::with_config(&format!("{config}{extra}")).await;
     (provider, gateway)
 }
