@@ -52,12 +52,16 @@ impl MediaTokens {
         pixels.div_ceil(self.pixels_per_token.max(1)).clamp(self.min_image, self.max_image)
     }
 
-    /// Returns the most tokens of a file.
-    pub fn of_file(&self, size: MediaSize) -> u64 {
+    /// Returns the most tokens of a file. A model may have its own count for any image, which is that of
+    /// a page too.
+    pub fn of_file(&self, size: MediaSize, own_image: Option<u64>) -> u64 {
         match size {
-            MediaSize::Image(size) => size.map_or(self.max_image, |size| self.of_image(size)),
+            MediaSize::Image(size) => {
+                own_image.unwrap_or_else(|| size.map_or(self.max_image, |size| self.of_image(size)))
+            }
             MediaSize::Pages { pages, text } => {
-                pages.saturating_mul(self.page).saturating_add(text)
+                let page = own_image.map_or(self.page, |own| own.max(self.page));
+                pages.saturating_mul(page).saturating_add(text)
             }
             MediaSize::Sound(seconds) => seconds.saturating_mul(self.sound_second),
             MediaSize::Video(seconds) => seconds.saturating_mul(self.video_second),
@@ -76,7 +80,10 @@ mod tests {
         assert_eq!(rates.of_image((1, 1)), 2_304);
         assert_eq!(rates.of_image((1_024, 1_024)), 2_622);
         assert_eq!(rates.of_image((8_000, 8_000)), 16_384);
-        assert_eq!(rates.of_file(MediaSize::Pages { pages: 100, text: 7 }), 512_007);
-        assert_eq!(MediaTokens::GOOGLE.of_file(MediaSize::Video(3_600)), 1_152_000);
+        assert_eq!(rates.of_file(MediaSize::Pages { pages: 100, text: 7 }, None), 512_007);
+        let own = Some(48_384);
+        assert_eq!(rates.of_file(MediaSize::Pages { pages: 2, text: 7 }, own), 96_775);
+        assert_eq!(rates.of_file(MediaSize::Image(None), own), 48_384);
+        assert_eq!(MediaTokens::GOOGLE.of_file(MediaSize::Video(3_600), None), 1_152_000);
     }
 }

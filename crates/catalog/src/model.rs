@@ -87,6 +87,11 @@ pub struct Model {
 }
 
 impl Model {
+    /// Returns true if the directory has the model. Otherwise only its configuration is known.
+    pub const fn is_in_directory(&self) -> bool {
+        !self.as_of.is_empty()
+    }
+
     /// Returns true if the model has that capability tag.
     pub fn has_feature(&self, feature: &str) -> bool {
         self.features.iter().any(|own| own == feature)

@@ -66,6 +66,8 @@ pub struct PriceList {
     pub fast: Option<TierPriceList>,
     /// Prices of calls that are served in the United States only.
     pub us: Option<TierPriceList>,
+    /// Prices of calls of the fastest tier that are served in the United States only.
+    pub fast_us: Option<TierPriceList>,
 }
 
 /// Written token prices.
@@ -177,6 +179,7 @@ impl PriceList {
             priority,
             fast,
             us,
+            fast_us,
         } = self;
         let mut services = Vec::new();
         for (service, list) in [
@@ -185,6 +188,7 @@ impl PriceList {
             (BilledTier::Priority, priority),
             (BilledTier::Fast, fast),
             (BilledTier::Us, us),
+            (BilledTier::FastUs, fast_us),
         ] {
             if let Some(TierPriceList { rates, long }) = list {
                 let (rates, long) = (rates.read()?, read_long(long)?);

@@ -71,6 +71,7 @@ impl ModelPrices {
                 BilledTier::Priority => 42,
                 BilledTier::Fast => 43,
                 BilledTier::Us => 44,
+                BilledTier::FastUs => 45,
             });
             fingerprint.add_rates(rates);
             fingerprint.add_long(long);

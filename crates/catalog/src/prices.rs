@@ -98,11 +98,14 @@ pub enum BilledTier {
     Fast,
     /// Served in the United States only, which Anthropic's models bill by themselves.
     Us,
+    /// Fastest, and served in the United States only.
+    FastUs,
 }
 
 impl BilledTier {
     /// All service tiers, cheapest first.
-    pub const ALL: [Self; 5] = [Self::Batch, Self::Flex, Self::Us, Self::Priority, Self::Fast];
+    pub const ALL: [Self; 6] =
+        [Self::Batch, Self::Flex, Self::Us, Self::Priority, Self::Fast, Self::FastUs];
 
     /// Returns the word used in data files and configuration.
     pub const fn as_str(self) -> &'static str {
@@ -112,6 +115,7 @@ impl BilledTier {
             Self::Priority => "priority",
             Self::Fast => "fast",
             Self::Us => "us",
+            Self::FastUs => "fast_us",
         }
     }
 

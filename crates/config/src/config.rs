@@ -75,7 +75,7 @@ pub struct Config {
     pub telemetry: Option<OtlpTarget>,
     /// Time that a call waits for money that is reserved for other calls.
     pub money_wait: Duration,
-    /// Amount that the operator absorbs for a key before calls without delivery cost the key money.
+    /// Amount that the operator absorbs for an account before calls without delivery cost it money.
     pub goodwill: Money,
     /// Calls that may run at once on this node.
     pub max_running_calls: usize,

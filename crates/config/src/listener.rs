@@ -95,7 +95,7 @@ pub(super) fn money_wait(raw: &RawLimits) -> Result<Duration, FieldError> {
     }
 }
 
-/// Checks the goodwill of a key.
+/// Checks the goodwill of an account.
 pub(super) fn goodwill(raw: &RawLimits) -> Result<Money, FieldError> {
     const DEFAULT_GOODWILL: Money = Money::from_nanos(10_000_000);
     let Some(text) = raw.goodwill.as_deref() else { return Ok(DEFAULT_GOODWILL) };

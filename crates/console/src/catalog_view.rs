@@ -126,6 +126,7 @@ pub(crate) fn other_prices(prices: &ModelPrices) -> Vec<(String, Vec<PriceRow>)>
             BilledTier::Priority => "Priority tier",
             BilledTier::Fast => "Fast tier",
             BilledTier::Us => "Served in the US",
+            BilledTier::FastUs => "Fast tier, served in the US",
         };
         groups.push((tier.to_owned(), rate_rows(rates)));
         groups.extend(longs.iter().map(|one| {

@@ -87,10 +87,18 @@ pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
 /// that this counts as a tier
 /// (<https://platform.claude.com/docs/en/build-with-claude/data-residency>).
 pub(crate) const GEO_FIELD: &str = "inference_geo";
-pub(crate) const US_TIER: &str = "us";
+pub(crate) const US: &str = "us";
 
-pub(crate) fn us_tier() -> ServiceTier {
-    ServiceTier::Other(WireFormat::Messages, US_TIER.to_owned())
+/// Returns the tier of the messages format that speed and place make. Both together are a tier of its own,
+/// because both cost more.
+pub(crate) fn speed_tier(is_fast: bool, is_us: bool) -> Option<ServiceTier> {
+    let other = |word: &str| ServiceTier::Other(WireFormat::Messages, word.to_owned());
+    match (is_fast, is_us) {
+        (true, true) => Some(other("fast_us")),
+        (true, false) => Some(ServiceTier::Fast),
+        (false, true) => Some(other(US)),
+        (false, false) => None,
+    }
 }
 
 /// Returns the tier if this stream event reports it.
@@ -108,13 +116,13 @@ pub(crate) fn extras_tier(extras: &ExtraFields) -> Option<ServiceTier> {
 fn field_tier(origin: WireFormat, name: &str, value: &Value) -> Option<ServiceTier> {
     let word = match (origin, name) {
         (WireFormat::Chat | WireFormat::Responses, TIER_FIELD) => value.as_str()?,
-        (WireFormat::Messages, USAGE_EXTRA) if is_fast(value) => return Some(ServiceTier::Fast),
-        (WireFormat::Messages, USAGE_EXTRA)
-            if value.get(GEO_FIELD).and_then(Value::as_str) == Some(US_TIER) =>
-        {
-            return Some(us_tier());
+        (WireFormat::Messages, USAGE_EXTRA) => {
+            let is_us = value.get(GEO_FIELD).and_then(Value::as_str) == Some(US);
+            if let Some(tier) = speed_tier(is_fast(value), is_us) {
+                return Some(tier);
+            }
+            value.get(TIER_FIELD)?.as_str()?
         }
-        (WireFormat::Messages, USAGE_EXTRA) => value.get(TIER_FIELD)?.as_str()?,
         (WireFormat::Native, "usageMetadata.serviceTier" | "usageMetadata.trafficType") => {
             value.as_str()?
         }

@@ -118,10 +118,11 @@ impl HoldTicket {
         self.book.begin_later_attempt(held, lane, attempt)
     }
 
-    /// Uses up goodwill of the key, of which it has `most` at the start. Returns false, and uses nothing,
-    /// if less than the amount is left.
+    /// Uses up goodwill of the account, which has `most` at the start. Returns false, and uses nothing, if
+    /// less than the amount is left.
     pub fn use_goodwill(&self, amount: Money, most: Money) -> bool {
-        self.balance.use_goodwill(amount, most)
+        let account_id = self.held.as_ref().map_or("", |held| &held.account_id);
+        self.book.goodwill().take(account_id, amount, most)
     }
 
     /// Records the usage so far, so that the call is charged for it after a crash.

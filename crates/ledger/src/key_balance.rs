@@ -2,7 +2,6 @@
 
 use canon::{Micros, Money};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::lease_store::LEASE_DURATION;
@@ -23,8 +22,6 @@ pub struct KeyBalance {
     /// Account of the key, known from its first call.
     pub(crate) account_id: OnceLock<String>,
     state: Mutex<BalanceState>,
-    /// Goodwill that calls without delivery have used up and paid calls have not refilled.
-    used_goodwill: AtomicI64,
     /// Held during a lease request. There is one request per key at a time.
     pub(crate) request_lock: tokio::sync::Mutex<()>,
     /// Wakes one of the calls that wait for money.
@@ -150,7 +147,6 @@ impl KeyBalance {
             key_id: key_id.to_owned(),
             account_id: OnceLock::new(),
             state: Mutex::new(BalanceState { terms, spent, ..BalanceState::default() }),
-            used_goodwill: AtomicI64::new(0),
             request_lock: tokio::sync::Mutex::new(()),
             freed: tokio::sync::Notify::new(),
         })
@@ -245,26 +241,6 @@ impl KeyBalance {
         };
         let shortage = bounds.refusal(least.max(Money::from_nanos(1)), unposted, free);
         if shortage.is_spent { HoldRefusal::Spent(shortage) } else { HoldRefusal::Held(shortage) }
-    }
-
-    /// Uses up goodwill, of which the key has `most` at the start. Returns false, and uses nothing, if less
-    /// than the amount is left.
-    pub(crate) fn use_goodwill(&self, amount: Money, most: Money) -> bool {
-        let add = |used: i64| {
-            let used = used.saturating_add(amount.as_nanos());
-            (used <= most.as_nanos()).then_some(used)
-        };
-        let updated = self.used_goodwill.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        updated.is_ok()
-    }
-
-    /// Refills goodwill by an amount that the key pays.
-    pub(crate) fn refill_goodwill(&self, paid: Money) {
-        // Most keys have used none.
-        if self.used_goodwill.load(Ordering::Relaxed) > 0 {
-            let subtract = |used: i64| Some(used.saturating_sub(paid.as_nanos()).max(0));
-            let _ = self.used_goodwill.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract);
-        }
     }
 
     /// Releases a hold: its cost is spent, the rest is free again if the lease is still in use.

@@ -11,6 +11,7 @@ mod clock;
 mod deferred_writes;
 mod disk;
 mod entry;
+mod goodwill;
 mod hold_ticket;
 mod journal;
 mod journal_inspection;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::goodwill::GoodwillBook;
 use crate::journal::{Written, frame, recover};
 use crate::journal_writer::{JournalWriter, KeptRecord, SETTLEMENT_BYTES, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
@@ -64,6 +65,7 @@ pub struct OpenCalls {
     /// The thread that writes the journal, once it is started.
     writer_thread: Mutex<Option<WriterThread>>,
     state: Mutex<CallTable>,
+    goodwill: GoodwillBook,
 }
 
 /// An opened journal and the calls that an earlier process left in it.
@@ -143,6 +145,10 @@ impl PostingBatch {
 }
 
 impl OpenCalls {
+    pub(crate) const fn goodwill(&self) -> &GoodwillBook {
+        &self.goodwill
+    }
+
     /// Opens the journal and settles the calls that a crash left open.
     ///
     /// [`Teller::open`](crate::Teller::open) completes the start: it posts these calls first.
@@ -151,7 +157,8 @@ impl OpenCalls {
         let found = recover(&*disk, clock.now()).map_err(JournalError)?;
         let journal = Arc::new(JournalWriter::open(disk)?);
         let (writer_thread, state) = (Mutex::default(), Mutex::default());
-        let book = Arc::new(Self { clock, journal, writer_thread, state });
+        let goodwill = GoodwillBook::default();
+        let book = Arc::new(Self { clock, journal, writer_thread, state, goodwill });
         Ok(OpenedJournal { book, found, segments })
     }
 
@@ -560,10 +567,13 @@ impl OpenCalls {
         let open = state.open.remove(&held.request_id);
         let shown = open.as_ref().is_some_and(|open| open.shown);
         let hold_record = open.map(|open| open.record);
+        // An end that its caller can provoke does not pay for the next one.
+        if entry.outcome == CallOutcome::Done {
+            self.goodwill.refill(&entry.account_id, cost);
+        }
         let settled = SettledCall { entry: Arc::new(entry), lease: held.lease, shown };
         // Before the call can be posted: `KeyBalance::posted` expects the hold to be released.
         balance.give_back(held.amount, held.lease, cost);
-        balance.refill_goodwill(cost);
         let balance = Arc::clone(balance);
         state.settled.push_back(UnpostedCall { settled, balance, hold_record, record });
         receipt

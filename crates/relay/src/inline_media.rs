@@ -37,13 +37,11 @@ impl InlineMedia {
     }
 
     fn tokens(&self, file: &InlineFile, lane: &LiveLane) -> Option<u64> {
-        let rates = rates(lane);
-        let own = lane.served_model.counts.image;
-        let tokens = match (file.size?, own) {
-            (MediaSize::Video(_), _) if self.has_frame_rate => return None,
-            (MediaSize::Image(_), Some(own)) => own,
-            (size, _) => rates.of_file(size),
-        };
+        let size = file.size?;
+        if matches!(size, MediaSize::Video(_)) && self.has_frame_rate {
+            return None;
+        }
+        let tokens = rates(lane).of_file(size, lane.served_model.counts.image);
         // A file that is read as text has the tokens of its letters.
         Some(tokens.max(file.text))
     }

@@ -73,11 +73,13 @@ pub(super) struct CallAccount {
     attempt_started: Instant,
     /// True if the directory says that the model may think before its first visible output.
     may_think: bool,
+    /// True if the directory has the model.
+    is_known_model: bool,
     /// Time that the current lane has worked until its first visible output.
     silence: Duration,
     /// True if the cost of the current attempt is absorbed already.
     has_absorbed: bool,
-    /// Goodwill of a key at its start.
+    /// Goodwill of an account at its start.
     goodwill: Money,
     /// Usage of the current attempt that is absorbed, and the amount absorbed before it.
     attempt_usage: Usage,
@@ -139,6 +141,7 @@ impl CallAccount {
             meter: ReplyMeter::default(),
             attempt_started: call.arrived,
             may_think: model.thinking.is_some(),
+            is_known_model: model.is_in_directory(),
             silence: Duration::ZERO,
             has_absorbed: false,
             goodwill: call.config.goodwill,

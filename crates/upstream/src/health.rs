@@ -385,6 +385,11 @@ impl AttemptGuard {
         self.health.output_speed.record(tokens, thinking, now - self.began_at);
     }
 
+    /// Returns true if a reply of the lane had counts of its output.
+    pub fn has_counted(&self) -> bool {
+        self.health.output_speed.has_counted()
+    }
+
     /// Returns true if a reply of the lane had thinking.
     pub fn has_thought(&self) -> bool {
         self.health.output_speed.has_thought()

@@ -21,12 +21,14 @@ pub(crate) struct OutputSpeed {
     /// True if a reply had thinking. The model of the lane may think before every reply then, whatever the
     /// directory says.
     has_thought: AtomicBool,
+    /// True if a reply had counts of its output.
+    has_counted: AtomicBool,
 }
 
 impl Default for OutputSpeed {
     fn default() -> Self {
         let rate = AtomicU64::new(DEFAULT_OUTPUT_RATE * 1_000);
-        Self { rate, has_thought: AtomicBool::new(false) }
+        Self { rate, has_thought: AtomicBool::new(false), has_counted: AtomicBool::new(false) }
     }
 }
 
@@ -36,6 +38,9 @@ impl OutputSpeed {
     pub(crate) fn record(&self, tokens: u64, thinking: u64, time: Micros) {
         if thinking > 0 && !self.has_thought() {
             self.has_thought.store(true, Ordering::Relaxed);
+        }
+        if tokens > 0 && !self.has_counted() {
+            self.has_counted.store(true, Ordering::Relaxed);
         }
         let micros = u64::try_from(time.get()).unwrap_or_default();
         if tokens < MIN_MEASURED_TOKENS || micros == 0 {
@@ -51,6 +56,11 @@ impl OutputSpeed {
     /// Returns true if a reply had thinking.
     pub(crate) fn has_thought(&self) -> bool {
         self.has_thought.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if a reply had counts of its output.
+    pub(crate) fn has_counted(&self) -> bool {
+        self.has_counted.load(Ordering::Relaxed)
     }
 
     /// Returns the output tokens that the lane usually makes in that time.

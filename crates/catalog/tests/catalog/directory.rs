@@ -174,7 +174,7 @@ fn prices_are_sane() {
                     assert!(tier.rates.input <= prices.input, "{name}");
                     assert!(tier.rates.output <= prices.output, "{name}");
                 }
-                BilledTier::Priority | BilledTier::Fast | BilledTier::Us => {
+                BilledTier::Priority | BilledTier::Fast | BilledTier::Us | BilledTier::FastUs => {
                     assert!(tier.rates.input >= prices.input, "{name}");
                     assert!(tier.rates.output >= prices.output, "{name}");
                 }

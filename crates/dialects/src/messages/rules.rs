@@ -1,7 +1,7 @@
 //! Rules of a messages request that concern more than one field, and the facts that the relay
 //! needs.
 
-use canon::{ApiError, HostedTools, PLUGINS_FIELD, ServiceTier};
+use canon::{ApiError, HostedTools, PLUGINS_FIELD};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::own::gateway_blocks;
 use super::request::MessagesRequestView;
 use crate::dialect::PatchPoints;
 use crate::json;
-use crate::service_tier::{GEO_FIELD, US_TIER, read_request_tier, us_tier};
+use crate::service_tier::{GEO_FIELD, US, read_request_tier, speed_tier};
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
 use crate::wire_value::{PlacedValue, TextOrList};
 use crate::{RequestFacts, RequestTarget, RequestUse};
@@ -61,13 +61,8 @@ pub(super) fn check(
         wants_usage: true,
         max_output_tokens: Some(view.max_tokens.as_ref().map_or(u64::MAX, |limit| limit.value)),
         candidates: 1,
-        service_tier: match (view.is_fast(), is_us(view)) {
-            (true, _) => Some(ServiceTier::Fast),
-            (false, true) => Some(us_tier()),
-            (false, false) => {
-                view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word))
-            }
-        },
+        service_tier: speed_tier(view.is_fast(), is_us(view))
+            .or_else(|| view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word))),
         hosted_tools: hosted_tools.with_plugins(view.rest.get(PLUGINS_FIELD).is_some()),
         patch_points: PatchPoints {
             model: PlacedValue::range(view.model.as_ref(), text),
@@ -87,7 +82,7 @@ pub(super) fn check(
 /// Returns true if the call is to be served in the United States.
 fn is_us(view: &MessagesRequestView<'_>) -> bool {
     let place = view.rest.get(GEO_FIELD).map(RawValue::get);
-    place.and_then(|place| json::read::<String>(place).ok()).is_some_and(|place| place == US_TIER)
+    place.and_then(|place| json::read::<String>(place).ok()).is_some_and(|place| place == US)
 }
 
 /// Returns the tools of the provider, and servers of the caller that the provider asks.

@@ -102,13 +102,10 @@ impl MessagesUsage<'_> {
 
     /// Returns the service tier, if it is reported.
     pub(super) fn tier(&self) -> Option<ServiceTier> {
-        if self.speed.as_ref().is_some_and(|speed| speed.0 == "fast") {
-            return Some(ServiceTier::Fast);
-        }
-        if self.inference_geo.as_ref().is_some_and(|geo| geo.0 == service_tier::US_TIER) {
-            return Some(service_tier::us_tier());
-        }
-        Some(service_tier::read_tier(ORIGIN, &self.service_tier.as_ref()?.0))
+        let is_fast = self.speed.as_ref().is_some_and(|speed| speed.0 == "fast");
+        let is_us = self.inference_geo.as_ref().is_some_and(|geo| geo.0 == service_tier::US);
+        let word = || Some(service_tier::read_tier(ORIGIN, &self.service_tier.as_ref()?.0));
+        service_tier::speed_tier(is_fast, is_us).or_else(word)
     }
 
     /// Returns the fields that canon has no place for: tier, location, the runs, other counts.

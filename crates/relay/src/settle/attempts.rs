@@ -124,6 +124,12 @@ impl CallAccount {
         });
     }
 
+    /// Returns true if the provider may have worked on the current attempt: it has the whole request, or
+    /// has answered before.
+    pub(super) fn may_have_worked(&self) -> bool {
+        self.sent.is_whole() || self.meter.usage.is_some() || self.meter.output_bytes > 0
+    }
+
     /// Returns the number of attempts.
     pub(crate) fn attempts(&self) -> u32 {
         self.entry.attempts
@@ -144,7 +150,7 @@ impl CallAccount {
         error: &ApiError,
         spent: bool,
     ) -> bool {
-        if spent && !self.has_absorbed {
+        if spent && !self.has_absorbed && self.may_have_worked() {
             self.absorb_recorded();
         }
         if spent && failure == AttemptFailure::TimedOut && self.sent.is_whole() {

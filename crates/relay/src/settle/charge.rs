@@ -8,11 +8,14 @@ use canon::{Charge, Money, ServiceTier, ToolUses, Usage};
 use catalog::{BilledTier, BilledUnits, ImageSpec, ModelKind};
 use dialects::ReplyMeter;
 use ledger::{CallOutcome, HoldTicket};
+use std::time::Duration;
 
 use super::{BYTES_PER_TOKEN, CallAccount};
 
 /// Bytes per token that no tokeniser exceeds on the average of a text reply.
 const MAX_BYTES_PER_TOKEN: u64 = 16;
+/// Silence of a stream after which a model that nothing is known of may think.
+const LONG_SILENCE: Duration = Duration::from_secs(5);
 /// Context window of a model whose own is not known: larger than that of any.
 pub(super) const UNKNOWN_CONTEXT_WINDOW: u64 = 1 << 24;
 /// A window may be so many times larger than the directory says.
@@ -78,7 +81,7 @@ impl CallAccount {
                 (Usage::default(), false)
             }
             CallOutcome::CallerLeft
-                if self.sent.is_set()
+                if self.sent.is_whole()
                     && !self.meter.is_finished
                     && let Some(expected) = self.expected_usage =>
             {
@@ -173,16 +176,18 @@ impl CallAccount {
     /// how much it is. A provider without the request makes none.
     pub(super) fn estimate_unseen(&self, meter: &ReplyMeter, copies: u64) -> u64 {
         let Some((attempt, _)) = &self.attempt else { return 0 };
-        if self.kind != ModelKind::Chat || meter.is_finished || !self.sent.is_set() {
+        if self.kind != ModelKind::Chat || meter.is_finished || !self.sent.is_whole() {
             return 0;
         }
         let running = self.attempt_started.elapsed();
         let seen = meter.output_bytes.div_ceil(BYTES_PER_TOKEN);
-        let may_think = self.may_think || attempt.has_thought();
+        let silence = if seen == 0 { running } else { self.silence };
+        let is_unknown = !self.is_known_model && !attempt.has_counted();
+        let may_think =
+            self.may_think || attempt.has_thought() || (is_unknown && silence >= LONG_SILENCE);
         let usual = match (self.entry.stream, may_think) {
             (true, false) => 0,
-            (true, true) if seen == 0 => attempt.usual_output(running),
-            (true, true) => attempt.usual_output(self.silence),
+            (true, true) => attempt.usual_output(silence),
             (false, _) => attempt.usual_output(running).saturating_mul(copies).saturating_sub(seen),
         };
         usual.min(self.max_output_tokens.saturating_sub(seen))
@@ -228,7 +233,7 @@ impl CallAccount {
         let is_unused = usage == Usage::default() && outcome != CallOutcome::Done;
         if is_unused {
             // A failed call has absorbed its attempts, and one between two attempts has none.
-            if outcome != CallOutcome::Failed && self.sent.is_set() && !self.has_absorbed {
+            if outcome != CallOutcome::Failed && !self.has_absorbed && self.may_have_worked() {
                 self.absorb_recorded();
             }
         } else {

@@ -5,8 +5,8 @@ use canon::{Money, Usage};
 use dialects::ReplyMeter;
 use ledger::ChargeReason;
 
-use super::CallAccount;
 use super::charge::UNKNOWN_CONTEXT_WINDOW;
+use super::{BYTES_PER_TOKEN, CallAccount};
 
 /// A provider's own price counts as dearer if it is so by more than this part of it.
 const BILL_ROUNDING: i64 = 50;
@@ -36,9 +36,12 @@ impl CallAccount {
     /// absorbs. `usage` is charged.
     pub(super) fn absorb_unseen(&mut self, usage: &Usage) {
         let unseen = self.estimate_unseen(&self.meter, self.copies);
-        if unseen > 0 {
-            let output = usage.output.saturating_add(unseen);
-            let thinking = usage.thinking.saturating_add(unseen);
+        let seen = self.meter.output_bytes.div_ceil(BYTES_PER_TOKEN);
+        // Output that is told and was not seen is a part of it.
+        let more = seen.saturating_add(unseen).saturating_sub(usage.output).min(unseen);
+        if more > 0 {
+            let output = usage.output.saturating_add(more);
+            let thinking = usage.thinking.saturating_add(more);
             let all = self.price_of(&Usage { output, thinking, ..*usage });
             self.add_estimate(all.saturating_sub(self.price_of(usage)));
         }

@@ -1,9 +1,9 @@
 //! Ends without delivery that a caller can provoke: a deadline of the gateway, and a stream that is left
 //! before any output. Nobody knows what the provider made until then, so it is estimated.
 //!
-//! A key has a small goodwill on each node. The operator absorbs such an end while the goodwill covers it,
-//! and the key pays it otherwise. What the key pays refills the goodwill. So these ends cost the operator at
-//! most the goodwill more than the key has paid.
+//! An account has a small goodwill on each node. The operator absorbs such an end while the goodwill covers
+//! it, and the key pays it otherwise. What the account pays for complete answers refills the goodwill. So
+//! these ends cost the operator at most the goodwill more than the account has paid for answers.
 
 use canon::{Charge, Money, Usage};
 use ledger::{CallOutcome, ChargeReason, HoldTicket};

@@ -35,8 +35,8 @@ pub(super) const PRICE_FIELDS: [(&str, &str); 19] = [
 const PER_MILLION_COUNT: usize = 11;
 /// Field for the structured prices as JSON, and their names.
 const FURTHER_FIELD: &str = "price.further";
-const STRUCTURED_PRICES: [&str; 7] =
-    ["pictures", "long", "batch", "flex", "priority", "fast", "us"];
+const STRUCTURED_PRICES: [&str; 8] =
+    ["pictures", "long", "batch", "flex", "priority", "fast", "us", "fast_us"];
 
 /// Prices as JSON, as the API accepts them.
 pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {

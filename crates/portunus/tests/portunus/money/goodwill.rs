@@ -1,11 +1,13 @@
-//! Ends without delivery that a caller can provoke: the goodwill of its key covers a few, and then the key
-//! pays.
+//! Ends without delivery that a caller can provoke: the goodwill of its account covers a few, and then the
+//! key pays.
 
 use canon::Money;
 use ledger::{CallOutcome, ChargeReason, EndedBy, LedgerEntry};
 use serde_json::json;
 use std::time::Duration;
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream, sse};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::money::{CHAT, capped, chat};
 
@@ -104,20 +106,113 @@ async fn goodwill_can_be_switched_off() {
     assert_eq!((row.absorbed, row.reasons.contains(&ChargeReason::Deadline)), (Money::ZERO, true));
 }
 
-/// Streams that are left before any output: what the key pays refills its goodwill.
+/// Streams that are left before any output, each with another key: the account has one goodwill, and only
+/// what it pays for complete answers refills it.
 #[tokio::test]
-async fn streams_left_before_any_output_use_up_the_cap() {
+async fn streams_left_before_any_output_use_up_the_goodwill_of_the_account() {
     let limits = "[limits]\ngoodwill = \"0.0001\"\n";
-    let (_provider, gateway) = with(vec![opening()], limits).await;
-    let key = capped(&gateway, "1").await;
-    for count in 1..=8 {
+    let mut answers = vec![opening(); 8];
+    answers.push(chat_reply("here", 60, 2));
+    answers.push(opening());
+    let (_provider, gateway) = with(answers, limits).await;
+    let leave = async |count: usize| {
+        let key = capped(&gateway, "1").await;
         gateway.post(CHAT, &chat(true)).key(&key).disconnect_after_events(1).await;
         testkit::until("it is settled", async || rows(&gateway).await.len() == count).await;
+    };
+    for count in 1..=8 {
+        leave(count).await;
+    }
+    let left = rows(&gateway).await;
+    check_rows(&left, ChargeReason::CallerLeft, EndedBy::Caller);
+    let is_paid: Vec<bool> = left.iter().map(|row| row.cost > Money::ZERO).collect();
+    assert!(is_paid.is_sorted() || is_paid.iter().rev().is_sorted(), "{is_paid:?}");
+    let absorbed = left.iter().fold(Money::ZERO, |sum, row| sum.saturating_add(row.absorbed));
+    assert!(absorbed <= GOODWILL, "{absorbed} absorbed");
+
+    let got = gateway.post(CHAT, &chat(false)).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    leave(10).await;
+    let absorbed = rows(&gateway).await.iter().filter(|row| row.absorbed > Money::ZERO).count();
+    assert_eq!(absorbed, is_paid.iter().filter(|paid| !**paid).count() + 1, "it is refilled");
+}
+
+/// A provider that does not take the whole request does not work on it.
+#[tokio::test]
+async fn a_request_that_is_not_sent_in_full_costs_nobody_anything() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let deaf = tokio::spawn(async move {
+        let mut taken = Vec::new();
+        while let Ok(one) = listener.accept().await {
+            taken.push(one);
+        }
+    });
+    let gateway = TestGateway::with_config(&format!(
+        "{TIMES}[providers.p]\nspeaks = \"chat\"\nbase = \"{url}\"\nauth = \"none\"\n\
+         [models.m]\nlanes = [\"p/up\"]\nprice = {{ input = \"1.00\", output = \"2.00\" }}\n",
+    ))
+    .await;
+    for stream in [false, true] {
+        let mut body = chat(stream);
+        body["messages"][0]["content"] = "much ".repeat(4_000_000).into();
+        let got = gateway.post(CHAT, &body).send().await;
+        assert_eq!(got.status, 504, "{}", got.text());
     }
     let rows = rows(&gateway).await;
-    check_rows(&rows, ChargeReason::CallerLeft, EndedBy::Caller);
-    let last = rows.iter().rev().take(2).filter(|row| row.cost > Money::ZERO).count();
-    assert_eq!(last, 1, "one pays the goodwill of the next: {rows:?}");
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    for row in rows {
+        assert_eq!((row.cost, row.absorbed), (Money::ZERO, Money::ZERO), "{row:?}");
+    }
+    deaf.abort();
+}
+
+/// Seconds are a part of the estimate where they have a price.
+#[tokio::test]
+async fn seconds_until_a_deadline_are_paid() {
+    let provider = ScriptedProvider::start(vec![vec![silence()]]).await;
+    let config = provider.config("chat").replace("price = {", "price = { per_second = \"0.01\",");
+    assert!(config.contains("per_second"), "{config}");
+    let times = TIMES.replace("0.0001", "0");
+    let gateway = TestGateway::with_config(&format!("{times}{config}")).await;
+    for stream in [false, true] {
+        gateway.post(CHAT, &chat(stream)).send().await;
+    }
+    for row in rows(&gateway).await {
+        let second = row.charges.iter().find(|one| one.dimension == canon::PriceDimension::Second);
+        assert!(second.is_some_and(|second| second.count > 0), "{row:?}");
+        assert_eq!((row.cost >= Money::from_nanos(10_000_000), row.absorbed), (true, Money::ZERO));
+    }
+}
+
+/// The end of a drain is not the caller's doing.
+#[tokio::test]
+async fn calls_that_the_end_of_a_drain_cuts_are_absorbed() {
+    let times = "[timeouts]\ndrain = \"100ms\"\n[limits]\ngoodwill = \"0\"\n";
+    let provider = ScriptedProvider::start(vec![vec![silence()]]).await;
+    let config = format!("{times}{}", provider.config("chat"));
+    let gateway = TestGateway::with_config(&config).await;
+    let mut callers = Vec::new();
+    for stream in [false, true] {
+        let address = gateway.url.strip_prefix("http://").unwrap();
+        let mut caller = TcpStream::connect(address).await.unwrap();
+        let (key, body) = (&gateway.key, chat(stream).to_string());
+        let length = body.len();
+        let ask = format!(
+            "POST {CHAT} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
+        caller.write_all(ask.as_bytes()).await.unwrap();
+        callers.push(caller);
+    }
+    testkit::until("both are sent", async || provider.requests().len() == 2).await;
+    let gateway = gateway.restart(&config).await;
+    let rows = rows(&gateway).await;
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    for row in rows {
+        assert_eq!((row.cost, row.ended_by), (Money::ZERO, EndedBy::Operator), "{row:?}");
+        assert!(row.absorbed > Money::ZERO && row.estimated, "{row:?}");
+    }
 }
 
 /// A deadline at one lane and a success at the next: the key pays for what it got.
@@ -190,4 +285,26 @@ async fn a_prompt_that_is_counted_is_paid_by_a_caller_who_leaves() {
     let [row] = &*rows else { panic!("{rows:?}") };
     assert_eq!((row.usage.input, row.usage.output), (90, 0), "{row:?}");
     assert_eq!((row.cost, row.estimated), (Money::from_nanos(90_000), false), "{row:?}");
+}
+
+/// A model that nothing is known of may think during a long silence, until a reply tells that it does not.
+#[tokio::test]
+async fn long_silence_of_an_unknown_model_is_thinking() {
+    let times = "[timeouts]\ngap = \"5500ms\"\n[limits]\ngoodwill = \"0\"\n";
+    let silent_call = async |answers| {
+        let (_provider, gateway) = with(answers, times).await;
+        if !matches!(gateway.post(CHAT, &chat(false)).send().await.status.as_u16(), 200 | 504) {
+            panic!("neither an answer nor a deadline");
+        }
+        gateway.post(CHAT, &chat(true)).send().await;
+        let rows = rows(&gateway).await;
+        rows.into_iter().find(|row| row.stream).unwrap()
+    };
+    let refused = AnswerStep::Bytes(b"HTTP/1.1 504 No\r\ncontent-length: 0\r\n\r\n".to_vec());
+    let (unknown, counted) = tokio::join!(
+        silent_call(vec![vec![refused], opening()]),
+        silent_call(vec![chat_reply("here", 9, 2), opening()]),
+    );
+    assert!(unknown.usage.output >= 250, "5 s at 50 tokens a second: {unknown:?}");
+    assert_eq!(counted.usage.output, 0, "{counted:?}");
 }

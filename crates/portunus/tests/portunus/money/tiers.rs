@@ -246,27 +246,40 @@ async fn more_tokens_than_the_window_holds_are_counted_here_instead() {
     }
 }
 
-/// Anthropic bills a call that is served in the United States by prices of its own.
+/// Anthropic bills a call that is served in the United States by prices of its own, a fast one too.
 #[tokio::test]
 async fn a_call_that_is_served_in_the_us_has_its_own_prices() {
+    for (speed, cost, service) in [("standard", 176_000, "us"), ("fast", 352_000, "fast_us")] {
+        is_served_in_the_us(speed, cost, service).await;
+    }
+}
+
+async fn is_served_in_the_us(speed: &str, cost: i64, service: &str) {
     let answer = json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": "up",
         "content": [{ "type": "text", "text": SAID }], "stop_reason": "end_turn",
         "stop_sequence": null,
         "usage": { "input_tokens": 100, "output_tokens": 30, "service_tier": "standard",
-                   "inference_geo": "us" } });
+                   "speed": speed, "inference_geo": "us" } });
     for path in ["/v1/messages", crate::money::CHAT] {
+        // A caller of another format cannot ask for both.
+        if speed == "fast" && path == crate::money::CHAT {
+            continue;
+        }
         let answer = reply(200, "application/json", &answer.to_string());
         let provider = ScriptedProvider::start(vec![answer]).await;
-        let dearer = "output = \"2.00\", us = { rates = { input = \"1.10\", output = \"2.20\" } }";
+        let dearer = "output = \"2.00\", us = { rates = { input = \"1.10\", output = \"2.20\" } }, \
+                      fast = { rates = { input = \"2.00\", output = \"4.00\" } }, \
+                      fast_us = { rates = { input = \"2.20\", output = \"4.40\" } }";
         let config = provider.config("messages").replace("output = \"2.00\"", dearer);
         let gateway = TestGateway::with_config(&config).await;
         let mut body = crate::money::chat(false);
         if path == "/v1/messages" {
             body["inference_geo"] = "us".into();
+            body["speed"] = speed.into();
         }
         let got = gateway.post(path, &body).send().await;
         assert_eq!(got.status, 200, "{}", got.text());
         let row = row(&gateway).await;
-        assert_eq!((row.cost.as_nanos(), &*row.service), (176_000, "us"), "{path}: {row:?}");
+        assert_eq!((row.cost.as_nanos(), &*row.service), (cost, service), "{path}: {row:?}");
     }
 }

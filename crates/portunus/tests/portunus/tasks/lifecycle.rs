@@ -243,6 +243,23 @@ async fn a_failure_is_tried_again_if_that_can_help_and_told_if_not() {
     assert_eq!(provider.requests().len(), 3);
 }
 
+/// A caller cannot make an image slow, and the gateway runs the task again by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_pays_for_none_of_its_runs_that_end_at_a_deadline() {
+    let provider = ScriptedProvider::start(vec![silence(), silence(), picture()]).await;
+    let limits = "[timeouts]\nfirst_byte = \"200ms\"\n[limits]\ngoodwill = \"0\"\n";
+    let gateway = TestGateway::with_config(&config(&provider.url, limits)).await;
+    let slow = id(&gateway.post(GENERATIONS, &order()).send().await);
+    let task = done(&gateway, &slow).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    gateway.wait_until_settled().await;
+    let rows = gateway.app.store.export(None, 10).await.unwrap();
+    let paid: Vec<_> = rows.iter().filter(|row| row.cost > canon::Money::ZERO).collect();
+    assert_eq!((paid.len(), provider.requests().len()), (1, 3), "{rows:?}");
+    let absorbed = rows.iter().filter(|row| row.absorbed > canon::Money::ZERO).count();
+    assert!(absorbed > 0, "{rows:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn progress_of_the_provider_is_reported_while_a_task_runs() {
     let there = json!({ "id": "t1", "status": "processing", "progress": 40 });
