@@ -122,7 +122,7 @@ impl HoldTicket {
     /// less than the amount is left.
     pub fn use_goodwill(&self, amount: Money, most: Money) -> bool {
         let account_id = self.held.as_ref().map_or("", |held| &held.account_id);
-        self.book.goodwill().take(account_id, amount, most)
+        self.book.goodwill.take(account_id, amount, most)
     }
 
     /// Records the usage so far, so that the call is charged for it after a crash.

@@ -381,7 +381,10 @@ impl<S: LeaseStore> LeaseClient<S> {
         let report =
             HeartbeatReport { node: self.node(), calls, unreported: self.unreported(seq), seq };
         let reply = match self.store.heartbeat(&report).await {
-            Ok(reply) => reply,
+            Ok(reply) => {
+                self.book.note_store_time(reply.now);
+                reply
+            }
             Err(LeaseStoreError::Unreachable(why)) => {
                 return Err(LeaseStoreError::Unreachable(why));
             }
@@ -506,7 +509,7 @@ impl<S: LeaseStore> LeaseClient<S> {
 
     /// Closes the leases of dead nodes.
     pub async fn close_dead_nodes(&self) -> Result<ClosedCounts, LeaseStoreError> {
-        self.store.close_gone(self.clock.now()).await
+        self.store.close_gone(self.book.now()).await
     }
 
     /// Returns cap, spending and holds of a key on all nodes.

@@ -127,6 +127,8 @@ pub struct LeaseState {
 /// The store's answer to a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeartbeatReply {
+    /// Time of the store's clock.
+    pub now: Micros,
     /// Number of live nodes, this one included.
     pub nodes: u32,
     /// The leases of this node, all renewed for another [`LEASE_DURATION`].

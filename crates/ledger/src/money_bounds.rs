@@ -50,6 +50,17 @@ pub struct UnleasedCost {
     pub account: Money,
 }
 
+impl UnleasedCost {
+    /// Returns the sum of both.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            key: self.key.saturating_add(other.key),
+            account: self.account.saturating_add(other.account),
+        }
+    }
+}
+
 /// All limits of a key's money.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoneyBounds {

@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 
 use crate::goodwill::GoodwillBook;
 use crate::journal::{Written, frame, recover};
@@ -23,6 +24,7 @@ use crate::{
 };
 
 mod progress;
+mod store_time;
 mod unleased;
 
 /// Reason no money was reserved for a call.
@@ -65,7 +67,9 @@ pub struct OpenCalls {
     /// The thread that writes the journal, once it is started.
     writer_thread: Mutex<Option<WriterThread>>,
     state: Mutex<CallTable>,
-    goodwill: GoodwillBook,
+    pub(crate) goodwill: GoodwillBook,
+    /// Microseconds that the lease store's clock is ahead of this node's.
+    clock_error: AtomicI64,
 }
 
 /// An opened journal and the calls that an earlier process left in it.
@@ -145,20 +149,15 @@ impl PostingBatch {
 }
 
 impl OpenCalls {
-    pub(crate) const fn goodwill(&self) -> &GoodwillBook {
-        &self.goodwill
-    }
-
     /// Opens the journal and settles the calls that a crash left open.
-    ///
-    /// [`Teller::open`](crate::Teller::open) completes the start: it posts these calls first.
+    /// [`LeaseClient::open`](crate::LeaseClient::open) posts them.
     pub fn open(clock: Arc<dyn Clock>, disk: Arc<dyn Disk>) -> Result<OpenedJournal, JournalError> {
         let segments = disk.segments().map_err(JournalError)?;
         let found = recover(&*disk, clock.now()).map_err(JournalError)?;
         let journal = Arc::new(JournalWriter::open(disk)?);
         let (writer_thread, state) = (Mutex::default(), Mutex::default());
-        let goodwill = GoodwillBook::default();
-        let book = Arc::new(Self { clock, journal, writer_thread, state, goodwill });
+        let (goodwill, clock_error) = (GoodwillBook::default(), AtomicI64::new(0));
+        let book = Arc::new(Self { clock, journal, writer_thread, state, goodwill, clock_error });
         Ok(OpenedJournal { book, found, segments })
     }
 
@@ -272,7 +271,7 @@ impl OpenCalls {
         let fill = Arc::make_mut(&mut held);
         fill.amount = amount;
         fill.lease = lease;
-        fill.at = self.clock.now();
+        fill.at = self.now();
         let record = match self.journal.append_hold(&frame(&Written::Held(&held))) {
             Ok(record) => record,
             Err(e) => {
@@ -522,7 +521,7 @@ impl OpenCalls {
             held: held.clone(),
             reached: self.state.lock().open.get(&held.request_id).and_then(|c| c.reached.clone()),
         };
-        let now = self.clock.now();
+        let now = self.now();
         let mut entry = open.settle(now, Some(now), SettlementKnowledge::Settled);
         if !is_sent {
             entry = LedgerEntry {
@@ -558,7 +557,7 @@ impl OpenCalls {
         entry.cost = cost;
         entry.held = Some(held.amount);
         entry.started = held.at;
-        entry.ended = self.clock.now().max(held.at);
+        entry.ended = self.now().max(held.at);
         // If the disk fails, the entry is posted from memory, or written again later. A crash before
         // that settles the call from its last recorded progress. The writer counts the failure.
         let record = self.journal.append_settlement(&frame(&Written::Settled(&entry))).ok();

@@ -83,8 +83,15 @@ impl StreamedBody {
 
 /// Checks a stream every second until it ends.
 async fn run_checks(reply: Weak<Mutex<StreamedReply>>) {
+    let mut was_late = false;
     loop {
+        let began = Instant::now();
         tokio::time::sleep(CHECK_INTERVAL).await;
+        // A process that was stopped for a while first reads what came meanwhile.
+        was_late = !was_late && began.elapsed() > 2 * CHECK_INTERVAL;
+        if was_late {
+            continue;
+        }
         let Some(reply) = reply.upgrade() else { return };
         let mut reply = reply.lock();
         reply.check();

@@ -8,7 +8,7 @@ use canon::{Micros, Money};
 use ledger::{
     ALIVE_WINDOW, BudgetPeriod, BudgetStatus, HeartbeatReply, HeartbeatReport, KeyStatus,
     LEASE_DURATION, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, MoneyBounds, Node, OpenCall,
-    RECALL_WINDOW, SpendStatus, UnreportedSpend, lease_slice,
+    RECALL_WINDOW, SpendStatus, UnleasedCost, UnreportedSpend, lease_slice,
 };
 use sqlx::QueryBuilder;
 
@@ -46,6 +46,12 @@ const ADD: &str = "INSERT INTO leases \
     expires = excluded.expires, exposed = CASE WHEN leases.told < excluded.told \
     THEN excluded.exposed ELSE leases.exposed END, told = CASE WHEN leases.told < excluded.told \
     THEN excluded.told ELSE leases.told END RETURNING token, version";
+/// Money of calls without a lease that other nodes have reported, of a key and of its account.
+const UNLEASED_ELSEWHERE: &str = "SELECT \
+    CAST(COALESCE(SUM(CASE WHEN h.key_id = $1 THEN h.amount ELSE 0 END), 0) AS BIGINT), \
+    CAST(COALESCE(SUM(h.amount), 0) AS BIGINT) FROM holds h JOIN keys o ON o.id = h.key_id \
+    WHERE h.lease IS NULL AND h.node_id <> $2 \
+    AND o.account_id = (SELECT account_id FROM keys WHERE id = $1)";
 const WANT: &str = "UPDATE keys SET wanted = (SELECT now FROM store_clock) + $2 WHERE id = $1";
 const SEEN: &str = "UPDATE nodes SET seen = (SELECT now FROM store_clock) \
     WHERE id = $1 AND epoch = $2";
@@ -158,7 +164,16 @@ impl Store {
                 key_budget,
                 account_budget,
             };
-            let Some(left) = bounds.left_to_lease(&request.unleased) else {
+            let (of_key, of_account): (i64, i64) = sqlx::query_as(UNLEASED_ELSEWHERE)
+                .bind(&key_id)
+                .bind(&request.node.id)
+                .fetch_one(&mut *tx)
+                .await?;
+            let unleased = request.unleased.plus(UnleasedCost {
+                key: Money::from_nanos(of_key),
+                account: Money::from_nanos(of_account),
+            });
+            let Some(left) = bounds.left_to_lease(&unleased) else {
                 return Ok(Some(LeaseGrant::Unlimited));
             };
             let Node { id, epoch } = &request.node;
@@ -230,7 +245,7 @@ impl Store {
         rows.sort_by(|(a, _), (b, _)| a.held.request_id.cmp(&b.held.request_id));
         let mut unreported = unreported.clone();
         unreported.sort_by_key(|spend| spend.token);
-        let (leases, nodes): (Vec<LeaseRow>, i64) = in_transaction!(&self.db, tx: Kind => {
+        let (now, leases, nodes): (i64, Vec<LeaseRow>, i64) = in_transaction!(&self.db, tx: Kind => {
             let seen = sqlx::query(SEEN).bind(id).bind(epoch).execute(&mut *tx).await?;
             if seen.rows_affected() != 1 {
                 return Ok(None);
@@ -263,10 +278,11 @@ impl Store {
             }
             let leases = leases.fetch_all(&mut *tx).await?;
             let nodes = sqlx::query_scalar(LIVE_NODES).bind(ALIVE_WINDOW.get());
-            (leases, nodes.fetch_one(&mut *tx).await?)
+            (now, leases, nodes.fetch_one(&mut *tx).await?)
         });
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
         Ok(Some(HeartbeatReply {
+            now: Micros::new(now),
             nodes,
             leases: leases.into_iter().map(LeaseState::from).collect(),
         }))

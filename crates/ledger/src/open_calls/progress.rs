@@ -8,7 +8,7 @@ impl OpenCalls {
     /// Records the usage of a running call so far.
     pub(crate) fn progress(&self, held: &HoldRecord, progress: CallProgress) {
         let CallProgress { lane, usage, cost } = progress;
-        let (request_id, at) = (held.request_id.clone(), self.clock.now());
+        let (request_id, at) = (held.request_id.clone(), self.now());
         let attempt = {
             let state = self.state.lock();
             let reached = state.open.get(&held.request_id).and_then(|open| open.reached.as_ref());
@@ -25,7 +25,7 @@ impl OpenCalls {
         lane: &str,
         attempt: LaterAttempt,
     ) -> JournalReceipt {
-        let at = self.clock.now();
+        let at = self.now();
         self.reach(ProgressRecord {
             request_id: held.request_id.clone(),
             at,

@@ -461,3 +461,23 @@ fn a_moved_journal_is_noticed_and_all_calls_are_written_again() {
     std::fs::remove_dir_all(&folder).unwrap();
     std::fs::remove_dir_all(&elsewhere).unwrap();
 }
+
+/// A call has the time of the store, whose days the budgets count. A node's own clock may be wrong.
+#[test]
+fn calls_have_the_time_of_the_store() {
+    let store = MemoryStore::new(&[Some(1_000)]);
+    let stored = store.lock().now;
+    for wrong in [Micros::new(5), stored + Micros::from_secs(86_400)] {
+        let clock = Arc::new(TestClock::at(wrong));
+        let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
+        run(node.client.heartbeat()).unwrap();
+        let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+        clock.pass(Micros::from_secs(3));
+        let ticket = hold_fifty(&node, &balance, &format!("r{}", wrong.get())).unwrap();
+        ticket.settle(entry(&format!("r{}", wrong.get()), "k0", 10));
+        run(node.client.post()).unwrap();
+        let settled = store.lock().entries[&format!("r{}", wrong.get())].clone();
+        let expected = stored + Micros::from_secs(3);
+        assert_eq!((settled.started, settled.ended), (expected, expected));
+    }
+}

@@ -6,7 +6,7 @@ use ledger::{
     HeartbeatReport, LEASE_DURATION, LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn,
     LeaseState, LeaseStoreError, LeaseToken, LedgerEntry, MarkRaise, MoneyBounds, Node, OpenCall,
     PostedBatch, PostedMark, RECALL_WINDOW, SettledCall, SettlementKnowledge, SpendTerms,
-    StoreRollback, lease_slice,
+    StoreRollback, UnleasedCost, lease_slice,
 };
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -218,8 +218,16 @@ impl MemoryStore {
         }
         let (now, nodes) = (self.now, self.alive());
         let bounds = self.bounds(&ask.key_id);
+        let mut unleased = ask.unleased;
+        for (node_id, OpenCall { held, .. }) in self.holds.values() {
+            if *node_id != ask.node.id && held.lease.is_none() {
+                let is_own = held.key_id == ask.key_id;
+                let key = if is_own { held.amount } else { Money::ZERO };
+                unleased = unleased.plus(UnleasedCost { key, account: held.amount });
+            }
+        }
         let key = self.keys.get_mut(&ask.key_id).unwrap();
-        let Some(left) = bounds.left_to_lease(&ask.unleased) else {
+        let Some(left) = bounds.left_to_lease(&unleased) else {
             return Ok(LeaseGrant::Unlimited);
         };
         let mine = self
@@ -297,7 +305,7 @@ impl MemoryStore {
                 closed: row.closed,
             });
         }
-        Ok(HeartbeatReply { nodes: self.alive(), leases })
+        Ok(HeartbeatReply { now: self.now, nodes: self.alive(), leases })
     }
 
     /// The limits of a key for new leases.

@@ -24,6 +24,7 @@ on_both!(
     calls_pay_from_their_lease_and_late_ones_as_far_as_there_is_room,
     a_lease_that_does_not_cover_a_call_pays_a_part_of_it,
     cost_of_calls_without_a_lease_is_not_leased,
+    cost_of_calls_without_a_lease_at_another_node_is_not_leased,
     calls_of_a_dead_node_are_settled_once,
     unreported_spending_of_a_dead_node_stays_reserved,
     a_restored_database_and_a_forgotten_node_keep_no_money_aside,
@@ -90,6 +91,22 @@ async fn cost_of_calls_without_a_lease_is_not_leased(database: Arc<TestDatabase>
     assert!(matches!(store.grant(&short).await.unwrap(), LeaseGrant::Short(_)));
     store.post(&[entry("late", &key, 60, 50)]).await.unwrap();
     assert_eq!(sums(&store, &key).await, (60, 40));
+    store.close().await;
+}
+
+async fn cost_of_calls_without_a_lease_at_another_node_is_not_leased(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = capped(&store, 1_000).await;
+    let (node, other) = (enter(&store, "node").await, enter(&store, "other").await);
+    // It began before the key had a cap.
+    let reply = heartbeat(&store, &other, vec![open_call("running", &key, None, None)]).await;
+    assert!(reply.now > Micros::from_secs(1), "{reply:?}");
+    let short = store.grant(&ask(&node, &key, 900, 900)).await.unwrap();
+    assert!(matches!(short, LeaseGrant::Short(_)), "{short:?}");
+    let (_, _, got) = lease(&store, &ask(&node, &key, 800, 800)).await;
+    assert_eq!(got, 800);
+    store.post(&[entry("running", &key, 200, 50)]).await.unwrap();
+    assert_eq!(sums(&store, &key).await, (200, 800));
     store.close().await;
 }
 

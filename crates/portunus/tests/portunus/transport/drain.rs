@@ -204,6 +204,22 @@ async fn running_calls_finish_and_no_new_ones_begin() {
     assert_eq!(process.ended_by(), vec!["provider"; STREAMS]);
 }
 
+/// A process that was stopped for longer than `gap` finds what its providers sent meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_outlive_a_stopped_process() {
+    let times = "60s\"\ngap = \"3s";
+    let process = Process::start("stopped", Duration::from_millis(50), times).await;
+    let mut open = process.streams().await;
+    process.signal("-STOP");
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    process.signal("-CONT");
+    for (path, caller) in &mut open {
+        let (text, proper) = rest(caller).await;
+        assert!(proper && !text.contains("\"error\":{"), "{path}: {text}");
+    }
+    until("every call is posted", async || process.ended_by() == vec!["provider"; STREAMS]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unfinished_streams_end_with_an_error_in_their_format() {
     for (name, drain, signals) in [("limit", "1s", 1), ("twice", "600s", 2)] {
