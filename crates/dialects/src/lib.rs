@@ -7,6 +7,7 @@
 //! (fields that name objects of a provider) and `names`. What only one format has is in its folder `own`. This crate knows nothing of sockets,
 //! keys, prices or async.
 
+mod address_scan;
 pub mod chat;
 mod checks;
 mod count_endpoint;
@@ -49,6 +50,7 @@ mod wire_rule;
 mod wire_value;
 mod write_json;
 
+pub use address_scan::first_address;
 pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{

@@ -22,12 +22,10 @@ pub struct MediaUrl {
 pub struct MediaUrlFields {
     /// The paths of the fields.
     pub(crate) paths: &'static [KeyPath],
-    /// The paths of addresses that a tool of the provider asks.
-    pub(crate) tool_paths: &'static [KeyPath],
     /// Parts of the keys. A body without any of them has no media.
     pub(crate) needles: Needles,
     /// True if keys may be in snake_case as well.
-    pub(crate) allows_snake_case: bool,
+    pub allows_snake_case: bool,
 }
 
 /// The media of a request.
@@ -35,8 +33,6 @@ pub struct MediaUrlFields {
 pub struct RequestMedia {
     /// Every URL.
     pub urls: Vec<MediaUrl>,
-    /// Every address that a tool of the provider asks.
-    pub tool_urls: Vec<MediaUrl>,
     /// For each data that was handed over, true if it is a plain text, whatever it looks like.
     pub are_texts: Vec<bool>,
 }
@@ -56,23 +52,18 @@ pub fn request_media(
     body: &[u8],
     take_data: impl FnMut(&str),
 ) -> Result<RequestMedia, ApiError> {
-    let MediaUrlFields { paths, tool_paths, needles, allows_snake_case } = fields;
+    let MediaUrlFields { paths, needles, allows_snake_case } = fields;
     let mut media = RequestMedia::default();
     if !needles.is_in(body) {
         return Ok(media);
     }
     let take_data = RefCell::new(take_data);
-    let media_rows = paths.len();
-    let paths: Vec<KeyPath> = paths.iter().chain(*tool_paths).copied().collect();
     let scan = FieldScan {
-        paths: &paths,
+        paths,
         allows_snake_case: *allows_snake_case,
         wants_parents: true,
         keeps: &|row, text| {
             let path = paths.get(row).copied().unwrap_or_default();
-            if row >= media_rows {
-                return Some(text);
-            }
             let is_data = text.starts_with(DATA_SCHEME)
                 || DATA_FIELDS.iter().any(|end| path.ends_with(end))
                 || (path.ends_with(FILE_DATA) && !text.contains("://"));
@@ -84,9 +75,8 @@ pub fn request_media(
             Some(DATA_SCHEME)
         },
     };
-    for FieldText { path, row, text, parent, .. } in scan.run(body)? {
+    for FieldText { path, text, parent, .. } in scan.run(body)? {
         match text == DATA_SCHEME {
-            _ if row >= media_rows => media.tool_urls.push(MediaUrl { path, url: text }),
             true => media.are_texts.push(path.ends_with(SOURCE_DATA) && parent.is("text")),
             false => media.urls.push(MediaUrl { path, url: text }),
         }
@@ -238,45 +228,6 @@ mod tests {
                 let media = request_media(fields, body.as_bytes(), |_| {}).unwrap();
                 assert_eq!(media.are_texts, [want], "{body}");
             }
-        }
-    }
-
-    #[test]
-    fn finds_addresses_of_tools_in_every_format() {
-        for (origin, body, path) in [
-            (WireFormat::Chat, r#"{"tools":[{"server_url":"U"}]}"#, "tools[0].server_url"),
-            (
-                WireFormat::Responses,
-                r#"{"tools":[{"type":"mcp","server_url":"U"}]}"#,
-                "tools[0].server_url",
-            ),
-            (
-                WireFormat::Responses,
-                r#"{"input":[{"tools":[{"type":"namespace","tools":[{"server_url":"U"}]}]}]}"#,
-                "input[0].tools[0].tools[0].server_url",
-            ),
-            (WireFormat::Messages, r#"{"mcp_servers":[{"url":"U"}]}"#, "mcp_servers[0].url"),
-            (
-                WireFormat::Native,
-                r#"{"tools":[{"mcpServers":[{"streamableHttpTransport":{"url":"U"}}]}]}"#,
-                "tools[0].mcpServers[0].streamableHttpTransport.url",
-            ),
-            (
-                WireFormat::Native,
-                r#"{"tools":[{"mcp_servers":[{"streamable_http_transport":{"url":"U"}}]}]}"#,
-                "tools[0].mcpServers[0].streamableHttpTransport.url",
-            ),
-            (
-                WireFormat::Native,
-                r#"{"tools":{"retrieval":{"external_api":{"endpoint":"U"}}}}"#,
-                "tools.retrieval.externalApi.endpoint",
-            ),
-        ] {
-            let fields = &crate::get(origin).unwrap().traits().media_urls;
-            let media = request_media(fields, body.as_bytes(), |_| {}).unwrap();
-            let found = media.tool_urls.into_iter().map(|url| (url.path, url.url));
-            assert!(found.eq([(path.to_owned(), "U".to_owned())]), "{body}");
-            assert_eq!(media.urls, [], "{body}");
         }
     }
 

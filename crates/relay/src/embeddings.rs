@@ -30,7 +30,7 @@ pub async fn serve_embeddings(
         .await
         .run(|| {
             let named = fence::named_objects(&call)?;
-            let media = MediaRefs::find_in(&call, false, &named)?;
+            let media = MediaRefs::find_in(&call, false, &named, &route.lanes)?;
             Ok::<_, ApiError>((named, media))
         })
         .await?;
@@ -43,17 +43,18 @@ pub async fn serve_embeddings(
     };
     sizing::note_objects(&mut sizes, &named);
     let foreign_objects = fence::foreign_objects(&call, &route, named).await?;
-    let embedding_call = EmbeddingCall { endpoint, facts, foreign_objects };
+    let embedding_call = EmbeddingCall { endpoint, facts, foreign_objects, media };
+    let media = &embedding_call.media;
     let model = embedding_call.facts.model.as_str();
     let facts = sizes;
     if call.options.dry_run {
-        let input = sizing::max_input_tokens(&call, &facts, &route, &media);
+        let input = sizing::max_input_tokens(&call, &facts, &route, media);
         let permit = call.work_permit().await;
         return permit.run(|| dry_run(&call, &embedding_call, &route, input)).await;
     }
     admit::check_token_rate(&call, &facts).await?;
     let AdmittedCall { account, lowered_limit: _, requested_output: _ } =
-        admit::admit(&call, &facts, &route, &media).await?;
+        admit::admit(&call, &facts, &route, media).await?;
     let (call, embedding_call) = (&Arc::new(call), &embedding_call);
     let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         try_lane(call, embedding_call, &candidate, account).await
@@ -66,6 +67,7 @@ struct EmbeddingCall {
     facts: EmbeddingFacts,
     /// Objects that the request names and that its caller does not own.
     foreign_objects: Vec<ForeignObject>,
+    media: MediaRefs,
 }
 
 /// A request ready for a lane.
@@ -90,10 +92,11 @@ fn prepare(
     embedding_call: &EmbeddingCall,
     lane: &LiveLane,
 ) -> Result<PreparedEmbedding, ApiError> {
-    let EmbeddingCall { endpoint, facts, foreign_objects } = embedding_call;
+    let EmbeddingCall { endpoint, facts, foreign_objects, media } = embedding_call;
     let same = lane.formats.contains(&endpoint.origin());
     fence::check_lane(foreign_objects, lane, same)?;
     if same {
+        media.check_own_bytes(call, lane)?;
         let outgoing = endpoint.patch(&call.body, facts, &lane.model);
         return Ok(PreparedEmbedding::PassThrough(set_path(lane, endpoint.origin(), outgoing)));
     }

@@ -84,7 +84,8 @@ async fn run_call(call: Arc<Call>) -> Result<Response, ApiError> {
             let facts = call.parse()?;
             let route = route::find(&call, &facts)?;
             let named = fence::named_objects(&call)?;
-            let media = media_refs::MediaRefs::find_in(&call, facts.only_text, &named)?;
+            let media =
+                media_refs::MediaRefs::find_in(&call, facts.only_text, &named, &route.lanes)?;
             Ok::<_, ApiError>((facts, route, named, media))
         })
         .await?;

@@ -34,8 +34,9 @@ pub(super) struct MediaRefs {
     items: Vec<MediaRef>,
     /// Index in `items` by URL: a request may contain hundreds of thousands.
     index: HashMap<String, usize>,
-    /// JSON path of the first address that a tool of the provider asks.
-    tool_path: Option<String>,
+    /// JSON path of the first address in another field. It is only looked for if a lane must not
+    /// get it.
+    other_path: Option<String>,
     /// Bytes that may still be fetched, shared by all lanes that are tried.
     allowance: FetchAllowance,
 }
@@ -71,19 +72,26 @@ pub(super) type InlinedRequest = Option<Box<ChatRequest>>;
 
 impl MediaRefs {
     /// Finds the media URLs of a request and checks every one, even those that a provider would
-    /// fetch. A text-only request is not searched. Names of stored objects are no URLs to fetch.
+    /// fetch. A text-only request has none. Names of stored objects are no URLs to fetch. If one of the
+    /// lanes gets the caller's own fields and must not get addresses, the other fields are searched for
+    /// them too.
     pub(super) fn find_in(
         call: &Call,
         only_text: bool,
         named: &[StoredObject],
+        lanes: &[Arc<LiveLane>],
     ) -> Result<Self, ApiError> {
         let room = call.config.max_body_bytes.saturating_sub(call.body.len());
         // Base64 encodes three bytes as four.
         let allowance = FetchAllowance::new(room / 4 * 3);
         let inline = InlineMedia::default();
         let (items, index) = (Vec::new(), HashMap::new());
-        let mut refs = Self { inline, items, index, tool_path: None, allowance };
-        if only_text {
+        let mut refs = Self { inline, items, index, other_path: None, allowance };
+        let origin = call.dialect.origin();
+        let is_barred = lanes
+            .iter()
+            .any(|lane| lane.formats.contains(&origin) && must_not_get_addresses(call, lane));
+        if only_text && !is_barred {
             return Ok(refs);
         }
         let guard = call.config.media.fetcher.guard();
@@ -92,7 +100,12 @@ impl MediaRefs {
         let mut scan = MediaScan::new(&call.body);
         let found = dialects::request_media(fields, &call.body, |text| scan.add(text))?;
         refs.inline = scan.finish(&found.are_texts);
-        refs.tool_path = found.tool_urls.into_iter().next().map(|tool| tool.path);
+        if is_barred {
+            let media: HashSet<&str> = found.urls.iter().map(|media| &*media.path).collect();
+            let is_known = |path: &str| media.contains(path) || named.contains(path);
+            let is_snake = fields.allows_snake_case;
+            refs.other_path = dialects::first_address(&call.body, is_snake, &is_known)?;
+        }
         for media_url in found.urls {
             if named.contains(&*media_url.path) {
                 continue;
@@ -210,20 +223,16 @@ impl MediaRefs {
         lane: &LiveLane,
         lane_dialect: &dyn Dialect,
     ) -> Result<Vec<(&MediaRef, MediaHint)>, ApiError> {
-        if self.items.is_empty() && self.tool_path.is_none() {
+        if self.items.is_empty() && self.other_path.is_none() {
             return Ok(Vec::new());
         }
         let is_translated = call.dialect.origin() != lane_dialect.origin();
         let media = &call.config.media;
         let fetches = media.provider_fetch(&lane.provider.name);
         let is_shared = lane.provider.shares_objects;
-        // A server in a private network would let callers reach that network. Servers on the internet
-        // cannot, and a translation loses such tools.
-        if let Some(path) = self.tool_path.as_deref().filter(|_| {
-            !is_translated && fetches == MediaFetch::Nothing && !lane.provider.is_public()
-        }) {
-            let why = "is not asked: the provider of this model stands in a private network";
-            return Err(ApiError::invalid(path, format!("`{path}` {why}")));
+        // A translation loses such fields.
+        if let Some(path) = self.other_path.as_deref().filter(|_| !is_translated) {
+            refuse_address(call, lane, path)?;
         }
         let terms = LaneTerms { is_translated, traits: lane_dialect.traits(), fetches, is_shared };
         let with = |item| Some((item, terms.needs_inlining(item)?));
@@ -244,6 +253,12 @@ impl MediaRefs {
             ),
             (_, None) => Ok(wanted),
         }
+    }
+
+    /// Refuses an address in the caller's own bytes, which are sent without fetching anything.
+    pub(super) fn check_own_bytes(&self, call: &Call, lane: &LiveLane) -> Result<(), ApiError> {
+        let media = self.items.first().map(MediaRef::first_path);
+        media.or(self.other_path.as_deref()).map_or(Ok(()), |path| refuse_address(call, lane, path))
     }
 
     async fn fetch(
@@ -268,6 +283,22 @@ impl MediaRefs {
             }
         }
     }
+}
+
+/// Returns true for a provider in a private network, unless the operator says that it may fetch: it
+/// would let callers reach that network. A provider on the internet cannot.
+pub(super) fn must_not_get_addresses(call: &Call, lane: &LiveLane) -> bool {
+    let fetches = call.config.media.provider_fetch(&lane.provider.name);
+    fetches == MediaFetch::Nothing && !lane.provider.is_public()
+}
+
+/// Refuses the address at this path if the lane must not get it.
+pub(super) fn refuse_address(call: &Call, lane: &LiveLane, path: &str) -> Result<(), ApiError> {
+    if !must_not_get_addresses(call, lane) {
+        return Ok(());
+    }
+    let why = "must not be an address: the provider of this model stands in a private network";
+    Err(ApiError::invalid(path, format!("`{path}` {why}")))
 }
 
 impl MediaRef {

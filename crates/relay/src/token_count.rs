@@ -41,7 +41,7 @@ pub async fn count_at_provider(
 async fn ask_lanes(call: &Call, facts: &RequestFacts, route: &Route) -> Option<ProviderCount> {
     let find_media = || {
         let named = fence::named_objects(call)?;
-        MediaRefs::find_in(call, facts.only_text, &named)
+        MediaRefs::find_in(call, facts.only_text, &named, &route.lanes)
     };
     let media = call.work_permit().await.run(find_media).await.ok()?;
     let now = call.engine.monotonic_now();

@@ -47,7 +47,6 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "messages.content.source.url",
             "messages.images",
         ],
-        tool_paths: &["tools.**.server_url"],
         needles: Needles::new(&[
             "url\"",
             "\"image\"",

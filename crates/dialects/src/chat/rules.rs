@@ -19,8 +19,6 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
         .and_then(|()| check_tools(view));
     checked.map_err(FieldProblem::into_error)?;
     let options = view.stream_options.as_ref().map(|options| &options.value);
-    let is_unknown = |tool: &ChatTool<'_>| matches!(tool, ChatTool::Unknown(_));
-    let may_ask_servers = view.tools.as_deref().unwrap_or_default().iter().any(is_unknown);
     Ok(RequestFacts {
         model: view.model.as_ref().map(|model| (*model.value).to_owned()).unwrap_or_default(),
         stream: view.stream.unwrap_or(false),
@@ -39,11 +37,10 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
                 .or_else(|| view.rest.null_range(STREAM_OPTIONS_FIELD, text)),
             ..PatchPoints::locate(text)
         },
-        only_text: !may_ask_servers
-            && !messages(view).iter().any(|message| {
-                let is_list = matches!(message.content, Some(TextOrList::List(_)));
-                is_list || message.rest.get(IMAGES_FIELD).is_some()
-            }),
+        only_text: !messages(view).iter().any(|message| {
+            let is_list = matches!(message.content, Some(TextOrList::List(_)));
+            is_list || message.rest.get(IMAGES_FIELD).is_some()
+        }),
         ..RequestFacts::default()
     })
 }

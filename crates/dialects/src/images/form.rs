@@ -4,10 +4,12 @@ use bytes::Bytes;
 use canon::{ApiError, ImageRequest};
 use std::ops::Range;
 
-use super::names::{EDITS_PATH, GENERATIONS_PATH};
+use super::names::{EDITS_PATH, GENERATIONS_PATH, ORIGIN};
 use super::provider::ImageProviderRequest;
 use super::{read_request, rules};
 use crate::ProviderRequest;
+use crate::address_scan::first_address;
+use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 
 /// Body formats of an image request.
@@ -95,6 +97,12 @@ impl ParsedImageRequest {
     /// Returns true if the GPT family accepts the caller's body unchanged.
     pub const fn is_gpt_body(&self) -> bool {
         self.is_gpt_body
+    }
+
+    /// Returns the path of the first address in a field that the image APIs do not have.
+    pub fn first_other_address(&self) -> Result<Option<String>, ApiError> {
+        let others = ObjectWriter::new().with_extras(&self.picture.extras, ORIGIN).into_json();
+        first_address(&others, false, &|_| false)
     }
 }
 

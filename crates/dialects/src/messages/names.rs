@@ -42,8 +42,6 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "messages.content.content?.content?.source.content?.source?.content?.source?.url",
             "messages.content.content?.content?.source.content?.source?.content?.source?.data",
         ],
-        // <https://docs.anthropic.com/en/docs/agents-and-tools/mcp-connector>
-        tool_paths: &["mcp_servers.url"],
         needles: Needles::new(&["\"url\"", "\"data\""]),
         allows_snake_case: false,
     },

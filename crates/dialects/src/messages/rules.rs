@@ -69,8 +69,7 @@ pub(super) fn check(
             limit: PlacedValue::range(view.max_tokens.as_ref(), text),
             ..PatchPoints::locate(text)
         },
-        only_text: hosted_tools.others == 0
-            && turns.iter().all(|turn| matches!(turn.content, Some(TextOrList::Text(_)))),
+        only_text: turns.iter().all(|turn| matches!(turn.content, Some(TextOrList::Text(_)))),
         ..RequestFacts::default()
     };
     if turns.iter().flat_map(MessagesTurn::blocks).any(|b| gateway_blocks::loss(b).is_some()) {

@@ -50,19 +50,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "contents.parts.functionResponse.parts.inlineData.data",
             "requests.content.parts.inlineData.data",
         ],
-        // <https://ai.google.dev/api/caching#McpServer>, and an index of the caller's own:
-        // <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/grounding>.
-        tool_paths: &["tools.mcpServers.**.url", "tools.**.externalApi.endpoint"],
-        needles: Needles::new(&[
-            "Uri\"",
-            "_uri\"",
-            "nlineData\"",
-            "nline_data\"",
-            "\"mcpServers",
-            "\"mcp_servers",
-            "\"externalApi",
-            "\"external_api",
-        ]),
+        needles: Needles::new(&["Uri\"", "_uri\"", "nlineData\"", "nline_data\""]),
         allows_snake_case: true,
     },
     objects: &super::objects::OBJECTS,

@@ -48,7 +48,6 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "input.content|output.input_audio.data",
             "input.result",
         ],
-        tool_paths: &["input?.tools.**.server_url"],
         needles: Needles::new(&["_url", FILE_DATA, "\"input_audio\"", "image_generation_call"]),
         allows_snake_case: false,
     },

@@ -16,7 +16,7 @@ use upstream::{FetchAllowance, FetchError};
 
 use super::super::dry_run::{self, DryRun};
 use super::super::settle::{BoxedAccount, CallAccount};
-use super::super::{Call, adapt, admit, prepare, route};
+use super::super::{Call, adapt, admit, media_refs, prepare, route};
 use super::validate;
 use config::{LiveLane, Route};
 
@@ -269,6 +269,9 @@ impl ImageCall {
             let request = ImageRequest { stream, ..self.request().clone() };
             protocol.write(&request, &lane.model, &call.id)?
         };
+        if media_refs::must_not_get_addresses(call, lane) {
+            self.refuse_addresses(call, lane, &written)?;
+        }
         let mut losses: Losses = losses.into_iter().collect();
         let mut fitted = Vec::with_capacity(written.len());
         for ImageProviderRequest { outgoing, content_type, headers } in written {
@@ -287,6 +290,27 @@ impl ImageCall {
         let losses = losses.into_vec();
         prepare::refuse_losses(call, &losses)?;
         Ok(PreparedImages { protocol, requests: fitted, losses, is_pass_through })
+    }
+
+    /// Refuses addresses in what a provider in a private network would get. The input images are data
+    /// by now.
+    fn refuse_addresses(
+        &self,
+        call: &Call,
+        lane: &LiveLane,
+        written: &[ImageProviderRequest],
+    ) -> Result<(), ApiError> {
+        for ImageProviderRequest { outgoing, content_type, headers: _ } in written {
+            let found = match content_type {
+                None => dialects::first_address(&outgoing.body.to_vec(), false, &|_| false)?,
+                // The texts of a form. Its files are no addresses.
+                Some(_) => self.parsed.first_other_address()?,
+            };
+            if let Some(path) = found {
+                media_refs::refuse_address(call, lane, &path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the requests and their maximum cost without sending them.

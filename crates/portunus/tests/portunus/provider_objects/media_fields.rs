@@ -173,3 +173,140 @@ async fn a_provider_in_a_private_network_gets_no_address_of_a_tool() {
         assert!(got.text().contains(URL), "{format}: {}", got.text());
     }
 }
+
+/// No table lists what a server opens, so any address outside of the texts is refused.
+#[tokio::test]
+async fn a_provider_in_a_private_network_gets_no_address_in_any_other_field() {
+    const URL: &str = "https://e.example/x";
+    const DATA: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let hi = json!([{ "role": "user", "content": "Hi" }]);
+    let with = |messages: &Value, field: &str, value: Value| {
+        let mut body = json!({ "model": "m", "max_tokens": 99, "messages": messages });
+        body[field] = value;
+        body
+    };
+    let beside = |field: &str, value: Value| {
+        let mut message = json!({ "role": "user", "content": "Hi" });
+        message[field] = value;
+        json!({ "model": "m", "messages": [message] })
+    };
+    let function =
+        json!({ "type": "function", "function": { "name": "f", "parameters": { "$ref": URL } } });
+    let mut asked = function.clone();
+    asked["server_url"] = json!(URL);
+    let image = json!({ "type": "image", "source": { "type": "url", "url": URL } });
+    let document = |inner: Value| {
+        json!({ "type": "document",
+        "source": { "type": "content", "content": [inner] } })
+    };
+    let nested = document(document(document(image)));
+    let mask = json!([{ "type": "image_generation", "input_image_mask": { "image_url": URL } }]);
+    let chat_path = "/v1/chat/completions";
+    for (format, path, body, field) in [
+        ("chat", chat_path, beside("images", json!([{ "url": URL }])), "messages[0].images[0].url"),
+        (
+            "chat",
+            chat_path,
+            beside("images", json!([{ "type": "image_url", "image_url": { "url": URL } }])),
+            "messages[0].images[0].image_url.url",
+        ),
+        ("chat", chat_path, beside("VIDEOS", json!([URL])), "messages[0].VIDEOS[0]"),
+        ("chat", chat_path, with(&hi, "tools", json!([function, asked])), "tools[1].server_url"),
+        (
+            "chat",
+            chat_path,
+            with(&hi, "mcp_servers", json!([{ "url": URL }])),
+            "mcp_servers[0].url",
+        ),
+        (
+            "chat",
+            chat_path,
+            chat(&json!({ "type": "image", "image": { "url": URL } })),
+            "messages[0].content[0].image.url",
+        ),
+        (
+            "chat",
+            chat_path,
+            chat(&json!({ "type": "image_url", "image_url": { "url": DATA, "URL": URL } })),
+            "messages[0].content[0].image_url.URL",
+        ),
+        (
+            "responses",
+            "/v1/responses",
+            json!({ "model": "m", "input": "Hi", "tools": mask }),
+            "tools[0].input_image_mask.image_url",
+        ),
+        (
+            "messages",
+            "/v1/messages",
+            with(&json!([{ "role": "user", "content": [nested] }]), "top_k", json!(1)),
+            "source.content[0].source.content[0].source.content[0].source.url",
+        ),
+        (
+            "messages",
+            "/v1/messages",
+            with(&hi, "mcp_servers", json!([{ "type": "url", "name": "x", "URL": URL }])),
+            "mcp_servers[0].URL",
+        ),
+    ] {
+        let provider = ScriptedProvider::start(Vec::new()).await;
+        let gateway = TestGateway::with_config(&provider.config(format)).await;
+        for way in ["call", "dry run"] {
+            let got = send(&gateway, way, path, &body).await;
+            assert_eq!(got.status, 400, "{field} {way}: {}", got.text());
+            assert!(got.text().contains(field), "{field} {way}: {}", got.text());
+        }
+        assert_eq!(provider.requests().len(), 0, "{format}");
+        gateway.reload(&fetching(&provider.config(format)));
+        let got = send(&gateway, "dry run", path, &body).await;
+        assert_eq!(got.status, 200, "{field}: {}", got.text());
+        assert!(got.text().contains(URL), "{field}: {}", got.text());
+    }
+}
+
+/// Texts, schemas and arguments with addresses reach a provider in a private network.
+#[tokio::test]
+async fn addresses_in_texts_and_schemas_pass() {
+    const URL: &str = "https://e.example/x";
+    let provider = ScriptedProvider::start(Vec::new()).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
+    let function = json!({ "name": "f", "description": URL,
+        "parameters": { "type": "object", "properties": { "url": { "type": "string",
+            "default": URL } }, "$schema": URL } });
+    let body = json!({ "model": "m", "stop": URL, "user": URL, "messages": [
+        { "role": "user", "content": [{ "type": "text", "text": URL }] },
+        { "role": "assistant", "content": URL, "tool_calls": [{ "id": "c", "type": "function",
+            "function": { "name": "f", "arguments": json!({ "url": URL }).to_string() } }] },
+        { "role": "tool", "tool_call_id": "c", "content": URL },
+    ], "tools": [{ "type": "function", "function": function }] });
+    let got = send(&gateway, "dry run", "/v1/chat/completions", &body).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert_eq!(got.text().matches(URL).count(), 9, "{}", got.text());
+}
+
+#[tokio::test]
+async fn a_provider_in_a_private_network_gets_no_address_to_embed() {
+    const URL: &str = "https://e.example/x.png";
+    let provider = ScriptedProvider::start(Vec::new()).await;
+    let config = format!("{}kind = \"embedding\"\n", provider.config("chat"));
+    let gateway = TestGateway::with_config(&config).await;
+    let part = json!([{ "role": "user", "content": [{ "type": "image_url",
+        "image_url": { "url": URL } }] }]);
+    for (name, value, shown) in [
+        ("images", json!([URL]), "images[0]"),
+        ("image_url", json!(URL), "image_url"),
+        ("messages", part, "messages[0].content[0].image_url.url"),
+    ] {
+        let mut body = json!({ "model": "m", "input": URL });
+        body[name] = value;
+        for way in ["call", "dry run"] {
+            let got = send(&gateway, way, "/v1/embeddings", &body).await;
+            assert_eq!(got.status, 400, "{shown} {way}: {}", got.text());
+            assert_eq!(got.json()["error"]["param"], shown, "{way}: {}", got.text());
+        }
+    }
+    assert_eq!(provider.requests().len(), 0);
+    let body = json!({ "model": "m", "input": [URL, "a"] });
+    let got = send(&gateway, "dry run", "/v1/embeddings", &body).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+}
