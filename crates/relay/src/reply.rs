@@ -18,10 +18,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use store::is_large;
 use tokio::time::error::Elapsed;
-use transport::ClientResponse;
+use transport::{ClientResponse, DecodeError, UndecodedBody};
 
 use super::call_texts::text_owners;
+use super::compressed_body::CompressedRest;
 use super::fence;
 use super::object_book::ObjectReceipt;
 use super::prepare::ExpectedReply;
@@ -337,7 +339,12 @@ async fn read_body_counted(
     let mut body = answer.body;
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
+    let mut compressed = None;
     while let Some(data) = next_chunk(&mut body, lane, call).await? {
+        if let Some(rest) = &mut compressed {
+            CompressedRest::push(rest, data).map_err(undecodable_answer)?;
+            continue;
+        }
         *received += data.len();
         if *received > MAX_REPLY_BYTES {
             return Err(too_large_error());
@@ -351,11 +358,39 @@ async fn read_body_counted(
                 all.extend_from_slice(&data);
             }
         }
+        if is_large(*received) {
+            body = match body.into_undecoded() {
+                Ok(UndecodedBody { body, decoder, rest }) => {
+                    compressed = Some(CompressedRest::new(decoder, rest, MAX_REPLY_BYTES));
+                    body
+                }
+                Err(body) => body,
+            };
+        }
+    }
+    if let Some(rest) = compressed {
+        if all.is_empty() {
+            all.extend_from_slice(first.as_deref().unwrap_or_default());
+        }
+        // Boxed because it is rare: the future of every call would grow by its size.
+        let decoded = Box::pin(rest.finish(&call.engine.heavy_work, &mut all)).await;
+        *received = all.len();
+        decoded.map_err(undecodable_answer)?;
     }
     match first {
         None => Err(unusable_answer("an empty body was returned instead of a reply")),
         Some(only) if all.is_empty() => Ok(only),
         Some(_) => Ok(all.freeze()),
+    }
+}
+
+fn undecodable_answer(why: DecodeError) -> ApiError {
+    match why {
+        DecodeError::TooLarge => too_large_error(),
+        why @ (DecodeError::TooDense | DecodeError::Broken(_)) => {
+            ApiError::new(ErrorKind::Unavailable, "the provider's answer broke off")
+                .with_log_note(why.to_string())
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub use client::{
     AddressGuard, AllowListError, BodyError, ClientBody, ClientResponse, EventStreamBody,
     FetchTarget, Http1Body, HttpClient, LocalBody, LocalService, LookupFuture, NameResolver,
     NetworkBody, NetworkClient, NotPublic, Outbound, OutboundError, ProxySettings, RequestBody,
-    SendError, SentMark, SystemResolver, is_public, is_public_host,
+    SendError, SentMark, SystemResolver, UndecodedBody, is_public, is_public_host,
 };
 pub use content_coding::{
     BodyDecoder, ContentCoding, DecodeError, MAX_EXPANSION, SUPPORTED_CODINGS, UnknownCoding,

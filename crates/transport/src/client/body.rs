@@ -156,9 +156,39 @@ impl ClientBody {
             Ok(Some(coding)) => BodyDecoder::new(coding, MAX_DECODED_BYTES),
             Err(unknown) => Err(DecodeError::Broken(format!("the coding `{unknown}` is unknown"))),
         };
-        Self::Compressed(Box::new(DecodedBody { body, decoder }))
+        Self::Compressed(Box::new(DecodedBody { body, decoder, rest: Bytes::new() }))
+    }
+
+    /// Returns a compressed body as it came, for a caller that decompresses the rest elsewhere. Another
+    /// body, or one that cannot be decompressed, is returned as it is.
+    pub fn into_undecoded(self) -> Result<UndecodedBody, Self> {
+        match self {
+            Self::Compressed(coded) => match *coded {
+                DecodedBody { body, decoder: Ok(decoder), rest } => {
+                    Ok(UndecodedBody { body: Self::Network(body), decoder, rest })
+                }
+                failed @ DecodedBody { decoder: Err(_), .. } => {
+                    Err(Self::Compressed(Box::new(failed)))
+                }
+            },
+            other @ (Self::Network(_) | Self::Local(_) | Self::EventStream(_)) => Err(other),
+        }
     }
 }
+
+/// A compressed body whose beginning was decompressed.
+#[derive(Debug)]
+pub struct UndecodedBody {
+    /// The compressed bytes that are to come.
+    pub body: ClientBody,
+    /// Decoder that has seen the beginning.
+    pub decoder: BodyDecoder,
+    /// Compressed bytes that it has not seen.
+    pub rest: Bytes,
+}
+
+/// Compressed bytes that are decompressed before the reader gets its turn.
+const DECODED_AT_ONCE_BYTES: usize = 2 << 10;
 
 /// A compressed body, decompressed while it is read.
 #[derive(Debug)]
@@ -166,6 +196,8 @@ pub struct DecodedBody {
     body: NetworkBody,
     /// Decoder, or the reason why there is none.
     decoder: Result<BodyDecoder, DecodeError>,
+    /// Received bytes that are not decompressed yet.
+    rest: Bytes,
 }
 
 impl DecodedBody {
@@ -178,16 +210,24 @@ impl DecodedBody {
             Err(why) => return Poll::Ready(Some(Err(why.clone().into()))),
         };
         loop {
-            let undone = match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => decoder.push(&data),
-                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
-                },
-                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
-                None => match decoder.finish() {
-                    Ok(()) => return Poll::Ready(None),
-                    Err(why) => Err(why),
-                },
+            let undone = if self.rest.is_empty() {
+                match ready!(self.body.poll_frame(cx)) {
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) => {
+                            self.rest = data;
+                            Ok(Bytes::new())
+                        }
+                        Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                    },
+                    Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                    None => match decoder.finish() {
+                        Ok(()) => return Poll::Ready(None),
+                        Err(why) => Err(why),
+                    },
+                }
+            } else {
+                let length = self.rest.len().min(DECODED_AT_ONCE_BYTES);
+                decoder.push(&self.rest.split_to(length))
             };
             match undone {
                 // A compressed piece may decode to nothing.

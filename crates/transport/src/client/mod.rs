@@ -14,7 +14,7 @@ mod resolver;
 pub(crate) mod response_head;
 mod sent_mark;
 
-pub use body::{BodyError, ClientBody, NetworkBody, RequestBody};
+pub use body::{BodyError, ClientBody, NetworkBody, RequestBody, UndecodedBody};
 pub use event_stream::EventStreamBody;
 pub use guard::{AddressGuard, AllowListError, FetchTarget, NotPublic};
 pub use h1::Http1Body;

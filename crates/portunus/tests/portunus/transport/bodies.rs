@@ -335,3 +335,48 @@ async fn a_compressed_stream_flows_event_by_event_and_breaks_loudly() {
         assert_eq!(text.contains("upstream_interrupted"), !whole, "{text}");
     }
 }
+
+/// A large answer takes one more place for large work if it is compressed: a worker does not
+/// decompress it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_compressed_answers_arrive_whole_and_leave_the_workers() {
+    let text: String = (0..200_000).map(|number| number.to_string()).collect();
+    let plain = chat_reply(&text, 1, 1);
+    let [AnswerStep::Bytes(answer)] = &plain[..] else { panic!("one step") };
+    let at = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+    let coded = |name: &str, body: Vec<u8>| {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: {name}\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        vec![AnswerStep::Bytes([head.into_bytes(), body].concat())]
+    };
+    let body = &answer[at..];
+    let answers = vec![
+        plain.clone(),
+        coded("gzip", gzip(body)),
+        coded("deflate", zlib(body)),
+        coded("deflate", deflate(body)),
+        coded("zstd", zstd(body)),
+    ];
+    let count = answers.len();
+    let provider = ScriptedProvider::start(answers).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
+    let mut begun = Vec::new();
+    for at in 0..count {
+        let before = gateway.app.engine.heavy_work.usage().begun;
+        let got = gateway
+            .post(
+                CHAT,
+                &json!({ "model": "m",
+            "messages": [{ "role": "user", "content": "Hi" }] }),
+            )
+            .send()
+            .await;
+        assert_eq!(got.status, 200, "{at}: {}", got.text());
+        assert!(got.json()["choices"][0]["message"]["content"] == *text, "{at}");
+        begun.push(gateway.app.engine.heavy_work.usage().begun - before);
+    }
+    assert!(begun[0] > 0 && begun[1..].iter().all(|own| *own == begun[0] + 1), "{begun:?}");
+}
