@@ -118,8 +118,12 @@ where
                 return Ok(response);
             }
             Err((error, returned)) => {
-                let sent = RequestTexts::of(call);
-                let error = next.lane.provider.hide_in_error(error, &|piece| sent.contains(piece));
+                let hide = || {
+                    let sent = RequestTexts::of(call);
+                    let provider = &next.lane.provider;
+                    provider.hide_in_error(error, &|pieces| sent.known_pieces(pieces))
+                };
+                let error = call.work_permit().await.run(hide).await;
                 account = returned;
                 if error.blame() == Blame::Caller {
                     account.attempt_answered();

@@ -4,12 +4,22 @@ use bytes::Bytes;
 use canon::TextOwners;
 use http::HeaderMap;
 use memchr::memmem;
+use parking_lot::Mutex;
 use serde_json::Value;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use upstream::Provider;
 
 use super::Call;
+
+/// Passes over a request for pieces of credentials at most. One pass finds all pieces of a text, and
+/// later texts mostly have the same ones.
+const MAX_PASSES: u32 = 16;
+/// Words of a provider's texts that are looked for in a request at most, and the largest request in
+/// which they are. The rest counts as not sent, and is hidden.
+const MAX_SEARCHES: u32 = 16;
+const MAX_SEARCHED_BYTES: usize = 256 << 10;
 
 /// Texts that the caller sent.
 pub(super) struct RequestTexts {
@@ -18,55 +28,113 @@ pub(super) struct RequestTexts {
     headers: HeaderMap,
     /// The body without escapes, once it is needed.
     unescaped: OnceLock<String>,
+    /// Pieces of credentials that were looked for, each with true if it was found.
+    pieces: Mutex<HashMap<Vec<u8>, bool>>,
+    passes: AtomicU32,
+    searches: AtomicU32,
 }
 
 impl RequestTexts {
     pub(super) fn of(call: &Call) -> Self {
-        Self {
-            body: call.body.clone(),
-            model: call.target.model.clone(),
-            headers: call.forwarded_headers.clone(),
-            unescaped: OnceLock::new(),
-        }
+        let (model, headers) = (call.target.model.clone(), call.forwarded_headers.clone());
+        Self::new(call.body.clone(), model, headers)
     }
 
-    /// Returns true if the caller sent this text, whatever way it is written in JSON.
-    pub(super) fn contains(&self, text: &[u8]) -> bool {
-        let has = |place: &[u8]| memmem::find(place, text).is_some();
+    fn new(body: Bytes, model: Option<String>, headers: HeaderMap) -> Self {
+        let (unescaped, pieces) = (OnceLock::new(), Mutex::default());
+        let [passes, searches] = Default::default();
+        Self { body, model, headers, unescaped, pieces, passes, searches }
+    }
+
+    /// Returns the pieces that the caller sent. A request of any size is searched, because a piece
+    /// that is hidden although it was sent tells a caller who guesses that it is right.
+    pub(super) fn known_pieces<'p>(&self, pieces: HashSet<&'p [u8]>) -> HashSet<&'p [u8]> {
+        let mut seen = self.pieces.lock();
+        let new: HashSet<&[u8]> =
+            pieces.iter().copied().filter(|piece| !seen.contains_key(*piece)).collect();
+        if !new.is_empty() && take_one(&self.passes, MAX_PASSES) {
+            let mut found = HashSet::new();
+            for place in self.places() {
+                add_found(place, &new, &mut found);
+            }
+            seen.extend(new.iter().map(|piece| (piece.to_vec(), found.contains(piece))));
+        }
+        pieces.into_iter().filter(|piece| seen.get(*piece) == Some(&true)).collect()
+    }
+
+    /// Returns true if the caller sent this word.
+    fn has_word(&self, word: &str) -> bool {
+        self.body.len() <= MAX_SEARCHED_BYTES
+            && take_one(&self.searches, MAX_SEARCHES)
+            && self.places().any(|place| memmem::find(place, word.as_bytes()).is_some())
+    }
+
+    /// Returns what the caller sent, whatever way it is written in JSON.
+    fn places(&self) -> impl Iterator<Item = &[u8]> {
         let unescaped = || {
             self.unescaped.get_or_init(|| {
                 let body: Value = dialects::json::read_bytes(&self.body).unwrap_or_default();
                 body.to_string()
             })
         };
-        has(&self.body)
-            || has(self.model.as_deref().unwrap_or_default().as_bytes())
-            || self.headers.values().any(|value| has(value.as_bytes()))
-            || (memmem::find(&self.body, b"\\u").is_some() && has(unescaped().as_bytes()))
+        let has_escapes = || memmem::find(&self.body, b"\\u").is_some();
+        let model = self.model.as_deref().unwrap_or_default().as_bytes();
+        [&*self.body, model]
+            .into_iter()
+            .chain(self.headers.values().map(http::HeaderValue::as_bytes))
+            .chain(std::iter::once_with(move || match has_escapes() {
+                true => unescaped().as_bytes(),
+                false => &[],
+            }))
     }
 }
 
-/// Words of an answer that are looked for in the request at most, and the largest request in which they
-/// are. The rest is hidden.
-const MAX_SEARCHES: u32 = 16;
-const MAX_SEARCHED_BYTES: usize = 256 << 10;
+/// Counts one more; false if there were as many already.
+fn take_one(count: &AtomicU32, most: u32) -> bool {
+    let one_more = |done: u32| (done < most).then_some(done + 1);
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+}
+
+/// Adds the pieces that a text contains, in one pass for each length: pieces of credentials have one.
+fn add_found<'p>(text: &[u8], pieces: &HashSet<&'p [u8]>, found: &mut HashSet<&'p [u8]>) {
+    let lengths: HashSet<usize> = pieces.iter().map(|piece| piece.len()).collect();
+    // Most windows of a text do not begin like a piece.
+    let mut is_first = [false; 256];
+    let mut is_second = [false; 256];
+    for piece in pieces {
+        for (at, table) in [&mut is_first, &mut is_second].into_iter().enumerate() {
+            let byte = piece.get(at).copied().unwrap_or_default();
+            table.iter_mut().skip(usize::from(byte)).take(1).for_each(|own| *own = true);
+        }
+    }
+    let is_in = |table: &[bool; 256], byte: u8| table.get(usize::from(byte)) == Some(&true);
+    for length in lengths.into_iter().filter(|length| *length >= 2) {
+        for window in text.windows(length) {
+            if let [first, second, ..] = window
+                && is_in(&is_first, *first)
+                && is_in(&is_second, *second)
+                && let Some(piece) = pieces.get(window)
+            {
+                found.insert(*piece);
+            }
+        }
+    }
+}
 
 /// Texts of one call and of the provider that answers it.
 struct CallTexts {
     request: RequestTexts,
-    searches: AtomicU32,
     provider: Arc<Provider>,
 }
 
 /// Returns the owners of the words in a text of the provider.
 pub(super) fn text_owners(call: &Call, provider: &Arc<Provider>) -> Arc<dyn TextOwners> {
-    let (request, searches) = (RequestTexts::of(call), AtomicU32::new(0));
-    Arc::new(CallTexts { request, searches, provider: Arc::clone(provider) })
+    Arc::new(CallTexts { request: RequestTexts::of(call), provider: Arc::clone(provider) })
 }
 
 impl TextOwners for CallTexts {
     fn hide_credentials(&self, text: &str) -> Option<String> {
-        self.provider.hide_in_text(text, &|piece| self.request.contains(piece))
+        self.provider.hide_in_text(text, &|pieces| self.request.known_pieces(pieces))
     }
 
     fn is_providers_host(&self, host: &str) -> bool {
@@ -74,8 +142,55 @@ impl TextOwners for CallTexts {
     }
 
     fn is_in_request(&self, word: &str) -> bool {
-        self.request.body.len() <= MAX_SEARCHED_BYTES
-            && self.searches.fetch_add(1, Ordering::Relaxed) < MAX_SEARCHES
-            && self.request.contains(word.as_bytes())
+        self.request.has_word(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(body: &str) -> RequestTexts {
+        RequestTexts::new(
+            Bytes::from(body.to_owned()),
+            Some("model-77".to_owned()),
+            HeaderMap::new(),
+        )
+    }
+
+    fn pieces(text: &str) -> HashSet<&[u8]> {
+        text.as_bytes().windows(8).collect()
+    }
+
+    /// A search for each piece would take a pass over the request for each.
+    #[test]
+    fn all_pieces_of_all_texts_take_one_pass_over_the_request() {
+        let secret = "sk-proj-A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6";
+        let request = request(r#"{"a":"k-proj-A","b":"\u0041\u0031b2C3d4","c":"x"}"#);
+        let known = ["k-proj-A", "A1b2C3d4"].map(str::as_bytes).into_iter().collect();
+        for _ in 0..100 {
+            assert_eq!(request.known_pieces(pieces(secret)), known);
+        }
+        assert_eq!(request.passes.load(Ordering::Relaxed), 1);
+        assert_eq!(request.known_pieces(pieces("model-77")), pieces("model-77"));
+        for number in 0..100 {
+            request.known_pieces(pieces(&format!("other-{number:02}")));
+        }
+        assert_eq!(request.passes.load(Ordering::Relaxed), MAX_PASSES);
+    }
+
+    /// Words that a caller lets a provider repeat do not use up the search for credentials.
+    #[test]
+    fn searches_for_words_are_bounded_apart() {
+        let small = request(r#"{"a":"org_X9 k-proj-A"}"#);
+        for _ in 0..100 {
+            small.has_word("org_X9");
+        }
+        assert_eq!(small.searches.load(Ordering::Relaxed), MAX_SEARCHES);
+        assert_eq!(small.known_pieces(pieces("k-proj-A")).len(), 1);
+        let large = request(&format!("{} org_X9 k-proj-A", "x".repeat(MAX_SEARCHED_BYTES)));
+        assert!(!large.has_word("org_X9"));
+        assert_eq!(large.searches.load(Ordering::Relaxed), 0);
+        assert_eq!(large.known_pieces(pieces("k-proj-A")).len(), 1);
     }
 }

@@ -82,9 +82,14 @@ async fn read_error(
     let status = answer.status;
     let (response_headers, body) = read_error_body(answer).await;
     if (400..600).contains(&status) {
-        let (provider, sent) = (&candidate.lane.provider, RequestTexts::of(call));
-        let body = provider.hide_secrets(body, &|piece| sent.contains(piece));
-        let error = scrub_for(&text_owners(call, provider), || dialect.read_error(status, &body));
+        let read = || {
+            let (provider, sent) = (&candidate.lane.provider, RequestTexts::of(call));
+            let body = provider.hide_secrets(body, &|pieces| sent.known_pieces(pieces));
+            let owners = text_owners(call, provider);
+            (scrub_for(&owners, || dialect.read_error(status, &body)), body)
+        };
+        // The texts of the error are looked for in the request.
+        let (error, body) = call.work_permit().await.run(read).await;
         let hint = matches!(status, 429 | 503 | 529)
             .then(|| suggested_wait(&response_headers, &body, call.engine.clock.now()))
             .flatten();

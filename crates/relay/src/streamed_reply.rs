@@ -225,7 +225,8 @@ impl StreamedReply {
     /// Ends a stream that failed after its first byte, with an error in the caller's format.
     fn abort(&mut self, error: &ApiError) {
         let sent = RequestTexts::of(&self.call);
-        let error = &self.lane.provider.hide_in_error(error.clone(), &|piece| sent.contains(piece));
+        let error =
+            &self.lane.provider.hide_in_error(error.clone(), &|pieces| sent.known_pieces(pieces));
         tracing::warn!(
             request.id = %self.call.id,
             lane.name = self.lane.name,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::credential::Credential;
-use crate::secret_filter::{self, IsKnown};
+use crate::secret_filter::{self, FindKnown};
 use transport::Outbound;
 use transport::RequestBody;
 use transport::{ClientResponse, HttpClient, SendError, SentMark, TimerPool};
@@ -223,23 +223,23 @@ impl Provider {
 
     /// Returns a text of the provider without any piece of its credentials, but for pieces that the
     /// request contains.
-    pub fn hide_secrets(&self, text: Vec<u8>, is_known: &IsKnown<'_>) -> Vec<u8> {
+    pub fn hide_secrets(&self, text: Vec<u8>, find_known: &FindKnown<'_>) -> Vec<u8> {
         let all = (0..self.credential_count()).map(|index| self.credential(index));
         let secrets: Vec<Vec<u8>> = all.flat_map(Credential::secrets).collect();
-        secret_filter::hide_secrets(text, &secrets, is_known)
+        secret_filter::hide_secrets(text, &secrets, find_known)
     }
 
     /// Returns a text without any piece of the provider's credentials, but for pieces that the request
     /// contains; `None` if nothing is to be hidden.
-    pub fn hide_in_text(&self, text: &str, is_known: &IsKnown<'_>) -> Option<String> {
-        let shown = self.hide_secrets(text.as_bytes().to_vec(), is_known);
+    pub fn hide_in_text(&self, text: &str, find_known: &FindKnown<'_>) -> Option<String> {
+        let shown = self.hide_secrets(text.as_bytes().to_vec(), find_known);
         Some(String::from_utf8_lossy(&shown).into_owned()).filter(|shown| shown != text)
     }
 
     /// Returns an error without any piece of the provider's credentials, but for pieces that the
     /// request contains.
-    pub fn hide_in_error(&self, error: ApiError, is_known: &IsKnown<'_>) -> ApiError {
-        let hidden = |text: &str| self.hide_in_text(text, is_known);
+    pub fn hide_in_error(&self, error: ApiError, find_known: &FindKnown<'_>) -> ApiError {
+        let hidden = |text: &str| self.hide_in_text(text, find_known);
         let message = hidden(error.message());
         let (param, code) = (error.param().and_then(hidden), error.code().and_then(hidden));
         let note = error.log_note().and_then(hidden);

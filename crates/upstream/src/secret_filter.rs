@@ -3,29 +3,37 @@
 //! A piece that the request contains stays. The provider may only repeat it, and a caller that
 //! guesses pieces would see by `[hidden]` which guess is right.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-/// Returns true if the request contains a piece of text.
-pub(crate) type IsKnown<'a> = dyn Fn(&[u8]) -> bool + 'a;
+/// Returns the pieces of a text that the request contains. All are asked for at once, because a search
+/// for each of them would take a pass over the request.
+pub(crate) type FindKnown<'a> = dyn for<'p> Fn(HashSet<&'p [u8]>) -> HashSet<&'p [u8]> + 'a;
 
 /// Pieces of a secret of this length are hidden.
 const PIECE_BYTES: usize = 8;
 
 /// Returns a text without any piece of a secret, but for pieces that the request contains. Takes one
 /// pass over the text.
-pub(crate) fn hide_secrets(text: Vec<u8>, secrets: &[Vec<u8>], is_known: &IsKnown<'_>) -> Vec<u8> {
+pub(crate) fn hide_secrets(
+    text: Vec<u8>,
+    secrets: &[Vec<u8>],
+    find_known: &FindKnown<'_>,
+) -> Vec<u8> {
     let pieces: HashSet<&[u8]> = secrets.iter().flat_map(|own| own.windows(PIECE_BYTES)).collect();
     if pieces.is_empty() {
         return text;
     }
+    let found: HashSet<&[u8]> =
+        text.windows(PIECE_BYTES).filter(|piece| pieces.contains(piece)).collect();
+    if found.is_empty() {
+        return text;
+    }
+    let known = find_known(found.clone());
     let mut shown = Vec::with_capacity(text.len());
     // The end of the secret that was found last, and the bytes that are written.
     let (mut hidden_to, mut written_to) = (0, 0);
-    // Each piece is looked for once, however often it occurs.
-    let mut known_pieces: HashMap<&[u8], bool> = HashMap::new();
     for (start, piece) in text.windows(PIECE_BYTES).enumerate() {
-        if !pieces.contains(piece) || *known_pieces.entry(piece).or_insert_with(|| is_known(piece))
-        {
+        if !found.contains(piece) || known.contains(piece) {
             continue;
         }
         if start >= hidden_to {
@@ -45,8 +53,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn hidden(text: &str, secret: &str) -> String {
-        let shown =
-            hide_secrets(text.as_bytes().to_vec(), &[secret.as_bytes().to_vec()], &|_| false);
+        let shown = hide_secrets(text.as_bytes().to_vec(), &[secret.as_bytes().to_vec()], &|_| {
+            HashSet::new()
+        });
         String::from_utf8(shown).unwrap()
     }
 
@@ -68,11 +77,11 @@ mod tests {
         let secrets = [b"sk-proj-A1b2C3".to_vec()];
         for guess in ["k-proj-A", "k-proj-B"] {
             let text = format!("no model `{guess}`").into_bytes();
-            let is_known = |piece: &[u8]| piece == guess.as_bytes();
-            assert_eq!(hide_secrets(text.clone(), &secrets, &is_known), text);
+            assert_eq!(hide_secrets(text.clone(), &secrets, &|found| found), text);
         }
-        let is_known = |piece: &[u8]| piece == b"k-proj-A";
-        let shown = hide_secrets(b"key sk-proj-A1b2C3".to_vec(), &secrets, &is_known);
+        let shown = hide_secrets(b"key sk-proj-A1b2C3".to_vec(), &secrets, &|found| {
+            found.into_iter().filter(|piece| *piece == b"k-proj-A").collect()
+        });
         assert_eq!(shown, b"key [hidden]");
     }
 
