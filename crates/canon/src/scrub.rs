@@ -16,13 +16,37 @@ const MAX_CHARS: usize = 400;
 const MIN_PROJECT_DIGITS: usize = 6;
 
 /// First characters of credentials and ids of accounts.
-const PREFIXES: [&str; 23] = [
-    "sk-", "sk_", "pk-", "rk_", "xai-", "gsk_", "hf_", "nvapi-", "AIza", "ya29.", "ghp_", "gho_",
-    "AKIA", "ASIA", "AIDA", "acct_", "arn:aws", "AQ.", "pplx-", "csk-", "fw_", "tgp_", "wrkspc_",
+const PREFIXES: [&str; 18] = [
+    "sk-", "pk-", "xai-", "gsk_", "nvapi-", "AIza", "ya29.", "ghp_", "gho_", "AKIA", "ASIA",
+    "AIDA", "arn:aws", "AQ.", "pplx-", "csk-", "wrkspc_", "xoxb-",
 ];
 
 /// First characters of ids that are also words, as in `org_name`. An id has a digit or a capital.
-const WORD_PREFIXES: [&str; 5] = ["org-", "org_", "proj_", "proj-", "pk_"];
+const WORD_PREFIXES: [&str; 11] =
+    ["org-", "org_", "proj_", "proj-", "pk_", "sk_", "rk_", "hf_", "fw_", "tgp_", "acct_"];
+
+/// Hosts of public documentation, which errors of providers refer to.
+const DOCUMENTATION_HOSTS: [&str; 16] = [
+    "ai.google.dev",
+    "aka.ms",
+    "cloud.google.com",
+    "console.groq.com",
+    "docs.anthropic.com",
+    "docs.aws.amazon.com",
+    "docs.claude.com",
+    "docs.fireworks.ai",
+    "docs.mistral.ai",
+    "docs.together.ai",
+    "docs.x.ai",
+    "help.openai.com",
+    "huggingface.co",
+    "learn.microsoft.com",
+    "openrouter.ai",
+    "platform.openai.com",
+];
+
+/// Marks in place of the middle of a credential: `sk-abc***7890`.
+const MASK_MARKS: [char; 3] = ['*', '•', '…'];
 
 /// Marks inside of a name, behind which a credential may begin.
 const INNER_MARKS: [char; 4] = ['_', '.', '+', '~'];
@@ -60,7 +84,8 @@ pub fn scrub(text: &str) -> String {
 fn without_secrets(text: &str, max_bytes: usize) -> String {
     let owners = text_owners::current();
     let clean = owners.as_ref().and_then(|owners| owners.hide_credentials(text));
-    let mut pass = ScrubPass { owners: owners.as_deref(), follows_project: false };
+    let owners = owners.as_deref();
+    let mut pass = ScrubPass { owners, follows_project: false, follows_version: false };
     let mut out = String::new();
     for word in clean.as_deref().unwrap_or(text).split_whitespace() {
         if !out.is_empty() {
@@ -103,21 +128,32 @@ struct ScrubPass<'a> {
     owners: Option<&'a dyn TextOwners>,
     /// True if the word before was the name of a project.
     follows_project: bool,
+    /// True if the word before announces a version, which may look like an address.
+    follows_version: bool,
 }
 
 impl ScrubPass<'_> {
     fn scrub_word(&mut self, word: &str, out: &mut String) {
-        let mut rest = word;
+        let (mut rest, mut is_masked) = (word, false);
         while let Some(start) = rest.find(is_token_char) {
             let (marks, from) = rest.split_at(start);
             let end = from.find(|c| !is_token_char(c)).unwrap_or(from.len());
             let (token, after) = from.split_at(end);
             // Marks at the end belong to the sentence.
             let bare = token.trim_end_matches(['.', ':', '/', '=']);
-            out.push_str(marks);
-            out.push_str(if self.is_hidden(bare) { HIDDEN } else { bare });
-            out.push_str(token.get(bare.len()..).unwrap_or_default());
             rest = after;
+            // The end of a credential whose middle is masked.
+            let is_mask = !marks.is_empty() && marks.chars().all(|c| MASK_MARKS.contains(&c));
+            is_masked = if is_masked && is_mask {
+                true
+            } else {
+                out.push_str(marks);
+                let is_cut = after.starts_with(MASK_MARKS) && PREFIXES.contains(&bare);
+                let is_hidden = self.is_hidden(bare) || is_cut;
+                out.push_str(if is_hidden { HIDDEN } else { bare });
+                is_hidden
+            };
+            out.push_str(token.get(bare.len()..).unwrap_or_default());
         }
         out.push_str(rest);
     }
@@ -125,10 +161,13 @@ impl ScrubPass<'_> {
     fn is_hidden(&mut self, token: &str) -> bool {
         let is_number =
             token.len() >= MIN_PROJECT_DIGITS && token.bytes().all(|b| b.is_ascii_digit());
-        let is_project = self.follows_project && is_number;
+        let is_project = self.follows_project && (is_number || is_project_name(token));
+        let is_version = self.follows_version && token.parse::<Ipv4Addr>().is_ok();
         self.follows_project = names_project(token);
+        self.follows_version =
+            ["version", "versions"].iter().any(|w| token.eq_ignore_ascii_case(w));
         // A caller could try all addresses in one request, so that one is hidden also if it was sent.
-        is_inner_address(token, self.owners)
+        (is_inner_address(token, self.owners) && !is_version)
             || ((is_project || is_secret(token)) && !self.is_in_request(token))
     }
 
@@ -140,6 +179,22 @@ impl ScrubPass<'_> {
 /// Returns true for `project`, `project_number` and the like.
 fn names_project(token: &str) -> bool {
     token.get(..7).is_some_and(|word| word.eq_ignore_ascii_case("project"))
+}
+
+/// Returns true for an id of a project that Google made of a name: `my-project-77`.
+fn is_project_name(token: &str) -> bool {
+    let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    token.len() >= MIN_PROJECT_DIGITS
+        && token.bytes().all(is_letter)
+        && token.contains('-')
+        && token.bytes().any(|b| b.is_ascii_digit())
+}
+
+/// Returns true for a link to public documentation.
+fn is_documentation(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").unwrap_or_default();
+    let host = rest.split('/').next().unwrap_or_default();
+    DOCUMENTATION_HOSTS.contains(&host) && !rest.contains(['@', '%', ':'])
 }
 
 /// Returns a token and its parts. A value may stand behind its name: `key=…`, `Bearer:…`, `host/…`. An
@@ -158,7 +213,7 @@ fn is_secret(token: &str) -> bool {
     runs.any(is_long_base64)
         || token_parts(token).any(|text| {
             has_prefix(text)
-                || text.contains("://")
+                || (text.contains("://") && !is_documentation(text))
                 || is_signed_token(text)
                 || is_random(text)
                 || is_account(text)
@@ -205,9 +260,18 @@ fn is_inner_host(text: &str, owners: Option<&dyn TextOwners>) -> bool {
             let name = host.trim_end_matches('.').to_ascii_lowercase();
             name == "localhost"
                 || INNER_NAMES.iter().any(|inner| name.ends_with(inner))
+                || is_company_host(&name)
                 || owners.is_some_and(|own| own.is_providers_host(&name))
         }
     }
+}
+
+/// Returns true for a host of a company's own network below its public name: `db.corp.example.com`.
+fn is_company_host(name: &str) -> bool {
+    let has_label =
+        [".corp.", ".internal.", ".intranet.", ".svc."].iter().any(|l| name.contains(l));
+    let ends = [".com", ".net", ".org", ".io", ".dev", ".cloud", ".ai"];
+    has_label && ends.iter().any(|end| name.ends_with(end))
 }
 
 const fn is_inner_ipv4(ip: Ipv4Addr) -> bool {
@@ -288,7 +352,8 @@ fn is_account(text: &str) -> bool {
     ];
     let is_number = text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit());
     let is_service = text.ends_with("gserviceaccount.com");
-    let lower = text.to_ascii_lowercase();
+    // Models of Fireworks for everybody are called so.
+    let lower = text.to_ascii_lowercase().replace("accounts/fireworks/models/", "");
     is_number || is_service || PATHS.iter().any(|path| lower.contains(path))
 }
 
@@ -380,6 +445,12 @@ mod tests {
             "db.service.consul:8500",
             "nas.home",
             "vllm.ns.svc.:8000",
+            "xoxb-123456789012-abcdefgh",
+            "db01.corp.example.com:5432",
+            "sk_live_a1",
+            "accounts/acme/models/llama-v3p3",
+            "https://platform.openai.com/settings/organization/org-A1b2/limits",
+            "https://docs.x.ai.example/x",
         ] {
             for (before, after) in [("", ""), ("'", "',"), ("(", ")."), ("key=", ""), ("\"", "\":")]
             {
@@ -406,6 +477,12 @@ mod tests {
             "see v1/chat/completions/Messages/Content and src/Components/ListView2/Index",
             "meta-llama/Llama-3.3-70B-Instruct-Turbo/LoRA2 of 2024-12-17 and 1.2.3.4_5",
             "the project has 3 members",
+            "accounts/fireworks/models/llama-v3p3-70b-instruct does not support tools",
+            "org_id, project_id and acct_name are reserved; use sk_test, hf_token or risk-sk-score",
+            "version 10.0.0.1 is too old, API version: 127.0.0.2 of 2024-12-17",
+            "the field response.internal.code must be HH:MM:SS, e.g. 10:00:00",
+            "retry or see https://ai.google.dev/gemini-api/docs/troubleshooting",
+            "read https://platform.openai.com/docs/guides/error-codes/api-errors.",
         ] {
             assert_eq!(scrub(text), text);
         }
@@ -416,7 +493,17 @@ mod tests {
         let text = "not used in project 83712345678 before, project_number: 83712345679.";
         let expected = "not used in project [hidden] before, project_number: [hidden].";
         assert_eq!(scrub(text), expected);
+        assert_eq!(scrub("denied on project my-proj-77."), "denied on project [hidden].");
         assert_eq!(scrub("at most 83712345678 bytes"), "at most 83712345678 bytes");
+    }
+
+    #[test]
+    fn a_masked_credential_is_hidden_whole() {
+        for key in ["sk-proj-********wxyz", "sk-****wxyz", "sk-...wxyz", "sk-ab…wxyz", "xai-••••wxyz"] {
+            let text = format!("Incorrect API key provided: {key}. See the page");
+            assert_eq!(scrub(&text), "Incorrect API key provided: [hidden]. See the page");
+        }
+        assert_eq!(scrub("**sk-abc1** and **bold**"), "**[hidden]** and **bold**");
     }
 
     struct TestOwners;
