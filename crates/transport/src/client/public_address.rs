@@ -40,12 +40,14 @@ const RESERVED_V6: [(Ipv6Addr, u32); 6] = [
 
 /// Top-level names that never belong to a machine on the internet: special-use names (RFC 6761) and
 /// names common in private networks.
-const INNER_NAMES: [&str; 13] = [
+const INNER_NAMES: [&str; 18] = [
     "alt",
     "arpa",
+    "consul",
     "corp",
     "home",
     "internal",
+    "intra",
     "intranet",
     "invalid",
     "lan",
@@ -53,6 +55,9 @@ const INNER_NAMES: [&str; 13] = [
     "localdomain",
     "localhost",
     "onion",
+    "pod",
+    "private",
+    "svc",
     "test",
 ];
 
@@ -254,6 +259,9 @@ mod tests {
             "a b.com",
             "münchen.de",
             "0x7f.1",
+            "kubernetes.default.svc",
+            "10-1-2-3.ns.pod",
+            "db.service.consul",
         ] {
             assert!(!is_public_name(name), "{name}");
         }
