@@ -23,8 +23,8 @@ use admin::{RequestOrigin, SETUP_TOKEN_SETTING, random};
 
 /// Pages that people without a required second factor can use.
 const ACCOUNT_PATH: &str = "/console/account";
-/// Content types of forms.
-const FORM_TYPES: [&str; 2] = ["application/x-www-form-urlencoded", "application/json"];
+/// Content type of forms.
+const FORM_TYPE: &str = "application/x-www-form-urlencoded";
 const SIGN_OUT_PATH: &str = "/logout";
 
 /// Reads the whole form before anything else, and completes the work even if the browser
@@ -52,7 +52,7 @@ pub(crate) async fn complete_forms(
     done.unwrap_or_else(|_| PageError::Internal.into_response())
 }
 
-/// Refuses a form by its declared length or type. Scripts of the pages send JSON.
+/// Refuses a form by its declared length or type.
 fn check_form_head(headers: &HeaderMap, body: &Body) -> Result<(), PageError> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let length = text(CONTENT_LENGTH).and_then(|length| length.parse().ok());
@@ -60,8 +60,11 @@ fn check_form_head(headers: &HeaderMap, body: &Body) -> Result<(), PageError> {
         return Err(PageError::FormTooLarge);
     }
     let kind = text(CONTENT_TYPE).unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    let is_known = FORM_TYPES.iter().any(|known| known.eq_ignore_ascii_case(kind));
-    if is_known || body.is_end_stream() { Ok(()) } else { Err(PageError::NotAForm) }
+    if FORM_TYPE.eq_ignore_ascii_case(kind) || body.is_end_stream() {
+        Ok(())
+    } else {
+        Err(PageError::NotAForm)
+    }
 }
 
 /// Returns the error of a form that could not be read.
@@ -162,5 +165,26 @@ pub(crate) async fn require_setup_token(
         Ok(Some(token)) if random::constant_time_eq(&token, given) => next.run(request).await,
         Ok(_) => PageError::NotFound.into_response(),
         Err(error) => PageError::from(error).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sender that waits to be asked is refused by its head.
+    #[test]
+    fn only_forms_are_asked_for() {
+        for (kind, is_taken) in [
+            ("application/x-www-form-urlencoded; charset=utf-8", true),
+            ("Application/X-WWW-Form-Urlencoded", true),
+            ("application/json", false),
+            ("text/plain", false),
+        ] {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
+            let got = check_form_head(&headers, &Body::from("{}"));
+            assert_eq!(got.is_ok(), is_taken, "{kind}");
+            assert!(is_taken || matches!(got, Err(PageError::NotAForm)), "{kind}");
+        }
     }
 }
