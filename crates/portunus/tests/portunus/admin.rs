@@ -81,9 +81,11 @@ async fn a_key_is_made_changed_rotated_and_revoked() {
     let (id, text) = (made.json()["id"].clone(), made.json()["key"].clone());
     let (id, text) = (id.as_str().unwrap(), text.as_str().unwrap());
     let works = gateway.get("/v1/key").key(text).send().await;
+    assert_eq!(works.status, 200, "{}", works.text());
     assert_eq!(works.json()["cap_usd"], "5.000000000", "the gateway knows it at once");
     let path = format!("/keys/{id}");
     let seen = ask(&gateway, Method::GET, &path, Value::Null, &admin).await;
+    assert_eq!(seen.status, 200, "{}", seen.text());
     assert!(seen.json().get("key").is_none(), "the value is shown only once");
     let tag = seen.header("etag").to_owned();
     let change = json!({ "cap_usd": null, "name": "ci two" });
@@ -112,12 +114,14 @@ async fn a_key_is_made_changed_rotated_and_revoked() {
     let rotated =
         ask(&gateway, Method::POST, &format!("{path}/rotate"), json!({ "overlap": "1h" }), &admin)
             .await;
+    assert_eq!(rotated.status, 200, "{}", rotated.text());
     let new = rotated.json()["key"].as_str().unwrap().to_owned();
     for value in [text, new.as_str()] {
-        assert_eq!(gateway.get("/v1/key").key(value).send().await.status, 200);
+        let works = gateway.get("/v1/key").key(value).send().await;
+        assert_eq!(works.status, 200, "{}", works.text());
     }
     let gone = ask(&gateway, Method::DELETE, &path, Value::Null, &admin).await;
-    assert_eq!(gone.json()["state"], "revoked");
+    assert_eq!(gone.json()["state"], "revoked", "{}", gone.text());
     assert_eq!(gateway.get("/v1/key").key(&new).send().await.status, 401);
     let audit = ask(&gateway, Method::GET, "/audit", Value::Null, &admin).await.json();
     let actions: Vec<_> = audit["data"].as_array().unwrap().iter().map(|a| &a["action"]).collect();

@@ -298,15 +298,22 @@ async fn without_file_descriptors_it_waits_quietly_and_recovers() {
     for _ in 0..150 {
         crowd.push(Caller::at(&process.address).await);
     }
-    // CPU time over one second: a busy loop would use all of it.
-    let before = computed(process.child.id());
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let spent = computed(process.child.id()) - before;
-    assert!(spent < 50, "{spent} hundredths of a second computed while nothing could be done");
+    // A busy loop never rests. The connections before may still be worked on, and the machine may be
+    // slow, so that one quiet second among many is enough.
+    let mut spent = Vec::new();
+    while spent.last().is_none_or(|spent| *spent >= 50) {
+        assert!(spent.len() < 60, "{spent:?} hundredths of a second computed in each second");
+        let before = computed(process.child.id());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        spent.push(computed(process.child.id()) - before);
+    }
     drop(crowd);
-    let mut caller = Caller::at(&process.address).await;
-    caller.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    assert_eq!(caller.answer().await.unwrap().status, 200);
+    until("an answer once there are descriptors again", async || {
+        let mut caller = Caller::at(&process.address).await;
+        caller.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        caller.answer().await.is_some_and(|answer| answer.status == 200)
+    })
+    .await;
     process.signal("-TERM");
     assert_eq!(process.ended().0, Some(0));
 }
