@@ -499,7 +499,9 @@ mod tests {
 
     #[test]
     fn a_masked_credential_is_hidden_whole() {
-        for key in ["sk-proj-********wxyz", "sk-****wxyz", "sk-...wxyz", "sk-ab…wxyz", "xai-••••wxyz"] {
+        for key in
+            ["sk-proj-********wxyz", "sk-****wxyz", "sk-...wxyz", "sk-ab…wxyz", "xai-••••wxyz"]
+        {
             let text = format!("Incorrect API key provided: {key}. See the page");
             assert_eq!(scrub(&text), "Incorrect API key provided: [hidden]. See the page");
         }

@@ -91,6 +91,9 @@ pub(super) const FINAL_TEXT_EXTRA: &str = "final_text";
 /// Loss text for a thought with a foreign signature.
 pub(super) const FOREIGN_THOUGHT: &str = "the provider accepts only thinking that it signed itself";
 
+/// Loss text for code of a translated reply.
+pub(super) const FOREIGN_CODE: &str = "the provider does not have the container that it ran in";
+
 /// The words of `reasoning.summary`. Hidden is the default and has no word.
 pub(super) const SUMMARIES: [(ThinkingDisplay, &str); 3] = [
     (ThinkingDisplay::Auto, "auto"),

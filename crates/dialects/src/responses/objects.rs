@@ -1,6 +1,7 @@
 //! Fields that name objects in a provider's account,
 //! <https://platform.openai.com/docs/api-reference/responses/create>.
 
+use super::content::ResponsesCodeItem;
 use crate::ReplyStamp;
 use crate::field_scan::{FieldText, Needles};
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields, object_ids};
@@ -19,8 +20,10 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
             .only_if(is_reference)
             .or_contained(is_bare_reasoning),
         ObjectField::of_key("input.content|output.file_id"),
-        // A call that ran code or a shell selects the container of the next one.
-        ObjectField::of_key("input.environment?.container_id").only_named(is_providers),
+        // A call that ran code or a shell selects the container of the next one. Code of a translated
+        // reply is not sent.
+        ObjectField::of_key("input.environment?.container_id")
+            .only_if(|container| is_providers(&container.text) || !container.parent.is(CODE_CALL)),
         // Tools, alone or in a namespace. The conversation may declare further ones.
         ObjectField::of_key(object_ids!("input|tool_choice?.tools.**.")),
         ObjectField::of_key("input?.tools.**.container"),
@@ -56,6 +59,7 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
 const ITEM_REFERENCE: &str = "item_reference";
 const GENERATED_IMAGE: &str = "image_generation_call";
 const REASONING: &str = "reasoning";
+const CODE_CALL: &str = "code_interpreter_call";
 
 /// An item is named and not contained: a reference, or a picture of the provider without its data.
 fn is_reference(item: &FieldText) -> bool {
@@ -69,6 +73,11 @@ fn is_reference(item: &FieldText) -> bool {
 fn is_bare_reasoning(item: &FieldText) -> bool {
     let is_bare = item.parent.may_be(REASONING) && !item.parent.has_encrypted_content();
     is_bare && is_providers(&item.text)
+}
+
+/// Returns true for code of a translated reply: its container is at no provider.
+pub(super) fn names_own_container(item: &ResponsesCodeItem<'_>) -> bool {
+    item.rest.text("container_id").is_some_and(|id| ReplyStamp::has_made(&id))
 }
 
 /// Translated replies have ids of the gateway.

@@ -14,6 +14,7 @@ use super::content::{
 use super::names::{
     CUSTOM_RESULT_EXTRA, MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN,
 };
+use super::objects;
 use super::own::tool_names;
 use super::signatures::{self, ContentAuthor, SignaturePlace};
 use crate::fields::ObjectWriter;
@@ -250,7 +251,10 @@ fn read_search(item: ResponsesSearchItem<'_>) -> Part {
     Part::new(PartKind::WebSearch(search)).with_extras(item_extras(item.rest))
 }
 
-fn read_code(item: ResponsesCodeItem<'_>) -> Vec<Part> {
+fn read_code(mut item: ResponsesCodeItem<'_>) -> Vec<Part> {
+    if objects::names_own_container(&item) {
+        item.rest.take("container_id");
+    }
     let id: Option<String> = item.rest.text("id").map(Into::into);
     let code = owned(item.code);
     let extras = item_extras(item.rest);

@@ -6,7 +6,8 @@ use serde_json::value::RawValue;
 use std::collections::HashSet;
 
 use super::content::{ResponsesCall, ResponsesItem};
-use super::names::{LIMIT_FIELD, ORIGIN};
+use super::names::{FOREIGN_CODE, LIMIT_FIELD, ORIGIN};
+use super::objects;
 use super::own::tool_names::flat_name;
 use super::request::{ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
 use super::signatures;
@@ -26,7 +27,7 @@ pub(super) fn check<'a>(
 ) -> Result<RequestFacts, ApiError> {
     check_input(view).map_err(FieldProblem::into_error)?;
     check_tools(view).map_err(FieldProblem::into_error)?;
-    let (edits, losses) = remove_own_reasoning(text, view.items());
+    let (edits, losses) = remove_own_items(text, view.items());
     let limit = view.max_output_tokens.as_ref();
     Ok(RequestFacts {
         model: view.model.as_ref().map(|model| (*model.value).to_owned()).unwrap_or_default(),
@@ -209,14 +210,28 @@ fn item_places(text: &str) -> Vec<&RawValue> {
     places.input.unwrap_or_default()
 }
 
-/// Returns edits that remove reasoning of translated replies, and the losses. The provider would
-/// reject an envelope it cannot decrypt, and an id it does not know. Only then, the places of the
-/// items are parsed.
-fn remove_own_reasoning(text: &str, items: &[ResponsesItem<'_>]) -> (Vec<BodyEdit>, Losses) {
+/// Returns edits that remove reasoning of translated replies and code that ran elsewhere, and the
+/// losses. The provider would reject an envelope it cannot decrypt, and an id it does not know. Only
+/// then, the places of the items are parsed.
+fn remove_own_items(text: &str, items: &[ResponsesItem<'_>]) -> (Vec<BodyEdit>, Losses) {
     let mut losses = Losses::new();
     let mut is_ours = |item: &ResponsesItem<'_>| {
-        let ResponsesItem::Reasoning(item) = item else { return false };
-        let lost = signatures::own_loss(item);
+        let lost = match item {
+            ResponsesItem::Reasoning(item) => signatures::own_loss(item),
+            ResponsesItem::Code(item) => {
+                objects::names_own_container(item).then_some(("code", FOREIGN_CODE))
+            }
+            ResponsesItem::Message(_)
+            | ResponsesItem::FunctionCall(_)
+            | ResponsesItem::CustomCall(_)
+            | ResponsesItem::FunctionResult(_)
+            | ResponsesItem::CustomResult(_)
+            | ResponsesItem::Search(_)
+            | ResponsesItem::Image(_)
+            | ResponsesItem::Reference(_)
+            | ResponsesItem::AddedTools(_)
+            | ResponsesItem::Unknown(_) => None,
+        };
         if let Some((what, why)) = lost {
             losses.add(what, why);
         }

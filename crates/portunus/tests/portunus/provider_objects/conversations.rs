@@ -160,9 +160,17 @@ async fn the_history_of_a_translated_reply_goes_on_with_a_provider_of_the_format
     let next = json!({ "model": "m", "input": [output[0], output[1], ran, question] });
     let got = gateway.post("/v1/responses", &next).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
-    assert!(got.header("x-portunus-loss").contains("thought"), "{:?}", got.headers);
+    let losses = got.header("x-portunus-loss");
+    assert!(losses.contains("thought") && losses.contains("code"), "{losses}");
     let sent = provider.requests().pop().unwrap().json();
-    assert_eq!(sent["input"], json!([output[1], ran, question]));
+    assert_eq!(sent["input"], json!([output[1], question]));
+    // The id is made up anywhere else.
+    let mut shell = ran.clone();
+    shell["type"] = json!("shell_call");
+    let next = json!({ "model": "m", "input": [shell, question] });
+    let got = gateway.post("/v1/responses", &next).send().await;
+    assert_eq!(got.status, 404, "{}", got.text());
+    assert_eq!(provider.requests().len(), 1);
 
     let provider = ScriptedProvider::start(vec![whole_reply("messages")]).await;
     let gateway = TestGateway::with_config(&provider.config("messages")).await;

@@ -193,6 +193,7 @@ async fn a_provider_in_a_private_network_gets_no_address_in_any_other_field() {
     let function =
         json!({ "type": "function", "function": { "name": "f", "parameters": { "$ref": URL } } });
     let mut asked = function.clone();
+    asked["function"]["name"] = json!("g");
     asked["server_url"] = json!(URL);
     let image = json!({ "type": "image", "source": { "type": "url", "url": URL } });
     let document = |inner: Value| {
