@@ -26,6 +26,7 @@ mod part;
 mod reply;
 mod reply_builder;
 mod request;
+mod request_need;
 mod reserved_name;
 mod scrub;
 mod signature;
@@ -59,6 +60,7 @@ pub use request::{
     RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, ThinkingDisplay,
     ThinkingOptions, Turn,
 };
+pub use request_need::{NeedKind, RequestNeed, RequestNeeds};
 pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved, read_value};
 pub use scrub::{HIDDEN, scrub, scrub_value};
 pub use signature::Signature;

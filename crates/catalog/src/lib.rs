@@ -29,6 +29,7 @@ mod lane;
 mod listing;
 mod media_tokens;
 mod model;
+mod model_needs;
 mod price_list;
 mod price_version;
 mod prices;

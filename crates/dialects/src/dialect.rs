@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use canon::{
     ApiError, CacheField, ChatReply, ChatRequest, Event, HostedTools, Loss, Losses, Lossy,
-    PartDelta, PartStart, ServiceTier, Usage, WireFormat,
+    PartDelta, PartStart, RequestNeeds, ServiceTier, Usage, WireFormat,
 };
 use serde::Deserialize;
 use std::ops::Range;
@@ -249,6 +249,8 @@ pub struct RequestFacts {
     /// Losses of those edits: content of other providers in the history, which a provider of this
     /// format would refuse.
     pub losses: Losses,
+    /// What the request asks of its model beyond text.
+    pub needs: RequestNeeds,
     /// Objects that the request names and that its caller does not own. The relay finds them, because
     /// it knows the owners.
     pub foreign_objects: Vec<ForeignObject>,

@@ -108,7 +108,8 @@ fn hold_record(
     account: &mut CallAccount,
     costs: impl Fn(&LiveLane, &HealthTracker) -> (Money, Money),
 ) -> Arc<HoldRecord> {
-    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_now());
+    let candidates =
+        route::ordered_candidates(call, &facts.needs, route, call.engine.monotonic_now());
     let first = candidates.first();
     let (start_cost, cost_per_second) =
         first.map(|first| costs(&first.lane, &first.health)).unwrap_or_default();

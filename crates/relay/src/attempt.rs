@@ -40,7 +40,7 @@ pub(super) async fn attempt(
             candidate.lane.served_model.id == route.model.id || facts.max_output_tokens.is_some();
         let limit = if own { limit } else { limit.or(Some(requested_output)) };
         let ready = async {
-            let dialect = route::choose_dialect(lane, origin)?;
+            let dialect = route::choose_dialect(lane, origin, &facts.needs)?;
             let inlined = media.inline(call, lane, dialect).await?;
             call.work_permit()
                 .await

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
 
 const ROUTE_HEADER: &str = "x-portunus-route";
+pub(super) const LOSSY_HEADER: &str = "x-portunus-lossy";
 /// Ids of the gateways that a request has passed.
 pub(super) const HOPS_HEADER: HeaderName = HeaderName::from_static("x-portunus-hops");
 /// A longer chain is taken for a loop, even if no id repeats.
@@ -21,6 +22,8 @@ pub(crate) struct CallOptions {
     pub(super) hops: HeaderValue,
     /// True if a translation that loses anything is refused.
     pub(super) strict: bool,
+    /// True if media that no lane can carry is dropped and reported as a loss.
+    pub(super) lossy: bool,
     /// True if the provider request is returned instead of sent.
     pub(super) dry_run: bool,
     /// True if the caller sent a `traceparent`.
@@ -35,6 +38,7 @@ impl CallOptions {
             cheapest_first: false,
             hops: own.clone(),
             strict: false,
+            lossy: false,
             dry_run: false,
             has_trace: false,
         };
@@ -45,6 +49,7 @@ impl CallOptions {
             match name.as_str() {
                 "x-portunus-route" => options.cheapest_first = is_cheapest_first(value())?,
                 "x-portunus-strict" => options.strict = value() == b"true",
+                "x-portunus-lossy" => options.lossy = value() == b"true",
                 "x-portunus-dry-run" => options.dry_run = value() == b"true",
                 "x-portunus-hops" => options.hops = append_hop(headers, own)?,
                 "traceparent" => options.has_trace = true,

@@ -32,9 +32,10 @@ pub(super) fn dry_run(
     route: &Route,
     media: &MediaRefs,
 ) -> Result<Response, ApiError> {
-    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_now());
+    let candidates =
+        route::ordered_candidates(call, &facts.needs, route, call.engine.monotonic_now());
     let lane = &candidates.first().ok_or_else(|| route::unknown_model(&facts.model))?.lane;
-    let dialect = route::choose_dialect(lane, call.dialect.origin())?;
+    let dialect = route::choose_dialect(lane, call.dialect.origin(), &facts.needs)?;
     let (inlined, fetched_paths) = media.inline_placeholders(call, lane, dialect)?;
     let prepared = prepare::prepare(call, facts, lane, dialect, None, inlined)?;
     let output =

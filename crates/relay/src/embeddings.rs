@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind, Loss, Losses, Usage, WireFormat};
+use canon::{ApiError, ErrorKind, Loss, Losses, RequestNeeds, Usage, WireFormat};
 use catalog::ModelKind;
 use dialects::embeddings::{EmbeddingEndpoint, EmbeddingFacts, EmbeddingReply, EmbeddingRequest};
 use dialects::{ForeignObject, ProviderRequest, ReplyMeter, RequestFacts};
@@ -230,7 +230,12 @@ fn dry_run(
     max_input: u64,
 ) -> Result<Response, ApiError> {
     let model = embedding_call.facts.model.as_str();
-    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_now());
+    let candidates = route::ordered_candidates(
+        call,
+        &RequestNeeds::default(),
+        route,
+        call.engine.monotonic_now(),
+    );
     let lane = &candidates.first().ok_or_else(|| route::unknown_model(model))?.lane;
     let (endpoint, outgoing, losses) = match prepare(call, embedding_call, lane)? {
         PreparedEmbedding::PassThrough(outgoing) => {

@@ -7,6 +7,7 @@ use dialects::{
 
 use super::Call;
 use super::adapt::adapt;
+use super::call_options::LOSSY_HEADER;
 use super::fence;
 use super::media_refs::InlinedRequest;
 use crate::token_estimate;
@@ -188,8 +189,21 @@ fn name_caller_field(call: &Call, error: ApiError, chat: &ChatRequest) -> ApiErr
     with_caller_paths(error, RefusedRequest::Parsed(chat), call.dialect.origin(), &call.body)
 }
 
-/// Refuses a translation with losses if the caller asked for strictness.
+/// Losses of whole media.
+const LOST_MEDIA: [&str; 5] =
+    ["media.audio", "media.video", "media.file", "media.url", "turn.media"];
+
+/// Refuses a translation with losses if the caller asked for strictness, and one that drops media unless
+/// the caller asked for that.
 pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError> {
+    let dropped = losses.iter().find(|loss| LOST_MEDIA.contains(&&*loss.path));
+    if let Some(loss) = dropped.filter(|_| !call.options.lossy && !call.options.strict) {
+        let message = format!(
+            "this model cannot be given media of the request: {loss}; the header \\
+             `{LOSSY_HEADER}: true` leaves them out"
+        );
+        return Err(ApiError::invalid("", message).with_code("translation_loss"));
+    }
     if !call.options.strict || losses.is_empty() {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Routing: the lanes that serve a model, in the order in which a call tries them.
 
-use canon::{ApiError, ErrorKind, Micros, WireFormat};
+use canon::{ApiError, ErrorKind, Micros, RequestNeeds, WireFormat};
 use catalog::ModelKind;
 use dialects::{Dialect, RequestFacts};
 use memchr::memmem;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use upstream::{HealthTracker, LaneCandidate, LaneState};
 
 use super::Call;
+use super::call_options::LOSSY_HEADER;
 use crate::request_id;
 use config::{LaneOrder, LiveLane, Route};
 
@@ -21,7 +22,7 @@ const FULL_PROVIDER_WAIT: Micros = Micros::from_millis(100);
 /// Output size at which prices are compared.
 const COMPARED_OUTPUT_TOKENS: u64 = 1_000;
 
-/// Returns the route of a chat model, if it exists and the key may use it.
+/// Returns the route of a chat model, if it exists, the key may use it and it can serve the request.
 pub fn find(call: &Call, facts: &RequestFacts) -> Result<Arc<Route>, ApiError> {
     // Image models behind a chat format count as chat models.
     let converses = |route: &Arc<Route>| {
@@ -31,7 +32,9 @@ pub fn find(call: &Call, facts: &RequestFacts) -> Result<Arc<Route>, ApiError> {
     let model = &*facts.model;
     let route = call.config.routes.get(model).ok_or_else(|| unknown_model(model))?;
     let kind = if converses(route) { ModelKind::Image } else { ModelKind::Chat };
-    check_route(call, model, route, kind)
+    let route = check_route(call, model, route, kind)?;
+    check_needs(call, &facts.needs, &route)?;
+    Ok(route)
 }
 
 /// Returns the route of a model of this kind, if it exists and the key may use it.
@@ -89,8 +92,57 @@ impl Candidate {
     }
 }
 
-/// Returns every lane that may serve the call, with every credential, in the order to try them.
-pub(super) fn ordered_candidates(call: &Call, route: &Route, now: Micros) -> Vec<Candidate> {
+/// Refuses a request that its model cannot serve, or whose media no lane of it can carry.
+fn check_needs(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), ApiError> {
+    if needs.is_empty() {
+        return Ok(());
+    }
+    if call.options.lossy {
+        let mut needs = needs.clone();
+        needs.forget_media();
+        return route.model.check_needs(&needs);
+    }
+    route.model.check_needs(needs)?;
+    let own = call.dialect.origin();
+    if route.lanes.iter().any(|lane| serves(lane, own, needs)) {
+        return Ok(());
+    }
+    let is_carried = |kind| {
+        let mut alone = RequestNeeds::default();
+        alone.add_media(kind, String::new);
+        route.lanes.iter().any(|lane| serves(lane, own, &alone))
+    };
+    let unmet = needs.media().find(|(_, kind)| !is_carried(*kind)).or(needs.media().next());
+    let path = unmet.map(|(path, _)| path).unwrap_or_default();
+    let message = format!(
+        "`{path}` cannot be carried to `{}`: its provider takes no media of this kind; the header \\
+         `{LOSSY_HEADER}: true` leaves it out",
+        route.model.id
+    );
+    Err(ApiError::invalid(path, message))
+}
+
+/// Returns true if the lane reads and carries the media of a request. A body of the lane's own format goes
+/// out as it is.
+fn serves(lane: &LiveLane, own: WireFormat, needs: &RequestNeeds) -> bool {
+    needs.media().all(|(_, kind)| lane.served_model.may_read(kind))
+        && lane.formats.iter().any(|format| *format == own || carries(*format, needs))
+}
+
+/// Returns true if a format has fields for the media of a request.
+fn carries(format: WireFormat, needs: &RequestNeeds) -> bool {
+    let Some(dialect) = dialects::get(format) else { return false };
+    needs.media().all(|(_, kind)| dialect.traits().media_kinds.contains(&kind))
+}
+
+/// Returns every lane that may serve the call, with every credential, in the order to try them. Lanes that
+/// cannot carry its media are left out.
+pub(super) fn ordered_candidates(
+    call: &Call,
+    needs: &RequestNeeds,
+    route: &Route,
+    now: Micros,
+) -> Vec<Candidate> {
     let by_price = call.options.cheapest_first || route.order == LaneOrder::CheapestFirst;
     let ranks = if by_price { price_ranks(call, route) } else { Vec::new() };
     let mut candidates = Vec::with_capacity(route.lanes.len());
@@ -98,6 +150,9 @@ pub(super) fn ordered_candidates(call: &Call, route: &Route, now: Micros) -> Vec
     let mut has_ties = false;
     for (index, lane) in route.lanes.iter().enumerate() {
         if lane.served_model.id != route.model.id && !call.key.may_use(&lane.served_model.id) {
+            continue;
+        }
+        if !needs.is_empty() && !call.options.lossy && !serves(lane, call.dialect.origin(), needs) {
             continue;
         }
         let priority = ranks.get(index).copied().unwrap_or(lane.priority);
@@ -162,14 +217,16 @@ fn conversation_hash(call: &Call) -> Option<u64> {
 }
 
 /// Returns the format for a lane: the caller's own if the lane has it, else the lane's preferred
-/// one.
+/// one that carries the media of the request.
 pub(super) fn choose_dialect(
     lane: &LiveLane,
     own: WireFormat,
+    needs: &RequestNeeds,
 ) -> Result<&'static dyn Dialect, ApiError> {
-    let mut preferred = lane.formats.iter().filter_map(|origin| dialects::get(*origin));
-    let same = if lane.formats.contains(&own) { dialects::get(own) } else { None };
-    same.or_else(|| preferred.next()).ok_or_else(|| {
+    let same = lane.formats.iter().find(|format| **format == own);
+    let carrying = || lane.formats.iter().find(|format| carries(**format, needs));
+    let format = same.or_else(carrying).or_else(|| lane.formats.first());
+    format.and_then(|format| dialects::get(*format)).ok_or_else(|| {
         ApiError::internal(format!("lane {} has no format known to this gateway", lane.name))
     })
 }

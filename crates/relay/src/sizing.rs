@@ -40,7 +40,7 @@ pub(super) fn max_input_tokens(
     let input = lanes.max().unwrap_or(body);
     // Candidates that a lane's format cannot ask for are requests of their own.
     let sends_copies = |lane: &Arc<LiveLane>| {
-        route::choose_dialect(lane, call.dialect.origin())
+        route::choose_dialect(lane, call.dialect.origin(), &facts.needs)
             .is_ok_and(|own| !own.traits().takes_candidates)
     };
     match facts.candidates {

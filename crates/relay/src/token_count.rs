@@ -45,7 +45,7 @@ async fn ask_lanes(call: &Call, facts: &RequestFacts, route: &Route) -> Option<P
     };
     let media = call.work_permit().await.run(find_media).await.ok()?;
     let now = call.engine.monotonic_now();
-    let candidates = route::ordered_candidates(call, route, now);
+    let candidates = route::ordered_candidates(call, &facts.needs, route, now);
     // A fallback model counts differently.
     let is_usable = |candidate: &Candidate| {
         candidate.lane.served_model.id == route.model.id

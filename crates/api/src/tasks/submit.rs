@@ -48,7 +48,10 @@ impl AsyncOptions {
         // decoded.
         let is_stored = |name: &HeaderName| {
             *name == CONTENT_TYPE
-                || matches!(name.as_str(), "x-portunus-strict" | "x-portunus-route")
+                || matches!(
+                    name.as_str(),
+                    "x-portunus-strict" | "x-portunus-lossy" | "x-portunus-route"
+                )
         };
         let headers = request.headers().iter().filter(|(name, _)| is_stored(name));
         let headers = headers

@@ -1,14 +1,15 @@
 //! Rules of a chat request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, HostedTools, PLUGINS_FIELD};
+use canon::{ApiError, HostedTools, MediaKind, Modality, NeedKind, PLUGINS_FIELD, RequestNeeds};
 use std::collections::HashSet;
 
-use super::content::ChatMessage;
-use super::names::{LIMIT_FIELD, ORIGIN, STREAM_OPTIONS_FIELD};
+use super::content::{ChatMessage, ChatPart};
+use super::names::{LIMIT_FIELD, MODALITIES, ORIGIN, STREAM_OPTIONS_FIELD};
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
 use crate::dialect::PatchPoints;
 use crate::service_tier::read_request_tier;
+use crate::text::by_word;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at};
 use crate::wire_value::{PlacedValue, TextOrList, TextOrObject};
 
@@ -41,8 +42,34 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
             let is_list = matches!(message.content, Some(TextOrList::List(_)));
             is_list || message.rest.get(IMAGES_FIELD).is_some()
         }),
+        needs: needs(view),
         ..RequestFacts::default()
     })
+}
+
+/// Returns what the request asks of its model.
+fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
+    let mut needs = RequestNeeds::default();
+    for (at, message) in messages(view).iter().enumerate() {
+        let Some(TextOrList::List(parts)) = &message.content else { continue };
+        for (part_at, part) in parts.iter().enumerate() {
+            let kind = match part {
+                ChatPart::Image(_) => MediaKind::Image,
+                ChatPart::Video(_) => MediaKind::Video,
+                ChatPart::Audio(_) => MediaKind::Audio,
+                ChatPart::File(_) => MediaKind::Document,
+                ChatPart::Text(_) | ChatPart::Refusal(_) | ChatPart::Unknown(_) => continue,
+            };
+            needs.add_media(kind, || format!("messages[{at}].content[{part_at}]"));
+        }
+    }
+    for (at, word) in view.modalities.iter().flatten().enumerate() {
+        let modality = by_word(&MODALITIES, word).filter(|modality| *modality != Modality::Text);
+        if let Some(modality) = modality {
+            needs.add(format!("modalities[{at}]"), NeedKind::Output(modality));
+        }
+    }
+    needs
 }
 
 fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {

@@ -1,7 +1,7 @@
 //! Rules of a messages request that concern more than one field, and the facts that the relay
 //! needs.
 
-use canon::{ApiError, HostedTools, PLUGINS_FIELD};
+use canon::{ApiError, HostedTools, MediaKind, PLUGINS_FIELD, RequestNeeds};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
@@ -70,12 +70,45 @@ pub(super) fn check(
             ..PatchPoints::locate(text)
         },
         only_text: turns.iter().all(|turn| matches!(turn.content, Some(TextOrList::Text(_)))),
+        needs: needs(turns),
         ..RequestFacts::default()
     };
     if turns.iter().flat_map(MessagesTurn::blocks).any(|b| gateway_blocks::loss(b).is_some()) {
         (facts.edits, facts.losses) = gateway_blocks::removal_edits(text);
     }
     Ok(facts)
+}
+
+/// Returns what the request asks of its model.
+fn needs(turns: &[MessagesTurn<'_>]) -> RequestNeeds {
+    let mut needs = RequestNeeds::default();
+    for (at, turn) in turns.iter().enumerate() {
+        add_media(&mut needs, turn.blocks(), &|block| format!("messages[{at}].content[{block}]"));
+    }
+    needs
+}
+
+fn add_media(
+    needs: &mut RequestNeeds,
+    blocks: &[MessagesBlock<'_>],
+    path: &dyn Fn(usize) -> String,
+) {
+    for (at, block) in blocks.iter().enumerate() {
+        match block {
+            MessagesBlock::Image(_) => needs.add_media(MediaKind::Image, || path(at)),
+            MessagesBlock::Document(_) => needs.add_media(MediaKind::Document, || path(at)),
+            MessagesBlock::ToolResult(result) => {
+                if let Some(TextOrList::List(inner)) = &result.content {
+                    add_media(needs, inner, &|block| format!("{}.content[{block}]", path(at)));
+                }
+            }
+            MessagesBlock::Text(_)
+            | MessagesBlock::Thinking(_)
+            | MessagesBlock::Redacted(_)
+            | MessagesBlock::ToolUse(_)
+            | MessagesBlock::Unknown(_) => {}
+        }
+    }
 }
 
 /// Returns true if the call is to be served in the United States.

@@ -1,11 +1,12 @@
 //! Rules of a native request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, Losses};
+use canon::{ApiError, Losses, MediaKind, Modality, NeedKind, RequestNeeds};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::names::{LIMIT_FIELD, ORIGIN};
+use super::content::NativePart;
+use super::names::{LIMIT_FIELD, ORIGIN, read_modality};
 use super::own::calls;
 use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
@@ -52,8 +53,60 @@ pub(super) fn check(
         },
         edits,
         losses,
+        needs: needs(view),
         ..RequestFacts::default()
     })
+}
+
+/// Returns what the request asks of its model.
+fn needs(view: &NativeRequestView<'_>) -> RequestNeeds {
+    let mut needs = RequestNeeds::default();
+    for (at, content) in view.contents().iter().enumerate() {
+        add_media(&mut needs, content.parts(), &|part| format!("contents[{at}].parts[{part}]"));
+    }
+    let Some(config) = view.generation_config.as_ref() else { return needs };
+    for (at, word) in config.response_modalities.iter().flatten().enumerate() {
+        let modality = read_modality(word).filter(|modality| *modality != Modality::Text);
+        if let Some(modality) = modality {
+            let path = format!("generationConfig.responseModalities[{at}]");
+            needs.add(path, NeedKind::Output(modality));
+        }
+    }
+    if let Some(image) = &config.image_config {
+        let path = "generationConfig.imageConfig";
+        needs.add(path, NeedKind::Output(Modality::Image));
+        if let Some(ratio) = image.aspect_ratio.as_deref() {
+            let ratio = NeedKind::AspectRatio(ratio.to_owned());
+            needs.add(format!("{path}.aspectRatio"), ratio);
+        }
+        if let Some(size) = image.image_size.as_deref() {
+            needs.add(format!("{path}.imageSize"), NeedKind::ImageSize(size.to_owned()));
+        }
+    }
+    let thinking = config.thinking_config.as_ref().and_then(|thinking| thinking.thinking_budget);
+    if let Some(budget) = thinking.and_then(|budget| budget.to::<u64>()).filter(|n| *n > 0) {
+        let path = "generationConfig.thinkingConfig.thinkingBudget";
+        needs.add(path, NeedKind::ThinkingBudget(budget));
+    }
+    needs
+}
+
+fn add_media(needs: &mut RequestNeeds, parts: &[NativePart<'_>], path: &dyn Fn(usize) -> String) {
+    for (at, part) in parts.iter().enumerate() {
+        let blob = part.inline_data.as_ref();
+        let file = part.file_data.as_ref();
+        let mime = blob.and_then(|blob| blob.mime_type.as_deref());
+        let mime = mime.or_else(|| file.and_then(|file| file.mime_type.as_deref()));
+        if let Some(mime) = mime {
+            needs.add_media(MediaKind::from_mime(mime), || path(at));
+        }
+        if let Some(result) = &part.function_response
+            && let Some(inner) = &result.parts
+        {
+            let inner_path = |part| format!("{}.functionResponse.parts[{part}]", path(at));
+            add_media(needs, &inner.0, &inner_path);
+        }
+    }
 }
 
 fn tools<'v, 'a>(view: &'v NativeRequestView<'a>) -> impl Iterator<Item = &'v NativeTool<'a>> {

@@ -1,11 +1,11 @@
 //! Rules of a responses request that concern more than one field or only callers, and the facts
 //! that the relay needs.
 
-use canon::{ApiError, HostedTools, Losses, PLUGINS_FIELD};
+use canon::{ApiError, HostedTools, Losses, MediaKind, PLUGINS_FIELD, RequestNeeds};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
-use super::content::{ResponsesCall, ResponsesItem};
+use super::content::{ResponsesCall, ResponsesItem, ResponsesPart};
 use super::names::{FOREIGN_CODE, LIMIT_FIELD, ORIGIN};
 use super::objects;
 use super::own::tool_names::flat_name;
@@ -46,8 +46,37 @@ pub(super) fn check<'a>(
         },
         edits,
         losses,
+        needs: needs(view),
         ..RequestFacts::default()
     })
+}
+
+/// Returns what the request asks of its model.
+fn needs(view: &ResponsesRequestView<'_>) -> RequestNeeds {
+    let mut needs = RequestNeeds::default();
+    for (at, item) in view.items().iter().enumerate() {
+        let (field, parts) = match item {
+            ResponsesItem::Message(message) => ("content", message.content.as_ref()),
+            ResponsesItem::FunctionResult(result) | ResponsesItem::CustomResult(result) => {
+                ("output", result.output.as_ref())
+            }
+            _ => continue,
+        };
+        let Some(TextOrList::List(parts)) = parts else { continue };
+        for (part_at, part) in parts.iter().enumerate() {
+            let kind = match part {
+                ResponsesPart::Image(_) => MediaKind::Image,
+                ResponsesPart::File(_) => MediaKind::Document,
+                ResponsesPart::Audio(_) => MediaKind::Audio,
+                ResponsesPart::InputText(_)
+                | ResponsesPart::OutputText(_)
+                | ResponsesPart::Refusal(_)
+                | ResponsesPart::Unknown(_) => continue,
+            };
+            needs.add_media(kind, || format!("input[{at}].{field}[{part_at}]"));
+        }
+    }
+    needs
 }
 
 /// The tools that the provider runs. Each may run as often as the request allows for all together.

@@ -22,6 +22,8 @@ fields have a counterpart. A field without one is left out and reported:
   characters outside ASCII are percent-encoded, and the encoded name has at most 100 characters. Receipts, dry runs
   and the 400 of strict mode have the same bound;
 - with the request header `x-portunus-strict: true`, a call with losses is refused and the error lists the same names;
+- media are never left out: a call whose media no lane can carry is a 400 that names their place. With the request
+  header `x-portunus-lossy: true` they are left out and reported;
 - with `x-portunus-dry-run: true`, you get the translated request and its losses, and no provider is called.
 
 There is one table per caller's format. *Request* is the direction to the provider, *answer* the direction

@@ -21,6 +21,7 @@ mod candidates;
 mod chat;
 mod cli;
 mod config;
+mod doors;
 mod embeddings;
 mod endings;
 mod error_paths;

@@ -3,7 +3,7 @@
 use axum::response::Response;
 use canon::{
     ApiError, ErrorKind, ImageDelivery, ImageFamily, ImageReply, ImageRequest, Loss, Losses,
-    MediaSource, Money, Usage,
+    MediaSource, Money, RequestNeeds, Usage,
 };
 use catalog::{ImageCapabilities, ModelKind, ModelPrices};
 use dialects::images::{
@@ -325,7 +325,12 @@ impl ImageCall {
                 self.has_fetched = true;
             }
         }
-        let candidates = route::ordered_candidates(call, &self.route, call.engine.monotonic_now());
+        let candidates = route::ordered_candidates(
+            call,
+            &RequestNeeds::default(),
+            &self.route,
+            call.engine.monotonic_now(),
+        );
         let lane = &candidates.first().ok_or_else(|| route::unknown_model(self.model()))?.lane;
         let PreparedImages { protocol, requests: written, losses, is_pass_through: _ } =
             self.prepare(call, lane, self.request().stream)?;

@@ -1,0 +1,130 @@
+//! What a model cannot do is a 400 in the caller's own path, before a lane is chosen. Media are never
+//! dropped unless the caller asks for that.
+
+use serde_json::{Value, json};
+use testkit::{ScriptedProvider, TestGateway, chat_reply};
+
+use crate::money::CHAT;
+
+const LANES: [&str; 4] = ["demo-native", "demo-chat", "demo-responses", "demo-messages"];
+
+fn generate(model: &str, is_stream: bool) -> String {
+    let operation = if is_stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
+    format!("/v1beta/models/{model}:{operation}")
+}
+
+fn native(config: &Value) -> Value {
+    json!({ "contents": [{ "parts": [{ "text": "hello" }] }], "generationConfig": config })
+}
+
+/// Checks that a request is refused at that path, and that it costs nothing.
+async fn is_refused(gateway: &TestGateway, path: &str, body: &Value, at: &str) {
+    for dry_run in ["false", "true"] {
+        let got = gateway.post(path, body).header("x-portunus-dry-run", dry_run).send().await;
+        assert_eq!(got.status, 400, "{path} {body}: {}", got.text());
+        assert!(got.text().contains(at), "{path} {at}: {}", got.text());
+    }
+}
+
+#[tokio::test]
+async fn what_a_model_cannot_do_is_refused_at_every_lane() {
+    let gateway = TestGateway::start().await;
+    for model in LANES {
+        for is_stream in [false, true] {
+            let path = generate(model, is_stream);
+            for (config, at) in [
+                (
+                    json!({ "imageConfig": { "aspectRatio": "1:1" } }),
+                    "generationConfig.imageConfig",
+                ),
+                (
+                    json!({ "responseModalities": ["TEXT", "IMAGE"] }),
+                    "generationConfig.responseModalities[1]",
+                ),
+                (
+                    json!({ "responseModalities": ["AUDIO"] }),
+                    "generationConfig.responseModalities[0]",
+                ),
+                (
+                    json!({ "thinkingConfig": { "thinkingBudget": 999_999_999 } }),
+                    "generationConfig.thinkingConfig.thinkingBudget",
+                ),
+            ] {
+                is_refused(&gateway, &path, &native(&config), at).await;
+            }
+            let fine = native(&json!({ "thinkingConfig": { "thinkingBudget": 512 } }));
+            let got = gateway.post(&path, &fine).send().await;
+            assert_eq!(got.status, 200, "{}", got.text());
+        }
+        let body = json!({ "model": model, "modalities": ["text", "audio"],
+            "messages": [{ "role": "user", "content": "hello" }] });
+        is_refused(&gateway, CHAT, &body, "modalities[1]").await;
+    }
+    let ratio = native(&json!({ "imageConfig": { "aspectRatio": "1:4" } }));
+    let at = "generationConfig.imageConfig.aspectRatio";
+    is_refused(&gateway, &generate("demo-image-native", false), &ratio, at).await;
+    gateway.wait_until_settled().await;
+    let rows = gateway.app.store.export(None, 100).await.unwrap();
+    assert_eq!(rows.len(), 2 * LANES.len(), "only the calls that were answered: {rows:?}");
+}
+
+/// A model reads what its record says: one that reads text is given no media.
+#[tokio::test]
+async fn media_that_a_model_does_not_read_is_refused_in_every_format() {
+    let gateway = TestGateway::start().await;
+    let data = media::encode_base64(crate::images::plain(8, [1, 2, 3, 255]));
+    let url = format!("data:image/png;base64,{data}");
+    let text = json!({ "type": "text", "text": "look" });
+    let image = json!({ "type": "image_url", "image_url": { "url": url } });
+    let chat = json!({ "model": "demo-echo", "messages": [
+        { "role": "user", "content": "before" }, { "role": "user", "content": [text, image] }] });
+    is_refused(&gateway, CHAT, &chat, "messages[1].content[1]").await;
+    let responses = json!({ "model": "demo-echo", "input": [{ "role": "user", "content": [
+        { "type": "input_image", "image_url": url }] }] });
+    is_refused(&gateway, "/v1/responses", &responses, "input[0].content[0]").await;
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": data });
+    let block = json!({ "type": "image", "source": source });
+    let messages = json!({ "model": "demo-echo", "max_tokens": 50, "messages": [
+        { "role": "user", "content": "use it" },
+        { "role": "assistant", "content": [
+            { "type": "tool_use", "id": "t1", "name": "look", "input": {} }] },
+        { "role": "user", "content": [
+            { "type": "tool_result", "tool_use_id": "t1", "content": [text, block] }] }] });
+    is_refused(&gateway, "/v1/messages", &messages, "messages[2].content[0].content[1]").await;
+    let part = json!({ "inlineData": { "mimeType": "image/png", "data": data } });
+    let native = json!({ "contents": [{ "parts": [{ "text": "look" }, part] }] });
+    let path = generate("demo-echo", false);
+    is_refused(&gateway, &path, &native, "contents[0].parts[1]").await;
+}
+
+const SOUND: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
+
+/// A lane whose format has no field for the media is skipped for one that has.
+#[tokio::test]
+async fn media_go_to_a_lane_that_carries_them() {
+    let [deaf, hearing] = [
+        ScriptedProvider::start(vec![]).await,
+        ScriptedProvider::start(vec![chat_reply("heard", 9, 2)]).await,
+    ];
+    let body = json!({ "contents": [{ "parts": [{ "text": "listen" },
+        { "inlineData": { "mimeType": "audio/wav", "data": SOUND } }] }] });
+    let config = format!(
+        "[providers.p]\nspeaks = \"responses\"\nbase = \"{}\"\nauth = \"none\"\n\
+         [providers.q]\nspeaks = \"chat\"\nbase = \"{}\"\nauth = \"none\"\n\
+         [models.m]\nlanes = [\"p/up\", \"q/up\"]\nprice = {{ input = \"1.00\", output = \"2.00\" }}\n\
+         [models.deaf]\nlanes = [\"p/up\"]\nprice = {{ input = \"1.00\", output = \"2.00\" }}\n",
+        deaf.url, hearing.url
+    );
+    let gateway = TestGateway::with_config(&config).await;
+    let got = gateway.post(&generate("m", false), &body).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert_eq!((deaf.requests().len(), hearing.requests().len()), (0, 1));
+    assert!(!got.header("x-portunus-loss").contains("media"), "{}", got.header("x-portunus-loss"));
+
+    is_refused(&gateway, &generate("deaf", false), &body, "contents[0].parts[1]").await;
+    assert_eq!(deaf.requests().len(), 0);
+    let ask = gateway.post(&generate("deaf", false), &body).header("x-portunus-lossy", "true");
+    let got = ask.header("x-portunus-dry-run", "true").send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert!(got.text().contains("media.audio"), "{}", got.text());
+}
