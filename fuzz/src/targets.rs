@@ -115,7 +115,7 @@ pub fn media(input: &[u8]) {
     if let Some(media::MediaSize::Text(bytes)) = size {
         assert_eq!(bytes, input.len() as u64);
     }
-    size.map(|size| catalog::MediaTokens::USUAL.of_file(size));
+    size.map(|size| catalog::MediaTokens::USUAL.of_file(size, None));
     let text = String::from_utf8_lossy(input);
     media::inline_file(&text, || true);
     media::inline_file(&media::encode_base64(input), || true);

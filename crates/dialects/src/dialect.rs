@@ -249,7 +249,7 @@ pub struct RequestFacts {
     /// Losses of those edits: content of other providers in the history, which a provider of this
     /// format would refuse.
     pub losses: Losses,
-    /// What the request asks of its model beyond text.
+    /// Needs of the request beyond text.
     pub needs: RequestNeeds,
     /// Objects that the request names and that its caller does not own. The relay finds them, because
     /// it knows the owners.

@@ -199,7 +199,7 @@ pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError
     let dropped = losses.iter().find(|loss| LOST_MEDIA.contains(&&*loss.path));
     if let Some(loss) = dropped.filter(|_| !call.options.lossy && !call.options.strict) {
         let message = format!(
-            "this model cannot be given media of the request: {loss}; the header \\
+            "this model cannot be given media of the request: {loss}; the header \
              `{LOSSY_HEADER}: true` leaves them out"
         );
         return Err(ApiError::invalid("", message).with_code("translation_loss"));

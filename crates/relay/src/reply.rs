@@ -423,7 +423,7 @@ async fn within<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elap
 
 /// Returns the next chunk of a body within the time limits; `None` at its end.
 async fn next_chunk(
-    body: &mut transport::ClientBody,
+    body: &mut ClientBody,
     lane: &LiveLane,
     call: &Call,
 ) -> Result<Option<Bytes>, ApiError> {

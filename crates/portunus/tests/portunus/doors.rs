@@ -1,5 +1,5 @@
-//! What a model cannot do is a 400 in the caller's own path, before a lane is chosen. Media are never
-//! dropped unless the caller asks for that.
+//! Doors: a request that its model cannot serve is a 400 in the caller's own path, before a lane is chosen.
+//! Media are never dropped unless the caller asks for that.
 
 use serde_json::{Value, json};
 use testkit::{ScriptedProvider, TestGateway, chat_reply};
