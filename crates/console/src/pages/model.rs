@@ -27,7 +27,7 @@ pub(crate) async fn show(
     let url = state.base_url();
     let formats = formats_for(&state.formats(), &model);
     let body = html! {
-        p.crumbs { a href="/models" { "Models" } " / " bdi { (model.provider) } }
+        p.crumbs { a href="/models" { "Models" } " / " bdi { (model.provider_name) } }
         div.title.close {
             h1.id { bdi id="model-id" { (model.id) } }
             button.copy type="button" hidden data-copy="model-id" { "Copy id" }
@@ -76,7 +76,7 @@ fn facts(model: &Model) -> Markup {
     let tokens = |n: Option<u64>| n.map(|n| format!("{} tokens", display::count(n)));
     let words = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
     let rows = [
-        ("Provider", Some(model.provider.clone())),
+        ("Provider", Some(model.provider_name.clone())),
         ("Type", Some(model.kind.as_str().to_owned())),
         ("Context window", tokens(model.context_window)),
         ("Longest answer", tokens(model.max_output_tokens)),

@@ -302,6 +302,7 @@ impl ConsoleGateway {
         models.push(Model {
             id: ODD.to_owned(),
             provider: "<b>acme</b>".to_owned(),
+            provider_name: "<b>acme</b>".to_owned(),
             kind: ModelKind::Chat,
             features: vec!["tools".to_owned()],
             context_window: Some(200_000),
@@ -315,6 +316,7 @@ impl ConsoleGateway {
             about: "<img src=x onerror=alert(1)>".to_owned(),
             as_of: String::new(),
             released: None,
+            retires: None,
             aliases: Vec::new(),
             lanes: vec![Lane::new("secret-upstream", "x")],
         });
