@@ -1,7 +1,7 @@
 //! A model's facts and prices as rows of a page.
 
 use canon::{PriceDimension, SearchContext};
-use catalog::{BilledTier, DimensionPrice, Model, ModelPrices, ThinkingRange};
+use catalog::{BilledTier, DimensionPrice, ImageCapabilities, Model, ModelPrices, ThinkingRange};
 use maud::{Markup, html};
 
 use crate::display;
@@ -119,6 +119,47 @@ pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
     letters.next().map_or_else(String::new, |first| {
         first.to_uppercase().collect::<String>() + letters.as_str()
     })
+}
+
+/// Known image capabilities of a model.
+pub(crate) fn image_rows(images: &ImageCapabilities) -> Vec<(&'static str, Option<String>)> {
+    // Named one by one, so that a new capability cannot be forgotten here.
+    let ImageCapabilities {
+        family: _,
+        sizes: _,
+        any: _,
+        ratios,
+        qualities,
+        formats,
+        backgrounds,
+        most,
+        inputs,
+        mask,
+        partials,
+        tokens,
+    } = images;
+    let words = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
+    let up_to = |count: u64| format!("up to {}", display::count(count));
+    let sizes = Some(images.describe_sizes()).filter(|sizes| !sizes.is_empty());
+    let inputs = inputs.and_then(|inputs| u64::try_from(inputs).ok());
+    let takes_inputs = inputs.is_some_and(|inputs| inputs > 0);
+    let tokens: Vec<_> =
+        tokens.iter().map(|(word, count)| format!("{word} {}", display::count(*count))).collect();
+    vec![
+        ("Image sizes", sizes),
+        ("Aspect ratios", words(ratios)),
+        ("Qualities", words(qualities)),
+        ("File formats", words(formats)),
+        ("Backgrounds", words(backgrounds)),
+        ("Images per call", most.map(|most| up_to(most.into()))),
+        (
+            "Input images",
+            inputs.map(|inputs| if takes_inputs { up_to(inputs) } else { "none".to_owned() }),
+        ),
+        ("Masks", takes_inputs.then(|| if *mask { "yes" } else { "no" }.to_owned())),
+        ("Partial images", (*partials > 0).then(|| up_to(*partials))),
+        ("Tokens of 1024x1024", words(&tokens)),
+    ]
 }
 
 /// Renders at most `most` capability tags of a model, each with its description as the title.

@@ -79,7 +79,11 @@ impl ConsoleHost for FakeHost {
     }
 
     fn formats(&self) -> Vec<&'static str> {
-        vec!["chat", "messages"]
+        vec!["chat", "messages", "images", "embeddings"]
+    }
+
+    fn converses(&self, model: &str) -> bool {
+        self.catalog.get(model).is_some_and(|model| model.kind == ModelKind::Chat)
     }
 
     fn openapi(&self) -> serde_json::Map<String, serde_json::Value> {
