@@ -216,7 +216,9 @@ impl DirectoryReader {
 
     fn add_model(&mut self, provider: &str, model: ModelTable) -> Result<(), String> {
         let id = model.id.clone();
-        let entry = model.read(provider).map_err(|why| format!("model `{id}`: {why}"))?;
+        let known = self.providers.iter().find(|known| known.id == provider);
+        let name = known.map_or(provider, |known| &known.name);
+        let entry = model.read(provider, name).map_err(|why| format!("model `{id}`: {why}"))?;
         for name in entry.aliases.iter().chain([&entry.id]) {
             if !self.names.insert(name.clone()) {
                 return Err(format!("model id `{name}` stands here twice"));
@@ -289,7 +291,7 @@ impl ProviderTable {
 }
 
 impl ModelTable {
-    fn read(self, provider: &str) -> Result<ModelEntry, String> {
+    fn read(self, provider: &str, provider_name: &str) -> Result<ModelEntry, String> {
         let Self {
             id,
             aliases,
@@ -340,6 +342,7 @@ impl ModelTable {
             id,
             aliases,
             provider: provider.to_owned(),
+            provider_name: provider_name.to_owned(),
             kind: ModelKind::parse(&kind).ok_or_else(|| format!("there is no kind `{kind}`"))?,
             features,
             context_window: context,

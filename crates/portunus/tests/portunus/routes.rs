@@ -229,10 +229,22 @@ async fn the_catalog_is_public_and_exactly_of_the_documented_shape() {
         |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
     assert_eq!(keys(&list), ["success", "page", "page_size", "total", "data"]);
     let model = &list["data"][0];
-    assert_eq!(keys(model), ["id", "provider", "model_type", "features", "pricing", "api_doc_url"]);
+    assert_eq!(
+        keys(model),
+        [
+            "id",
+            "provider",
+            "provider_id",
+            "aliases",
+            "model_type",
+            "features",
+            "pricing",
+            "api_doc_url"
+        ]
+    );
     assert_eq!(
         keys(&model["pricing"]),
-        ["currency", "input", "output", "per_request", "per_second"]
+        ["currency", "input", "output", "per_request", "per_second", "details"]
     );
     let total = list["total"].as_u64().unwrap();
     let mut seen = Vec::new();
@@ -243,12 +255,37 @@ async fn the_catalog_is_public_and_exactly_of_the_documented_shape() {
     }
     seen.dedup();
     assert_eq!(seen.len() as u64, total);
-    for bad in ["page=0", "page=x", "page_size=0", "page_size=-1"] {
+    for bad in ["page=0", "page=x", "page_size=0", "page_size=-1", "page_size=101"] {
         let got = gateway.get(&format!("/api/models?{bad}")).send().await;
         assert_eq!((got.status.as_u16(), &got.json()["success"]), (400, &json!(false)), "{bad}");
+        let (name, _) = bad.split_once('=').unwrap();
+        assert!(got.text().contains(&format!("`{name}`")), "{}", got.text());
     }
+    let last = gateway.get("/api/models?page=1000000").send().await;
+    assert_eq!((last.status.as_u16(), &last.json()["data"]), (200, &json!([])));
     let found = gateway.get("/api/models?q=ECHO").send().await.json();
     assert_eq!((&found["total"], &found["data"][0]["id"]), (&json!(1), &json!("demo-echo")));
+}
+
+/// More models than a page holds: a caller that knows of no pages still gets them all.
+#[tokio::test]
+async fn the_catalog_without_parameters_is_whole() {
+    let mut config = String::new();
+    for number in 0..120 {
+        config += &format!("[models.\"house/{number}\"]\nlanes = [\"demo/demo-chat\"]\n");
+    }
+    let gateway = TestGateway::with_config(&config).await;
+    let size = |list: &Value| list["data"].as_array().unwrap().len() as u64;
+    let whole = gateway.get("/api/models").without_key().send().await.json();
+    let total = whole["total"].as_u64().unwrap();
+    assert!(total > 120, "{total}");
+    assert_eq!((size(&whole), whole["page_size"].as_u64()), (total, Some(total)));
+    let found = gateway.get("/api/models?q=house/").without_key().send().await.json();
+    assert_eq!((size(&found), found["total"].as_u64()), (120, Some(120)));
+    let first = gateway.get("/api/models?page=1").without_key().send().await.json();
+    assert_eq!((size(&first), first["page_size"].as_u64()), (100, Some(100)));
+    let second = gateway.get("/api/models?page=2").without_key().send().await.json();
+    assert_eq!(size(&second), total - 100);
 }
 
 #[tokio::test]
