@@ -9,6 +9,9 @@ use serde_json::Value;
 /// Characters of a value that a failure shows.
 const SHOWN_CHARS: usize = 200;
 
+/// Characters of a picture that are read: whole groups of base64.
+const HEAD_CHARS: usize = 4 * 16_384;
+
 /// Compares an answer with everything its statement expects.
 pub(super) fn judge(
     run: &StatementRun<'_>,
@@ -106,9 +109,12 @@ pub(super) fn failure(seen: &SeenAnswer, check: &AnswerCheck) -> Option<String> 
             !found.is_empty() && found.iter().all(|one| value_holds(one, other, operand, seen))
         }
     };
+    if holds {
+        return None;
+    }
     let shown = |value: &&Value| value.to_string().chars().take(SHOWN_CHARS).collect::<String>();
     let values: Vec<String> = found.iter().take(5).map(shown).collect();
-    (!holds).then(|| format!("expected {path} {operator} {operand}, seen [{}]", values.join(", ")))
+    Some(format!("expected {path} {operator} {operand}, seen [{}]", values.join(", ")))
 }
 
 fn is_sum(found: &[&Value], paths: &Value, seen: &SeenAnswer) -> bool {
@@ -184,9 +190,10 @@ fn has_keys(value: &Value, keys: &Value) -> bool {
     keys.iter().all(|key| value.get(key.as_str().expect("a name")).is_some())
 }
 
-/// Format, width and height of a base64 picture.
+/// Format, width and height of a base64 picture, which stand in its first bytes.
 fn picture(text: &str) -> Option<(&'static str, u32, u32)> {
-    let bytes = BASE64_STANDARD.decode(text).ok()?;
+    let head = text.get(..text.len().min(HEAD_CHARS))?;
+    let bytes = BASE64_STANDARD.decode(head).ok()?;
     let kind = image::guess_format(&bytes).ok()?.extensions_str().first()?;
     let reader = image::ImageReader::new(std::io::Cursor::new(bytes)).with_guessed_format().ok()?;
     let (width, height) = reader.into_dimensions().ok()?;

@@ -35,12 +35,11 @@ pub(super) struct SeenAnswer {
 impl SeenAnswer {
     fn new(caller: StatementCaller, response: TestResponse) -> Self {
         let is_stream = response.header("content-type").starts_with("text/event-stream");
-        let events: Vec<Value> = response
-            .events()
-            .iter()
-            .filter(|event| *event != "[DONE]")
-            .map(|event| serde_json::from_str(event).unwrap_or_else(|_| event.as_str().into()))
-            .collect();
+        let read =
+            |event: &String| serde_json::from_str(event).unwrap_or_else(|_| event.as_str().into());
+        let events = if is_stream { response.events() } else { Vec::new() };
+        let events: Vec<Value> =
+            events.iter().filter(|event| *event != "[DONE]").map(read).collect();
         let json = if is_stream { fold(caller, &events) } else { response.json() };
         let body = response.text();
         let mut fields: Vec<&str> = Vec::new();
