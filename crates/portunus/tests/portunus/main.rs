@@ -46,6 +46,7 @@ mod routes;
 #[cfg(feature = "node-tests")]
 mod shared_limits;
 mod small_disk;
+mod specification;
 mod stop_enforcement;
 mod store_outage;
 mod stored_config;
