@@ -10,10 +10,11 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
-use http::Request;
 use http::header::{
-    CACHE_CONTROL, EXPECT, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, ALLOW, CACHE_CONTROL, EXPECT, HeaderValue, STRICT_TRANSPORT_SECURITY,
+    X_CONTENT_TYPE_OPTIONS,
 };
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use relay::{ErrorFormat, RequestId};
@@ -86,7 +87,10 @@ impl ApiService {
                 Some(handler) => {
                     dispatch(Arc::clone(&self.state), handler, id, peer, request).await
                 }
-                None => method_not_allowed(&request, &id, &route.allow_header()),
+                None => {
+                    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
+                    method_not_allowed(request.method(), format, &id, &route.allow_header())
+                }
             },
         }
     }
@@ -104,9 +108,22 @@ impl ApiService {
     }
 
     async fn serve_page(&self, request: Request<Body>) -> Response {
-        match Box::pin(self.pages.router.clone().oneshot(request)).await {
+        let caller = (!wants_page(request.headers()))
+            .then(|| (request.method().clone(), request.extensions().get::<RequestId>().cloned()));
+        let page = match Box::pin(self.pages.router.clone().oneshot(request)).await {
             Ok(response) => response,
             Err(never) => match never {},
+        };
+        match (caller, page.headers().get(ALLOW)) {
+            // A client with a wrong base address reads no page.
+            (Some((method, id)), Some(allowed))
+                if page.status() == StatusCode::METHOD_NOT_ALLOWED =>
+            {
+                let format = ErrorFormat::Dialect(dialects::DEFAULT);
+                let id = id.unwrap_or_else(|| RequestId("".into()));
+                method_not_allowed(&method, format, &id, allowed)
+            }
+            _ => page,
         }
     }
 }
@@ -343,15 +360,22 @@ async fn drain_body(request: Request<Body>) {
     let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
 }
 
-fn method_not_allowed(request: &Request<Body>, id: &RequestId, allowed: &HeaderValue) -> Response {
-    let message = format!(
-        "{} is not allowed here; allowed: {}",
-        request.method(),
-        allowed.to_str().unwrap_or_default()
-    );
-    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
+fn method_not_allowed(
+    method: &Method,
+    format: ErrorFormat,
+    id: &RequestId,
+    allowed: &HeaderValue,
+) -> Response {
+    let message =
+        format!("{method} is not allowed here; allowed: {}", allowed.to_str().unwrap_or_default());
     let error = ApiError::new(ErrorKind::MethodNotAllowed, message);
     relay::with_allow_header(format.to_response(&error, &id.0), allowed)
+}
+
+/// Returns true if a request asks for a page, as browsers do.
+pub fn wants_page(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
 /// Answers a request for an unknown path.

@@ -201,6 +201,25 @@ async fn wrong_methods_and_paths_are_told_in_json() {
 }
 
 #[tokio::test]
+async fn a_page_without_the_method_is_an_error_in_json_unless_a_page_is_wanted() {
+    let gateway = TestGateway::start().await;
+    for path in ["/", "/models", "/models/demo-chat", "/docs", "/console"] {
+        for accept in ["*/*", "application/json"] {
+            let got = gateway.post(path, &hello()).header("accept", accept).send().await;
+            assert_eq!(got.status, 405, "{path}");
+            assert_eq!(got.header("content-type"), "application/json", "{path}");
+            assert!(got.header("allow").contains("GET"), "{path}");
+            assert!(got.json()["error"]["message"].is_string(), "{path}: {}", got.text());
+        }
+        let page = gateway.post(path, &hello()).header("accept", "text/html,*/*;q=0.8");
+        let page = page.send().await;
+        assert_eq!(page.status, 405, "{path}");
+        assert!(page.header("content-type").starts_with("text/html"), "{path}");
+        assert!(page.header("allow").contains("GET"), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn models_are_listed_in_the_callers_shape() {
     let gateway = TestGateway::start().await;
     let chat = gateway.get("/v1/models").send().await.json();
@@ -215,6 +234,14 @@ async fn models_are_listed_in_the_callers_shape() {
     let native =
         gateway.get("/v1/models").without_key().header("x-goog-api-key", &key).send().await;
     assert!(native.json()["models"][0]["name"].as_str().unwrap().starts_with("models/"));
+    let vendor =
+        |path: &str, key: &str| gateway.get(path).without_key().header("x-vendor-api-key", key);
+    assert_eq!(vendor("/v1/models", &key).send().await.json()["object"], "list");
+    assert_eq!(vendor("/v1/models/demo-chat", &key).send().await.json()["id"], "demo-chat");
+    let refused = vendor("/v1/models", "wrong").send().await;
+    assert_eq!(refused.json()["error"]["code"], "invalid_api_key", "{}", refused.text());
+    let native = vendor("/v1beta/models", &key).send().await;
+    assert!(native.json()["models"].is_array(), "{}", native.text());
     assert_eq!(gateway.get("/v1/models/demo-chat").send().await.json()["id"], "demo-chat");
     assert_eq!(gateway.get("/v1/models/nope").send().await.status, 404);
 }
