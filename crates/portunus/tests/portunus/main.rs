@@ -27,6 +27,7 @@ mod endings;
 mod error_paths;
 mod faults;
 mod idempotency;
+mod image_replies;
 mod images;
 mod key_headers;
 mod key_objects;
