@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The files, in listing order of their models and offers.
-pub(crate) static FILES: [(&str, &str); 31] = [
+pub(crate) static FILES: [(&str, &str); 32] = [
     ("openai.toml", include_str!("../data/openai.toml")),
     ("openai-earlier.toml", include_str!("../data/openai-earlier.toml")),
     ("anthropic.toml", include_str!("../data/anthropic.toml")),
@@ -27,6 +27,7 @@ pub(crate) static FILES: [(&str, &str); 31] = [
     ("mistral.toml", include_str!("../data/mistral.toml")),
     ("deepseek.toml", include_str!("../data/deepseek.toml")),
     ("xai.toml", include_str!("../data/xai.toml")),
+    ("byteplus.toml", include_str!("../data/byteplus.toml")),
     ("cohere.toml", include_str!("../data/cohere.toml")),
     ("moonshot.toml", include_str!("../data/moonshot.toml")),
     ("zai.toml", include_str!("../data/zai.toml")),
