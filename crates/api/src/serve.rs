@@ -11,10 +11,9 @@ use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, EXPECT, HeaderValue, STRICT_TRANSPORT_SECURITY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, EXPECT, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use relay::{ErrorFormat, RequestId};
@@ -87,10 +86,7 @@ impl ApiService {
                 Some(handler) => {
                     dispatch(Arc::clone(&self.state), handler, id, peer, request).await
                 }
-                None => {
-                    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
-                    method_not_allowed(request.method(), format, &id, &route.allow_header())
-                }
+                None => method_not_allowed(&request, &id, &route.allow_header()),
             },
         }
     }
@@ -109,21 +105,18 @@ impl ApiService {
 
     async fn serve_page(&self, request: Request<Body>) -> Response {
         let caller = (!wants_page(request.headers()))
-            .then(|| (request.method().clone(), request.extensions().get::<RequestId>().cloned()));
+            .then(|| (request.uri().clone(), request.extensions().get::<RequestId>().cloned()));
         let page = match Box::pin(self.pages.router.clone().oneshot(request)).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
-        match (caller, page.headers().get(ALLOW)) {
+        match caller {
             // A client with a wrong base address reads no page.
-            (Some((method, id)), Some(allowed))
-                if page.status() == StatusCode::METHOD_NOT_ALLOWED =>
-            {
+            Some((uri, id)) if page.status() == StatusCode::METHOD_NOT_ALLOWED => {
                 let format = ErrorFormat::Dialect(dialects::DEFAULT);
-                let id = id.unwrap_or_else(|| RequestId("".into()));
-                method_not_allowed(&method, format, &id, allowed)
+                not_found_error(uri.path(), format, id.as_ref())
             }
-            _ => page,
+            Some(_) | None => page,
         }
     }
 }
@@ -360,14 +353,13 @@ async fn drain_body(request: Request<Body>) {
     let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
 }
 
-fn method_not_allowed(
-    method: &Method,
-    format: ErrorFormat,
-    id: &RequestId,
-    allowed: &HeaderValue,
-) -> Response {
-    let message =
-        format!("{method} is not allowed here; allowed: {}", allowed.to_str().unwrap_or_default());
+fn method_not_allowed(request: &Request<Body>, id: &RequestId, allowed: &HeaderValue) -> Response {
+    let message = format!(
+        "{} is not allowed here; allowed: {}",
+        request.method(),
+        allowed.to_str().unwrap_or_default()
+    );
+    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
     let error = ApiError::new(ErrorKind::MethodNotAllowed, message);
     relay::with_allow_header(format.to_response(&error, &id.0), allowed)
 }
@@ -382,11 +374,14 @@ pub fn wants_page(headers: &HeaderMap) -> bool {
 pub async fn path_not_found(request: Request<Body>) -> Response {
     let path = request.uri().path();
     let format = ErrorFormat::for_path(path, request.headers());
+    not_found_error(path, format, request.extensions().get())
+}
+
+fn not_found_error(path: &str, format: ErrorFormat, id: Option<&RequestId>) -> Response {
     let shown: String = path.chars().take(64).collect();
     let error = ApiError::new(
         ErrorKind::UnknownPath,
         format!("there is nothing at {shown}; check the base address"),
     );
-    let id = request.extensions().get::<RequestId>();
     format.to_response(&error, id.map_or("", |id| &id.0))
 }
