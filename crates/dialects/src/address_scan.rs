@@ -15,11 +15,12 @@ use crate::text::{BorrowedText, to_camel_case};
 
 /// Fields whose content is free, at any depth: schemas and data of the caller, and what an earlier
 /// answer cited. Keys are without case and underscores.
-const FREE_FIELDS: [&str; 20] = [
+const FREE_FIELDS: [&str; 23] = [
     "action",
     "annotations",
     "args",
     "arguments",
+    "attributes",
     "chattemplatekwargs",
     "citationmetadata",
     "citations",
@@ -30,22 +31,26 @@ const FREE_FIELDS: [&str; 20] = [
     "inputexamples",
     "labels",
     "logitbias",
+    "logprobs",
     "metadata",
     "outputs",
     "parameters",
     "response",
+    "results",
     "searchresults",
     "structuredoutputs",
 ];
 
 /// Fields that hold a text, or a list of texts.
-const TEXT_FIELDS: [&str; 44] = [
+const TEXT_FIELDS: [&str; 48] = [
     "badwords",
+    "callid",
     "chattemplate",
     "code",
     "command",
     "commands",
     "content",
+    "context",
     "definition",
     "diff",
     "displayname",
@@ -53,6 +58,7 @@ const TEXT_FIELDS: [&str; 44] = [
     "error",
     "filename",
     "grammar",
+    "id",
     "input",
     "instructions",
     "lines",
@@ -84,6 +90,7 @@ const TEXT_FIELDS: [&str; 44] = [
     "text",
     "thinking",
     "title",
+    "tooluseid",
 ];
 /// Further ones by the end of their key. `user` is one of them.
 const TEXT_ENDS: [&str; 6] =
@@ -161,12 +168,10 @@ fn is_address(text: &str) -> bool {
     has_slashes || (BARE_SCHEMES.contains(&scheme) && is_bare)
 }
 
-/// Returns true for the type of an object whose own fields are texts: one of a text, and of something
-/// that an earlier answer found.
-fn is_text_type(name: &str) -> bool {
+/// Returns true for the type of an object that an earlier answer found.
+fn is_found_type(name: &str) -> bool {
     let ends = ["_citation", "_location", "search_result", "web_fetch_result"];
-    matches!(name, "text" | "input_text" | "output_text")
-        || ends.iter().any(|end| name.ends_with(end))
+    ends.iter().any(|end| name.ends_with(end))
 }
 
 /// Content of a field, by its key.
@@ -178,6 +183,10 @@ enum FieldKind {
     Type,
     /// Text, or the arguments of a call if it is an object.
     Input,
+    /// The text of an object for a text.
+    Data,
+    /// The origin of an object for something that was found.
+    Source,
     Other,
 }
 
@@ -195,8 +204,14 @@ impl FieldKind {
             || plain.starts_with("guided")
         {
             Self::Free
-        } else if TEXT_FIELDS.contains(&plain) || TEXT_ENDS.iter().any(|end| plain.ends_with(end)) {
+        } else if TEXT_FIELDS.contains(&plain)
+            || (TEXT_ENDS.iter().any(|end| plain.ends_with(end)) && !plain.contains("image"))
+        {
             Self::Text
+        } else if plain == "data" {
+            Self::Data
+        } else if matches!(plain, "url" | "source") {
+            Self::Source
         } else {
             Self::Other
         }
@@ -237,7 +252,8 @@ impl<'de> Visitor<'de> for ValueVisitor<'_, '_> {
         let Self { scan, kind: _ } = self;
         let length = scan.path.len();
         let (mut own, mut in_arguments) = (None, None);
-        let (mut is_text, mut is_call) = (None, None);
+        let (mut own_data, mut own_source) = (None, None);
+        let (mut is_text, mut is_found, mut is_call) = (None, None, None);
         while let Some(BorrowedText(key)) = map.next_key::<BorrowedText<'de>>()? {
             let kind = FieldKind::of(&key);
             if kind == FieldKind::Free {
@@ -261,13 +277,26 @@ impl<'de> Visitor<'de> for ValueVisitor<'_, '_> {
             if kind == FieldKind::Type {
                 // A key may stand there twice, and readers differ in the one that they take.
                 let name = std::mem::take(&mut scan.type_name);
-                is_text = Some(is_text.unwrap_or(true) && is_text_type(&name));
+                is_text = Some(is_text.unwrap_or(true) && name == "text");
+                is_found = Some(is_found.unwrap_or(true) && is_found_type(&name));
                 is_call = Some(is_call.unwrap_or(true) && name.ends_with("tool_use"));
             }
-            own = own.or(at);
+            match kind {
+                FieldKind::Data => own_data = own_data.or(at),
+                FieldKind::Source => own_source = own_source.or(at),
+                FieldKind::Free
+                | FieldKind::Text
+                | FieldKind::Type
+                | FieldKind::Input
+                | FieldKind::Other => own = own.or(at),
+            }
             scan.path.truncate(length);
         }
-        let own = own.filter(|_| is_text != Some(true));
+        let own_data = own_data.filter(|_| is_text != Some(true));
+        // Only a conversation has what was found.
+        let is_said = scan.path.contains("content");
+        let own_source = own_source.filter(|_| is_found != Some(true) || !is_said);
+        let own = own.or(own_data).or(own_source);
         let in_arguments = in_arguments.filter(|_| is_call != Some(true));
         scan.found = scan.found.take().or(own).or(in_arguments);
         Ok(None)
@@ -293,7 +322,10 @@ impl<'de> Visitor<'de> for ValueVisitor<'_, '_> {
         if kind == FieldKind::Type {
             text.clone_into(&mut scan.type_name);
         }
-        let is_looked_at = matches!(kind, FieldKind::Other | FieldKind::Type);
+        let is_looked_at = match kind {
+            FieldKind::Other | FieldKind::Type | FieldKind::Data | FieldKind::Source => true,
+            FieldKind::Free | FieldKind::Text | FieldKind::Input => false,
+        };
         let is_found = is_looked_at && is_address(text) && !(scan.is_known)(&scan.path);
         Ok(is_found.then(|| scan.path.clone()))
     }
@@ -350,6 +382,11 @@ mod tests {
             (json!({ "x": { "TYPE": "image", "type": "search_result", "url": "U" } }), "x.url"),
             (json!({ "x": { "type": "image", "input": { "url": "U" } } }), "x.input.url"),
             (json!({ "x": { "type": "U" } }), "x.type"),
+            // A type frees its own fields only.
+            (json!({ "tools": [{ "type": "text", "server_url": "U" }] }), "tools[0].server_url"),
+            (json!({ "mcp_servers": [{ "type": "text", "url": "U" }] }), "mcp_servers[0].url"),
+            (json!({ "init": { "type": "search_result", "url": "U" } }), "init.url"),
+            (json!({ "prompt": "x", "image_prompt": "U" }), "image_prompt"),
         ] {
             for url in
                 ["http://10.1.2.3/x", "https://e.example", "gs://b/o", "s3://b/o", "file:///x"]
@@ -415,6 +452,10 @@ mod tests {
                 "systemInstruction": { "parts": [{ "text": U }] },
                 "generationConfig": { "responseJsonSchema": schema, "stopSequences": [U] } }),
             json!({ "input": ["a", U] }),
+            json!({ "messages": [{ "content": [{ "type": "document", "title": "T", "context": U,
+                "source": { "type": "text", "data": U } }], "logprobs": { "content": [{ "token": U }] } }] }),
+            json!({ "input": [{ "type": "file_search_call", "id": "file:0",
+                "results": [{ "attributes": { "source": U } }] }] }),
             json!({ "x": "data:image/png;base64,AA", "y": "12:30", "z": "note: http is", "p": "C:/x" }),
         ] {
             assert_eq!(found(&body.to_string()), None, "{body}");

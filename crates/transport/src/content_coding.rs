@@ -18,6 +18,8 @@ const FREE_OUTPUT_BYTES: usize = 1 << 20;
 pub const MAX_EXPANSION: usize = 100;
 /// Largest zstd window, as a power of two: 8 MiB, the limit of RFC 9659.
 const MAX_ZSTD_WINDOW_LOG: u32 = 23;
+/// Largest block of zstd (RFC 8878), which yields its output when it is complete, and its header.
+const MAX_ZSTD_BLOCK_BYTES: usize = (128 << 10) + STEP_BYTES;
 /// Size of one decompression step.
 const STEP_BYTES: usize = 16 << 10;
 /// Input that may hold almost nothing. Blocks and members without content take much work for each byte,
@@ -161,11 +163,14 @@ impl BodyDecoder {
                 true => all = out,
                 false => all.extend_from_slice(&out),
             }
-            let holds_output = matches!(self.inner, DecoderState::Brotli(_));
-            if !holds_output
-                && self.bytes_in > FREE_INPUT_BYTES
-                && self.bytes_out < self.bytes_in / 2
-            {
+            // Input whose output is still to come.
+            let pending = match self.inner {
+                DecoderState::Brotli(_) => self.bytes_in,
+                DecoderState::Zstd(..) => MAX_ZSTD_BLOCK_BYTES,
+                _ => 0,
+            };
+            let judged = self.bytes_in.saturating_sub(pending);
+            if judged > FREE_INPUT_BYTES && self.bytes_out < judged / 2 {
                 return Err(DecodeError::Broken("it holds almost nothing".to_owned()));
             }
         }
@@ -408,6 +413,16 @@ mod tests {
         bytes
     }
 
+    /// Letters that hardly compress.
+    fn random(length: usize) -> Vec<u8> {
+        let mut state = 1_u64;
+        let mut letter = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            b' ' + u8::try_from(state >> 58).unwrap_or_default()
+        };
+        (0..length).map(|_| letter()).collect()
+    }
+
     #[test]
     fn every_coding_gives_back_what_was_encoded() {
         fn written<W: Write>(mut to: W, body: &[u8], end: fn(W) -> io::Result<Vec<u8>>) -> Vec<u8> {
@@ -415,8 +430,11 @@ mod tests {
             end(to).unwrap()
         }
         let level = flate2::Compression::default();
-        for length in [1, 16_383, 16_384, 16_385, 32_768, 65_536, 200_001, 262_144, 1_000_000] {
-            let body = text(length);
+        let lengths = [1, 16_383, 16_384, 16_385, 32_768, 65_536, 200_001, 262_144, 1_000_000];
+        for (length, is_random) in
+            lengths.iter().flat_map(|length| [(*length, false), (*length, true)])
+        {
+            let body = if is_random { random(length) } else { text(length) };
             let encoded = [
                 (
                     ContentCoding::Gzip,
