@@ -20,7 +20,7 @@ use std::task::Poll;
 use std::time::Duration;
 use store::is_large;
 use tokio::time::error::Elapsed;
-use transport::{ClientResponse, DecodeError, UndecodedBody};
+use transport::{ClientBody, ClientResponse, DecodeError, UndecodedBody};
 
 use super::call_texts::text_owners;
 use super::compressed_body::CompressedRest;
@@ -358,13 +358,13 @@ async fn read_body_counted(
                 all.extend_from_slice(&data);
             }
         }
-        if is_large(*received) {
+        if is_large(*received) && matches!(body, ClientBody::Compressed(_)) {
             body = match body.into_undecoded() {
                 Ok(UndecodedBody { body, decoder, rest }) => {
                     compressed = Some(CompressedRest::new(decoder, rest, MAX_REPLY_BYTES));
                     body
                 }
-                Err(body) => body,
+                Err(body) => *body,
             };
         }
     }

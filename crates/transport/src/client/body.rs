@@ -161,17 +161,19 @@ impl ClientBody {
 
     /// Returns a compressed body as it came, for a caller that decompresses the rest elsewhere. Another
     /// body, or one that cannot be decompressed, is returned as it is.
-    pub fn into_undecoded(self) -> Result<UndecodedBody, Self> {
+    pub fn into_undecoded(self) -> Result<UndecodedBody, Box<Self>> {
         match self {
             Self::Compressed(coded) => match *coded {
                 DecodedBody { body, decoder: Ok(decoder), rest } => {
                     Ok(UndecodedBody { body: Self::Network(body), decoder, rest })
                 }
                 failed @ DecodedBody { decoder: Err(_), .. } => {
-                    Err(Self::Compressed(Box::new(failed)))
+                    Err(Box::new(Self::Compressed(Box::new(failed))))
                 }
             },
-            other @ (Self::Network(_) | Self::Local(_) | Self::EventStream(_)) => Err(other),
+            other @ (Self::Network(_) | Self::Local(_) | Self::EventStream(_)) => {
+                Err(Box::new(other))
+            }
         }
     }
 }
