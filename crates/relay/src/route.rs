@@ -111,7 +111,7 @@ fn check_needs(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), A
     let unmet = needs.media().find(|(_, kind)| !is_carried(*kind)).or(needs.media().next());
     let path = unmet.map(|(path, _)| path).unwrap_or_default();
     let message = format!(
-        "`{path}` cannot be carried to `{}`: its provider takes no media of this kind; the header \\
+        "`{path}` cannot be carried to `{}`: its provider takes no media of this kind; the header \
          `{LOSSY_HEADER}: true` leaves it out",
         route.model.id
     );
