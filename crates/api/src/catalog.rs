@@ -12,6 +12,7 @@ use super::query::query_pairs;
 use crate::state::ApiState;
 use relay::json_response;
 
+/// Size of a page without `page_size`, and the largest one.
 const MAX_PAGE_SIZE: usize = 100;
 const MAX_FILTER_BYTES: usize = 200;
 
@@ -20,12 +21,12 @@ pub(super) async fn list(
     request: Request<Body>,
 ) -> Result<Response, ApiError> {
     let mut filter = ModelFilter::default();
-    let (mut page, mut page_size) = (1, MAX_PAGE_SIZE);
+    let (mut page, mut page_size) = (None, None);
     let query = request.uri().query().unwrap_or_default();
     for (name, value) in query_pairs(query) {
         match name.as_str() {
-            "page" => page = parse_count("page", &value, usize::MAX)?,
-            "page_size" => page_size = parse_count("page_size", &value, MAX_PAGE_SIZE)?,
+            "page" => page = Some(parse_count("page", &value, usize::MAX)?),
+            "page_size" => page_size = Some(parse_count("page_size", &value, MAX_PAGE_SIZE)?),
             "provider" => filter.provider = Some(check_length("provider", value)?),
             "model_type" => filter.model_type = Some(check_length("model_type", value)?),
             "feature" => filter.feature = Some(check_length("feature", value)?),
@@ -34,7 +35,10 @@ pub(super) async fn list(
         }
     }
     let config = state.config();
-    let found = config.catalog.list(&filter, page, page_size);
+    // A caller that knows of no pages gets all models on one.
+    let whole = config.catalog.len();
+    let default_size = if page.is_some() { MAX_PAGE_SIZE } else { whole };
+    let found = config.catalog.list(&filter, page.unwrap_or(1), page_size.unwrap_or(default_size));
     let data: Vec<ModelListing> =
         found.models.iter().map(|model| ModelListing::new(model, &config.public_url)).collect();
     let body = json!({
@@ -49,8 +53,14 @@ pub(super) async fn list(
 
 fn parse_count(name: &'static str, value: &str, max: usize) -> Result<usize, ApiError> {
     match value.parse::<usize>() {
-        Ok(number) if number >= 1 => Ok(number.min(max)),
-        _ => Err(ApiError::invalid(name, format!("`{name}` must be a whole number of at least 1"))),
+        Ok(number) if (1..=max).contains(&number) => Ok(number),
+        _ if max == usize::MAX => {
+            Err(ApiError::invalid(name, format!("`{name}` must be a whole number of at least 1")))
+        }
+        _ => Err(ApiError::invalid(
+            name,
+            format!("`{name}` must be a whole number between 1 and {max}"),
+        )),
     }
 }
 

@@ -37,7 +37,7 @@ pub use key_info::export_json;
 pub use listen::listen;
 pub use openapi::document as openapi_document;
 pub use routes::route_summaries;
-pub use serve::{ApiService, PageService, path_not_found, serve_with_key};
+pub use serve::{ApiService, PageService, path_not_found, serve_with_key, wants_page};
 pub use state::ApiState;
 pub use stored_answers::StoredAnswers;
 pub use tasks::ImageTasks;

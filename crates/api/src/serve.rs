@@ -10,10 +10,10 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
-use http::Request;
 use http::header::{
-    CACHE_CONTROL, EXPECT, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, EXPECT, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
+use http::{HeaderMap, Request, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use relay::{ErrorFormat, RequestId};
@@ -104,9 +104,19 @@ impl ApiService {
     }
 
     async fn serve_page(&self, request: Request<Body>) -> Response {
-        match Box::pin(self.pages.router.clone().oneshot(request)).await {
+        let caller = (!wants_page(request.headers()))
+            .then(|| (request.uri().clone(), request.extensions().get::<RequestId>().cloned()));
+        let page = match Box::pin(self.pages.router.clone().oneshot(request)).await {
             Ok(response) => response,
             Err(never) => match never {},
+        };
+        match caller {
+            // A client with a wrong base address reads no page.
+            Some((uri, id)) if page.status() == StatusCode::METHOD_NOT_ALLOWED => {
+                let format = ErrorFormat::Dialect(dialects::DEFAULT);
+                not_found_error(uri.path(), format, id.as_ref())
+            }
+            Some(_) | None => page,
         }
     }
 }
@@ -354,15 +364,24 @@ fn method_not_allowed(request: &Request<Body>, id: &RequestId, allowed: &HeaderV
     relay::with_allow_header(format.to_response(&error, &id.0), allowed)
 }
 
+/// Returns true if a request asks for a page, as browsers do.
+pub fn wants_page(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html"))
+}
+
 /// Answers a request for an unknown path.
 pub async fn path_not_found(request: Request<Body>) -> Response {
     let path = request.uri().path();
     let format = ErrorFormat::for_path(path, request.headers());
+    not_found_error(path, format, request.extensions().get())
+}
+
+fn not_found_error(path: &str, format: ErrorFormat, id: Option<&RequestId>) -> Response {
     let shown: String = path.chars().take(64).collect();
     let error = ApiError::new(
         ErrorKind::UnknownPath,
         format!("there is nothing at {shown}; check the base address"),
     );
-    let id = request.extensions().get::<RequestId>();
     format.to_response(&error, id.map_or("", |id| &id.0))
 }

@@ -67,6 +67,29 @@ impl PriceDimension {
             Self::ToolImage => "tool_image",
         }
     }
+
+    /// Returns true if the quantity is a number of tokens.
+    pub const fn counts_tokens(self) -> bool {
+        match self {
+            Self::Input
+            | Self::CachedInput
+            | Self::CacheWrite
+            | Self::CacheWriteLong
+            | Self::InputAudio
+            | Self::InputImage
+            | Self::Output
+            | Self::Thinking
+            | Self::OutputAudio
+            | Self::OutputImage
+            | Self::ToolImage => true,
+            Self::Request
+            | Self::Search
+            | Self::Image
+            | Self::Second
+            | Self::FileSearch
+            | Self::CodeRun => false,
+        }
+    }
 }
 
 /// One part of a cost.

@@ -66,6 +66,15 @@ impl SearchContext {
             _ => Self::High,
         }
     }
+
+    /// Returns that word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
 }
 
 /// Tokens and other units that a call consumed.

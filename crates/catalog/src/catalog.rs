@@ -10,8 +10,7 @@ use crate::{Model, ModelFilter};
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     models: Vec<Arc<Model>>,
-    /// All callable ids: each model, followed by copies under its aliases.
-    listed: Vec<Arc<Model>>,
+    /// Places of the models by id and alias.
     by_id: HashMap<String, usize>,
 }
 
@@ -36,15 +35,18 @@ impl Catalog {
         let unique: HashMap<_, _> = served.map(|model| (model.id.clone(), model)).collect();
         let mut models: Vec<_> = unique.into_values().map(Arc::new).collect();
         models.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
-        let listed: Vec<_> = models.iter().flat_map(under_all_ids).collect();
-        let by_id =
-            listed.iter().enumerate().map(|(place, model)| (model.id.clone(), place)).collect();
-        Self { models, listed, by_id }
+        let mut by_id = HashMap::with_capacity(models.len());
+        // An id goes before an equal alias of another model.
+        for (place, model) in models.iter().enumerate() {
+            by_id.extend(model.aliases.iter().map(|alias| (alias.clone(), place)));
+        }
+        by_id.extend(models.iter().enumerate().map(|(place, model)| (model.id.clone(), place)));
+        Self { models, by_id }
     }
 
     /// Returns the model with exactly that id or alias.
     pub fn get(&self, id: &str) -> Option<&Arc<Model>> {
-        self.by_id.get(id).and_then(|place| self.listed.get(*place))
+        self.by_id.get(id).and_then(|place| self.models.get(*place))
     }
 
     /// Returns all models in order, without aliases.
@@ -62,11 +64,11 @@ impl Catalog {
         self.models.is_empty()
     }
 
-    /// Returns one page of the callable ids that match the filter. Page numbers and page sizes
-    /// start at one. A page after the last one is empty.
+    /// Returns one page of the models that match the filter. Page numbers and page sizes start at
+    /// one. A page after the last one is empty.
     pub fn list(&self, filter: &ModelFilter, page: usize, page_size: usize) -> CatalogPage {
         let (page, page_size) = (page.max(1), page_size.max(1));
-        let admitted: Vec<_> = self.listed.iter().filter(|model| filter.matches(model)).collect();
+        let admitted: Vec<_> = self.models.iter().filter(|model| filter.matches(model)).collect();
         let models = admitted
             .iter()
             .skip((page - 1).saturating_mul(page_size))
@@ -75,12 +77,6 @@ impl Catalog {
             .collect();
         CatalogPage { page, page_size, total: admitted.len(), models }
     }
-}
-
-/// Returns a model and copies of it under its aliases, so that a search for an alias finds it.
-fn under_all_ids(model: &Arc<Model>) -> impl Iterator<Item = Arc<Model>> {
-    let other = |id: &String| Model { id: id.clone(), aliases: Vec::new(), ..Model::clone(model) };
-    std::iter::once(Arc::clone(model)).chain(model.aliases.iter().map(other).map(Arc::new))
 }
 
 fn sort_key(model: &Model) -> (bool, &str, &str) {

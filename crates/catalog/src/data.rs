@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The files, in listing order of their models and offers.
-pub(crate) static FILES: [(&str, &str); 31] = [
+pub(crate) static FILES: [(&str, &str); 32] = [
     ("openai.toml", include_str!("../data/openai.toml")),
     ("openai-earlier.toml", include_str!("../data/openai-earlier.toml")),
     ("anthropic.toml", include_str!("../data/anthropic.toml")),
@@ -27,6 +27,7 @@ pub(crate) static FILES: [(&str, &str); 31] = [
     ("mistral.toml", include_str!("../data/mistral.toml")),
     ("deepseek.toml", include_str!("../data/deepseek.toml")),
     ("xai.toml", include_str!("../data/xai.toml")),
+    ("byteplus.toml", include_str!("../data/byteplus.toml")),
     ("cohere.toml", include_str!("../data/cohere.toml")),
     ("moonshot.toml", include_str!("../data/moonshot.toml")),
     ("zai.toml", include_str!("../data/zai.toml")),
@@ -216,7 +217,9 @@ impl DirectoryReader {
 
     fn add_model(&mut self, provider: &str, model: ModelTable) -> Result<(), String> {
         let id = model.id.clone();
-        let entry = model.read(provider).map_err(|why| format!("model `{id}`: {why}"))?;
+        let known = self.providers.iter().find(|known| known.id == provider);
+        let name = known.map_or(provider, |known| &known.name);
+        let entry = model.read(provider, name).map_err(|why| format!("model `{id}`: {why}"))?;
         for name in entry.aliases.iter().chain([&entry.id]) {
             if !self.names.insert(name.clone()) {
                 return Err(format!("model id `{name}` stands here twice"));
@@ -289,7 +292,7 @@ impl ProviderTable {
 }
 
 impl ModelTable {
-    fn read(self, provider: &str) -> Result<ModelEntry, String> {
+    fn read(self, provider: &str, provider_name: &str) -> Result<ModelEntry, String> {
         let Self {
             id,
             aliases,
@@ -340,6 +343,7 @@ impl ModelTable {
             id,
             aliases,
             provider: provider.to_owned(),
+            provider_name: provider_name.to_owned(),
             kind: ModelKind::parse(&kind).ok_or_else(|| format!("there is no kind `{kind}`"))?,
             features,
             context_window: context,

@@ -25,6 +25,8 @@ pub struct ModelEntry {
     pub aliases: Vec<String>,
     /// Id of the provider that owns the model.
     pub provider: String,
+    /// Name of that provider.
+    pub provider_name: String,
     /// Kind of output.
     pub kind: ModelKind,
     /// Capability tags from [`crate::FEATURES`].
@@ -80,6 +82,7 @@ impl ModelEntry {
             id: self.id.clone(),
             aliases: self.aliases.clone(),
             provider: self.provider.clone(),
+            provider_name: self.provider_name.clone(),
             kind: self.kind,
             features: self.features.clone(),
             context_window: self.context_window,
@@ -93,6 +96,7 @@ impl ModelEntry {
             about: self.about.clone(),
             as_of: self.as_of.clone(),
             released: self.released.clone(),
+            retires: self.retires.clone(),
             lanes,
         }
     }

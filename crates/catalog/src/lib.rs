@@ -14,7 +14,7 @@
 //! let catalog = Catalog::new(demo.collect());
 //! let page = catalog.list(&ModelFilter::default(), 1, 20);
 //! let record = ModelListing::new(&page.models[0], "https://gateway.example");
-//! assert_eq!(record.provider, "demo");
+//! assert_eq!(record.provider, "Demo");
 //! ```
 
 mod catalog;
@@ -30,6 +30,7 @@ mod listing;
 mod media_tokens;
 mod model;
 mod model_needs;
+mod price_dimensions;
 mod price_list;
 mod price_version;
 mod prices;
@@ -44,9 +45,10 @@ pub use filter::ModelFilter;
 pub use image_capabilities::{ImageCapabilities, SizeRule};
 pub use image_prices::{ImagePrice, ImageRate, ImageSpec};
 pub use lane::{Lane, LaneError};
-pub use listing::{ListedPricing, ModelListing};
+pub use listing::{ListedPrice, ListedPricing, ModelListing};
 pub use media_tokens::MediaTokens;
 pub use model::{Model, ModelCounts, ThinkingRange};
+pub use price_dimensions::DimensionPrice;
 pub use price_list::{
     ImagePriceRow, LongPromptList, PriceList, PriceListError, RateList, TierPriceList,
 };

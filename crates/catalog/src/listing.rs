@@ -1,20 +1,28 @@
 //! Entries of the public model catalog.
 
-use canon::Price;
+use canon::{Price, SearchContext};
 use serde::Serialize;
 
-use crate::{ImageSpec, Model};
+use crate::{BilledTier, DimensionPrice, ImageSpec, Model};
 
 /// Currency and unit of the numbers in [`ListedPricing`].
 const CURRENCY: &str = "USD per 1M tokens";
 
-/// One model in the public listing. The fields are a public contract and must not change.
+/// Unit of token prices in [`ListedPrice`].
+const PER_MILLION_TOKENS: &str = "1M tokens";
+
+/// One model in the public listing. The fields are a public contract: others may be added, and none
+/// changed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelListing {
     /// Id that callers use.
     pub id: String,
-    /// Provider that owns the model.
+    /// Name of the provider that owns the model.
     pub provider: String,
+    /// Id of that provider in the directory and the configuration.
+    pub provider_id: String,
+    /// Other ids of the model.
+    pub aliases: Vec<String>,
     /// Kind of the model: `chat`, `image` or `embedding`.
     pub model_type: &'static str,
     /// Capability tags.
@@ -32,13 +40,62 @@ pub struct ListedPricing {
     pub currency: &'static str,
     /// Dollars per million prompt tokens.
     pub input: f64,
-    /// Dollars per million answer tokens.
+    /// Dollars per million answer tokens; those of images for an image model.
     pub output: f64,
     /// Dollars per request. For a model billed per image this is the price of one image, the
     /// default of a request.
     pub per_request: Option<f64>,
     /// Dollars per second.
     pub per_second: Option<f64>,
+    /// Every price, with its unit and condition.
+    pub details: Vec<ListedPrice>,
+}
+
+/// One price in [`ListedPricing`]. An absent condition means any.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListedPrice {
+    /// The billed quantity, in the words of receipts.
+    pub dimension: &'static str,
+    /// Dollars per unit.
+    pub price: f64,
+    /// Unit of the price: `1M tokens`, or the dimension itself.
+    pub unit: &'static str,
+    /// Service tier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<&'static str>,
+    /// Prompt length in tokens above which the price applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub above_tokens: Option<u64>,
+    /// Amount of search results.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search_context: Option<&'static str>,
+    /// Size of the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    /// Quality of the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quality: Option<String>,
+}
+
+impl ListedPrice {
+    fn new(of: &DimensionPrice<'_>) -> Self {
+        let DimensionPrice { dimension, price, tier, above_tokens, search_context, size, quality } =
+            of;
+        let (picos, unit) = match dimension.counts_tokens() {
+            true => (1e6, PER_MILLION_TOKENS),
+            false => (1e12, dimension.as_str()),
+        };
+        Self {
+            dimension: dimension.as_str(),
+            price: dollars(*price, picos),
+            unit,
+            tier: tier.map(BilledTier::as_str),
+            above_tokens: *above_tokens,
+            search_context: search_context.map(SearchContext::as_str),
+            size: size.map(str::to_owned),
+            quality: quality.map(str::to_owned),
+        }
+    }
 }
 
 impl ModelListing {
@@ -49,15 +106,18 @@ impl ModelListing {
             Some(prices.image_rate(ImageSpec::default()).price).filter(|p| *p > Price::FREE);
         Self {
             id: model.id.clone(),
-            provider: model.provider.clone(),
+            provider: model.provider_name.clone(),
+            provider_id: model.provider.clone(),
+            aliases: model.aliases.clone(),
             model_type: model.kind.as_str(),
             features: model.features.clone(),
             pricing: ListedPricing {
                 currency: CURRENCY,
                 input: dollars(prices.input, 1e6),
-                output: dollars(prices.output, 1e6),
+                output: dollars(model.output_price(), 1e6),
                 per_request: prices.per_request.or(image).map(|p| dollars(p, 1e12)),
                 per_second: prices.per_second.map(|p| dollars(p, 1e12)),
+                details: prices.dimensions().iter().map(ListedPrice::new).collect(),
             },
             api_doc_url: format!(
                 "{}/models/{}",

@@ -1,5 +1,6 @@
 //! Models of the gateway: facts, prices and lanes.
 
+use canon::Price;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -54,8 +55,10 @@ pub struct Model {
     pub id: String,
     /// Other ids of the same model.
     pub aliases: Vec<String>,
-    /// Id of the provider that owns the model, for example `openai`. The catalog shows it.
+    /// Id of the provider that owns the model, for example `openai`.
     pub provider: String,
+    /// Name of that provider, for example `OpenAI`. The catalog shows it.
+    pub provider_name: String,
     /// Kind of output.
     pub kind: ModelKind,
     /// Capability tags from [`crate::FEATURES`].
@@ -82,6 +85,8 @@ pub struct Model {
     pub as_of: String,
     /// Release date, `YYYY-MM-DD`, if known.
     pub released: Option<String>,
+    /// Announced retirement date, `YYYY-MM-DD`, if known.
+    pub retires: Option<String>,
     /// Lanes that serve it, in order of preference.
     pub lanes: Vec<Lane>,
 }
@@ -95,6 +100,15 @@ impl Model {
     /// Returns true if the model has that capability tag.
     pub fn has_feature(&self, feature: &str) -> bool {
         self.features.iter().any(|own| own == feature)
+    }
+
+    /// Returns the price of the tokens that the model is called for: those of images for an image
+    /// model, if they have a price of their own.
+    pub fn output_price(&self) -> Price {
+        match self.kind {
+            ModelKind::Image => self.prices.output_image.unwrap_or(self.prices.output),
+            ModelKind::Chat | ModelKind::Embedding => self.prices.output,
+        }
     }
 
     /// Returns true if the model accepts that input modality.

@@ -121,11 +121,14 @@ fn build_model(
         }
     };
     let fallback = lanes.first().map(|lane| lane.provider.clone()).unwrap_or_default();
+    let fallback_name =
+        ModelDirectory::embedded().provider(&fallback).map(|provider| provider.name.clone());
     let mut model = match known {
         Some(known) => Model { id: id.to_owned(), prices, ..known.with_lanes(lanes) },
         None => Model {
             id: id.to_owned(),
             aliases: Vec::new(),
+            provider_name: fallback_name.unwrap_or_else(|| fallback.clone()),
             provider: fallback,
             kind,
             features: vec!["streaming".to_owned(), "tools".to_owned()],
@@ -140,6 +143,7 @@ fn build_model(
             about: String::new(),
             as_of: String::new(),
             released: None,
+            retires: None,
             lanes,
         },
     };

@@ -2,7 +2,7 @@
 //! provider.
 
 use canon::{EffortLevel, Micros, WireFormat};
-use catalog::{Catalog, Endpoints, Model, ModelDirectory, ModelPrices, ThinkingRange};
+use catalog::{Catalog, Endpoints, Model, ModelDirectory, ModelKind, ModelPrices, ThinkingRange};
 use dialects::ThinkingControls;
 use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
@@ -27,6 +27,19 @@ pub struct Route {
     pub order: LaneOrder,
     /// Every price list that a call may be charged by.
     pub prices: Vec<Arc<ModelPrices>>,
+}
+
+impl Route {
+    /// Returns true if the model can be called in the formats of conversations: a chat model, or an
+    /// image model behind such a format.
+    pub fn converses(&self) -> bool {
+        let mut formats = self.lanes.iter().flat_map(|lane| &lane.formats);
+        match self.model.kind {
+            ModelKind::Chat => true,
+            ModelKind::Image => formats.any(|own| own.carries(ModelKind::Chat)),
+            ModelKind::Embedding => false,
+        }
+    }
 }
 
 /// Preference among the lanes of a route.

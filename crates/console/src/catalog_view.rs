@@ -1,9 +1,7 @@
 //! A model's facts and prices as rows of a page.
 
-use canon::Price;
-use catalog::{
-    BilledTier, LongPromptPrices, Model, ModelPrices, ThinkingRange, TierPrices, TokenRates,
-};
+use canon::{PriceDimension, SearchContext};
+use catalog::{BilledTier, DimensionPrice, ImageCapabilities, Model, ModelPrices, ThinkingRange};
 use maud::{Markup, html};
 
 use crate::display;
@@ -15,126 +13,82 @@ pub(crate) struct PriceRow {
     pub(crate) unit: &'static str,
 }
 
-const PER_MILLION_TOKENS: &str = "per million tokens";
+impl PriceRow {
+    fn new(of: &DimensionPrice<'_>) -> Self {
+        let (price, unit) = if of.dimension.counts_tokens() {
+            (display::per_million(of.price), "per million tokens")
+        } else if of.dimension == PriceDimension::Second {
+            (display::per_unit(of.price), "per second")
+        } else {
+            (display::per_unit(of.price), "each")
+        };
+        let results = of.search_context.map(|amount| match amount {
+            SearchContext::Low => "few search results",
+            SearchContext::Medium => "some search results",
+            SearchContext::High => "many search results",
+        });
+        let words = [Some(dimension_title(of.dimension)), results, of.size, of.quality];
+        let label = words.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        Self { label, price, unit }
+    }
+}
 
-fn price_row(what: impl Into<String>, price: String, unit: &'static str) -> PriceRow {
-    PriceRow { label: what.into(), price, unit }
+const fn dimension_title(dimension: PriceDimension) -> &'static str {
+    match dimension {
+        PriceDimension::Input => "Input",
+        PriceDimension::CachedInput => "Cached input",
+        PriceDimension::CacheWrite => "Cache write",
+        PriceDimension::CacheWriteLong => "Cache write, long",
+        PriceDimension::InputAudio => "Audio input",
+        PriceDimension::InputImage => "Image input",
+        PriceDimension::Output => "Output",
+        PriceDimension::Thinking => "Thinking",
+        PriceDimension::OutputAudio => "Audio output",
+        PriceDimension::OutputImage => "Image output",
+        PriceDimension::Request => "Request",
+        PriceDimension::Search => "Search",
+        PriceDimension::Image => "Image",
+        PriceDimension::Second => "Time",
+        PriceDimension::FileSearch => "File search",
+        PriceDimension::CodeRun => "Run of code",
+        PriceDimension::ToolImage => "Images of a tool",
+    }
 }
 
 /// The plain prices of a model.
 pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
-    // Named one by one, so that a new price cannot be forgotten here.
-    let ModelPrices {
-        version: _,
-        input,
-        output,
-        cached_input,
-        cache_write,
-        cache_write_long,
-        thinking,
-        input_audio,
-        output_audio,
-        input_image,
-        output_image,
-        per_request,
-        per_request_low,
-        per_request_medium,
-        per_second,
-        per_image,
-        images: pictures,
-        per_search,
-        per_file_search,
-        per_code_run,
-        tool_image,
-        long_prompts: _,
-        tiers: _,
-    } = prices;
-    let mut rows = rate_rows(&TokenRates {
-        input: *input,
-        output: *output,
-        cached_input: *cached_input,
-        cache_write: *cache_write,
-        cache_write_long: *cache_write_long,
-    });
-    let tokens = [
-        ("Thinking", thinking),
-        ("Audio input", input_audio),
-        ("Audio output", output_audio),
-        ("Image input", input_image),
-        ("Image output", output_image),
-        ("Images of a tool", tool_image),
-    ];
-    for (what, price) in tokens {
-        rows.extend(
-            price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)),
-        );
-    }
-    let units = [
-        ("Request", per_request, "each"),
-        ("Request, few search results", per_request_low, "each"),
-        ("Request, some search results", per_request_medium, "each"),
-        ("Time", per_second, "per second"),
-        ("Image", per_image, "each"),
-        ("Search", per_search, "each"),
-        ("File search", per_file_search, "each"),
-        ("Run of code", per_code_run, "each"),
-    ];
-    for (what, price, unit) in units {
-        rows.extend(price.map(|price| price_row(what, display::per_unit(price), unit)));
-    }
-    // An image billed by its tokens only has no price of its own.
-    for picture in pictures.iter().filter(|picture| picture.price > Price::FREE) {
-        let words = [&picture.size, &picture.quality].into_iter().flatten().cloned();
-        let what = std::iter::once("Image".to_owned()).chain(words).collect::<Vec<_>>().join(", ");
-        rows.push(price_row(what, display::per_unit(picture.price), "each"));
-    }
-    rows
-}
-
-fn rate_rows(rates: &TokenRates) -> Vec<PriceRow> {
-    let TokenRates { input, output, cached_input, cache_write, cache_write_long } = rates;
-    let mut rows = vec![
-        price_row("Input", display::per_million(*input), PER_MILLION_TOKENS),
-        price_row("Output", display::per_million(*output), PER_MILLION_TOKENS),
-    ];
-    let more = [
-        ("Cached input", cached_input),
-        ("Cache write", cache_write),
-        ("Cache write, long", cache_write_long),
-    ];
-    for (what, price) in more {
-        rows.extend(
-            price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)),
-        );
-    }
-    rows
+    prices.dimensions().iter().filter(|of| !of.is_replacement()).map(PriceRow::new).collect()
 }
 
 /// Prices that replace the plain ones: for long prompts and for other service tiers.
 pub(crate) fn other_prices(prices: &ModelPrices) -> Vec<(String, Vec<PriceRow>)> {
-    let long = |long: &LongPromptPrices| {
-        (
-            format!("Prompts above {} tokens", display::count(long.above_tokens)),
-            rate_rows(&long.rates),
-        )
-    };
-    let mut groups: Vec<_> = prices.long_prompts.iter().map(long).collect();
-    for TierPrices { tier: service, rates, long_prompts: longs } in &prices.tiers {
-        let tier = match service {
-            BilledTier::Batch => "Batch tier",
-            BilledTier::Flex => "Flex tier",
-            BilledTier::Priority => "Priority tier",
-            BilledTier::Fast => "Fast tier",
-            BilledTier::Us => "Served in the US",
-            BilledTier::FastUs => "Fast tier, served in the US",
-        };
-        groups.push((tier.to_owned(), rate_rows(rates)));
-        groups.extend(longs.iter().map(|one| {
-            let (above, rows) = long(one);
-            (format!("{tier}, {}", above.to_lowercase()), rows)
-        }));
+    let mut groups: Vec<(String, Vec<PriceRow>)> = Vec::new();
+    for of in prices.dimensions().iter().filter(|of| of.is_replacement()) {
+        let title = replacement_title(of);
+        match groups.last_mut().filter(|(last, _)| *last == title) {
+            Some((_, rows)) => rows.push(PriceRow::new(of)),
+            None => groups.push((title, vec![PriceRow::new(of)])),
+        }
     }
     groups
+}
+
+fn replacement_title(of: &DimensionPrice<'_>) -> String {
+    let tier = of.tier.map(|tier| match tier {
+        BilledTier::Batch => "Batch tier",
+        BilledTier::Flex => "Flex tier",
+        BilledTier::Priority => "Priority tier",
+        BilledTier::Fast => "Fast tier",
+        BilledTier::Us => "Served in the US",
+        BilledTier::FastUs => "Fast tier, served in the US",
+    });
+    let above = of.above_tokens.map(display::count);
+    match (tier, above) {
+        (Some(tier), Some(above)) => format!("{tier}, prompts above {above} tokens"),
+        (Some(tier), None) => tier.to_owned(),
+        (None, Some(above)) => format!("Prompts above {above} tokens"),
+        (None, None) => String::new(),
+    }
 }
 
 /// Describes in one sentence how thinking can be controlled.
@@ -165,6 +119,47 @@ pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
     letters.next().map_or_else(String::new, |first| {
         first.to_uppercase().collect::<String>() + letters.as_str()
     })
+}
+
+/// Known image capabilities of a model.
+pub(crate) fn image_rows(images: &ImageCapabilities) -> Vec<(&'static str, Option<String>)> {
+    // Named one by one, so that a new capability cannot be forgotten here.
+    let ImageCapabilities {
+        family: _,
+        sizes: _,
+        any: _,
+        ratios,
+        qualities,
+        formats,
+        backgrounds,
+        most,
+        inputs,
+        mask,
+        partials,
+        tokens,
+    } = images;
+    let words = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
+    let up_to = |count: u64| format!("up to {}", display::count(count));
+    let sizes = Some(images.describe_sizes()).filter(|sizes| !sizes.is_empty());
+    let inputs = inputs.and_then(|inputs| u64::try_from(inputs).ok());
+    let takes_inputs = inputs.is_some_and(|inputs| inputs > 0);
+    let tokens: Vec<_> =
+        tokens.iter().map(|(word, count)| format!("{word} {}", display::count(*count))).collect();
+    vec![
+        ("Image sizes", sizes),
+        ("Aspect ratios", words(ratios)),
+        ("Qualities", words(qualities)),
+        ("File formats", words(formats)),
+        ("Backgrounds", words(backgrounds)),
+        ("Images per call", most.map(|most| up_to(most.into()))),
+        (
+            "Input images",
+            inputs.map(|inputs| if takes_inputs { up_to(inputs) } else { "none".to_owned() }),
+        ),
+        ("Masks", takes_inputs.then(|| if *mask { "yes" } else { "no" }.to_owned())),
+        ("Partial images", (*partials > 0).then(|| up_to(*partials))),
+        ("Tokens of 1024x1024", words(&tokens)),
+    ]
 }
 
 /// Renders at most `most` capability tags of a model, each with its description as the title.

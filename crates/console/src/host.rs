@@ -42,6 +42,10 @@ pub trait ConsoleHost: Send + Sync + 'static {
     /// `embeddings`. The pages show examples for these only.
     fn formats(&self) -> Vec<&'static str>;
 
+    /// Returns true if the model can be called in the formats of conversations, as chat models and
+    /// some image models can.
+    fn converses(&self, model: &str) -> bool;
+
     /// The OpenAPI document of the API.
     fn openapi(&self) -> serde_json::Map<String, serde_json::Value>;
 

@@ -8,6 +8,7 @@
 mod acting_for;
 mod assets;
 mod audit_csv;
+mod call_example;
 mod catalog_view;
 mod chart;
 mod cookies;

@@ -1,11 +1,9 @@
-//! Code examples per format, with this gateway's URL and a model.
+//! Request formats on the pages, and settings of command-line tools.
 
 use catalog::{Model, ModelKind};
 use serde_json::{Value, json};
 
-use crate::urls;
-
-/// Placeholder for the key: an environment variable.
+/// Placeholder for the key in the shell: an environment variable.
 pub(crate) const KEY_VARIABLE: &str = "$PORTUNUS_KEY";
 
 /// A request format of the API.
@@ -66,102 +64,18 @@ impl ApiFormat {
         }
     }
 
-    /// Returns true if models of this kind can be called in the format.
+    /// Returns true if every model of this kind can be called in the format.
     pub(crate) const fn supports(self, kind: ModelKind) -> bool {
         match (self, kind) {
             (Self::Chat | Self::Responses | Self::Messages | Self::Native, ModelKind::Chat)
             | (Self::Images, ModelKind::Image)
-            | (Self::Embeddings, ModelKind::Embedding) => true,
-            (
-                Self::Chat | Self::Responses | Self::Messages | Self::Native,
-                ModelKind::Image | ModelKind::Embedding,
-            )
+            | (Self::Embeddings | Self::Native, ModelKind::Embedding) => true,
+            (Self::Chat | Self::Responses | Self::Messages | Self::Native, ModelKind::Image)
+            | (Self::Chat | Self::Responses | Self::Messages, ModelKind::Embedding)
             | (Self::Images, ModelKind::Chat | ModelKind::Embedding)
             | (Self::Embeddings, ModelKind::Chat | ModelKind::Image) => false,
         }
     }
-
-    /// Example request as a `curl` command.
-    pub(crate) fn curl(self, url: &str, model: &str, key: &str) -> String {
-        let prompt = "Say hello.";
-        let (path, carrier, body) = match self {
-            Self::Chat => (
-                "/v1/chat/completions".to_owned(),
-                "Authorization: Bearer ",
-                json!({ "model": model, "messages": [{ "role": "user", "content": prompt }] }),
-            ),
-            Self::Responses => (
-                "/v1/responses".to_owned(),
-                "Authorization: Bearer ",
-                json!({ "model": model, "input": prompt }),
-            ),
-            Self::Messages => (
-                "/v1/messages".to_owned(),
-                "x-api-key: ",
-                json!({
-                    "model": model,
-                    "max_tokens": 256,
-                    "messages": [{ "role": "user", "content": prompt }],
-                }),
-            ),
-            Self::Native => (
-                format!("/v1beta/models/{}:generateContent", urls::escape_path(model)),
-                "x-goog-api-key: ",
-                json!({ "contents": [{ "role": "user", "parts": [{ "text": prompt }] }] }),
-            ),
-            Self::Images => (
-                "/v1/images/generations".to_owned(),
-                "Authorization: Bearer ",
-                json!({ "model": model, "prompt": "A lighthouse at dusk." }),
-            ),
-            Self::Embeddings => (
-                "/v1/embeddings".to_owned(),
-                "Authorization: Bearer ",
-                json!({ "model": model, "input": prompt }),
-            ),
-        };
-        let version = match self {
-            Self::Messages => " \\\n  -H 'anthropic-version: 2023-06-01'",
-            Self::Chat | Self::Responses | Self::Native | Self::Images | Self::Embeddings => "",
-        };
-        format!(
-            "curl {} \\\n  -H \"{carrier}{key}\"{version} \\\n  -H 'Content-Type: application/json' \\\n  -d {}",
-            shell_quoted(&format!("{url}{path}")),
-            single_quoted(&pretty_body(&body)),
-        )
-    }
-}
-
-/// Example for the official Python client of the chat format.
-pub(crate) fn python(url: &str, model: &str, key: &str) -> String {
-    format!(
-        "from openai import OpenAI\n\n\
-         client = OpenAI(base_url={}, api_key={})\n\
-         answer = client.chat.completions.create(\n    \
-             model={},\n    \
-             messages=[{{\"role\": \"user\", \"content\": \"Say hello.\"}}],\n\
-         )\n\
-         print(answer.choices[0].message.content)",
-        Value::from(ApiFormat::Chat.base_url(url)),
-        Value::from(key),
-        Value::from(model),
-    )
-}
-
-/// Example for the official Node client of the chat format.
-pub(crate) fn node(url: &str, model: &str, key: &str) -> String {
-    format!(
-        "import OpenAI from \"openai\";\n\n\
-         const client = new OpenAI({{ baseURL: {}, apiKey: {} }});\n\
-         const answer = await client.chat.completions.create({{\n  \
-             model: {},\n  \
-             messages: [{{ role: \"user\", content: \"Say hello.\" }}],\n\
-         }});\n\
-         console.log(answer.choices[0].message.content);",
-        Value::from(ApiFormat::Chat.base_url(url)),
-        Value::from(key),
-        Value::from(model),
-    )
 }
 
 /// Environment of Claude Code (<https://docs.anthropic.com/en/docs/claude-code/llm-gateway>).
@@ -229,48 +143,38 @@ pub(crate) fn environment(url: &str, key: &str, formats: &[ApiFormat]) -> String
     lines.join("\n")
 }
 
-/// The formats in which the model can be called.
-pub(crate) fn formats_for(formats: &[ApiFormat], model: &Model) -> Vec<ApiFormat> {
-    formats.iter().copied().filter(|format| format.supports(model.kind)).collect()
+/// The formats in which the model is shown, its own first. An image model that converses also
+/// has the native one, which is the only one with a place for pictures in answers.
+pub(crate) fn formats_for(formats: &[ApiFormat], model: &Model, converses: bool) -> Vec<ApiFormat> {
+    let native = |format: &ApiFormat| converses && *format == ApiFormat::Native;
+    let shown = |format: &ApiFormat| format.supports(model.kind) || native(format);
+    let mut formats: Vec<_> = formats.iter().copied().filter(shown).collect();
+    if model.kind != ModelKind::Chat {
+        formats.sort_by_key(|format| *format == ApiFormat::Native);
+    }
+    formats
 }
 
 /// Formats a body with one line per field.
-fn pretty_body(body: &Value) -> String {
+pub(crate) fn pretty_body(body: &Value) -> String {
     let Value::Object(fields) = body else { return body.to_string() };
     let line = |(name, value): (&String, &Value)| format!("    {}: {value}", json!(name));
     format!("{{\n{}\n  }}", fields.iter().map(line).collect::<Vec<_>>().join(",\n"))
 }
 
 /// Quotes a word for the shell if needed.
-fn shell_quoted(word: &str) -> String {
+pub(crate) fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/:@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { single_quoted(word) }
 }
 
-fn single_quoted(text: &str) -> String {
+pub(crate) fn single_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn model_ids_are_shell_quoted() {
-        let id = "it's \"odd\"; rm -rf $HOME\n<script>";
-        for format in ApiFormat::ALL {
-            let curl = format.curl("https://gw.example", id, KEY_VARIABLE);
-            let body = curl.split_once(" -d ").unwrap().1;
-            let inner = body.strip_prefix('\'').unwrap().strip_suffix('\'').unwrap();
-            let inner = inner.replace("'\\''", "");
-            assert!(!inner.contains('\''), "{curl}");
-            assert!(!curl.lines().next().unwrap().contains(['\'', '"', '$', ';']), "{curl}");
-        }
-        assert!(
-            python("https://gw.example", id, "k")
-                .contains(r#""it's \"odd\"; rm -rf $HOME\n<script>""#)
-        );
-    }
 
     #[test]
     fn the_environment_names_served_formats_only() {

@@ -69,6 +69,11 @@ impl ConsoleState {
         self.host.public_url().trim_end_matches('/').to_owned()
     }
 
+    /// Returns true if the model can be called in the formats of conversations.
+    pub(crate) fn converses(&self, model: &str) -> bool {
+        self.host.converses(model)
+    }
+
     /// Served request formats, in display order.
     pub(crate) fn formats(&self) -> Vec<ApiFormat> {
         let served = self.host.formats();

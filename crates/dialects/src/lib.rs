@@ -104,9 +104,10 @@ pub fn for_path(path: &str, has_header: impl Fn(&str) -> bool) -> Option<&'stati
     (path.starts_with("/v1/") || path == "/v1").then_some(DEFAULT)
 }
 
-/// Returns true if a request has a header that only clients of the native format send.
+/// Returns true if a request has a header that only official clients of the native format send.
+/// `x-vendor-api-key` is not one: it is a key header of this gateway, for every format.
 pub fn is_native_client(has_header: impl Fn(&str) -> bool) -> bool {
-    ["x-goog-api-key", "x-vendor-api-key", "x-goog-api-client"].into_iter().any(has_header)
+    ["x-goog-api-key", "x-goog-api-client"].into_iter().any(has_header)
 }
 
 /// Returns the format of an origin; `None` for an origin without conversations.

@@ -42,6 +42,11 @@ pub(crate) fn base64_error(data: &str) -> Option<&'static str> {
     (!fits || !known).then_some("must be valid base64")
 }
 
+/// Returns true if a URI holds the data itself. Schemes are case-insensitive (RFC 3986, section 3.1).
+pub(crate) fn is_data_uri(uri: &str) -> bool {
+    uri.trim_start().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
+}
+
 /// Splits a data URI (RFC 2397) into its media type and its data.
 pub(crate) fn split_data_uri(url: &str) -> Option<(&str, &str)> {
     url.strip_prefix("data:")?.split_once(";base64,")

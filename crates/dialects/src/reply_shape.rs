@@ -37,6 +37,8 @@ pub(crate) enum DefaultValue {
     /// A JSON value, or none. The texts of a present value are about the call, and are written without
     /// the operator's secrets.
     Scrubbed(Option<&'static str>),
+    /// A value that is given for this reply, by its JSON pointer.
+    Given(&'static str),
 }
 
 /// The documented fields of an object, and the objects inside it.
@@ -58,6 +60,8 @@ impl ObjectShape {
 struct ReplyValues<'a> {
     model: &'a str,
     stamp: Option<&'a ReplyStamp>,
+    /// The values of [`DefaultValue::Given`].
+    given: Option<&'a serde_json::Value>,
 }
 
 /// Returns a whole reply with its documented fields and the selected model. The provider's bytes
@@ -68,7 +72,13 @@ pub(crate) fn complete(
     model: &str,
     stamp: &ReplyStamp,
 ) -> Bytes {
-    let edits = edits(body, shape, &ReplyValues { model, stamp: Some(stamp) });
+    let edits = edits(body, shape, &ReplyValues { model, stamp: Some(stamp), given: None });
+    apply(body, edits).unwrap_or_else(|| body.clone())
+}
+
+/// Returns a reply or an event with its documented fields, whose values are given.
+pub(crate) fn complete_with(body: &Bytes, shape: &ObjectShape, given: &serde_json::Value) -> Bytes {
+    let edits = edits(body, shape, &ReplyValues { model: "", stamp: None, given: Some(given) });
     apply(body, edits).unwrap_or_else(|| body.clone())
 }
 
@@ -240,6 +250,9 @@ fn default_json(
             string(Some(values.model).filter(|model| !model.is_empty())?)
         }
         DefaultValue::Position => position.to_string(),
+        DefaultValue::Given(pointer) => {
+            values.given?.pointer(pointer).filter(|value| !value.is_null())?.to_string()
+        }
         DefaultValue::Scrubbed(json) => {
             match present.map(|raw| (raw_value(raw), scrub_value(raw_value(raw)))) {
                 Some((value, clean)) => Some(clean).filter(|clean| *clean != value)?.to_string(),
@@ -288,7 +301,7 @@ impl StreamCompleter {
             CompleterState::Search(..) if memmem::find(data, MODEL_KEY).is_none() => None,
             // A later event names another model, or names it in another way.
             CompleterState::First | CompleterState::Parse | CompleterState::Search(..) => {
-                let values = ReplyValues { model: &self.model, stamp: None };
+                let values = ReplyValues { model: &self.model, stamp: None, given: None };
                 let edits = edits(data, self.shape, &values);
                 if matches!(self.state, CompleterState::First) {
                     self.state = later_state(data, &edits);
@@ -301,7 +314,7 @@ impl StreamCompleter {
 
     /// Takes an event with fields that the first one could not have, such as the counts at the end.
     pub(crate) fn observe_late(&mut self, frame: &StreamFrame) {
-        let values = ReplyValues { model: &self.model, stamp: None };
+        let values = ReplyValues { model: &self.model, stamp: None, given: None };
         let edits = edits(&frame.data, self.shape, &values);
         let changed = apply(&frame.data, edits);
         self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });

@@ -194,9 +194,20 @@ pub(crate) fn note_reply_field(
             inside.keys().for_each(|name| note(name));
         }
         (_, TIER_FIELD | "system_fingerprint", _) => {}
+        // They stand in every reply, and say that nothing was found.
+        (WireFormat::Native, "safetyRatings", ratings) if is_harmless(ratings) => {}
         (_, name, _) => note(name),
     }
     None
+}
+
+/// Returns true if all safety ratings are negligible and blocked nothing.
+fn is_harmless(ratings: &Value) -> bool {
+    let is_negligible = |rating: &Value| {
+        rating.get("probability").and_then(Value::as_str) == Some("NEGLIGIBLE")
+            && rating.get("blocked") != Some(&Value::Bool(true))
+    };
+    ratings.as_array().is_some_and(|ratings| ratings.iter().all(is_negligible))
 }
 
 #[cfg(test)]

@@ -34,7 +34,12 @@ impl ConsoleHost for App {
     }
 
     fn formats(&self) -> Vec<&'static str> {
-        dialects::all().map(|dialect| dialect.origin().as_str()).collect()
+        let conversations = dialects::all().map(|dialect| dialect.origin().as_str());
+        conversations.chain(["images", "embeddings"]).collect()
+    }
+
+    fn converses(&self, model: &str) -> bool {
+        self.config().routes.get(model).is_some_and(|route| route.converses())
     }
 
     fn openapi(&self) -> serde_json::Map<String, serde_json::Value> {

@@ -4,7 +4,6 @@ use api::{ApiService, MetricsHandler, PageService};
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
-use http::header::ACCEPT;
 use relay::ErrorFormat;
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,10 +139,7 @@ async fn drain_calls(app: &App) {
 /// Answers a path that neither the API nor the console serves.
 async fn page_not_found(request: Request<Body>) -> Response {
     let format = ErrorFormat::for_path(request.uri().path(), request.headers());
-    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    if matches!(format, ErrorFormat::Plain)
-        && accept.is_some_and(|accept| accept.contains("text/html"))
-    {
+    if matches!(format, ErrorFormat::Plain) && api::wants_page(request.headers()) {
         return console::not_found();
     }
     api::path_not_found(request).await

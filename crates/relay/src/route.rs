@@ -24,14 +24,10 @@ const COMPARED_OUTPUT_TOKENS: u64 = 1_000;
 
 /// Returns the route of a chat model, if it exists, the key may use it and it can serve the request.
 pub fn find(call: &Call, facts: &RequestFacts) -> Result<Arc<Route>, ApiError> {
-    // Image models behind a chat format count as chat models.
-    let converses = |route: &Arc<Route>| {
-        let mut formats = route.lanes.iter().flat_map(|lane| &lane.formats);
-        route.model.kind == ModelKind::Image && formats.any(|own| dialects::get(*own).is_some())
-    };
     let model = &*facts.model;
     let route = call.config.routes.get(model).ok_or_else(|| unknown_model(model))?;
-    let kind = if converses(route) { ModelKind::Image } else { ModelKind::Chat };
+    // Image models behind a chat format count as chat models.
+    let kind = if route.converses() { route.model.kind } else { ModelKind::Chat };
     let route = check_route(call, model, route, kind)?;
     check_needs(call, &facts.needs, &route)?;
     Ok(route)

@@ -3,7 +3,7 @@
 use crate::new_key::NewKey;
 use bytes::Bytes;
 use config::{Config, LoadOptions};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderName, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
@@ -238,8 +238,9 @@ impl TestRequest<'_> {
 
     /// With that header, in place of one of the same name.
     #[must_use]
-    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+    pub fn header(mut self, name: &str, value: &str) -> Self {
         self.admin &= name != "authorization";
+        let name = HeaderName::try_from(name).expect("a header name");
         self.request.headers_mut().insert(name, value.parse().expect("a header"));
         self
     }

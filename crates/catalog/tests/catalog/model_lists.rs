@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use canon::Price;
 use catalog::{
-    Catalog, Lane, Model, ModelCounts, ModelDirectory, ModelFilter, ModelKind, ModelListing,
-    ModelPrices,
+    BilledTier, Catalog, ImagePrice, Lane, LongPromptPrices, Model, ModelCounts, ModelDirectory,
+    ModelFilter, ModelKind, ModelListing, ModelPrices, TierPrices, TokenRates,
 };
 use proptest::prelude::*;
 
@@ -15,6 +15,7 @@ fn model(id: &str, provider: &str) -> Model {
         aliases: vec![],
         id: id.into(),
         provider: provider.into(),
+        provider_name: provider.into(),
         kind: ModelKind::Chat,
         features: vec!["streaming".into(), "tools".into()],
         context_window: Some(128_000),
@@ -28,6 +29,7 @@ fn model(id: &str, provider: &str) -> Model {
         about: "A model for tests.".into(),
         as_of: "2026-01-01".into(),
         released: None,
+        retires: None,
         lanes: vec![Lane::new(provider, id)],
     }
 }
@@ -121,6 +123,33 @@ fn ids_are_found_exactly_and_wishes_in_any_case() {
 }
 
 #[test]
+fn a_provider_is_found_by_id_and_by_name() {
+    let catalog = Catalog::new(vec![
+        Model { provider_name: "Acme Works".into(), ..model("a", "acme") },
+        model("b", "other"),
+    ]);
+    for provider in ["acme", "Acme Works", "ACME WORKS"] {
+        let filter = ModelFilter { provider: Some(provider.into()), ..ModelFilter::default() };
+        assert_eq!(catalog.list(&filter, 1, 10).total, 1, "{provider}");
+    }
+    assert_eq!(catalog.list(&only("works"), 1, 10).total, 1);
+}
+
+#[test]
+fn an_alias_finds_its_model_and_is_none_of_its_own() {
+    let aliases = vec!["grand-latest".to_owned(), "best".to_owned()];
+    let catalog =
+        Catalog::new(vec![Model { aliases, ..model("grand-1", "acme") }, model("small", "acme")]);
+    assert_eq!(catalog.get("best").unwrap().id, "grand-1");
+    assert_eq!(catalog.list(&ModelFilter::default(), 1, 10).total, 2);
+    for text in ["BEST", "latest", "grand"] {
+        let page = catalog.list(&only(text), 1, 10);
+        let found: Vec<_> = page.models.iter().map(|model| model.id.as_str()).collect();
+        assert_eq!((page.total, found), (1, vec!["grand-1"]), "{text}");
+    }
+}
+
+#[test]
 fn models_are_found_by_what_input_costs_at_most() {
     let dear = model("dear", "acme");
     let mut cheap = model("cheap", "acme");
@@ -154,10 +183,17 @@ fn a_page_behind_the_last_is_empty_but_knows_the_total() {
 
 #[test]
 fn a_record_has_the_fields_of_the_contract_and_no_others() {
-    let record = ModelListing::new(&model("acme/a b", "acme"), "https://gateway.example/");
+    let model = Model {
+        provider_name: "Acme Works".into(),
+        aliases: vec!["a-latest".into()],
+        ..model("acme/a b", "acme")
+    };
+    let record = ModelListing::new(&model, "https://gateway.example/");
     let expected = serde_json::json!({
         "id": "acme/a b",
-        "provider": "acme",
+        "provider": "Acme Works",
+        "provider_id": "acme",
+        "aliases": ["a-latest"],
         "model_type": "chat",
         "features": ["streaming", "tools"],
         "pricing": {
@@ -166,6 +202,10 @@ fn a_record_has_the_fields_of_the_contract_and_no_others() {
             "output": 0.0375,
             "per_request": null,
             "per_second": null,
+            "details": [
+                { "dimension": "input", "price": 0.1, "unit": "1M tokens" },
+                { "dimension": "output", "price": 0.0375, "unit": "1M tokens" },
+            ],
         },
         "api_doc_url": "https://gateway.example/models/acme/a%20b",
     });
@@ -190,12 +230,87 @@ fn a_record_tells_prices_per_request_and_per_second() {
 }
 
 #[test]
+fn a_record_tells_every_price_with_its_unit_and_condition() {
+    let (micro, other) = (Price::from_picos(1_000_000), Price::from_picos(2_000_000));
+    let rates = TokenRates { input: other, output: other, ..TokenRates::default() };
+    let long = LongPromptPrices { above_tokens: 200_000, rates };
+    let image = ImagePrice {
+        size: Some("1K".into()),
+        quality: None,
+        price: Price::parse_per_unit("0.04").unwrap(),
+        tokens: 0,
+    };
+    let prices = ModelPrices {
+        input: micro,
+        output: micro,
+        per_request_low: Price::parse_per_unit("0.005").ok(),
+        images: vec![image, ImagePrice { tokens: 9, ..ImagePrice::default() }],
+        long_prompts: vec![long],
+        tiers: vec![TierPrices { tier: BilledTier::Flex, rates, long_prompts: vec![long] }],
+        ..ModelPrices::default()
+    };
+    let model = Model { prices: Arc::new(prices), ..model("a", "acme") };
+    let tokens = |dimension: &str, price: f64, condition: serde_json::Value| {
+        let mut row =
+            serde_json::json!({ "dimension": dimension, "price": price, "unit": "1M tokens" });
+        row.as_object_mut().unwrap().extend(condition.as_object().unwrap().clone());
+        row
+    };
+    let (plain, flex) = (serde_json::json!({}), serde_json::json!({ "tier": "flex" }));
+    let above = serde_json::json!({ "above_tokens": 200_000 });
+    let both = serde_json::json!({ "tier": "flex", "above_tokens": 200_000 });
+    let expected = serde_json::json!([
+        tokens("input", 1.0, plain.clone()),
+        tokens("output", 1.0, plain),
+        { "dimension": "request", "price": 0.005, "unit": "request", "search_context": "low" },
+        { "dimension": "image", "price": 0.04, "unit": "image", "size": "1K" },
+        tokens("input", 2.0, above.clone()),
+        tokens("output", 2.0, above),
+        tokens("input", 2.0, flex.clone()),
+        tokens("output", 2.0, flex),
+        tokens("input", 2.0, both.clone()),
+        tokens("output", 2.0, both),
+    ]);
+    let details = ModelListing::new(&model, "").pricing.details;
+    assert_eq!(serde_json::to_value(details).unwrap(), expected);
+}
+
+#[test]
+fn the_output_price_of_an_image_model_is_that_of_its_images() {
+    let catalog = everything();
+    let listed = |id: &str| ModelListing::new(catalog.get(id).unwrap(), "").pricing.output;
+    for (id, output) in [
+        ("gemini-3-pro-image", 120.0),
+        ("gemini-3.1-flash-image", 60.0),
+        ("gemini-3.1-flash-lite-image", 30.0),
+        ("gpt-image-1.5", 32.0),
+        ("demo-chat", 0.4),
+    ] {
+        assert_eq!(listed(id).to_bits(), f64::to_bits(output), "{id}");
+    }
+    let mut pictured = 0;
+    for model in catalog.iter().filter(|model| model.kind == ModelKind::Image) {
+        let details = ModelListing::new(model, "").pricing.details;
+        let Some(image) = details.iter().find(|price| price.dimension == "output_image") else {
+            continue;
+        };
+        assert_eq!(listed(&model.id).to_bits(), image.price.to_bits(), "{}", model.id);
+        pictured += 1;
+    }
+    assert!(pictured >= 5);
+}
+
+#[test]
 fn every_known_model_can_be_listed_and_told() {
     let catalog = everything();
     let page = catalog.list(&ModelFilter::default(), 1, usize::MAX);
     let aliases: usize = catalog.iter().map(|model| model.aliases.len()).sum();
     assert!(aliases > 0);
-    assert_eq!(page.models.len(), catalog.len() + aliases, "every id is listed");
+    assert_eq!((page.total, page.models.len()), (catalog.len(), catalog.len()));
+    for model in catalog.iter() {
+        let provider = ModelDirectory::embedded().provider(&model.provider).unwrap();
+        assert_eq!(model.provider_name, provider.name, "{}", model.id);
+    }
     for model in &page.models {
         let record =
             serde_json::to_value(ModelListing::new(model, "http://127.0.0.1:8080")).unwrap();

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use catalog::{Catalog, ModelKind};
+use catalog::{Catalog, Model, ModelKind};
 use maud::{Markup, html};
 
 use super::copy_block;
+use crate::call_example::{CallExample, ExampleKey};
 use crate::display;
 use crate::layout::{Layout, SiteSection, ok_page, with_revalidation};
-use crate::snippet::{self, ApiFormat};
+use crate::snippet::ApiFormat;
 use crate::state::ConsoleState;
 
 /// Catalog figures on the front page.
@@ -19,18 +20,14 @@ struct CatalogSummary {
     models: usize,
     providers: usize,
     /// Model for the example.
-    first: Option<String>,
+    first: Option<Arc<Model>>,
 }
 
 fn summarize_catalog(catalog: &Catalog) -> CatalogSummary {
     let mut providers: Vec<_> = catalog.iter().map(|model| model.provider.as_str()).collect();
     providers.dedup();
     let chat = catalog.iter().find(|model| model.kind == ModelKind::Chat);
-    CatalogSummary {
-        models: catalog.len(),
-        providers: providers.len(),
-        first: chat.map(|model| model.id.clone()),
-    }
+    CatalogSummary { models: catalog.len(), providers: providers.len(), first: chat.cloned() }
 }
 
 /// `GET /`
@@ -58,7 +55,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>) -> Response {
             }
             @if let Some((format, model)) = example {
                 div {
-                    (copy_block("try", "Try it", &format.curl(&url, &model, snippet::KEY_VARIABLE)))
+                    (copy_block("try", "Try it", &CallExample::new(*format, &model, &url, ExampleKey::Variable).curl()))
                 }
             }
         }

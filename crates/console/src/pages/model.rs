@@ -9,10 +9,13 @@ use catalog::{Model, ModelKind};
 use maud::{Markup, html};
 
 use super::{TabPanel, copy_block, tabs};
-use crate::catalog_view::{PriceRow, features, other_prices, price_rows, thinking_range};
+use crate::call_example::{CallExample, ExampleKey};
+use crate::catalog_view::{
+    PriceRow, features, image_rows, other_prices, price_rows, thinking_range,
+};
 use crate::layout::{Layout, SiteSection, ok_page, with_revalidation};
 use crate::page_error::PageError;
-use crate::snippet::{self, formats_for};
+use crate::snippet::formats_for;
 use crate::state::ConsoleState;
 use crate::{display, urls};
 
@@ -25,9 +28,9 @@ pub(crate) async fn show(
     let model =
         state.with_catalog(|catalog| catalog.get(&id).cloned()).ok_or(PageError::NotFound)?;
     let url = state.base_url();
-    let formats = formats_for(&state.formats(), &model);
+    let formats = formats_for(&state.formats(), &model, state.converses(&model.id));
     let body = html! {
-        p.crumbs { a href="/models" { "Models" } " / " bdi { (model.provider) } }
+        p.crumbs { a href="/models" { "Models" } " / " bdi { (model.provider_name) } }
         div.title.close {
             h1.id { bdi id="model-id" { (model.id) } }
             button.copy type="button" hidden data-copy="model-id" { "Copy id" }
@@ -60,11 +63,7 @@ pub(crate) async fn show(
                 (tabs("format", &formats.iter().map(|format| TabPanel {
                     id: format.as_str().to_owned(),
                     title: format.title(),
-                    body: copy_block(
-                        &format!("curl-{}", format.as_str()),
-                        "curl",
-                        &format.curl(&url, &model.id, snippet::KEY_VARIABLE),
-                    ),
+                    body: examples(CallExample::new(*format, &model, &url, ExampleKey::Variable)),
                 }).collect::<Vec<_>>()))
             }
         }
@@ -72,20 +71,40 @@ pub(crate) async fn show(
     Ok(with_revalidation(ok_page(&Layout::public(&model.id, SiteSection::Models), &body)))
 }
 
+/// Tabs with one example per language.
+fn examples(example: CallExample<'_>) -> Markup {
+    let format = example.format().as_str();
+    let languages = [
+        ("curl", "curl", example.curl()),
+        ("python", "Python", example.python()),
+        ("javascript", "JavaScript", example.javascript()),
+    ];
+    let panels = languages.map(|(language, title, text)| {
+        let id = format!("{language}-{format}");
+        TabPanel { body: copy_block(&id, title, &text), id, title }
+    });
+    tabs(&format!("language-{format}"), &panels)
+}
+
 fn facts(model: &Model) -> Markup {
     let tokens = |n: Option<u64>| n.map(|n| format!("{} tokens", display::count(n)));
     let words = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
-    let rows = [
-        ("Provider", Some(model.provider.clone())),
+    let mut rows = vec![
+        ("Also called", words(&model.aliases)),
+        ("Provider", Some(model.provider_name.clone())),
         ("Type", Some(model.kind.as_str().to_owned())),
         ("Context window", tokens(model.context_window)),
         ("Longest answer", tokens(model.max_output_tokens)),
         ("Takes", words(&model.input)),
         ("Gives", words(&model.output)),
         ("Thinking", model.thinking.as_ref().map(thinking_range)),
-        ("Released", model.released.clone()),
-        ("Facts as of", (!model.as_of.is_empty()).then(|| model.as_of.clone())),
     ];
+    rows.extend(model.images.iter().flat_map(image_rows));
+    rows.extend([
+        ("Released", model.released.clone()),
+        ("Retires", model.retires.clone()),
+        ("Facts as of", (!model.as_of.is_empty()).then(|| model.as_of.clone())),
+    ]);
     html! {
         dl.facts {
             @for (name, value) in rows {

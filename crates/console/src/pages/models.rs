@@ -22,13 +22,15 @@ const MAX_QUERY_BYTES: usize = 200;
 #[derive(Default)]
 struct DirectoryView {
     page: Option<CatalogPage>,
-    providers: Vec<String>,
+    /// Ids and names.
+    providers: Vec<(String, String)>,
     tags: Vec<&'static str>,
 }
 
 fn view_of(catalog: &Catalog, filter: &ModelFilter, page: usize) -> DirectoryView {
-    let mut providers: Vec<String> = catalog.iter().map(|model| model.provider.clone()).collect();
-    providers.sort();
+    let provider = |model: &Arc<Model>| (model.provider.clone(), model.provider_name.clone());
+    let mut providers: Vec<_> = catalog.iter().map(provider).collect();
+    providers.sort_by_cached_key(|(id, name)| (name.to_lowercase(), id.clone()));
     providers.dedup();
     let used = |tag: &&str| catalog.iter().any(|model| model.has_feature(tag));
     let tags = FEATURES.iter().map(|(tag, _)| *tag).filter(used).collect();
@@ -56,8 +58,8 @@ pub(crate) async fn show(
                     value=[filter.text.as_deref()] placeholder="Name, provider or description";
             }
             (choice("provider", "Provider", &providers, filter.provider.as_deref()))
-            (choice("model_type", "Type", &ModelKind::ALL.map(ModelKind::as_str), filter.model_type.as_deref()))
-            (choice("feature", "Feature", &tags, filter.feature.as_deref()))
+            (choice("model_type", "Type", &ModelKind::ALL.map(|kind| (kind.as_str(), kind.as_str())), filter.model_type.as_deref()))
+            (choice("feature", "Feature", &tags.iter().map(|tag| (tag, tag)).collect::<Vec<_>>(), filter.feature.as_deref()))
             (prices(filter.max_input_price))
             div.field.go { button.button type="submit" { "Search" } }
         }
@@ -127,17 +129,22 @@ fn prices(chosen: Option<Price>) -> Markup {
     }
 }
 
-fn choice(name: &str, label: &str, words: &[impl AsRef<str>], chosen: Option<&str>) -> Markup {
+/// A list of values with their titles. Both are accepted as the chosen one.
+fn choice<T: AsRef<str>>(
+    name: &str,
+    label: &str,
+    options: &[(T, T)],
+    chosen: Option<&str>,
+) -> Markup {
+    let is_chosen = |word: &str| chosen.is_some_and(|chosen| chosen.eq_ignore_ascii_case(word));
     html! {
         div.field {
             label for=(name) { (label) }
             select id=(name) name=(name) {
                 option value="" { "Any" }
-                @for word in words {
-                    @let word = word.as_ref();
-                    option value=(word) selected[chosen.is_some_and(|c| c.eq_ignore_ascii_case(word))] {
-                        (word)
-                    }
+                @for (value, title) in options {
+                    @let (value, title) = (value.as_ref(), title.as_ref());
+                    option value=(value) selected[is_chosen(value) || is_chosen(title)] { (title) }
                 }
             }
         }
@@ -155,16 +162,13 @@ fn row(model: &Model) -> Markup {
         .into_iter()
         .filter_map(|(price, unit)| Some(format!("{} per {unit}", display::per_unit(price?))))
         .collect();
-    let output = match prices.output_image {
-        Some(image) if prices.output == Price::FREE => image,
-        Some(_) | None => prices.output,
-    };
+    let output = model.output_price();
     let free = prices.input == Price::FREE && output == Price::FREE;
     html! {
         tr {
             th scope="row" {
                 a.id href=(urls::model_page(&model.id)) { bdi { (model.id) } }
-                span.provider { bdi { (model.provider) } }
+                span.provider { bdi { (model.provider_name) } }
                 (features(model, 5))
             }
             td data-label="Type" { (model.kind.as_str()) }

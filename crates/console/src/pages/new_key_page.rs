@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use store::{KeyGrants, KeyRecord, KeyScope};
 
 use super::{TabPanel, copy_block, tabs};
+use crate::call_example::{CallExample, ExampleKey};
 use crate::snippet::{self, ApiFormat};
 use crate::state::ConsoleState;
 
@@ -20,7 +21,7 @@ pub(super) fn render_new_key(
     let model = state.with_catalog(|catalog| {
         let allowed = |id: &str| record.models.is_empty() || record.models.iter().any(|m| m == id);
         let mut chats = catalog.iter().filter(|model| model.kind == ModelKind::Chat);
-        chats.find(|model| allowed(&model.id)).map(|model| model.id.clone())
+        chats.find(|model| allowed(&model.id)).cloned()
     });
     let mut shown = Vec::new();
     // The examples are for keys that make calls.
@@ -28,11 +29,13 @@ pub(super) fn render_new_key(
     let model = model.filter(|_| calls);
     if let Some(model) = &model {
         let format = formats.iter().find(|format| format.supports(ModelKind::Chat));
-        shown.extend(format.map(|format| ("curl", "curl", format.curl(&url, model, text))));
-        if formats.contains(&ApiFormat::Chat) {
-            shown.push(("python", "Python", snippet::python(&url, model, text)));
-            shown.push(("node", "Node", snippet::node(&url, model, text)));
+        if let Some(format) = format {
+            let example = CallExample::new(*format, model, &url, ExampleKey::Text(text));
+            shown.push(("curl", "curl", example.curl()));
+            shown.push(("python", "Python", example.python()));
+            shown.push(("javascript", "JavaScript", example.javascript()));
         }
+        let model = model.id.as_str();
         if formats.contains(&ApiFormat::Messages) {
             shown.push(("claude", "Claude Code", snippet::claude_code(&url, model, text)));
         }

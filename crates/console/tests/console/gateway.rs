@@ -79,7 +79,11 @@ impl ConsoleHost for FakeHost {
     }
 
     fn formats(&self) -> Vec<&'static str> {
-        vec!["chat", "messages"]
+        vec!["chat", "messages", "images", "embeddings"]
+    }
+
+    fn converses(&self, model: &str) -> bool {
+        self.catalog.get(model).is_some_and(|model| model.kind == ModelKind::Chat)
     }
 
     fn openapi(&self) -> serde_json::Map<String, serde_json::Value> {
@@ -302,6 +306,7 @@ impl ConsoleGateway {
         models.push(Model {
             id: ODD.to_owned(),
             provider: "<b>acme</b>".to_owned(),
+            provider_name: "<b>acme</b>".to_owned(),
             kind: ModelKind::Chat,
             features: vec!["tools".to_owned()],
             context_window: Some(200_000),
@@ -315,6 +320,7 @@ impl ConsoleGateway {
             about: "<img src=x onerror=alert(1)>".to_owned(),
             as_of: String::new(),
             released: None,
+            retires: None,
             aliases: Vec::new(),
             lanes: vec![Lane::new("secret-upstream", "x")],
         });

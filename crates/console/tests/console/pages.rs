@@ -127,8 +127,50 @@ async fn a_model_page_shows_facts_prices_and_examples() {
     got.assert_lacks("demo/demo-chat");
     assert_eq!(gateway.get("/models/demo-chatx").send().await.status, StatusCode::NOT_FOUND);
     assert_eq!(gateway.get("/models/Demo-Chat").send().await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_page_of_an_image_or_embedding_model_shows_capabilities_and_examples() {
+    let gateway = ConsoleGateway::new().await;
     let image = gateway.get("/models/demo-image").send().await;
-    image.assert_lacks("Call it");
+    for text in [
+        "auto, 1024x1024, 1536x1024, 1024x1536, or any WIDTHxHEIGHT in steps of 16",
+        "auto, low, medium, high",
+        "png, jpeg, webp",
+        "auto, opaque, transparent",
+        "<dt>Images per call</dt><dd><bdi>up to 10</bdi></dd>",
+        "<dt>Input images</dt><dd><bdi>up to 16</bdi></dd>",
+        "<dt>Masks</dt><dd><bdi>yes</bdi></dd>",
+        "low 272, medium 1,056, high 4,160",
+        "http://gw.example:8080/v1/images/generations",
+        "id=\"python-images\"",
+        "id=\"javascript-images\"",
+    ] {
+        image.assert_contains(text);
+    }
+    image.assert_lacks("/v1/chat/completions");
+    let native = gateway.get("/models/demo-image-native").send().await;
+    native.assert_contains("1:1, 2:3, 3:2");
+    let embedding = gateway.get("/models/demo-embed").send().await;
+    embedding.assert_contains("http://gw.example:8080/v1/embeddings");
+    embedding.assert_contains("client.embeddings.create");
+    let directory = catalog::ModelDirectory::embedded();
+    let retiring = directory.models().find(|model| model.retires.is_some()).unwrap();
+    let page = gateway.get(&format!("/models/{}", retiring.id)).send().await;
+    page.assert_contains(&format!(
+        "<dt>Retires</dt><dd><bdi>{}",
+        retiring.retires.as_deref().unwrap()
+    ));
+}
+
+#[tokio::test]
+async fn a_page_of_an_alias_is_that_of_its_model() {
+    let gateway = ConsoleGateway::new().await;
+    let directory = catalog::ModelDirectory::embedded();
+    let model = directory.models().find(|model| !model.aliases.is_empty()).unwrap();
+    let page = gateway.get(&format!("/models/{}", model.aliases[0])).send().await;
+    page.assert_contains(&format!("<bdi id=\"model-id\">{}</bdi>", model.id));
+    page.assert_contains(&format!("<dt>Also called</dt><dd><bdi>{}", model.aliases.join(", ")));
 }
 
 #[tokio::test]

@@ -65,6 +65,23 @@ impl Raster {
         self.pixels.get_mut(at).filter(|_| x < self.width)
     }
 
+    /// The picture with every pixel repeated that many times in both directions.
+    pub(crate) fn enlarged(&self, scale: u32) -> Self {
+        let repeat = index(scale);
+        let mut pixels = Vec::with_capacity(self.pixels.len() * repeat * repeat);
+        for row in self.pixels.chunks_exact(index(self.width).max(1)) {
+            let start = pixels.len();
+            for pixel in row {
+                pixels.extend(std::iter::repeat_n(*pixel, repeat));
+            }
+            let end = pixels.len();
+            for _ in 1..repeat {
+                pixels.extend_from_within(start..end);
+            }
+        }
+        Self { width: self.width * scale, height: self.height * scale, pixels }
+    }
+
     /// The picture in another size, each new pixel the mean of those it covers, weighted by
     /// distance (a triangle filter).
     pub(super) fn resized(&self, width: u32, height: u32) -> Self {
@@ -133,6 +150,15 @@ fn index(at: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_pixel_is_repeated() {
+        let (one, two) = ([1, 2, 3, 4], [5, 6, 7, 8]);
+        let picture = Raster::from_pixels(2, 1, vec![one, two]).unwrap();
+        let row = [one, one, two, two];
+        assert_eq!(picture.enlarged(2).size(), (4, 2));
+        assert_eq!(picture.enlarged(2).pixels(), [row, row].concat());
+    }
 
     #[test]
     fn one_colour_stays_in_every_size() {

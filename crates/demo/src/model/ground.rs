@@ -1,7 +1,7 @@
-//! Provider tools of the demo model: web search and code execution.
+//! Provider tools of the demo model: web search, maps and code execution.
 //!
-//! The demo model has no web access. It finds pages under example.com, always the same ones for the
-//! same question, and says so.
+//! The demo model has no web access. It finds pages and places under example.com, always the same ones
+//! for the same question, and says so.
 
 use canon::{
     ChatRequest, Citation, CodeExecution, CodeResult, ExtraFields, Part, PartKind, Tool,
@@ -11,6 +11,9 @@ use canon::{
 use super::prompt::Prompt;
 use super::{sums, talk};
 use crate::seeded_random;
+
+/// Front of the addresses of places.
+pub(super) const MAPS_URL: &str = "https://maps.example.com/place/";
 
 /// Returns the parts of an answer with a search or a computation; `None` if neither was offered and
 /// requested.
@@ -26,6 +29,9 @@ pub(crate) fn parts(
     if let Some(sum) = sums::find(&prompt.lower).filter(|_| code) {
         return Some(computed(&sum, prompt, origin));
     }
+    if chat.tools.iter().any(is_maps) && wants_places(prompt) {
+        return Some(found_places(prompt));
+    }
     let search = chat.tools.iter().find_map(|tool| match tool {
         Tool::WebSearch(search) => Some(search),
         Tool::Function(_)
@@ -35,6 +41,25 @@ pub(crate) fn parts(
         | Tool::Foreign { .. } => None,
     });
     search.filter(|_| wants_search(prompt)).map(|search| found(search, prompt, origin))
+}
+
+/// Returns true for the maps of the native format, which no other format has.
+fn is_maps(tool: &Tool) -> bool {
+    match tool {
+        Tool::Foreign { origin: WireFormat::Native, value } => value.get("googleMaps").is_some(),
+        Tool::Foreign { .. }
+        | Tool::WebSearch(_)
+        | Tool::Function(_)
+        | Tool::Custom { .. }
+        | Tool::CodeExecution(_)
+        | Tool::UrlFetch(_) => false,
+    }
+}
+
+fn wants_places(prompt: &Prompt<'_>) -> bool {
+    let words =
+        ["near", "nearby", "where", "map", "maps", "place", "places", "restaurant", "route"];
+    prompt.has(&words) || wants_search(prompt)
 }
 
 fn wants_search(prompt: &Prompt<'_>) -> bool {
@@ -70,7 +95,7 @@ fn found(tool: &WebSearchTool, prompt: &Prompt<'_>, origin: WireFormat) -> Vec<P
         .map(|domain| domain.trim_start_matches("https://").trim_end_matches('/'))
         .find(|domain| !tool.blocked_domains.iter().any(|blocked| blocked == domain))
         .unwrap_or("example.com");
-    let page = seeded_random::word(seeded_random::hash(query.as_bytes()), 6).to_lowercase();
+    let page = page_word(&query);
     let sources = [
         (format!("https://{domain}/{page}/overview"), format!("An overview of {topic}")),
         (format!("https://{domain}/{page}/latest"), format!("The latest on {topic}")),
@@ -79,9 +104,36 @@ fn found(tool: &WebSearchTool, prompt: &Prompt<'_>, origin: WireFormat) -> Vec<P
         format!("An overview of {topic} is kept at {domain}."),
         format!("The latest page on {topic} was written for this demonstration."),
     ];
+    let text = cited_text(&sentences, &sources, "these pages are examples and not the web");
+    let id = own_id(origin, prompt, "ws_");
+    let search = WebSearch { id, queries: vec![query], results: sources.to_vec() };
+    vec![Part::new(PartKind::WebSearch(search)), text]
+}
+
+fn found_places(prompt: &Prompt<'_>) -> Vec<Part> {
+    let topic = talk::topic(prompt.text.trim()).unwrap_or_else(|| "that".to_owned());
+    let place = page_word(prompt.text.trim());
+    let sources = [
+        (format!("{MAPS_URL}{place}-1"), "Harbour House".to_owned()),
+        (format!("{MAPS_URL}{place}-2"), "Lighthouse Lane 7".to_owned()),
+    ];
+    let sentences = [
+        format!("Harbour House is a place for {topic}."),
+        "Lighthouse Lane 7 is a short walk from there.".to_owned(),
+    ];
+    vec![cited_text(&sentences, &sources, "these places are examples and on no map")]
+}
+
+/// Returns a word that is always the same for the same question.
+fn page_word(query: &str) -> String {
+    seeded_random::word(seeded_random::hash(query.as_bytes()), 6).to_lowercase()
+}
+
+/// Writes sentences with a source each, and a last one about the sources.
+fn cited_text(sentences: &[String; 2], sources: &[(String, String); 2], note: &str) -> Part {
     let mut text = String::new();
     let mut citations = Vec::new();
-    for (sentence, (url, title)) in sentences.iter().zip(&sources) {
+    for (sentence, (url, title)) in sentences.iter().zip(sources) {
         if !text.is_empty() {
             text.push(' ');
         }
@@ -95,10 +147,8 @@ fn found(tool: &WebSearchTool, prompt: &Prompt<'_>, origin: WireFormat) -> Vec<P
             extras: ExtraFields::new(),
         });
     }
-    text.push_str(" I am a demo model, so these pages are examples and not the web.");
-    let id = own_id(origin, prompt, "ws_");
-    let search = WebSearch { id, queries: vec![query], results: sources.to_vec() };
-    vec![Part::new(PartKind::WebSearch(search)), Part::new(PartKind::Text { text, citations })]
+    text.push_str(&format!(" I am a demo model, so {note}."));
+    Part::new(PartKind::Text { text, citations })
 }
 
 /// Returns an id, in the formats that give these parts one.

@@ -6,6 +6,7 @@ mod ground;
 mod instance;
 mod limits;
 mod media;
+mod native_fields;
 mod paint;
 mod pattern;
 mod prompt;
@@ -77,13 +78,16 @@ pub fn answer(
                 AnswerDraft { thoughts: None, seal: None, parts }
             }
         };
-        let (candidate, spent) = limits::keep(draft, &chat.sampling, &chat.thinking, origin, index);
+        let (mut candidate, spent) =
+            limits::keep(draft, &chat.sampling, &chat.thinking, origin, index);
+        if origin == WireFormat::Native {
+            candidate.extras = native_fields::of_parts(&candidate.parts);
+        }
         let AnswerUsage { output, thinking, searches } = spent;
         usage.output += output;
-        if persona == Persona::Painter {
-            usage.output += paint::TOKENS_PER_IMAGE;
-            usage.output_image += paint::TOKENS_PER_IMAGE;
-        }
+        let image_tokens = paint::image_tokens(&candidate.parts);
+        usage.output += image_tokens;
+        usage.output_image += image_tokens;
         usage.thinking += thinking;
         usage.searches += searches;
         candidates.push(candidate);

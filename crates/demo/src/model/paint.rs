@@ -1,19 +1,38 @@
 //! The drawing model: an image of the user's text, and a sentence about it.
 
-use canon::{ChatRequest, Media, MediaKind, MediaSource, Part, PartKind, Role};
+use canon::{ChatRequest, Media, MediaKind, MediaSource, Modality, Part, PartKind, Role};
 
 use super::limits::AnswerDraft;
 use super::prompt;
 use crate::drawing::{self, Raster, Sketch};
 
 /// Tokens of one image.
-pub(super) const TOKENS_PER_IMAGE: u64 = 1_120;
+const TOKENS_PER_IMAGE: u64 = 1_120;
 
-/// Composes one image with a sentence about it.
+/// Factor by which an image of the largest class is enlarged. Drawing each of its pixels takes seconds.
+const LARGEST_SCALE: u32 = 2;
+
+/// Composes one image with a sentence about it, or one of the two if only that was requested.
 pub(super) fn compose(chat: &ChatRequest, index: u32) -> AnswerDraft {
+    let wants = |modality| chat.modalities.is_empty() || chat.modalities.contains(&modality);
     let text = prompt::last_text(chat);
+    let mut parts = Vec::new();
+    let short: String = text.chars().take(80).collect();
+    if !wants(Modality::Image) {
+        parts.push(Part::text(format!("I would draw this picture: {short}")));
+    } else if wants(Modality::Text) {
+        parts.push(Part::text(format!("Here is your picture: {short}")));
+    }
+    if wants(Modality::Image) {
+        parts.push(Part::new(PartKind::Media(draw(chat, text, index))));
+    }
+    AnswerDraft { thoughts: None, seal: None, parts }
+}
+
+fn draw(chat: &ChatRequest, text: String, index: u32) -> Media {
+    let is_largest = chat.image_shape.size.as_deref() == Some("4K");
     let sketch = Sketch {
-        text: text.clone(),
+        text,
         seed: u64::from(index),
         size: size(chat),
         detail: 4,
@@ -21,13 +40,18 @@ pub(super) fn compose(chat: &ChatRequest, index: u32) -> AnswerDraft {
         inputs: inputs(chat),
         mask: None,
     };
-    let file = drawing::encode(&drawing::draw(&sketch), "png", 90);
+    let picture = drawing::draw(&sketch);
+    let picture = if is_largest { picture.enlarged(LARGEST_SCALE) } else { picture };
+    let file = drawing::encode(&picture, "png", 90);
     let source =
         MediaSource::Inline { mime: "image/png".to_owned(), data: media::encode_base64(&file) };
-    let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
-    let short: String = text.chars().take(80).collect();
-    let said = Part::text(format!("Here is your picture: {short}"));
-    AnswerDraft { thoughts: None, seal: None, parts: vec![said, Part::new(PartKind::Media(media))] }
+    Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None }
+}
+
+/// Returns the tokens of the images in an answer.
+pub(super) fn image_tokens(parts: &[Part]) -> u64 {
+    let images = parts.iter().filter(|part| matches!(part.kind, PartKind::Media(_)));
+    images.count() as u64 * TOKENS_PER_IMAGE
 }
 
 /// Returns the images of the user's last turn.
@@ -52,7 +76,8 @@ fn inputs(chat: &ChatRequest) -> Vec<Raster> {
     parts.iter().filter_map(read).collect()
 }
 
-/// Returns the size for the requested class and aspect ratio: a square of the class, stretched.
+/// Returns the size to draw for the requested class and aspect ratio: a square of the class, stretched.
+/// The largest class is drawn as half of it and enlarged.
 fn size(chat: &ChatRequest) -> (u32, u32) {
     let canon::ImageShape { aspect_ratio: ratio, size } = &chat.image_shape;
     let side: f64 = match size.as_deref() {

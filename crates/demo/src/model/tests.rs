@@ -1,6 +1,7 @@
 //! Properties and examples of the model.
 
 mod counts;
+mod native_fields;
 
 use super::*;
 use crate::tokens;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use canon::{
     ApiError, ErrorKind, GeneratedImage, ImageReply, ImageRequest, ImageSize, MediaSource, Usage,
 };
-use dialects::images::{self, ImageRequestForm};
+use dialects::images::{self, ImageReplyDefaults, ImageRequestForm};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
@@ -186,10 +186,11 @@ impl ImageOrder {
             size: Some(self.size()),
             extras: canon::ExtraFields::new(),
         };
+        let defaults = ImageReplyDefaults::of_request(&self.picture, &[], stamp::now());
         let (model, usage) = (self.picture.model.clone(), self.usage);
         if !self.picture.stream {
             pictures.images = self.files().into_iter().map(made).collect();
-            let body = images::write_reply(&pictures, &self.picture, stamp::now());
+            let body = images::write_reply(&pictures, &defaults);
             return Ok(DrawnAnswer { model, usage, reply: ImageAnswerBody::Whole(body) });
         }
         let mut pieces = Vec::new();
@@ -204,7 +205,7 @@ impl ImageOrder {
             }
             pictures.images.push(made(self.encode(&whole)));
         }
-        let completed = images::write_stream(&pictures, &self.picture, stamp::now());
+        let completed = images::write_stream(&pictures, &defaults);
         pieces.push(Bytes::from(completed));
         Ok(DrawnAnswer { model, usage, reply: ImageAnswerBody::Stream(pieces) })
     }

@@ -32,4 +32,4 @@ pub use protocol::ImageProtocol;
 pub use provider::{ImageAnswer, ImageProviderRequest};
 pub use rules::{check_inputs, parse_size};
 pub use stream::{stream_meter, write_stream, write_stream_error};
-pub use write_reply::write as write_reply;
+pub use write_reply::{ImageReplyDefaults, complete as complete_reply, write as write_reply};

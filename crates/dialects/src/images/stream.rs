@@ -1,18 +1,17 @@
-//! Image streams: metered for the GPT family, rewritten for Seedream, and made from a whole reply
+//! Image streams: metered and completed for the GPT family, rewritten for Seedream, and made from a whole reply
 //! for the others.
 //!
 //! See <https://platform.openai.com/docs/api-reference/images-streaming>.
 
-use canon::{
-    ApiError, ErrorKind, GeneratedImage, ImageFamily, ImageReply, ImageRequest, MediaSource, Usage,
-};
+use canon::{ApiError, ErrorKind, GeneratedImage, ImageFamily, ImageReply, MediaSource, Usage};
 use media::base64_image_info;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::provider::{error_in, unreadable};
 use super::tasks;
-use super::write_reply::{ImageProperties, usage as write_usage};
+use super::write_reply::{ImageProperties, ImageReplyDefaults, USAGE, usage as write_usage};
 use crate::json;
+use crate::reply_shape::{self, DefaultValue, ObjectShape};
 use crate::sse::{StreamFrame, write_event};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
@@ -28,34 +27,34 @@ fn write_completed(
     made: &GeneratedImage,
     properties: &ImageProperties,
     usage: Option<&Usage>,
-    edit: bool,
-    now: i64,
+    defaults: &ImageReplyDefaults,
     out: &mut Vec<u8>,
 ) {
     let GeneratedImage::Image { source: MediaSource::Inline { data, .. }, .. } = made else {
         return;
     };
-    let name = if edit { "image_edit.completed" } else { "image_generation.completed" };
+    let name = if defaults.edit { "image_edit.completed" } else { "image_generation.completed" };
     write_event(name, out, |event| {
         event
             .set("b64_json", data.as_str())
-            .set("created_at", now)
-            .set("size", properties.size.as_deref().unwrap_or("auto"))
-            .set("quality", properties.quality.as_deref().unwrap_or("auto"))
-            .set("background", properties.background.as_deref().unwrap_or("auto"))
-            .set("output_format", properties.format.as_deref().unwrap_or("png"))
+            .set("created_at", defaults.created)
+            .set("size", properties.size.as_str())
+            .set("quality", properties.quality.as_str())
+            .set("background", properties.background.as_str())
+            .set("output_format", properties.format.as_str())
             .set_some("usage", usage.map(write_usage))
     });
 }
 
 /// Writes a whole reply as a stream: one event per image, with the usage on the last one.
-pub fn write_stream(pictures: &ImageReply, picture: &ImageRequest, now: i64) -> Vec<u8> {
-    let properties = ImageProperties::of(pictures, picture);
+pub fn write_stream(pictures: &ImageReply, defaults: &ImageReplyDefaults) -> Vec<u8> {
+    let properties = ImageProperties::of(pictures, defaults);
+    let total = pictures.usage.or(defaults.usage);
     let mut out = Vec::new();
     let last = pictures.images.iter().rposition(GeneratedImage::is_image);
     for (at, made) in pictures.images.iter().enumerate() {
-        let usage = pictures.usage.as_ref().filter(|_| Some(at) == last);
-        write_completed(made, &properties, usage, picture.edit, now, &mut out);
+        let usage = total.as_ref().filter(|_| Some(at) == last);
+        write_completed(made, &properties, usage, defaults, &mut out);
     }
     out
 }
@@ -69,25 +68,40 @@ pub fn write_stream_error(fault: &ApiError) -> Vec<u8> {
     out
 }
 
-/// Returns the meter for a stream of that family.
-pub fn stream_meter(family: ImageFamily, picture: &ImageRequest, now: i64) -> Box<dyn StreamMeter> {
+/// The documented fields of the event with a finished image.
+static COMPLETED: ObjectShape = ObjectShape {
+    fields: &[
+        ("type", DefaultValue::Given("/type")),
+        ("created_at", DefaultValue::Given("/created_at")),
+        ("size", DefaultValue::Given("/size")),
+        ("quality", DefaultValue::Given("/quality")),
+        ("background", DefaultValue::Given("/background")),
+        ("output_format", DefaultValue::Given("/output_format")),
+        ("usage", DefaultValue::Given("/usage")),
+    ],
+    inside: &[("usage", &USAGE)],
+};
+
+/// Returns the meter for a stream of that family, with `count` requested images.
+pub fn stream_meter(
+    family: ImageFamily,
+    count: u32,
+    defaults: ImageReplyDefaults,
+) -> Box<dyn StreamMeter> {
     let is_rewritten = family == ImageFamily::Seedream;
-    let picture = if is_rewritten {
-        picture.clone()
-    } else {
-        ImageRequest { count: picture.count, ..ImageRequest::default() }
-    };
-    Box::new(ImageStreamMeter { is_rewritten, picture, now, ..ImageStreamMeter::default() })
+    let requested = count.into();
+    Box::new(ImageStreamMeter { is_rewritten, requested, defaults, ..ImageStreamMeter::default() })
 }
 
-/// Meters a stream. That of Seedream is rewritten: each event holds a whole image, and the final
-/// event has the usage and no image. The last image is held back until then.
+/// Meters a stream, and completes the events with an image. The stream of Seedream is rewritten: each
+/// event holds a whole image, and the final event has the usage and no image. The last image is held
+/// back until then.
 #[derive(Default)]
 struct ImageStreamMeter {
     is_rewritten: bool,
-    /// The request; only the number of images if nothing is rewritten.
-    picture: ImageRequest,
-    now: i64,
+    /// The number of requested images.
+    requested: u64,
+    defaults: ImageReplyDefaults,
     made: u64,
     /// Sum of the counts of the images, and the number of images without counts.
     told: Usage,
@@ -95,6 +109,8 @@ struct ImageStreamMeter {
     held: Option<GeneratedImage>,
     /// The rewritten event.
     out: Vec<u8>,
+    /// The current event, if it was completed.
+    completed: Option<StreamFrame>,
     /// Code and message of the last image that failed.
     failed: Option<(String, String)>,
     totals: ReplyMeter,
@@ -113,6 +129,7 @@ wire_object! {
 impl ImageStreamMeter {
     /// Counts an event of the GPT family.
     fn count(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError> {
+        self.completed = None;
         let head: ImageEventView<'_> =
             json::read_bytes(&frame.data).map_err(|_| unreadable("an event that is not JSON"))?;
         let name = frame.event.as_deref().unwrap_or_default();
@@ -120,7 +137,8 @@ impl ImageStreamMeter {
         if head.error.is_some() || name == b"error" || &*kind == "error" {
             return Err(error_in(&frame.data, "an error without a message"));
         }
-        if head.b64_json.is_some_and(|data| base64_image_info(&data).is_none()) {
+        let info = head.b64_json.as_deref().map(base64_image_info);
+        if matches!(info, Some(None)) {
             return Err(unreadable("the image data is not an image"));
         }
         let name = if kind.is_empty() { String::from_utf8_lossy(name) } else { kind.0 };
@@ -140,7 +158,20 @@ impl ImageStreamMeter {
             self.totals.is_estimated = self.untold > 0;
             self.totals.usage = Some(Usage { images: self.made, ..self.told.merged(estimate) });
             // The last image ends the stream, even if no further event follows.
-            self.totals.is_finished = self.made >= self.picture.count.into();
+            self.totals.is_finished = self.made >= self.requested;
+            let usage = reported.or(self.totals.usage.filter(|_| self.totals.is_finished));
+            let properties = ImageProperties::measured(info.flatten(), &self.defaults);
+            let given = json!({
+                "type": name,
+                "created_at": self.defaults.created,
+                "size": properties.size,
+                "quality": properties.quality,
+                "background": properties.background,
+                "output_format": properties.format,
+                "usage": usage.as_ref().map(write_usage),
+            });
+            let data = reply_shape::complete_with(&frame.data, &COMPLETED, &given);
+            self.completed = Some(StreamFrame { event: frame.event.clone(), data });
         }
         Ok(FrameAction::Forward)
     }
@@ -148,8 +179,8 @@ impl ImageStreamMeter {
     fn write_held(&mut self, usage: Option<&Usage>) {
         if let Some(made) = self.held.take() {
             let reply = ImageReply { images: vec![made.clone()], ..ImageReply::default() };
-            let properties = ImageProperties::of(&reply, &self.picture);
-            write_completed(&made, &properties, usage, self.picture.edit, self.now, &mut self.out);
+            let properties = ImageProperties::of(&reply, &self.defaults);
+            write_completed(&made, &properties, usage, &self.defaults, &mut self.out);
         }
     }
 
@@ -181,7 +212,7 @@ impl ImageStreamMeter {
                 let usage = value.get("usage").and_then(tasks::usage);
                 let reported = usage.unwrap_or_default();
                 self.totals.usage = Some(Usage { images: self.made, ..reported });
-                self.write_held(usage.as_ref());
+                self.write_held(usage.or(self.defaults.usage).as_ref());
                 if let (Some((code, say)), 0) = (&self.failed, self.made) {
                     let kind = match tasks::is_policy(code) {
                         true => ErrorKind::ContentPolicy,
@@ -217,6 +248,7 @@ impl StreamMeter for ImageStreamMeter {
         if self.is_rewritten {
             return out.extend_from_slice(&self.out);
         }
+        let frame = self.completed.as_ref().unwrap_or(frame);
         frame.write_named(frame.event.as_deref(), out);
     }
 

@@ -5,7 +5,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::media_rules::{base64_error, mime_error};
+use crate::media_rules::{base64_error, is_data_uri, mime_error};
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_rule::{
@@ -187,9 +187,12 @@ impl NativePart<'_> {
             let data = blob.data.as_deref().unwrap_or_default();
             refuse_for(base64_error(data)).map_err(|e| e.inside("inlineData.data"))?;
         }
-        let mime = self.file_data.as_ref().and_then(|file| file.mime_type.as_deref());
-        let why = mime.filter(|mime| !mime.is_empty()).and_then(mime_error);
-        refuse_for(why).map_err(|e| e.inside("fileData.mimeType"))
+        let Some(file) = &self.file_data else { return Ok(()) };
+        let mime = file.mime_type.as_deref().filter(|mime| !mime.is_empty());
+        refuse_for(mime.and_then(mime_error)).map_err(|e| e.inside("fileData.mimeType"))?;
+        let is_data = is_data_uri(file.file_uri.as_deref().unwrap_or_default());
+        let why = "is a data URI: send its bytes as `inlineData`";
+        ensure_at(!is_data, "fileData.fileUri", why)
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn list(common: &CommonArgs) -> anyhow::Result<ExitCode> {
             model.id,
             model.kind.as_str(),
             model.prices.input.to_per_million(),
-            model.prices.output.to_per_million(),
+            model.output_price().to_per_million(),
             lanes.join(", ")
         ));
     }

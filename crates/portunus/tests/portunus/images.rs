@@ -64,7 +64,7 @@ pub(crate) fn form<'a>(
         .body(body)
 }
 
-async fn receipt(gateway: &TestGateway, got: &TestResponse) -> Value {
+pub(crate) async fn receipt(gateway: &TestGateway, got: &TestResponse) -> Value {
     gateway.get(&format!("/v1/usage/{}", got.header("x-request-id"))).send().await.json()
 }
 
@@ -368,7 +368,7 @@ async fn a_refused_prompt_costs_nothing() {
     }
 }
 
-fn events(got: &TestResponse) -> Vec<Value> {
+pub(crate) fn events(got: &TestResponse) -> Vec<Value> {
     got.events().iter().map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
@@ -404,7 +404,7 @@ async fn streams_show_drafts_and_end_with_the_picture() {
 }
 
 /// A gateway whose image model `m` is `up` at a provider of that family.
-async fn in_front_of(provider: &ScriptedProvider, family: &str) -> TestGateway {
+pub(crate) async fn in_front_of(provider: &ScriptedProvider, family: &str) -> TestGateway {
     let config = format!(
         "{}kind = \"image\"\npictures = {{ family = \"{family}\" }}\n",
         provider.config("images")
@@ -412,14 +412,19 @@ async fn in_front_of(provider: &ScriptedProvider, family: &str) -> TestGateway {
     TestGateway::with_config(&config).await
 }
 
-fn json_reply(body: &Value) -> Vec<AnswerStep> {
+pub(crate) fn json_reply(body: &Value) -> Vec<AnswerStep> {
     reply(200, "application/json", &body.to_string())
 }
 
 #[tokio::test]
 async fn the_callers_bytes_reach_the_gpt_family_as_they_are() {
     let data = media::encode_base64(plain(8, [1, 2, 3, 255]));
-    let answer = format!("{{ \"created\":1,\"x\":[],\n\"data\":[{{\"b64_json\":\"{data}\"}}] }}");
+    let rest = json!({ "background": "auto", "output_format": "png", "quality": "low", "size": "8x8",
+        "usage": { "input_tokens": 1, "input_tokens_details": {}, "output_tokens": 2,
+            "output_tokens_details": {}, "total_tokens": 3 } });
+    let rest = rest.to_string().replace(['\n'], "");
+    let data = format!("\"data\":[{{\"b64_json\":\"{data}\"}}]");
+    let answer = format!("{{ \"created\":1,\"x\":[],\n{data}, {} ", rest.trim_start_matches('{'));
     let provider = ScriptedProvider::start(vec![reply(200, "application/json", &answer)]).await;
     let gateway = in_front_of(&provider, "gpt").await;
     let ask = "{ \"prompt\" : \"a\", \"response_format\":\"b64_json\", \"z\":{},  \"model\":\"m\"}";

@@ -27,6 +27,7 @@ mod endings;
 mod error_paths;
 mod faults;
 mod idempotency;
+mod image_replies;
 mod images;
 mod key_headers;
 mod key_objects;
@@ -46,6 +47,7 @@ mod routes;
 #[cfg(feature = "node-tests")]
 mod shared_limits;
 mod small_disk;
+mod specification;
 mod stop_enforcement;
 mod store_outage;
 mod stored_config;

@@ -201,6 +201,24 @@ async fn wrong_methods_and_paths_are_told_in_json() {
 }
 
 #[tokio::test]
+async fn a_page_without_the_method_is_not_found_in_json_unless_a_page_is_wanted() {
+    let gateway = TestGateway::start().await;
+    for path in ["/", "/models", "/models/demo-chat", "/docs", "/console"] {
+        for accept in ["*/*", "application/json"] {
+            let got = gateway.post(path, &hello()).header("accept", accept).send().await;
+            assert_eq!(got.status, 404, "{path}");
+            assert_eq!(got.header("content-type"), "application/json", "{path}");
+            assert!(got.json()["error"]["message"].is_string(), "{path}: {}", got.text());
+        }
+        let page = gateway.post(path, &hello()).header("accept", "text/html,*/*;q=0.8");
+        let page = page.send().await;
+        assert_eq!(page.status, 405, "{path}");
+        assert!(page.header("content-type").starts_with("text/html"), "{path}");
+        assert!(page.header("allow").contains("GET"), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn models_are_listed_in_the_callers_shape() {
     let gateway = TestGateway::start().await;
     let chat = gateway.get("/v1/models").send().await.json();
@@ -215,6 +233,14 @@ async fn models_are_listed_in_the_callers_shape() {
     let native =
         gateway.get("/v1/models").without_key().header("x-goog-api-key", &key).send().await;
     assert!(native.json()["models"][0]["name"].as_str().unwrap().starts_with("models/"));
+    let vendor =
+        |path: &str, key: &str| gateway.get(path).without_key().header("x-vendor-api-key", key);
+    assert_eq!(vendor("/v1/models", &key).send().await.json()["object"], "list");
+    assert_eq!(vendor("/v1/models/demo-chat", &key).send().await.json()["id"], "demo-chat");
+    let refused = vendor("/v1/models", "wrong").send().await;
+    assert_eq!(refused.json()["error"]["code"], "invalid_api_key", "{}", refused.text());
+    let native = vendor("/v1beta/models", &key).send().await;
+    assert!(native.json()["models"].is_array(), "{}", native.text());
     assert_eq!(gateway.get("/v1/models/demo-chat").send().await.json()["id"], "demo-chat");
     assert_eq!(gateway.get("/v1/models/nope").send().await.status, 404);
 }
@@ -229,10 +255,22 @@ async fn the_catalog_is_public_and_exactly_of_the_documented_shape() {
         |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
     assert_eq!(keys(&list), ["success", "page", "page_size", "total", "data"]);
     let model = &list["data"][0];
-    assert_eq!(keys(model), ["id", "provider", "model_type", "features", "pricing", "api_doc_url"]);
+    assert_eq!(
+        keys(model),
+        [
+            "id",
+            "provider",
+            "provider_id",
+            "aliases",
+            "model_type",
+            "features",
+            "pricing",
+            "api_doc_url"
+        ]
+    );
     assert_eq!(
         keys(&model["pricing"]),
-        ["currency", "input", "output", "per_request", "per_second"]
+        ["currency", "input", "output", "per_request", "per_second", "details"]
     );
     let total = list["total"].as_u64().unwrap();
     let mut seen = Vec::new();
@@ -243,12 +281,37 @@ async fn the_catalog_is_public_and_exactly_of_the_documented_shape() {
     }
     seen.dedup();
     assert_eq!(seen.len() as u64, total);
-    for bad in ["page=0", "page=x", "page_size=0", "page_size=-1"] {
+    for bad in ["page=0", "page=x", "page_size=0", "page_size=-1", "page_size=101"] {
         let got = gateway.get(&format!("/api/models?{bad}")).send().await;
         assert_eq!((got.status.as_u16(), &got.json()["success"]), (400, &json!(false)), "{bad}");
+        let (name, _) = bad.split_once('=').unwrap();
+        assert!(got.text().contains(&format!("`{name}`")), "{}", got.text());
     }
+    let last = gateway.get("/api/models?page=1000000").send().await;
+    assert_eq!((last.status.as_u16(), &last.json()["data"]), (200, &json!([])));
     let found = gateway.get("/api/models?q=ECHO").send().await.json();
     assert_eq!((&found["total"], &found["data"][0]["id"]), (&json!(1), &json!("demo-echo")));
+}
+
+/// More models than a page holds: a caller that knows of no pages still gets them all.
+#[tokio::test]
+async fn the_catalog_without_parameters_is_whole() {
+    let mut config = String::new();
+    for number in 0..120 {
+        config += &format!("[models.\"house/{number}\"]\nlanes = [\"demo/demo-chat\"]\n");
+    }
+    let gateway = TestGateway::with_config(&config).await;
+    let size = |list: &Value| list["data"].as_array().unwrap().len() as u64;
+    let whole = gateway.get("/api/models").without_key().send().await.json();
+    let total = whole["total"].as_u64().unwrap();
+    assert!(total > 120, "{total}");
+    assert_eq!((size(&whole), whole["page_size"].as_u64()), (total, Some(total)));
+    let found = gateway.get("/api/models?q=house/").without_key().send().await.json();
+    assert_eq!((size(&found), found["total"].as_u64()), (120, Some(120)));
+    let first = gateway.get("/api/models?page=1").without_key().send().await.json();
+    assert_eq!((size(&first), first["page_size"].as_u64()), (100, Some(100)));
+    let second = gateway.get("/api/models?page=2").without_key().send().await.json();
+    assert_eq!(size(&second), total - 100);
 }
 
 #[tokio::test]

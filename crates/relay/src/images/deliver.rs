@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind, GeneratedImage, ImageDelivery, MediaKind, MediaSource};
+use dialects::images::ImageReplyDefaults;
 use upstream::FetchAllowance;
 
 use super::super::reply::read_body;
@@ -20,13 +21,13 @@ pub(super) async fn deliver(
     call: &Call,
     image_call: &ImageCall,
     candidate: &Candidate,
-    lane_images: LaneImages,
+    answer: (LaneImages, ImageReplyDefaults),
 ) -> Result<DeliveredImages, ApiError> {
-    let LaneImages { mut reply, body } = lane_images;
+    let (LaneImages { mut reply, body }, mut defaults) = answer;
     let requested = image_call.delivery();
     let inline = reply.images.iter().all(lane_requests::is_inline);
     if inline && requested != Some(ImageDelivery::Url) {
-        return Ok(DeliveredImages { reply, pass_through_body: body });
+        return Ok(DeliveredImages { reply, pass_through_body: body, defaults });
     }
     let allowance = FetchAllowance::new(MAX_FETCHED_BYTES);
     for image in &mut reply.images {
@@ -48,6 +49,7 @@ pub(super) async fn deliver(
                 return Err(unreadable_image("no bytes"));
             }
         };
+        defaults.measure(&bytes);
         // Without a requested delivery, a link stays a link, but one of this gateway that does not
         // expire early.
         *source = match requested {
@@ -63,7 +65,7 @@ pub(super) async fn deliver(
             }
         };
     }
-    Ok(DeliveredImages { reply, pass_through_body: None })
+    Ok(DeliveredImages { reply, pass_through_body: None, defaults })
 }
 
 /// Fetches an image that the provider returned as a link: with its credentials from the provider's

@@ -7,8 +7,8 @@ use canon::{
 };
 use catalog::{ImageCapabilities, ModelKind, ModelPrices};
 use dialects::images::{
-    AsyncDelivery, GATEWAY_FIELDS, ImageProtocol, ImageProviderRequest, ImageRequestForm,
-    ParsedImageRequest,
+    AsyncDelivery, GATEWAY_FIELDS, ImageProtocol, ImageProviderRequest, ImageReplyDefaults,
+    ImageRequestForm, ParsedImageRequest,
 };
 use dialects::{ReplyMeter, RequestFacts};
 use std::sync::Arc;
@@ -244,6 +244,13 @@ impl ImageCall {
             is_estimated: estimated,
             ..ReplyMeter::default()
         }
+    }
+
+    /// Returns values for what a lane leaves out of its reply. What was lost on the way is not among
+    /// them.
+    pub(super) fn reply_defaults(&self, call: &Call, losses: &[Loss]) -> ImageReplyDefaults {
+        let now = call.engine.clock.now().as_secs();
+        ImageReplyDefaults::of_request(self.request(), losses, now)
     }
 
     /// Writes the requests for a lane. `stream` is true if the lane can stream.

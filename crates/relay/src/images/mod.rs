@@ -12,7 +12,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind, ImageReply, MediaSource, Money};
 use dialects::ReplyMeter;
-use dialects::images::ImageRequestForm;
+use dialects::images::{self, ImageReplyDefaults, ImageRequestForm};
 use std::sync::Arc;
 
 use super::reply::settled_response;
@@ -163,20 +163,18 @@ async fn try_lane(
         Ok(delivered) => delivered,
         Err(error) => return Err((error, account)),
     };
-    let DeliveredImages { reply, pass_through_body } = delivered;
+    let DeliveredImages { reply, pass_through_body, defaults } = delivered;
     let meter = image_call.meter(&reply, &candidate.lane);
     if let Some(error) = withheld_error(&reply) {
         let error = settle_withheld(call, error, &meter, account).await;
         return Ok(FinalAnswer::Withheld(error));
     }
-    let body = match pass_through_body {
-        Some(body) => body,
-        None => {
-            let now = call.engine.clock.now().as_secs();
-            let write = || dialects::images::write_reply(&reply, image_call.request(), now);
-            Bytes::from(call.permit_for(inline_bytes(&reply)).await.run(write).await)
-        }
+    let defaults = defaults.with_usage(meter.usage);
+    let write = || match &pass_through_body {
+        Some(body) => images::complete_reply(body, &reply, &defaults),
+        None => Bytes::from(images::write_reply(&reply, &defaults)),
     };
+    let body = call.permit_for(inline_bytes(&reply)).await.run(write).await;
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
     account.record_reply(meter.into());
     Ok(FinalAnswer::Delivered(ImageResult { body, account }))
@@ -185,8 +183,10 @@ async fn try_lane(
 /// Images of a lane in the delivery the caller requested.
 struct DeliveredImages {
     reply: ImageReply,
-    /// Bytes of the lane's reply, if the caller receives them unchanged.
+    /// Bytes of the lane's reply, if they are in the caller's format and delivery.
     pass_through_body: Option<Bytes>,
+    /// Values for what the lane left out.
+    defaults: ImageReplyDefaults,
 }
 
 /// Sends the requests to a lane and converts the images for delivery.
@@ -201,6 +201,7 @@ async fn request_and_deliver(
     account.begin_attempt(candidate).await?;
     image_call.expect(account, &candidate.lane);
     account.set_losses(prepared.losses.iter().cloned());
+    let defaults = image_call.reply_defaults(call, &prepared.losses);
     let requested = lane_requests::request_all(call, candidate, prepared).await;
     // A task whose end nobody saw goes on and is billed.
     let lane_images = requested.inspect_err(|error| {
@@ -208,7 +209,7 @@ async fn request_and_deliver(
             account.absorb_attempt();
         }
     })?;
-    deliver_or_absorb(call, image_call, candidate, lane_images, account).await
+    deliver_or_absorb(call, image_call, candidate, (lane_images, defaults), account).await
 }
 
 /// Converts the images for delivery. If that fails, the operator absorbs their cost.
@@ -216,13 +217,13 @@ async fn deliver_or_absorb(
     call: &Call,
     image_call: &ImageCall,
     candidate: &Candidate,
-    lane_images: LaneImages,
+    answer: (LaneImages, ImageReplyDefaults),
     account: &mut BoxedAccount,
 ) -> Result<DeliveredImages, ApiError> {
-    let reply = &lane_images.reply;
+    let reply = &answer.0.reply;
     let meter = image_call.meter(reply, &candidate.lane);
     let (size, quality) = (reply.size.clone(), reply.quality.clone());
-    let delivered = deliver::deliver(call, image_call, candidate, lane_images).await;
+    let delivered = deliver::deliver(call, image_call, candidate, answer).await;
     delivered.inspect_err(|_| {
         account.set_image_spec(size.as_deref(), quality.as_deref());
         account.absorb_answer(&meter);

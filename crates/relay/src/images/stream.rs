@@ -49,14 +49,16 @@ pub(super) async fn try_lane(
         return Err((error, account));
     }
     image_call.expect(&mut account, &candidate.lane);
+    let count = image_call.request().count;
+    let estimate = image_call.likely_usage(count.into(), &candidate.lane);
+    let defaults = image_call.reply_defaults(call, &prepared.losses).with_usage(Some(estimate));
     account.set_losses(prepared.losses);
     let answer = match lane_requests::send(call, candidate, protocol, written).await {
         Ok(answer) => answer,
         Err(error) => return Err((error, account)),
     };
     if is_stream(&answer.headers) {
-        let now = call.engine.clock.now().as_secs();
-        let meter = images::stream_meter(family, image_call.request(), now);
+        let meter = images::stream_meter(family, count, defaults);
         let pipeline = StreamPipeline::passing_through(call, &candidate.lane.provider, meter);
         return streamed_body::begin_stream(
             call,
@@ -80,7 +82,8 @@ pub(super) async fn try_lane(
         {
             ImageAnswer::Finished(reply) => {
                 let lane_images = LaneImages { reply, body: None };
-                deliver_or_absorb(call, image_call, candidate, lane_images, &mut account).await
+                let answer = (lane_images, defaults);
+                deliver_or_absorb(call, image_call, candidate, answer, &mut account).await
             }
             ImageAnswer::Pending(_) => Err(ApiError::new(
                 canon::ErrorKind::Unavailable,
@@ -116,13 +119,13 @@ async fn stream_response(
     delivered: DeliveredImages,
     mut account: BoxedAccount,
 ) -> FinalAnswer<Response> {
-    let DeliveredImages { reply, pass_through_body: _ } = delivered;
+    let DeliveredImages { reply, pass_through_body: _, defaults } = delivered;
     let meter = image_call.meter(&reply, &candidate.lane);
     if let Some(error) = withheld_error(&reply) {
         return FinalAnswer::Withheld(settle_withheld(call, error, &meter, account).await);
     }
-    let now = call.engine.clock.now().as_secs();
-    let write = || images::write_stream(&reply, image_call.request(), now);
+    let defaults = defaults.with_usage(meter.usage);
+    let write = || images::write_stream(&reply, &defaults);
     let body = call.permit_for(inline_bytes(&reply)).await.run(write).await;
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
     account.record_reply(meter.into());

@@ -41,6 +41,7 @@ fn invalid_conversation_fields_are_named() {
         |data: &str| part(&format!(r#"{{"inlineData":{{"mimeType":"image/png","data":{data}}}}}"#));
     let mime =
         |mime: &str| part(&format!(r#"{{"inlineData":{{"mimeType":{mime},"data":"AAAA"}}}}"#));
+    let file = |uri: &str| part(&format!(r#"{{"fileData":{{"fileUri":"{uri}"}}}}"#));
     let call = r#"{"role":"model","parts":[{"functionCall":{"name":"f","id":"1"}},{"functionCall":{"name":"g"}}]}"#;
     let answers = |answers: &str| turns(&format!(r#"{call},{{"parts":[{answers}]}}"#));
     let cases = [
@@ -81,6 +82,8 @@ fn invalid_conversation_fields_are_named() {
         (mime(r#""text/html""#), "contents[0].parts[0].inlineData.mimeType"),
         (mime(r#""image/svg+xml""#), "contents[0].parts[0].inlineData.mimeType"),
         (part(r#"{"fileData":{"mimeType":"video/mp4"}}"#), "contents[0].parts[0].fileData.fileUri"),
+        (file("data:image/png;base64,AAAA"), "contents[0].parts[0].fileData.fileUri"),
+        (file("DATA:,x"), "contents[0].parts[0].fileData.fileUri"),
         (part(r#"{"functionCall":{"args":{}}}"#), "contents[0].parts[0].functionCall.name"),
         (
             part(r#"{"functionCall":{"name":"f","args":[]}}"#),

@@ -189,3 +189,19 @@ async fn a_dry_run_shows_what_would_really_leave() {
     assert!(told["body"].get("store").is_none(), "{told}");
     assert_eq!(told["losses"][0]["what"], "store", "{told}");
 }
+
+#[tokio::test]
+async fn the_third_image_family_has_a_provider_in_the_directory() {
+    let config = "[providers.byteplus]\nauth = { bearer = { text = \"x\" } }\n";
+    let gateway = TestGateway::with_config(config).await;
+    let body = json!({ "model": "seedream-4.5", "prompt": "a pier", "size": "2K", "n": 2 });
+    let dry = gateway.post("/v1/images/generations", &body).header("x-portunus-dry-run", "true");
+    let told = dry.send().await.json();
+    assert_eq!(told["path"], "/images/generations", "{told}");
+    assert_eq!(told["body"]["model"], "seedream-4-5-251128", "{told}");
+    assert_eq!(told["body"]["sequential_image_generation"], "auto", "{told}");
+    assert_eq!(told["quote"]["at_most_usd"], "0.080000000", "{told}");
+    let small = json!({ "model": "seedream-4.5", "prompt": "a pier", "size": "1K" });
+    let got = gateway.post("/v1/images/generations", &small).send().await;
+    assert_eq!((got.status.as_u16(), &got.json()["error"]["param"]), (400, &json!("size")));
+}

@@ -1,0 +1,151 @@
+//! All prices of a model as one list, for the public catalog and the pages.
+
+use canon::{Price, PriceDimension, SearchContext};
+
+use crate::{BilledTier, LongPromptPrices, ModelPrices, TierPrices, TokenRates};
+
+/// One price of a model, with the condition under which it applies. A price without a condition
+/// applies to every other call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DimensionPrice<'a> {
+    /// The billed quantity.
+    pub dimension: PriceDimension,
+    /// Price of one unit of it.
+    pub price: Price,
+    /// Service tier.
+    pub tier: Option<BilledTier>,
+    /// Prompt length in tokens above which the price applies.
+    pub above_tokens: Option<u64>,
+    /// Amount of search results.
+    pub search_context: Option<SearchContext>,
+    /// Size of the image.
+    pub size: Option<&'a str>,
+    /// Quality of the image.
+    pub quality: Option<&'a str>,
+}
+
+impl DimensionPrice<'_> {
+    const fn plain(dimension: PriceDimension, price: Price) -> Self {
+        Self {
+            dimension,
+            price,
+            tier: None,
+            above_tokens: None,
+            search_context: None,
+            size: None,
+            quality: None,
+        }
+    }
+
+    /// Returns true if the price replaces a plain one in another service tier or for long prompts.
+    pub const fn is_replacement(&self) -> bool {
+        self.tier.is_some() || self.above_tokens.is_some()
+    }
+}
+
+impl ModelPrices {
+    /// Returns every price: the plain ones first, then those of long prompts and service tiers.
+    /// Images that are billed by their tokens only have no price of their own.
+    pub fn dimensions(&self) -> Vec<DimensionPrice<'_>> {
+        // Named one by one, so that a new price cannot be forgotten here.
+        let Self {
+            version: _,
+            input,
+            output,
+            cached_input,
+            cache_write,
+            cache_write_long,
+            thinking,
+            input_audio,
+            output_audio,
+            input_image,
+            output_image,
+            per_request,
+            per_request_low,
+            per_request_medium,
+            per_second,
+            per_image,
+            images,
+            per_search,
+            per_file_search,
+            per_code_run,
+            tool_image,
+            long_prompts,
+            tiers,
+        } = self;
+        let mut list = Vec::new();
+        let rates = TokenRates {
+            input: *input,
+            output: *output,
+            cached_input: *cached_input,
+            cache_write: *cache_write,
+            cache_write_long: *cache_write_long,
+        };
+        push_rates(&mut list, &rates, None, None);
+        let mut push = |dimension, price: &Option<Price>, search_context| {
+            list.extend(price.map(|price| DimensionPrice {
+                search_context,
+                ..DimensionPrice::plain(dimension, price)
+            }));
+        };
+        push(PriceDimension::Thinking, thinking, None);
+        push(PriceDimension::InputAudio, input_audio, None);
+        push(PriceDimension::OutputAudio, output_audio, None);
+        push(PriceDimension::InputImage, input_image, None);
+        push(PriceDimension::OutputImage, output_image, None);
+        push(PriceDimension::ToolImage, tool_image, None);
+        push(PriceDimension::Request, per_request, None);
+        push(PriceDimension::Request, per_request_low, Some(SearchContext::Low));
+        push(PriceDimension::Request, per_request_medium, Some(SearchContext::Medium));
+        push(PriceDimension::Second, per_second, None);
+        push(PriceDimension::Image, per_image, None);
+        push(PriceDimension::Search, per_search, None);
+        push(PriceDimension::FileSearch, per_file_search, None);
+        push(PriceDimension::CodeRun, per_code_run, None);
+        for image in images.iter().filter(|image| image.price > Price::FREE) {
+            list.push(DimensionPrice {
+                size: image.size.as_deref(),
+                quality: image.quality.as_deref(),
+                ..DimensionPrice::plain(PriceDimension::Image, image.price)
+            });
+        }
+        push_long_prompts(&mut list, long_prompts, None);
+        for TierPrices { tier, rates, long_prompts } in tiers {
+            push_rates(&mut list, rates, Some(*tier), None);
+            push_long_prompts(&mut list, long_prompts, Some(*tier));
+        }
+        list
+    }
+}
+
+fn push_long_prompts(
+    list: &mut Vec<DimensionPrice<'_>>,
+    long_prompts: &[LongPromptPrices],
+    tier: Option<BilledTier>,
+) {
+    for LongPromptPrices { above_tokens, rates } in long_prompts {
+        push_rates(list, rates, tier, Some(*above_tokens));
+    }
+}
+
+fn push_rates(
+    list: &mut Vec<DimensionPrice<'_>>,
+    rates: &TokenRates,
+    tier: Option<BilledTier>,
+    above_tokens: Option<u64>,
+) {
+    let TokenRates { input, output, cached_input, cache_write, cache_write_long } = *rates;
+    for (dimension, price) in [
+        (PriceDimension::Input, Some(input)),
+        (PriceDimension::Output, Some(output)),
+        (PriceDimension::CachedInput, cached_input),
+        (PriceDimension::CacheWrite, cache_write),
+        (PriceDimension::CacheWriteLong, cache_write_long),
+    ] {
+        list.extend(price.map(|price| DimensionPrice {
+            tier,
+            above_tokens,
+            ..DimensionPrice::plain(dimension, price)
+        }));
+    }
+}
