@@ -143,8 +143,10 @@ pub(crate) fn image_rows(images: &ImageCapabilities) -> Vec<(&'static str, Optio
     let sizes = Some(images.describe_sizes()).filter(|sizes| !sizes.is_empty());
     let inputs = inputs.and_then(|inputs| u64::try_from(inputs).ok());
     let takes_inputs = inputs.is_some_and(|inputs| inputs > 0);
+    let mut tokens: Vec<_> = tokens.iter().collect();
+    tokens.sort_by_key(|(_, count)| **count);
     let tokens: Vec<_> =
-        tokens.iter().map(|(word, count)| format!("{word} {}", display::count(*count))).collect();
+        tokens.iter().map(|(word, count)| format!("{word} {}", display::count(**count))).collect();
     vec![
         ("Image sizes", sizes),
         ("Aspect ratios", words(ratios)),

@@ -3,6 +3,7 @@
 
 use canon::{Usage, WireFormat};
 use catalog::{BilledUnits, ModelDirectory};
+use dialects::images::{ImageAnswer, ImageProtocol};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,17 +42,25 @@ fn counts_and_prices_are_those_of_the_provider() {
     let directory = ModelDirectory::embedded();
     for (name, answer) in answers() {
         assert!(answer.source.starts_with("https://"), "{name}");
-        let format = WireFormat::parse(&answer.format).unwrap();
-        let dialect = dialects::get(format).unwrap();
-        let meter = dialect.meter_reply(answer.body.get().as_bytes()).unwrap();
-        assert_eq!(meter.usage, Some(answer.usage), "{name}");
-        let read = dialect.read_reply(answer.body.get().as_bytes()).unwrap();
-        assert_eq!(read.usage, Some(answer.usage), "{name}: translated");
         let model = answer.model.as_deref();
         let offer = model.and_then(|model| directory.find_offer(&answer.provider, model));
-        let cost = offer.map(|(_, offer)| {
-            offer.prices.cost_with(&answer.usage, &BilledUnits::default()).to_string()
-        });
+        let body = answer.body.get().as_bytes();
+        let mut units = BilledUnits::default();
+        let format = WireFormat::parse(&answer.format).unwrap();
+        if let Some(dialect) = dialects::get(format) {
+            let meter = dialect.meter_reply(body).unwrap();
+            assert_eq!(meter.usage, Some(answer.usage), "{name}");
+            let read = dialect.read_reply(body).unwrap();
+            assert_eq!(read.usage, Some(answer.usage), "{name}: translated");
+        } else {
+            let family = offer.unwrap().0.images.as_ref().unwrap().family;
+            let read = ImageProtocol::Images(family).read(body).unwrap();
+            let ImageAnswer::Finished(reply) = read else { panic!("{name}: pending") };
+            assert_eq!(reply.usage, Some(answer.usage), "{name}");
+            units.images = u64::try_from(reply.count()).unwrap();
+        }
+        let cost =
+            offer.map(|(_, offer)| offer.prices.cost_with(&answer.usage, &units).to_string());
         assert_eq!(cost, answer.usd, "{name}");
         assert_eq!(model.is_some(), offer.is_some(), "{name}");
     }
