@@ -162,14 +162,12 @@ impl Media {
 }
 
 impl MediaKind {
-    /// Returns the kind of a MIME type.
+    /// Returns the kind of a MIME type. Types have no case (RFC 2045, section 5.1).
     pub fn from_mime(mime: &str) -> Self {
-        match mime.split('/').next() {
-            Some("image") => Self::Image,
-            Some("audio") => Self::Audio,
-            Some("video") => Self::Video,
-            _ => Self::Document,
-        }
+        let word = mime.split('/').next().unwrap_or_default().trim();
+        let kinds = [("image", Self::Image), ("audio", Self::Audio), ("video", Self::Video)];
+        let known = kinds.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+        known.map_or(Self::Document, |(_, kind)| kind)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use canon::{Price, PriceDimension, SearchContext};
 
-use crate::{BilledTier, LongPromptPrices, ModelPrices, TierPrices, TokenRates};
+use crate::prices::TierTerms;
+use crate::{BilledTier, LongPromptPrices, ModelPrices, TokenRates};
 
 /// One price of a model, with the condition under which it applies. A price without a condition
 /// applies to every other call.
@@ -109,22 +110,50 @@ impl ModelPrices {
                 ..DimensionPrice::plain(PriceDimension::Image, image.price)
             });
         }
-        push_long_prompts(&mut list, long_prompts, None);
-        for TierPrices { tier, rates, long_prompts } in tiers {
-            push_rates(&mut list, rates, Some(*tier), None);
-            push_long_prompts(&mut list, long_prompts, Some(*tier));
+        self.push_long_prompts(&mut list, &TierTerms { rates, long: long_prompts }, None);
+        for tier in tiers {
+            let terms = TierTerms::of(tier);
+            push_rates(&mut list, &terms.rates, Some(tier.tier), None);
+            self.push_modalities(&mut list, &terms, None, Some(tier.tier));
+            self.push_long_prompts(&mut list, &terms, Some(tier.tier));
         }
         list
     }
-}
 
-fn push_long_prompts(
-    list: &mut Vec<DimensionPrice<'_>>,
-    long_prompts: &[LongPromptPrices],
-    tier: Option<BilledTier>,
-) {
-    for LongPromptPrices { above_tokens, rates } in long_prompts {
-        push_rates(list, rates, tier, Some(*above_tokens));
+    fn push_long_prompts(
+        &self,
+        list: &mut Vec<DimensionPrice<'_>>,
+        terms: &TierTerms<'_>,
+        tier: Option<BilledTier>,
+    ) {
+        for long in terms.long {
+            push_rates(list, &long.rates, tier, Some(long.above_tokens));
+            self.push_modalities(list, terms, Some(long), tier);
+        }
+    }
+
+    /// Adds the prices of thinking and media that differ from their plain ones, as calls are charged.
+    fn push_modalities(
+        &self,
+        list: &mut Vec<DimensionPrice<'_>>,
+        terms: &TierTerms<'_>,
+        long: Option<&LongPromptPrices>,
+        tier: Option<BilledTier>,
+    ) {
+        let filled = self.fill_rates(terms, long);
+        for (dimension, plain, price) in [
+            (PriceDimension::Thinking, self.thinking, filled.thinking),
+            (PriceDimension::InputAudio, self.input_audio, filled.input_audio),
+            (PriceDimension::OutputAudio, self.output_audio, filled.output_audio),
+            (PriceDimension::InputImage, self.input_image, filled.input_image),
+            (PriceDimension::OutputImage, self.output_image, filled.output_image),
+        ] {
+            if plain.is_some_and(|plain| plain != price) {
+                let above_tokens = long.map(|long| long.above_tokens);
+                let plain = DimensionPrice::plain(dimension, price);
+                list.push(DimensionPrice { tier, above_tokens, ..plain });
+            }
+        }
     }
 }
 

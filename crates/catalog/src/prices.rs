@@ -163,19 +163,19 @@ pub struct BilledUnits<'a> {
     pub tier: Option<&'a ServiceTier>,
 }
 
-/// Token prices of one call, with every absent price fill_rates in.
+/// Token prices of one call, with every absent price filled in.
 #[derive(Clone, Copy)]
-struct FilledRates {
-    input: Price,
-    cached_input: Price,
-    cache_write: Price,
-    cache_write_long: Price,
-    input_audio: Price,
-    input_image: Price,
-    output: Price,
-    thinking: Price,
-    output_audio: Price,
-    output_image: Price,
+pub(crate) struct FilledRates {
+    pub(crate) input: Price,
+    pub(crate) cached_input: Price,
+    pub(crate) cache_write: Price,
+    pub(crate) cache_write_long: Price,
+    pub(crate) input_audio: Price,
+    pub(crate) input_image: Price,
+    pub(crate) output: Price,
+    pub(crate) thinking: Price,
+    pub(crate) output_audio: Price,
+    pub(crate) output_image: Price,
 }
 
 impl FilledRates {
@@ -381,7 +381,12 @@ impl ModelPrices {
         TierTerms { rates, long: &self.long_prompts }
     }
 
-    fn fill_rates(&self, terms: &TierTerms<'_>, long: Option<&LongPromptPrices>) -> FilledRates {
+    /// Returns the prices of a service tier, and of long prompts in it.
+    pub(crate) fn fill_rates(
+        &self,
+        terms: &TierTerms<'_>,
+        long: Option<&LongPromptPrices>,
+    ) -> FilledRates {
         let TokenRates { input, output, cached_input, cache_write, cache_write_long } =
             long.map_or(terms.rates, |long| long.rates);
         // Providers scale audio and image prices along with text, so the plain price of a service
@@ -410,13 +415,14 @@ impl ModelPrices {
 }
 
 /// Token prices of one service tier.
-struct TierTerms<'a> {
-    rates: TokenRates,
-    long: &'a [LongPromptPrices],
+pub(crate) struct TierTerms<'a> {
+    pub(crate) rates: TokenRates,
+    pub(crate) long: &'a [LongPromptPrices],
 }
 
 impl<'a> TierTerms<'a> {
-    fn of(tier: &'a TierPrices) -> Self {
+    /// Returns the prices of a tier.
+    pub(crate) fn of(tier: &'a TierPrices) -> Self {
         Self { rates: tier.rates, long: &tier.long_prompts }
     }
 }

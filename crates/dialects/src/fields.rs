@@ -16,6 +16,9 @@ pub(crate) const FOREIGN_SIGNATURE: &str = "a signature of another provider is n
 /// Loss text for a file that only its own provider can read.
 pub(crate) const FOREIGN_FILE: &str = "a file in another provider's storage cannot be read here";
 
+/// Loss text for media of the model, in a format whose assistant turns hold none.
+pub(crate) const MOVED_MEDIA: &str = "an image of the model is sent in a user message here";
+
 /// Notes a loss in place of a value.
 pub(crate) fn lose<T>(what: &str, why: &str, losses: &mut Losses) -> Option<T> {
     losses.add(what, why);

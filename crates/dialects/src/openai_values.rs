@@ -1,18 +1,37 @@
 //! Values that the chat and the responses formats write alike, because one vendor documents both.
 
 use canon::{
-    CacheBreakpoint, ImageDetail, Logprob, MediaSource, PartKind, ResponseFormat, TokenLogprob,
-    UserLocation,
+    CacheBreakpoint, ImageDetail, Logprob, Media, MediaKind, MediaSource, PartKind, ResponseFormat,
+    TokenLogprob, UserLocation,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::fields::{ObjectWriter, number};
 use crate::media_rules::base64_error;
-use crate::text::{BorrowedText, by_word, word_for};
+use crate::text::{BorrowedText, by_word, owned, word_for};
 use crate::wire_object::{UnknownFields, raw_value, wire_object};
 use crate::wire_rule::{not_empty, passes};
 use crate::wire_value::AnyValue;
+
+/// Reads audio of a caller. Returns the fields that are not described as well.
+pub(crate) fn read_audio(audio: AudioInput<'_>) -> (Media, UnknownFields<'_>) {
+    let mime = match audio.format.as_deref() {
+        Some("mp3") => "audio/mpeg".to_owned(),
+        format => format!("audio/{}", format.unwrap_or("wav")),
+    };
+    let source = MediaSource::Inline { mime, data: owned(audio.data) };
+    (Media::new(MediaKind::Audio, source), audio.rest)
+}
+
+/// Writes audio as a caller sends it.
+pub(crate) fn write_audio(mime: &str, data: &str) -> ObjectWriter {
+    let format = match mime {
+        "audio/mpeg" | "audio/mp3" => "mp3",
+        other => other.strip_prefix("audio/").unwrap_or("wav"),
+    };
+    ObjectWriter::new().set("data", data).set("format", format)
+}
 
 wire_object! {
     /// Audio of a caller.

@@ -12,7 +12,7 @@ use super::admit::AdmittedCall;
 use super::call_texts::RequestTexts;
 use super::fan_out::send_copies;
 use super::media_refs::MediaRefs;
-use super::prepare::{PreparedRequest, prepare};
+use super::prepare::{PreparedRequest, TRANSLATION_LOSS, prepare};
 use super::reply::{event_stream, json_response, relay_reply};
 use super::retry_plan::RetryPlan;
 use super::route::Candidate;
@@ -126,6 +126,13 @@ where
                 let error = call.work_permit().await.run(hide).await;
                 account = returned;
                 if error.blame() == Blame::Caller {
+                    // Another lane may carry what this one cannot.
+                    let is_lane_fault =
+                        !account.has_attempt() && error.code() == Some(TRANSLATION_LOSS);
+                    if is_lane_fault && let Some(candidate) = plan.skip_lane(call) {
+                        next = candidate;
+                        continue;
+                    }
                     account.attempt_answered();
                     return Err(close_failed(account, call, error));
                 }

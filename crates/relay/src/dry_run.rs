@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 
 use super::media_refs::MediaRefs;
 use super::reply::json_response;
+use super::route::Candidate;
 use super::{Call, prepare, route, sizing};
 use config::{LiveLane, Route};
+use std::sync::Arc;
 
 /// Result of a dry run.
 pub(super) struct DryRun<'a> {
@@ -34,17 +36,30 @@ pub(super) fn dry_run(
 ) -> Result<Response, ApiError> {
     let candidates =
         route::ordered_candidates(call, &facts.needs, route, call.engine.monotonic_now());
-    let lane = &candidates.first().ok_or_else(|| route::unknown_model(&facts.model))?.lane;
-    let dialect = route::choose_dialect(lane, call.dialect.origin(), &facts.needs)?;
-    let (inlined, fetched_paths) = media.inline_placeholders(call, lane, dialect)?;
-    let prepared = prepare::prepare(call, facts, lane, dialect, None, inlined)?;
+    let prepare_for = |candidate: &Candidate| {
+        let lane = Arc::clone(&candidate.lane);
+        let dialect = route::choose_dialect(&lane, call.dialect.origin(), &facts.needs)?;
+        let (inlined, fetched_paths) = media.inline_placeholders(call, &lane, dialect)?;
+        let prepared = prepare::prepare(call, facts, &lane, dialect, None, inlined)?;
+        Ok((lane, dialect, fetched_paths, prepared))
+    };
+    let mut result = Err(route::unknown_model(&facts.model));
+    for candidate in &candidates {
+        result = prepare_for(candidate);
+        // Another lane may carry what this one cannot.
+        let is_lane_fault = |error: &ApiError| error.code() == Some(prepare::TRANSLATION_LOSS);
+        if !result.as_ref().is_err_and(is_lane_fault) {
+            break;
+        }
+    }
+    let (lane, dialect, fetched_paths, prepared) = result?;
     let output =
         facts.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
     let output = facts.max_output(output);
     let input = sizing::max_input_tokens(call, facts, route, media);
     let max_cost = lane.prices.max_cost_with(input, output, &sizing::max_units(facts, route));
     let result = DryRun {
-        lane,
+        lane: &lane,
         dialect: dialect.origin(),
         outgoing: vec![prepared.outgoing; prepared.reply.copies as usize],
         losses: prepared.losses,

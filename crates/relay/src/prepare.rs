@@ -63,20 +63,30 @@ pub(super) fn prepare(
     };
     let same = dialect.origin() == call.dialect.origin();
     fence::check_lane(&facts.foreign_objects, lane, same)?;
-    let written = match (same, inlined) {
-        (true, None) => patch_body(call, facts, &settings)?,
-        (true, Some(chat)) => rewrite_body(call, &settings, chat)?,
-        (false, None) => {
-            let chat = call.read_chat()?;
-            translate_request(call, dialect, &settings, chat)?
+    let has_unread = || facts.needs.media().any(|(_, kind)| !lane.served_model.may_read(kind));
+    let must_parse = !same || (call.options.lossy && has_unread());
+    let parsed = match inlined {
+        None if must_parse => Some(call.read_chat()?),
+        inlined => inlined,
+    };
+    let mut dropped = Vec::new();
+    let written = match parsed {
+        None => patch_body(call, facts, &settings)?,
+        Some(mut chat) => {
+            if must_parse {
+                dropped = carry_media(call, lane, dialect, &mut chat)?;
+            }
+            match same {
+                true => rewrite_body(call, &settings, chat)?,
+                false => translate_request(call, dialect, &settings, chat)?,
+            }
         }
-        (false, Some(chat)) => translate_request(call, dialect, &settings, chat)?,
     };
     let WrittenRequest { outgoing, stream, copies, translation, losses } = written;
     let forwarded = same.then_some(&call.forwarded_headers);
     let (outgoing, more) =
         adapt(&lane.endpoints, dialect.origin(), &lane.model, stream, forwarded, outgoing)?;
-    let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
+    let losses = dropped.into_iter().chain(losses).chain(more).collect::<Losses>().into_vec();
     refuse_losses(call, &losses)?;
     let provider = Arc::clone(&lane.provider);
     let reply = ExpectedReply { dialect, provider, is_stream: stream, copies, translation };
@@ -189,25 +199,36 @@ fn name_caller_field(call: &Call, error: ApiError, chat: &ChatRequest) -> ApiErr
     with_caller_paths(error, RefusedRequest::Parsed(chat), call.dialect.origin(), &call.body)
 }
 
-/// Losses of whole media.
-const LOST_MEDIA: [&str; 5] =
-    ["media.audio", "media.video", "media.file", "media.url", "turn.media"];
+/// Code of a refusal because of losses.
+pub(super) const TRANSLATION_LOSS: &str = "translation_loss";
 
-/// Refuses a translation with losses if the caller asked for strictness, and one that drops media unless
-/// the caller asked for that.
-pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError> {
-    let dropped = losses.iter().find(|loss| LOST_MEDIA.contains(&&*loss.path));
-    if let Some(loss) = dropped.filter(|_| !call.options.lossy && !call.options.strict) {
-        let message = format!(
-            "this model cannot be given media of the request: {loss}; the header \
-             `{LOSSY_HEADER}: true` leaves them out"
-        );
-        return Err(ApiError::invalid("", message).with_code("translation_loss"));
+/// Refuses a request with media that the lane's format cannot carry, unless the caller has them left out.
+/// Media that the lane's model does not read are removed then. Returns the losses of that.
+fn carry_media(
+    call: &Call,
+    lane: &LiveLane,
+    dialect: &'static dyn Dialect,
+    chat: &mut ChatRequest,
+) -> Result<Vec<Loss>, ApiError> {
+    if call.options.lossy {
+        let reads = |kind| lane.served_model.may_read(kind);
+        return Ok(dialects::drop_unread_media(chat, reads));
     }
+    dialects::check_media(chat, dialect.traits()).map_err(|error| {
+        let hint = format!("the header `{LOSSY_HEADER}: true` leaves it out");
+        let message = format!("{}; {hint}", error.message());
+        let error = error.with_message(message).with_code(TRANSLATION_LOSS);
+        name_caller_field(call, error, chat)
+    })?;
+    Ok(Vec::new())
+}
+
+/// Refuses a translation with losses if the caller asked for strictness.
+pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError> {
     if !call.options.strict || losses.is_empty() {
         return Ok(());
     }
     let list: Vec<String> = losses.iter().map(ToString::to_string).collect();
     let message = format!("this model does not support: {}", list.join("; "));
-    Err(ApiError::invalid("", message).with_code("translation_loss"))
+    Err(ApiError::invalid("", message).with_code(TRANSLATION_LOSS))
 }

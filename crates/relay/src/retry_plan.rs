@@ -96,13 +96,18 @@ impl RetryPlan {
 
     /// Returns the next lane that is expected to answer. Retries would only add load to the others.
     pub(super) async fn next_lane(&mut self, call: &Call) -> Option<Candidate> {
+        let candidate = self.skip_lane(call)?;
+        self.take_retry(call, candidate).await
+    }
+
+    /// Returns the next lane that is expected to answer, after one that was not asked.
+    pub(super) fn skip_lane(&mut self, call: &Call) -> Option<Candidate> {
         let now = call.engine.monotonic_now();
         while let Some(candidate) = self.candidates.get(self.considered) {
             self.considered += 1;
             let standing = candidate.standing(now);
             if matches!(standing, LaneState::Good | LaneState::Probing) {
-                let candidate = candidate.clone();
-                return self.take_retry(call, candidate).await;
+                return Some(candidate.clone());
             }
         }
         None

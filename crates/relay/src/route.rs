@@ -1,7 +1,7 @@
 //! Routing: the lanes that serve a model, in the order in which a call tries them.
 
 use canon::{ApiError, ErrorKind, Micros, RequestNeeds, WireFormat};
-use catalog::ModelKind;
+use catalog::{Model, ModelKind};
 use dialects::{Dialect, RequestFacts};
 use memchr::memmem;
 use std::sync::Arc;
@@ -100,13 +100,13 @@ fn check_needs(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), A
     }
     route.model.check_needs(needs)?;
     let own = call.dialect.origin();
-    if route.lanes.iter().any(|lane| serves(lane, own, needs)) {
+    if route.lanes.iter().any(|lane| serves(lane, &route.model, own, needs)) {
         return Ok(());
     }
     let is_carried = |kind| {
         let mut alone = RequestNeeds::default();
         alone.add_media(kind, String::new);
-        route.lanes.iter().any(|lane| serves(lane, own, &alone))
+        route.lanes.iter().any(|lane| serves(lane, &route.model, own, &alone))
     };
     let unmet = needs.media().find(|(_, kind)| !is_carried(*kind)).or(needs.media().next());
     let path = unmet.map(|(path, _)| path).unwrap_or_default();
@@ -118,10 +118,12 @@ fn check_needs(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), A
     Err(ApiError::invalid(path, message))
 }
 
-/// Returns true if the lane reads and carries the media of a request. A body of the lane's own format goes
-/// out as it is.
-fn serves(lane: &LiveLane, own: WireFormat, needs: &RequestNeeds) -> bool {
-    needs.media().all(|(_, kind)| lane.served_model.may_read(kind))
+/// Returns true if the lane reads and carries the media of a request, and if its model, where that is a
+/// fallback, can do what the request needs. A body of the lane's own format goes out as it is.
+fn serves(lane: &LiveLane, model: &Model, own: WireFormat, needs: &RequestNeeds) -> bool {
+    let served = &lane.served_model;
+    needs.media().all(|(_, kind)| served.may_read(kind))
+        && (served.id == model.id || served.check_needs(needs).is_ok())
         && lane.formats.iter().any(|format| *format == own || carries(*format, needs))
 }
 
@@ -141,6 +143,11 @@ pub(super) fn ordered_candidates(
 ) -> Vec<Candidate> {
     let by_price = call.options.cheapest_first || route.order == LaneOrder::CheapestFirst;
     let ranks = if by_price { price_ranks(call, route) } else { Vec::new() };
+    // A caller that has media dropped keeps them where a lane carries them.
+    let own = call.dialect.origin();
+    let is_served = |lane: &Arc<LiveLane>| serves(lane, &route.model, own, needs);
+    let must_serve =
+        !needs.is_empty() && (!call.options.lossy || route.lanes.iter().any(is_served));
     let mut candidates = Vec::with_capacity(route.lanes.len());
     let mut lane_candidates: Vec<LaneCandidate> = Vec::new();
     let mut has_ties = false;
@@ -148,7 +155,7 @@ pub(super) fn ordered_candidates(
         if lane.served_model.id != route.model.id && !call.key.may_use(&lane.served_model.id) {
             continue;
         }
-        if !needs.is_empty() && !call.options.lossy && !serves(lane, call.dialect.origin(), needs) {
+        if must_serve && !is_served(lane) {
             continue;
         }
         let priority = ranks.get(index).copied().unwrap_or(lane.priority);

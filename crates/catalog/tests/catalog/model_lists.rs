@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use canon::Price;
+use canon::{Money, Price, PriceDimension, ServiceTier, Usage};
 use catalog::{
-    BilledTier, Catalog, ImagePrice, Lane, LongPromptPrices, Model, ModelCounts, ModelDirectory,
-    ModelFilter, ModelKind, ModelListing, ModelPrices, TierPrices, TokenRates,
+    BilledTier, BilledUnits, Catalog, ImagePrice, Lane, LongPromptPrices, Model, ModelCounts,
+    ModelDirectory, ModelFilter, ModelKind, ModelListing, ModelPrices, TierPrices, TokenRates,
 };
 use proptest::prelude::*;
 
@@ -319,4 +319,53 @@ fn every_known_model_can_be_listed_and_told() {
     }
     let kinds: BTreeSet<_> = catalog.iter().map(|model| model.kind).collect();
     assert_eq!(kinds.len(), ModelKind::ALL.len());
+}
+
+/// A call is charged what the list says for its service tier.
+#[test]
+fn prices_of_media_are_listed_for_every_tier() {
+    const TOKENS: u64 = 1_000_000;
+    let mut compared = 0;
+    for model in ModelDirectory::embedded().models() {
+        for tier in [ServiceTier::Standard, ServiceTier::Flex, ServiceTier::Priority] {
+            let billed = BilledTier::of(&tier);
+            let listed = model.prices.dimensions();
+            let is_offered = billed.is_none() || listed.iter().any(|price| price.tier == billed);
+            for (dimension, usage) in [
+                (PriceDimension::InputAudio, Usage { input_audio: TOKENS, ..Usage::default() }),
+                (PriceDimension::InputImage, Usage { input_image: TOKENS, ..Usage::default() }),
+                (PriceDimension::OutputAudio, Usage { output_audio: TOKENS, ..Usage::default() }),
+                (PriceDimension::OutputImage, Usage { output_image: TOKENS, ..Usage::default() }),
+            ] {
+                let of_tier = |wanted| {
+                    let is_it = |price: &&catalog::DimensionPrice<'_>| {
+                        (price.dimension, price.tier, price.above_tokens)
+                            == (dimension, wanted, None)
+                    };
+                    listed.iter().find(is_it).map(|price| price.price)
+                };
+                let Some(price) = of_tier(billed).or_else(|| of_tier(None)) else { continue };
+                let usage = Usage {
+                    input: usage.input_audio + usage.input_image,
+                    output: usage.output_audio + usage.output_image,
+                    ..usage
+                };
+                let units = BilledUnits { tier: Some(&tier), ..BilledUnits::default() };
+                let fees = model.prices.cost_with(&Usage::default(), &units);
+                let cost = model.prices.cost_with(&usage, &units);
+                let expected = Money::from_picos(i128::from(price.as_picos()) * i128::from(TOKENS));
+                // A long prompt has prices of its own.
+                if is_offered && usage.input == 0 {
+                    assert_eq!(
+                        cost,
+                        expected.saturating_add(fees),
+                        "{} {dimension:?} {tier:?}",
+                        model.id
+                    );
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 5, "{compared}");
 }

@@ -4,6 +4,7 @@
 
 use serde_json::value::RawValue;
 
+use super::names::IMAGES_FIELD;
 use crate::media_rules::{file_data_error, picture_url_error};
 use crate::openai_values::AudioInput;
 use crate::text::BorrowedText;
@@ -127,7 +128,9 @@ impl ChatMessage<'_> {
                 let has_other_content = self.tool_calls.is_some()
                     || self.function_call.is_some()
                     || self.refusal.is_some()
-                    || self.rest.get("audio").is_some_and(|audio| audio.get() != "null");
+                    || ["audio", IMAGES_FIELD]
+                        .iter()
+                        .any(|name| self.rest.get(name).is_some_and(|media| media.get() != "null"));
                 let why = "is required unless there are `tool_calls`";
                 ("content", has_content || has_other_content, why)
             }

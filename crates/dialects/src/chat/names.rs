@@ -29,6 +29,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     // There is no field for showing thoughts.
     shows_thoughts: true,
     media_kinds: ALL_MEDIA,
+    media_problem: super::write_content::media_problem,
     media_by_url: &[MediaKind::Image, MediaKind::Video],
     has_untyped_files: false,
     is_of_google: false,
@@ -61,6 +62,13 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     objects: &super::objects::OBJECTS,
     operation: "chat",
 };
+
+/// Note at a generated image in a history: the entry of `images` as the caller sent it.
+pub(super) const OWN_IMAGE_EXTRA: &str = "portunus.image";
+
+/// Field of the generated images of a message,
+/// <https://openrouter.ai/docs/features/multimodal/image-generation>.
+pub(super) const IMAGES_FIELD: &str = "images";
 
 /// Path of the endpoint, <https://platform.openai.com/docs/api-reference/chat/create>.
 pub(super) const PATH: &str = "/v1/chat/completions";

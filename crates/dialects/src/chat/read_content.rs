@@ -9,10 +9,11 @@ use serde_json::Value;
 use super::content::{
     ChatCalledFunction, ChatContent, ChatFile, ChatMessage, ChatPart, ChatToolCall,
 };
-use super::names::{ORIGIN, REASONING_DETAILS};
+use super::names::{IMAGES_FIELD, ORIGIN, OWN_IMAGE_EXTRA, REASONING_DETAILS};
+use super::read_reply;
 use super::signatures::{self, ContentAuthor};
 use crate::json;
-use crate::openai_values::{read_cache_mark, read_detail, read_file_data, read_url};
+use crate::openai_values::{read_audio, read_cache_mark, read_detail, read_file_data, read_url};
 use crate::signed_span;
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
@@ -72,14 +73,8 @@ fn read_part(part: ChatPart<'_>) -> Part {
             (PartKind::Media(media), part.rest, Some(("video_url", video.rest)))
         }
         ChatPart::Audio(part) => {
-            let audio = part.input_audio.unwrap_or_default();
-            let mime = match audio.format.as_deref() {
-                Some("mp3") => "audio/mpeg".to_owned(),
-                format => format!("audio/{}", format.unwrap_or("wav")),
-            };
-            let source = MediaSource::Inline { mime, data: owned(audio.data) };
-            let media = Media::new(MediaKind::Audio, source);
-            (PartKind::Media(media), part.rest, Some(("input_audio", audio.rest)))
+            let (media, rest) = read_audio(part.input_audio.unwrap_or_default());
+            (PartKind::Media(media), part.rest, Some(("input_audio", rest)))
         }
         ChatPart::File(part) => {
             let mut file = part.file.unwrap_or_default();
@@ -131,7 +126,37 @@ fn read_assistant(message: &mut ChatMessage<'_>) -> (Vec<Part>, Vec<Value>) {
     parts.extend(refusal.map(|text| Part::new(PartKind::Refusal(text))));
     parts.extend(calls);
     parts.extend(message.function_call.take().map(read_function_call));
+    parts.extend(take_images(&mut message.rest));
+    drop_empty_annotations(&mut message.rest);
     (parts, unknown)
+}
+
+/// Takes the generated images of a message. Each keeps its own object, because only some providers take
+/// it in a history.
+fn take_images(rest: &mut UnknownFields<'_>) -> Vec<Part> {
+    let list: Option<Vec<Value>> =
+        rest.get(IMAGES_FIELD).and_then(|raw| json::read(raw.get()).ok());
+    let Some(list) = list else { return Vec::new() };
+    let images: Option<Vec<Part>> = list
+        .into_iter()
+        .map(|image| {
+            let mut part = read_reply::image(&image)?;
+            part.extras.insert(ORIGIN, OWN_IMAGE_EXTRA, image);
+            Some(part)
+        })
+        .collect();
+    let Some(images) = images else { return Vec::new() };
+    rest.take(IMAGES_FIELD);
+    images
+}
+
+/// Removes `annotations` without entries. Every message of a reply has the field, and clients send
+/// it back, so that it would be told as lost in each further turn.
+fn drop_empty_annotations(rest: &mut UnknownFields<'_>) {
+    let list = rest.get("annotations").and_then(|raw| raw.get().strip_prefix('['));
+    if list.is_some_and(|list| list.trim_start() == "]") {
+        rest.take("annotations");
+    }
 }
 
 /// Reads `function_call`, the deprecated form of a tool call. It has no id.

@@ -4,7 +4,7 @@ use canon::{ApiError, HostedTools, MediaKind, Modality, NeedKind, PLUGINS_FIELD,
 use std::collections::HashSet;
 
 use super::content::{ChatMessage, ChatPart};
-use super::names::{LIMIT_FIELD, MODALITIES, ORIGIN, STREAM_OPTIONS_FIELD};
+use super::names::{IMAGES_FIELD, LIMIT_FIELD, MODALITIES, ORIGIN, STREAM_OPTIONS_FIELD};
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
 use crate::dialect::PatchPoints;
@@ -75,9 +75,6 @@ fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
 fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {
     view.messages.as_ref().map(|list| list.0.as_slice()).unwrap_or_default()
 }
-
-/// Images beside the text of a message, as Ollama takes them.
-const IMAGES_FIELD: &str = "images";
 
 /// Field of Azure whose data become a part of the prompt.
 const STORAGE_FIELD: &str = "data_sources";

@@ -6,15 +6,16 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::names::{ORIGIN, REASONING_DETAILS};
+use super::names::{IMAGES_FIELD, ORIGIN, OWN_IMAGE_EXTRA, REASONING_DETAILS};
 use super::signatures;
 use crate::LaneSettings;
+use crate::carried_media::MediaProblem;
 use crate::fields::{
-    FOREIGN_FILE, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, number,
+    FOREIGN_SIGNATURE, MOVED_MEDIA, ObjectWriter, lose, note_foreign_fields, number,
     write_cache_breakpoint, write_cache_control,
 };
 use crate::native::BYPASS_SIGNATURE;
-use crate::openai_values::{code_block, write_detail, write_url};
+use crate::openai_values::{code_block, write_audio, write_detail, write_url};
 use crate::write_json::TextOrParts;
 
 pub(super) fn write_turn(
@@ -26,7 +27,15 @@ pub(super) fn write_turn(
     let Turn { role, parts, name, extras } = turn;
     note_foreign_fields(extras, ORIGIN, "turn", losses);
     let (word, attachments) = match role {
-        Role::Assistant => return messages.extend(assistant(turn, lane, losses)),
+        Role::Assistant => {
+            let (message, shown) = assistant(turn, lane, losses);
+            let has_calls = parts.iter().any(|part| matches!(part.kind, PartKind::ToolCall(_)));
+            // The results of calls follow them, so that nothing can stand between.
+            return match has_calls {
+                true => messages.extend(shown.into_iter().chain(message)),
+                false => messages.extend(message.into_iter().chain(shown)),
+            };
+        }
         Role::System => ("system", Vec::new()),
         Role::Developer => ("developer", Vec::new()),
         // Tool results come first: the API requires them right after the calls they answer.
@@ -128,15 +137,17 @@ fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Opti
     losses.add_if(is_lost, "media.clip", "the chat format has clips only for video");
     let is_lost = detail.is_some() && *kind != MediaKind::Image;
     losses.add_if(is_lost, "media.detail", "the chat format has a resolution only for images");
+    if let Some(problem) = format_problem(media) {
+        return problem.lose(losses);
+    }
     let whole = |word: &'static str, inner: ObjectWriter| {
         Some(ObjectWriter::typed(word).set(word, inner.with_object(extras.get(ORIGIN, word))))
     };
     let url = match source {
         MediaSource::Inline { .. } | MediaSource::Url { .. } => write_url(source)?,
-        MediaSource::File { origin, id } if *origin == ORIGIN => {
+        MediaSource::File { id, .. } => {
             return whole("file", ObjectWriter::new().set("file_id", id.as_str()));
         }
-        MediaSource::File { .. } => return lose("media.file", FOREIGN_FILE, losses),
         MediaSource::Text(text) => {
             return Some(ObjectWriter::typed("text").set("text", text.as_str()));
         }
@@ -147,12 +158,7 @@ fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Opti
             whole("image_url", ObjectWriter::new().set("url", url).set_some("detail", detail))
         }
         (MediaKind::Audio, MediaSource::Inline { mime, data }) => {
-            let format = match mime.as_str() {
-                "audio/mpeg" | "audio/mp3" => "mp3",
-                other => other.strip_prefix("audio/").unwrap_or("wav"),
-            };
-            let audio = ObjectWriter::new().set("data", data.as_str());
-            whole("input_audio", audio.set("format", format))
+            whole("input_audio", write_audio(mime, data))
         }
         (MediaKind::Video, _) => {
             let VideoClip { start, end, fps } = clip.clone().unwrap_or_default();
@@ -167,8 +173,27 @@ fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Opti
             let name = name.as_deref().unwrap_or("document.pdf");
             whole("file", ObjectWriter::new().set("filename", name).set("file_data", url))
         }
-        (MediaKind::Audio | MediaKind::Document, _) => {
-            lose("media.url", "the chat format takes this kind of media only inline", losses)
+        (MediaKind::Audio | MediaKind::Document, _) => None,
+    }
+}
+
+/// Returns the reason that the format cannot carry media.
+pub(super) fn media_problem(part: &Part, media: &Media, role: Role) -> Option<MediaProblem> {
+    match role {
+        Role::Assistant if part.extras.get(ORIGIN, OWN_IMAGE_EXTRA).is_some() => None,
+        Role::Assistant | Role::User | Role::System | Role::Developer => format_problem(media),
+    }
+}
+
+fn format_problem(media: &Media) -> Option<MediaProblem> {
+    let is_by_url = matches!(media.source, MediaSource::Url { .. });
+    match media.kind {
+        MediaKind::Audio | MediaKind::Document if is_by_url => {
+            let why = "the chat format takes this kind of media only inline";
+            Some(MediaProblem::new("media.url", why))
+        }
+        MediaKind::Image | MediaKind::Audio | MediaKind::Video | MediaKind::Document => {
+            MediaProblem::of_file(media, ORIGIN)
         }
     }
 }
@@ -200,10 +225,16 @@ fn tool_result(
     message.set("content", content)
 }
 
-/// Writes a turn of the model; `None` if the format can carry nothing of it.
-fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Option<ObjectWriter> {
+/// Writes a turn of the model; `None` if the format can carry nothing of it. Its media are shown in a
+/// message of the user.
+fn assistant(
+    turn: &Turn,
+    lane: &LaneSettings<'_>,
+    losses: &mut Losses,
+) -> (Option<ObjectWriter>, Option<ObjectWriter>) {
     let (mut content_parts, mut calls) = (Vec::new(), Vec::new());
     let (mut thoughts, mut details) = (String::new(), Vec::new());
+    let (mut images, mut shown): (Vec<Value>, Vec<&Part>) = (Vec::new(), Vec::new());
     for part in &turn.parts {
         match &part.kind {
             PartKind::Thought(thought) => {
@@ -223,9 +254,10 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Optio
                     false => write_call(call, part),
                 });
             }
-            PartKind::Media(_) => {
-                losses.add("turn.media", "assistant turns hold no media in this format");
-            }
+            PartKind::Media(_) => match part.extras.get(ORIGIN, OWN_IMAGE_EXTRA) {
+                Some(image) => images.push(image.clone()),
+                None => shown.push(part),
+            },
             PartKind::Text { .. }
             | PartKind::Refusal(_)
             | PartKind::ToolResult(_)
@@ -238,12 +270,18 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Optio
             }
         }
     }
+    let shown = (!shown.is_empty()).then(|| content(&shown, lane, losses));
+    let shown = shown.filter(|shown| !shown.is_empty()).map(|shown| {
+        losses.add("media.role", MOVED_MEDIA);
+        ObjectWriter::new().set("role", "user").set("content", shown)
+    });
     let is_left_out = content_parts.is_empty() && !calls.is_empty();
     let content = (!is_left_out).then(|| content(&content_parts, lane, losses));
     let is_empty = content.as_ref().is_some_and(TextOrParts::is_empty);
-    let has_others = !(calls.is_empty() && thoughts.is_empty() && details.is_empty());
+    let has_others =
+        !(calls.is_empty() && thoughts.is_empty() && details.is_empty()) || !images.is_empty();
     if is_empty && !has_others && !turn.parts.is_empty() {
-        return None;
+        return (None, shown);
     }
     let content = if is_empty { Some(TextOrParts::Text("".into())) } else { content };
     let message = ObjectWriter::new()
@@ -253,8 +291,9 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Optio
         .set_some("reasoning_content", (!thoughts.is_empty()).then_some(thoughts))
         .set_some(REASONING_DETAILS, (!details.is_empty()).then_some(details))
         .set_some("tool_calls", (!calls.is_empty()).then_some(calls))
+        .set_some(IMAGES_FIELD, (!images.is_empty()).then_some(images))
         .with_extras(&turn.extras, ORIGIN);
-    Some(message)
+    (Some(message), shown)
 }
 
 /// Returns true for a call with Gemini's bypass signature

@@ -7,7 +7,8 @@ use canon::{
 use serde_json::Value;
 
 use super::names::{
-    MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SEARCH_FIELD, NO_SIGNATURE_FIELD, ORIGIN, REASONING_DETAILS,
+    IMAGES_FIELD, MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SEARCH_FIELD, NO_SIGNATURE_FIELD, ORIGIN,
+    REASONING_DETAILS,
 };
 use super::own::audio;
 use super::{signatures, usage, write_content};
@@ -167,7 +168,7 @@ impl ChatMessageBuilder {
             .set_some("reasoning_content", (!thoughts.is_empty()).then_some(thoughts))
             .set_some(REASONING_DETAILS, (!details.is_empty()).then_some(details))
             .set("annotations", annotations)
-            .set_some("images", (!images.is_empty()).then_some(images))
+            .set_some(IMAGES_FIELD, (!images.is_empty()).then_some(images))
             .set_some("audio", audio)
             .set_some("tool_calls", (!calls.is_empty()).then_some(calls))
     }

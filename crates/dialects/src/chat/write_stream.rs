@@ -7,7 +7,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::names::{
-    MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SEARCH_FIELD, NO_SIGNATURE_FIELD, ORIGIN, REASONING_DETAILS,
+    IMAGES_FIELD, MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SEARCH_FIELD, NO_SIGNATURE_FIELD, ORIGIN,
+    REASONING_DETAILS,
 };
 use super::own::audio;
 use super::{fault, signatures, usage, write_reply};
@@ -226,7 +227,7 @@ impl ChatStreamWriter {
                 match (write_reply::write_image(media), audio::write(media)) {
                     (Some(image), _) => {
                         let image = image.set("index", next(&mut state.images));
-                        self.delta(place.candidate, &entry("images", image), out);
+                        self.delta(place.candidate, &entry(IMAGES_FIELD, image), out);
                     }
                     (None, Some(audio)) if !state.has_audio => {
                         state.has_audio = true;

@@ -1,7 +1,7 @@
 //! Writes parts as the blocks of a request.
 
 use canon::{
-    Citation, Losses, Media, MediaKind, MediaSource, Part, PartKind, ToolCall, ToolResult,
+    Citation, Losses, Media, MediaKind, MediaSource, Part, PartKind, Role, ToolCall, ToolResult,
 };
 use serde_json::Value;
 use std::borrow::Cow;
@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT};
 use super::own::server_tools::text_of;
 use super::own::tool_names;
+use crate::carried_media::MediaProblem;
 use crate::fields::{
     FOREIGN_SEARCH, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
 };
@@ -43,6 +44,10 @@ impl<'a> RequestBlock<'a> {
         }
     }
 }
+
+/// Loss text for other parts of instructions.
+pub(super) const ONLY_TEXT_INSTRUCTIONS: &str =
+    "instructions of the messages format hold only text";
 
 /// Returns a string for a single plain text, else a list of blocks.
 pub(super) fn content(mut blocks: Vec<RequestBlock<'_>>) -> TextOrParts<'_> {
@@ -107,7 +112,10 @@ pub(super) fn write<'a>(
             };
             ("thinking", block)
         }
-        PartKind::Media(media) => ("media", write_media(media, losses)?),
+        PartKind::Media(media) => match write_media(media, losses) {
+            Some(block) => ("media", block),
+            None => return Ok(None),
+        },
         PartKind::ToolCall(call) => ("tool_use", write_call(call)),
         PartKind::ToolResult(result) => ("tool_result", write_result(result, losses)?),
         PartKind::WebSearch(_) => return Ok(lose("part.search", FOREIGN_SEARCH, losses)),
@@ -168,18 +176,56 @@ fn write_result(result: &ToolResult, losses: &mut Losses) -> Result<ObjectWriter
         .set_some("is_error", is_error.then_some(true)))
 }
 
-fn write_media(media: &Media, losses: &mut Losses) -> Result<ObjectWriter, FieldProblem> {
-    let Media { kind, source, name, detail, clip } = media;
-    losses.add_if(detail.is_some(), "media.detail", "the messages format has no such field");
-    losses.add_if(clip.is_some(), "media.clip", "the messages format has no clips");
-    let refuse =
-        |what: &str| Err(FieldProblem::new("", format!("the messages format takes no {what}")));
-    let is_image = match kind {
-        MediaKind::Audio => return refuse("audio"),
-        MediaKind::Video => return refuse("video"),
+/// Returns the reason that the format cannot carry media.
+pub(super) fn media_problem(part: &Part, media: &Media, role: Role) -> Option<MediaProblem> {
+    if part.extras.get(ORIGIN, BLOCK_EXTRA).is_some() {
+        return None;
+    }
+    match role {
+        Role::System | Role::Developer => Some(MediaProblem::new("system", ONLY_TEXT_INSTRUCTIONS)),
+        Role::Assistant | Role::User => format_problem(media),
+    }
+}
+
+fn format_problem(media: &Media) -> Option<MediaProblem> {
+    let problem = |what: &'static str, word: &str| {
+        Some(MediaProblem::new(what, format!("the messages format takes no {word}")))
+    };
+    let is_image = match media.kind {
+        MediaKind::Audio => return problem("media.audio", "audio"),
+        MediaKind::Video => return problem("media.video", "video"),
         MediaKind::Image => true,
         MediaKind::Document => false,
     };
+    match &media.source {
+        MediaSource::Inline { mime, data } => match (is_image, mime.as_str()) {
+            (true, "image/jpg" | "image/jpeg" | "image/png" | "image/gif" | "image/webp")
+            | (false, "application/pdf") => None,
+            (true, mime) => problem("media.type", &format!("images of type {mime}")),
+            (false, mime) if is_text(mime) => match decode_text(data) {
+                Some(_) => None,
+                None => problem("media.type", "text that is not UTF-8"),
+            },
+            (false, mime) => problem("media.type", &format!("documents of type {mime}")),
+        },
+        MediaSource::Text(_) if is_image => problem("media.type", "images made of text"),
+        MediaSource::Text(_) | MediaSource::Url { .. } => None,
+        MediaSource::File { .. } => MediaProblem::of_file(media, ORIGIN),
+    }
+}
+
+fn decode_text(data: &str) -> Option<String> {
+    String::from_utf8(media::decode_any_base64(data)?).ok()
+}
+
+fn write_media(media: &Media, losses: &mut Losses) -> Option<ObjectWriter> {
+    let Media { kind, source, name, detail, clip } = media;
+    losses.add_if(detail.is_some(), "media.detail", "the messages format has no such field");
+    losses.add_if(clip.is_some(), "media.clip", "the messages format has no clips");
+    if let Some(problem) = format_problem(media) {
+        return problem.lose(losses);
+    }
+    let is_image = *kind == MediaKind::Image;
     losses.add_if(is_image && name.is_some(), "media.name", "images have no name in this format");
     let base64 = |mime: &str, data: &str| {
         ObjectWriter::typed("base64").set("media_type", mime).set("data", data)
@@ -187,30 +233,16 @@ fn write_media(media: &Media, losses: &mut Losses) -> Result<ObjectWriter, Field
     let plain =
         |text: &str| ObjectWriter::typed("text").set("media_type", "text/plain").set("data", text);
     let source = match source {
-        MediaSource::Inline { mime, data } => match (is_image, mime.as_str()) {
-            (true, "image/jpg") => base64("image/jpeg", data),
-            (true, "image/jpeg" | "image/png" | "image/gif" | "image/webp")
-            | (false, "application/pdf") => base64(mime, data),
-            (true, mime) => return refuse(&format!("images of type {mime}")),
-            (false, mime) if is_text(mime) => {
-                match media::decode_any_base64(data).and_then(|all| String::from_utf8(all).ok()) {
-                    Some(text) => plain(&text),
-                    None => return refuse("text that is not UTF-8"),
-                }
-            }
-            (false, mime) => return refuse(&format!("documents of type {mime}")),
-        },
+        MediaSource::Inline { mime, data } if mime == "image/jpg" => base64("image/jpeg", data),
+        MediaSource::Inline { mime, data } if is_text(mime) => plain(&decode_text(data)?),
+        MediaSource::Inline { mime, data } => base64(mime, data),
         MediaSource::Url { url, mime: _ } => ObjectWriter::typed("url").set("url", url.as_str()),
-        MediaSource::File { origin, id } if *origin == ORIGIN => {
-            ObjectWriter::typed("file").set("file_id", id.as_str())
-        }
-        MediaSource::File { .. } => return refuse("files in another provider's storage"),
-        MediaSource::Text(_) if is_image => return refuse("images made of text"),
+        MediaSource::File { id, .. } => ObjectWriter::typed("file").set("file_id", id.as_str()),
         MediaSource::Text(text) => plain(text),
     };
     let title = name.as_deref().filter(|_| !is_image);
     let word = if is_image { "image" } else { "document" };
-    Ok(ObjectWriter::typed(word).set("source", source).set_some("title", title))
+    Some(ObjectWriter::typed(word).set("source", source).set_some("title", title))
 }
 
 fn is_text(mime: &str) -> bool {

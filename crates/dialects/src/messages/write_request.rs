@@ -1,8 +1,8 @@
 //! Writes a messages request.
 
 use canon::{
-    ApiError, ChatRequest, ConversationState, EffortLevel, ImageShape, Losses, Lossy, Modality,
-    PartKind, RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, Turn,
+    ApiError, ChatRequest, ConversationState, EffortLevel, ExtraFields, ImageShape, Losses, Lossy,
+    Modality, PartKind, RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, Turn,
 };
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ use super::request::MessagesRequestView;
 use super::write_content::RequestBlock;
 use super::{write_content, write_tools};
 use crate::checks::require_turns;
-use crate::fields::{ObjectWriter, note_foreign_fields, note_foreign_options, number};
+use crate::fields::{MOVED_MEDIA, ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::request_option::note_lost_options;
 use crate::service_tier::write_request_tier;
 use crate::thinking_controls::ThinkingControls;
@@ -135,7 +135,7 @@ fn write_conversation<'a>(
         let is_system = matches!(role, Role::System | Role::Developer) && !is_own_instruction(turn);
         let is_late = is_system && !messages.is_empty();
         let blocks = write_turn(turn, is_late, losses);
-        let mut blocks =
+        let (mut blocks, shown) =
             blocks.map_err(|problem| problem.inside(&format!("turns[{at}]")).into_unwritable())?;
         let role = match role {
             Role::User => "user",
@@ -150,18 +150,11 @@ fn write_conversation<'a>(
                 "user"
             }
         };
-        if blocks.is_empty() {
-            continue;
+        if !blocks.is_empty() {
+            push_message(&mut messages, role, blocks, extras);
         }
-        if messages.last().is_none_or(|last| last.role != role) {
-            messages.push(PendingMessage { role, ..PendingMessage::default() });
-        }
-        if let Some(message) = messages.last_mut() {
-            message.blocks.append(&mut blocks);
-            let own = extras.for_format(ORIGIN).into_iter().flatten();
-            for (name, value) in own.filter(|(name, _)| *name != ROLE_EXTRA) {
-                message.extras.entry(name.clone()).or_insert_with(|| value.clone());
-            }
+        if !shown.is_empty() {
+            push_message(&mut messages, "user", shown, &ExtraFields::new());
         }
     }
     for message in &mut messages {
@@ -177,30 +170,54 @@ fn write_conversation<'a>(
     Ok((system, messages))
 }
 
+/// Adds blocks to the last message, or to a new one if that has another role.
+fn push_message<'a>(
+    messages: &mut Vec<PendingMessage<'a>>,
+    role: &'static str,
+    mut blocks: Vec<RequestBlock<'a>>,
+    extras: &ExtraFields,
+) {
+    if messages.last().is_none_or(|last| last.role != role) {
+        messages.push(PendingMessage { role, ..PendingMessage::default() });
+    }
+    if let Some(message) = messages.last_mut() {
+        message.blocks.append(&mut blocks);
+        let own = extras.for_format(ORIGIN).into_iter().flatten();
+        for (name, value) in own.filter(|(name, _)| *name != ROLE_EXTRA) {
+            message.extras.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+}
+
 /// Returns true for instructions in mid-conversation that the caller sent in this format.
 fn is_own_instruction(turn: &Turn) -> bool {
     turn.extras.get(ORIGIN, ROLE_EXTRA).is_some()
 }
 
+/// Writes a turn. Returns its blocks, and media of the model, which are shown in a message of the user.
 fn write_turn<'a>(
     turn: &'a Turn,
     is_late: bool,
     losses: &mut Losses,
-) -> Result<Vec<RequestBlock<'a>>, FieldProblem> {
+) -> Result<(Vec<RequestBlock<'a>>, Vec<RequestBlock<'a>>), FieldProblem> {
     let takes_only_text =
         matches!(turn.role, Role::System | Role::Developer) && !is_own_instruction(turn);
-    let mut blocks = Vec::with_capacity(turn.parts.len());
+    let (mut blocks, mut shown) = (Vec::with_capacity(turn.parts.len()), Vec::new());
     for (at, part) in turn.parts.iter().enumerate() {
         if takes_only_text && part.as_text().is_none() {
-            losses.add("system", "instructions of the messages format hold only text");
-        } else if turn.role == Role::Assistant && matches!(part.kind, PartKind::Media(_)) {
-            losses.add("turn.media", "assistant turns hold no media in this format");
+            losses.add("system", write_content::ONLY_TEXT_INSTRUCTIONS);
+            continue;
+        }
+        let block = write_content::write(part, is_late, losses);
+        let block = block.map_err(|problem| problem.inside(&format!("parts[{at}]")))?;
+        if turn.role == Role::Assistant && matches!(part.kind, PartKind::Media(_)) {
+            losses.add_if(block.is_some(), "media.role", MOVED_MEDIA);
+            shown.extend(block);
         } else {
-            let block = write_content::write(part, is_late, losses);
-            blocks.extend(block.map_err(|problem| problem.inside(&format!("parts[{at}]")))?);
+            blocks.extend(block);
         }
     }
-    Ok(blocks)
+    Ok((blocks, shown))
 }
 
 fn write_format(

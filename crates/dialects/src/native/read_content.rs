@@ -155,17 +155,23 @@ fn read_blob(blob: NativeBlob<'_>, extras: &mut ExtraFields) -> Media {
     Media::new(MediaKind::from_mime(&mime), MediaSource::Inline { mime, data })
 }
 
+/// Returns the kind of a file. Links to videos need no type:
+/// <https://ai.google.dev/gemini-api/docs/video-understanding#youtube>.
+pub(super) fn file_kind(mime: Option<&str>, uri: &str) -> MediaKind {
+    let is_video = || ["youtube.com/", "youtu.be/"].iter().any(|host| uri.contains(host));
+    match mime.filter(|mime| !mime.is_empty()) {
+        Some(mime) => MediaKind::from_mime(mime),
+        None if is_video() => MediaKind::Video,
+        None => MediaKind::Document,
+    }
+}
+
 /// Reads media behind an address, or in the provider's own storage.
 fn read_file(file: NativeFile<'_>, extras: &mut ExtraFields) -> Media {
     dotted_extras::keep(extras, "fileData", &file.rest);
     let uri = owned(file.file_uri);
     let mime = file.mime_type.map(BorrowedText::into_owned).filter(|mime| !mime.is_empty());
-    let is_video = ["youtube.com/", "youtu.be/"].iter().any(|host| uri.contains(host));
-    let kind = match mime.as_deref() {
-        Some(mime) => MediaKind::from_mime(mime),
-        None if is_video => MediaKind::Video,
-        None => MediaKind::Document,
-    };
+    let kind = file_kind(mime.as_deref(), &uri);
     let is_stored = uri.starts_with("https://generativelanguage.googleapis.com/")
         || !(uri.starts_with("https://") || uri.starts_with("http://"));
     if !is_stored {

@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::content::NativePart;
 use super::names::{LIMIT_FIELD, ORIGIN, read_modality};
 use super::own::calls;
+use super::read_content::file_kind;
 use super::request::{NativeRequestView, NativeTool};
 use super::signatures;
 use crate::checks::{ensure_field, path_model};
@@ -93,12 +94,12 @@ fn needs(view: &NativeRequestView<'_>) -> RequestNeeds {
 
 fn add_media(needs: &mut RequestNeeds, parts: &[NativePart<'_>], path: &dyn Fn(usize) -> String) {
     for (at, part) in parts.iter().enumerate() {
-        let blob = part.inline_data.as_ref();
-        let file = part.file_data.as_ref();
-        let mime = blob.and_then(|blob| blob.mime_type.as_deref());
-        let mime = mime.or_else(|| file.and_then(|file| file.mime_type.as_deref()));
-        if let Some(mime) = mime {
+        if let Some(mime) = part.inline_data.as_ref().and_then(|blob| blob.mime_type.as_deref()) {
             needs.add_media(MediaKind::from_mime(mime), || path(at));
+        }
+        if let Some(file) = &part.file_data {
+            let uri = file.file_uri.as_deref().unwrap_or_default();
+            needs.add_media(file_kind(file.mime_type.as_deref(), uri), || path(at));
         }
         if let Some(result) = &part.function_response
             && let Some(inner) = &result.parts

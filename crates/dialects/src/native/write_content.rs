@@ -13,9 +13,8 @@ use super::own::calls::provider_id;
 use super::own::dotted_extras;
 use super::signatures;
 use crate::LaneSettings;
-use crate::fields::{
-    FOREIGN_FILE, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, number,
-};
+use crate::carried_media::MediaProblem;
+use crate::fields::{FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, number};
 use crate::text::word_for;
 use crate::thinking_controls::ThinkingControls;
 use crate::write_json::ObjectText;
@@ -26,6 +25,9 @@ struct TurnGroup<'a> {
     parts: Vec<Cow<'a, Part>>,
     extras: &'a ExtraFields,
 }
+
+/// Loss text for other parts of instructions.
+const ONLY_TEXT_INSTRUCTIONS: &str = "native instructions hold only text";
 
 /// Writes the system instruction and alternating turns.
 pub(super) fn write_turns(
@@ -42,8 +44,8 @@ pub(super) fn write_turns(
         let (model, parts) = match role {
             Role::System | Role::Developer => {
                 let texts: Vec<&str> = parts.iter().filter_map(Part::as_text).collect();
-                let why = "native instructions hold only text";
-                losses.add_if(texts.len() < parts.len(), "system.parts", why);
+                let is_lost = texts.len() < parts.len();
+                losses.add_if(is_lost, "system.parts", ONLY_TEXT_INSTRUCTIONS);
                 // Instructions before the first model turn move into the system instruction.
                 if !groups.iter().any(|group| group.model) {
                     let texts = texts.into_iter().filter(|text| !text.is_empty());
@@ -212,6 +214,9 @@ fn nested(name: &'static str, inner: ObjectWriter, extras: &ExtraFields) -> Obje
 
 fn write_media(part: &Part, close: bool, losses: &mut Losses) -> Option<ObjectWriter> {
     let Part { kind: PartKind::Media(media), extras, .. } = part else { return None };
+    if let Some(problem) = MediaProblem::of_file(media, ORIGIN) {
+        return problem.lose(losses);
+    }
     let Media { kind: _, source, name, detail, clip } = media;
     losses.add_if(name.is_some(), "media.name", "the native format has no media names");
     let blob = |mime: &str, data: &str| {
@@ -225,8 +230,7 @@ fn write_media(part: &Part, close: bool, losses: &mut Losses) -> Option<ObjectWr
         MediaSource::Inline { mime, data } => blob(mime, data),
         MediaSource::Text(text) => blob("text/plain", &media::encode_base64(text)),
         MediaSource::Url { url, mime } => file(mime.as_deref(), url),
-        MediaSource::File { origin, id } if *origin == ORIGIN => file(None, id),
-        MediaSource::File { .. } => return lose("media.file", FOREIGN_FILE, losses),
+        MediaSource::File { id, .. } => file(None, id),
     };
     let clip = clip.as_ref().map(|VideoClip { start, end, fps }| {
         ObjectWriter::new()
@@ -239,6 +243,16 @@ fn write_media(part: &Part, close: bool, losses: &mut Losses) -> Option<ObjectWr
     let level = detail.filter(|_| close).and_then(|detail| word_for(&RESOLUTIONS, &detail));
     let detail = level.map(|level| ObjectWriter::new().set("level", level));
     Some(object.set_some("videoMetadata", clip).set_some("mediaResolution", detail))
+}
+
+/// Returns the reason that the format cannot carry media.
+pub(super) fn media_problem(_: &Part, media: &Media, role: Role) -> Option<MediaProblem> {
+    match role {
+        Role::System | Role::Developer => {
+            Some(MediaProblem::new("system.parts", ONLY_TEXT_INSTRUCTIONS))
+        }
+        Role::User | Role::Assistant => MediaProblem::of_file(media, ORIGIN),
+    }
 }
 
 /// Writes a call. Free-text input becomes the only field of an object.

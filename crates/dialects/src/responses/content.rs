@@ -170,7 +170,7 @@ wire_object! {
     };
 
     pub(super) struct ResponsesAudioPart<'a>("a part") {
-        input_audio kept: AudioInput<'a>,
+        input_audio: AudioInput<'a>,
     }
     check |part| require("input_audio", part.input_audio.is_some());
 }

@@ -32,6 +32,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     returns_signatures: true,
     shows_thoughts: false,
     media_kinds: &[MediaKind::Image, MediaKind::Document],
+    media_problem: super::write_content::media_problem,
     media_by_url: &[MediaKind::Image, MediaKind::Document],
     has_untyped_files: false,
     is_of_google: false,
@@ -78,6 +79,9 @@ pub(super) const ADDED_TOOLS_EXTRA: &str = "portunus.added";
 
 /// Extras key of a message part for the fields of its message.
 pub(super) const MESSAGE_EXTRA: &str = "portunus.in.message";
+
+/// Extras key of audio that a caller sent in this format: the fields beside its data.
+pub(super) const OWN_AUDIO_EXTRA: &str = "portunus.audio";
 
 /// Extras key that marks an unknown part inside a message, as opposed to an unknown item.
 pub(super) const NESTED_PART_EXTRA: &str = "portunus.inside";

@@ -12,14 +12,16 @@ use super::content::{
     ResponsesSearchAction, ResponsesSearchItem,
 };
 use super::names::{
-    CUSTOM_RESULT_EXTRA, MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN,
+    CUSTOM_RESULT_EXTRA, MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN, OWN_AUDIO_EXTRA,
 };
 use super::objects;
 use super::own::tool_names;
 use super::signatures::{self, ContentAuthor, SignaturePlace};
 use crate::fields::ObjectWriter;
 use crate::json;
-use crate::openai_values::{read_cache_mark, read_detail, read_file_data, read_logprobs, read_url};
+use crate::openai_values::{
+    read_audio, read_cache_mark, read_detail, read_file_data, read_logprobs, read_url,
+};
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
 use crate::wire_value::{LooseValue, PlacedValue};
@@ -120,7 +122,7 @@ impl ItemReader {
             part.extras.insert(ORIGIN, NESTED_PART_EXTRA, Value::Bool(true));
             part
         };
-        let mut logprobs = None;
+        let (mut logprobs, mut own_audio) = (None, None);
         let (kind, mut rest) = match part {
             ResponsesPart::InputText(part) => {
                 let text = owned(part.text);
@@ -146,11 +148,16 @@ impl ItemReader {
                 (PartKind::Media(media), part.rest)
             }
             ResponsesPart::File(mut part) => (PartKind::Media(read_file(&mut part)), part.rest),
-            ResponsesPart::Audio(part) => return nested(foreign("input_audio", &part.rest)),
+            ResponsesPart::Audio(part) => {
+                let (media, rest) = read_audio(part.input_audio.unwrap_or_default());
+                own_audio = Some(rest.to_value());
+                (PartKind::Media(media), part.rest)
+            }
             ResponsesPart::Unknown(fields) => return nested(foreign("", &fields)),
         };
         let cache_breakpoint = read_cache_mark(&mut rest);
         let mut extras = rest.to_extras(ORIGIN);
+        extras.insert_some(ORIGIN, OWN_AUDIO_EXTRA, own_audio);
         match (self.sender, logprobs) {
             (ContentAuthor::Provider, Some(list)) => self.logprobs.extend(read_logprobs(&list)),
             (ContentAuthor::Caller, Some(Value::Array(list))) if !list.is_empty() => {

@@ -10,16 +10,17 @@ use std::iter::Peekable;
 use std::slice::Iter;
 
 use super::names::{
-    CUSTOM_RESULT_EXTRA, FOREIGN_THOUGHT, MESSAGE_EXTRA, NESTED_PART_EXTRA, ORIGIN,
+    CUSTOM_RESULT_EXTRA, FOREIGN_THOUGHT, MESSAGE_EXTRA, NESTED_PART_EXTRA, ORIGIN, OWN_AUDIO_EXTRA,
 };
 use super::own::output_items;
 use super::own::tool_names::ToolNames;
 use super::signatures;
+use crate::carried_media::MediaProblem;
 use crate::fields::{
-    FOREIGN_FILE, FOREIGN_SEARCH, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields,
+    FOREIGN_SEARCH, FOREIGN_SIGNATURE, MOVED_MEDIA, ObjectWriter, lose, note_foreign_fields,
     write_cache_breakpoint,
 };
-use crate::openai_values::{code_block, write_detail};
+use crate::openai_values::{code_block, write_audio, write_detail};
 
 const FOREIGN_PART: &str = "a part only the caller's format has";
 
@@ -34,6 +35,27 @@ pub(super) struct ItemListWriter<'a> {
     message: Option<(Option<&'a Value>, Vec<Value>)>,
     /// Number of messages with a generated id.
     generated_ids: usize,
+}
+
+/// Returns the reason that the format cannot carry media.
+pub(super) fn media_problem(part: &Part, media: &Media, role: Role) -> Option<MediaProblem> {
+    let is_own_image = role == Role::Assistant && part.extras.get(ORIGIN, "id").is_some();
+    if is_own_image { None } else { format_problem(part, media) }
+}
+
+/// Audio goes only where it came from: the service's own clients have a part for it, which few models
+/// take.
+fn format_problem(part: &Part, media: &Media) -> Option<MediaProblem> {
+    match media.kind {
+        MediaKind::Audio if part.extras.get(ORIGIN, OWN_AUDIO_EXTRA).is_some() => None,
+        MediaKind::Audio => {
+            Some(MediaProblem::new("media.audio", "the responses format takes no audio"))
+        }
+        MediaKind::Video => {
+            Some(MediaProblem::new("media.video", "the responses format takes no video"))
+        }
+        MediaKind::Image | MediaKind::Document => MediaProblem::of_file(media, ORIGIN),
+    }
 }
 
 impl<'a> ItemListWriter<'a> {
@@ -146,7 +168,7 @@ impl<'a> ItemListWriter<'a> {
             code @ (PartKind::CodeExecution(_) | PartKind::CodeResult(_)) => {
                 input_text(&code_block(code))
             }
-            PartKind::Media(media) => self.media(media)?,
+            PartKind::Media(media) => self.media(part, media)?,
             PartKind::Foreign { .. } => return lose("part", FOREIGN_PART, self.losses),
             PartKind::WebSearch(_) => return lose("part.search", FOREIGN_SEARCH, self.losses),
             PartKind::Thought(_) | PartKind::ToolCall(_) | PartKind::ToolResult(_) => {
@@ -158,19 +180,16 @@ impl<'a> ItemListWriter<'a> {
         Some(object.with_extras(&part.extras, ORIGIN).into())
     }
 
-    fn media(&mut self, media: &Media) -> Option<ObjectWriter> {
+    fn media(&mut self, part: &Part, media: &Media) -> Option<ObjectWriter> {
         let Media { kind, source, name, detail, clip } = media;
         self.losses.add_if(clip.is_some(), "media.clip", "the responses format has no clips");
-        let lost = match (kind, source) {
-            (MediaKind::Audio, _) => Some(("media.audio", "the responses format takes no audio")),
-            (MediaKind::Video, _) => Some(("media.video", "the responses format takes no video")),
-            (_, MediaSource::File { origin, .. }) if *origin != ORIGIN => {
-                Some(("media.file", FOREIGN_FILE))
-            }
-            (MediaKind::Image | MediaKind::Document, _) => None,
-        };
-        if let Some((what, why)) = lost {
-            return lose(what, why, self.losses);
+        if let Some(problem) = format_problem(part, media) {
+            return problem.lose(self.losses);
+        }
+        if let (MediaKind::Audio, MediaSource::Inline { mime, data }) = (kind, source) {
+            let audio =
+                write_audio(mime, data).with_object(part.extras.get(ORIGIN, OWN_AUDIO_EXTRA));
+            return Some(ObjectWriter::typed("input_audio").set("input_audio", audio));
         }
         let is_image = *kind == MediaKind::Image;
         let name = name.as_deref();
@@ -300,10 +319,9 @@ impl<'a> ItemListWriter<'a> {
             PartKind::Media(_) if has_extra("id") => {
                 output_items::image_item(part, None).map(Value::from)
             }
-            PartKind::Media(media) => self.media(media).map(|image| {
+            PartKind::Media(media) => self.media(part, media).map(|image| {
                 // Assistant messages cannot hold images, so the image goes into a user message.
-                let why = "an image of the model is sent in a user message here";
-                self.losses.add("media.role", why);
+                self.losses.add("media.role", MOVED_MEDIA);
                 ObjectWriter::new().set("role", "user").set("content", vec![image]).into()
             }),
             PartKind::Foreign { origin: ORIGIN, value } => Some(value.clone()),

@@ -99,6 +99,11 @@ pub(crate) const SILENT_IN_REQUESTS: &[SilentField] = &[
 
 /// Exempt fields of replies.
 pub(crate) const SILENT_IN_REPLIES: &[SilentField] = &[
+    (
+        "safetyRatings",
+        r#"[{"category":"HARM_CATEGORY_HARASSMENT","probability":"NEGLIGIBLE"}]"#,
+        "all negligible, as in every reply",
+    ),
     // Repetitions of the request.
     ("responses background", "*", "repeats the request"),
     ("responses frequency_penalty", "*", "repeats the request"),

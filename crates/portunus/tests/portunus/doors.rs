@@ -128,3 +128,98 @@ async fn media_go_to_a_lane_that_carries_them() {
     assert_eq!(got.status, 200, "{}", got.text());
     assert!(got.text().contains("media.audio"), "{}", got.text());
 }
+
+/// Requests with media in every place of every format, each with the path of its call.
+fn requests_with_media(model: &str, image: &str) -> Vec<(String, Value)> {
+    let url = format!("data:image/png;base64,{image}");
+    let chat_image = json!({ "type": "image_url", "image_url": { "url": url } });
+    let sound = json!({ "data": SOUND, "format": "wav" });
+    let chat = |messages: Value| (CHAT.to_owned(), json!({ "model": model, "messages": messages }));
+    let user = json!({ "role": "user", "content": "go on" });
+    let responses =
+        |input: Value| ("/v1/responses".to_owned(), json!({ "model": model, "input": input }));
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": image });
+    let block = json!({ "type": "image", "source": source });
+    let messages = |content: Value| {
+        let turns = json!([{ "role": "user", "content": content }]);
+        let body = json!({ "model": model, "max_tokens": 50, "messages": turns });
+        ("/v1/messages".to_owned(), body)
+    };
+    let part = json!({ "inlineData": { "mimeType": "IMAGE/PNG", "data": image } });
+    let native = |contents: Value| (generate(model, false), json!({ "contents": contents }));
+    vec![
+        chat(json!([{ "role": "system", "content": [chat_image] }, user])),
+        chat(
+            json!([user, { "role": "assistant", "content": "see", "images": [chat_image] }, user]),
+        ),
+        chat(json!([user, { "role": "assistant", "content": null, "images": [chat_image] }, user])),
+        chat(json!([{ "role": "user", "content": "look", "images": [image] }])),
+        chat(json!([{ "role": "user", "content": [
+            { "type": "input_audio", "input_audio": sound }] }])),
+        responses(json!([{ "role": "developer", "content": [
+            { "type": "input_image", "image_url": url }] }, user])),
+        responses(json!([{ "role": "user", "content": [
+            { "type": "input_audio", "input_audio": sound }] }])),
+        responses(json!([{ "role": "user", "content": [
+            { "type": "input_video", "video_url": format!("data:video/mp4;base64,{image}") }] }])),
+        responses(json!([user,
+            { "type": "computer_call", "id": "cu_1", "call_id": "c1", "status": "completed",
+              "action": { "type": "screenshot" }, "pending_safety_checks": [] },
+            { "type": "computer_call_output", "call_id": "c1",
+              "output": { "type": "computer_screenshot", "image_url": url } }])),
+        messages(json!([{ "type": "document", "source": {
+            "type": "content", "content": [{ "type": "text", "text": "t" }, block] } }])),
+        native(json!([{ "role": "user", "parts": [{ "text": "draw" }] },
+            { "role": "model", "parts": [{ "text": "see" }, part] },
+            { "role": "user", "parts": [{ "text": "again" }] }])),
+    ]
+}
+
+/// An answer has seen all media, or there is none.
+#[tokio::test]
+async fn no_media_are_dropped_unless_the_caller_asks_for_it() {
+    let gateway = TestGateway::start().await;
+    let image = media::encode_base64(crate::images::plain(8, [1, 2, 3, 255]));
+    let ask = async |path: &str, body: &Value, lossy: &str| {
+        let ask = gateway.post(path, body).header("x-portunus-dry-run", "true");
+        ask.header("x-portunus-lossy", lossy).send().await
+    };
+    let mut carried = 0;
+    for model in LANES {
+        for (path, body) in requests_with_media(model, &image) {
+            let got = ask(&path, &body, "false").await;
+            let holds = |text: &str| text.contains(&image) || text.contains(SOUND);
+            match got.status {
+                200 => assert!(holds(&got.text()), "{model} {body}: {}", got.text()),
+                400 => assert!(!got.text().contains("\"param\":null"), "{body}: {}", got.text()),
+                _ => panic!("{model} {body}: {}", got.text()),
+            }
+            carried += usize::from(got.status == 200);
+            let lossy = ask(&path, &body, "true").await;
+            if lossy.status == 200 && !holds(&lossy.text()) {
+                let losses = lossy.json()["losses"].as_array().map(Vec::len);
+                assert!(losses > Some(0), "{model} {body}: {}", lossy.text());
+            }
+        }
+    }
+    assert!(carried > 20, "{carried}");
+}
+
+/// Media that the record of the model does not have are left out and told, in its own format too.
+#[tokio::test]
+async fn a_lossy_call_leaves_out_what_the_model_does_not_read() {
+    let gateway = TestGateway::start().await;
+    let image = media::encode_base64(crate::images::plain(8, [1, 2, 3, 255]));
+    let part = json!({ "inlineData": { "mimeType": "image/png", "data": image } });
+    let body = json!({ "contents": [{ "parts": [{ "text": "look" }, part] }] });
+    let ask = || {
+        let ask = gateway.post(&generate("demo-echo", false), &body);
+        ask.header("x-portunus-lossy", "true").header("x-portunus-dry-run", "true")
+    };
+    let got = ask().send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert!(!got.text().contains(&image), "{}", got.text());
+    assert!(got.text().contains("does not read"), "{}", got.text());
+    let strict = ask().header("x-portunus-strict", "true").send().await;
+    assert_eq!(strict.status, 400, "{}", strict.text());
+}

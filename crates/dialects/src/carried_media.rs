@@ -1,0 +1,148 @@
+//! Media that a format cannot carry. A writer leaves them out and tells the loss, so a call is refused
+//! before, unless its caller has them left out.
+
+use canon::{ApiError, ChatRequest, Losses, Media, MediaKind, MediaSource, Part, PartKind, Role};
+use canon::{Loss, WireFormat};
+use serde_json::Value;
+use std::borrow::Cow;
+
+use crate::fields::FOREIGN_FILE;
+use crate::format_traits::FormatTraits;
+use crate::wire_rule::FieldProblem;
+
+/// Reason for media in a field that no other format describes.
+const ONLY_OWN_FORMAT: &str = "only a provider of the caller's own format takes these media";
+
+/// The reason that a format cannot carry media.
+#[derive(Debug)]
+pub struct MediaProblem {
+    /// Path of the loss.
+    what: &'static str,
+    why: Cow<'static, str>,
+}
+
+impl MediaProblem {
+    /// Creates a problem with the path of its loss.
+    pub(crate) fn new(what: &'static str, why: impl Into<Cow<'static, str>>) -> Self {
+        Self { what, why: why.into() }
+    }
+
+    /// Returns the problem of a file in the storage of another provider than those of this format.
+    pub(crate) fn of_file(media: &Media, me: WireFormat) -> Option<Self> {
+        match &media.source {
+            MediaSource::File { origin, .. } if *origin != me => {
+                Some(Self::new("media.file", FOREIGN_FILE))
+            }
+            MediaSource::File { .. }
+            | MediaSource::Inline { .. }
+            | MediaSource::Url { .. }
+            | MediaSource::Text(_) => None,
+        }
+    }
+
+    /// Notes the loss in place of the media.
+    pub(crate) fn lose<T>(&self, losses: &mut Losses) -> Option<T> {
+        losses.add(self.what, &self.why);
+        None
+    }
+}
+
+/// Refuses a request with media that a format cannot carry. The path is that of the parsed request.
+pub fn check_media(chat: &ChatRequest, target: &FormatTraits) -> Result<(), ApiError> {
+    let mut turns = chat.turns.iter().enumerate();
+    let problem = turns.find_map(|(at, turn)| {
+        let mut foreign = turn.extras.foreign_fields(target.origin);
+        let problem = match foreign.any(|(name, value)| name == "images" || has_media(value)) {
+            true => FieldProblem::new("", ONLY_OWN_FORMAT),
+            false => first_problem(&turn.parts, turn.role, target)?,
+        };
+        Some(problem.inside(&format!("turns[{at}]")))
+    });
+    problem.map_or(Ok(()), |problem| Err(problem.into_unwritable()))
+}
+
+fn first_problem(parts: &[Part], role: Role, target: &FormatTraits) -> Option<FieldProblem> {
+    parts.iter().enumerate().find_map(|(at, part)| {
+        let problem = match &part.kind {
+            PartKind::ToolResult(result) => first_problem(&result.parts, Role::User, target)?,
+            PartKind::Media(media) => {
+                FieldProblem::new("", (target.media_problem)(part, media, role)?.why)
+            }
+            PartKind::Foreign { origin, value } if *origin != target.origin && has_media(value) => {
+                FieldProblem::new("", ONLY_OWN_FORMAT)
+            }
+            PartKind::Foreign { .. }
+            | PartKind::Text { .. }
+            | PartKind::Refusal(_)
+            | PartKind::Thought(_)
+            | PartKind::ToolCall(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_) => return None,
+        };
+        Some(problem.inside(&format!("parts[{at}]")))
+    })
+}
+
+/// Types of parts with media, in all formats.
+const MEDIA_TYPES: [&str; 13] = [
+    "audio",
+    "computer_screenshot",
+    "container_upload",
+    "document",
+    "file",
+    "image",
+    "image_url",
+    "input_audio",
+    "input_file",
+    "input_image",
+    "input_video",
+    "video",
+    "video_url",
+];
+
+/// Returns true if a part that its format alone describes holds media.
+fn has_media(part: &Value) -> bool {
+    match part {
+        Value::Object(fields) => {
+            let is_media = |word: &str| MEDIA_TYPES.contains(&word);
+            fields.get("type").and_then(Value::as_str).is_some_and(is_media)
+                || fields.values().any(has_media)
+        }
+        Value::Array(items) => items.iter().any(has_media),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Removes media that the model does not read, and turns of which nothing is left.
+pub fn drop_unread_media(chat: &mut ChatRequest, reads: impl Fn(MediaKind) -> bool) -> Vec<Loss> {
+    let mut losses = Losses::new();
+    chat.turns.retain_mut(|turn| {
+        let had_parts = !turn.parts.is_empty();
+        drop_unread(&mut turn.parts, &reads, &mut losses);
+        !(had_parts && turn.parts.is_empty())
+    });
+    losses.into_vec()
+}
+
+fn drop_unread(parts: &mut Vec<Part>, reads: &impl Fn(MediaKind) -> bool, losses: &mut Losses) {
+    parts.retain_mut(|part| match &mut part.kind {
+        PartKind::Media(media) if !reads(media.kind) => {
+            losses.add("media", "the model does not read media of this kind");
+            false
+        }
+        PartKind::ToolResult(result) => {
+            drop_unread(&mut result.parts, reads, losses);
+            true
+        }
+        PartKind::Media(_)
+        | PartKind::Foreign { .. }
+        | PartKind::Text { .. }
+        | PartKind::Refusal(_)
+        | PartKind::Thought(_)
+        | PartKind::ToolCall(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_) => true,
+    });
+}
