@@ -6,8 +6,8 @@ use canon::{Loss, WireFormat};
 use serde_json::Value;
 use std::borrow::Cow;
 
+use crate::dialect::Dialect;
 use crate::fields::FOREIGN_FILE;
-use crate::format_traits::FormatTraits;
 use crate::wire_rule::FieldProblem;
 
 /// Reason for media in a field that no other format describes.
@@ -48,10 +48,10 @@ impl MediaProblem {
 }
 
 /// Refuses a request with media that a format cannot carry. The path is that of the parsed request.
-pub fn check_media(chat: &ChatRequest, target: &FormatTraits) -> Result<(), ApiError> {
+pub fn check_media(chat: &ChatRequest, target: &dyn Dialect) -> Result<(), ApiError> {
     let mut turns = chat.turns.iter().enumerate();
     let problem = turns.find_map(|(at, turn)| {
-        let mut foreign = turn.extras.foreign_fields(target.origin);
+        let mut foreign = turn.extras.foreign_fields(target.origin());
         let problem = match foreign.any(|(name, value)| name == "images" || has_media(value)) {
             true => FieldProblem::new("", ONLY_OWN_FORMAT),
             false => first_problem(&turn.parts, turn.role, target)?,
@@ -61,14 +61,16 @@ pub fn check_media(chat: &ChatRequest, target: &FormatTraits) -> Result<(), ApiE
     problem.map_or(Ok(()), |problem| Err(problem.into_unwritable()))
 }
 
-fn first_problem(parts: &[Part], role: Role, target: &FormatTraits) -> Option<FieldProblem> {
+fn first_problem(parts: &[Part], role: Role, target: &dyn Dialect) -> Option<FieldProblem> {
     parts.iter().enumerate().find_map(|(at, part)| {
         let problem = match &part.kind {
             PartKind::ToolResult(result) => first_problem(&result.parts, Role::User, target)?,
             PartKind::Media(media) => {
-                FieldProblem::new("", (target.media_problem)(part, media, role)?.why)
+                FieldProblem::new("", target.media_problem(part, media, role)?.why)
             }
-            PartKind::Foreign { origin, value } if *origin != target.origin && has_media(value) => {
+            PartKind::Foreign { origin, value }
+                if *origin != target.origin() && has_media(value) =>
+            {
                 FieldProblem::new("", ONLY_OWN_FORMAT)
             }
             PartKind::Foreign { .. }

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use canon::{
-    ApiError, CacheField, ChatReply, ChatRequest, Event, HostedTools, Loss, Losses, Lossy,
-    PartDelta, PartStart, RequestNeeds, ServiceTier, Usage, WireFormat,
+    ApiError, CacheField, ChatReply, ChatRequest, Event, HostedTools, Loss, Losses, Lossy, Media,
+    Part, PartDelta, PartStart, RequestNeeds, Role, ServiceTier, Usage, WireFormat,
 };
 use serde::Deserialize;
 use std::ops::Range;
 
+use crate::carried_media::MediaProblem;
 use crate::fields::ObjectWriter;
 use crate::format_functions::FormatFunctions;
 use crate::format_traits::FormatTraits;
@@ -165,6 +166,11 @@ pub trait Dialect: PassThrough + Send + Sync {
         lane: &LaneSettings<'_>,
     ) -> Result<Lossy<ProviderRequest>, ApiError> {
         (self.functions().write_request)(chat, lane)
+    }
+    /// Returns the reason that a request of the format cannot carry the media of a part in a turn of that
+    /// role.
+    fn media_problem(&self, part: &Part, media: &Media, role: Role) -> Option<MediaProblem> {
+        (self.functions().media_problem)(part, media, role)
     }
     /// Reads a provider's whole reply.
     fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError> {

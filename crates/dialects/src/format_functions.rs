@@ -1,7 +1,8 @@
 //! The functions by which a wire format is translated through `canon`.
 
-use canon::{ApiError, ChatReply, ChatRequest, Lossy};
+use canon::{ApiError, ChatReply, ChatRequest, Lossy, Media, Part, Role};
 
+use crate::carried_media::MediaProblem;
 use crate::{
     LaneSettings, ParsedRequest, ProviderRequest, ReplyStamp, RequestTarget, RequestUse,
     StreamReader, StreamWriter,
@@ -16,6 +17,7 @@ type RequestWriter =
 pub struct FormatFunctions {
     pub(crate) parse: fn(&RequestTarget, &[u8], RequestUse<'_>) -> Result<ParsedRequest, ApiError>,
     pub(crate) write_request: RequestWriter,
+    pub(crate) media_problem: fn(&Part, &Media, Role) -> Option<MediaProblem>,
     pub(crate) read_reply: fn(&[u8]) -> Result<ChatReply, ApiError>,
     pub(crate) write_reply: fn(ChatReply, &ChatRequest, &ReplyStamp) -> Lossy<Vec<u8>>,
     pub(crate) stream_reader: fn() -> Box<dyn StreamReader>,

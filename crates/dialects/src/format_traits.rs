@@ -3,9 +3,8 @@
 //! The other crates ask for a fact and never for the name of a format, so that a new format is one
 //! folder here.
 
-use canon::{Media, MediaKind, Part, Role, StopSupport, WireFormat};
+use canon::{MediaKind, StopSupport, WireFormat};
 
-use crate::carried_media::MediaProblem;
 use crate::count_endpoint::CountEndpoint;
 use crate::media_urls::MediaUrlFields;
 use crate::object_fields::ObjectFields;
@@ -43,8 +42,6 @@ pub struct FormatTraits {
     pub shows_thoughts: bool,
     /// Media that the format can carry.
     pub media_kinds: &'static [MediaKind],
-    /// Returns the reason that the format cannot carry the media of a part in a turn of that role.
-    pub(crate) media_problem: fn(&Part, &Media, Role) -> Option<MediaProblem>,
     /// Media that the format can name by URL.
     pub media_by_url: &'static [MediaKind],
     /// True if a file may be of any kind, which its content decides.

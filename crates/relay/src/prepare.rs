@@ -214,7 +214,7 @@ fn carry_media(
         let reads = |kind| lane.served_model.may_read(kind);
         return Ok(dialects::drop_unread_media(chat, reads));
     }
-    dialects::check_media(chat, dialect.traits()).map_err(|error| {
+    dialects::check_media(chat, dialect).map_err(|error| {
         let hint = format!("the header `{LOSSY_HEADER}: true` leaves it out");
         let message = format!("{}; {hint}", error.message());
         let error = error.with_message(message).with_code(TRANSLATION_LOSS);

@@ -29,7 +29,6 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     // There is no field for showing thoughts.
     shows_thoughts: true,
     media_kinds: ALL_MEDIA,
-    media_problem: super::write_content::media_problem,
     media_by_url: &[MediaKind::Image, MediaKind::Video],
     has_untyped_files: false,
     is_of_google: false,

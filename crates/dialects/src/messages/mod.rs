@@ -60,6 +60,7 @@ static FUNCTIONS: FormatFunctions = FormatFunctions {
         wanted.parse(body, |text, view| rules::check(text, view, limit), read_request::read)
     },
     write_request: write_request::write,
+    media_problem: write_content::media_problem,
     read_reply: read_reply::read,
     write_reply: write_reply::write,
     stream_reader: || Box::<RepeatingReader<read_stream::MessagesStreamReader>>::default(),

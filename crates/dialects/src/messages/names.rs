@@ -29,7 +29,6 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     returns_signatures: false,
     shows_thoughts: true,
     media_kinds: &[MediaKind::Image, MediaKind::Document],
-    media_problem: super::write_content::media_problem,
     media_by_url: &[MediaKind::Image, MediaKind::Document],
     has_untyped_files: false,
     is_of_google: false,

@@ -324,7 +324,7 @@ fn unsupported_parts_are_refused_by_name() {
         let media = Media { kind, source, name: None, detail: None, clip: None };
         let turns =
             vec![Turn::new(Role::User, vec![Part::text("x"), Part::new(PartKind::Media(media))])];
-        crate::check_media(&chat(turns), MessagesDialect.traits())
+        crate::check_media(&chat(turns), &MessagesDialect)
     };
     let inline =
         |mime: &str| MediaSource::Inline { mime: mime.to_owned(), data: "AA==".to_owned() };

@@ -69,6 +69,7 @@ static FUNCTIONS: FormatFunctions = FormatFunctions {
         )
     },
     write_request: write_request::write,
+    media_problem: write_content::media_problem,
     read_reply: read_reply::read,
     write_reply: write_reply::write,
     stream_reader: || Box::<RepeatingReader<read_stream::NativeStreamReader>>::default(),

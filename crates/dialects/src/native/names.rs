@@ -33,7 +33,6 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     returns_signatures: true,
     shows_thoughts: false,
     media_kinds: ALL_MEDIA,
-    media_problem: super::write_content::media_problem,
     media_by_url: ALL_MEDIA,
     has_untyped_files: true,
     is_of_google: true,

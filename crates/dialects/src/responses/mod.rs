@@ -51,6 +51,7 @@ impl Dialect for ResponsesDialect {
 static FUNCTIONS: FormatFunctions = FormatFunctions {
     parse: |_, body, wanted| wanted.parse(body, rules::check, |view| Ok(read_request::read(view))),
     write_request: write_request::write,
+    media_problem: write_content::media_problem,
     read_reply: read_reply::read,
     write_reply: write_reply::write,
     stream_reader: || Box::<RepeatingReader<read_stream::ResponsesStreamReader>>::default(),

@@ -220,7 +220,7 @@ fn a_part_that_a_lane_cannot_take_is_named_in_the_callers_notation() {
         let body = body.to_string().into_bytes();
         let chat = dialects::get(format).unwrap().read_request(&target(), &body).unwrap();
         let lane = dialects::get(WireFormat::Messages).unwrap();
-        let error = dialects::check_media(&chat, lane.traits()).unwrap_err();
+        let error = dialects::check_media(&chat, lane).unwrap_err();
         let error = with_caller_paths(error, RefusedRequest::Parsed(&chat), format, &body);
         assert_eq!(error.param(), Some(own), "{format}");
     }
