@@ -4,8 +4,8 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::ApiError;
-use catalog::{Model, ModelKind};
+use canon::{ApiError, EffortLevel, JsonOutput, ThinkingRange, ToolKind};
+use catalog::{Model, ModelCapabilities, ModelKind};
 use http::Request;
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -150,21 +150,25 @@ fn get_as(incoming: &ApiRequest, shape: ModelListShape) -> Result<Response, ApiE
 /// JSON of a model under one of its ids.
 fn model_json(shape: ModelListShape, id: &str, model: &Model) -> Value {
     let created = model.released.as_deref().unwrap_or("2025-01-01");
-    match shape {
+    let can = &model.capabilities;
+    let mut json = match shape {
         ModelListShape::Chat => json!({
             "id": id,
             "object": "model",
             "created": unix_seconds(created),
             "owned_by": model.provider,
+            "shutdown_date": model.retires,
         }),
         ModelListShape::Messages => json!({
             "type": "model",
             "id": id,
             "display_name": id,
             "created_at": format!("{created}T00:00:00Z"),
-            "max_input_tokens": model.context_window,
-            "max_tokens": model.max_output_tokens,
-            "lifecycle": "active",
+            "max_input_tokens": can.context_window,
+            "max_tokens": can.max_output_tokens,
+            "capabilities": messages_capabilities(can),
+            "lifecycle": if model.retires.is_some() { "deprecated" } else { "active" },
+            "retires_at": model.retires.as_ref().map(|day| format!("{day}T00:00:00Z")),
         }),
         ModelListShape::Native => json!({
             "name": format!("models/{id}"),
@@ -172,12 +176,69 @@ fn model_json(shape: ModelListShape, id: &str, model: &Model) -> Value {
             "version": model.as_of,
             "displayName": id,
             "description": model.about,
-            "inputTokenLimit": model.context_window.unwrap_or_default(),
-            "outputTokenLimit": model.max_output_tokens.unwrap_or_default(),
+            "inputTokenLimit": can.context_window.unwrap_or_default(),
+            "outputTokenLimit": can.max_output_tokens.unwrap_or_default(),
             "supportedGenerationMethods": generation_methods(model.kind),
-            "thinking": model.thinking.is_some(),
+            "temperature": can.parameter("temperature").and_then(|range| range.default),
+            "maxTemperature": can.parameter("temperature").and_then(|range| range.max),
+            "topP": can.parameter("top_p").and_then(|range| range.default),
+            "topK": can.parameter("top_k").and_then(|range| range.default),
+            "thinking": can.thinking.range().is_some(),
         }),
+    };
+    // Only the messages format writes a value that it does not have as null.
+    if let (Value::Object(fields), ModelListShape::Chat | ModelListShape::Native) =
+        (&mut json, shape)
+    {
+        fields.retain(|_, value| !value.is_null());
     }
+    json
+}
+
+/// Capabilities in the words of the messages format, which names all of them. Null if nothing is known.
+fn messages_capabilities(can: &ModelCapabilities) -> Value {
+    if can.input.is_empty() {
+        return Value::Null;
+    }
+    let supported = |holds: bool| json!({ "supported": holds });
+    let reads = |word: &str| can.input.iter().any(|own| own == word);
+    let uses = |kind| can.tools.as_ref().is_some_and(|tools| tools.contains(&kind));
+    let (code, search) = (uses(ToolKind::CodeExecution), uses(ToolKind::WebSearch));
+    let forms = can.structured_output.as_deref().unwrap_or_default();
+    let range = can.thinking.range();
+    let levels = range.map(|range| range.levels.as_slice()).unwrap_or_default();
+    let level = |level: EffortLevel| supported(levels.contains(&level));
+    json!({
+        "batch": supported(false),
+        "citations": supported(reads("document")),
+        "code_execution": supported(false),
+        "context_management": supported(false),
+        "effort": {
+            "supported": !levels.is_empty(),
+            "low": level(EffortLevel::Low),
+            "medium": level(EffortLevel::Medium),
+            "high": level(EffortLevel::High),
+            "xhigh": level(EffortLevel::XHigh),
+            "max": level(EffortLevel::Max),
+        },
+        "image_input": supported(reads("image")),
+        "pdf_input": supported(reads("document")),
+        "server_tools": {
+            "supported": code || search,
+            "code_execution": supported(code),
+            "web_search": supported(search),
+        },
+        "structured_outputs": supported(forms.contains(&JsonOutput::Schema)),
+        "thinking": {
+            "supported": range.is_some(),
+            "types": {
+                "adaptive": supported(range.is_some_and(|range| range.dynamic)),
+                "between_tools": supported(false),
+                "disabled": supported(range.is_none_or(|range| range.can_disable)),
+                "enabled": supported(range.is_some_and(ThinkingRange::accepts_budget)),
+            },
+        },
+    })
 }
 
 const fn generation_methods(kind: ModelKind) -> &'static [&'static str] {

@@ -32,7 +32,9 @@ mod scrub;
 mod signature;
 mod stop_enforcer;
 mod text_owners;
+mod thinking_range;
 mod tool;
+mod tool_kind;
 mod usage;
 mod wire_format;
 mod work_token;
@@ -60,13 +62,15 @@ pub use request::{
     RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, ThinkingDisplay,
     ThinkingOptions, Turn,
 };
-pub use request_need::{NeedKind, RequestNeed, RequestNeeds};
+pub use request_need::{JsonOutput, NeedKind, RequestNeed, RequestNeeds};
 pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved, read_value};
 pub use scrub::{HIDDEN, scrub, scrub_value};
 pub use signature::Signature;
 pub use stop_enforcer::{StopEnforcer, StopSupport, UsageEstimator};
 pub use text_owners::{TextOwners, scrub_for};
+pub use thinking_range::ThinkingRange;
 pub use tool::{FunctionTool, Tool, ToolChoice, ToolChoiceMode, UserLocation, WebSearchTool};
+pub use tool_kind::ToolKind;
 pub use usage::{SearchContext, ToolUses, Usage};
 pub use wire_format::WireFormat;
 pub use work_token::{WorkToken, is_abandoned, is_abandoned_now};

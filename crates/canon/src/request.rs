@@ -155,6 +155,20 @@ pub enum EffortLevel {
     Max,
 }
 
+impl serde::Serialize for EffortLevel {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for EffortLevel {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let word = <String as serde::Deserialize>::deserialize(from)?;
+        Self::parse(&word)
+            .ok_or_else(|| serde::de::Error::custom(format!("there is no level `{word}`")))
+    }
+}
+
 impl EffortLevel {
     /// All levels, lowest first.
     pub const ALL: [Self; 7] =

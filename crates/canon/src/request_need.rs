@@ -3,7 +3,7 @@
 //! Every format reads them while it checks a request, so that they are compared with the model before a
 //! lane is chosen.
 
-use crate::{MediaKind, Modality};
+use crate::{MediaKind, Modality, ToolKind};
 
 /// One need of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,42 @@ pub enum NeedKind {
     ImageSize(String),
     /// The model thinks within this budget.
     ThinkingBudget(u64),
+    /// The model thinks as much as the request says.
+    ThinkingLevel,
+    /// The model uses tools of this kind.
+    Tool(ToolKind),
+    /// The model uses a tool with this name, which no format of the gateway knows.
+    UnknownTool(String),
+    /// The model answers in JSON.
+    Json(JsonOutput),
+    /// The model gives the probabilities of its tokens.
+    Logprobs,
+    /// The model makes this many answers.
+    Candidates(u32),
+    /// The model makes vectors with this many numbers.
+    Dimensions(u64),
+}
+
+/// Answers in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum JsonOutput {
+    /// Any JSON.
+    Object,
+    /// JSON that fits a schema of the request.
+    Schema,
+}
+
+impl JsonOutput {
+    /// Both, the simpler one first.
+    pub const ALL: [Self; 2] = [Self::Object, Self::Schema];
+
+    /// Returns the word in data files and answers.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Object => "json",
+            Self::Schema => "json-schema",
+        }
+    }
 }
 
 /// Needs of one request. The first place of each kind of media counts.
@@ -58,8 +94,33 @@ impl RequestNeeds {
             NeedKind::Output(_)
             | NeedKind::AspectRatio(_)
             | NeedKind::ImageSize(_)
-            | NeedKind::ThinkingBudget(_) => None,
+            | NeedKind::ThinkingBudget(_)
+            | NeedKind::ThinkingLevel
+            | NeedKind::Tool(_)
+            | NeedKind::UnknownTool(_)
+            | NeedKind::Json(_)
+            | NeedKind::Logprobs
+            | NeedKind::Candidates(_)
+            | NeedKind::Dimensions(_) => None,
         })
+    }
+
+    /// Adds a tool by its type or its key, unless the request needs one of that kind already. The first
+    /// unknown one counts.
+    pub fn add_tool(&mut self, name: &str, path: impl FnOnce() -> String) {
+        match ToolKind::from_wire(name).needed() {
+            ToolKind::Other if self.unknown_tool().is_none() => {
+                self.add(path(), NeedKind::UnknownTool(name.to_owned()));
+            }
+            ToolKind::Other => {}
+            kind if self.0.iter().any(|known| known.kind == NeedKind::Tool(kind)) => {}
+            kind => self.add(path(), NeedKind::Tool(kind)),
+        }
+    }
+
+    /// Returns the first tool that no format knows, with its place.
+    pub fn unknown_tool(&self) -> Option<&RequestNeed> {
+        self.0.iter().find(|need| matches!(need.kind, NeedKind::UnknownTool(_)))
     }
 
     /// Forgets the media, for a caller that has those dropped that a lane cannot carry.

@@ -15,7 +15,7 @@ pub struct Catalog {
 }
 
 /// One page of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CatalogPage {
     /// Number of the page, starting at 1.
     pub page: usize,

@@ -8,14 +8,15 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use canon::WireFormat;
+use canon::{JsonOutput, ToolKind, WireFormat};
 use serde::Deserialize;
 
-use crate::feature::{MODALITIES, feature_about};
+use crate::feature::feature_about;
 use crate::{
-    AuthScheme, DirectoryError, EndpointPath, Endpoints, FieldQuirks, ImageCapabilities,
-    MediaFetch, ModelCounts, ModelEntry, ModelKind, ModelOffer, PriceList, ProviderEntry,
-    ThinkingRange,
+    AuthScheme, CapabilityError, CapabilityTable, DirectoryError, EndpointPath, Endpoints,
+    FieldQuirks, ImageCapabilities, MediaFetch, MediaLimits, ModelCapabilities, ModelCounts,
+    ModelEntry, ModelKind, ModelOffer, ParameterSupport, PriceList, ProviderEntry, ThinkingSupport,
+    VectorDimensions,
 };
 
 /// The files, in listing order of their models and offers.
@@ -117,8 +118,15 @@ struct ModelTable {
     max_output: Option<u64>,
     input: Vec<String>,
     output: Vec<String>,
-    thinking: Option<RawThinking>,
+    media_limits: Option<BTreeMap<String, MediaLimits>>,
+    tools: Option<Vec<ToolKind>>,
+    structured_output: Option<Vec<String>>,
+    parameters: Option<BTreeMap<String, ParameterSupport>>,
+    /// Absent if the model does not think.
+    thinking: Option<ThinkingSupport>,
+    candidates: Option<u32>,
     pictures: Option<ImageCapabilities>,
+    dimensions: Option<VectorDimensions>,
     #[serde(default)]
     counts: ModelCounts,
     #[serde(default)]
@@ -127,19 +135,6 @@ struct ModelTable {
     as_of: String,
     released: Option<String>,
     retires: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawThinking {
-    min: Option<u64>,
-    max: Option<u64>,
-    #[serde(default)]
-    can_disable: bool,
-    #[serde(default)]
-    dynamic: bool,
-    #[serde(default)]
-    levels: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -305,8 +300,14 @@ impl ModelTable {
             max_output,
             input,
             output,
+            media_limits,
+            tools,
+            structured_output,
+            parameters,
             thinking,
+            candidates,
             pictures,
+            dimensions,
             counts,
             price,
             about,
@@ -317,10 +318,32 @@ impl ModelTable {
         if let Some(tag) = features.iter().find(|tag| feature_about(tag).is_none()) {
             return Err(format!("there is no feature `{tag}`"));
         }
-        let known = |word: &&String| MODALITIES.contains(&word.as_str());
-        if let Some(word) = input.iter().chain(&output).find(|word| !known(word)) {
-            return Err(format!("there is no modality `{word}`"));
-        }
+        let is_chat = kind == ModelKind::Chat.as_str();
+        let has = |tag: &str| features.iter().any(|own| own == tag);
+        let pictures = pictures.map(|pictures| ImageCapabilities {
+            edits: pictures.edits.or(Some(has("image-edit"))),
+            ..pictures
+        });
+        let forms = || JsonOutput::ALL.map(|form| form.as_str().to_owned()).to_vec();
+        let mut capabilities = ModelCapabilities::default();
+        let table = CapabilityTable {
+            context,
+            max_output,
+            input: Some(input),
+            output: Some(output),
+            media_limits,
+            tools: tools
+                .or_else(|| Some(tagged_tools(has)).filter(|named| is_chat || named.len() > 1)),
+            structured_output: structured_output.or_else(|| has("json-schema").then(forms)),
+            parameters,
+            thinking: Some(thinking.unwrap_or(ThinkingSupport::Never)),
+            candidates,
+            pictures,
+            dimensions,
+        };
+        table
+            .apply(&mut capabilities)
+            .map_err(|CapabilityError { key, reason }| format!("{key}: {reason}"))?;
         if elsewhere && (upstream.is_some() || !price.is_empty()) {
             return Err(
                 "the model is served elsewhere: name and price belong to the offers".to_owned()
@@ -346,12 +369,7 @@ impl ModelTable {
             provider_name: provider_name.to_owned(),
             kind: ModelKind::parse(&kind).ok_or_else(|| format!("there is no kind `{kind}`"))?,
             features,
-            context_window: context,
-            max_output_tokens: max_output,
-            input,
-            output,
-            thinking: thinking.map(RawThinking::read),
-            images: pictures,
+            capabilities,
             counts,
             prices,
             about,
@@ -363,11 +381,16 @@ impl ModelTable {
     }
 }
 
-impl RawThinking {
-    fn read(self) -> ThinkingRange {
-        let Self { min, max, can_disable, dynamic, levels } = self;
-        ThinkingRange { min, max, can_disable, dynamic, levels }
-    }
+/// Returns the tools that the tags of a model name. There may be more.
+fn tagged_tools(has: impl Fn(&str) -> bool) -> Vec<ToolKind> {
+    let tags = [
+        ("tools", ToolKind::Function),
+        ("search", ToolKind::WebSearch),
+        ("code-execution", ToolKind::CodeExecution),
+        ("computer-use", ToolKind::ComputerUse),
+    ];
+    let named = tags.into_iter().filter(|(tag, _)| has(tag)).map(|(_, kind)| kind);
+    named.chain([ToolKind::Other]).collect()
 }
 
 fn origin(word: &str) -> Result<WireFormat, String> {

@@ -11,13 +11,10 @@ use std::sync::{Arc, LazyLock};
 use canon::WireFormat;
 
 use crate::data;
-use crate::{
-    ImageCapabilities, Lane, Model, ModelCounts, ModelKind, ModelPrices, ProviderEntry,
-    ThinkingRange,
-};
+use crate::{Lane, Model, ModelCapabilities, ModelCounts, ModelKind, ModelPrices, ProviderEntry};
 
 /// Facts of one model, independent of the provider that serves it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelEntry {
     /// Id that callers use.
     pub id: String,
@@ -31,18 +28,8 @@ pub struct ModelEntry {
     pub kind: ModelKind,
     /// Capability tags from [`crate::FEATURES`].
     pub features: Vec<String>,
-    /// Maximum number of tokens of prompt and answer together.
-    pub context_window: Option<u64>,
-    /// Maximum number of tokens of an answer.
-    pub max_output_tokens: Option<u64>,
-    /// Input modalities.
-    pub input: Vec<String>,
-    /// Output modalities.
-    pub output: Vec<String>,
-    /// Supported thinking options.
-    pub thinking: Option<ThinkingRange>,
-    /// Image capabilities, if known.
-    pub images: Option<ImageCapabilities>,
+    /// What it can do.
+    pub capabilities: ModelCapabilities,
     /// Counts that are its own.
     pub counts: ModelCounts,
     /// Prices of its first offer.
@@ -85,12 +72,7 @@ impl ModelEntry {
             provider_name: self.provider_name.clone(),
             kind: self.kind,
             features: self.features.clone(),
-            context_window: self.context_window,
-            max_output_tokens: self.max_output_tokens,
-            input: self.input.clone(),
-            output: self.output.clone(),
-            thinking: self.thinking.clone(),
-            images: self.images.clone(),
+            capabilities: self.capabilities.clone(),
             counts: self.counts,
             prices: Arc::clone(prices),
             about: self.about.clone(),

@@ -1,54 +1,71 @@
 //! Image capabilities of a model: sizes, qualities, formats and counts.
 
 use canon::{ImageFamily, ImageSize};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Image capabilities of a model. An empty list means unknown; the gateway then accepts every
 /// value.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ImageCapabilities {
     /// Request shape of its providers at the images endpoint.
-    #[serde(deserialize_with = "family")]
+    #[serde(deserialize_with = "family", skip_serializing)]
     pub family: ImageFamily,
     /// Named sizes, for example `1024x1024` or `2K`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<String>,
     /// Rule for further sizes.
+    #[serde(rename(serialize = "size_rule"), skip_serializing_if = "Option::is_none")]
     pub any: Option<SizeRule>,
     /// Aspect ratios, for models that take them instead of a size.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ratios: Vec<String>,
     /// Qualities.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub qualities: Vec<String>,
     /// File formats.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub formats: Vec<String>,
     /// Backgrounds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backgrounds: Vec<String>,
     /// Maximum number of images per request.
+    #[serde(rename(serialize = "max_images"), skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
     /// Maximum number of input images.
+    #[serde(rename(serialize = "max_input_images"), skip_serializing_if = "Option::is_none")]
     pub inputs: Option<usize>,
+    /// True if it changes given images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edits: Option<bool>,
     /// True if it accepts a mask.
     pub mask: bool,
     /// Maximum number of partial images; zero if it does not stream.
+    #[serde(rename(serialize = "max_partial_images"))]
     pub partials: u64,
     /// Tokens of an image of 1024×1024 pixels, by quality.
+    #[serde(rename(serialize = "tokens_per_image"), skip_serializing_if = "BTreeMap::is_empty")]
     pub tokens: BTreeMap<String, u64>,
 }
 
 /// A rule for sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizeRule {
     /// Width and height are multiples of this number.
     pub step: u32,
     /// Minimum side length in pixels.
+    #[serde(rename(serialize = "min_side"))]
     pub shortest: u32,
     /// Maximum side length in pixels.
+    #[serde(rename(serialize = "max_side"))]
     pub longest: u32,
     /// Maximum ratio of the longer to the shorter side.
+    #[serde(rename(serialize = "max_ratio"))]
     pub ratio: u32,
     /// Maximum number of pixels.
+    #[serde(rename(serialize = "max_pixels"))]
     pub pixels: u64,
 }
 

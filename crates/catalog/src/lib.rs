@@ -17,6 +17,7 @@
 //! assert_eq!(record.provider, "Demo");
 //! ```
 
+mod capabilities;
 mod catalog;
 mod data;
 mod directory;
@@ -37,6 +38,10 @@ mod prices;
 mod provider;
 
 pub use canon::ModelKind;
+pub use capabilities::{
+    CapabilityError, CapabilityTable, MediaLimits, ModelCapabilities, PARAMETERS, ParameterRange,
+    ParameterSupport, VectorDimensions,
+};
 pub use catalog::{Catalog, CatalogPage};
 pub use directory::{DirectoryError, ModelDirectory, ModelEntry, ModelOffer};
 pub use endpoints::{EndpointPath, Endpoints, FieldQuirks};
@@ -47,7 +52,7 @@ pub use image_prices::{ImagePrice, ImageRate, ImageSpec};
 pub use lane::{Lane, LaneError};
 pub use listing::{ListedPrice, ListedPricing, ModelListing};
 pub use media_tokens::MediaTokens;
-pub use model::{Model, ModelCounts, ThinkingRange};
+pub use model::{Model, ModelCounts, ThinkingSupport};
 pub use price_dimensions::DimensionPrice;
 pub use price_list::{
     ImagePriceRow, LongPromptList, PriceList, PriceListError, RateList, TierPriceList,

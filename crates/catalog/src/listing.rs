@@ -3,7 +3,7 @@
 use canon::{Price, SearchContext};
 use serde::Serialize;
 
-use crate::{BilledTier, DimensionPrice, ImageSpec, Model};
+use crate::{BilledTier, DimensionPrice, ImageSpec, Model, ModelCapabilities};
 
 /// Currency and unit of the numbers in [`ListedPricing`].
 const CURRENCY: &str = "USD per 1M tokens";
@@ -27,10 +27,16 @@ pub struct ModelListing {
     pub model_type: &'static str,
     /// Capability tags.
     pub features: Vec<String>,
+    /// What the model can do. An absent value is unknown.
+    pub capabilities: ModelCapabilities,
     /// Prices for display.
     pub pricing: ListedPricing,
     /// URL of the model's page.
     pub api_doc_url: String,
+    /// Release date, if known.
+    pub released: Option<String>,
+    /// Announced retirement date, if known.
+    pub retires: Option<String>,
 }
 
 /// Prices for display. Charges are computed from [`crate::Prices`], never from these.
@@ -111,6 +117,7 @@ impl ModelListing {
             aliases: model.aliases.clone(),
             model_type: model.kind.as_str(),
             features: model.features.clone(),
+            capabilities: model.capabilities.clone(),
             pricing: ListedPricing {
                 currency: CURRENCY,
                 input: dollars(prices.input, 1e6),
@@ -124,6 +131,8 @@ impl ModelListing {
                 public_url.trim_end_matches('/'),
                 escape_path(&model.id)
             ),
+            released: model.released.clone(),
+            retires: model.retires.clone(),
         }
     }
 }

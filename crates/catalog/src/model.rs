@@ -1,36 +1,35 @@
 //! Models of the gateway: facts, prices and lanes.
 
-use canon::Price;
+use canon::{Price, ThinkingRange};
 use serde::Deserialize;
 use std::sync::Arc;
 
-use crate::{ImageCapabilities, Lane, ModelKind, ModelPrices};
+use crate::{Lane, ModelCapabilities, ModelKind, ModelPrices};
 
-/// Thinking options that a model supports.
+/// Thinking of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ThinkingRange {
-    /// Minimum budget in tokens, if it accepts budgets.
-    pub min: Option<u64>,
-    /// Maximum budget in tokens, if it accepts budgets.
-    pub max: Option<u64>,
-    /// True if thinking can be disabled.
-    pub can_disable: bool,
-    /// True if the model can choose the budget itself.
-    pub dynamic: bool,
-    /// Supported effort levels, lowest first; empty if there are none.
-    pub levels: Vec<String>,
+pub enum ThinkingSupport {
+    /// Nothing is known.
+    #[default]
+    Unknown,
+    /// The model does not think.
+    Never,
+    /// The model thinks, with these options.
+    Range(ThinkingRange),
 }
 
-impl ThinkingRange {
-    /// Returns the accepted budget nearest to the requested one.
-    pub fn clamp(&self, budget: u64) -> u64 {
-        let budget = self.max.map_or(budget, |max| budget.min(max));
-        self.min.map_or(budget, |min| budget.max(min))
+impl ThinkingSupport {
+    /// Returns the options of a model that thinks.
+    pub const fn range(&self) -> Option<&ThinkingRange> {
+        match self {
+            Self::Range(range) => Some(range),
+            Self::Unknown | Self::Never => None,
+        }
     }
 
-    /// Returns true if the model accepts a budget in tokens.
-    pub const fn accepts_budget(&self) -> bool {
-        self.max.is_some()
+    /// Returns true if nothing is known.
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
     }
 }
 
@@ -49,7 +48,7 @@ pub struct ModelCounts {
 }
 
 /// A model of the gateway.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// Id that callers use.
     pub id: String,
@@ -63,18 +62,8 @@ pub struct Model {
     pub kind: ModelKind,
     /// Capability tags from [`crate::FEATURES`].
     pub features: Vec<String>,
-    /// Maximum number of tokens of prompt and answer together.
-    pub context_window: Option<u64>,
-    /// Maximum number of tokens of an answer.
-    pub max_output_tokens: Option<u64>,
-    /// Input modalities from [`crate::MODALITIES`].
-    pub input: Vec<String>,
-    /// Output modalities from [`crate::MODALITIES`].
-    pub output: Vec<String>,
-    /// Supported thinking options; `None` if it does not think.
-    pub thinking: Option<ThinkingRange>,
-    /// Image capabilities; `None` if it makes no images or nothing is known.
-    pub images: Option<ImageCapabilities>,
+    /// What it can do.
+    pub capabilities: ModelCapabilities,
     /// Counts that are its own.
     pub counts: ModelCounts,
     /// Prices.
@@ -92,11 +81,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// Returns true if the directory has the model. Otherwise only its configuration is known.
-    pub const fn is_in_directory(&self) -> bool {
-        !self.as_of.is_empty()
-    }
-
     /// Returns true if the model has that capability tag.
     pub fn has_feature(&self, feature: &str) -> bool {
         self.features.iter().any(|own| own == feature)
@@ -113,26 +97,11 @@ impl Model {
 
     /// Returns true if the model accepts that input modality.
     pub fn accepts_input(&self, modality: &str) -> bool {
-        self.input.iter().any(|own| own == modality)
+        self.capabilities.input.iter().any(|own| own == modality)
     }
 
     /// Returns true if the model produces that output modality.
     pub fn produces_output(&self, modality: &str) -> bool {
-        self.output.iter().any(|own| own == modality)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_budget_is_clamped_to_the_range() {
-        let range = ThinkingRange { min: Some(128), max: Some(32_768), ..ThinkingRange::default() };
-        assert_eq!(range.clamp(1), 128);
-        assert_eq!(range.clamp(4_096), 4_096);
-        assert_eq!(range.clamp(u64::MAX), 32_768);
-        assert_eq!(ThinkingRange::default().clamp(77), 77);
-        assert!(range.accepts_budget() && !ThinkingRange::default().accepts_budget());
+        self.capabilities.output.iter().any(|own| own == modality)
     }
 }

@@ -1,7 +1,8 @@
 //! Models of the file, and models of the directory whose provider is enabled.
 
 use catalog::{
-    Catalog, Lane, Model, ModelCounts, ModelDirectory, ModelKind, PriceList, PriceListError,
+    CapabilityError, Catalog, Lane, Model, ModelCapabilities, ModelCounts, ModelDirectory,
+    ModelKind, PriceList, PriceListError,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -68,20 +69,7 @@ fn build_model(
     endpoints: &EndpointsByProvider,
     warnings: &mut Vec<String>,
 ) -> Result<Model, FieldError> {
-    let RawModel {
-        lanes,
-        price,
-        kind,
-        context,
-        max_output,
-        features,
-        pictures,
-        about,
-        timeouts: _,
-        aliases,
-        fallback: _,
-        order: _,
-    } = raw;
+    let RawModel { lanes, price, kind, features, about, retires, aliases, .. } = raw;
     if lanes.is_empty() {
         return Err(FieldError::new(
             "lanes",
@@ -131,13 +119,8 @@ fn build_model(
             provider_name: fallback_name.unwrap_or_else(|| fallback.clone()),
             provider: fallback,
             kind,
-            features: vec!["streaming".to_owned(), "tools".to_owned()],
-            context_window: None,
-            max_output_tokens: None,
-            input: vec!["text".to_owned()],
-            output: vec!["text".to_owned()],
-            thinking: None,
-            images: None,
+            features: Vec::new(),
+            capabilities: ModelCapabilities::default(),
             counts: ModelCounts::default(),
             prices,
             about: String::new(),
@@ -154,13 +137,21 @@ fn build_model(
     }
     model.aliases.extend(aliases.iter().cloned());
     model.kind = kind;
-    model.context_window = context.or(model.context_window);
-    model.max_output_tokens = max_output.or(model.max_output_tokens);
-    if let Some(features) = features {
-        model.features.clone_from(features);
+    raw.capabilities()
+        .apply(&mut model.capabilities)
+        .map_err(|CapabilityError { key, reason }| FieldError::new(key, reason))?;
+    match features {
+        Some(features) => model.features.clone_from(features),
+        // Every conversation can be streamed.
+        None if known.is_none() => {
+            let implied = model.capabilities.implied_features(kind);
+            let streams = (kind != ModelKind::Embedding).then_some("streaming");
+            model.features = streams.into_iter().chain(implied).map(str::to_owned).collect();
+        }
+        None => {}
     }
-    if pictures.is_some() {
-        model.images.clone_from(pictures);
+    if retires.is_some() {
+        model.retires.clone_from(retires);
     }
     if let Some(about) = about {
         model.about.clone_from(about);

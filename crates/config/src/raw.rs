@@ -1,6 +1,10 @@
 //! The configuration file as written. An unknown key is an error.
 
-use catalog::{EndpointPath, FieldQuirks, ImageCapabilities, PriceList};
+use canon::ToolKind;
+use catalog::{
+    CapabilityTable, EndpointPath, FieldQuirks, ImageCapabilities, MediaLimits, ParameterSupport,
+    PriceList, ThinkingSupport, VectorDimensions,
+};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -210,9 +214,39 @@ pub struct RawModel {
     pub context: Option<u64>,
     pub max_output: Option<u64>,
     pub features: Option<Vec<String>>,
+    pub input: Option<Vec<String>>,
+    pub output: Option<Vec<String>>,
+    pub media_limits: Option<BTreeMap<String, MediaLimits>>,
+    pub tools: Option<Vec<ToolKind>>,
+    pub structured_output: Option<Vec<String>>,
+    pub parameters: Option<BTreeMap<String, ParameterSupport>>,
+    pub thinking: Option<ThinkingSupport>,
+    pub candidates: Option<u32>,
     pub pictures: Option<ImageCapabilities>,
+    pub dimensions: Option<VectorDimensions>,
     pub about: Option<String>,
+    pub retires: Option<String>,
     pub timeouts: RawTimeouts,
+}
+
+impl RawModel {
+    /// Returns the capabilities that are written.
+    pub(crate) fn capabilities(&self) -> CapabilityTable {
+        CapabilityTable {
+            context: self.context,
+            max_output: self.max_output,
+            input: self.input.clone(),
+            output: self.output.clone(),
+            media_limits: self.media_limits.clone(),
+            tools: self.tools.clone(),
+            structured_output: self.structured_output.clone(),
+            parameters: self.parameters.clone(),
+            thinking: self.thinking.clone(),
+            candidates: self.candidates,
+            pictures: self.pictures.clone(),
+            dimensions: self.dimensions.clone(),
+        }
+    }
 }
 
 /// One string or a list of strings.

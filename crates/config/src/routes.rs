@@ -1,9 +1,8 @@
 //! Routes: the lanes of each model with everything a call needs, so that a call never looks up a
 //! provider.
 
-use canon::{EffortLevel, Micros, WireFormat};
-use catalog::{Catalog, Endpoints, Model, ModelDirectory, ModelKind, ModelPrices, ThinkingRange};
-use dialects::ThinkingControls;
+use canon::{Micros, ThinkingRange, WireFormat};
+use catalog::{Catalog, Endpoints, Model, ModelDirectory, ModelKind, ModelPrices};
 use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -64,8 +63,8 @@ pub struct LiveLane {
     pub served_model: Arc<Model>,
     /// Wire formats the lane accepts, the best one first.
     pub formats: Vec<WireFormat>,
-    /// Thinking controls of the model, if the directory knows them.
-    pub thinking_controls: Option<ThinkingControls>,
+    /// Thinking options of the model, if they are known.
+    pub thinking_range: Option<ThinkingRange>,
     /// Paths and field quirks of the provider.
     pub endpoints: Arc<Endpoints>,
     /// Timeouts of calls on this lane.
@@ -229,7 +228,7 @@ fn build_lanes(
         lanes.push(LiveLane {
             name: lane.name(),
             formats: lane_formats(&provider, &state.endpoints.provider, &lane.model),
-            thinking_controls: thinking_controls(&state.endpoints.provider, &lane.model),
+            thinking_range: lane_thinking(model, raw, &state.endpoints.provider, &lane.model),
             endpoints: Arc::clone(&state.endpoints),
             provider,
             model: lane.model.clone(),
@@ -299,21 +298,21 @@ fn lane_formats(provider: &Provider, known_as: &str, model: &str) -> Vec<WireFor
     if known.is_empty() { provider.formats.clone() } else { known }
 }
 
-/// Returns the thinking controls of the model behind a lane, which may differ from the requested
-/// one.
-fn thinking_controls(provider: &str, model: &str) -> Option<ThinkingControls> {
+/// Returns the thinking options of the model behind a lane, which may differ from the requested one: those
+/// that the operator wrote, those of the directory, or else those of the requested model.
+fn lane_thinking(
+    model: &Model,
+    raw: Option<&RawModel>,
+    known_as: &str,
+    upstream: &str,
+) -> Option<ThinkingRange> {
     let directory = ModelDirectory::embedded();
-    let known = directory.find_offer(provider, model).map(|(entry, _)| entry);
-    let thinking = known.or_else(|| directory.model(model))?.thinking.as_ref()?;
-    let ThinkingRange { min, max, can_disable, dynamic, levels } = thinking;
-    let levels: Vec<EffortLevel> =
-        levels.iter().filter_map(|word| EffortLevel::parse(word)).collect();
-    if max.is_none() && !dynamic && levels.is_empty() {
-        // The directory says that the model thinks, but not by which parameter.
-        return None;
-    }
-    let budget = max.map(|max| (min.unwrap_or(0), max));
-    Some(ThinkingControls { budget, dynamic: *dynamic, can_disable: *can_disable, levels })
+    let offered = directory.find_offer(known_as, upstream).map(|(entry, _)| entry);
+    let known = offered.or_else(|| directory.model(upstream)).map(|entry| &entry.capabilities);
+    let is_written = raw.is_some_and(|raw| raw.thinking.is_some());
+    let capabilities = known.filter(|_| !is_written).unwrap_or(&model.capabilities);
+    // A model may be known to think, but not by which parameter.
+    capabilities.thinking.range().filter(|range| range.has_controls()).cloned()
 }
 
 impl crate::config::Config {

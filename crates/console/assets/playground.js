@@ -20,6 +20,8 @@ const own = (turn, format) => turn.format === format && turn.raw !== undefined;
 const dataUrl = (image) => `data:${image.type};base64,${image.data}`;
 const schemaOf = (tool) => tool.parameters ?? { type: "object", properties: {} };
 const number = (text) => (text === "" ? undefined : Number(text));
+// Attachments by kind: the words of a model's record.
+const kindOf = (file) => (file.type === "application/pdf" ? "document" : file.type.split("/")[0]);
 const clean = (object) => Object.fromEntries(Object.entries(object).filter(([, v]) => v !== undefined));
 
 const formats = {
@@ -33,8 +35,13 @@ const formats = {
         } else if (turn.role === "assistant") {
           messages.push(own(turn, "chat") ? turn.raw : { role: "assistant", content: turn.text });
         } else if (turn.images.length) {
-          const images = turn.images.map((i) => ({ type: "image_url", image_url: { url: dataUrl(i) } }));
-          messages.push({ role: "user", content: [{ type: "text", text: turn.text }, ...images] });
+          const files = turn.images.map((i) => ({
+            image: { type: "image_url", image_url: { url: dataUrl(i) } },
+            video: { type: "video_url", video_url: { url: dataUrl(i) } },
+            audio: { type: "input_audio", input_audio: { data: i.data, format: /mpeg|mp3/.test(i.type) ? "mp3" : "wav" } },
+            document: { type: "file", file: { filename: i.name, file_data: dataUrl(i) } },
+          }[kindOf(i)]));
+          messages.push({ role: "user", content: [{ type: "text", text: turn.text }, ...files] });
         } else {
           messages.push({ role: "user", content: turn.text });
         }
@@ -98,8 +105,10 @@ const formats = {
           if (own(turn, "responses")) input.push(...turn.raw);
           else input.push({ role: "assistant", content: turn.text });
         } else {
-          const images = turn.images.map((i) => ({ type: "input_image", image_url: dataUrl(i) }));
-          input.push({ role: "user", content: images.length ? [{ type: "input_text", text: turn.text }, ...images] : turn.text });
+          const files = turn.images.map((i) => (kindOf(i) === "image"
+            ? { type: "input_image", image_url: dataUrl(i) }
+            : { type: "input_file", filename: i.name, file_data: dataUrl(i) }));
+          input.push({ role: "user", content: files.length ? [{ type: "input_text", text: turn.text }, ...files] : turn.text });
         }
       }
       return clean({
@@ -143,14 +152,14 @@ const formats = {
         if (turn.role === "assistant") {
           return { role: "assistant", content: own(turn, "messages") ? turn.raw : turn.text };
         }
-        const images = turn.images.map((i) => ({ type: "image", source: { type: "base64", media_type: i.type, data: i.data } }));
-        return { role: "user", content: images.length ? [...images, { type: "text", text: turn.text }] : turn.text };
+        const files = turn.images.map((i) => ({ type: kindOf(i) === "image" ? "image" : "document", source: { type: "base64", media_type: i.type, data: i.data } }));
+        return { role: "user", content: files.length ? [...files, { type: "text", text: turn.text }] : turn.text };
       });
-      const budget = { minimal: 1024, low: 1024, medium: 4096, high: 8192 }[wish.effort];
+      const budget = { minimal: 1024, low: 1024, medium: 4096, high: 8192, xhigh: 16384, max: 32000 }[wish.effort];
       return clean({
         model, messages, system: wish.system || undefined,
         max_tokens: (wish.limit ?? 1024) + (budget ?? 0), temperature: budget ? undefined : wish.temperature,
-        thinking: budget ? { type: "enabled", budget_tokens: budget } : undefined,
+        thinking: budget ? { type: "enabled", budget_tokens: budget } : wish.effort === "none" ? { type: "disabled" } : undefined,
         tools: wish.tools?.map(({ name, description, ...rest }) => clean({ name, description, input_schema: schemaOf(rest) })),
         stream: wish.stream || undefined,
       });
@@ -195,11 +204,14 @@ const formats = {
         const images = turn.images.map((i) => ({ inlineData: { mimeType: i.type, data: i.data } }));
         return { role: "user", parts: [{ text: turn.text }, ...images] };
       });
-      const level = { minimal: "LOW", low: "LOW", medium: "HIGH", high: "HIGH" }[wish.effort];
+      const level = { minimal: "MINIMAL", low: "LOW", medium: "MEDIUM", high: "HIGH", xhigh: "HIGH", max: "HIGH" }[wish.effort];
+      const off = wish.effort === "none" ? { thinkingBudget: 0 } : undefined;
+      const shape = clean({ aspectRatio: wish.ratio, imageSize: wish.size });
       const config = clean({
         maxOutputTokens: wish.limit, temperature: wish.temperature,
-        thinkingConfig: level ? { thinkingLevel: level, includeThoughts: true } : undefined,
+        thinkingConfig: level ? { thinkingLevel: level, includeThoughts: true } : off,
         responseModalities: wish.picture ? ["TEXT", "IMAGE"] : undefined,
+        imageConfig: wish.picture && Object.keys(shape).length ? shape : undefined,
       });
       return clean({
         contents,
@@ -228,7 +240,10 @@ const formats = {
 
   images: {
     path: () => "/v1/images/generations",
-    body: (model, turns) => ({ model, prompt: turns.at(-1).text, n: 1 }),
+    body: (model, turns, wish) => clean({
+      model, prompt: turns.at(-1).text, n: 1,
+      size: wish.size, aspect_ratio: wish.ratio, quality: wish.quality, output_format: wish.file,
+    }),
     start: () => [],
     read(event, raw, show) {
       for (const image of event.data ?? []) show.image(image.b64_json ? `data:image/${event.output_format ?? "png"};base64,${image.b64_json}` : image.url);
@@ -273,7 +288,10 @@ class Column {
   }
 
   get model() { return this.picker.value; }
-  get format() { return this.picker.selectedOptions[0]?.dataset.kind === "image" && field("format").value !== "native" ? "images" : field("format").value; }
+  get isImage() { return this.picker.selectedOptions[0]?.dataset.kind === "image"; }
+  // The record of the model; an absent value is unknown.
+  get record() { return JSON.parse(this.picker.selectedOptions[0]?.dataset.capabilities ?? "{}"); }
+  get format() { return this.isImage && field("format").value !== "native" ? "images" : field("format").value; }
   get hidden() { return this.node.hidden; }
 
   clear() { this.turns = []; this.log.replaceChildren(); this.waiting = undefined; }
@@ -315,7 +333,7 @@ class Column {
       const response = await fetch("/console/playground/call" + format.path(this.model, wish.stream), {
         method: "POST", signal, credentials: "same-origin",
         headers: { "content-type": "application/json", "x-playground-key": field("key").value, ...format.headers },
-        body: JSON.stringify(format.body(this.model, this.turns, { ...wish, picture: this.picker.selectedOptions[0]?.dataset.kind === "image" })),
+        body: JSON.stringify(format.body(this.model, this.turns, { ...wish, picture: this.isImage })),
       });
       id = response.headers.get("x-request-id") ?? "";
       if (response.redirected) { location.href = "/login"; return; }
@@ -365,6 +383,7 @@ function bubble(turn) {
   const text = turn.role === "tool" ? turn.results.map((r) => `${r.name}: ${r.text}`).join("\n") : turn.text;
   node.append(make("p", "said", text));
   for (const image of turn.images ?? []) {
+    if (kindOf(image) !== "image") { node.append(make("p", "muted small", image.name)); continue; }
     const picture = make("img");
     picture.src = dataUrl(image); picture.alt = "An attached picture";
     node.append(picture);
@@ -402,7 +421,58 @@ function wishes() {
   return {
     system: field("system").value.trim(), limit: number(field("limit").value), temperature: number(field("temperature").value),
     effort: field("effort").value, stream: field("stream").checked, tools,
+    size: field("size").value || undefined, ratio: field("ratio").value || undefined,
+    quality: field("quality").value || undefined, file: field("file-format").value || undefined,
   };
+}
+
+// ---- Controls by the records of the chosen models ----
+
+const LEVELS = ["minimal", "low", "medium", "high"];
+
+// Words that every chosen model has; unknown lists allow all.
+const common = (lists) => lists.filter((list) => list).reduce((all, list) => all?.filter((word) => list.includes(word)) ?? list, undefined);
+
+function choices(name, words) {
+  const select = field(name);
+  const chosen = select.value;
+  const [first] = select.options;
+  select.replaceChildren(first, ...(words ?? []).map((word) => new Option(word, word)));
+  select.value = words?.includes(chosen) ? chosen : "";
+  select.closest(".field").hidden = !words?.length;
+}
+
+function bounds(name, least, most) {
+  const input = field(name);
+  input.min = least ?? "";
+  input.max = most ?? "";
+}
+
+function fitControls() {
+  const open = columns.filter((column) => !column.hidden);
+  const records = open.map((column) => column.record);
+  const talks = open.some((column) => !column.isImage);
+  const levels = ({ thinking }) => (thinking === undefined ? LEVELS : thinking === false ? [] : [...(thinking.can_disable ? ["none"] : []), ...(thinking.levels.length ? thinking.levels.filter((word) => word !== "none") : LEVELS)]);
+  choices("effort", talks ? common(records.map(levels)) : []);
+  const heat = records.map((record) => record.parameters?.temperature);
+  field("temperature").closest(".field").hidden = !talks || heat.some((range) => range === false);
+  bounds("temperature", 0, Math.min(...heat.map((range) => range?.max ?? 2)));
+  const longest = Math.min(...records.map((record) => record.max_output_tokens ?? Infinity));
+  bounds("limit", 1, Number.isFinite(longest) ? longest : undefined);
+  field("limit").closest(".field").hidden = !talks;
+  const closed = (tools) => tools && !tools.includes("function") && !tools.includes("other");
+  field("tools").closest("details").hidden = !talks || records.some(({ tools }) => closed(tools));
+  const pictures = open.filter((column) => column.isImage).map((column) => column.record.images ?? {});
+  const offered = (key) => (pictures.length ? common(pictures.map((images) => images[key])) ?? [] : []);
+  choices("size", offered("sizes"));
+  choices("ratio", offered("ratios"));
+  choices("quality", offered("qualities"));
+  choices("file-format", offered("formats"));
+  const carried = { chat: ["image", "audio", "video", "document"], responses: ["image", "document"], messages: ["image", "document"], native: ["image", "audio", "video", "document"], images: [] };
+  const media = common([...records.map((record) => record.input), ...open.map((column) => carried[column.format])]).filter((word) => word !== "text");
+  const types = { image: "image/*", audio: "audio/*", video: "video/*", document: "application/pdf" };
+  field("image").accept = media.map((word) => types[word]).join(",");
+  document.querySelector("label[for=image]").hidden = !media.length;
 }
 
 async function go(ask) {
@@ -425,7 +495,7 @@ async function attached() {
     const bytes = new Uint8Array(await file.arrayBuffer());
     let text = "";
     for (const byte of bytes) text += String.fromCharCode(byte);
-    images.push({ type: file.type, data: btoa(text) });
+    images.push({ type: file.type, name: file.name, data: btoa(text) });
   }
   return images;
 }
@@ -448,7 +518,11 @@ field("compare").addEventListener("change", () => {
   columns[1].node.hidden = !field("compare").checked;
   document.querySelector(".columns-two").classList.toggle("both", field("compare").checked);
   columns[1].clear();
+  fitControls();
 });
+for (const column of columns) column.picker.addEventListener("change", fitControls);
+field("format").addEventListener("change", fitControls);
+fitControls();
 field("example-tool").addEventListener("click", () => {
   const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
   field("tools").value = JSON.stringify([{ name: "get_weather", description: "The weather in a city", parameters }], null, 2);
@@ -472,7 +546,7 @@ function code(language, column) {
   const wish = { ...wishes(), stream: false };
   const turns = column.turns.length ? column.turns.filter((t, at, all) => t.role !== "assistant" || at < all.length - 1) : [{ role: "user", text: field("text").value || "Hello!", images: [] }];
   const name = column.format;
-  const body = formats[name].body(column.model, turns, wish);
+  const body = formats[name].body(column.model, turns, { ...wish, picture: column.isImage });
   const base = form.dataset.url;
   if (language === "curl") {
     const version = name === "messages" ? " \\\n  -H 'anthropic-version: 2023-06-01'" : "";

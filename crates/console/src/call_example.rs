@@ -64,7 +64,7 @@ impl<'a> CallExample<'a> {
         url: &'a str,
         key: ExampleKey<'a>,
     ) -> Self {
-        let sizes = model.images.iter().flat_map(|images| &images.sizes);
+        let sizes = model.capabilities.images.iter().flat_map(|images| &images.sizes);
         let size = sizes.map(String::as_str).find(|size| *size != "auto");
         Self { format, kind: model.kind, url, model: &model.id, size, key }
     }

@@ -1,7 +1,10 @@
 //! A model's facts and prices as rows of a page.
 
-use canon::{PriceDimension, SearchContext};
-use catalog::{BilledTier, DimensionPrice, ImageCapabilities, Model, ModelPrices, ThinkingRange};
+use canon::{PriceDimension, SearchContext, ThinkingRange};
+use catalog::{
+    BilledTier, DimensionPrice, ImageCapabilities, MediaLimits, Model, ModelCapabilities,
+    ModelPrices, ParameterRange, ParameterSupport, ThinkingSupport,
+};
 use maud::{Markup, html};
 
 use crate::display;
@@ -91,8 +94,76 @@ fn replacement_title(of: &DimensionPrice<'_>) -> String {
     }
 }
 
+/// Describes the thinking of a model; `None` if it is unknown.
+pub(crate) fn thinking_text(thinking: &ThinkingSupport) -> Option<String> {
+    match thinking {
+        ThinkingSupport::Unknown => None,
+        ThinkingSupport::Never => Some("No".to_owned()),
+        ThinkingSupport::Range(range) => Some(thinking_range(range)),
+    }
+}
+
+/// Known capabilities of a model, apart from those of its pictures.
+pub(crate) fn capability_rows(can: &ModelCapabilities) -> Vec<(&'static str, Option<String>)> {
+    let tools = can.tools.as_ref().map(|tools| {
+        let words: Vec<_> = tools.iter().map(|kind| kind.as_str()).collect();
+        if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    });
+    let forms = can.structured_output.as_ref().map(|forms| {
+        let words: Vec<_> = forms.iter().map(|form| form.as_str()).collect();
+        if words.is_empty() { "no".to_owned() } else { words.join(", ") }
+    });
+    let parameters: Vec<_> =
+        can.parameters.iter().map(|(name, support)| parameter_text(name, *support)).collect();
+    let limits: Vec<_> = can
+        .media_limits
+        .iter()
+        .map(|(word, limits)| format!("{word}: {}", limits_text(limits)))
+        .collect();
+    let dimensions = can.dimensions.as_ref().map(|lengths| match lengths.default {
+        Some(usual) => format!("{lengths}, {usual} if not given"),
+        None => lengths.to_string(),
+    });
+    vec![
+        ("Tools", tools),
+        ("Structured output", forms),
+        ("Parameters", (!parameters.is_empty()).then(|| parameters.join("; "))),
+        ("Answers per call", can.candidates.map(|most| format!("up to {most}"))),
+        ("Media limits", (!limits.is_empty()).then(|| limits.join("; "))),
+        ("Vector length", dimensions),
+    ]
+}
+
+fn parameter_text(name: &str, support: ParameterSupport) -> String {
+    let ParameterSupport::Supported(ParameterRange { min, max, default }) = support else {
+        return format!("no {name}");
+    };
+    let range = match (min, max) {
+        (Some(min), Some(max)) => format!(" {min} to {max}"),
+        (None, Some(max)) => format!(" up to {max}"),
+        (Some(min), None) => format!(" from {min}"),
+        (None, None) => String::new(),
+    };
+    let usual = default.map(|default| format!(" ({default} if not given)")).unwrap_or_default();
+    format!("{name}{range}{usual}")
+}
+
+fn limits_text(limits: &MediaLimits) -> String {
+    let MediaLimits { max_count, max_bytes, max_seconds, max_pages, types } = limits;
+    let numbers = [
+        (max_count, "files"),
+        (max_bytes, "bytes each"),
+        (max_seconds, "seconds"),
+        (max_pages, "pages"),
+    ];
+    let numbers = numbers.into_iter().filter_map(|(number, unit)| {
+        number.map(|number| format!("{} {unit}", display::count(number)))
+    });
+    numbers.chain(types.iter().cloned()).collect::<Vec<_>>().join(", ")
+}
+
 /// Describes in one sentence how thinking can be controlled.
-pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
+fn thinking_range(thinking: &ThinkingRange) -> String {
     let ThinkingRange { min, max, can_disable, dynamic, levels } = thinking;
     let mut parts = Vec::new();
     match (min, max) {
@@ -108,7 +179,8 @@ pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
         (None, None) => {}
     }
     if !levels.is_empty() {
-        parts.push(format!("levels {}", levels.join(", ")));
+        let words: Vec<_> = levels.iter().map(|level| level.as_str()).collect();
+        parts.push(format!("levels {}", words.join(", ")));
     }
     if *dynamic {
         parts.push("can choose its own length".to_owned());
@@ -134,6 +206,7 @@ pub(crate) fn image_rows(images: &ImageCapabilities) -> Vec<(&'static str, Optio
         backgrounds,
         most,
         inputs,
+        edits,
         mask,
         partials,
         tokens,
@@ -158,6 +231,7 @@ pub(crate) fn image_rows(images: &ImageCapabilities) -> Vec<(&'static str, Optio
             "Input images",
             inputs.map(|inputs| if takes_inputs { up_to(inputs) } else { "none".to_owned() }),
         ),
+        ("Edits", edits.map(|edits| if edits { "yes" } else { "no" }.to_owned())),
         ("Masks", takes_inputs.then(|| if *mask { "yes" } else { "no" }.to_owned())),
         ("Partial images", (*partials > 0).then(|| up_to(*partials))),
         ("Tokens of 1024x1024", words(&tokens)),

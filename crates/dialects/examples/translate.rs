@@ -90,7 +90,7 @@ fn translate_request(sample: &TranslationSample) -> Result<usize, Box<dyn Error>
         model: "m",
         max_payable_output: None,
         model_max_output: None,
-        thinking_controls: None,
+        thinking_range: None,
         cache_field: None,
     };
     let parsed = sample.caller.parse(&target(), &sample.request, RequestUse::Both(&|_| true))?;

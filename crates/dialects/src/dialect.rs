@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use canon::{
     ApiError, CacheField, ChatReply, ChatRequest, Event, HostedTools, Loss, Losses, Lossy, Media,
-    Part, PartDelta, PartStart, RequestNeeds, Role, ServiceTier, Usage, WireFormat,
+    Part, PartDelta, PartStart, RequestNeeds, Role, ServiceTier, ThinkingRange, Usage, WireFormat,
 };
 use serde::Deserialize;
 use std::ops::Range;
@@ -16,7 +16,6 @@ use crate::json::{self, BodyEdit, BodySegments};
 use crate::object_fields::ForeignObject;
 use crate::service_tier::{event_tier, extras_tier};
 use crate::sse::StreamFrame;
-use crate::thinking_controls::ThinkingControls;
 
 /// Facts of a request that stand in its path and headers, not in its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub struct LaneSettings<'a> {
     /// The maximum output tokens of the model, for formats in which a limit is required.
     pub model_max_output: Option<u64>,
     /// The thinking controls of the model; `None` if they are not known.
-    pub thinking_controls: Option<&'a ThinkingControls>,
+    pub thinking_range: Option<&'a ThinkingRange>,
     /// The field for prompt-cache breakpoints at a provider of the chat format; `None` if it takes
     /// none.
     pub cache_field: Option<CacheField>,

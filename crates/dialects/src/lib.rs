@@ -43,7 +43,7 @@ pub mod signature_cache;
 mod signed_span;
 mod sse;
 mod text;
-mod thinking_controls;
+mod thinking_range;
 mod upstream_error;
 mod value_count;
 mod wire_object;
@@ -69,7 +69,6 @@ pub use media_urls::{MediaUrl, MediaUrlFields, RequestMedia, request_media};
 pub use object_fields::{ForeignObject, MadeObjects, ObjectFields, StoredObject, stored_objects};
 pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
-pub use thinking_controls::ThinkingControls;
 pub use value_count::{MAX_REQUEST_VALUES, count_values};
 
 use canon::WireFormat;

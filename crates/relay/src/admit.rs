@@ -49,8 +49,10 @@ pub(super) async fn admit(
 ) -> Result<AdmittedCall, ApiError> {
     let model = &route.model;
     let input = max_input_tokens(call, facts, route, media);
-    let requested_output =
-        facts.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
+    let requested_output = facts
+        .max_output_tokens
+        .or(model.capabilities.max_output_tokens)
+        .unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
     let candidates = u64::from(facts.candidates.max(1));
     let units = max_units(facts, route);
     // Any lane may answer, so the most expensive one counts.

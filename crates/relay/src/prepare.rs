@@ -57,8 +57,8 @@ pub(super) fn prepare(
     let settings = LaneSettings {
         model: &lane.model,
         max_payable_output: limit,
-        model_max_output: lane.served_model.max_output_tokens,
-        thinking_controls: lane.thinking_controls.as_ref(),
+        model_max_output: lane.served_model.capabilities.max_output_tokens,
+        thinking_range: lane.thinking_range.as_ref(),
         cache_field: lane.endpoints.quirks(dialect.origin()).and_then(|own| own.cache_field),
     };
     let same = dialect.origin() == call.dialect.origin();

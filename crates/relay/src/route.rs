@@ -93,13 +93,25 @@ fn check_needs(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), A
     if needs.is_empty() {
         return Ok(());
     }
+    let own = call.dialect.origin();
+    // A provider of the caller's format may know tools that this gateway does not.
+    if let Some(unknown) = needs.unknown_tool()
+        && !route.lanes.iter().any(|lane| lane.formats.contains(&own))
+    {
+        let path = &*unknown.path;
+        let message = format!(
+            "`{path}` is a tool that this gateway does not know; only a provider with the format of \
+             the request could, and `{}` has none",
+            route.model.id
+        );
+        return Err(ApiError::invalid(path, message));
+    }
     if call.options.lossy {
         let mut needs = needs.clone();
         needs.forget_media();
         return route.model.check_needs(&needs);
     }
     route.model.check_needs(needs)?;
-    let own = call.dialect.origin();
     if route.lanes.iter().any(|lane| serves(lane, &route.model, own, needs)) {
         return Ok(());
     }

@@ -71,10 +71,10 @@ pub(super) struct CallAccount {
     meter: ReplyMeter,
     /// Time at which the current lane was asked.
     attempt_started: Instant,
-    /// True if the directory says that the model may think before its first visible output.
+    /// True if the model is known to think before its first visible output.
     may_think: bool,
-    /// True if the directory has the model.
-    is_known_model: bool,
+    /// True if it is known whether the model thinks.
+    is_thinking_known: bool,
     /// Time that the current lane has worked until its first visible output.
     silence: Duration,
     /// True if the cost of the current attempt is absorbed already.
@@ -132,7 +132,7 @@ impl CallAccount {
             input_bytes: call.body.len() as u64,
             max_output_tokens: 0,
             copies: 1,
-            context_window: model.context_window,
+            context_window: model.capabilities.context_window,
             rounds: facts.max_rounds().saturating_add(model.counts.searches),
             hosted_tools: facts.hosted_tools,
             searches_once: model.counts.searches_once,
@@ -140,8 +140,8 @@ impl CallAccount {
             image_spec: (None, None),
             meter: ReplyMeter::default(),
             attempt_started: call.arrived,
-            may_think: model.thinking.is_some(),
-            is_known_model: model.is_in_directory(),
+            may_think: model.capabilities.thinking.range().is_some(),
+            is_thinking_known: !model.capabilities.thinking.is_unknown(),
             silence: Duration::ZERO,
             has_absorbed: false,
             goodwill: call.config.goodwill,

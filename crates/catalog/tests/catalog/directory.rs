@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use canon::{Price, WireFormat};
 use catalog::{
-    AuthScheme, BilledTier, FEATURES, FieldQuirks, LongPromptPrices, MODALITIES, ModelDirectory,
-    ModelEntry, ModelKind, ModelPrices, TokenRates,
+    AuthScheme, BilledTier, FEATURES, FieldQuirks, LongPromptPrices, MODALITIES, ModelCapabilities,
+    ModelDirectory, ModelEntry, ModelKind, ModelPrices, ParameterRange, ParameterSupport,
+    TokenRates,
 };
 
 fn directory() -> &'static ModelDirectory {
@@ -74,63 +75,76 @@ fn words_are_out_of_the_vocabulary_and_in_its_order() {
             .map(|tag| FEATURES.iter().position(|(word, _)| word == tag).unwrap())
             .collect();
         assert!(places.is_sorted_by(|a, b| a < b), "{}: {:?}", entry.id, entry.features);
-        for word in entry.input.iter().chain(&entry.output) {
+        for word in entry.capabilities.input.iter().chain(&entry.capabilities.output) {
             assert!(MODALITIES.contains(&word.as_str()), "{}: {word}", entry.id);
         }
-        assert!(!entry.input.is_empty() && !entry.output.is_empty(), "{}", entry.id);
+        assert!(
+            !entry.capabilities.input.is_empty() && !entry.capabilities.output.is_empty(),
+            "{}",
+            entry.id
+        );
     }
 }
 
 #[test]
-fn tags_agree_with_the_other_facts() {
-    let pairs = [("vision", "image"), ("audio-input", "audio"), ("video-input", "video")];
+fn tags_agree_with_the_capabilities() {
+    // The other tags are facts of their own.
+    let own = ["streaming", "prompt-caching", "image-edit", "open-weights"];
     for entry in directory().models() {
-        let has = |tag: &str| entry.features.iter().any(|own| own == tag);
-        let takes = |word: &str| entry.input.iter().any(|own| own == word);
-        let gives = |word: &str| entry.output.iter().any(|own| own == word);
-        let id = &entry.id;
-        assert_eq!(has("thinking"), entry.thinking.is_some(), "{id}");
-        assert_eq!(has("embeddings"), entry.kind == ModelKind::Embedding, "{id}");
-        assert_eq!(has("embeddings"), gives("vector"), "{id}");
-        assert_eq!(has("image-output"), gives("image"), "{id}");
-        assert_eq!(has("audio-output"), gives("audio"), "{id}");
-        assert!(entry.kind != ModelKind::Image || has("image-output"), "{id}");
+        let written: Vec<_> = entry.features.iter().filter(|tag| !own.contains(&&***tag)).collect();
+        assert_eq!(written, entry.capabilities.implied_features(entry.kind), "{}", entry.id);
+        let gives = |word: &str| entry.capabilities.output.iter().any(|own| own == word);
+        assert_eq!(gives("vector"), entry.kind == ModelKind::Embedding, "{}", entry.id);
+        assert!(entry.kind != ModelKind::Image || gives("image"), "{}", entry.id);
         if entry.kind == ModelKind::Chat {
-            for (tag, word) in pairs {
-                assert_eq!(has(tag), takes(word), "{id}: {tag}");
-            }
-            assert_eq!(has("documents"), takes("document"), "{id}");
-            assert!(takes("text") && gives("text"), "{id}");
+            let takes_text = entry.capabilities.input.iter().any(|own| own == "text");
+            assert!(takes_text && gives("text"), "{}", entry.id);
+        }
+    }
+}
+
+#[test]
+fn records_are_sane() {
+    for entry in directory().models() {
+        let can = &entry.capabilities;
+        let id = &entry.id;
+        for list in can.tools.iter() {
+            assert!(list.is_sorted_by(|a, b| a < b), "{id}: {list:?}");
+        }
+        for (name, support) in &can.parameters {
+            let ParameterSupport::Supported(range) = support else { continue };
+            let ParameterRange { min, max, default } = *range;
+            let (low, high) = (min.unwrap_or(f64::MIN), max.unwrap_or(f64::MAX));
+            assert!(low <= high, "{id}: {name}");
+            assert!(default.is_none_or(|usual| (low..=high).contains(&usual)), "{id}: {name}");
+        }
+        for word in can.media_limits.keys() {
+            assert!(can.input.contains(word), "{id}: limits of {word}, which it does not read");
+        }
+        if let Some(lengths) = &can.dimensions {
+            assert_eq!(entry.kind, ModelKind::Embedding, "{id}");
+            assert!(lengths.default.is_none_or(|usual| lengths.accepts(usual)), "{id}");
+            assert!(lengths.values.iter().all(|length| lengths.accepts(*length)), "{id}");
         }
     }
 }
 
 #[test]
 fn limits_are_sane() {
-    for ModelEntry {
-        id,
-        context_window: context,
-        max_output_tokens: max_output,
-        thinking,
-        kind,
-        ..
-    } in directory().models()
-    {
+    for ModelEntry { id, capabilities, kind, .. } in directory().models() {
+        let ModelCapabilities { context_window: context, max_output_tokens: max_output, .. } =
+            capabilities;
         if let (Some(context), Some(max_output)) = (context, max_output) {
             assert!(context >= max_output, "{id}: {context} < {max_output}");
         }
         assert!(context.is_none_or(|n| (500..=20_000_000).contains(&n)), "{id}: {context:?}");
         assert!(max_output.is_none_or(|n| n >= 500), "{id}: {max_output:?}");
         assert!(*kind != ModelKind::Chat || context.is_some(), "{id} has no context window");
-        if let Some(thinking) = thinking {
+        if let Some(thinking) = capabilities.thinking.range() {
             let (min, max) = (thinking.min.unwrap_or(0), thinking.max.unwrap_or(u64::MAX));
             assert!(min <= max, "{id}");
             assert_eq!(thinking.min.is_some(), thinking.max.is_some(), "{id}");
-            let known = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
-            let places: Vec<_> =
-                thinking.levels.iter().map(|l| known.iter().position(|k| k == l)).collect();
-            assert!(places.iter().all(Option::is_some), "{id}: {:?}", thinking.levels);
-            assert!(places.is_sorted_by(|a, b| a < b), "{id}: {:?}", thinking.levels);
+            assert!(thinking.levels.is_sorted_by(|a, b| a < b), "{id}: {:?}", thinking.levels);
         }
     }
 }
@@ -329,7 +343,7 @@ fn figures_are_those_of_the_lists() {
         assert_eq!(entry.prices.output.to_per_million(), output, "{id}");
         let told = entry.prices.cached_input.map(Price::to_per_million);
         assert_eq!(told.as_deref(), cached, "{id}");
-        assert_eq!(entry.context_window, context, "{id}");
+        assert_eq!(entry.capabilities.context_window, context, "{id}");
     }
     let long = &directory().model("claude-haiku-5-5").unwrap().prices.long_prompts;
     assert_eq!((long.len(), long[0].above_tokens), (1, 100_000));

@@ -2,4 +2,5 @@
 
 mod directory;
 mod model_lists;
+mod needs;
 mod price_arithmetic;

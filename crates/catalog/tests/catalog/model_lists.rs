@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use canon::{Money, Price, PriceDimension, ServiceTier, Usage};
 use catalog::{
-    BilledTier, BilledUnits, Catalog, ImagePrice, Lane, LongPromptPrices, Model, ModelCounts,
-    ModelDirectory, ModelFilter, ModelKind, ModelListing, ModelPrices, TierPrices, TokenRates,
+    BilledTier, BilledUnits, Catalog, ImagePrice, Lane, LongPromptPrices, Model, ModelCapabilities,
+    ModelCounts, ModelDirectory, ModelFilter, ModelKind, ModelListing, ModelPrices, TierPrices,
+    TokenRates,
 };
 use proptest::prelude::*;
 
@@ -18,12 +19,7 @@ fn model(id: &str, provider: &str) -> Model {
         provider_name: provider.into(),
         kind: ModelKind::Chat,
         features: vec!["streaming".into(), "tools".into()],
-        context_window: Some(128_000),
-        max_output_tokens: Some(8192),
-        input: vec!["text".into()],
-        output: vec!["text".into()],
-        thinking: None,
-        images: None,
+        capabilities: ModelCapabilities::default(),
         counts: ModelCounts::default(),
         prices: Arc::new(ModelPrices::plain(Price::from_picos(100_000), Price::from_picos(37_500))),
         about: "A model for tests.".into(),
@@ -196,6 +192,7 @@ fn a_record_has_the_fields_of_the_contract_and_no_others() {
         "aliases": ["a-latest"],
         "model_type": "chat",
         "features": ["streaming", "tools"],
+        "capabilities": {},
         "pricing": {
             "currency": "USD per 1M tokens",
             "input": 0.1,
@@ -208,6 +205,8 @@ fn a_record_has_the_fields_of_the_contract_and_no_others() {
             ],
         },
         "api_doc_url": "https://gateway.example/models/acme/a%20b",
+        "released": null,
+        "retires": null,
     });
     assert_eq!(serde_json::to_value(&record).unwrap(), expected);
 }

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use super::{TabPanel, copy_block, tabs};
 use crate::call_example::{CallExample, ExampleKey};
 use crate::catalog_view::{
-    PriceRow, features, image_rows, other_prices, price_rows, thinking_range,
+    PriceRow, capability_rows, features, image_rows, other_prices, price_rows, thinking_text,
 };
 use crate::layout::{Layout, SiteSection, ok_page, with_revalidation};
 use crate::page_error::PageError;
@@ -89,17 +89,19 @@ fn examples(example: CallExample<'_>) -> Markup {
 fn facts(model: &Model) -> Markup {
     let tokens = |n: Option<u64>| n.map(|n| format!("{} tokens", display::count(n)));
     let words = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
+    let can = &model.capabilities;
     let mut rows = vec![
         ("Also called", words(&model.aliases)),
         ("Provider", Some(model.provider_name.clone())),
         ("Type", Some(model.kind.as_str().to_owned())),
-        ("Context window", tokens(model.context_window)),
-        ("Longest answer", tokens(model.max_output_tokens)),
-        ("Takes", words(&model.input)),
-        ("Gives", words(&model.output)),
-        ("Thinking", model.thinking.as_ref().map(thinking_range)),
+        ("Context window", tokens(can.context_window)),
+        ("Longest answer", tokens(can.max_output_tokens)),
+        ("Takes", words(&can.input)),
+        ("Gives", words(&can.output)),
+        ("Thinking", thinking_text(&can.thinking)),
     ];
-    rows.extend(model.images.iter().flat_map(image_rows));
+    rows.extend(capability_rows(can));
+    rows.extend(can.images.iter().flat_map(image_rows));
     rows.extend([
         ("Released", model.released.clone()),
         ("Retires", model.retires.clone()),

@@ -173,7 +173,7 @@ fn row(model: &Model) -> Markup {
             }
             td data-label="Type" { (model.kind.as_str()) }
             td.num data-label="Context" {
-                @match model.context_window {
+                @match model.capabilities.context_window {
                     Some(context) => span title={ (display::count(context)) " tokens" } {
                         (display::short_count(context))
                     },

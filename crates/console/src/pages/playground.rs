@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::response::Response;
-use catalog::ModelKind;
+use catalog::{Model, ModelKind};
 use http::{HeaderMap, Uri, header};
 use maud::{Markup, html};
 use store::{KeyOwner, KeyRecord, KeyScope};
@@ -39,6 +39,8 @@ const ALLOWED_PATHS: [&str; 6] = [
 struct ModelChoice {
     id: String,
     kind: ModelKind,
+    /// The record of the model as JSON. The script shows the controls that the model has.
+    capabilities: String,
 }
 
 /// `GET /console/playground`
@@ -61,7 +63,12 @@ pub(crate) async fn show(
     keys.retain(|key| usable(key) && user.may_change_key(key, &owner));
     let models: Vec<ModelChoice> = state.with_catalog(|catalog| {
         let served = catalog.iter().filter(|model| model.kind != ModelKind::Embedding);
-        served.map(|model| ModelChoice { id: model.id.clone(), kind: model.kind }).collect()
+        let choice = |model: &Arc<Model>| ModelChoice {
+            id: model.id.clone(),
+            kind: model.kind,
+            capabilities: serde_json::to_string(&model.capabilities).unwrap_or_default(),
+        };
+        served.map(choice).collect()
     });
     let wanted = query.get("model");
     let body = html! {
@@ -99,7 +106,7 @@ fn page(state: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted
                         button.button name="send" type="submit" { "Send" }
                         button.button.harm name="stop" type="button" hidden { "Stop" }
                         input.unseen id="image" name="image" type="file" accept="image/*" multiple;
-                        label.button.quiet for="image" { "Attach picture" }
+                        label.button.quiet for="image" { "Attach a file" }
                         button.button.quiet name="show-code" type="button" { "Show as code" }
                         button.button.quiet name="clear" type="button" { "Clear" }
                     }
@@ -158,6 +165,17 @@ fn settings(state: &ConsoleState, keys: &[KeyRecord]) -> Markup {
                 @for word in ["minimal", "low", "medium", "high"] { option value=(word) { (word) } }
             }
         }
+        @for (name, label) in [
+            ("size", "Image size"),
+            ("ratio", "Aspect ratio"),
+            ("quality", "Quality"),
+            ("file-format", "File format"),
+        ] {
+            div.field hidden {
+                label for=(name) { (label) }
+                select id=(name) name=(name) { option value="" { "As the model likes" } }
+            }
+        }
         details {
             summary { "Tools" }
             div.field {
@@ -177,8 +195,9 @@ fn column(id: &str, label: &str, models: &[ModelChoice], wanted: &str, hidden: b
             div.field {
                 label for=(id) { (label) }
                 select id=(id) {
-                    @for ModelChoice { id, kind } in models {
-                        option value=(id) data-kind=(kind.as_str()) selected[id == wanted] { (id) }
+                    @for ModelChoice { id, kind, capabilities } in models {
+                        option value=(id) data-kind=(kind.as_str()) data-capabilities=(capabilities)
+                            selected[id == wanted] { (id) }
                     }
                 }
             }

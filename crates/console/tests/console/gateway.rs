@@ -12,7 +12,9 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{Micros, Money, Usage};
-use catalog::{Catalog, Lane, Model, ModelCounts, ModelDirectory, ModelKind, ModelPrices};
+use catalog::{
+    Catalog, Lane, Model, ModelCapabilities, ModelCounts, ModelDirectory, ModelKind, ModelPrices,
+};
 use console::{ConsoleHost, HostError, HostFuture, IdentityProvider, MailMessage};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
@@ -309,12 +311,10 @@ impl ConsoleGateway {
             provider_name: "<b>acme</b>".to_owned(),
             kind: ModelKind::Chat,
             features: vec!["tools".to_owned()],
-            context_window: Some(200_000),
-            max_output_tokens: None,
-            input: vec!["text".to_owned()],
-            output: vec!["text".to_owned()],
-            thinking: None,
-            images: None,
+            capabilities: ModelCapabilities {
+                context_window: Some(200_000),
+                ..ModelCapabilities::default()
+            },
             counts: ModelCounts::default(),
             prices: Arc::new(ModelPrices::default()),
             about: "<img src=x onerror=alert(1)>".to_owned(),

@@ -63,3 +63,18 @@ async fn page_offers_models_and_keys_or_shows_what_is_missing() {
     page.assert_lacks("Make one");
     page.assert_lacks("<script>alert");
 }
+
+/// The script shows the controls that the record of a model has.
+#[tokio::test]
+async fn page_has_the_record_of_every_model() {
+    let gateway = ConsoleGateway::new().await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
+    let cookie = gateway.sign_in("anna").await;
+    gateway.key_of(&anna, "abc", "website").await;
+    let page = gateway.get("/console/playground").cookie(&cookie).send().await;
+    page.assert_contains("&quot;thinking&quot;:false");
+    page.assert_contains("&quot;ratios&quot;:[&quot;1:1&quot;");
+    for control in ["size", "ratio", "quality", "file-format"] {
+        page.assert_contains(&format!("<select id=\"{control}\""));
+    }
+}

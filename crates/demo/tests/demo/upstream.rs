@@ -65,7 +65,7 @@ fn in_every_format(chat: &canon::ChatRequest) -> Vec<(WireFormat, Request<Bytes>
                 model: &chat.model,
                 max_payable_output: None,
                 model_max_output: Some(4_096),
-                thinking_controls: None,
+                thinking_range: None,
                 cache_field: None,
             };
             let (outgoing, _) = dialect.write_request(chat, &lane).unwrap();

@@ -98,7 +98,7 @@ fn translate_request(from: &dyn Dialect, body: &[u8]) {
         model: "up",
         max_payable_output: None,
         model_max_output: Some(100),
-        thinking_controls: None,
+        thinking_range: None,
         cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
     };
     let chat = from.parse(&target(), body, RequestUse::Both(&|_| true)).map(|parsed| parsed.chat);

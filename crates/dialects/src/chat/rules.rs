@@ -1,6 +1,9 @@
 //! Rules of a chat request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, HostedTools, MediaKind, Modality, NeedKind, PLUGINS_FIELD, RequestNeeds};
+use canon::{
+    ApiError, HostedTools, JsonOutput, MediaKind, Modality, NeedKind, PLUGINS_FIELD, RequestNeeds,
+    ToolKind,
+};
 use std::collections::HashSet;
 
 use super::content::{ChatMessage, ChatPart};
@@ -69,7 +72,47 @@ fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
             needs.add(format!("modalities[{at}]"), NeedKind::Output(modality));
         }
     }
+    add_tools(&mut needs, view);
+    let form = view.response_format.as_ref().and_then(|format| match format.kind.as_deref() {
+        Some("json_object") => Some(JsonOutput::Object),
+        Some("json_schema") => Some(JsonOutput::Schema),
+        _ => None,
+    });
+    if let Some(form) = form {
+        needs.add("response_format", NeedKind::Json(form));
+    }
+    if view.logprobs == Some(true) {
+        needs.add("logprobs", NeedKind::Logprobs);
+    }
+    let count = view.n.and_then(|count| u32::try_from(count).ok());
+    if let Some(count) = count.filter(|count| *count > 1) {
+        needs.add("n", NeedKind::Candidates(count));
+    }
     needs
+}
+
+/// Adds the tools. Many providers of this format have kinds of their own, so that an unknown one is left to
+/// them.
+fn add_tools(needs: &mut RequestNeeds, view: &ChatRequestView<'_>) {
+    for (at, tool) in view.tools.as_deref().unwrap_or_default().iter().enumerate() {
+        let path = || format!("tools[{at}].type");
+        match tool {
+            ChatTool::Function(_) => needs.add_tool("function", path),
+            ChatTool::Custom(_) => needs.add_tool("custom", path),
+            ChatTool::Unknown(fields) => {
+                let kind = fields.text("type").unwrap_or_default();
+                if ToolKind::from_wire(&kind) != ToolKind::Other {
+                    needs.add_tool(&kind, path);
+                }
+            }
+        }
+    }
+    if view.functions.as_deref().is_some_and(|functions| !functions.is_empty()) {
+        needs.add_tool("function", || "functions".to_owned());
+    }
+    if view.web_search_options.is_some() {
+        needs.add_tool("web_search", || "web_search_options".to_owned());
+    }
 }
 
 fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {

@@ -15,7 +15,8 @@ use crate::openai_values::write_format;
 use crate::request_option::{note_lost_options, write_options};
 use crate::service_tier::write_request_tier;
 use crate::text::word_for;
-use crate::{LaneSettings, ProviderRequest, ThinkingControls};
+use crate::thinking_range::lane_range;
+use crate::{LaneSettings, ProviderRequest};
 
 /// Writes a request for a lane.
 pub(super) fn write(
@@ -109,7 +110,7 @@ fn write_thinking(
     let is_shown = thinking.display.is_some_and(|display| display != ThinkingDisplay::Hidden);
     losses.add_if(is_shown, "thinking.show", "the chat format cannot ask for a summary");
     let level = thinking.effective_level()?;
-    ThinkingControls::for_lane(lane).effort_level(level, losses).map(EffortLevel::as_str)
+    lane_range(lane).effort_level(level, losses).map(EffortLevel::as_str)
 }
 
 fn write_hints(

@@ -3,7 +3,7 @@
 //! Reference: <https://platform.openai.com/docs/api-reference/embeddings/create>.
 
 use bytes::Bytes;
-use canon::{ApiError, Losses, Lossy, WireFormat};
+use canon::{ApiError, Losses, Lossy, NeedKind, RequestNeeds, WireFormat};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
@@ -156,10 +156,15 @@ impl EmbeddingFormat for ChatEmbeddings {
         };
         let model = view.model.as_ref();
         let inputs = view.input.iter().flat_map(|input| &input.0);
+        let mut needs = RequestNeeds::default();
+        if let Some(length) = view.dimensions {
+            needs.add("dimensions", NeedKind::Dimensions(length));
+        }
         Ok(EmbeddingFacts {
             model: model.map(|model| (*model.value).to_owned()).unwrap_or_default(),
             input_bytes: inputs.map(bytes).sum::<usize>() as u64,
             model_ranges: model.iter().map(|model| json::range_of(text, model.raw)).collect(),
+            needs,
         })
     }
 

@@ -5,7 +5,7 @@
 //! place of a list, and integers as strings.
 
 use bytes::Bytes;
-use canon::{ApiError, ExtraFields, Losses, Lossy, Usage, WireFormat};
+use canon::{ApiError, ExtraFields, Losses, Lossy, NeedKind, Usage, WireFormat};
 use serde_json::value::RawValue;
 
 use super::endpoint::{EmbeddingFormat, WrittenEmbeddings};
@@ -206,6 +206,14 @@ impl EmbeddingFormat for NativeEmbeddings {
                 let path = format!("{at}model");
                 ensure_field(bare == facts.model, &path, "must be the model in the URL")?;
                 facts.model_ranges.push(json::range_of(text, raw));
+            }
+            let length = request.dimensions.and_then(|length| length.to::<u64>());
+            let is_new = |length: &u64| {
+                !facts.needs.iter().any(|need| need.kind == NeedKind::Dimensions(*length))
+            };
+            if let Some(length) = length.filter(is_new) {
+                let path = format!("{at}outputDimensionality");
+                facts.needs.add(path, NeedKind::Dimensions(length));
             }
             let parts = request.content.and_then(|content| content.parts);
             facts.input_bytes += parts.map(|parts| input_bytes(&parts.0)).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! An embeddings request, independent of the format.
 
 use bytes::Bytes;
-use canon::ExtraFields;
+use canon::{ExtraFields, RequestNeeds};
 use std::ops::Range;
 
 use crate::json::{self, BodyEdit, BodySegments};
@@ -55,6 +55,8 @@ pub struct EmbeddingFacts {
     pub input_bytes: u64,
     /// Byte ranges of the model name.
     pub model_ranges: Vec<Range<usize>>,
+    /// Lengths of vectors that it asks for.
+    pub needs: RequestNeeds,
 }
 
 impl EmbeddingFacts {

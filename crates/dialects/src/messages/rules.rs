@@ -1,7 +1,7 @@
 //! Rules of a messages request that concern more than one field, and the facts that the relay
 //! needs.
 
-use canon::{ApiError, HostedTools, MediaKind, PLUGINS_FIELD, RequestNeeds};
+use canon::{ApiError, HostedTools, JsonOutput, MediaKind, NeedKind, PLUGINS_FIELD, RequestNeeds};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
@@ -70,7 +70,7 @@ pub(super) fn check(
             ..PatchPoints::locate(text)
         },
         only_text: turns.iter().all(|turn| matches!(turn.content, Some(TextOrList::Text(_)))),
-        needs: needs(turns),
+        needs: needs(view, turns),
         ..RequestFacts::default()
     };
     if turns.iter().flat_map(MessagesTurn::blocks).any(|b| gateway_blocks::loss(b).is_some()) {
@@ -80,10 +80,27 @@ pub(super) fn check(
 }
 
 /// Returns what the request asks of its model.
-fn needs(turns: &[MessagesTurn<'_>]) -> RequestNeeds {
+fn needs(view: &MessagesRequestView<'_>, turns: &[MessagesTurn<'_>]) -> RequestNeeds {
     let mut needs = RequestNeeds::default();
     for (at, turn) in turns.iter().enumerate() {
         add_media(&mut needs, turn.blocks(), &|block| format!("messages[{at}].content[{block}]"));
+    }
+    for (at, tool) in view.tools.iter().flat_map(|list| &list.0).enumerate() {
+        match tool.kind.as_deref().filter(|_| !tool.is_function()) {
+            Some(kind) => needs.add_tool(kind, || format!("tools[{at}].type")),
+            None => needs.add_tool("function", || format!("tools[{at}]")),
+        }
+    }
+    if view.rest.get(MCP_SERVERS).is_some_and(|servers| servers.get() != "[]") {
+        needs.add_tool(MCP_SERVERS, || MCP_SERVERS.to_owned());
+    }
+    let config = view.output_config.as_ref().and_then(|config| config.format.as_ref());
+    let formats =
+        [("output_config.format", config), ("output_format", view.output_format.as_ref())];
+    for (path, format) in formats {
+        if format.is_some_and(|format| format.kind.as_deref() == Some("json_schema")) {
+            needs.add(path, NeedKind::Json(JsonOutput::Schema));
+        }
     }
     needs
 }

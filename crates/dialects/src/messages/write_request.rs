@@ -16,7 +16,7 @@ use crate::checks::require_turns;
 use crate::fields::{MOVED_MEDIA, ObjectWriter, note_foreign_fields, note_foreign_options, number};
 use crate::request_option::note_lost_options;
 use crate::service_tier::write_request_tier;
-use crate::thinking_controls::ThinkingControls;
+use crate::thinking_range::lane_range;
 use crate::wire_rule::FieldProblem;
 use crate::{LaneSettings, ProviderRequest};
 
@@ -49,7 +49,7 @@ pub(super) fn write(
     let only_text = "the messages format replies only in text";
     losses.add_if(*image_shape != ImageShape::default(), "canvas", only_text);
     losses.add_if(modalities.iter().any(|m| *m != Modality::Text), "modalities", only_text);
-    let controls = ThinkingControls::for_lane(lane);
+    let controls = lane_range(lane);
     let (mut system, messages) = write_conversation(turns, &mut losses)?;
     let config = extras.get(ORIGIN, "output_config").and_then(Value::as_object);
     let mut config = config.cloned().unwrap_or_default();

@@ -22,6 +22,8 @@ const MAX_CONTENTS: usize = 10_000;
 const MAX_MEDIA_PARTS: usize = 3_600;
 const MAX_TOOLS: usize = 512;
 const MAX_SAFETY_SETTINGS: usize = 32;
+/// The level of a request without one. Some clients write it out.
+pub(super) const UNSPECIFIED_LEVEL: &str = "THINKING_LEVEL_UNSPECIFIED";
 const MAX_INTEGER: i64 = i32::MAX as i64;
 
 type NativeSafetySettings<'a> = OneOrMany<NativeSafetySetting<'a>, MAX_SAFETY_SETTINGS>;
@@ -155,7 +157,7 @@ wire_object! {
         thinking_budget "thinkingBudget": ProtoInteger<false> => Thinking
             where whole_between(-1, MAX_INTEGER),
         thinking_level "thinkingLevel": BorrowedText<'a> => Thinking
-            where word_of(&["MINIMAL", "LOW", "MEDIUM", "HIGH"], &["THINKING_LEVEL_UNSPECIFIED"]),
+            where word_of(&["MINIMAL", "LOW", "MEDIUM", "HIGH"], &[UNSPECIFIED_LEVEL]),
         include_thoughts "includeThoughts": bool,
     }
     check |thinking| {

@@ -1,6 +1,6 @@
 //! Rules of a native request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, Losses, MediaKind, Modality, NeedKind, RequestNeeds};
+use canon::{ApiError, JsonOutput, Losses, MediaKind, Modality, NeedKind, RequestNeeds};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use super::content::NativePart;
 use super::names::{LIMIT_FIELD, ORIGIN, read_modality};
 use super::own::calls;
 use super::read_content::file_kind;
-use super::request::{NativeRequestView, NativeTool};
+use super::request::{NativeConfig, NativeRequestView, NativeTool, UNSPECIFIED_LEVEL};
 use super::signatures;
 use crate::checks::{ensure_field, path_model};
 use crate::dialect::PatchPoints;
@@ -65,7 +65,18 @@ fn needs(view: &NativeRequestView<'_>) -> RequestNeeds {
     for (at, content) in view.contents().iter().enumerate() {
         add_media(&mut needs, content.parts(), &|part| format!("contents[{at}].parts[{part}]"));
     }
-    let Some(config) = view.generation_config.as_ref() else { return needs };
+    for (at, tool) in tools(view).enumerate() {
+        for kind in tool.kinds() {
+            needs.add_tool(kind, || format!("tools[{at}].{kind}"));
+        }
+    }
+    if let Some(config) = view.generation_config.as_deref() {
+        add_config(&mut needs, config);
+    }
+    needs
+}
+
+fn add_config(needs: &mut RequestNeeds, config: &NativeConfig<'_>) {
     for (at, word) in config.response_modalities.iter().flatten().enumerate() {
         let modality = read_modality(word).filter(|modality| *modality != Modality::Text);
         if let Some(modality) = modality {
@@ -84,12 +95,33 @@ fn needs(view: &NativeRequestView<'_>) -> RequestNeeds {
             needs.add(format!("{path}.imageSize"), NeedKind::ImageSize(size.to_owned()));
         }
     }
-    let thinking = config.thinking_config.as_ref().and_then(|thinking| thinking.thinking_budget);
-    if let Some(budget) = thinking.and_then(|budget| budget.to::<u64>()).filter(|n| *n > 0) {
+    let thinking = config.thinking_config.as_ref();
+    let budget = thinking.and_then(|thinking| thinking.thinking_budget?.to::<u64>());
+    if let Some(budget) = budget.filter(|tokens| *tokens > 0) {
         let path = "generationConfig.thinkingConfig.thinkingBudget";
         needs.add(path, NeedKind::ThinkingBudget(budget));
     }
-    needs
+    let level = thinking.and_then(|thinking| thinking.thinking_level.as_deref());
+    if level.is_some_and(|word| !word.eq_ignore_ascii_case(UNSPECIFIED_LEVEL)) {
+        let path = "generationConfig.thinkingConfig.thinkingLevel";
+        needs.add(path, NeedKind::ThinkingLevel);
+    }
+    let has_schema = config.response_schema.is_some() || config.response_json_schema.is_some();
+    let form = match config.response_mime_type.as_deref() {
+        None | Some("text/plain") => None,
+        Some("application/json") if !has_schema => Some(JsonOutput::Object),
+        Some(_) => Some(JsonOutput::Schema),
+    };
+    if let Some(form) = form {
+        needs.add("generationConfig.responseMimeType", NeedKind::Json(form));
+    }
+    if config.response_logprobs == Some(true) {
+        needs.add("generationConfig.responseLogprobs", NeedKind::Logprobs);
+    }
+    let count = config.candidate_count.and_then(|count| count.to::<u32>());
+    if let Some(count) = count.filter(|count| *count > 1) {
+        needs.add("generationConfig.candidateCount", NeedKind::Candidates(count));
+    }
 }
 
 fn add_media(needs: &mut RequestNeeds, parts: &[NativePart<'_>], path: &dyn Fn(usize) -> String) {

@@ -42,7 +42,7 @@ fn lane() -> LaneSettings<'static> {
         model: "gemini-x-1",
         max_payable_output: None,
         model_max_output: None,
-        thinking_controls: None,
+        thinking_range: None,
         cache_field: None,
     }
 }

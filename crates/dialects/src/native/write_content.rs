@@ -16,7 +16,7 @@ use crate::LaneSettings;
 use crate::carried_media::MediaProblem;
 use crate::fields::{FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, number};
 use crate::text::word_for;
-use crate::thinking_controls::ThinkingControls;
+use crate::thinking_range::lane_range;
 use crate::write_json::ObjectText;
 
 /// Adjacent turns of one role, which the format requires as one turn.
@@ -71,7 +71,7 @@ pub(super) fn write_turns(
         return (system, vec![content]);
     }
     // Models with thinking levels also take a media resolution per part.
-    let close = !ThinkingControls::for_lane(lane).levels.is_empty();
+    let close = !lane_range(lane).levels.is_empty();
     let (mut calls, mut ranks) = (CallTable::new(), 0..);
     let mut written: Vec<(&TurnGroup<'_>, Vec<ObjectWriter>)> = Vec::new();
     for group in &groups {

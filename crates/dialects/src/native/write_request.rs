@@ -15,7 +15,7 @@ use crate::fields::{ObjectWriter, note_foreign_options};
 use crate::request_option::{note_lost_options, write_options};
 use crate::service_tier::write_request_tier;
 use crate::text::word_for;
-use crate::thinking_controls::ThinkingControls;
+use crate::thinking_range::lane_range;
 use crate::{LaneSettings, ProviderRequest};
 
 /// Writes a request for a lane.
@@ -98,12 +98,12 @@ fn write_config(
 /// <https://ai.google.dev/gemini-api/docs/thinking>.
 fn write_effort(chat: &ChatRequest, lane: &LaneSettings<'_>, losses: &mut Losses) -> ObjectWriter {
     let ThinkingOptions { level, budget, dynamic, display: _ } = chat.thinking;
-    let (config, steering) = (ObjectWriter::new(), ThinkingControls::for_lane(lane));
+    let (config, steering) = (ObjectWriter::new(), lane_range(lane));
     let nearest = |level, losses: &mut Losses| {
         let level = steering.nearest_level(level, &names::LEVELS, losses)?;
         Some(level.as_str().to_ascii_uppercase())
     };
-    let takes_budget = steering.budget.is_some();
+    let takes_budget = steering.accepts_budget();
     match (budget, level) {
         (Some(0), _) | (None, Some(EffortLevel::Off)) => {
             if !steering.note_unavoidable_thinking(losses) {

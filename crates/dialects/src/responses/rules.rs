@@ -1,7 +1,9 @@
 //! Rules of a responses request that concern more than one field or only callers, and the facts
 //! that the relay needs.
 
-use canon::{ApiError, HostedTools, Losses, MediaKind, PLUGINS_FIELD, RequestNeeds};
+use canon::{
+    ApiError, HostedTools, JsonOutput, Losses, MediaKind, NeedKind, PLUGINS_FIELD, RequestNeeds,
+};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
@@ -56,6 +58,11 @@ fn needs(view: &ResponsesRequestView<'_>) -> RequestNeeds {
     let mut needs = RequestNeeds::default();
     for (at, item) in view.items().iter().enumerate() {
         let (field, parts) = match item {
+            ResponsesItem::AddedTools(added) => {
+                let path = || format!("input[{at}].tools");
+                add_needed_tools(&mut needs, added.tools.as_deref(), &path);
+                continue;
+            }
             ResponsesItem::Message(message) => ("content", message.content.as_ref()),
             ResponsesItem::FunctionResult(result) | ResponsesItem::CustomResult(result) => {
                 ("output", result.output.as_ref())
@@ -76,7 +83,44 @@ fn needs(view: &ResponsesRequestView<'_>) -> RequestNeeds {
             needs.add_media(kind, || format!("input[{at}].{field}[{part_at}]"));
         }
     }
+    add_needed_tools(&mut needs, view.tools.as_deref(), &|| "tools".to_owned());
+    let format = view.text.as_ref().and_then(|text| text.format.as_ref());
+    let form = format.and_then(|format| match format.kind.as_deref() {
+        Some("json_object") => Some(JsonOutput::Object),
+        Some("json_schema") => Some(JsonOutput::Schema),
+        _ => None,
+    });
+    if let Some(form) = form {
+        needs.add("text.format", NeedKind::Json(form));
+    }
+    if view.top_logprobs.is_some_and(|count| count > 0) {
+        needs.add("top_logprobs", NeedKind::Logprobs);
+    }
     needs
+}
+
+/// Adds the tools of a list. Codex offers a search in the web to every model, so that it is not judged.
+fn add_needed_tools(
+    needs: &mut RequestNeeds,
+    tools: Option<&[ResponsesTool<'_>]>,
+    path: &dyn Fn() -> String,
+) {
+    for (at, tool) in tools.into_iter().flatten().enumerate() {
+        let type_path = || format!("{}[{at}].type", path());
+        match tool {
+            ResponsesTool::Function(_) => needs.add_tool("function", type_path),
+            ResponsesTool::Custom(_) => needs.add_tool("custom", type_path),
+            ResponsesTool::Code(_) => needs.add_tool("code_interpreter", type_path),
+            ResponsesTool::Search(_) => {}
+            ResponsesTool::Namespace(space) => {
+                let inner = || format!("{}[{at}].tools", path());
+                add_needed_tools(needs, space.tools.as_deref(), &inner);
+            }
+            ResponsesTool::Unknown(fields) => {
+                needs.add_tool(&fields.text("type").unwrap_or_default(), type_path);
+            }
+        }
+    }
 }
 
 /// The tools that the provider runs. Each may run as often as the request allows for all together.

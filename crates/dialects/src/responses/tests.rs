@@ -40,7 +40,7 @@ fn lane(model: &str) -> LaneSettings<'_> {
         model,
         max_payable_output: None,
         model_max_output: None,
-        thinking_controls: None,
+        thinking_range: None,
         cache_field: None,
     }
 }
@@ -108,7 +108,7 @@ fn pass_through_changes_only_the_model() {
             model: "other \"x\"",
             max_payable_output: Some(99),
             model_max_output: None,
-            thinking_controls: None,
+            thinking_range: None,
             cache_field: None,
         };
         let patched = ResponsesDialect.patch(&body, &peek, &limited).body.to_vec();

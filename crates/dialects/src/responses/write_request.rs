@@ -23,7 +23,8 @@ use crate::openai_values::write_format;
 use crate::request_option::{note_lost_options, write_options};
 use crate::service_tier::write_request_tier;
 use crate::text::word_for;
-use crate::{LaneSettings, ProviderRequest, ThinkingControls};
+use crate::thinking_range::lane_range;
+use crate::{LaneSettings, ProviderRequest};
 
 /// Maximum length of `safety_identifier`. Longer ids go into `user`.
 const MAX_SAFETY_ID_BYTES: usize = 64;
@@ -83,8 +84,7 @@ pub(super) fn write(
     losses.add_if(is_low, "sampling.max_output", why);
     let limit = lane.max_payable_output.or(limit).map(|limit| limit.max(MIN_OUTPUT_TOKENS));
     let level = chat.thinking.effective_level();
-    let level =
-        level.and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, &mut losses));
+    let level = level.and_then(|level| lane_range(lane).effort_level(level, &mut losses));
     let body = body
         .set_some("max_output_tokens", limit)
         .set_some("top_logprobs", sampling.logprobs.filter(|n| *n > 0))

@@ -83,7 +83,7 @@ pub(crate) const LANE: LaneSettings<'static> = LaneSettings {
     model: "m",
     max_payable_output: None,
     model_max_output: Some(8192),
-    thinking_controls: None,
+    thinking_range: None,
     cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
 };
 

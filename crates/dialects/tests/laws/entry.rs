@@ -18,7 +18,7 @@ fn lane() -> LaneSettings<'static> {
         model: "m",
         max_payable_output: Some(99),
         model_max_output: Some(8192),
-        thinking_controls: None,
+        thinking_range: None,
         cache_field: None,
     }
 }

@@ -19,7 +19,7 @@ fn request_round_trips_without_loss() {
                 model: &chat.model,
                 max_payable_output: None,
                 model_max_output: None,
-                thinking_controls: None,
+                thinking_range: None,
                 cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
             };
             let (out, losses) = dialect.write_request(&chat, &lane).expect(&case);
@@ -79,7 +79,7 @@ fn pass_through_keeps_the_callers_bytes() {
                 model: &peek.model,
                 max_payable_output: None,
                 model_max_output: None,
-                thinking_controls: None,
+                thinking_range: None,
                 cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
             };
             let body = Bytes::from(body);

@@ -378,7 +378,7 @@ fn pass_through_reports_what_it_removes() {
                     model: &peek.model,
                     max_payable_output: None,
                     model_max_output: None,
-                    thinking_controls: None,
+                    thinking_range: None,
                     cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
                 };
                 let sent = caller.patch(&body, &peek, &lane).body.to_vec();

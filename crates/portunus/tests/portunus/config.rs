@@ -19,7 +19,10 @@ fn the_documented_example_is_good() {
     assert_eq!(route.lanes[0].name, "acme/claude-x-2026");
     assert_eq!(route.lanes[1].timeouts.first_byte.as_secs(), 20);
     assert_eq!(config.routes["house/small"].lanes[0].timeouts.total.as_secs(), 120);
-    assert_eq!(config.catalog.get("house/small").unwrap().max_output_tokens, Some(8192));
+    assert_eq!(
+        config.catalog.get("house/small").unwrap().capabilities.max_output_tokens,
+        Some(8192)
+    );
     assert!(config.catalog.get("demo-chat").is_some());
     let small = &config.routes["house/small"];
     let runs: Vec<_> = small.lanes.iter().map(|lane| (lane.priority, lane.weight)).collect();

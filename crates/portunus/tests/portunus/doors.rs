@@ -222,4 +222,81 @@ async fn a_lossy_call_leaves_out_what_the_model_does_not_read() {
     assert!(got.text().contains("does not read"), "{}", got.text());
     let strict = ask().header("x-portunus-strict", "true").send().await;
     assert_eq!(strict.status, 400, "{}", strict.text());
+
+/// Returns the status and text of a request that is judged and not sent.
+async fn dry(gateway: &TestGateway, path: &str, body: &Value) -> (u16, String) {
+    let got = gateway.post(path, body).header("x-portunus-dry-run", "true").send().await;
+    (got.status.as_u16(), got.text())
+}
+
+/// A list of tools without `other` is complete. Without a list only a provider of the caller's format may know
+/// more tools than the gateway.
+#[tokio::test]
+async fn tools_are_judged_by_the_record_of_the_model() {
+    let gateway = TestGateway::with_config(
+        "[providers.r]\nspeaks = \"responses\"\nbase = \"http://127.0.0.1:9\"\nauth = \"none\"\n\
+         [providers.c]\nspeaks = \"chat\"\nbase = \"http://127.0.0.1:9\"\nauth = \"none\"\n\
+         [models.same]\nlanes = [\"r/up\"]\nprice = { input = \"1.00\", output = \"2.00\" }\n\
+         [models.other]\nlanes = [\"c/up\"]\nprice = { input = \"1.00\", output = \"2.00\" }\n\
+         [models.open]\nlanes = [\"r/up\"]\ntools = [\"function\", \"other\"]\n\
+         price = { input = \"1.00\", output = \"2.00\" }\n\
+         [models.closed]\nlanes = [\"r/up\"]\ntools = [\"function\"]\nthinking = false\n\
+         structured_output = []\ninput = [\"text\"]\nparameters = { logprobs = false }\n\
+         price = { input = \"1.00\", output = \"2.00\" }\n",
+    )
+    .await;
+    let ask = |model: &str, tool: Value| json!({ "model": model, "input": "hi", "tools": [tool] });
+    let path = "/v1/responses";
+    for (model, kind, status) in [
+        ("same", "smell", 200),
+        ("other", "smell", 400),
+        ("open", "smell", 200),
+        ("open", "image_generation", 200),
+        ("closed", "smell", 400),
+        ("closed", "image_generation", 400),
+        // The caller runs it, or every agent sends it.
+        ("closed", "apply_patch", 200),
+        ("closed", "tool_search", 200),
+        ("closed", "web_search", 200),
+    ] {
+        let (got, text) = dry(&gateway, path, &ask(model, json!({ "type": kind }))).await;
+        assert_eq!(got, status, "{model} {kind}: {text}");
+        assert!(status == 200 || text.contains("tools[0].type"), "{text}");
+    }
+    let schema = json!({ "model": "closed", "input": "hi", "text": { "format": {
+        "type": "json_schema", "name": "x", "schema": { "type": "object" } } } });
+    is_refused(&gateway, path, &schema, "text.format").await;
+    let logprobs = json!({ "model": "closed", "input": "hi", "top_logprobs": 3 });
+    is_refused(&gateway, path, &logprobs, "top_logprobs").await;
+    // Agents ask every model to think, whatever its record says.
+    let effort = json!({ "model": "closed", "input": "hi", "reasoning": { "effort": "high" } });
+    assert_eq!(dry(&gateway, path, &effort).await.0, 200);
+    let budget = json!({ "model": "closed", "max_tokens": 32_000,
+        "thinking": { "type": "enabled", "budget_tokens": 31_999 },
+        "messages": [{ "role": "user", "content": "hi" }] });
+    assert_eq!(dry(&gateway, "/v1/messages", &budget).await.0, 200);
+    let level = native(&json!({ "thinkingConfig": { "thinkingLevel": "HIGH" } }));
+    let at = "generationConfig.thinkingConfig.thinkingLevel";
+    is_refused(&gateway, &generate("closed", false), &level, at).await;
+    let thoughts = native(&json!({ "thinkingConfig": { "includeThoughts": true } }));
+    assert_eq!(dry(&gateway, &generate("closed", false), &thoughts).await.0, 200);
+}
+
+/// The lists of models in each shape show the record.
+#[tokio::test]
+async fn lists_of_models_show_the_record() {
+    let gateway = TestGateway::start().await;
+    let got = gateway.get("/v1beta/models/demo-native").send().await.json();
+    assert_eq!(got["temperature"], 1.0, "{got}");
+    assert_eq!(got["maxTemperature"], 2.0, "{got}");
+    assert_eq!((&got["topP"], &got["thinking"]), (&json!(1.0), &json!(true)), "{got}");
+    assert!(got.get("topK").is_none(), "{got}");
+    let ask = gateway.get("/v1/models/demo-messages").header("anthropic-version", "2023-06-01");
+    let got = ask.send().await.json();
+    let can = &got["capabilities"];
+    assert_eq!(can["image_input"]["supported"], true, "{got}");
+    assert_eq!(can["server_tools"]["web_search"]["supported"], true, "{got}");
+    assert_eq!(can["effort"]["high"]["supported"], true, "{got}");
+    assert_eq!(can["effort"]["max"]["supported"], false, "{got}");
+    assert_eq!((&got["lifecycle"], &got["retires_at"]), (&json!("active"), &Value::Null), "{got}");
 }

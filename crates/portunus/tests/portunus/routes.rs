@@ -264,8 +264,11 @@ async fn the_catalog_is_public_and_exactly_of_the_documented_shape() {
             "aliases",
             "model_type",
             "features",
+            "capabilities",
             "pricing",
-            "api_doc_url"
+            "api_doc_url",
+            "released",
+            "retires"
         ]
     );
     assert_eq!(

@@ -112,9 +112,9 @@ impl ImageCall {
         let facts = RequestFacts {
             model: self.model().to_owned(),
             stream: self.request().stream,
-            max_output_tokens: Some(
-                self.max_output_tokens(&self.route.model.images.clone().unwrap_or_default()),
-            ),
+            max_output_tokens: Some(self.max_output_tokens(
+                &self.route.model.capabilities.images.clone().unwrap_or_default(),
+            )),
             candidates: 1,
             ..RequestFacts::default()
         };
@@ -169,10 +169,10 @@ impl ImageCall {
     /// Upper bound of the cost over these price lists.
     pub(super) fn max_cost<'a>(&self, prices: impl Iterator<Item = &'a Arc<ModelPrices>>) -> Money {
         let request = self.request();
-        let capabilities = self.route.model.images.clone().unwrap_or_default();
+        let capabilities = self.route.model.capabilities.images.clone().unwrap_or_default();
         let is_chat =
             self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
-        let text_tokens = match (is_chat, self.route.model.max_output_tokens) {
+        let text_tokens = match (is_chat, self.route.model.capabilities.max_output_tokens) {
             (true, most) => {
                 most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(request.count.into())
             }
@@ -203,7 +203,7 @@ impl ImageCall {
 
     /// Estimates the usage of that many images of a lane.
     pub(super) fn likely_usage(&self, made: u64, lane: &LiveLane) -> Usage {
-        let capabilities = lane.served_model.images.clone().unwrap_or_default();
+        let capabilities = lane.served_model.capabilities.images.clone().unwrap_or_default();
         let request = self.request();
         let per_image = capabilities.max_tokens(&request.size, request.quality.as_deref(), 0);
         let by_token = lane.prices.per_image.is_none();
@@ -353,6 +353,7 @@ impl ImageCall {
 pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError> {
     let family = || {
         lane.served_model
+            .capabilities
             .images
             .as_ref()
             .map_or(ImageFamily::Gpt, |capabilities| capabilities.family)

@@ -1,6 +1,6 @@
 //! Validation of an image request against the capabilities of its model.
 
-use canon::{ApiError, ImageRequest, ImageSize};
+use canon::{ApiError, ImageRequest, ImageSize, MediaKind};
 use catalog::{ImageCapabilities, Model};
 
 /// Refuses values that the model does not support, and names those it does.
@@ -9,7 +9,7 @@ pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiE
         let message = "`response_format` cannot be `url` here: a stream carries its images inline";
         return Err(ApiError::invalid("response_format", message));
     }
-    let Some(capabilities) = &model.images else { return Ok(()) };
+    let Some(capabilities) = &model.capabilities.images else { return Ok(()) };
     let ImageCapabilities {
         family: _,
         sizes: _,
@@ -20,6 +20,8 @@ pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiE
         backgrounds,
         most,
         inputs,
+        // Some models take images as a model for new ones and change none.
+        edits: _,
         // Protocols without masks report a mask as a loss.
         mask: _,
         partials: _,
@@ -51,9 +53,7 @@ pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiE
     {
         return refuse("image", &format!("at most {inputs} images"));
     }
-    // The inputs of a model that only the operator describes are unknown.
-    let known = !model.as_of.is_empty();
-    if known && !request.inputs.is_empty() && !model.accepts_input("image") {
+    if !request.inputs.is_empty() && !model.may_read(MediaKind::Image) {
         let message =
             format!("`{}` generates images from text alone; it takes no input images", model.id);
         return Err(ApiError::invalid("image", message));

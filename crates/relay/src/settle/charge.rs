@@ -182,7 +182,7 @@ impl CallAccount {
         let running = self.attempt_started.elapsed();
         let seen = meter.output_bytes.div_ceil(BYTES_PER_TOKEN);
         let silence = if seen == 0 { running } else { self.silence };
-        let is_unknown = !self.is_known_model && !attempt.has_counted();
+        let is_unknown = !self.is_thinking_known && !attempt.has_counted();
         let may_think =
             self.may_think || attempt.has_thought() || (is_unknown && silence >= LONG_SILENCE);
         let usual = match (self.entry.stream, may_think) {

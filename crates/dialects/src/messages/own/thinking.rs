@@ -4,19 +4,18 @@
 //! Older models take a token budget. Newer models decide for themselves (`adaptive`) within an
 //! `effort`. The models between take either.
 
-use canon::{EffortLevel, Losses, ThinkingDisplay, ThinkingOptions};
+use canon::{EffortLevel, Losses, ThinkingDisplay, ThinkingOptions, ThinkingRange};
 use serde_json::Value;
 
 use crate::fields::ObjectWriter;
 use crate::messages::request::MessagesThinkingOptions;
-use crate::thinking_controls::ThinkingControls;
 
 /// The smallest budget the format accepts.
 pub(crate) const MIN_BUDGET_TOKENS: u64 = 1_024;
 
 /// Returns true if a model takes no budget. Such models also refuse all sampling parameters.
-pub(crate) const fn is_only_adaptive(controls: &ThinkingControls) -> bool {
-    controls.budget.is_none() && controls.dynamic
+pub(crate) const fn is_only_adaptive(controls: &ThinkingRange) -> bool {
+    !controls.accepts_budget() && controls.dynamic
 }
 
 /// Reads the thinking of a request. `effort` is the level of `output_config`.
@@ -86,7 +85,7 @@ pub(crate) struct ThinkingLimits {
 pub(crate) fn write(
     thinking: ThinkingOptions,
     limits: ThinkingLimits,
-    controls: &ThinkingControls,
+    controls: &ThinkingRange,
     losses: &mut Losses,
 ) -> ThinkingRequest {
     let ThinkingOptions { level, budget, dynamic, display } = thinking;
@@ -106,7 +105,7 @@ pub(crate) fn write(
     if own_effort && budget.is_none() && !dynamic {
         return silent;
     }
-    let takes_only_budget = controls.budget.is_some() && !controls.dynamic;
+    let takes_only_budget = controls.accepts_budget() && !controls.dynamic;
     let wants_budget = takes_only_budget || (budget.is_some() && !is_only_adaptive(controls));
     let (options, level, max_tokens) = if wants_budget {
         let wish = thinking.effective_budget().unwrap_or(EffortLevel::Medium.budget_tokens());
@@ -164,10 +163,10 @@ mod tests {
             model,
             max_payable_output: None,
             model_max_output: None,
-            thinking_controls: None,
+            thinking_range: None,
             cache_field: None,
         };
-        (write(thinking, room, &ThinkingControls::for_lane(&lane), &mut losses), losses)
+        (write(thinking, room, &crate::thinking_range::lane_range(&lane), &mut losses), losses)
     }
 
     #[test]

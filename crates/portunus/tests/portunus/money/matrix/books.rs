@@ -31,7 +31,7 @@ impl Cell {
     fn may_think(&self) -> bool {
         let Family { provider, model, .. } = &*self.family;
         let (entry, _) = ModelDirectory::embedded().find_offer(provider, model).unwrap();
-        entry.thinking.is_some()
+        entry.capabilities.thinking.range().is_some()
     }
 
     /// Checks the row of the call.
