@@ -226,6 +226,27 @@ fn check_words<'a>(words: impl Iterator<Item = &'a String>, known: &[&str]) -> R
 }
 
 impl ModelCapabilities {
+    /// Forgets what requests are judged by, for a model with lanes that the record does not describe.
+    pub fn forget_limits(&mut self) {
+        self.input.clear();
+        self.output.clear();
+        self.media_limits.clear();
+        self.parameters.clear();
+        (self.tools, self.structured_output) = (None, None);
+        (self.candidates, self.dimensions) = (None, None);
+    }
+
+    /// Adds the media that capability tags promise, if the media are known.
+    pub fn add_input_of(&mut self, features: &[String]) {
+        let tags = [("vision", "image"), ("audio-input", "audio"), ("video-input", "video")];
+        for (tag, modality) in tags {
+            let is_new = !self.input.is_empty() && self.input.iter().all(|own| own != modality);
+            if is_new && features.iter().any(|own| own == tag) {
+                self.input.push(modality.to_owned());
+            }
+        }
+    }
+
     /// Returns the capability tags that these facts imply, in the order of [`crate::FEATURES`].
     pub fn implied_features(&self, kind: ModelKind) -> Vec<&'static str> {
         let uses = |kind| self.tools.as_ref().is_some_and(|tools| tools.contains(&kind));

@@ -86,6 +86,15 @@ fn build_model(
             ModelDirectory::embedded().find_offer(known_as, &lane.model).map(|(entry, _)| entry)
         })
     });
+    // A lane of another model may do more, or less, than the record says.
+    let is_of_record = |lane: &Lane| {
+        let known_as = endpoints.get(&lane.provider).map(|own| own.provider.as_str());
+        let offer = known_as.and_then(|provider| {
+            ModelDirectory::embedded().find_offer(provider, &lane.model).map(|(entry, _)| entry)
+        });
+        offer.map(|entry| &entry.id) == known.map(|known| &known.id)
+    };
+    let is_described = lanes.iter().all(is_of_record);
     let kind = match kind.as_deref() {
         Some(word) => ModelKind::parse(word).ok_or_else(|| {
             FieldError::new(
@@ -137,11 +146,17 @@ fn build_model(
     }
     model.aliases.extend(aliases.iter().cloned());
     model.kind = kind;
+    if !is_described {
+        model.capabilities.forget_limits();
+    }
     raw.capabilities()
         .apply(&mut model.capabilities)
         .map_err(|CapabilityError { key, reason }| FieldError::new(key, reason))?;
     match features {
-        Some(features) => model.features.clone_from(features),
+        Some(features) => {
+            model.capabilities.add_input_of(features);
+            model.features.clone_from(features);
+        }
         // Every conversation can be streamed.
         None if known.is_none() => {
             let implied = model.capabilities.implied_features(kind);

@@ -2,6 +2,8 @@
 //!
 //! Only the form is checked. The bytes of a picture are the provider's business.
 
+use canon::MediaKind;
+
 /// Returns the reason why a media type is refused.
 pub(crate) fn mime_error(mime: &str) -> Option<&'static str> {
     let rule = "must be a media type such as `image/png`";
@@ -50,6 +52,11 @@ pub(crate) fn is_data_uri(uri: &str) -> bool {
 /// Splits a data URI (RFC 2397) into its media type and its data.
 pub(crate) fn split_data_uri(url: &str) -> Option<(&str, &str)> {
     url.strip_prefix("data:")?.split_once(";base64,")
+}
+
+/// Returns the kind of the media in a data URI.
+pub(crate) fn data_uri_kind(url: &str) -> Option<MediaKind> {
+    split_data_uri(url).map(|(mime, _)| MediaKind::from_mime(mime))
 }
 
 /// Returns the reason why the URL or data URI of a picture is refused. Some clients send documents

@@ -11,6 +11,7 @@ use super::names::{IMAGES_FIELD, LIMIT_FIELD, MODALITIES, ORIGIN, STREAM_OPTIONS
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
 use crate::dialect::PatchPoints;
+use crate::media_rules::data_uri_kind;
 use crate::service_tier::read_request_tier;
 use crate::text::by_word;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at};
@@ -54,13 +55,23 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
 fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
     let mut needs = RequestNeeds::default();
     for (at, message) in messages(view).iter().enumerate() {
+        if message.rest.get(IMAGES_FIELD).is_some_and(|images| images.get() != "null") {
+            needs.add_media(MediaKind::Image, || format!("messages[{at}].{IMAGES_FIELD}"));
+        }
         let Some(TextOrList::List(parts)) = &message.content else { continue };
         for (part_at, part) in parts.iter().enumerate() {
+            // The data of a field may be of another kind than its name says.
             let kind = match part {
-                ChatPart::Image(_) => MediaKind::Image,
+                ChatPart::Image(part) => {
+                    let url = part.image_url.as_ref().and_then(|image| image.url.as_deref());
+                    url.and_then(data_uri_kind).unwrap_or(MediaKind::Image)
+                }
                 ChatPart::Video(_) => MediaKind::Video,
                 ChatPart::Audio(_) => MediaKind::Audio,
-                ChatPart::File(_) => MediaKind::Document,
+                ChatPart::File(part) => {
+                    let data = part.file.as_ref().and_then(|file| file.file_data.as_deref());
+                    data.and_then(data_uri_kind).unwrap_or(MediaKind::Document)
+                }
                 ChatPart::Text(_) | ChatPart::Refusal(_) | ChatPart::Unknown(_) => continue,
             };
             needs.add_media(kind, || format!("messages[{at}].content[{part_at}]"));
@@ -70,6 +81,15 @@ fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
         let modality = by_word(&MODALITIES, word).filter(|modality| *modality != Modality::Text);
         if let Some(modality) = modality {
             needs.add(format!("modalities[{at}]"), NeedKind::Output(modality));
+        }
+    }
+    if let Some(image) = &view.image_config {
+        needs.add("image_config", NeedKind::Output(Modality::Image));
+        if let Some(ratio) = image.aspect_ratio.as_deref() {
+            needs.add("image_config.aspect_ratio", NeedKind::AspectRatio(ratio.to_owned()));
+        }
+        if let Some(size) = image.image_size.as_deref() {
+            needs.add("image_config.image_size", NeedKind::ImageSize(size.to_owned()));
         }
     }
     add_tools(&mut needs, view);

@@ -16,6 +16,7 @@ use super::signatures;
 use crate::RequestFacts;
 use crate::dialect::PatchPoints;
 use crate::json::{self, BodyEdit};
+use crate::media_rules::data_uri_kind;
 use crate::service_tier::read_request_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
@@ -72,8 +73,14 @@ fn needs(view: &ResponsesRequestView<'_>) -> RequestNeeds {
         let Some(TextOrList::List(parts)) = parts else { continue };
         for (part_at, part) in parts.iter().enumerate() {
             let kind = match part {
-                ResponsesPart::Image(_) => MediaKind::Image,
-                ResponsesPart::File(_) => MediaKind::Document,
+                ResponsesPart::Image(part) => {
+                    let url = part.image_url.as_deref();
+                    url.and_then(data_uri_kind).unwrap_or(MediaKind::Image)
+                }
+                ResponsesPart::File(part) => {
+                    let data = part.file_data.as_deref();
+                    data.and_then(data_uri_kind).unwrap_or(MediaKind::Document)
+                }
                 ResponsesPart::Audio(_) => MediaKind::Audio,
                 ResponsesPart::InputText(_)
                 | ResponsesPart::OutputText(_)

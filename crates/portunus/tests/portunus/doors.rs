@@ -222,6 +222,7 @@ async fn a_lossy_call_leaves_out_what_the_model_does_not_read() {
     assert!(got.text().contains("does not read"), "{}", got.text());
     let strict = ask().header("x-portunus-strict", "true").send().await;
     assert_eq!(strict.status, 400, "{}", strict.text());
+}
 
 /// Returns the status and text of a request that is judged and not sent.
 async fn dry(gateway: &TestGateway, path: &str, body: &Value) -> (u16, String) {

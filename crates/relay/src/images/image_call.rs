@@ -49,7 +49,7 @@ impl ImageCall {
     pub(super) fn read(call: &Call, form: ImageRequestForm) -> Result<Self, ApiError> {
         let parsed = form.read(&call.body)?;
         let route = route::find_kind(call, &parsed.picture.model, ModelKind::Image)?;
-        validate::validate(&parsed.picture, &route.model)?;
+        validate::validate(&parsed.picture, &route.model, call.options.lossy)?;
         let guard = call.config.media.fetcher.guard();
         for (path, url) in image_urls(&parsed) {
             guard.check(url).map_err(|e| ApiError::invalid(&*path, format!("`{path}` {e}")))?;

@@ -3,8 +3,14 @@
 use canon::{ApiError, ImageRequest, ImageSize, MediaKind};
 use catalog::{ImageCapabilities, Model};
 
+use crate::call_options::LOSSY_HEADER;
+
 /// Refuses values that the model does not support, and names those it does.
-pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiError> {
+pub(super) fn validate(
+    request: &ImageRequest,
+    model: &Model,
+    is_lossy: bool,
+) -> Result<(), ApiError> {
     if request.stream && request.delivery == Some(canon::ImageDelivery::Url) {
         let message = "`response_format` cannot be `url` here: a stream carries its images inline";
         return Err(ApiError::invalid("response_format", message));
@@ -22,8 +28,7 @@ pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiE
         inputs,
         // Some models take images as a model for new ones and change none.
         edits: _,
-        // Protocols without masks report a mask as a loss.
-        mask: _,
+        mask,
         partials: _,
         tokens: _,
     } = capabilities;
@@ -52,6 +57,14 @@ pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiE
         && request.inputs.len() > inputs
     {
         return refuse("image", &format!("at most {inputs} images"));
+    }
+    // Without its mask an edit would change the whole image.
+    if request.mask.is_some() && !mask && !is_lossy {
+        let message = format!(
+            "`{}` takes no masks; the header `{LOSSY_HEADER}: true` leaves it out",
+            model.id
+        );
+        return Err(ApiError::invalid("mask", message));
     }
     if !request.inputs.is_empty() && !model.may_read(MediaKind::Image) {
         let message =
