@@ -53,8 +53,8 @@ def test_the_catalog_is_public_and_has_the_agreed_envelope(wire):
 def test_every_catalog_entry_has_the_agreed_fields(wire, url):
     for entry in wire.get("/api/models", key=None).json()["data"]:
         assert set(entry) == {
-            "id", "provider", "provider_id", "aliases", "model_type", "features", "pricing",
-            "api_doc_url",
+            "id", "provider", "provider_id", "aliases", "model_type", "features", "capabilities",
+            "pricing", "api_doc_url", "released", "retires",
         }
         for field in ("id", "provider", "provider_id", "model_type"):
             assert isinstance(entry[field], str) and entry[field], entry
