@@ -85,5 +85,8 @@ fn carries_bare_key(name: &HeaderName) -> bool {
 
 /// Returns true if the path belongs to the native format or is shared with it.
 fn is_native_path(path: &str) -> bool {
-    path.starts_with("/v1beta/") || path == "/v1/models" || path.starts_with("/v1/models/")
+    path.starts_with("/v1beta/")
+        || path == "/v1/models"
+        || path.starts_with("/v1/models/")
+        || path.starts_with("/v1/cachedContents")
 }

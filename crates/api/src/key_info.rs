@@ -235,6 +235,7 @@ fn attempts_json(entry: &LedgerEntry) -> Vec<Value> {
     tries
 }
 
-fn rfc3339(at: Micros) -> String {
+/// Returns a time as RFC 3339 text.
+pub(crate) fn rfc3339(at: Micros) -> String {
     jiff::Timestamp::from_microsecond(at.get()).map(|time| time.to_string()).unwrap_or_default()
 }

@@ -4,6 +4,7 @@
 //! request gets to its handler.
 
 mod admin;
+mod cached_contents;
 mod catalog;
 mod chat;
 mod embeddings;

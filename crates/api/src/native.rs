@@ -4,13 +4,17 @@
 use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind};
+use dialects::RequestTarget;
 use dialects::embeddings::EmbeddingEndpoint;
-use dialects::{RequestTarget, native::NativeDialect};
+use dialects::native::{CachedPrefix, NativeDialect};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
-use crate::{embeddings, token_count};
+use crate::state::ApiState;
+use crate::token_count::InputTokens;
+use crate::{cached_contents, embeddings, token_count};
 use relay::{self, Call};
 
 pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
@@ -44,17 +48,20 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
         "generateContent" if events => {
             Err(ApiError::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
         }
-        "generateContent" => {
-            relay::serve(Call::read(incoming.into_call(), &NativeDialect, target(false)).await?)
-                .await
-        }
-        "streamGenerateContent" => {
-            relay::serve(Call::read(incoming.into_call(), &NativeDialect, target(true)).await?)
-                .await
+        "generateContent" | "streamGenerateContent" => {
+            let (state, target) =
+                (Arc::clone(&incoming.state), target(operator == "streamGenerateContent"));
+            let call = Call::read(incoming.into_call(), &NativeDialect, target).await?;
+            match cached_contents::may_name_cache(&call.body) {
+                // Boxed because it is rare: the future of every call would grow by its size.
+                true => Box::pin(generate_with_cache(state, call)).await,
+                false => relay::serve(call).await,
+            }
         }
         "countTokens" => {
-            count_tokens(Call::read(incoming.into_call(), &NativeDialect, target(false)).await?)
-                .await
+            let state = Arc::clone(&incoming.state);
+            let call = Call::read(incoming.into_call(), &NativeDialect, target(false)).await?;
+            count_tokens(&state, call).await
         }
         "embedContent" | "batchEmbedContents" if events => {
             Err(ApiError::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
@@ -78,12 +85,21 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
     }
 }
 
+/// Serves a request that may name cached content.
+async fn generate_with_cache(
+    state: Arc<ApiState>,
+    mut call: Box<Call>,
+) -> Result<Response, ApiError> {
+    let prefix = cached_contents::expand(&state, &mut call).await?;
+    relay::serve(call).await.map_err(|error| prefix.restore_path(error))
+}
+
 /// Counts tokens: <https://ai.google.dev/api/tokens>. The body is `{contents}`, or a whole request
 /// under `generateContentRequest`.
-async fn count_tokens(mut call: Box<Call>) -> Result<Response, ApiError> {
+async fn count_tokens(state: &ApiState, mut call: Box<Call>) -> Result<Response, ApiError> {
     let (wrapper, body) = call.work_permit().await.run(|| unwrap_request(&call.body)).await?;
     call.body = body;
-    let counted = token_count::count_tokens(&call).await.map_err(|error| match wrapper {
+    let counted = count_expanded(state, &mut call).await.map_err(|error| match wrapper {
         Some(name) => inside_field(name, error),
         None => error,
     })?;
@@ -92,6 +108,15 @@ async fn count_tokens(mut call: Box<Call>) -> Result<Response, ApiError> {
         "promptTokensDetails": [{ "modality": "TEXT", "tokenCount": counted.tokens }],
     });
     Ok(counted.answer(&body))
+}
+
+/// Counts a request together with the cached content that it names.
+async fn count_expanded(state: &ApiState, call: &mut Call) -> Result<InputTokens, ApiError> {
+    let prefix = match cached_contents::may_name_cache(&call.body) {
+        true => Box::pin(cached_contents::expand(state, call)).await?,
+        false => CachedPrefix::default(),
+    };
+    token_count::count_tokens(call).await.map_err(|error| prefix.restore_path(error))
 }
 
 /// Returns the request within the body of a token count, and the name of the field that holds it.

@@ -14,11 +14,12 @@ use crate::state::ApiState;
 use relay::json_response;
 
 const BASE_DOCUMENT: &str = include_str!("../assets/openapi/base.json");
-const PART_DOCUMENTS: [&str; 10] = [
+const PART_DOCUMENTS: [&str; 11] = [
     include_str!("../assets/openapi/chat.json"),
     include_str!("../assets/openapi/responses.json"),
     include_str!("../assets/openapi/messages.json"),
     include_str!("../assets/openapi/native.json"),
+    include_str!("../assets/openapi/caches.json"),
     include_str!("../assets/openapi/images.json"),
     include_str!("../assets/openapi/models.json"),
     include_str!("../assets/openapi/account.json"),

@@ -14,8 +14,8 @@ use store::AdminPart;
 use crate::request::{ApiRequest, HandlerFuture};
 use crate::state::ApiState;
 use crate::{
-    admin, catalog, chat, embeddings, files, health, images, key_info, messages, models, native,
-    openapi, responses, task_routes,
+    admin, cached_contents, catalog, chat, embeddings, files, health, images, key_info, messages,
+    models, native, openapi, responses, task_routes,
 };
 
 /// Handler of a route, with the guard in front of it.
@@ -154,6 +154,16 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         read!(GET "/v1/responses/{id}/input_items" => responses::input_items),
         paid!(POST "/v1beta/models/{*rest}" => native::call),
         paid!(POST "/v1/models/{*rest}" => native::call),
+        paid!(POST "/v1beta/cachedContents" => cached_contents::create),
+        read!(GET "/v1beta/cachedContents" => cached_contents::list),
+        read!(GET "/v1beta/cachedContents/{id}" => cached_contents::get),
+        free!(PATCH "/v1beta/cachedContents/{id}" => cached_contents::change),
+        free!(DELETE "/v1beta/cachedContents/{id}" => cached_contents::delete),
+        paid!(POST "/v1/cachedContents" => cached_contents::create),
+        read!(GET "/v1/cachedContents" => cached_contents::list),
+        read!(GET "/v1/cachedContents/{id}" => cached_contents::get),
+        free!(PATCH "/v1/cachedContents/{id}" => cached_contents::change),
+        free!(DELETE "/v1/cachedContents/{id}" => cached_contents::delete),
         free!(POST "/upload/v1beta/files" => native::upload),
         free!(POST "/v1beta/files" => native::upload),
         read!(GET "/v1/models" => models::list),
@@ -313,7 +323,7 @@ mod tests {
     }
 
     /// Rows that a key for reading alone may use. A new one needs a review.
-    const READ: [&str; 11] = [
+    const READ: [&str; 15] = [
         "/v1/images/generations/{id}",
         "/v1/tasks",
         "/v1/tasks/{id}",
@@ -324,6 +334,10 @@ mod tests {
         "/v1/models/{*rest}",
         "/v1beta/models",
         "/v1beta/models/{*rest}",
+        "/v1beta/cachedContents",
+        "/v1beta/cachedContents/{id}",
+        "/v1/cachedContents",
+        "/v1/cachedContents/{id}",
         "/v1/usage/{request_id}",
     ];
 

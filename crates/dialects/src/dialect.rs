@@ -29,6 +29,8 @@ pub struct RequestTarget {
     /// True if the model may think between tool calls, so that its budget may exceed the output
     /// limit.
     pub interleaved_thinking: bool,
+    /// True if the body is content to keep for later requests, which may lack turns.
+    pub is_cached_content: bool,
 }
 
 /// The settings of one lane (a model at a provider) for a request.

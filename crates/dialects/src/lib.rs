@@ -90,7 +90,8 @@ pub fn for_path(path: &str, has_header: impl Fn(&str) -> bool) -> Option<&'stati
         return Some(messages);
     }
     let is_upload = path.starts_with("/upload/v1beta/");
-    if is_upload || path.starts_with("/v1beta/") || path == "/v1beta" {
+    let is_cache = path.starts_with("/v1/cachedContents");
+    if is_upload || is_cache || path.starts_with("/v1beta/") || path == "/v1beta" {
         return Some(native);
     }
     // Several formats have this list.

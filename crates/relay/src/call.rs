@@ -171,6 +171,31 @@ impl Call {
         }))
     }
 
+    /// Replaces the body by one with so many bytes of kept content in it. The limits of a body hold for the
+    /// whole.
+    pub async fn insert_content<T>(
+        &mut self,
+        bytes: usize,
+        insert: impl FnOnce(&Bytes) -> Result<(Bytes, T), ApiError>,
+    ) -> Result<T, ApiError> {
+        let limit = self.config.max_body_bytes;
+        let size = self.body.len().saturating_add(bytes);
+        if size > limit {
+            let message = format!(
+                "the body is larger than {limit} bytes, the limit here, with what it names"
+            );
+            return Err(ApiError::new(ErrorKind::BodyTooLarge, message));
+        }
+        if let Some(permit) = &self.admission.buffer {
+            permit.grow(bytes as u64)?;
+        }
+        let permit = self.permit_for(size).await;
+        let (body, inserted) = permit.run(|| insert(&self.body)).await?;
+        reserve_values(&self.engine, &body, &self.admission).await?;
+        self.body = body;
+        Ok(inserted)
+    }
+
     /// Waits until work may run whose duration grows with the body.
     pub async fn work_permit(&self) -> WorkPermit {
         self.permit_for(self.body.len()).await

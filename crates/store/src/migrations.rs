@@ -36,6 +36,7 @@ macro_rules! embedded {
             (24, "node marks", include_str!(concat!($folder, "0024_node_marks.sql"))),
             (25, "postings", include_str!(concat!($folder, "0025_postings.sql"))),
             (26, "adopted marks", include_str!(concat!($folder, "0026_adopted_marks.sql"))),
+            (27, "cached contents", include_str!(concat!($folder, "0027_cached_contents.sql"))),
         ]
     };
 }

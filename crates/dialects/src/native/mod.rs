@@ -43,6 +43,12 @@ pub(crate) use names::operator_path;
 pub(crate) use own::dotted_extras;
 pub(crate) use signatures::BYPASS_SIGNATURE;
 
+pub use own::cached_content::{
+    CacheExpiry, CachedPrefix, ExpandedRequest, NewCachedContent, cached_content_id,
+    cached_content_name, cached_content_not_found, insert_cached_content, read_cache_change,
+    read_cached_content,
+};
+
 use crate::repeated_text::RepeatingReader;
 use crate::{Dialect, FormatFunctions, FormatTraits};
 

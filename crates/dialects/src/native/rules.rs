@@ -27,7 +27,8 @@ pub(super) fn check(
     view: &NativeRequestView<'_>,
 ) -> Result<RequestFacts, ApiError> {
     let model = path_model(target)?;
-    ensure_field(view.contents.is_some(), "contents", "is required")?;
+    let has_turns = view.contents.is_some() || target.is_cached_content;
+    ensure_field(has_turns, "contents", "is required")?;
     let problem = calls::match_calls(view.contents()).problem;
     problem.map_or(Ok(()), Err).map_err(FieldProblem::into_error)?;
     check_functions(view).map_err(FieldProblem::into_error)?;

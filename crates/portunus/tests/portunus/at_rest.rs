@@ -47,6 +47,7 @@ struct KeptBodies {
     message: String,
     replay: String,
     task: String,
+    cache: Value,
 }
 
 impl KeptBodies {
@@ -59,6 +60,9 @@ impl KeptBodies {
         let replay = gateway.post("/v1/chat/completions", &chat());
         let replay = replay.header("idempotency-key", "k").send().await;
         assert!(replay.text().contains(CANARY), "{}", replay.text());
+        let cache = json!({ "model": "demo-echo", "displayName": CANARY,
+            "contents": [{ "role": "user", "parts": [{ "text": CANARY }] }] });
+        let cache = well(&gateway.post("/v1beta/cachedContents", &cache).send().await);
         let webhook = format!("https://hooks.example/{CANARY}");
         let order = json!({ "model": "m", "prompt": CANARY, "async": true, "webhook": webhook });
         let order = gateway.post("/v1/images/generations", &order).send().await;
@@ -70,6 +74,7 @@ impl KeptBodies {
             replay: replay.text(),
             response,
             task,
+            cache,
         }
     }
 
@@ -82,6 +87,10 @@ impl KeptBodies {
         let again = again.header("idempotency-key", "k").send().await;
         assert_eq!(again.header("idempotent-replayed"), "true");
         assert_eq!(again.text(), self.replay);
+        let name = self.cache["name"].as_str().unwrap();
+        assert_eq!(well(&gateway.get(&format!("/v1beta/{name}")).send().await), self.cache);
+        let ask = json!({ "cachedContent": name, "contents": [{ "parts": [{ "text": "And?" }] }] });
+        well(&gateway.post("/v1beta/models/demo-echo:generateContent", &ask).send().await);
         let task = over(&gateway.url, &gateway.key, &self.task).await;
         assert_eq!(task["webhook"]["url"], format!("https://hooks.example/{CANARY}"));
         let link = task["data"][0]["url"].as_str().unwrap();
@@ -118,6 +127,11 @@ async fn no_body_is_readable_in_the_data_folder() {
     let gateway = gateway.restart(&config).await;
     let path = format!("{RESPONSES}/{}", kept.response["id"].as_str().unwrap());
     let got = gateway.get(&path).send().await;
+    assert_eq!(got.status, 503, "{}", got.text());
+    assert!(got.text().contains("cannot be decrypted"), "{}", got.text());
+    let cached = json!({ "cachedContent": kept.cache["name"],
+        "contents": [{ "parts": [{ "text": "And?" }] }] });
+    let got = gateway.post("/v1beta/models/demo-echo:generateContent", &cached).send().await;
     assert_eq!(got.status, 503, "{}", got.text());
     assert!(got.text().contains("cannot be decrypted"), "{}", got.text());
     let replay = gateway.post("/v1/chat/completions", &chat());

@@ -17,6 +17,7 @@ mod admin_pages;
 mod answers;
 mod at_rest;
 mod attacks;
+mod cached_contents;
 mod candidates;
 mod chat;
 mod cli;

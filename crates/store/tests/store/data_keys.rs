@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use canon::Micros;
 use store::{
-    CallClaim, CallName, ClaimResult, NewTask, ObjectOwner, Store, StoreError, StoredReply,
-    StoredResponse, TaskBody, TaskClaim, TaskEnd, TaskState, Vault, VaultKeys,
+    CacheAdmission, CacheLimits, CachedContent, CallClaim, CallName, ClaimResult, NewTask,
+    ObjectOwner, Store, StoreError, StoredReply, StoredResponse, TaskBody, TaskClaim, TaskEnd,
+    TaskState, Vault, VaultKeys,
 };
 
 use crate::on_both;
@@ -45,6 +46,22 @@ fn response(account_id: &str, id: &str) -> StoredResponse {
         created: Micros::new(1),
         expires: NEVER,
     }
+}
+
+fn cached(account_id: &str) -> (CachedContent, String) {
+    let content = CachedContent {
+        id: "cache_1".to_owned(),
+        account_id: account_id.to_owned(),
+        key_id: "key".to_owned(),
+        model: "m".to_owned(),
+        display_name: Some(format!("{CANARY} \"name\"")),
+        bytes: 1,
+        tokens: 2,
+        created: Micros::new(1),
+        updated: Micros::new(1),
+        expires: NEVER,
+    };
+    (content, format!("{{\"contents\":\"{CANARY}\"}}"))
 }
 
 fn call(account_id: &str) -> CallClaim {
@@ -111,6 +128,9 @@ async fn fill(store: &Store) -> String {
     assert!(store.finish_claim(&call(&ada.id).call, "me", &replay()).await.unwrap());
     store.add_task(&task(&ada.id, "task_1")).await.unwrap();
     store.add_task(&task(&ada.id, "task_2")).await.unwrap();
+    let ((content, body), limits) = (cached(&ada.id), CacheLimits { count: 9, bytes: 99 });
+    let added = store.add_cached_content(&content, &body, limits).await.unwrap();
+    assert_eq!(added, CacheAdmission::Added);
     let hold = Micros::from_hours(1);
     let claim = TaskClaim { owner: "node", request_id: "req", hold, per_provider: 9 };
     let taken = store.claim_task(&claim).await.unwrap().unwrap();
@@ -130,6 +150,8 @@ async fn check(store: &Store, ada: &str) {
     assert_eq!((ended.result, ended.error), (end().result, end().error));
     assert_eq!(ended.webhook.unwrap().url, webhook());
     assert_eq!(store.tasks(&owner, None, None, 9, Micros::new(3)).await.unwrap().len(), 2);
+    let found = store.cached_content_body("cache_1", &owner, Micros::new(3)).await.unwrap();
+    assert_eq!(found, Some(cached(ada)));
 }
 
 async fn bodies_are_sealed_in_every_table(database: Arc<TestDatabase>) {
@@ -141,6 +163,7 @@ async fn bodies_are_sealed_in_every_table(database: Arc<TestDatabase>) {
     database.execute_raw("DELETE FROM kept").await;
     database.execute_raw("DELETE FROM idempotent").await;
     database.execute_raw("DELETE FROM tasks").await;
+    database.execute_raw("DELETE FROM cached_contents").await;
     database.execute_raw("DELETE FROM accounts").await;
     database.compact().await;
     assert!(!database.holds(CANARY).await);
@@ -197,6 +220,11 @@ async fn a_missing_key_is_an_error_with_its_name(database: Arc<TestDatabase>) {
             store.stored_response("r1", &owner).await.map(drop).unwrap_err(),
             store.claim(&call(&ada)).await.map(drop).unwrap_err(),
             store.task_body("task_2").await.map(drop).unwrap_err(),
+            store
+                .cached_content_body("cache_1", &owner, Micros::new(3))
+                .await
+                .map(drop)
+                .unwrap_err(),
         ];
         for error in told {
             assert!(matches!(&error, StoreError::Sealing(why) if why.contains("`old`")), "{error}");
@@ -210,6 +238,9 @@ async fn a_missing_key_is_an_error_with_its_name(database: Arc<TestDatabase>) {
         assert_eq!((ended.state, ended.result, ended.error), (TaskState::Failed, None, None));
         assert!(ended.unreadable.is_some_and(|why| why.contains("`old`")));
         assert_eq!(ended.webhook.unwrap().url, "");
+        // So does cached content.
+        let listed = store.cached_contents(&owner, None, 9, Micros::new(3)).await.unwrap();
+        assert_eq!(listed, [CachedContent { display_name: None, ..cached(&ada).0 }]);
         // New bodies are stored all the same.
         store.store_response(&response(&ada, "r2")).await.unwrap();
         let kept = store.stored_response("r2", &owner).await.unwrap();

@@ -10,6 +10,7 @@
 
 mod accounts;
 mod attempt_counters;
+mod cached_contents;
 mod cancelled;
 #[cfg(feature = "postgres-tests")]
 mod cutting_proxy;

@@ -1,5 +1,6 @@
 //! Everything that only the native format has.
 
+pub(super) mod cached_content;
 pub(super) mod calls;
 pub(crate) mod dotted_extras;
 pub(super) mod enum_text;

@@ -1,0 +1,253 @@
+//! `/v1beta/cachedContents`, and the same under `/v1`: <https://ai.google.dev/api/caching>.
+//!
+//! The gateway keeps the content itself and inserts it into the requests that name it, so that it works with
+//! any provider.
+
+use axum::response::Response;
+use canon::{ApiError, ErrorKind, Micros};
+use config::Config;
+use dialects::native::{
+    self, CacheExpiry, CachedPrefix, ExpandedRequest, NativeDialect, NewCachedContent,
+};
+use dialects::{ReplyStamp, RequestTarget};
+use memchr::memmem::Finder;
+use serde_json::{Value, json};
+use std::sync::{Arc, LazyLock};
+use store::{CacheAdmission, CacheLimits, CachedContent, ObjectOwner, StoreError};
+
+use super::query::{percent_decode, query_pairs};
+use crate::json_object::set_fields;
+use crate::key_info::rfc3339;
+use crate::request::ApiRequest;
+use crate::state::ApiState;
+use crate::token_count;
+use relay::{Call, json_response};
+
+/// Lifetime of content whose caller names none.
+const USUAL_LIFETIME: Micros = Micros::from_hours(1);
+/// Contents of one key.
+const MAX_CONTENTS: u64 = 100;
+/// Bytes of all contents of a key together, as a multiple of the largest body.
+const MAX_BODIES: u64 = 4;
+const USUAL_PAGE: u32 = 50;
+/// The fields that a change may name.
+const CHANGEABLE: [&str; 3] = ["ttl", "expireTime", "expire_time"];
+/// The beginning of the field's name in both spellings, compiled once because most requests lack it.
+static CACHE_FIELD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"cached"));
+
+/// Keeps content.
+pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let state = Arc::clone(&incoming.state);
+    let target = RequestTarget { is_cached_content: true, ..RequestTarget::default() };
+    let mut call = Call::read(incoming.into_call(), &NativeDialect, target).await?;
+    let permit = call.work_permit().await;
+    let NewCachedContent { model, display_name, expiry, body } =
+        permit.run(|| native::read_cached_content(&call.body)).await?;
+    let now = state.clock().now();
+    let expires = expiry_time(&call.config, expiry, now)?;
+    call.target.model = Some(model.clone());
+    call.body = body.clone().into();
+    // The count judges the content as a request to the model: rules, rights of the key, capabilities and
+    // objects of providers.
+    let counted = token_count::count_tokens(&call).await?;
+    let content = CachedContent {
+        id: format!("cache_{}", call.reply_stamp().id),
+        account_id: call.key.record.account_id.clone(),
+        key_id: call.key.record.id.clone(),
+        model,
+        display_name,
+        bytes: body.len() as u64,
+        tokens: counted.tokens,
+        created: now,
+        updated: now,
+        expires,
+    };
+    let limits = CacheLimits {
+        count: MAX_CONTENTS,
+        bytes: MAX_BODIES.saturating_mul(call.config.max_body_bytes as u64),
+    };
+    let added = state.store.add_cached_content(&content, &body, limits).await;
+    let full = match added.map_err(store_unavailable)? {
+        CacheAdmission::Added => return Ok(json_response(content_json(&content).to_string())),
+        CacheAdmission::TooMany => format!("{} cached contents", limits.count),
+        CacheAdmission::TooLarge => format!("{} bytes of cached contents", limits.bytes),
+    };
+    let message = format!("this API key may have {full}; delete one or let it expire");
+    Err(ApiError::new(ErrorKind::RateLimited, message)
+        .with_code("too_many_cached_contents")
+        .without_retry())
+}
+
+/// Lists the contents of an owner, oldest first.
+pub(super) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (mut limit, mut after) = (USUAL_PAGE, None);
+    for (name, value) in query_pairs(incoming.request.uri().query().unwrap_or_default()) {
+        match name.as_str() {
+            "pageSize" | "page_size" => match value.parse::<u32>() {
+                Ok(count @ 1..=1000) => limit = count,
+                _ => {
+                    let message = format!("`{name}` must be between 1 and 1000");
+                    return Err(ApiError::invalid(name, message));
+                }
+            },
+            "pageToken" | "page_token" if value.is_empty() => {}
+            "pageToken" | "page_token" if ReplyStamp::has_made(&value) => after = Some(value),
+            "pageToken" | "page_token" => {
+                let message = format!("`{name}` was not issued by this gateway");
+                return Err(ApiError::invalid(name, message));
+            }
+            _ => {}
+        }
+    }
+    let (state, owner) = (&incoming.state, incoming.key.object_owner());
+    let now = state.clock().now();
+    let found = state.store.cached_contents(&owner, after.as_deref(), limit + 1, now).await;
+    let mut found = found.map_err(store_unavailable)?;
+    let page_size = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = found.len() > page_size;
+    found.truncate(page_size);
+    let shown: Vec<Value> = found.iter().map(content_json).collect();
+    let body = match found.last().filter(|_| has_more) {
+        Some(last) => json!({ "cachedContents": shown, "nextPageToken": last.id }),
+        None => json!({ "cachedContents": shown }),
+    };
+    Ok(json_response(body.to_string()))
+}
+
+pub(super) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let CacheLookup { state, owner, id } = CacheLookup::from_request(&incoming);
+    let found = state.store.cached_content(&id, &owner, state.clock().now()).await;
+    found_response(found)
+}
+
+/// Changes the expiry of content.
+pub(super) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let CacheLookup { state, owner, id } = CacheLookup::from_request(&incoming);
+    let query = query_pairs(incoming.request.uri().query().unwrap_or_default());
+    for (name, mask) in query {
+        let is_mask = matches!(name.as_str(), "updateMask" | "update_mask");
+        if is_mask && !mask.split(',').all(|field| CHANGEABLE.contains(&field.trim())) {
+            let message =
+                format!("`{name}` must be `ttl` or `expireTime`: nothing else can change");
+            return Err(ApiError::invalid(name, message));
+        }
+    }
+    let call = Call::read(incoming.into_call(), &NativeDialect, RequestTarget::default()).await?;
+    let permit = call.work_permit().await;
+    let expiry = permit.run(|| native::read_cache_change(&call.body)).await?;
+    let now = state.clock().now();
+    let expires = expiry_time(&call.config, Some(expiry), now)?;
+    found_response(state.store.set_cache_expiry(&id, &owner, expires, now).await)
+}
+
+pub(super) async fn delete(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let CacheLookup { state, owner, id } = CacheLookup::from_request(&incoming);
+    let deleted = state.store.drop_cached_content(&id, &owner, state.clock().now()).await;
+    match deleted.map_err(store_unavailable)? {
+        true => Ok(json_response("{}")),
+        false => Err(native::cached_content_not_found()),
+    }
+}
+
+/// Content named in a request, and the owner whose contents the caller may see.
+struct CacheLookup {
+    state: Arc<ApiState>,
+    owner: ObjectOwner,
+    id: String,
+}
+
+impl CacheLookup {
+    fn from_request(incoming: &ApiRequest) -> Self {
+        let path = incoming.request.uri().path();
+        let id = path.split_once("/cachedContents/").map_or("", |(_, id)| id);
+        let (state, owner) = (Arc::clone(&incoming.state), incoming.key.object_owner());
+        Self { state, owner, id: percent_decode(id) }
+    }
+}
+
+fn found_response(found: Result<Option<CachedContent>, StoreError>) -> Result<Response, ApiError> {
+    let content = found.map_err(store_unavailable)?;
+    let content = content.ok_or_else(native::cached_content_not_found)?;
+    Ok(json_response(content_json(&content).to_string()))
+}
+
+/// Returns the time at which content expires. It is kept no longer than answers are.
+fn expiry_time(
+    config: &Config,
+    expiry: Option<CacheExpiry>,
+    now: Micros,
+) -> Result<Micros, ApiError> {
+    let most = Micros::from(config.answer_retention);
+    let Some(expiry) = expiry else { return Ok(now + USUAL_LIFETIME.min(most)) };
+    let expires = match expiry {
+        CacheExpiry::After(time) => now + time,
+        CacheExpiry::At(time) => time,
+    };
+    if now < expires && expires <= now + most {
+        return Ok(expires);
+    }
+    let (field, seconds) = (expiry.field(), most.as_secs());
+    let message = format!("`{field}` must be in the future and at most {seconds} seconds from now");
+    Err(ApiError::invalid(field, message))
+}
+
+/// JSON of content. What was kept is not repeated.
+fn content_json(content: &CachedContent) -> Value {
+    let mut shown = json!({
+        "name": native::cached_content_name(&content.id),
+        "model": format!("models/{}", content.model),
+        "createTime": rfc3339(content.created),
+        "updateTime": rfc3339(content.updated),
+        "expireTime": rfc3339(content.expires),
+        "usageMetadata": { "totalTokenCount": content.tokens },
+    });
+    if let (Some(name), Some(fields)) = (&content.display_name, shown.as_object_mut()) {
+        set_fields(fields, [("displayName", json!(name))]);
+    }
+    shown
+}
+
+/// Returns false for a body that names no cached content. A letter of the name may be escaped.
+pub(super) fn may_name_cache(body: &[u8]) -> bool {
+    CACHE_FIELD.find(body).is_some() || dialects::has_escaped_letter(body)
+}
+
+/// Inserts the cached content that a request names. A name that is not the gateway's is left to the fence.
+pub(super) async fn expand(state: &ApiState, call: &mut Call) -> Result<CachedPrefix, ApiError> {
+    let permit = call.work_permit().await;
+    let id = permit.run(|| native::cached_content_id(&call.body)).await;
+    let Some(id) = id.filter(|id| ReplyStamp::has_made(id)) else {
+        return Ok(CachedPrefix::default());
+    };
+    let (owner, now) = (call.key.object_owner(), state.clock().now());
+    let found = state.store.cached_content_body(&id, &owner, now).await;
+    let found = found.map_err(store_unavailable)?;
+    let (content, cached) =
+        found.ok_or_else(|| native::cached_content_not_found().with_param("cachedContent"))?;
+    let model = call.target.model.as_deref().unwrap_or_default();
+    let id_of = |model: &str| call.config.routes.get(model).map(|route| route.model.id.as_str());
+    // A model that does not exist is refused later.
+    if id_of(model).is_some_and(|own| id_of(&content.model) != Some(own)) {
+        let message = format!(
+            "`cachedContent` was made for the model `{}` and cannot be used with another",
+            content.model
+        );
+        return Err(ApiError::invalid("cachedContent", message));
+    }
+    call.insert_content(cached.len(), |body| {
+        let ExpandedRequest { body, prefix } = native::insert_cached_content(body, &cached)?;
+        Ok((body, prefix))
+    })
+    .await
+}
+
+fn store_unavailable(error: StoreError) -> ApiError {
+    if let StoreError::Sealing(_) = &error {
+        let message = "this cached content cannot be decrypted; ask the operator of the gateway";
+        return ApiError::new(ErrorKind::Unavailable, message)
+            .without_retry()
+            .with_log_note(error.to_string());
+    }
+    let message = "cached contents cannot be read at the moment, retry shortly";
+    ApiError::new(ErrorKind::Overloaded, message).with_log_note(error.to_string())
+}
