@@ -278,9 +278,9 @@ fn assistant(
     let is_left_out = content_parts.is_empty() && !calls.is_empty();
     let content = (!is_left_out).then(|| content(&content_parts, lane, losses));
     let is_empty = content.as_ref().is_some_and(TextOrParts::is_empty);
-    let has_others =
-        !(calls.is_empty() && thoughts.is_empty() && details.is_empty()) || !images.is_empty();
-    if is_empty && !has_others && !turn.parts.is_empty() {
+    let is_alone =
+        calls.is_empty() && thoughts.is_empty() && details.is_empty() && images.is_empty();
+    if is_empty && is_alone && !turn.parts.is_empty() {
         return (None, shown);
     }
     let content = if is_empty { Some(TextOrParts::Text("".into())) } else { content };
