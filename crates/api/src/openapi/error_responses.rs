@@ -101,9 +101,7 @@ impl OperationFacts<'_> {
             ErrorKind::UnknownModel => is_paid || path.contains("/models/"),
             ErrorKind::NotFound => is_paid || path.contains('{'),
             ErrorKind::Gone => is_file,
-            ErrorKind::Conflict => {
-                is_change && (is_paid || is_admin || path.ends_with("/cancel"))
-            }
+            ErrorKind::Conflict => is_change && (is_paid || is_admin || path.ends_with("/cancel")),
             ErrorKind::PreconditionFailed => is_change && is_admin,
             ErrorKind::BodyTooLarge => *has_body,
             ErrorKind::UpgradeRefused => *path == "/v1/responses" && !is_change,
@@ -132,12 +130,10 @@ struct ErrorShape {
 impl ErrorShape {
     fn of_path(path: &str) -> Self {
         let format = ErrorFormat::for_path(path, &HeaderMap::new());
+        let is_model_list = path.starts_with("/v1/models") && !path.contains(':');
         let (schema, default_response) = match format {
-            ErrorFormat::Plain => ("PlainError", "PlainRefused"),
-            // The client's headers select one of three formats.
-            _ if path.starts_with("/v1/models") && !path.contains(':') => {
-                ("ModelListError", "ModelListRefused")
-            }
+            // The headers of the client select one of three formats.
+            ErrorFormat::Dialect(_) if is_model_list => ("ModelListError", "ModelListRefused"),
             ErrorFormat::Dialect(dialect) => match dialect.origin() {
                 WireFormat::Chat | WireFormat::Responses | WireFormat::Images => {
                     ("Error", "Refused")
@@ -145,6 +141,7 @@ impl ErrorShape {
                 WireFormat::Messages => ("MessagesError", "MessagesRefused"),
                 WireFormat::Native => ("NativeError", "NativeRefused"),
             },
+            ErrorFormat::Plain => ("PlainError", "PlainRefused"),
         };
         Self { schema, default_response, format }
     }
@@ -205,8 +202,7 @@ pub(super) fn add(document: &mut Map<String, Value>) {
         let operations = item.as_object_mut().into_iter().flatten();
         for (method, operation) in operations.filter(|(method, _)| *method != "parameters") {
             let is_own = |route: &&ApiRoute| {
-                route.method.as_str().eq_ignore_ascii_case(method)
-                    && path_matches(route.path, path)
+                route.method.as_str().eq_ignore_ascii_case(method) && path_matches(route.path, path)
             };
             if let (Some(route), Some(operation)) =
                 (routes.iter().find(is_own), operation.as_object_mut())

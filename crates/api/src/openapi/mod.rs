@@ -72,13 +72,13 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     }
 }
 
-/// The complete description.
-pub fn document(state: &ApiState) -> Map<String, Value> {
+/// The complete description of a gateway with that public address.
+pub fn document(public_url: &str) -> Map<String, Value> {
     let mut document = DOCUMENT.clone();
-    document.insert("servers".to_owned(), json!([{ "url": state.config().public_url }]));
+    document.insert("servers".to_owned(), json!([{ "url": public_url }]));
     document
 }
 
 pub(super) async fn show(state: Arc<ApiState>, _: Request<Body>) -> Result<Response, ApiError> {
-    Ok(json_response(Value::Object(document(&state)).to_string()))
+    Ok(json_response(Value::Object(document(&state.config().public_url)).to_string()))
 }
