@@ -184,6 +184,7 @@ fn operation_entry(document: &Value, one: &DocumentedOperation<'_>, url: &str) -
     let errors: Vec<&str> =
         responses(one).map(|(status, _)| status).filter(|status| is_error(status)).collect();
     let examples = examples(document, own);
+    let address = format!("{url}{}", example_path(path, &parameters));
     html! {
         details id=(name) {
             summary {
@@ -202,7 +203,11 @@ fn operation_entry(document: &Value, one: &DocumentedOperation<'_>, url: &str) -
                     }
                 }
                 @for (index, (title, example)) in examples.iter().enumerate() {
-                    (copy_block(&format!("curl-{name}-{index}"), title, &curl(url, path, example)))
+                    @let command = curl(&address, method, Some(example));
+                    (copy_block(&format!("curl-{name}-{index}"), title, &command))
+                }
+                @if examples.is_empty() && bodies.is_none() && !address.contains('{') {
+                    (copy_block(&format!("curl-{name}"), "curl", &curl(&address, method, None)))
                 }
                 h3 { "Answers" }
                 table.fields {
@@ -301,13 +306,32 @@ fn parameter_table(parameters: &[&Value]) -> Markup {
     }
 }
 
-fn curl(url: &str, path: &str, example: &Value) -> String {
-    let body = serde_json::to_string_pretty(example).unwrap_or_default();
-    format!(
-        "curl {url}{path} \\\n  -H \"Authorization: Bearer {}\" \\\n  \
-         -H 'Content-Type: application/json' \\\n  -d '{body}'",
+/// The path with the examples of its parameters.
+fn example_path(path: &str, parameters: &[&Value]) -> String {
+    let (mut path, mut query) = (path.to_owned(), Vec::new());
+    for one in parameters {
+        let (name, example) = (text(one.get("name")), text(one.get("example")));
+        match text(one.get("in")) {
+            "path" if !example.is_empty() => path = path.replace(&format!("{{{name}}}"), example),
+            "query" if !example.is_empty() => query.push(format!("{name}={example}")),
+            _ => {}
+        }
+    }
+    let mark = if query.is_empty() { "" } else { "?" };
+    format!("{path}{mark}{}", query.join("&"))
+}
+
+fn curl(address: &str, method: &str, example: Option<&Value>) -> String {
+    let usual = if example.is_some() { "post" } else { "get" };
+    let method =
+        if method == usual { String::new() } else { format!("-X {} ", method.to_uppercase()) };
+    let head = format!(
+        "curl {method}'{address}' \\\n  -H \"Authorization: Bearer {}\"",
         snippet::KEY_VARIABLE
-    )
+    );
+    let Some(example) = example else { return head };
+    let body = serde_json::to_string_pretty(example).unwrap_or_default();
+    format!("{head} \\\n  -H 'Content-Type: application/json' \\\n  -d '{body}'")
 }
 
 /// Renders text in backquotes as code.
