@@ -26,6 +26,14 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
+// A link to a folded entry unfolds it.
+const unfold = () => {
+  const entry = document.getElementById(location.hash.slice(1));
+  if (entry?.matches("details")) entry.open = true;
+};
+addEventListener("hashchange", unfold);
+unfold();
+
 // Scrolls the current entry of the navigation into view.
 document.querySelector(".places [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 

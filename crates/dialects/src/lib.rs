@@ -123,6 +123,12 @@ pub fn get(origin: WireFormat) -> Option<&'static dyn Dialect> {
     }
 }
 
+/// Returns the paths of the described fields of a format's request, such as `reasoning.effort`.
+pub fn request_paths(format: WireFormat) -> Vec<String> {
+    let paths = request_option::described_paths(request_fields(format));
+    paths.into_iter().map(|(path, _)| path).collect()
+}
+
 /// Returns the described fields of a format's request.
 pub(crate) fn request_fields(format: WireFormat) -> &'static [wire_object::FieldSpec] {
     get(format).map_or(&[], |dialect| dialect.traits().request_fields)

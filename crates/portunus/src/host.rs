@@ -43,7 +43,7 @@ impl ConsoleHost for App {
     }
 
     fn openapi(&self) -> serde_json::Map<String, serde_json::Value> {
-        api::openapi_document(&self.api)
+        api::openapi_document(&self.config().public_url)
     }
 
     fn call_api(

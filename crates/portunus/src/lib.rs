@@ -14,7 +14,7 @@ mod serve;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-pub use api::route_summaries;
+pub use api::{openapi_document, route_summaries};
 pub use serve::{UnstoredCalls, serve};
 
 use app::App;

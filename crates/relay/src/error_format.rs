@@ -32,13 +32,18 @@ impl ErrorFormat {
         }
     }
 
+    /// Returns the status and the body of an error.
+    pub fn to_body(self, error: &ApiError, request_id: &str) -> (u16, Vec<u8>) {
+        match self {
+            Self::Dialect(dialect) => dialect.write_error(error, request_id),
+            Self::Plain => plain_body(error),
+        }
+    }
+
     /// Converts an error into a response and logs it. Errors of the caller are logged at debug
     /// level.
     pub fn to_response(self, error: &ApiError, request_id: &str) -> Response {
-        let (status, body) = match self {
-            Self::Dialect(dialect) => dialect.write_error(error, request_id),
-            Self::Plain => plain_body(error),
-        };
+        let (status, body) = self.to_body(error, request_id);
         let note = error.log_note().unwrap_or_default();
         if error.kind() == ErrorKind::Internal {
             tracing::error!(request.id = request_id, status, "answered {status}: {error} [{note}]");

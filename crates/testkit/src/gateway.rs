@@ -269,9 +269,29 @@ impl TestRequest<'_> {
     /// Sends the request and returns the request line, its body and the complete answer as text,
     /// for a snapshot.
     pub async fn wire_text(self) -> String {
+        self.wire_exchange().await.0
+    }
+
+    /// Sends it. Returns request and answer as text, and the answer.
+    pub async fn wire_exchange(self) -> (String, TestResponse) {
         let request = wire::request_text(&self.request);
         let got = self.send().await;
-        format!("{request}\n\n{}", wire::answer_text(&got))
+        (format!("{request}\n\n{}", wire::answer_text(&got)), got)
+    }
+
+    /// Its method.
+    pub fn method(&self) -> &Method {
+        self.request.method()
+    }
+
+    /// Its path, without the query.
+    pub fn path(&self) -> &str {
+        self.request.uri().path()
+    }
+
+    /// Its body.
+    pub fn sent_body(&self) -> &Bytes {
+        self.request.body()
     }
 
     /// Sends it and reads the whole answer. `is_truncated` says that the body ended abnormally.

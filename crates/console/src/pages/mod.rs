@@ -19,6 +19,7 @@ pub(crate) mod people;
 pub(crate) mod playground;
 pub(crate) mod reference;
 pub(crate) mod reset;
+mod schema_fields;
 pub(crate) mod second_step;
 pub(crate) mod setup;
 pub(crate) mod signup;

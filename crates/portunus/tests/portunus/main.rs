@@ -14,6 +14,7 @@
 
 mod admin;
 mod admin_pages;
+mod answer_schemas;
 mod answers;
 mod at_rest;
 mod attacks;
@@ -22,6 +23,7 @@ mod candidates;
 mod chat;
 mod cli;
 mod config;
+mod description;
 mod doors;
 mod embeddings;
 mod endings;

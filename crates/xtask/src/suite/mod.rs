@@ -7,6 +7,7 @@ mod agents;
 mod e2e;
 mod linear;
 pub(crate) mod node;
+mod openapi;
 pub(crate) mod postgres;
 
 use std::net::{TcpStream, ToSocketAddrs};
@@ -44,6 +45,8 @@ pub(crate) enum Step {
     StorePostgres,
     /// Several gateways on one PostgreSQL and one Valkey, with results in S3
     Nodes,
+    /// A linter on the API description, and a client generated from it
+    Openapi,
     /// The official clients against a running gateway
     E2e,
     /// The console in a real browser, with real mail and a real identity provider
@@ -123,6 +126,7 @@ fn run_step(step: Step) -> Result<()> {
         Step::Linear => linear::run(),
         Step::StorePostgres => postgres::run(),
         Step::Nodes => postgres::run_nodes(),
+        Step::Openapi => openapi::run(),
         Step::E2e => e2e::run(),
         Step::Browser => browser::run(),
         Step::Agents => agents::run(),

@@ -13,9 +13,16 @@ use http::Method;
 use serde_json::{Value, json};
 use testkit::{TestGateway, TestRequest};
 
-/// Sends a request and compares everything that was sent and answered with the snapshot `name`.
+use crate::answer_schemas::AnswerSchemas;
+
+/// Sends a request and compares everything that was sent and answered with the snapshot `name`, and
+/// the answer with the API description.
 async fn check(name: &str, ask: TestRequest<'_>) {
-    compare(name, &ask.wire_text().await);
+    let (method, path) = (ask.method().clone(), ask.path().to_owned());
+    let (text, answer) = ask.wire_exchange().await;
+    let problems = AnswerSchemas::embedded().problems(&method, &path, &answer);
+    assert!(problems.is_empty(), "{name} is not as described: {problems:#?}\n{text}");
+    compare(name, &text);
 }
 
 fn compare(name: &str, text: &str) {

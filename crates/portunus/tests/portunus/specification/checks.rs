@@ -31,6 +31,8 @@ pub(super) fn judge(
         result.failures.extend(failure);
     };
     note(seen.response.is_truncated.then(|| "the body ends abnormally".to_owned()));
+    let problems = &seen.schema_problems;
+    note((!problems.is_empty()).then(|| format!("not as described: {}", problems.join("; "))));
     if status < 300 {
         note(loss_failure(run, seen));
     }

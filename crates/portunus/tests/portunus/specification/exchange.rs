@@ -4,6 +4,7 @@ use super::checks;
 use super::fold::fold;
 use super::json_path;
 use super::statement::{AnswerCheck, RequestData, RunMode, Statement, StatementCaller};
+use crate::answer_schemas::AnswerSchemas;
 use http::Method;
 use serde_json::{Map, Value, json};
 use testkit::{TestGateway, TestRequest, TestResponse, until};
@@ -30,10 +31,12 @@ pub(super) struct SeenAnswer {
     json: Value,
     /// Values that every format has under another name, for paths that begin with `@`.
     derived: Value,
+    /// Differences between the exchange and the API description.
+    pub(super) schema_problems: Vec<String>,
 }
 
 impl SeenAnswer {
-    fn new(caller: StatementCaller, response: TestResponse) -> Self {
+    fn new(caller: StatementCaller, response: TestResponse, schema_problems: Vec<String>) -> Self {
         let is_stream = response.header("content-type").starts_with("text/event-stream");
         let read =
             |event: &String| serde_json::from_str(event).unwrap_or_else(|_| event.as_str().into());
@@ -57,7 +60,7 @@ impl SeenAnswer {
             "@line_fields": fields,
             "@body": body,
         });
-        Self { response, json, derived }
+        Self { response, json, derived, schema_problems }
     }
 
     /// Returns the values at a path of the answer.
@@ -163,6 +166,9 @@ impl<'a> StatementRun<'a> {
                 let failure = format!("before: {} {}", seen.response.status, seen.excerpt());
                 return RunResult { checks: 1, failures: vec![failure] };
             }
+            if !seen.schema_problems.is_empty() {
+                return RunResult { checks: 1, failures: seen.schema_problems };
+            }
             for (name, path) in &earlier.save {
                 let found = seen.find(path).first().map_or(Value::Null, |value| (*value).clone());
                 values.insert(name.clone(), found);
@@ -184,8 +190,16 @@ impl<'a> StatementRun<'a> {
         values: &Map<String, Value>,
     ) -> SeenAnswer {
         let send = async || {
-            let response = self.request(gateway, data, values).send().await;
-            SeenAnswer::new(self.statement.caller, response)
+            let request = self.request(gateway, data, values);
+            let (method, path) = (request.method().clone(), request.path().to_owned());
+            let sent = request.sent_body().clone();
+            let response = request.send().await;
+            let schemas = AnswerSchemas::embedded();
+            let mut problems = schemas.problems(&method, &path, &response);
+            if response.status.is_success() {
+                problems.extend(schemas.request_problems(&method, &path, &sent));
+            }
+            SeenAnswer::new(self.statement.caller, response, problems)
         };
         let mut seen = send().await;
         if let Some(awaited) = &data.until {
