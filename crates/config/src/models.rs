@@ -15,7 +15,7 @@ use crate::units::nearest_word;
 
 /// Checks the models. The catalog holds only models that have a lane.
 pub(super) fn check(
-    raw: &BTreeMap<String, RawModel>,
+    (raw, directory): (&BTreeMap<String, RawModel>, &ModelDirectory),
     providers: &[Arc<Provider>],
     endpoints: &EndpointsByProvider,
     warnings: &mut Vec<String>,
@@ -27,9 +27,10 @@ pub(super) fn check(
         if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
             return Err(entry_error(FieldError::new("", "this id cannot be used")));
         }
-        models.push(build_model(id, raw, providers, endpoints, warnings).map_err(entry_error)?);
+        let built = build_model((id, raw), directory, providers, endpoints, warnings);
+        models.push(built.map_err(entry_error)?);
     }
-    for entry in ModelDirectory::embedded().models() {
+    for entry in directory.models() {
         if raw.contains_key(&entry.id) {
             continue;
         }
@@ -62,8 +63,8 @@ fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Resu
 }
 
 fn build_model(
-    id: &str,
-    raw: &RawModel,
+    (id, raw): (&str, &RawModel),
+    directory: &ModelDirectory,
     providers: &[Arc<Provider>],
     endpoints: &EndpointsByProvider,
     warnings: &mut Vec<String>,
@@ -92,10 +93,10 @@ fn build_model(
         price.as_ref().or_else(|| lanes.iter().find_map(|lane| lane.table()?.price.as_ref()));
     let lanes: Vec<Lane> =
         lanes.iter().map(|raw| parse_lane(raw, providers)).collect::<Result<_, _>>()?;
-    let known = ModelDirectory::embedded().model(id).or_else(|| {
+    let known = directory.model(id).or_else(|| {
         lanes.iter().find_map(|lane| {
             let known_as = &endpoints.get(&lane.provider)?.provider;
-            ModelDirectory::embedded().find_offer(known_as, &lane.model).map(|(entry, _)| entry)
+            directory.find_offer(known_as, &lane.model).map(|(entry, _)| entry)
         })
     });
     let kind = match kind.as_deref() {
@@ -121,8 +122,7 @@ fn build_model(
         }
     };
     let fallback = lanes.first().map(|lane| lane.provider.clone()).unwrap_or_default();
-    let fallback_name =
-        ModelDirectory::embedded().provider(&fallback).map(|provider| provider.name.clone());
+    let fallback_name = directory.provider(&fallback).map(|provider| provider.name.clone());
     let mut model = match known {
         Some(known) => Model { id: id.to_owned(), prices, ..known.with_lanes(lanes) },
         None => Model {

@@ -158,7 +158,7 @@ pub type RoutesByModel = HashMap<String, Arc<Route>, RandomState>;
 
 /// Builds the routes of all models, by id and alias.
 pub(super) fn check(
-    raw: &BTreeMap<String, RawModel>,
+    (raw, directory): (&BTreeMap<String, RawModel>, &ModelDirectory),
     catalog: &Catalog,
     providers: &[Arc<Provider>],
     endpoints: &EndpointsByProvider,
@@ -168,7 +168,7 @@ pub(super) fn check(
     let mut own_lanes: HashMap<&str, Vec<LiveLane>> = HashMap::new();
     for model in catalog.iter() {
         let entry = raw.get(&model.id);
-        let lanes = build_lanes(model, entry, &mut state)
+        let lanes = build_lanes(model, entry, directory, &mut state)
             .map_err(|why| EntryError::for_entry(EntryName::Model(model.id.clone()), why))?;
         own_lanes.insert(&model.id, lanes);
     }
@@ -188,6 +188,7 @@ pub(super) fn check(
 fn build_lanes(
     model: &Arc<Model>,
     raw: Option<&RawModel>,
+    directory: &ModelDirectory,
     state: &mut HashMap<String, ProviderState>,
 ) -> Result<Vec<LiveLane>, FieldError> {
     let mut lanes: Vec<LiveLane> = Vec::new();
@@ -203,7 +204,7 @@ fn build_lanes(
             None => 0,
         };
         shares = weighted;
-        let offer = ModelDirectory::embedded().find_offer(&state.endpoints.provider, &lane.model);
+        let offer = directory.find_offer(&state.endpoints.provider, &lane.model);
         let prices = match (table.and_then(|table| table.price.as_ref()), offer) {
             (Some(list), _) => Arc::new(
                 list.prices()
@@ -228,8 +229,8 @@ fn build_lanes(
         }
         lanes.push(LiveLane {
             name: lane.name(),
-            formats: lane_formats(&provider, &state.endpoints.provider, &lane.model),
-            thinking_controls: thinking_controls(&state.endpoints.provider, &lane.model),
+            formats: lane_formats(directory, &provider, &state.endpoints.provider, &lane.model),
+            thinking_controls: thinking_controls(directory, &state.endpoints.provider, &lane.model),
             endpoints: Arc::clone(&state.endpoints),
             provider,
             model: lane.model.clone(),
@@ -293,16 +294,24 @@ fn build_route(
 }
 
 /// Returns the formats the directory lists for this model, or else those of the provider.
-fn lane_formats(provider: &Provider, known_as: &str, model: &str) -> Vec<WireFormat> {
-    let mut known = ModelDirectory::embedded().formats(known_as, model);
+fn lane_formats(
+    directory: &ModelDirectory,
+    provider: &Provider,
+    known_as: &str,
+    model: &str,
+) -> Vec<WireFormat> {
+    let mut known = directory.formats(known_as, model);
     known.retain(|wire_format| provider.formats.contains(wire_format));
     if known.is_empty() { provider.formats.clone() } else { known }
 }
 
 /// Returns the thinking controls of the model behind a lane, which may differ from the requested
 /// one.
-fn thinking_controls(provider: &str, model: &str) -> Option<ThinkingControls> {
-    let directory = ModelDirectory::embedded();
+fn thinking_controls(
+    directory: &ModelDirectory,
+    provider: &str,
+    model: &str,
+) -> Option<ThinkingControls> {
     let known = directory.find_offer(provider, model).map(|(entry, _)| entry);
     let thinking = known.or_else(|| directory.model(model))?.thinking.as_ref()?;
     let ThinkingRange { min, max, can_disable, dynamic, levels } = thinking;

@@ -2,6 +2,7 @@
 
 mod audit;
 mod backup;
+mod directory;
 mod full_disk;
 mod journal_damage;
 mod process_limits;
