@@ -34,6 +34,8 @@ const ADDRESS_FIELDS: [&str; 13] = [
     "like",
     "of",
 ];
+/// Field of the price list.
+const PRICE: &str = "price";
 /// Facts of a known model that its lanes are found by.
 const FIXED_FIELDS: [&str; 3] = ["upstream", "elsewhere", "kind"];
 
@@ -145,7 +147,8 @@ impl DirectoryBundle {
     }
 
     /// Lays the bundle over the embedded directory. A key of an entry replaces the key of the embedded
-    /// model or offer, a price list as a whole. An entry that is older than the embedded one is left
+    /// model or offer, and a price the price of that name: a list of a few prices must not make the
+    /// others free. An entry that is older than the embedded one is left
     /// out, because the binary was updated after the bundle.
     pub fn overlay(&self) -> Result<OverlaidDirectory, DirectoryError> {
         let mut files = EmbeddedFiles::parse()?;
@@ -247,7 +250,7 @@ impl EmbeddedFiles {
                     ));
                 }
             }
-            known.extend(fields.clone());
+            merge_fields(known, fields);
             check_fields::<ModelTable>(place, known)?;
             return Ok(true);
         }
@@ -261,12 +264,11 @@ impl EmbeddedFiles {
     /// Changes or adds an offer. Returns false if the embedded facts of its model are newer.
     fn put_offer(&mut self, entry: &BundleEntry, as_of: &str) -> Result<bool, DirectoryError> {
         let BundleEntry { place, model, fields, .. } = entry;
-        if self
-            .find_model(model, |_| true)
-            .is_some_and(|known| text_of(known, "as_of") > Some(as_of))
-        {
+        let described = self.find_model(model, |_| true);
+        if described.as_ref().is_some_and(|known| text_of(known, "as_of") > Some(as_of)) {
             return Ok(false);
         }
+        let price = described.and_then(|known| known.get(PRICE)).cloned();
         let mut own_files = self.files_of(entry)?;
         let upstream = fields.get("upstream");
         let mut known: Vec<&mut Table> = own_files
@@ -283,7 +285,11 @@ impl EmbeddedFiles {
                 }
             }
             [known] => {
-                known.extend(fields.clone());
+                // An offer without prices has those of the model.
+                if let Some(price) = price.filter(|_| fields.contains_key(PRICE)) {
+                    known.entry(PRICE).or_insert(price);
+                }
+                merge_fields(known, fields);
                 check_fields::<RawOffer>(place, known)?;
             }
             _ => return Err(fault(place, "the provider has several offers; name the `upstream`")),
@@ -310,6 +316,18 @@ impl EmbeddedFiles {
                 ),
             )),
             false => Ok(own),
+        }
+    }
+}
+
+/// Replaces the fields of a model or offer, and single prices of its list.
+fn merge_fields(known: &mut Table, fields: &Table) {
+    for (field, value) in fields {
+        match (known.get_mut(field), value) {
+            (Some(Value::Table(prices)), Value::Table(newer)) if field == PRICE => {
+                prices.extend(newer.clone());
+            }
+            _ => drop(known.insert(field.clone(), value.clone())),
         }
     }
 }

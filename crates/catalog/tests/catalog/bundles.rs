@@ -34,7 +34,10 @@ fn a_bundle_changes_prices_and_facts_and_adds_models_and_offers() {
     let entry = new.model("gpt-5").unwrap();
     assert_eq!(entry.context_window, Some(500_000));
     assert_eq!(entry.prices.input.to_per_million(), "1");
-    assert_eq!(entry.prices.cached_input, None, "a price list is replaced as a whole");
+    let cached = entry.prices.cached_input.map(Price::to_per_million);
+    assert_eq!(cached.as_deref(), Some("0.125"), "a price that is not named stays");
+    let (_, azure) = new.find_offer("azure", "gpt-5").unwrap();
+    assert_eq!(azure.prices, entry.prices, "an offer without prices follows its model");
     assert_eq!(entry.as_of, "2099-01-01");
     let before = old.model("gpt-5").unwrap();
     assert_eq!((&entry.features, &entry.about), (&before.features, &before.about));
@@ -61,8 +64,17 @@ fn a_bundle_changes_prices_and_facts_and_adds_models_and_offers() {
     let lines: Vec<_> = diff.prices.iter().map(ToString::to_string).collect();
     assert!(lines.contains(&"down  openai/gpt-5  input: 1.25 -> 1 USD per 1M tokens".to_owned()));
     assert!(lines.contains(&"up    openai/gpt-5  output: 10 -> 11 USD per 1M tokens".to_owned()));
-    let dropped = diff.prices.iter().find(|change| change.name == "cached_input").unwrap();
-    assert_eq!((dropped.after.as_deref(), dropped.direction), (None, Ordering::Greater));
+    let offer =
+        "[[offers]]\nprovider = \"azure\"\nmodel = \"gpt-5\"\nprice = { input = \"1.5\" }\n";
+    let own = overlay(&format!("{HEAD}{offer}")).unwrap();
+    let (known, azure) = own.find_offer("azure", "gpt-5").unwrap();
+    assert_eq!(azure.prices.input.to_per_million(), "1.5");
+    assert_eq!(
+        azure.prices.per_search, known.prices.per_search,
+        "the others are those of the model"
+    );
+    let change = &old.diff(&own).prices;
+    assert_eq!((change.len(), change[0].direction), (1, Ordering::Less));
     assert!(old.diff(old).is_empty());
     assert_eq!(new.diff(old).removed, ["gpt-99"]);
 }

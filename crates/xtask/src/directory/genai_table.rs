@@ -72,7 +72,14 @@ impl PublicTable for GenaiTable {
             || models.iter().find(|entry| entry.get("match").is_some_and(|of| matches(of, model)));
         let entry = by_id.or_else(matching)?;
         let mut prices = NamedPrices::new();
-        add_prices(&mut prices, self.current(entry.get("prices")?)?, None);
+        for step in self.steps(entry.get("prices")?) {
+            let mut announced = NamedPrices::new();
+            add_prices(&mut announced, step, None);
+            for (name, price) in announced {
+                let known = prices.entry(name).or_insert(price);
+                *known = known.max(price);
+            }
+        }
         let variants = entry.get("price_variants").and_then(Value::as_array);
         for variant in variants.into_iter().flatten().filter(|of| self.applies(of)) {
             let when = variant.get("when").and_then(Value::as_object)?;
@@ -90,27 +97,27 @@ impl PublicTable for GenaiTable {
 }
 
 impl GenaiTable {
-    /// Returns the prices of the day: the last ones that have begun.
-    fn current<'a>(&self, prices: &'a Value) -> Option<&'a Map<String, Value>> {
-        match prices {
-            Value::Object(prices) => Some(prices),
-            Value::Array(steps) => {
-                let begun = steps.iter().rfind(|step| self.applies(step))?;
-                begun.get("prices")?.as_object()
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-        }
+    /// Returns the prices of the day and those that are announced. The highest one counts, because the
+    /// directory has list prices and no introductory ones.
+    fn steps<'a>(&self, prices: &'a Value) -> Vec<&'a Map<String, Value>> {
+        let Value::Array(steps) = prices else { return prices.as_object().into_iter().collect() };
+        let begun = steps.iter().rposition(|step| self.applies(step)).unwrap_or(0);
+        let steps = steps.get(begun..).unwrap_or_default();
+        // Prices of an hour of the day are discounts.
+        let dated = steps.iter().filter(|step| self.applies(step) || start_of(step).is_some());
+        dated.filter_map(|step| step.get("prices")?.as_object()).collect()
     }
 
     fn applies(&self, step: &Value) -> bool {
         match step.get("constraint") {
             None | Some(Value::Null) => true,
-            Some(constraint) => constraint
-                .get("start_date")
-                .and_then(Value::as_str)
-                .is_some_and(|start| start <= self.today.as_str()),
+            Some(_) => start_of(step).is_some_and(|start| start <= self.today.as_str()),
         }
     }
+}
+
+fn start_of(step: &Value) -> Option<&str> {
+    step.get("constraint")?.get("start_date")?.as_str()
 }
 
 fn tier_of(kind: &str, word: &str) -> Option<&'static str> {
@@ -177,7 +184,8 @@ mod tests {
                 { "constraint": { "start_date": "2026-03-13" }, "prices":
                     { "input_mtok": { "base": 2, "tiers": [{ "start": 200000, "price": 4 }] },
                       "web_searches_kcount": 10 } },
-                { "constraint": { "start_date": "2099-01-01" }, "prices": { "input_mtok": 3 } },
+                { "constraint": { "start_date": "2099-01-01" }, "prices":
+                    { "input_mtok": 1, "output_mtok": 9 } },
             ], "price_variants": [
                 { "when": { "processing": "batch" }, "prices": { "input_mtok": 0.5 } },
                 { "when": { "processing": "batch", "speed": "fast" }, "prices": { "input_mtok": 9 } },
@@ -192,7 +200,13 @@ mod tests {
             prices.iter().map(|(name, price)| format!("{name} = {price}")).collect();
         assert_eq!(
             names,
-            ["input = 2", "input, above 200000 = 4", "input, batch = 0.5", "search = 0.01"]
+            [
+                "input = 2",
+                "input, above 200000 = 4",
+                "input, batch = 0.5",
+                "output = 9",
+                "search = 0.01"
+            ]
         );
         assert_eq!(
             table.find("anthropic", "claude-x").unwrap().0,

@@ -80,7 +80,8 @@ impl PublicTable for LitellmTable {
 fn prices_of(entry: &Map<String, Value>) -> NamedPrices {
     let mut prices = NamedPrices::new();
     for (key, value) in entry {
-        let Some(price) = value.as_f64() else { continue };
+        // A zero of this table means "unknown", or that the quantity is counted as another one.
+        let Some(price) = value.as_f64().filter(|price| *price > 0.0) else { continue };
         let field = FIELDS.iter().find_map(|(field, dimension, factor)| {
             let (tier, above) = conditions(key.strip_prefix(field)?)?;
             Some((conditional_name(dimension, tier, above), price * factor))
@@ -133,7 +134,7 @@ mod tests {
                 "input_cost_per_token_above_272k_tokens": 2.5e-6,
                 "input_cost_per_token_above_272k_tokens_priority": 5e-6,
                 "cache_creation_input_token_cost_above_1hr": 4e-6,
-                "output_cost_per_token_somehow": 1.0,
+                "output_cost_per_token_somehow": 1.0, "output_cost_per_token": 0.0,
                 "search_context_cost_per_query":
                     { "search_context_size_low": 0.01, "search_context_size_high": 0.01 },
             },
