@@ -5,6 +5,7 @@
 //! is sent to.
 
 use serde::Deserialize;
+use std::collections::HashSet;
 use toml::{Table, Value};
 
 use crate::data::{self, DataFile, ModelTable, RawOffer};
@@ -123,7 +124,7 @@ impl DirectoryBundle {
                 let upstream = upstream.unwrap_or_default().to_owned();
                 (entry.provider.clone(), entry.model.clone(), upstream)
             };
-            let mut seen = std::collections::HashSet::new();
+            let mut seen = HashSet::new();
             if let Some(twice) = list.iter().find(|entry| !seen.insert(name(entry))) {
                 return Err(fault(&twice.place, "stands here twice"));
             }
@@ -173,6 +174,13 @@ impl DirectoryBundle {
         // The embedded files are valid, so an error is one of the bundle.
         let (providers, entries) = data::assemble(read)
             .map_err(|DirectoryError { reason, .. }| fault("bundle", reason))?;
+        let mut names = HashSet::new();
+        for offer in entries.iter().flat_map(|entry| &entry.offers) {
+            if !names.insert((&offer.provider, &offer.model)) {
+                let name = format!("{}/{}", offer.provider, offer.model);
+                return Err(fault("bundle", format!("two models are `{name}` at the provider")));
+            }
+        }
         Ok(OverlaidDirectory { directory: ModelDirectory::of(providers, entries), outdated })
     }
 }

@@ -132,6 +132,7 @@ fn a_wrong_bundle_is_refused_with_its_place() {
         ("kind = ", "as_of = \"soon\"\nkind = ", "`as_of` is not a date"),
         ("kind = ", "as_of = \"2099-01-02\"\nkind = ", "later than that of the bundle"),
         ("kind = ", "aliases = [\"gpt-4o\"]\nkind = ", "`gpt-4o` stands here twice"),
+        ("kind = ", "upstream = \"gpt-4o\"\nkind = ", "two models are `openai/gpt-4o`"),
     ] {
         assert!(NEW_MODEL.contains(from), "{from}");
         let why = refused(&NEW_MODEL.replace(from, to));

@@ -14,7 +14,7 @@ use super::{Folder, fails, holds_soon, serve, terminate};
 /// A bundle that makes demo-chat ten times as dear and adds a model.
 const BUNDLE: &str = "version = 5\nas_of = \"2026-11-17\"\n\
     [[models]]\nprovider = \"demo\"\nid = \"demo-chat\"\nprice = { input = \"1.00\", output = \"4.00\" }\n\
-    [[models]]\nprovider = \"demo\"\nid = \"demo-fresh\"\nupstream = \"demo-chat\"\nkind = \"chat\"\n\
+    [[models]]\nprovider = \"demo\"\nid = \"demo-fresh\"\nkind = \"chat\"\n\
     features = [\"streaming\"]\ninput = [\"text\"]\noutput = [\"text\"]\ncontext = 9000\nspeaks = [\"chat\"]\n\
     about = \"A demo model that only this bundle has.\"\nprice = { input = \"2\", output = \"2\" }\n";
 
@@ -157,22 +157,27 @@ fn a_running_gateway_takes_a_bundle_up_and_gives_it_back_without_a_restart() {
     sign(&folder, BUNDLE);
     let (child, greeting) = serve(&folder, "127.0.0.1:0");
     let curl = greeting.split_once("Try it:").unwrap().1.trim().to_owned();
-    let cost = |model: &str| {
-        let curl = format!("{} -s -i", curl.replace("demo-chat", model));
+    let cost = || {
+        let curl = format!("{curl} -s -i");
         let output = Command::new("sh").args(["-c", &curl]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let cost = text.lines().find_map(|line| line.strip_prefix("x-portunus-cost: "));
         cost.and_then(|cost| cost.trim().parse::<f64>().ok())
     };
-    let before = cost("demo-chat").unwrap();
-    assert_eq!(cost("demo-fresh"), None);
+    let address = greeting.split_once("API").unwrap().1.split_whitespace().next().unwrap();
+    let lists_fresh = || {
+        let output = Command::new("curl").args(["-s", &format!("{address}/models")]).output();
+        String::from_utf8(output.unwrap().stdout).unwrap().contains("demo-fresh")
+    };
+    let before = cost().unwrap();
+    assert!(!lists_fresh());
     assert!(folder.run(&["directory", "update", "signed.toml", "--key", &key]).status.success());
-    assert!(holds_soon(|| cost("demo-fresh").is_some()));
-    let after = cost("demo-chat").unwrap();
+    assert!(holds_soon(lists_fresh));
+    let after = cost().unwrap();
     assert!((after / before - 10.0).abs() < 1e-6, "{before} {after}");
     assert!(folder.run(&["directory", "remove"]).status.success());
-    assert!(holds_soon(|| cost("demo-fresh").is_none()));
-    assert_eq!(cost("demo-chat"), Some(before));
+    assert!(holds_soon(|| !lists_fresh()));
+    assert_eq!(cost(), Some(before));
     assert_eq!(terminate(child), Some(0));
 }
 
