@@ -120,7 +120,7 @@ mod tests {
         // A thinking token is charged as output if it has no price of its own.
         let table = OneEntry(&[("output", 0.5), ("thinking", 0.6), ("second", 1.0)]);
         let (_, found) = compare(directory, &table);
-        let rows: Vec<_> =
+        let rows =
             found.iter().map(|row| (row.price.as_str(), row.ours.as_str(), row.theirs.as_str()));
         let rows: Vec<_> = rows.collect();
         assert_eq!(rows, [("output", "0.4", "0.5"), ("thinking", "(0.4)", "0.6")]);
