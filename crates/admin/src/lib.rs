@@ -12,6 +12,7 @@ mod audit_log;
 mod config_edit;
 mod credential_check;
 mod credentials;
+mod directory;
 mod error;
 mod factors;
 mod invites;
@@ -49,6 +50,7 @@ pub use amount::parse_amount;
 pub use audit_log::{AuditCursor, AuditEntry, AuditPage, AuditQuery};
 pub use credential_check::CredentialCheck;
 pub use credentials::{AddedCredential, CredentialDraft, CredentialSecret, DeletedCredential};
+pub use directory::{DirectoryContext, DirectoryStatus, DirectoryUpdate, RemovedDirectory};
 pub use error::AdminError;
 pub use factors::{
     MAX_PASSKEYS, VerifiedPasskey, is_second_factor, open_totp_secret, passkey_name_error,

@@ -1,7 +1,7 @@
 //! Providers, models and credentials that administrators change at run time: reading them, changing
 //! them, and distributing changes to every node.
 
-use config::{Config, ConfigIssues, EntryName, StoredEntries};
+use config::{Config, ConfigIssues, EntryName, InstalledDirectory, StoredEntries};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use std::sync::Arc;
@@ -76,12 +76,15 @@ impl Admin {
     async fn reload_stored_config(&self) -> Result<(), StoreError> {
         let read = StoredEntries::open(self.store.configured().await?, &self.vault);
         let before = self.engine.config();
+        let directory = read.directory.as_ref().map(InstalledDirectory::version);
+        let replaced;
         {
             let mut stored = self.stored.lock();
             // A concurrent read may have installed a later revision.
             if read.revision < stored.revision {
                 return Ok(());
             }
+            replaced = stored.directory.as_ref().map(InstalledDirectory::version) != directory;
             *stored = Arc::new(read);
         }
         self.install_config(|old, stored| {
@@ -94,6 +97,14 @@ impl Admin {
                 }
             }
         });
+        if replaced {
+            match directory.flatten() {
+                Some(version) => {
+                    tracing::info!(version, "version {version} of the directory is used")
+                }
+                None => tracing::info!("the built-in directory is used"),
+            }
+        }
         self.log_issues(Some(&before.issues)).await
     }
 

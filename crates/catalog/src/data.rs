@@ -55,9 +55,10 @@ pub(crate) static FILES: [(&str, &str); 32] = [
     ("demo.toml", include_str!("../data/demo.toml")),
 ];
 
+/// One file as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DataFile {
+pub(crate) struct DataFile {
     provider: Option<ProviderTable>,
     /// Id of the provider, in a second file of the same provider.
     of: Option<String>,
@@ -98,9 +99,10 @@ enum AuthTable {
     None,
 }
 
+/// A model as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ModelTable {
+pub(crate) struct ModelTable {
     id: String,
     #[serde(default)]
     aliases: Vec<String>,
@@ -137,9 +139,10 @@ struct ModelTable {
     retires: Option<String>,
 }
 
+/// An offer as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawOffer {
+pub(crate) struct RawOffer {
     model: String,
     upstream: String,
     /// Wire formats of the offer, if fewer than those of the provider.
@@ -154,16 +157,28 @@ struct RawOffer {
 pub(crate) fn read(
     files: &[(&str, &str)],
 ) -> Result<(Vec<ProviderEntry>, Vec<ModelEntry>), DirectoryError> {
+    let mut parsed = Vec::with_capacity(files.len());
+    for (name, text) in files {
+        let file: DataFile = toml::from_str(text)
+            .map_err(|why| DirectoryError { file: (*name).to_owned(), reason: why.to_string() })?;
+        parsed.push((*name, file));
+    }
+    assemble(parsed)
+}
+
+/// Resolves the references between parsed files.
+pub(crate) fn assemble(
+    files: Vec<(&str, DataFile)>,
+) -> Result<(Vec<ProviderEntry>, Vec<ModelEntry>), DirectoryError> {
     let mut reader = DirectoryReader::default();
     let mut offers = Vec::new();
-    for (name, text) in files {
-        let fault = |why: String| DirectoryError { file: (*name).to_owned(), reason: why };
-        let file: DataFile = toml::from_str(text).map_err(|why| fault(why.to_string()))?;
+    for (name, file) in files {
+        let fault = |why: String| DirectoryError { file: name.to_owned(), reason: why };
         let id = reader.provider_of(file.provider, file.of).map_err(fault)?;
         for model in file.models {
             reader.add_model(&id, model).map_err(fault)?;
         }
-        offers.push((*name, id, file.offers));
+        offers.push((name, id, file.offers));
     }
     for (name, provider, list) in offers {
         for offer in list {

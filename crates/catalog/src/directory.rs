@@ -139,7 +139,7 @@ impl ModelDirectory {
         data::read(files).map(|(providers, entries)| Self::of(providers, entries))
     }
 
-    fn of(providers: Vec<ProviderEntry>, entries: Vec<ModelEntry>) -> Self {
+    pub(crate) fn of(providers: Vec<ProviderEntry>, entries: Vec<ModelEntry>) -> Self {
         let mut by_id = HashMap::with_capacity(entries.len() * 2);
         for (place, entry) in entries.iter().enumerate() {
             for id in entry.aliases.iter().chain([&entry.id]) {

@@ -1,7 +1,8 @@
 //! Models, their capabilities, their prices and the lanes that serve them.
 //!
 //! The [`ModelDirectory`] is the source of facts: providers, models, limits and prices. It is embedded
-//! in the binary and updated with each release (`data/README.md`). The [`Catalog`] is the offer of
+//! in the binary and updated with each release (`data/README.md`); a [`DirectoryBundle`] overlays newer
+//! facts of models in between. The [`Catalog`] is the offer of
 //! one gateway: the models that have a lane, with facts from the directory or from the operator's
 //! configuration. Neither knows of running calls, the database or HTTP.
 //!
@@ -21,6 +22,9 @@ mod capabilities;
 mod catalog;
 mod data;
 mod directory;
+mod directory_bundle;
+mod directory_diff;
+mod directory_rules;
 mod endpoints;
 mod feature;
 mod filter;
@@ -44,6 +48,9 @@ pub use capabilities::{
 };
 pub use catalog::{Catalog, CatalogPage};
 pub use directory::{DirectoryError, ModelDirectory, ModelEntry, ModelOffer};
+pub use directory_bundle::{DirectoryBundle, MAX_BUNDLE_BYTES, OverlaidDirectory};
+pub use directory_diff::{DirectoryDiff, PriceChange};
+pub use directory_rules::{DirectoryFinding, is_day};
 pub use endpoints::{EndpointPath, Endpoints, FieldQuirks};
 pub use feature::{FEATURES, MODALITIES, feature_about};
 pub use filter::ModelFilter;

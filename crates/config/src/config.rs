@@ -12,6 +12,7 @@ use store::VaultKeys;
 use transport::{HttpLimits, Outbound};
 use upstream::Provider;
 
+use crate::directory_keys::DirectoryKey;
 use crate::error::{ConfigError, FieldError};
 use crate::files::FileStorage;
 use crate::identity::{self, IdentityProvider};
@@ -95,6 +96,8 @@ pub struct Config {
     pub mailer: Option<Mailer>,
     /// OpenID Connect providers that users sign in with.
     pub identity_providers: Vec<IdentityProvider>,
+    /// Keys whose bundles may be laid over the model directory.
+    pub directory_keys: Vec<DirectoryKey>,
     /// Warnings for the operator.
     pub warnings: Vec<String>,
     /// Paths and field quirks of each provider.
@@ -202,6 +205,7 @@ fn check(
         telemetry,
         outbound,
         media,
+        directory,
         providers,
         models,
     } = raw;
@@ -298,6 +302,11 @@ fn check(
     let guard = guard.refusing_own_host(&public_url);
     let files = files::check(files, &options.data_folder, &outbound, env)?;
     let tasks = tasks::check(&tasks)?;
+    let directory_keys = directory
+        .keys
+        .iter()
+        .map(|key| DirectoryKey::parse(key).map_err(|why| FieldError::new("directory.keys", why)));
+    let directory_keys = directory_keys.collect::<Result<_, _>>()?;
     providers::record_default_variables(env);
     let mut file_layer = FileLayer {
         providers,
@@ -345,6 +354,7 @@ fn check(
         routes,
         mailer,
         identity_providers,
+        directory_keys,
         warnings,
         endpoints,
         issues,

@@ -8,6 +8,7 @@ mod admin_auth;
 mod auth;
 mod bucket_client;
 mod config;
+mod directory_keys;
 mod error;
 mod files;
 mod identity;
@@ -24,6 +25,7 @@ mod raw;
 mod routes;
 mod secret;
 mod stored;
+mod stored_directory;
 mod tasks;
 mod telemetry;
 mod timeouts;
@@ -33,6 +35,9 @@ mod watch;
 
 pub use admin_auth::{auth_from_json, auth_from_secret};
 pub use config::{Config, LoadOptions};
+pub use directory_keys::{
+    BundleSignatureError, DirectoryKey, DirectoryKeyError, DirectorySigner, SignedBundle,
+};
 pub use error::{ConfigError, FieldError};
 pub use files::{BlobStore, FileStorage};
 pub use identity::IdentityProvider;
@@ -45,6 +50,7 @@ pub use providers::{DEMO_PROVIDER, OWN_OBJECTS, SHARED_OBJECTS, default_auth};
 pub use raw::RawAuth;
 pub use routes::{CredentialSlot, LaneHealth, LaneOrder, LiveLane, Route, RoutesByModel};
 pub use stored::{CredentialIssue, StoredAuth, StoredEntries, StoredModel, StoredProvider};
+pub use stored_directory::{DirectoryRecord, InstalledDirectory};
 pub use tasks::TaskLimits;
 pub use telemetry::OtlpTarget;
 pub use units::{UnitError, nearest_word, parse_duration};

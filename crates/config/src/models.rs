@@ -16,7 +16,7 @@ use crate::units::nearest_word;
 
 /// Checks the models. The catalog holds only models that have a lane.
 pub(super) fn check(
-    raw: &BTreeMap<String, RawModel>,
+    (raw, directory): (&BTreeMap<String, RawModel>, &ModelDirectory),
     providers: &[Arc<Provider>],
     endpoints: &EndpointsByProvider,
     warnings: &mut Vec<String>,
@@ -28,9 +28,10 @@ pub(super) fn check(
         if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
             return Err(entry_error(FieldError::new("", "this id cannot be used")));
         }
-        models.push(build_model(id, raw, providers, endpoints, warnings).map_err(entry_error)?);
+        let built = build_model((id, raw), directory, providers, endpoints, warnings);
+        models.push(built.map_err(entry_error)?);
     }
-    for entry in ModelDirectory::embedded().models() {
+    for entry in directory.models() {
         if raw.contains_key(&entry.id) {
             continue;
         }
@@ -63,8 +64,8 @@ fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Resu
 }
 
 fn build_model(
-    id: &str,
-    raw: &RawModel,
+    (id, raw): (&str, &RawModel),
+    directory: &ModelDirectory,
     providers: &[Arc<Provider>],
     endpoints: &EndpointsByProvider,
     warnings: &mut Vec<String>,
@@ -80,17 +81,17 @@ fn build_model(
         price.as_ref().or_else(|| lanes.iter().find_map(|lane| lane.table()?.price.as_ref()));
     let lanes: Vec<Lane> =
         lanes.iter().map(|raw| parse_lane(raw, providers)).collect::<Result<_, _>>()?;
-    let known = ModelDirectory::embedded().model(id).or_else(|| {
+    let known = directory.model(id).or_else(|| {
         lanes.iter().find_map(|lane| {
             let known_as = &endpoints.get(&lane.provider)?.provider;
-            ModelDirectory::embedded().find_offer(known_as, &lane.model).map(|(entry, _)| entry)
+            directory.find_offer(known_as, &lane.model).map(|(entry, _)| entry)
         })
     });
     // A lane of another model may do more, or less, than the record says.
     let is_of_record = |lane: &Lane| {
         let known_as = endpoints.get(&lane.provider).map(|own| own.provider.as_str());
         let offer = known_as.and_then(|provider| {
-            ModelDirectory::embedded().find_offer(provider, &lane.model).map(|(entry, _)| entry)
+            directory.find_offer(provider, &lane.model).map(|(entry, _)| entry)
         });
         offer.map(|entry| &entry.id) == known.map(|known| &known.id)
     };
@@ -118,8 +119,7 @@ fn build_model(
         }
     };
     let fallback = lanes.first().map(|lane| lane.provider.clone()).unwrap_or_default();
-    let fallback_name =
-        ModelDirectory::embedded().provider(&fallback).map(|provider| provider.name.clone());
+    let fallback_name = directory.provider(&fallback).map(|provider| provider.name.clone());
     let mut model = match known {
         Some(known) => Model { id: id.to_owned(), prices, ..known.with_lanes(lanes) },
         None => Model {

@@ -3,7 +3,7 @@
 //! The file wins. A stored entry that does not fit is left out and reported as an issue: a gateway
 //! that refuses to start could not be used to correct the entry.
 
-use catalog::{Catalog, MediaFetch};
+use catalog::{Catalog, MediaFetch, ModelDirectory};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use transport::{AddressGuard, Outbound};
@@ -14,6 +14,7 @@ use crate::providers::{self, EndpointsByProvider, EnvLookup};
 use crate::raw::{RawAuth, RawLane, RawModel, RawProvider};
 use crate::routes::{self, Route, RoutesByModel};
 use crate::stored::{StoredEntries, StoredProvider};
+use crate::stored_directory::InstalledDirectory;
 use crate::{models, outbound};
 
 /// Providers and models of the file, with the environment they were read in.
@@ -46,6 +47,7 @@ impl FileLayer {
         match entry {
             EntryName::Provider(name) => self.providers.contains_key(name),
             EntryName::Model(id) => self.models.contains_key(id),
+            EntryName::Directory => false,
         }
     }
 }
@@ -82,6 +84,8 @@ pub enum EntryName {
     Provider(String),
     /// A model, by id.
     Model(String),
+    /// The bundle over the model directory.
+    Directory,
 }
 
 impl std::fmt::Display for EntryName {
@@ -89,6 +93,7 @@ impl std::fmt::Display for EntryName {
         match self {
             Self::Provider(name) => write!(f, "providers.{name}"),
             Self::Model(id) => write!(f, "models.\"{id}\""),
+            Self::Directory => f.write_str("directory"),
         }
     }
 }
@@ -134,17 +139,40 @@ pub enum CheckMode {
     Validate,
 }
 
-/// Merges stored entries into the file layer. An error is about the file.
+/// Merges stored entries into the file layer. An error is about the file. A bundle that does not fit
+/// is left out like any other stored entry; the embedded directory applies then.
 pub(super) fn merge(
     file_layer: &FileLayer,
     env: EnvLookup<'_>,
     stored: &StoredEntries,
     mode: CheckMode,
 ) -> Result<MergedConfig, FieldError> {
+    let merge_with = |directory| merge_entries((file_layer, env), stored, directory, mode);
+    let embedded = ModelDirectory::embedded();
+    let issue = match stored.directory.as_ref().map(InstalledDirectory::directory) {
+        None => return merge_with(embedded),
+        Some(Ok(directory)) => match merge_with(directory) {
+            Ok(merged) => return Ok(merged),
+            Err(error) => error.to_string(),
+        },
+        Some(Err(reason)) => reason.to_owned(),
+    };
+    let mut merged = merge_with(embedded)?;
+    merged.issues.insert(EntryName::Directory, issue);
+    Ok(merged)
+}
+
+/// Merges stored entries into the file layer, with the facts of one directory.
+fn merge_entries(
+    (file_layer, env): (&FileLayer, EnvLookup<'_>),
+    stored: &StoredEntries,
+    directory: &ModelDirectory,
+    mode: CheckMode,
+) -> Result<MergedConfig, FieldError> {
     let mut issues = ConfigIssues::new();
     loop {
         let (providers, models) = overlay((file_layer, env), stored, mode, &mut issues);
-        match build((file_layer, env), &providers, models, stored) {
+        match build((file_layer, env), &providers, models, stored, directory) {
             Ok(mut merged) => {
                 merged.issues.append(&mut issues);
                 return Ok(merged);
@@ -242,6 +270,7 @@ fn build(
     providers: &BTreeMap<String, RawProvider>,
     mut models: BTreeMap<String, RawModel>,
     stored: &StoredEntries,
+    directory: &ModelDirectory,
 ) -> Result<MergedConfig, EntryError> {
     let mut warnings = Vec::new();
     let (built, endpoints) = providers::check(
@@ -276,8 +305,8 @@ fn build(
     let built = all;
     let fetches = outbound::provider_fetches(providers, &built)?;
     let issues = drop_missing_lanes(&mut models, &built, file_layer);
-    let catalog = models::check(&models, &built, &endpoints, &mut warnings)?;
-    let routes = routes::check(&models, &catalog, &built, &endpoints)?;
+    let catalog = models::check((&models, directory), &built, &endpoints, &mut warnings)?;
+    let routes = routes::check((&models, directory), &catalog, &built, &endpoints)?;
     Ok(MergedConfig { providers: built, endpoints, catalog, routes, fetches, warnings, issues })
 }
 

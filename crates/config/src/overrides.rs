@@ -96,6 +96,9 @@ pub(super) fn apply(
     if let Some(list) = env("PORTUNUS_OUTBOUND_ALLOW") {
         raw.outbound.allow = list.split(',').map(|host| host.trim().to_owned()).collect();
     }
+    if let Some(list) = env("PORTUNUS_DIRECTORY_KEYS") {
+        raw.directory.keys = list.split(',').map(|key| key.trim().to_owned()).collect();
+    }
     if let Some(demo) = env("PORTUNUS_SERVER_DEMO") {
         raw.server.demo = Some(demo.parse().map_err(|_| {
             FieldError::new(

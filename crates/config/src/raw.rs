@@ -27,6 +27,7 @@ pub(crate) struct RawConfig {
     pub telemetry: Option<RawTelemetry>,
     pub outbound: RawOutbound,
     pub media: RawMedia,
+    pub directory: RawDirectory,
     pub providers: BTreeMap<String, RawProvider>,
     pub models: BTreeMap<String, RawModel>,
 }
@@ -60,6 +61,13 @@ pub(crate) struct RawTls {
 pub(crate) struct RawStore {
     pub url: Option<String>,
     pub away: Option<String>,
+}
+
+/// `[directory]`: keys whose bundles may be laid over the model directory.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawDirectory {
+    pub keys: Vec<String>,
 }
 
 /// `[shared]`: the Valkey server.

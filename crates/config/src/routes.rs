@@ -157,7 +157,7 @@ pub type RoutesByModel = HashMap<String, Arc<Route>, RandomState>;
 
 /// Builds the routes of all models, by id and alias.
 pub(super) fn check(
-    raw: &BTreeMap<String, RawModel>,
+    (raw, directory): (&BTreeMap<String, RawModel>, &ModelDirectory),
     catalog: &Catalog,
     providers: &[Arc<Provider>],
     endpoints: &EndpointsByProvider,
@@ -167,7 +167,7 @@ pub(super) fn check(
     let mut own_lanes: HashMap<&str, Vec<LiveLane>> = HashMap::new();
     for model in catalog.iter() {
         let entry = raw.get(&model.id);
-        let lanes = build_lanes(model, entry, &mut state)
+        let lanes = build_lanes(model, entry, directory, &mut state)
             .map_err(|why| EntryError::for_entry(EntryName::Model(model.id.clone()), why))?;
         own_lanes.insert(&model.id, lanes);
     }
@@ -187,6 +187,7 @@ pub(super) fn check(
 fn build_lanes(
     model: &Arc<Model>,
     raw: Option<&RawModel>,
+    directory: &ModelDirectory,
     state: &mut HashMap<String, ProviderState>,
 ) -> Result<Vec<LiveLane>, FieldError> {
     let mut lanes: Vec<LiveLane> = Vec::new();
@@ -202,7 +203,7 @@ fn build_lanes(
             None => 0,
         };
         shares = weighted;
-        let offer = ModelDirectory::embedded().find_offer(&state.endpoints.provider, &lane.model);
+        let offer = directory.find_offer(&state.endpoints.provider, &lane.model);
         let prices = match (table.and_then(|table| table.price.as_ref()), offer) {
             (Some(list), _) => Arc::new(
                 list.prices()
@@ -227,8 +228,13 @@ fn build_lanes(
         }
         lanes.push(LiveLane {
             name: lane.name(),
-            formats: lane_formats(&provider, &state.endpoints.provider, &lane.model),
-            thinking_range: lane_thinking(model, raw, &state.endpoints.provider, &lane.model),
+            formats: lane_formats(directory, &provider, &state.endpoints.provider, &lane.model),
+            thinking_range: lane_thinking(
+                directory,
+                (model, raw),
+                &state.endpoints.provider,
+                &lane.model,
+            ),
             endpoints: Arc::clone(&state.endpoints),
             provider,
             model: lane.model.clone(),
@@ -292,8 +298,13 @@ fn build_route(
 }
 
 /// Returns the formats the directory lists for this model, or else those of the provider.
-fn lane_formats(provider: &Provider, known_as: &str, model: &str) -> Vec<WireFormat> {
-    let mut known = ModelDirectory::embedded().formats(known_as, model);
+fn lane_formats(
+    directory: &ModelDirectory,
+    provider: &Provider,
+    known_as: &str,
+    model: &str,
+) -> Vec<WireFormat> {
+    let mut known = directory.formats(known_as, model);
     known.retain(|wire_format| provider.formats.contains(wire_format));
     if known.is_empty() { provider.formats.clone() } else { known }
 }
@@ -301,12 +312,11 @@ fn lane_formats(provider: &Provider, known_as: &str, model: &str) -> Vec<WireFor
 /// Returns the thinking options of the model behind a lane, which may differ from the requested one: those
 /// that the operator wrote, those of the directory, or else those of the requested model.
 fn lane_thinking(
-    model: &Model,
-    raw: Option<&RawModel>,
+    directory: &ModelDirectory,
+    (model, raw): (&Model, Option<&RawModel>),
     known_as: &str,
     upstream: &str,
 ) -> Option<ThinkingRange> {
-    let directory = ModelDirectory::embedded();
     let offered = directory.find_offer(known_as, upstream).map(|(entry, _)| entry);
     let known = offered.or_else(|| directory.model(upstream)).map(|entry| &entry.capabilities);
     let is_written = raw.is_some_and(|raw| raw.thinking.is_some());

@@ -9,6 +9,7 @@ use store::{ConfigEntryKind, ConfigSnapshot, Vault, VaultError};
 
 use crate::error::FieldError;
 use crate::raw::{RawAuth, RawModel, RawProvider};
+use crate::stored_directory::InstalledDirectory;
 
 /// Fields that determine the address. A credential is valid only for the address it was stored for.
 const ADDRESS_FIELDS: [&str; 5] = ["like", "base", "hosts", "fill", "paths"];
@@ -22,6 +23,8 @@ pub struct StoredEntries {
     pub providers: BTreeMap<String, StoredProvider>,
     /// Models by id.
     pub models: BTreeMap<String, StoredModel>,
+    /// Bundle over the model directory.
+    pub directory: Option<InstalledDirectory>,
 }
 
 /// A stored provider.
@@ -127,8 +130,9 @@ fn parse_settings<T: DeserializeOwned>(settings: &Map<String, Value>) -> Result<
 impl StoredEntries {
     /// Parses a snapshot of the store and decrypts its credentials.
     pub fn open(all: ConfigSnapshot, vault: &Vault) -> Self {
-        let ConfigSnapshot { revision, entries, credentials } = all;
-        let mut stored = Self { revision, ..Self::default() };
+        let ConfigSnapshot { revision, entries, credentials, directory } = all;
+        let directory = directory.map(|record| InstalledDirectory::open(&record));
+        let mut stored = Self { revision, directory, ..Self::default() };
         for entry in entries {
             // The gateway wrote this text. Should it be no object, the missing fields are reported.
             let settings = serde_json::from_str(&entry.settings).unwrap_or_default();

@@ -128,11 +128,7 @@ impl App {
                  now"
             );
         }
-        let vault = Arc::new(Vault::new(
-            config.data_folder.join(VAULT_KEY_FILE),
-            config.vault_keys.clone(),
-            store.is_shared(),
-        ));
+        let vault = Arc::new(open_vault(&config, &store));
         let store = store.with_vault(Arc::clone(&vault));
         if vault.is_unset() {
             tracing::warn!("{}", admin::PLAIN_BODIES_WARNING);
@@ -285,6 +281,12 @@ impl App {
         let token = self.store.setting(SETUP_TOKEN_SETTING).await?;
         Ok(token.map(|token| format!("{}/console/setup/{token}", self.config().public_url)))
     }
+}
+
+/// Opens the vault of the configuration.
+pub(crate) fn open_vault(config: &Config, store: &Store) -> Vault {
+    let file = config.data_folder.join(VAULT_KEY_FILE);
+    Vault::new(file, config.vault_keys.clone(), store.is_shared())
 }
 
 /// Opens the store and creates the data folder.

@@ -93,7 +93,8 @@ impl ConsoleHost for App {
     ) -> HostFuture<Result<http::Response<Vec<u8>>, HostError>> {
         let way = self.config().outbound.clone();
         Box::pin(async move {
-            let fetching = fetch(HttpClient::network(IDENTITY_TIMEOUT, &way), request);
+            let client = HttpClient::network(IDENTITY_TIMEOUT, &way);
+            let fetching = fetch(client, request, MAX_IDENTITY_BYTES);
             match tokio::time::timeout(IDENTITY_TIMEOUT, fetching).await {
                 Ok(answer) => answer,
                 Err(_) => {
@@ -108,14 +109,15 @@ fn failed(error: impl std::fmt::Display) -> HostError {
     HostError(error.to_string())
 }
 
-/// Sends one request and returns the whole answer.
-async fn fetch(
+/// Sends one request and returns the whole answer, if it is not larger than the limit.
+pub(crate) async fn fetch(
     client: HttpClient,
     request: Request<Vec<u8>>,
+    max_bytes: usize,
 ) -> Result<http::Response<Vec<u8>>, HostError> {
     let request = request.map(|body| RequestBody::new(vec![body.into()]));
     let answer = client.send(request, false).await.map_err(|lost| failed(lost.cause))?;
-    let body = Limited::new(answer.body, MAX_IDENTITY_BYTES).collect().await.map_err(failed)?;
+    let body = Limited::new(answer.body, max_bytes).collect().await.map_err(failed)?;
     let mut response = http::Response::new(body.to_bytes().to_vec());
     *response.status_mut() = http::StatusCode::from_u16(answer.status).map_err(failed)?;
     *response.headers_mut() = answer.headers;

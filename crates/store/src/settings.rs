@@ -4,8 +4,8 @@ use crate::audited_change::in_change;
 use crate::db::{clean, on_reader, on_writer};
 use crate::{AuditedChange, Store, StoreError};
 
-const GET: &str = "SELECT value FROM settings WHERE name = $1";
-const PUT: &str = "INSERT INTO settings (name, value) VALUES ($1, $2) \
+pub(crate) const GET: &str = "SELECT value FROM settings WHERE name = $1";
+pub(crate) const PUT: &str = "INSERT INTO settings (name, value) VALUES ($1, $2) \
     ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 // Unlike DO NOTHING, an update to the present value returns the row.
 const GET_OR_PUT: &str = "INSERT INTO settings (name, value) VALUES ($1, $2) \

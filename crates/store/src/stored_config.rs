@@ -1,5 +1,5 @@
 //! Providers and models that administrators configured at run time, and the sealed credentials of
-//! these providers. The settings are opaque here.
+//! these providers, and the bundle laid over the model directory. The settings are opaque here.
 //!
 //! Every change increases a revision number and succeeds only with the current one, so that the
 //! configuration that was validated as a whole is stored as a whole.
@@ -7,6 +7,7 @@
 use crate::audited_change::in_change;
 use crate::db::{clean, in_snapshot, on_reader, unknown_word};
 use crate::row::row;
+use crate::settings::{GET as GET_SETTING, PUT as PUT_SETTING};
 use crate::vault::SealedSecret;
 use crate::{AuditedChange, Store, StoreError};
 use canon::Micros;
@@ -86,6 +87,8 @@ pub struct ConfigSnapshot {
     pub entries: Vec<ConfigEntry>,
     /// Credentials, the oldest first.
     pub credentials: Vec<StoredCredential>,
+    /// Bundle over the model directory.
+    pub directory: Option<String>,
 }
 
 /// A change of the stored configuration.
@@ -101,6 +104,8 @@ pub enum ConfigChange {
     Take(String),
     /// Removes all credentials of a provider.
     TakeAll(String),
+    /// Replaces or removes the bundle over the model directory.
+    Directory(Option<String>),
 }
 
 row! {
@@ -158,6 +163,9 @@ const DROP: &str = "DELETE FROM configured WHERE kind = $1 AND id = $2";
 const ADD_CREDENTIAL: &str = "INSERT INTO credentials \
     (id, provider_id, name, place, sealed, sealed_by, created) VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const DROP_CREDENTIAL: &str = "DELETE FROM credentials WHERE id = $1";
+/// Setting with the bundle. Earlier versions of the program ignore it.
+const DIRECTORY_SETTING: &str = "directory_bundle";
+const DROP_SETTING: &str = "DELETE FROM settings WHERE name = $1";
 const DROP_CREDENTIALS: &str = "DELETE FROM credentials WHERE provider_id = $1";
 
 impl Store {
@@ -168,16 +176,21 @@ impl Store {
 
     /// Returns the stored configuration.
     pub async fn configured(&self) -> Result<ConfigSnapshot, StoreError> {
-        let (revision, entries, credentials): (i64, Vec<ConfiguredRow>, Vec<CredentialRow>) = in_snapshot!(
+        type Rows = (i64, Vec<ConfiguredRow>, Vec<CredentialRow>, Option<String>);
+        let (revision, entries, credentials, directory): Rows = in_snapshot!(
             &self.db, tx: Kind => (
                 sqlx::query_scalar(REVISION).fetch_one(&mut *tx).await?,
                 sqlx::query_as(ENTRIES).fetch_all(&mut *tx).await?,
                 sqlx::query_as(CREDENTIALS).fetch_all(&mut *tx).await?,
+                sqlx::query_scalar(GET_SETTING)
+                    .bind(DIRECTORY_SETTING)
+                    .fetch_optional(&mut *tx)
+                    .await?,
             )
         );
         let entries = entries.into_iter().map(ConfigEntry::try_from).collect::<Result<_, _>>()?;
         let credentials = credentials.into_iter().map(StoredCredential::from).collect();
-        Ok(ConfigSnapshot { revision, entries, credentials })
+        Ok(ConfigSnapshot { revision, entries, credentials, directory })
     }
 }
 
@@ -220,6 +233,10 @@ impl AuditedChange {
                         .bind(given.created.get()),
                     ConfigChange::Take(id) => sqlx::query(DROP_CREDENTIAL).bind(clean(id)),
                     ConfigChange::TakeAll(provider) => sqlx::query(DROP_CREDENTIALS).bind(clean(provider)),
+                    ConfigChange::Directory(Some(bundle)) => {
+                        sqlx::query(PUT_SETTING).bind(DIRECTORY_SETTING).bind(clean(bundle))
+                    }
+                    ConfigChange::Directory(None) => sqlx::query(DROP_SETTING).bind(DIRECTORY_SETTING),
                 };
                 query.execute(&mut *tx).await.map_err(StoreError::naming("credential", "provider"))?;
             }

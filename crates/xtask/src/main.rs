@@ -1,5 +1,5 @@
 //! Developer commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask bench`,
-//! `cargo xtask instructions`, `cargo xtask soak`, `cargo xtask losses`.
+//! `cargo xtask instructions`, `cargo xtask soak`, `cargo xtask losses`, `cargo xtask directory`.
 //!
 //! Nothing here is part of the gateway. The commands install their tools, talk to `127.0.0.1` only,
 //! and clean up after themselves.
@@ -8,6 +8,7 @@
 
 mod bench;
 mod browser;
+mod directory;
 mod gateway;
 mod http;
 mod losses;
@@ -68,6 +69,8 @@ enum Command {
     },
     /// Regenerate the lists of translation losses: the golden files and docs/losses.md
     Losses,
+    /// Check the model directory, list old facts, and compare its prices with public tables
+    Directory(directory::DirectoryArgs),
 }
 
 fn main() -> Result<ExitCode> {
@@ -87,6 +90,7 @@ fn main() -> Result<ExitCode> {
             losses::run()?;
             true
         }
+        Command::Directory(args) => directory::run(&args)?,
     };
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

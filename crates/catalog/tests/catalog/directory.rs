@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 
 use canon::{Price, WireFormat};
 use catalog::{
-    AuthScheme, BilledTier, FEATURES, FieldQuirks, LongPromptPrices, MODALITIES, ModelCapabilities,
-    ModelDirectory, ModelEntry, ModelKind, ModelPrices, ParameterRange, ParameterSupport,
-    TokenRates,
+    AuthScheme, FieldQuirks, MODALITIES, ModelDirectory, ModelKind, ModelPrices, ParameterRange,
+    ParameterSupport,
 };
 
 fn directory() -> &'static ModelDirectory {
     ModelDirectory::embedded()
 }
 
-fn is_day(text: &str) -> bool {
-    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-    shape == "0000-00-00"
+/// The present day anywhere on earth.
+fn today() -> String {
+    let east = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(14);
+    east.to_string()[..10].to_owned()
 }
 
 /// Every price list in the directory, with the name of where it stands.
@@ -67,161 +67,71 @@ fn every_model_belongs_to_and_is_served_by_known_providers() {
 }
 
 #[test]
-fn words_are_out_of_the_vocabulary_and_in_its_order() {
+fn the_facts_break_no_rule() {
+    let findings = directory().findings(&today());
+    assert!(
+        findings.is_empty(),
+        "{}",
+        findings.iter().map(|f| format!("{f}\n")).collect::<String>()
+    );
+    for (name, prices) in lists() {
+        assert!(prices.version.starts_with("p-"), "{name}");
+    }
     for entry in directory().models() {
-        let places: Vec<_> = entry
-            .features
-            .iter()
-            .map(|tag| FEATURES.iter().position(|(word, _)| word == tag).unwrap())
-            .collect();
-        assert!(places.is_sorted_by(|a, b| a < b), "{}: {:?}", entry.id, entry.features);
         for word in entry.capabilities.input.iter().chain(&entry.capabilities.output) {
             assert!(MODALITIES.contains(&word.as_str()), "{}: {word}", entry.id);
         }
-        assert!(
-            !entry.capabilities.input.is_empty() && !entry.capabilities.output.is_empty(),
-            "{}",
-            entry.id
-        );
     }
 }
 
+/// The rules find what they are for: a valid model with one fact changed has one finding.
 #[test]
-fn tags_agree_with_the_capabilities() {
-    // The other tags are facts of their own.
-    let own = ["streaming", "prompt-caching", "image-edit", "open-weights"];
-    for entry in directory().models() {
-        let written: Vec<_> = entry.features.iter().filter(|tag| !own.contains(&&***tag)).collect();
-        assert_eq!(written, entry.capabilities.implied_features(entry.kind), "{}", entry.id);
-        let gives = |word: &str| entry.capabilities.output.iter().any(|own| own == word);
-        assert_eq!(gives("vector"), entry.kind == ModelKind::Embedding, "{}", entry.id);
-        assert!(entry.kind != ModelKind::Image || gives("image"), "{}", entry.id);
-        if entry.kind == ModelKind::Chat {
-            let takes_text = entry.capabilities.input.iter().any(|own| own == "text");
-            assert!(takes_text && gives("text"), "{}", entry.id);
-        }
+fn a_broken_rule_is_found() {
+    let provider = "[provider]\nid = \"x\"\nname = \"X\"\nspeaks = [\"chat\", \"images\"]\n\
+                    base = \"https://x.example\"\nauth = \"bearer\"\n";
+    let model = "[[models]]\nid = \"m\"\nkind = \"chat\"\nfeatures = [\"streaming\"]\n\
+                 input = [\"text\"]\noutput = [\"text\"]\ncontext = 8000\nmax_output = 4000\n\
+                 about = \"A model that is only in this test.\"\nas_of = \"2026-01-01\"\n\
+                 price = { input = \"2\", output = \"4\" }\n";
+    let found = |from: &str, to: &str| {
+        assert!(model.contains(from), "{from}");
+        let text = format!("{provider}{}", model.replace(from, to));
+        let read = ModelDirectory::read(&[("x.toml", &text)]).unwrap();
+        let all = read.findings(&today()).into_iter().map(|finding| finding.reason);
+        all.collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(found("m", "m"), "");
+    for (from, to, reason) in [
+        ("[\"streaming\"]", "[\"streaming\", \"vision\"]", "the feature `vision` and its input"),
+        ("input = [\"text\"]", "input = [\"text\", \"audio\"]", "the feature `audio-input`"),
+        ("[\"streaming\"]", "[\"streaming\", \"thinking\"]", "the feature `thinking`"),
+        ("[\"streaming\"]", "[\"tools\", \"streaming\"]", "the order of the list"),
+        ("max_output = 4000", "max_output = 9000", "longer than its window"),
+        ("context = 8000\n", "", "its window is missing"),
+        ("2026-01-01", "2999-01-01", "in the future"),
+        ("2026-01-01", "2026-13-01", "YYYY-MM-DD"),
+        ("input = \"2\"", "input = \"1000\"", "beyond what exists"),
+        ("input = \"2\"", "input = \"2\", cached_input = \"3\"", "dearer than input"),
+        ("\"2\", output = \"4\"", "\"0\", output = \"0\"", "it is free"),
+        (
+            "output = \"4\" }",
+            "output = \"4\", batch = { rates = { input = \"3\", output = \"4\" } } }",
+            "wrong side",
+        ),
+    ] {
+        let reasons = found(from, to);
+        assert!(reasons.contains(reason), "{to}: {reasons}");
     }
-}
-
-#[test]
-fn records_are_sane() {
-    for entry in directory().models() {
-        let can = &entry.capabilities;
-        let id = &entry.id;
-        for list in can.tools.iter() {
-            assert!(list.is_sorted_by(|a, b| a < b), "{id}: {list:?}");
-        }
-        for (name, support) in &can.parameters {
-            let ParameterSupport::Supported(range) = support else { continue };
-            let ParameterRange { min, max, default } = *range;
-            let (low, high) = (min.unwrap_or(f64::MIN), max.unwrap_or(f64::MAX));
-            assert!(low <= high, "{id}: {name}");
-            assert!(default.is_none_or(|usual| (low..=high).contains(&usual)), "{id}: {name}");
-        }
-        for word in can.media_limits.keys() {
-            assert!(can.input.contains(word), "{id}: limits of {word}, which it does not read");
-        }
-        if let Some(lengths) = &can.dimensions {
-            assert_eq!(entry.kind, ModelKind::Embedding, "{id}");
-            assert!(lengths.default.is_none_or(|usual| lengths.accepts(usual)), "{id}");
-            assert!(lengths.values.iter().all(|length| lengths.accepts(*length)), "{id}");
-        }
-    }
-}
-
-#[test]
-fn limits_are_sane() {
-    for ModelEntry { id, capabilities, kind, .. } in directory().models() {
-        let ModelCapabilities { context_window: context, max_output_tokens: max_output, .. } =
-            capabilities;
-        if let (Some(context), Some(max_output)) = (context, max_output) {
-            assert!(context >= max_output, "{id}: {context} < {max_output}");
-        }
-        assert!(context.is_none_or(|n| (500..=20_000_000).contains(&n)), "{id}: {context:?}");
-        assert!(max_output.is_none_or(|n| n >= 500), "{id}: {max_output:?}");
-        assert!(*kind != ModelKind::Chat || context.is_some(), "{id} has no context window");
-        if let Some(thinking) = capabilities.thinking.range() {
-            let (min, max) = (thinking.min.unwrap_or(0), thinking.max.unwrap_or(u64::MAX));
-            assert!(min <= max, "{id}");
-            assert_eq!(thinking.min.is_some(), thinking.max.is_some(), "{id}");
-            assert!(thinking.levels.is_sorted_by(|a, b| a < b), "{id}: {:?}", thinking.levels);
-        }
-    }
-}
-
-fn check_rates(name: &str, rates: &TokenRates) {
-    let TokenRates { input, output, cached_input, cache_write, cache_write_long } = *rates;
-    // A thousand dollars per million tokens is beyond every list there is.
-    let limit = Price::from_picos(1_000_000_000);
-    assert!(input < limit && output < limit, "{name}");
-    assert!(cached_input.is_none_or(|cached| cached <= input), "{name}: cached above input");
-    assert!(cache_write.is_none_or(|p| p.as_picos() <= 2 * input.as_picos()), "{name}");
-    assert!(cache_write_long.is_none_or(|p| p.as_picos() <= 3 * input.as_picos()), "{name}");
-    assert!(cache_write_long.is_none_or(|p| Some(p) >= cache_write), "{name}");
-}
-
-fn check_long(name: &str, long: &[LongPromptPrices]) {
-    assert!(long.is_sorted_by(|a, b| a.above_tokens < b.above_tokens), "{name}");
-    for tier in long {
-        assert!(tier.above_tokens >= 1000, "{name}");
-        check_rates(name, &tier.rates);
-    }
-}
-
-#[test]
-fn prices_are_sane() {
-    for (name, prices) in lists() {
-        let rates = TokenRates {
-            input: prices.input,
-            output: prices.output,
-            cached_input: prices.cached_input,
-            cache_write: prices.cache_write,
-            cache_write_long: prices.cache_write_long,
-        };
-        check_rates(&name, &rates);
-        check_long(&name, &prices.long_prompts);
-        for tier in &prices.tiers {
-            check_rates(&name, &tier.rates);
-            check_long(&name, &tier.long_prompts);
-            match tier.tier {
-                BilledTier::Batch | BilledTier::Flex => {
-                    assert!(tier.rates.input <= prices.input, "{name}");
-                    assert!(tier.rates.output <= prices.output, "{name}");
-                }
-                BilledTier::Priority | BilledTier::Fast | BilledTier::Us | BilledTier::FastUs => {
-                    assert!(tier.rates.input >= prices.input, "{name}");
-                    assert!(tier.rates.output >= prices.output, "{name}");
-                }
-            }
-        }
-        for unit in [prices.per_request, prices.per_second, prices.per_image, prices.per_search] {
-            // A dollar apiece is beyond every list there is.
-            assert!(
-                unit.is_none_or(|price| price <= Price::from_picos(1_000_000_000_000)),
-                "{name}"
-            );
-        }
-        assert!(prices.version.starts_with("p-"), "{name}");
-    }
-}
-
-#[test]
-fn nothing_that_is_listed_is_free() {
-    for (name, prices) in lists() {
-        assert!(!prices.is_free(), "{name}");
-    }
-}
-
-#[test]
-fn texts_and_days_are_written_properly() {
-    for entry in directory().models() {
-        let ModelEntry { id, about, as_of, released, retires, .. } = entry;
-        assert!(about.ends_with('.') && (20..=300).contains(&about.len()), "{id}: {about}");
-        assert!(about.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit()), "{id}");
-        assert!(is_day(as_of), "{id}: {as_of}");
-        assert!(released.iter().chain(retires).all(|day| is_day(day)), "{id}");
-        assert!(!id.contains(char::is_whitespace) && id.is_ascii(), "{id}");
-    }
+    let image = model
+        .replace("\"chat\"", "\"image\"")
+        .replace("output = [\"text\"]", "output = [\"image\"]");
+    let image = image.replace("[\"streaming\"]", "[\"image-output\"]").replace("\"4\"", "\"0\"");
+    let read = |text: &str| {
+        let text = format!("{provider}{text}");
+        ModelDirectory::read(&[("x.toml", text.as_str())]).unwrap().findings(&today())
+    };
+    assert!(read(&image)[0].reason.contains("no price for its images"), "{:?}", read(&image));
+    assert!(read(&image.replace("input = \"2\"", "per_image = \"0.1\"")).is_empty());
 }
 
 #[test]
@@ -436,4 +346,47 @@ fn a_slip_in_the_data_is_refused_with_its_place() {
     assert!(why(&lost).reason.contains("no file describes"));
     let nobody = format!("{provider}{model}elsewhere = true\n");
     assert!(why(&nobody).reason.contains("nobody serves `m`"));
+}
+
+#[test]
+fn tags_agree_with_the_capabilities() {
+    // The other tags are facts of their own.
+    let own = ["streaming", "prompt-caching", "image-edit", "open-weights"];
+    for entry in directory().models() {
+        let written: Vec<_> = entry.features.iter().filter(|tag| !own.contains(&&***tag)).collect();
+        assert_eq!(written, entry.capabilities.implied_features(entry.kind), "{}", entry.id);
+        let gives = |word: &str| entry.capabilities.output.iter().any(|own| own == word);
+        assert_eq!(gives("vector"), entry.kind == ModelKind::Embedding, "{}", entry.id);
+        assert!(entry.kind != ModelKind::Image || gives("image"), "{}", entry.id);
+        if entry.kind == ModelKind::Chat {
+            let takes_text = entry.capabilities.input.iter().any(|own| own == "text");
+            assert!(takes_text && gives("text"), "{}", entry.id);
+        }
+    }
+}
+
+#[test]
+fn records_are_sane() {
+    for entry in directory().models() {
+        let can = &entry.capabilities;
+        let id = &entry.id;
+        for list in can.tools.iter() {
+            assert!(list.is_sorted_by(|a, b| a < b), "{id}: {list:?}");
+        }
+        for (name, support) in &can.parameters {
+            let ParameterSupport::Supported(range) = support else { continue };
+            let ParameterRange { min, max, default } = *range;
+            let (low, high) = (min.unwrap_or(f64::MIN), max.unwrap_or(f64::MAX));
+            assert!(low <= high, "{id}: {name}");
+            assert!(default.is_none_or(|usual| (low..=high).contains(&usual)), "{id}: {name}");
+        }
+        for word in can.media_limits.keys() {
+            assert!(can.input.contains(word), "{id}: limits of {word}, which it does not read");
+        }
+        if let Some(lengths) = &can.dimensions {
+            assert_eq!(entry.kind, ModelKind::Embedding, "{id}");
+            assert!(lengths.default.is_none_or(|usual| lengths.accepts(usual)), "{id}");
+            assert!(lengths.values.iter().all(|length| lengths.accepts(*length)), "{id}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
-//! Tests of the embedded model directory, the price arithmetic and the model lists.
+//! Tests of the embedded model directory, the bundles laid over it, the price arithmetic and the model lists.
 
+mod bundles;
 mod directory;
 mod model_lists;
 mod needs;

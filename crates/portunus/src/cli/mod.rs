@@ -5,6 +5,7 @@ mod audit;
 mod backup;
 mod check;
 mod common;
+mod directory;
 mod import;
 mod keys;
 mod ledger;
@@ -60,6 +61,9 @@ enum CliCommand {
     Users(users::UsersCommand),
     /// List the models this gateway serves
     Models,
+    /// Show, update, remove and sign the bundle over the built-in model directory
+    #[command(subcommand)]
+    Directory(directory::DirectoryCommand),
     /// Verify or export the ledger
     #[command(subcommand)]
     Ledger(ledger::LedgerCommand),
@@ -134,6 +138,7 @@ async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
         CliCommand::Keys(command) => keys::run(&common, command).await,
         CliCommand::Users(command) => users::run(&common, command).await,
         CliCommand::Models => models::list(&common),
+        CliCommand::Directory(command) => directory::run(&common, command).await,
         CliCommand::Ledger(command) => ledger::run(&common, command).await,
         CliCommand::Audit(args) => audit::run(&common, args).await,
         CliCommand::Simulate { listen, canned, pace, faults } => {

@@ -1,6 +1,7 @@
 //! Providers, models and credentials that administrators change at run time.
 
 mod changes;
+mod directory;
 mod other_nodes;
 mod secrets;
 mod validation;
