@@ -19,8 +19,6 @@ const INPUT_FEATURES: [(&str, &str); 4] = [
     ("video-input", "video"),
     ("documents", "document"),
 ];
-/// Levels of thinking, the lowest first.
-const LEVELS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// A fact that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
