@@ -249,7 +249,8 @@ pub struct ExpandedRequest {
 /// Content that was inserted before the turns of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachedPrefix {
-    turns: usize,
+    /// Number of inserted turns; `None` if the request names no content.
+    turns: Option<usize>,
 }
 
 /// Inserts cached content into a request that names it.
@@ -262,7 +263,7 @@ pub fn insert_cached_content(body: &[u8], cached: &str) -> Result<ExpandedReques
     let cached: CachedRequestView<'_> = json::read(cached)
         .map_err(|e| ApiError::internal(format!("cached content cannot be read: {e}")))?;
     let mut turns = raw_list(cached.contents).unwrap_or_default();
-    let prefix = CachedPrefix { turns: turns.len() };
+    let prefix = CachedPrefix { turns: Some(turns.len()) };
     turns.extend(raw_list(own.contents).unwrap_or_default());
     let mut out = ObjectText(Vec::with_capacity(body.len()));
     for (name, value) in cached.own_fields() {
@@ -279,6 +280,7 @@ impl CachedPrefix {
     /// Returns an error with the path in the request's own turns. What is wrong with the cached content is
     /// wrong with its name.
     pub fn restore_path(self, error: ApiError) -> ApiError {
+        let Some(turns) = self.turns else { return error };
         let path = error.param().unwrap_or_default().to_owned();
         let turn = path.strip_prefix("contents[").and_then(|rest| rest.split_once(']'));
         let turn = turn.and_then(|(at, rest)| Some((at.parse::<usize>().ok()?, rest)));
@@ -287,7 +289,7 @@ impl CachedPrefix {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         });
         let own = match turn {
-            Some((at, rest)) => match at.checked_sub(self.turns) {
+            Some((at, rest)) => match at.checked_sub(turns) {
                 Some(at) => format!("contents[{at}]{rest}"),
                 None => "cachedContent".to_owned(),
             },
@@ -395,6 +397,11 @@ mod tests {
         assert_eq!(restored("tools[0].googleSearch"), "cachedContent");
         assert_eq!(restored("toolsX"), "toolsX");
         assert_eq!(restored("generationConfig.topK"), "generationConfig.topK");
+        // Without content the request's own fields are wrong.
+        for path in ["systemInstruction.parts", "tools[0]", "contents[0]"] {
+            let error = CachedPrefix::default().restore_path(ApiError::invalid(path, "wrong"));
+            assert_eq!(error.param(), Some(path));
+        }
     }
 
     #[test]
