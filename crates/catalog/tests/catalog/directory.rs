@@ -15,7 +15,7 @@ fn directory() -> &'static ModelDirectory {
 /// The present day anywhere on earth.
 fn today() -> String {
     let east = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(14);
-    east.to_string()[..10].to_owned()
+    east.to_string().chars().take(10).collect()
 }
 
 /// Every price list in the directory, with the name of where it stands.
@@ -80,6 +80,49 @@ fn the_facts_break_no_rule() {
     for entry in directory().models() {
         for word in entry.capabilities.input.iter().chain(&entry.capabilities.output) {
             assert!(MODALITIES.contains(&word.as_str()), "{}: {word}", entry.id);
+        }
+    }
+}
+
+#[test]
+fn tags_agree_with_the_capabilities() {
+    // The other tags are facts of their own.
+    let own = ["streaming", "prompt-caching", "image-edit", "open-weights"];
+    for entry in directory().models() {
+        let written: Vec<_> = entry.features.iter().filter(|tag| !own.contains(&&***tag)).collect();
+        assert_eq!(written, entry.capabilities.implied_features(entry.kind), "{}", entry.id);
+        let gives = |word: &str| entry.capabilities.output.iter().any(|own| own == word);
+        assert_eq!(gives("vector"), entry.kind == ModelKind::Embedding, "{}", entry.id);
+        assert!(entry.kind != ModelKind::Image || gives("image"), "{}", entry.id);
+        if entry.kind == ModelKind::Chat {
+            let takes_text = entry.capabilities.input.iter().any(|own| own == "text");
+            assert!(takes_text && gives("text"), "{}", entry.id);
+        }
+    }
+}
+
+#[test]
+fn records_are_sane() {
+    for entry in directory().models() {
+        let can = &entry.capabilities;
+        let id = &entry.id;
+        for list in can.tools.iter() {
+            assert!(list.is_sorted_by(|a, b| a < b), "{id}: {list:?}");
+        }
+        for (name, support) in &can.parameters {
+            let ParameterSupport::Supported(range) = support else { continue };
+            let ParameterRange { min, max, default } = *range;
+            let (low, high) = (min.unwrap_or(f64::MIN), max.unwrap_or(f64::MAX));
+            assert!(low <= high, "{id}: {name}");
+            assert!(default.is_none_or(|usual| (low..=high).contains(&usual)), "{id}: {name}");
+        }
+        for word in can.media_limits.keys() {
+            assert!(can.input.contains(word), "{id}: limits of {word}, which it does not read");
+        }
+        if let Some(lengths) = &can.dimensions {
+            assert_eq!(entry.kind, ModelKind::Embedding, "{id}");
+            assert!(lengths.default.is_none_or(|usual| lengths.accepts(usual)), "{id}");
+            assert!(lengths.values.iter().all(|length| lengths.accepts(*length)), "{id}");
         }
     }
 }
@@ -346,47 +389,4 @@ fn a_slip_in_the_data_is_refused_with_its_place() {
     assert!(why(&lost).reason.contains("no file describes"));
     let nobody = format!("{provider}{model}elsewhere = true\n");
     assert!(why(&nobody).reason.contains("nobody serves `m`"));
-}
-
-#[test]
-fn tags_agree_with_the_capabilities() {
-    // The other tags are facts of their own.
-    let own = ["streaming", "prompt-caching", "image-edit", "open-weights"];
-    for entry in directory().models() {
-        let written: Vec<_> = entry.features.iter().filter(|tag| !own.contains(&&***tag)).collect();
-        assert_eq!(written, entry.capabilities.implied_features(entry.kind), "{}", entry.id);
-        let gives = |word: &str| entry.capabilities.output.iter().any(|own| own == word);
-        assert_eq!(gives("vector"), entry.kind == ModelKind::Embedding, "{}", entry.id);
-        assert!(entry.kind != ModelKind::Image || gives("image"), "{}", entry.id);
-        if entry.kind == ModelKind::Chat {
-            let takes_text = entry.capabilities.input.iter().any(|own| own == "text");
-            assert!(takes_text && gives("text"), "{}", entry.id);
-        }
-    }
-}
-
-#[test]
-fn records_are_sane() {
-    for entry in directory().models() {
-        let can = &entry.capabilities;
-        let id = &entry.id;
-        for list in can.tools.iter() {
-            assert!(list.is_sorted_by(|a, b| a < b), "{id}: {list:?}");
-        }
-        for (name, support) in &can.parameters {
-            let ParameterSupport::Supported(range) = support else { continue };
-            let ParameterRange { min, max, default } = *range;
-            let (low, high) = (min.unwrap_or(f64::MIN), max.unwrap_or(f64::MAX));
-            assert!(low <= high, "{id}: {name}");
-            assert!(default.is_none_or(|usual| (low..=high).contains(&usual)), "{id}: {name}");
-        }
-        for word in can.media_limits.keys() {
-            assert!(can.input.contains(word), "{id}: limits of {word}, which it does not read");
-        }
-        if let Some(lengths) = &can.dimensions {
-            assert_eq!(entry.kind, ModelKind::Embedding, "{id}");
-            assert!(lengths.default.is_none_or(|usual| lengths.accepts(usual)), "{id}");
-            assert!(lengths.values.iter().all(|length| lengths.accepts(*length)), "{id}");
-        }
-    }
 }

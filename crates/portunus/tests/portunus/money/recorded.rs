@@ -53,7 +53,7 @@ fn counts_and_prices_are_those_of_the_provider() {
             let read = dialect.read_reply(body).unwrap();
             assert_eq!(read.usage, Some(answer.usage), "{name}: translated");
         } else {
-            let family = offer.unwrap().0.images.as_ref().unwrap().family;
+            let family = offer.unwrap().0.capabilities.images.as_ref().unwrap().family;
             let read = ImageProtocol::Images(family).read(body).unwrap();
             let ImageAnswer::Finished(reply) = read else { panic!("{name}: pending") };
             assert_eq!(reply.usage, Some(answer.usage), "{name}");
