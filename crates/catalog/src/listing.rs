@@ -27,7 +27,7 @@ pub struct ModelListing {
     pub model_type: &'static str,
     /// Capability tags.
     pub features: Vec<String>,
-    /// What the model can do. An absent value is unknown.
+    /// Capabilities of the model. An absent value is unknown.
     pub capabilities: ModelCapabilities,
     /// Prices for display.
     pub pricing: ListedPricing,

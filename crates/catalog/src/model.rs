@@ -62,7 +62,7 @@ pub struct Model {
     pub kind: ModelKind,
     /// Capability tags from [`crate::FEATURES`].
     pub features: Vec<String>,
-    /// What it can do.
+    /// Capabilities.
     pub capabilities: ModelCapabilities,
     /// Counts that are its own.
     pub counts: ModelCounts,

@@ -130,7 +130,13 @@ pub fn drop_unread_media(chat: &mut ChatRequest, reads: impl Fn(MediaKind) -> bo
 fn drop_unread(parts: &mut Vec<Part>, reads: &impl Fn(MediaKind) -> bool, losses: &mut Losses) {
     parts.retain_mut(|part| match &mut part.kind {
         PartKind::Media(media) if !reads(media.kind) => {
-            losses.add("media", "the model does not read media of this kind");
+            let what = match media.kind {
+                MediaKind::Image => "media.image",
+                MediaKind::Audio => "media.audio",
+                MediaKind::Video => "media.video",
+                MediaKind::Document => "media.document",
+            };
+            losses.add(what, "the model does not read media of this kind");
             false
         }
         PartKind::ToolResult(result) => {

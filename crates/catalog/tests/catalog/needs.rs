@@ -3,8 +3,8 @@
 use canon::{JsonOutput, MediaKind, Modality, NeedKind, RequestNeeds, ToolKind};
 use catalog::{CapabilityTable, Lane, Model, ModelCapabilities, ModelDirectory, ThinkingSupport};
 
-fn demo(id: &str) -> Model {
-    ModelDirectory::embedded().model(id).unwrap().served_by(|_| true).unwrap()
+fn demo(id: &str) -> Option<Model> {
+    ModelDirectory::embedded().model(id)?.served_by(|_| true)
 }
 
 fn refusal(model: &Model, need: NeedKind) -> Option<String> {
@@ -49,7 +49,7 @@ fn a_record_refuses_what_it_rules_out() {
         ("demo-image-native", NeedKind::ImageSize("8K".into()), "1K, 2K, 4K"),
         ("demo-embed", NeedKind::Dimensions(4_097), "1 to 4096"),
     ] {
-        let message = refusal(&demo(id), need.clone());
+        let message = refusal(&demo(id).unwrap(), need.clone());
         assert!(
             message.as_ref().is_some_and(|why| why.contains(word)),
             "{id} {need:?} {message:?}"
@@ -71,7 +71,7 @@ fn a_record_takes_what_it_lists() {
         ("demo-chat", NeedKind::Candidates(8)),
         ("demo-embed", NeedKind::Dimensions(4_096)),
     ] {
-        assert_eq!(refusal(&demo(id), need.clone()), None, "{id} {need:?}");
+        assert_eq!(refusal(&demo(id).unwrap(), need.clone()), None, "{id} {need:?}");
     }
 }
 
@@ -80,7 +80,7 @@ fn what_is_not_known_is_not_judged() {
     let model = Model {
         capabilities: ModelCapabilities::default(),
         lanes: vec![Lane::new("acme", "x")],
-        ..demo("demo-chat")
+        ..demo("demo-chat").unwrap()
     };
     for need in all_needs() {
         assert_eq!(refusal(&model, need.clone()), None, "{need:?}");
@@ -108,7 +108,7 @@ fn an_operator_writes_the_same_fields() {
         structured_output: Some(vec!["json".into()]),
         ..CapabilityTable::default()
     };
-    let mut model = demo("demo-chat");
+    let mut model = demo("demo-chat").unwrap();
     table.apply(&mut model.capabilities).unwrap();
     assert!(refusal(&model, NeedKind::Tool(ToolKind::Function)).is_some());
     assert!(refusal(&model, NeedKind::ThinkingLevel).is_some());

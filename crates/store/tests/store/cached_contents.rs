@@ -96,7 +96,7 @@ async fn content_ends_by_expiry_and_by_deletion(database: Arc<TestDatabase>) {
     assert_eq!(longer, Some(expected));
     assert!(store.drop_cached_content("b", &owner, now).await.unwrap());
     assert!(!store.drop_cached_content("b", &owner, now).await.unwrap());
-    // What has expired is gone before it is swept, and nothing brings it back.
+    // Expired content is gone before it is swept, and nothing brings it back.
     let end = Micros::new(100);
     assert_eq!(store.cached_content("c", &owner, end).await.unwrap(), None);
     assert_eq!(store.cached_content_body("c", &owner, end).await.unwrap(), None);

@@ -139,7 +139,7 @@ pub fn read_cached_content(body: &[u8]) -> Result<NewCachedContent, ApiError> {
     let has_content = fields.contents.is_some() || fields.own_field().is_some();
     ensure_field(has_content, "contents", "is required")?;
     let model = view.model.as_deref().unwrap_or_default();
-    let mut out = ObjectText::default();
+    let mut out = CachedObjectText::default();
     out.contents(&raw_list(fields.contents).unwrap_or_default());
     for (name, value) in fields.own_fields() {
         out.member(name, value.get());
@@ -194,9 +194,9 @@ fn raw_list(value: Option<&RawValue>) -> Option<Vec<&RawValue>> {
 
 /// The text of a JSON object.
 #[derive(Default)]
-struct ObjectText(Vec<u8>);
+struct CachedObjectText(Vec<u8>);
 
-impl ObjectText {
+impl CachedObjectText {
     fn member(&mut self, name: &str, value: &str) {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
         json::write_string(name, &mut self.0);
@@ -265,7 +265,7 @@ pub fn insert_cached_content(body: &[u8], cached: &str) -> Result<ExpandedReques
     let mut turns = raw_list(cached.contents).unwrap_or_default();
     let prefix = CachedPrefix { turns: Some(turns.len()) };
     turns.extend(raw_list(own.contents).unwrap_or_default());
-    let mut out = ObjectText(Vec::with_capacity(body.len()));
+    let mut out = CachedObjectText(Vec::with_capacity(body.len()));
     for (name, value) in cached.own_fields() {
         out.member(name, value.get());
     }
@@ -413,7 +413,7 @@ mod tests {
         }
     }
 
-    /// What the rules refuse is left to them.
+    /// Requests that the rules refuse are left to them.
     #[test]
     fn only_a_request_with_turns_names_content() {
         for body in [
