@@ -301,3 +301,19 @@ async fn lists_of_models_show_the_record() {
     assert_eq!(can["effort"]["max"]["supported"], false, "{got}");
     assert_eq!((&got["lifecycle"], &got["retires_at"]), (&json!("active"), &Value::Null), "{got}");
 }
+
+/// An edit without its mask would change the whole image.
+#[tokio::test]
+async fn a_mask_is_never_left_out_silently() {
+    let gateway = TestGateway::start().await;
+    let image = media::encode_base64(crate::images::plain(8, [1, 2, 3, 0]));
+    let image = json!({ "image_url": format!("data:image/png;base64,{image}") });
+    let body = |model: &str| json!({ "model": model, "prompt": "by night", "images": [image], "mask": image });
+    let path = "/v1/images/edits";
+    assert_eq!(dry(&gateway, path, &body("demo-image")).await.0, 200);
+    is_refused(&gateway, path, &body("demo-image-native"), "takes no masks").await;
+    let ask = gateway.post(path, &body("demo-image-native")).header("x-portunus-lossy", "true");
+    let got = ask.header("x-portunus-dry-run", "true").send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert_eq!(got.json()["losses"][0]["what"], "mask", "{}", got.text());
+}

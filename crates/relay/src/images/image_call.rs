@@ -14,7 +14,9 @@ use dialects::{ReplyMeter, RequestFacts};
 use std::sync::Arc;
 use upstream::{FetchAllowance, FetchError};
 
+use super::super::call_options::LOSSY_HEADER;
 use super::super::dry_run::{self, DryRun};
+use super::super::prepare::TRANSLATION_LOSS;
 use super::super::settle::{BoxedAccount, CallAccount};
 use super::super::{Call, adapt, admit, media_refs, prepare, route};
 use super::validate;
@@ -49,7 +51,7 @@ impl ImageCall {
     pub(super) fn read(call: &Call, form: ImageRequestForm) -> Result<Self, ApiError> {
         let parsed = form.read(&call.body)?;
         let route = route::find_kind(call, &parsed.picture.model, ModelKind::Image)?;
-        validate::validate(&parsed.picture, &route.model, call.options.lossy)?;
+        validate::validate(&parsed.picture, &route.model)?;
         let guard = call.config.media.fetcher.guard();
         for (path, url) in image_urls(&parsed) {
             guard.check(url).map_err(|e| ApiError::invalid(&*path, format!("`{path}` {e}")))?;
@@ -295,6 +297,14 @@ impl ImageCall {
             fitted.push(ImageProviderRequest { outgoing, content_type, headers });
         }
         let losses = losses.into_vec();
+        // Without its mask an edit would change the whole image.
+        if !call.options.lossy && losses.iter().any(|loss| loss.path == "mask") {
+            let message = format!(
+                "`{}` takes no masks; the header `{LOSSY_HEADER}: true` leaves it out",
+                self.route.model.id
+            );
+            return Err(ApiError::invalid("mask", message).with_code(TRANSLATION_LOSS));
+        }
         prepare::refuse_losses(call, &losses)?;
         Ok(PreparedImages { protocol, requests: fitted, losses, is_pass_through })
     }

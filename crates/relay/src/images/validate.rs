@@ -3,14 +3,8 @@
 use canon::{ApiError, ImageRequest, ImageSize, MediaKind};
 use catalog::{ImageCapabilities, Model};
 
-use crate::call_options::LOSSY_HEADER;
-
 /// Refuses values that the model does not support, and names those it does.
-pub(super) fn validate(
-    request: &ImageRequest,
-    model: &Model,
-    is_lossy: bool,
-) -> Result<(), ApiError> {
+pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiError> {
     if request.stream && request.delivery == Some(canon::ImageDelivery::Url) {
         let message = "`response_format` cannot be `url` here: a stream carries its images inline";
         return Err(ApiError::invalid("response_format", message));
@@ -28,7 +22,8 @@ pub(super) fn validate(
         inputs,
         // Some models take images as a model for new ones and change none.
         edits: _,
-        mask,
+        // A lane whose protocol has no masks refuses one.
+        mask: _,
         partials: _,
         tokens: _,
     } = capabilities;
@@ -57,14 +52,6 @@ pub(super) fn validate(
         && request.inputs.len() > inputs
     {
         return refuse("image", &format!("at most {inputs} images"));
-    }
-    // Without its mask an edit would change the whole image.
-    if request.mask.is_some() && !mask && !is_lossy {
-        let message = format!(
-            "`{}` takes no masks; the header `{LOSSY_HEADER}: true` leaves it out",
-            model.id
-        );
-        return Err(ApiError::invalid("mask", message));
     }
     if !request.inputs.is_empty() && !model.may_read(MediaKind::Image) {
         let message =
