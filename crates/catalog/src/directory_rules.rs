@@ -187,13 +187,23 @@ fn check_prices(entry: &ModelEntry, prices: &ModelPrices, reasons: &mut Vec<Stri
             reasons.push(format!("the tier {name} is on the wrong side of the plain price"));
         }
     }
-    for unit in [prices.per_request, prices.per_second, prices.per_image, prices.per_search] {
-        if unit.is_some_and(|price| price > MAX_UNIT_PRICE) {
-            reasons.push("a price per unit is beyond what exists".into());
+    for price in prices.dimensions() {
+        let limit = if price.dimension.counts_tokens() { MAX_TOKEN_PRICE } else { MAX_UNIT_PRICE };
+        if price.price > limit {
+            reasons.push(format!("its price of {} is beyond what exists", price.name()));
         }
     }
     if prices.is_free() {
         reasons.push("it is free".into());
+    }
+    // A list of a few prices would leave the usual tokens unpaid.
+    let has_other_price = prices.per_request.is_some() || prices.per_second.is_some();
+    let has_free_tokens = prices.input == Price::FREE || prices.output == Price::FREE;
+    if entry.kind == ModelKind::Chat && has_free_tokens && !has_other_price {
+        reasons.push("its tokens have no price for input or output".into());
+    }
+    if prices.thinking == Some(Price::FREE) {
+        reasons.push("its thinking is free".into());
     }
     // Images that are billed by their tokens may have the plain price of output.
     let has_image_price = prices.output > Price::FREE

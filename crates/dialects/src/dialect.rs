@@ -253,6 +253,9 @@ pub struct RequestFacts {
     pub edits: Vec<BodyEdit>,
     /// True if the request is known to hold only text, so that no code has to look for media.
     pub only_text: bool,
+    /// True if the history has generated images in the form of replies, which no request has. They are
+    /// moved to a message of the user.
+    pub has_reply_images: bool,
     /// Losses of those edits: content of other providers in the history, which a provider of this
     /// format would refuse.
     pub losses: Losses,

@@ -210,7 +210,9 @@ fn parsed_parts(parts: &[Part]) -> Value {
             PartKind::ToolResult(result) => (vec![&result.call_id], &result.parts),
             PartKind::CodeExecution(code) => (vec![&code.code], &[]),
             PartKind::CodeResult(result) => (vec![&result.output], &[]),
-            PartKind::WebSearch(_) | PartKind::Foreign { .. } => (Vec::new(), &[]),
+            // The caller's own part, with all of its texts.
+            PartKind::Foreign { value, .. } => return value.clone(),
+            PartKind::WebSearch(_) => (Vec::new(), &[]),
         };
         json!({"seal": seal, "content": texts, "parts": parsed_parts(inner)})
     };

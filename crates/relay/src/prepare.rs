@@ -64,7 +64,7 @@ pub(super) fn prepare(
     let same = dialect.origin() == call.dialect.origin();
     fence::check_lane(&facts.foreign_objects, lane, same)?;
     let has_unread = || facts.needs.media().any(|(_, kind)| !lane.served_model.may_read(kind));
-    let must_parse = !same || (call.options.lossy && has_unread());
+    let must_parse = !same || facts.has_reply_images || (call.options.lossy && has_unread());
     let parsed = match inlined {
         None if must_parse => Some(call.read_chat()?),
         inlined => inlined,

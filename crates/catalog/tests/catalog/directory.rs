@@ -156,6 +156,9 @@ fn a_broken_rule_is_found() {
         ("input = \"2\"", "input = \"1000\"", "beyond what exists"),
         ("input = \"2\"", "input = \"2\", cached_input = \"3\"", "dearer than input"),
         ("\"2\", output = \"4\"", "\"0\", output = \"0\"", "it is free"),
+        ("\"2\", output = \"4\"", "\"2\"", "no price for input or output"),
+        ("input = \"2\"", "input = \"2\", thinking = \"0\"", "its thinking is free"),
+        ("input = \"2\"", "input = \"2\", per_code_run = \"9\"", "beyond what exists"),
         (
             "output = \"4\" }",
             "output = \"4\", batch = { rates = { input = \"3\", output = \"4\" } } }",

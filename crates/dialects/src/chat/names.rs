@@ -62,9 +62,6 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     operation: "chat",
 };
 
-/// Note at a generated image in a history: the entry of `images` as the caller sent it.
-pub(super) const OWN_IMAGE_EXTRA: &str = "portunus.image";
-
 /// Field of the generated images of a message,
 /// <https://openrouter.ai/docs/features/multimodal/image-generation>.
 pub(super) const IMAGES_FIELD: &str = "images";

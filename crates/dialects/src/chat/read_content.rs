@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::content::{
     ChatCalledFunction, ChatContent, ChatFile, ChatMessage, ChatPart, ChatToolCall,
 };
-use super::names::{IMAGES_FIELD, ORIGIN, OWN_IMAGE_EXTRA, REASONING_DETAILS};
+use super::names::{IMAGES_FIELD, ORIGIN, REASONING_DETAILS};
 use super::read_reply;
 use super::signatures::{self, ContentAuthor};
 use crate::json;
@@ -131,20 +131,12 @@ fn read_assistant(message: &mut ChatMessage<'_>) -> (Vec<Part>, Vec<Value>) {
     (parts, unknown)
 }
 
-/// Takes the generated images of a message. Each keeps its own object, because only some providers take
-/// it in a history.
+/// Takes the generated images of a message, the form in which replies have them.
 fn take_images(rest: &mut UnknownFields<'_>) -> Vec<Part> {
     let list: Option<Vec<Value>> =
         rest.get(IMAGES_FIELD).and_then(|raw| json::read(raw.get()).ok());
     let Some(list) = list else { return Vec::new() };
-    let images: Option<Vec<Part>> = list
-        .into_iter()
-        .map(|image| {
-            let mut part = read_reply::image(&image)?;
-            part.extras.insert(ORIGIN, OWN_IMAGE_EXTRA, image);
-            Some(part)
-        })
-        .collect();
+    let images: Option<Vec<Part>> = list.iter().map(read_reply::image).collect();
     let Some(images) = images else { return Vec::new() };
     rest.take(IMAGES_FIELD);
     images

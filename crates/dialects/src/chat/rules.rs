@@ -4,6 +4,7 @@ use canon::{
     ApiError, HostedTools, JsonOutput, MediaKind, Modality, NeedKind, PLUGINS_FIELD, RequestNeeds,
     ToolKind,
 };
+use serde_json::value::RawValue;
 use std::collections::HashSet;
 
 use super::content::{ChatMessage, ChatPart};
@@ -46,6 +47,7 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
             let is_list = matches!(message.content, Some(TextOrList::List(_)));
             is_list || message.rest.get(IMAGES_FIELD).is_some()
         }),
+        has_reply_images: messages(view).iter().any(has_reply_images),
         needs: needs(view),
         ..RequestFacts::default()
     })
@@ -133,6 +135,12 @@ fn add_tools(needs: &mut RequestNeeds, view: &ChatRequestView<'_>) {
     if view.web_search_options.is_some() {
         needs.add_tool("web_search", || "web_search_options".to_owned());
     }
+}
+
+fn has_reply_images(message: &ChatMessage<'_>) -> bool {
+    let images = message.rest.get(IMAGES_FIELD).map(RawValue::get);
+    message.role.as_deref() == Some("assistant")
+        && images.is_some_and(|images| images != "null" && images != "[]")
 }
 
 fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {

@@ -6,7 +6,7 @@ use canon::{
 };
 use serde_json::Value;
 
-use super::names::{IMAGES_FIELD, ORIGIN, OWN_IMAGE_EXTRA, REASONING_DETAILS};
+use super::names::{ORIGIN, REASONING_DETAILS};
 use super::signatures;
 use crate::LaneSettings;
 use crate::carried_media::MediaProblem;
@@ -178,11 +178,8 @@ fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Opti
 }
 
 /// Returns the reason that the format cannot carry media.
-pub(super) fn media_problem(part: &Part, media: &Media, role: Role) -> Option<MediaProblem> {
-    match role {
-        Role::Assistant if part.extras.get(ORIGIN, OWN_IMAGE_EXTRA).is_some() => None,
-        Role::Assistant | Role::User | Role::System | Role::Developer => format_problem(media),
-    }
+pub(super) fn media_problem(_: &Part, media: &Media, _: Role) -> Option<MediaProblem> {
+    format_problem(media)
 }
 
 fn format_problem(media: &Media) -> Option<MediaProblem> {
@@ -234,7 +231,7 @@ fn assistant(
 ) -> (Option<ObjectWriter>, Option<ObjectWriter>) {
     let (mut content_parts, mut calls) = (Vec::new(), Vec::new());
     let (mut thoughts, mut details) = (String::new(), Vec::new());
-    let (mut images, mut shown): (Vec<Value>, Vec<&Part>) = (Vec::new(), Vec::new());
+    let mut shown: Vec<&Part> = Vec::new();
     for part in &turn.parts {
         match &part.kind {
             PartKind::Thought(thought) => {
@@ -254,10 +251,7 @@ fn assistant(
                     false => write_call(call, part),
                 });
             }
-            PartKind::Media(_) => match part.extras.get(ORIGIN, OWN_IMAGE_EXTRA) {
-                Some(image) => images.push(image.clone()),
-                None => shown.push(part),
-            },
+            PartKind::Media(_) => shown.push(part),
             PartKind::Text { .. }
             | PartKind::Refusal(_)
             | PartKind::ToolResult(_)
@@ -278,8 +272,7 @@ fn assistant(
     let is_left_out = content_parts.is_empty() && !calls.is_empty();
     let content = (!is_left_out).then(|| content(&content_parts, lane, losses));
     let is_empty = content.as_ref().is_some_and(TextOrParts::is_empty);
-    let is_alone =
-        calls.is_empty() && thoughts.is_empty() && details.is_empty() && images.is_empty();
+    let is_alone = calls.is_empty() && thoughts.is_empty() && details.is_empty();
     if is_empty && is_alone && !turn.parts.is_empty() {
         return (None, shown);
     }
@@ -291,7 +284,6 @@ fn assistant(
         .set_some("reasoning_content", (!thoughts.is_empty()).then_some(thoughts))
         .set_some(REASONING_DETAILS, (!details.is_empty()).then_some(details))
         .set_some("tool_calls", (!calls.is_empty()).then_some(calls))
-        .set_some(IMAGES_FIELD, (!images.is_empty()).then_some(images))
         .with_extras(&turn.extras, ORIGIN);
     (Some(message), shown)
 }

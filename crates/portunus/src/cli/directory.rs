@@ -71,8 +71,10 @@ pub(super) async fn run(
     command: DirectoryCommand,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        DirectoryCommand::NewKey { file } => new_key(&file)?,
-        DirectoryCommand::Sign { file, key, out } => sign(&file, &key, out.as_deref())?,
+        DirectoryCommand::NewKey { file } => new_key(&file, common.json)?,
+        DirectoryCommand::Sign { file, key, out } => {
+            sign(&file, &key, out.as_deref(), common.json)?;
+        }
         DirectoryCommand::Show => with_store(common, async |of| of.show().await).await?,
         DirectoryCommand::Update(args) => {
             with_store(common, async |of| of.update(&args).await).await?;
@@ -299,7 +301,7 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
     if bytes.len() > MAX_SIGNED_BYTES { Err(too_large()) } else { Ok(bytes) }
 }
 
-fn new_key(file: &Path) -> anyhow::Result<()> {
+fn new_key(file: &Path, is_json: bool) -> anyhow::Result<()> {
     let (signer, pem) = DirectorySigner::generate().context("no key can be generated")?;
     let public = signer.public_key().context("no key can be generated")?;
     let mut options = std::fs::OpenOptions::new();
@@ -307,11 +309,12 @@ fn new_key(file: &Path) -> anyhow::Result<()> {
     created
         .and_then(|mut created| created.write_all(pem.as_bytes()))
         .with_context(|| format!("{} cannot be written", file.display()))?;
-    print_line(&public.to_string());
+    let shown = json!({ "file": file.display().to_string(), "public_key": public.to_string() });
+    print_line(&if is_json { shown.to_string() } else { public.to_string() });
     Ok(())
 }
 
-fn sign(file: &Path, key: &Path, out: Option<&Path>) -> anyhow::Result<()> {
+fn sign(file: &Path, key: &Path, out: Option<&Path>, is_json: bool) -> anyhow::Result<()> {
     let pem = read_file(key)?;
     let signer = DirectorySigner::from_pem(&pem)
         .with_context(|| format!("{} is not an Ed25519 key in PEM", key.display()))?;
@@ -324,12 +327,16 @@ fn sign(file: &Path, key: &Path, out: Option<&Path>) -> anyhow::Result<()> {
     let out = out.unwrap_or(file);
     std::fs::write(out, signed).with_context(|| format!("{} cannot be written", out.display()))?;
     let public = signer.public_key().context("the key has no public part")?;
+    let (out, version, as_of) = (out.display().to_string(), parsed.version, &parsed.as_of);
+    let entries = parsed.len();
+    if is_json {
+        let shown = json!({ "file": out, "version": version, "as_of": as_of,
+            "entries": entries, "public_key": public.to_string() });
+        print_line(&shown.to_string());
+        return Ok(());
+    }
     print_line(&format!(
-        "{}: version {} of {} with {} entries, signed by {public}",
-        out.display(),
-        parsed.version,
-        parsed.as_of,
-        parsed.len()
+        "{out}: version {version} of {as_of} with {entries} entries, signed by {public}"
     ));
     Ok(())
 }

@@ -203,6 +203,13 @@ async fn no_media_are_dropped_unless_the_caller_asks_for_it() {
         }
     }
     assert!(carried > 20, "{carried}");
+    // Providers of the chat format have no images in messages of the model, and would ignore them.
+    let with_images = requests_with_media("demo-chat", &image).into_iter().nth(1);
+    let (path, body) = with_images.unwrap();
+    let sent = ask(&path, &body, "false").await.json();
+    let messages = &sent["body"]["messages"];
+    assert_eq!(messages[1]["images"], Value::Null, "{sent}");
+    assert_eq!(messages[2]["content"][0]["type"], "image_url", "{sent}");
 }
 
 /// Media that the record of the model does not have are left out and told, in its own format too.
