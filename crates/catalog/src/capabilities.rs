@@ -234,6 +234,9 @@ impl ModelCapabilities {
         self.parameters.clear();
         (self.tools, self.structured_output) = (None, None);
         (self.candidates, self.dimensions) = (None, None);
+        if self.thinking == ThinkingSupport::Never {
+            self.thinking = ThinkingSupport::Unknown;
+        }
     }
 
     /// Adds the media that capability tags promise, if the media are known.

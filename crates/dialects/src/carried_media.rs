@@ -116,41 +116,81 @@ fn has_media(part: &Value) -> bool {
     }
 }
 
-/// Removes media that the model does not read, and turns of which nothing is left.
-pub fn drop_unread_media(chat: &mut ChatRequest, reads: impl Fn(MediaKind) -> bool) -> Vec<Loss> {
-    let mut losses = Losses::new();
-    chat.turns.retain_mut(|turn| {
-        let had_parts = !turn.parts.is_empty();
-        drop_unread(&mut turn.parts, &reads, &mut losses);
-        !(had_parts && turn.parts.is_empty())
-    });
-    losses.into_vec()
+/// Text in place of a turn or a tool result of which nothing is left. Providers refuse empty ones.
+const LEFT_OUT: &str = "(media left out)";
+
+/// Leaves out media that the format cannot carry or that the model does not read.
+pub fn drop_media(
+    chat: &mut ChatRequest,
+    target: &dyn Dialect,
+    reads: impl Fn(MediaKind) -> bool,
+) -> Vec<Loss> {
+    let mut dropping = MediaDropping { target, reads: &reads, losses: Losses::new() };
+    for turn in &mut chat.turns {
+        dropping.drop_from(&mut turn.parts, turn.role);
+    }
+    dropping.losses.into_vec()
 }
 
-fn drop_unread(parts: &mut Vec<Part>, reads: &impl Fn(MediaKind) -> bool, losses: &mut Losses) {
-    parts.retain_mut(|part| match &mut part.kind {
-        PartKind::Media(media) if !reads(media.kind) => {
-            let what = match media.kind {
-                MediaKind::Image => "media.image",
-                MediaKind::Audio => "media.audio",
-                MediaKind::Video => "media.video",
-                MediaKind::Document => "media.document",
-            };
-            losses.add(what, "the model does not read media of this kind");
-            false
+struct MediaDropping<'a> {
+    target: &'a dyn Dialect,
+    reads: &'a dyn Fn(MediaKind) -> bool,
+    losses: Losses,
+}
+
+impl MediaDropping<'_> {
+    fn drop_from(&mut self, parts: &mut Vec<Part>, role: Role) {
+        let had_parts = !parts.is_empty();
+        parts.retain_mut(|part| match self.problem(part, role) {
+            Some(problem) => {
+                self.losses.add(problem.what, &problem.why);
+                false
+            }
+            None => {
+                if let PartKind::ToolResult(result) = &mut part.kind {
+                    self.drop_from(&mut result.parts, Role::User);
+                }
+                true
+            }
+        });
+        if had_parts && parts.is_empty() {
+            parts.push(Part::text(LEFT_OUT));
         }
-        PartKind::ToolResult(result) => {
-            drop_unread(&mut result.parts, reads, losses);
-            true
+    }
+
+    fn problem(&self, part: &Part, role: Role) -> Option<MediaProblem> {
+        match &part.kind {
+            PartKind::Media(media) => self.target.media_problem(part, media, role).or_else(|| {
+                let kind = content_kind(media);
+                let what = match kind {
+                    MediaKind::Image => "media.image",
+                    MediaKind::Audio => "media.audio",
+                    MediaKind::Video => "media.video",
+                    MediaKind::Document => "media.document",
+                };
+                let why = "the model does not read media of this kind";
+                (!(self.reads)(kind)).then(|| MediaProblem::new(what, why))
+            }),
+            PartKind::Foreign { origin, value } => {
+                let is_lost = *origin != self.target.origin() && has_media(value);
+                is_lost.then(|| MediaProblem::new("part", ONLY_OWN_FORMAT))
+            }
+            PartKind::ToolResult(_)
+            | PartKind::Text { .. }
+            | PartKind::Refusal(_)
+            | PartKind::Thought(_)
+            | PartKind::ToolCall(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_) => None,
         }
-        PartKind::Media(_)
-        | PartKind::Foreign { .. }
-        | PartKind::Text { .. }
-        | PartKind::Refusal(_)
-        | PartKind::Thought(_)
-        | PartKind::ToolCall(_)
-        | PartKind::CodeExecution(_)
-        | PartKind::CodeResult(_)
-        | PartKind::WebSearch(_) => true,
-    });
+    }
+}
+
+/// Returns the kind of the bytes: a file may hold an image.
+fn content_kind(media: &Media) -> MediaKind {
+    match &media.source {
+        MediaSource::Inline { mime, .. } => MediaKind::from_mime(mime),
+        MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => media.kind,
+    }
 }

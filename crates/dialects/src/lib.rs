@@ -52,7 +52,7 @@ mod wire_value;
 mod write_json;
 
 pub use address_scan::first_address;
-pub use carried_media::{MediaProblem, check_media, drop_unread_media};
+pub use carried_media::{MediaProblem, check_media, drop_media};
 pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{

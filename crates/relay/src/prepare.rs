@@ -202,8 +202,8 @@ fn name_caller_field(call: &Call, error: ApiError, chat: &ChatRequest) -> ApiErr
 /// Code of a refusal because of losses.
 pub(super) const TRANSLATION_LOSS: &str = "translation_loss";
 
-/// Refuses a request with media that the lane's format cannot carry, unless the caller has them left out.
-/// Media that the lane's model does not read are removed then. Returns the losses of that.
+/// Refuses a request with media that the lane's format cannot carry, unless the caller has them left out,
+/// together with those that the lane's model does not read. Returns the losses of that.
 fn carry_media(
     call: &Call,
     lane: &LiveLane,
@@ -212,7 +212,7 @@ fn carry_media(
 ) -> Result<Vec<Loss>, ApiError> {
     if call.options.lossy {
         let reads = |kind| lane.served_model.may_read(kind);
-        return Ok(dialects::drop_unread_media(chat, reads));
+        return Ok(dialects::drop_media(chat, dialect, reads));
     }
     dialects::check_media(chat, dialect).map_err(|error| {
         let hint = format!("the header `{LOSSY_HEADER}: true` leaves it out");

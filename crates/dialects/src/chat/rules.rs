@@ -47,7 +47,9 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
             let is_list = matches!(message.content, Some(TextOrList::List(_)));
             is_list || message.rest.get(IMAGES_FIELD).is_some()
         }),
-        has_reply_images: messages(view).iter().any(has_reply_images),
+        has_reply_images: messages(view)
+            .iter()
+            .any(|message| message.role.as_deref() == Some("assistant") && has_images(message)),
         needs: needs(view),
         ..RequestFacts::default()
     })
@@ -57,7 +59,7 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
 fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
     let mut needs = RequestNeeds::default();
     for (at, message) in messages(view).iter().enumerate() {
-        if message.rest.get(IMAGES_FIELD).is_some_and(|images| images.get() != "null") {
+        if has_images(message) {
             needs.add_media(MediaKind::Image, || format!("messages[{at}].{IMAGES_FIELD}"));
         }
         let Some(TextOrList::List(parts)) = &message.content else { continue };
@@ -137,10 +139,9 @@ fn add_tools(needs: &mut RequestNeeds, view: &ChatRequestView<'_>) {
     }
 }
 
-fn has_reply_images(message: &ChatMessage<'_>) -> bool {
+fn has_images(message: &ChatMessage<'_>) -> bool {
     let images = message.rest.get(IMAGES_FIELD).map(RawValue::get);
-    message.role.as_deref() == Some("assistant")
-        && images.is_some_and(|images| images != "null" && images != "[]")
+    images.is_some_and(|images| images != "null" && images != "[]")
 }
 
 fn messages<'v, 'a>(view: &'v ChatRequestView<'a>) -> &'v [ChatMessage<'a>] {

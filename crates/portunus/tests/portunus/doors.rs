@@ -229,6 +229,16 @@ async fn a_lossy_call_leaves_out_what_the_model_does_not_read() {
     assert!(got.text().contains("does not read"), "{}", got.text());
     let strict = ask().header("x-portunus-strict", "true").send().await;
     assert_eq!(strict.status, 400, "{}", strict.text());
+    // A file may hold an image, and nothing else may be left.
+    let data = format!("data:image/png;base64,{image}");
+    let file = json!({ "type": "file", "file": { "filename": "a.png", "file_data": data } });
+    let body = json!({ "model": "demo-echo", "messages": [{ "role": "user", "content": [file] }] });
+    is_refused(&gateway, CHAT, &body, "messages[0].content[0]").await;
+    let ask = gateway.post(CHAT, &body).header("x-portunus-lossy", "true");
+    let got = ask.header("x-portunus-dry-run", "true").send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert!(!got.text().contains(&image), "{}", got.text());
+    assert!(got.text().contains("(media left out)"), "{}", got.text());
 }
 
 /// Returns the status and text of a request that is judged and not sent.
