@@ -188,7 +188,7 @@ impl MediaDropping<'_> {
 }
 
 /// Returns the kind of the bytes: a file may hold an image.
-fn content_kind(media: &Media) -> MediaKind {
+pub(crate) fn content_kind(media: &Media) -> MediaKind {
     match &media.source {
         MediaSource::Inline { mime, .. } => MediaKind::from_mime(mime),
         MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => media.kind,

@@ -341,6 +341,8 @@ fn unsupported_parts_are_refused_by_name() {
         assert_eq!(fault.param(), Some("turns[0].parts[1]"), "{fault}");
     }
     media(MediaKind::Document, inline("text/plain")).unwrap();
+    media(MediaKind::Image, inline("IMAGE/PNG")).unwrap();
+    media(MediaKind::Document, inline("image/png")).unwrap();
     media(MediaKind::Image, file(WireFormat::Messages)).unwrap();
 }
 

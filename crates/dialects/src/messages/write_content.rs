@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT};
 use super::own::server_tools::text_of;
 use super::own::tool_names;
-use crate::carried_media::MediaProblem;
+use crate::carried_media::{MediaProblem, content_kind};
 use crate::fields::{
     FOREIGN_SEARCH, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
 };
@@ -191,14 +191,14 @@ fn format_problem(media: &Media) -> Option<MediaProblem> {
     let problem = |what: &'static str, word: &str| {
         Some(MediaProblem::new(what, format!("the messages format takes no {word}")))
     };
-    let is_image = match media.kind {
+    let is_image = match content_kind(media) {
         MediaKind::Audio => return problem("media.audio", "audio"),
         MediaKind::Video => return problem("media.video", "video"),
         MediaKind::Image => true,
         MediaKind::Document => false,
     };
     match &media.source {
-        MediaSource::Inline { mime, data } => match (is_image, mime.as_str()) {
+        MediaSource::Inline { mime, data } => match (is_image, &*mime.to_ascii_lowercase()) {
             (true, "image/jpg" | "image/jpeg" | "image/png" | "image/gif" | "image/webp")
             | (false, "application/pdf") => None,
             (true, mime) => problem("media.type", &format!("images of type {mime}")),
@@ -219,13 +219,14 @@ fn decode_text(data: &str) -> Option<String> {
 }
 
 fn write_media(media: &Media, losses: &mut Losses) -> Option<ObjectWriter> {
-    let Media { kind, source, name, detail, clip } = media;
+    let Media { kind: _, source, name, detail, clip } = media;
     losses.add_if(detail.is_some(), "media.detail", "the messages format has no such field");
     losses.add_if(clip.is_some(), "media.clip", "the messages format has no clips");
     if let Some(problem) = format_problem(media) {
         return problem.lose(losses);
     }
-    let is_image = *kind == MediaKind::Image;
+    // Clients send images as files too.
+    let is_image = content_kind(media) == MediaKind::Image;
     losses.add_if(is_image && name.is_some(), "media.name", "images have no name in this format");
     let base64 = |mime: &str, data: &str| {
         ObjectWriter::typed("base64").set("media_type", mime).set("data", data)
@@ -233,9 +234,11 @@ fn write_media(media: &Media, losses: &mut Losses) -> Option<ObjectWriter> {
     let plain =
         |text: &str| ObjectWriter::typed("text").set("media_type", "text/plain").set("data", text);
     let source = match source {
-        MediaSource::Inline { mime, data } if mime == "image/jpg" => base64("image/jpeg", data),
-        MediaSource::Inline { mime, data } if is_text(mime) => plain(&decode_text(data)?),
-        MediaSource::Inline { mime, data } => base64(mime, data),
+        MediaSource::Inline { mime, data } => match &*mime.to_ascii_lowercase() {
+            "image/jpg" => base64("image/jpeg", data),
+            mime if is_text(mime) => plain(&decode_text(data)?),
+            mime => base64(mime, data),
+        },
         MediaSource::Url { url, mime: _ } => ObjectWriter::typed("url").set("url", url.as_str()),
         MediaSource::File { id, .. } => ObjectWriter::typed("file").set("file_id", id.as_str()),
         MediaSource::Text(text) => plain(text),
