@@ -127,7 +127,8 @@ pub struct VectorDimensions {
     pub values: Vec<u64>,
 }
 
-/// Capabilities as they are written in a data file or by an operator. Absent fields change nothing.
+/// Capabilities as they are written in a data file or by an operator. Absent fields change nothing. Both
+/// tables repeat the fields, because serde cannot flatten into a table that refuses unknown keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CapabilityTable {
     /// Tokens of prompt and answer together.

@@ -1,51 +1,15 @@
 //! Media that a format cannot carry. A writer leaves them out and tells the loss, so a call is refused
 //! before, unless its caller has them left out.
 
-use canon::{ApiError, ChatRequest, Losses, Media, MediaKind, MediaSource, Part, PartKind, Role};
-use canon::{Loss, WireFormat};
+use canon::{ApiError, ChatRequest, Loss, Losses, MediaKind, Part, PartKind, Role};
 use serde_json::Value;
-use std::borrow::Cow;
 
 use crate::dialect::Dialect;
-use crate::fields::FOREIGN_FILE;
+use crate::media_problem::{MediaProblem, content_kind};
 use crate::wire_rule::FieldProblem;
 
 /// Reason for media in a field that no other format describes.
 const ONLY_OWN_FORMAT: &str = "only a provider of the caller's own format takes these media";
-
-/// The reason that a format cannot carry media.
-#[derive(Debug)]
-pub struct MediaProblem {
-    /// Path of the loss.
-    what: &'static str,
-    why: Cow<'static, str>,
-}
-
-impl MediaProblem {
-    /// Creates a problem with the path of its loss.
-    pub(crate) fn new(what: &'static str, why: impl Into<Cow<'static, str>>) -> Self {
-        Self { what, why: why.into() }
-    }
-
-    /// Returns the problem of a file in the storage of another provider than those of this format.
-    pub(crate) fn of_file(media: &Media, me: WireFormat) -> Option<Self> {
-        match &media.source {
-            MediaSource::File { origin, .. } if *origin != me => {
-                Some(Self::new("media.file", FOREIGN_FILE))
-            }
-            MediaSource::File { .. }
-            | MediaSource::Inline { .. }
-            | MediaSource::Url { .. }
-            | MediaSource::Text(_) => None,
-        }
-    }
-
-    /// Notes the loss in place of the media.
-    pub(crate) fn lose<T>(&self, losses: &mut Losses) -> Option<T> {
-        losses.add(self.what, &self.why);
-        None
-    }
-}
 
 /// Refuses a request with media that a format cannot carry. The path is that of the parsed request.
 pub fn check_media(chat: &ChatRequest, target: &dyn Dialect) -> Result<(), ApiError> {
@@ -63,27 +27,32 @@ pub fn check_media(chat: &ChatRequest, target: &dyn Dialect) -> Result<(), ApiEr
 
 fn first_problem(parts: &[Part], role: Role, target: &dyn Dialect) -> Option<FieldProblem> {
     parts.iter().enumerate().find_map(|(at, part)| {
-        let problem = match &part.kind {
-            PartKind::ToolResult(result) => first_problem(&result.parts, Role::User, target)?,
-            PartKind::Media(media) => {
-                FieldProblem::new("", target.media_problem(part, media, role)?.why)
-            }
-            PartKind::Foreign { origin, value }
-                if *origin != target.origin() && has_media(value) =>
-            {
-                FieldProblem::new("", ONLY_OWN_FORMAT)
-            }
-            PartKind::Foreign { .. }
-            | PartKind::Text { .. }
-            | PartKind::Refusal(_)
-            | PartKind::Thought(_)
-            | PartKind::ToolCall(_)
-            | PartKind::CodeExecution(_)
-            | PartKind::CodeResult(_)
-            | PartKind::WebSearch(_) => return None,
+        let problem = if let PartKind::ToolResult(result) = &part.kind {
+            first_problem(&result.parts, Role::User, target)
+        } else {
+            part_problem(part, role, target).map(|problem| FieldProblem::new("", problem.why))
         };
-        Some(problem.inside(&format!("parts[{at}]")))
+        Some(problem?.inside(&format!("parts[{at}]")))
     })
+}
+
+/// Returns the reason that a format cannot carry the media of a part.
+fn part_problem(part: &Part, role: Role, target: &dyn Dialect) -> Option<MediaProblem> {
+    match &part.kind {
+        PartKind::Media(media) => target.media_problem(part, media, role),
+        PartKind::Foreign { origin, value } => {
+            let is_lost = *origin != target.origin() && has_media(value);
+            is_lost.then(|| MediaProblem::new("part", ONLY_OWN_FORMAT))
+        }
+        PartKind::Text { .. }
+        | PartKind::Refusal(_)
+        | PartKind::Thought(_)
+        | PartKind::ToolCall(_)
+        | PartKind::ToolResult(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_) => None,
+    }
 }
 
 /// Types of parts with media, in all formats.
@@ -159,38 +128,21 @@ impl MediaDropping<'_> {
     }
 
     fn problem(&self, part: &Part, role: Role) -> Option<MediaProblem> {
-        match &part.kind {
-            PartKind::Media(media) => self.target.media_problem(part, media, role).or_else(|| {
-                let kind = content_kind(media);
-                let what = match kind {
-                    MediaKind::Image => "media.image",
-                    MediaKind::Audio => "media.audio",
-                    MediaKind::Video => "media.video",
-                    MediaKind::Document => "media.document",
-                };
-                let why = "the model does not read media of this kind";
-                (!(self.reads)(kind)).then(|| MediaProblem::new(what, why))
-            }),
-            PartKind::Foreign { origin, value } => {
-                let is_lost = *origin != self.target.origin() && has_media(value);
-                is_lost.then(|| MediaProblem::new("part", ONLY_OWN_FORMAT))
-            }
-            PartKind::ToolResult(_)
-            | PartKind::Text { .. }
-            | PartKind::Refusal(_)
-            | PartKind::Thought(_)
-            | PartKind::ToolCall(_)
-            | PartKind::CodeExecution(_)
-            | PartKind::CodeResult(_)
-            | PartKind::WebSearch(_) => None,
-        }
+        part_problem(part, role, self.target).or_else(|| self.unread_problem(part))
     }
-}
 
-/// Returns the kind of the bytes: a file may hold an image.
-pub(crate) fn content_kind(media: &Media) -> MediaKind {
-    match &media.source {
-        MediaSource::Inline { mime, .. } => MediaKind::from_mime(mime),
-        MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => media.kind,
+    /// Returns the problem of media that the model does not read.
+    fn unread_problem(&self, part: &Part) -> Option<MediaProblem> {
+        let PartKind::Media(media) = &part.kind else { return None };
+        let kind = content_kind(media);
+        let what = match kind {
+            MediaKind::Image => "media.image",
+            MediaKind::Audio => "media.audio",
+            MediaKind::Video => "media.video",
+            MediaKind::Document => "media.document",
+        };
+        let is_read = (self.reads)(kind);
+        let why = "the model does not read media of this kind";
+        (!is_read).then(|| MediaProblem::new(what, why))
     }
 }

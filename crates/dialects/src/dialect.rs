@@ -8,11 +8,11 @@ use canon::{
 use serde::Deserialize;
 use std::ops::Range;
 
-use crate::carried_media::MediaProblem;
 use crate::fields::ObjectWriter;
 use crate::format_functions::FormatFunctions;
 use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::media_problem::MediaProblem;
 use crate::object_fields::ForeignObject;
 use crate::service_tier::{event_tier, extras_tier};
 use crate::sse::StreamFrame;

@@ -2,7 +2,7 @@
 
 use canon::{ApiError, ChatReply, ChatRequest, Lossy, Media, Part, Role};
 
-use crate::carried_media::MediaProblem;
+use crate::media_problem::MediaProblem;
 use crate::{
     LaneSettings, ParsedRequest, ProviderRequest, ReplyStamp, RequestTarget, RequestUse,
     StreamReader, StreamWriter,

@@ -26,6 +26,7 @@ mod format_traits;
 pub mod images;
 pub mod json;
 mod json_reader;
+mod media_problem;
 mod media_rules;
 mod media_urls;
 pub mod messages;
@@ -52,7 +53,7 @@ mod wire_value;
 mod write_json;
 
 pub use address_scan::first_address;
-pub use carried_media::{MediaProblem, check_media, drop_media};
+pub use carried_media::{check_media, drop_media};
 pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
@@ -65,6 +66,7 @@ pub use error_paths::{RefusedRequest, with_caller_paths};
 pub use field_scan::has_escaped_letter;
 pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle};
+pub use media_problem::MediaProblem;
 pub use media_urls::{MediaUrl, MediaUrlFields, RequestMedia, request_media};
 pub use object_fields::{ForeignObject, MadeObjects, ObjectFields, StoredObject, stored_objects};
 pub use prompt_blocks::blocked_finish;

@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::names::{ORIGIN, REASONING_DETAILS};
 use super::signatures;
 use crate::LaneSettings;
-use crate::carried_media::MediaProblem;
 use crate::fields::{
     FOREIGN_SIGNATURE, MOVED_MEDIA, ObjectWriter, lose, note_foreign_fields, number,
     write_cache_breakpoint, write_cache_control,
 };
+use crate::media_problem::MediaProblem;
 use crate::native::BYPASS_SIGNATURE;
 use crate::openai_values::{code_block, write_audio, write_detail, write_url};
 use crate::write_json::TextOrParts;

@@ -9,10 +9,10 @@ use std::borrow::Cow;
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT};
 use super::own::server_tools::text_of;
 use super::own::tool_names;
-use crate::carried_media::{MediaProblem, content_kind};
 use crate::fields::{
     FOREIGN_SEARCH, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
 };
+use crate::media_problem::{MediaProblem, content_kind};
 use crate::openai_values::code_block;
 use crate::wire_rule::FieldProblem;
 use crate::write_json::{ObjectText, TextOrParts, WriteJson};

@@ -15,11 +15,11 @@ use super::names::{
 use super::own::output_items;
 use super::own::tool_names::ToolNames;
 use super::signatures;
-use crate::carried_media::MediaProblem;
 use crate::fields::{
     FOREIGN_SEARCH, FOREIGN_SIGNATURE, MOVED_MEDIA, ObjectWriter, lose, note_foreign_fields,
     write_cache_breakpoint,
 };
+use crate::media_problem::MediaProblem;
 use crate::openai_values::{code_block, write_audio, write_detail};
 
 const FOREIGN_PART: &str = "a part only the caller's format has";
