@@ -10,7 +10,6 @@ use super::content::{
     ChatCalledFunction, ChatContent, ChatFile, ChatMessage, ChatPart, ChatToolCall,
 };
 use super::names::{IMAGES_FIELD, ORIGIN, REASONING_DETAILS};
-use super::read_reply;
 use super::signatures::{self, ContentAuthor};
 use crate::json;
 use crate::openai_values::{read_audio, read_cache_mark, read_detail, read_file_data, read_url};
@@ -136,10 +135,17 @@ fn take_images(rest: &mut UnknownFields<'_>) -> Vec<Part> {
     let list: Option<Vec<Value>> =
         rest.get(IMAGES_FIELD).and_then(|raw| json::read(raw.get()).ok());
     let Some(list) = list else { return Vec::new() };
-    let images: Option<Vec<Part>> = list.iter().map(read_reply::image).collect();
+    let images: Option<Vec<Part>> = list.iter().map(read_image).collect();
     let Some(images) = images else { return Vec::new() };
     rest.take(IMAGES_FIELD);
     images
+}
+
+/// Reads a generated image of `message.images[]`, an extension of OpenRouter:
+/// <https://openrouter.ai/docs/features/multimodal/image-generation>.
+pub(super) fn read_image(image: &Value) -> Option<Part> {
+    let url = image.get("image_url")?.get("url")?.as_str()?;
+    Some(Part::new(PartKind::Media(Media::new(MediaKind::Image, read_url(url)))))
 }
 
 /// Removes `annotations` without entries. Every message of a reply has the field, and clients send

@@ -1,15 +1,12 @@
 //! Reads a whole chat completion into canon: a stream of one chunk.
 
-use canon::{
-    ApiError, ChatReply, Citation, ExtraFields, Media, MediaKind, Part, PartKind, ReplyBuilder,
-};
+use canon::{ApiError, ChatReply, Citation, ExtraFields, ReplyBuilder};
 use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::read_stream::ChatStreamReader;
 use super::reply::ChatReplyView;
 use crate::json;
-use crate::openai_values::read_url;
 use crate::upstream_error::unreadable_reply;
 
 /// Reads a reply. An `error` object in place of a reply becomes that error.
@@ -46,11 +43,4 @@ pub(super) fn citation(annotation: Value) -> Option<Citation> {
         span: at("start_index").zip(at("end_index")),
         extras: ExtraFields::new(),
     })
-}
-
-/// Reads a generated image of `message.images[]`, an extension of OpenRouter:
-/// <https://openrouter.ai/docs/features/multimodal/image-generation>.
-pub(super) fn image(image: &Value) -> Option<Part> {
-    let url = image.get("image_url")?.get("url")?.as_str()?;
-    Some(Part::new(PartKind::Media(Media::new(MediaKind::Image, read_url(url)))))
 }

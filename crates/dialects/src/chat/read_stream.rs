@@ -10,7 +10,7 @@ use super::own::audio::AudioBuffer;
 use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView, split_content};
 use super::signatures::{self, ContentAuthor};
 use super::usage::ChatUsage;
-use super::{fault, read_reply, write_reply};
+use super::{fault, read_content, read_reply, write_reply};
 use crate::endings;
 use crate::json;
 use crate::openai_values::read_logprobs;
@@ -197,7 +197,7 @@ impl ChatCandidate {
             }
         }
         self.rest.extend(delta.rest.to_map());
-        for image in parse_list(delta.images).iter().filter_map(read_reply::image) {
+        for image in parse_list(delta.images).iter().filter_map(read_content::read_image) {
             self.close_text(out);
             self.add_whole(image, out);
         }
