@@ -4,6 +4,7 @@
 //! any provider.
 
 use axum::response::Response;
+use bytes::Bytes;
 use canon::{ApiError, ErrorKind, Micros};
 use config::Config;
 use dialects::native::{
@@ -13,7 +14,7 @@ use dialects::{ReplyStamp, RequestTarget};
 use memchr::memmem::Finder;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
-use store::{CacheAdmission, CacheLimits, CachedContent, ObjectOwner, StoreError};
+use store::{CacheAdmission, CacheCopy, CacheLimits, CachedContent, ObjectOwner, StoreError};
 
 use super::query::{percent_decode, query_pairs};
 use crate::json_object::set_fields;
@@ -21,7 +22,7 @@ use crate::key_info::rfc3339;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use crate::token_count;
-use relay::{Call, json_response};
+use relay::{CacheUse, Call, ProviderCache, json_response};
 
 /// Lifetime of content whose caller names none.
 const USUAL_LIFETIME: Micros = Micros::from_hours(1);
@@ -68,7 +69,7 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     };
     let added = state.store.add_cached_content(&content, &body, limits).await;
     let full = match added.map_err(store_unavailable)? {
-        CacheAdmission::Added => return Ok(json_response(content_json(&content).to_string())),
+        CacheAdmission::Added => return copy_to_provider(&state, &call, &content).await,
         CacheAdmission::TooMany => format!("{} cached contents", limits.count),
         CacheAdmission::TooLarge => format!("{} bytes of cached contents", limits.bytes),
     };
@@ -76,6 +77,46 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     Err(ApiError::new(ErrorKind::RateLimited, message)
         .with_code("too_many_cached_contents")
         .without_retry())
+}
+
+/// Makes a copy of new content at a provider that has caches, and returns the answer. Content without a
+/// copy costs nothing.
+async fn copy_to_provider(
+    state: &ApiState,
+    call: &Call,
+    content: &CachedContent,
+) -> Result<Response, ApiError> {
+    let shown = content_json(content).to_string();
+    let made = relay::make_provider_cache(call, content.tokens, content.expires).await;
+    let made = match made {
+        Ok(Some(made)) => made,
+        Ok(None) => return Ok(json_response(shown)),
+        Err(error) => {
+            let why = error.log_note().unwrap_or_default();
+            tracing::warn!("content has no copy at a provider: {error} [{why}]");
+            return Ok(json_response(shown));
+        }
+    };
+    let copy = copy_row(&made.cache);
+    if let Err(error) = state.store.set_cache_copy(&content.id, &copy).await {
+        let error = store_unavailable(error);
+        let why = error.log_note().unwrap_or_default();
+        tracing::warn!("the copy of cached content at a provider is not recorded: {why}");
+        relay::delete_provider_cache(&call.engine, &content.model, made.cache.clone());
+        made.absorb(&error);
+        return Ok(json_response(shown));
+    }
+    Ok(made.charge(shown).await)
+}
+
+fn copy_row(cache: &ProviderCache) -> CacheCopy {
+    let ProviderCache { slot, name, expires } = cache;
+    CacheCopy { slot: format!("{slot:016x}"), name: name.clone(), expires: *expires }
+}
+
+fn provider_cache(copy: CacheCopy) -> Option<ProviderCache> {
+    let CacheCopy { slot, name, expires } = copy;
+    Some(ProviderCache { slot: u64::from_str_radix(&slot, 16).ok()?, name, expires })
 }
 
 /// Lists the contents of an owner, oldest first.
@@ -142,11 +183,17 @@ pub(super) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
 
 pub(super) async fn delete(incoming: ApiRequest) -> Result<Response, ApiError> {
     let CacheLookup { state, owner, id } = CacheLookup::from_request(&incoming);
-    let deleted = state.store.drop_cached_content(&id, &owner, state.clock().now()).await;
-    match deleted.map_err(store_unavailable)? {
-        true => Ok(json_response("{}")),
-        false => Err(native::cached_content_not_found()),
+    let (store, now) = (&state.store, state.clock().now());
+    let content = store.cached_content(&id, &owner, now).await.map_err(store_unavailable)?;
+    let content = content.ok_or_else(native::cached_content_not_found)?;
+    let copy = store.cache_copy(&id, now).await.map_err(store_unavailable)?;
+    if !store.drop_cached_content(&id, &owner, now).await.map_err(store_unavailable)? {
+        return Err(native::cached_content_not_found());
     }
+    if let Some(cache) = copy.and_then(provider_cache) {
+        relay::delete_provider_cache(&state.engine, &content.model, cache);
+    }
+    Ok(json_response("{}"))
 }
 
 /// Content named in a request, and the owner whose contents the caller may see.
@@ -212,12 +259,31 @@ pub(super) fn may_name_cache(body: &[u8]) -> bool {
     CACHE_FIELD.find(body).is_some() || dialects::has_escaped_letter(body)
 }
 
+/// The cached content of a request.
+#[derive(Default)]
+pub(super) struct InsertedContent {
+    /// Its place in the request.
+    pub(super) prefix: CachedPrefix,
+    /// Its id and its copy at a provider.
+    copy: Option<(String, String, Arc<CacheUse>)>,
+}
+
+impl InsertedContent {
+    /// Forgets the copy if the provider did not take its name.
+    pub(super) async fn forget_lost_copy(self, state: &ApiState) {
+        let Some((id, name, _)) = self.copy.filter(|(_, _, used)| used.is_gone()) else { return };
+        if let Err(error) = state.store.drop_cache_copy(&id, &name).await {
+            tracing::warn!("a lost copy of cached content is not forgotten: {error}");
+        }
+    }
+}
+
 /// Inserts the cached content that a request names. A name that is not the gateway's is left to the fence.
-pub(super) async fn expand(state: &ApiState, call: &mut Call) -> Result<CachedPrefix, ApiError> {
+pub(super) async fn expand(state: &ApiState, call: &mut Call) -> Result<InsertedContent, ApiError> {
     let permit = call.work_permit().await;
     let id = permit.run(|| native::cached_content_id(&call.body)).await;
     let Some(id) = id.filter(|id| ReplyStamp::has_made(id)) else {
-        return Ok(CachedPrefix::default());
+        return Ok(InsertedContent::default());
     };
     let (owner, now) = (call.key.object_owner(), state.clock().now());
     let found = state.store.cached_content_body(&id, &owner, now).await;
@@ -234,11 +300,18 @@ pub(super) async fn expand(state: &ApiState, call: &mut Call) -> Result<CachedPr
         );
         return Err(ApiError::invalid("cachedContent", message));
     }
-    call.insert_content(cached.len(), |body| {
+    let insert = |body: &Bytes| {
         let ExpandedRequest { body, prefix } = native::insert_cached_content(body, &cached)?;
         Ok((body, prefix))
-    })
-    .await
+    };
+    let prefix = call.insert_content(cached.len(), insert).await?;
+    let copy = state.store.cache_copy(&id, now).await.map_err(store_unavailable)?;
+    let copy = copy.and_then(provider_cache).and_then(|cache| {
+        let name = cache.name.clone();
+        Some((id, name, CacheUse::new(cache, prefix, now)?))
+    });
+    call.cache = copy.as_ref().map(|(_, _, used)| Arc::clone(used));
+    Ok(InsertedContent { prefix, copy })
 }
 
 fn store_unavailable(error: StoreError) -> ApiError {

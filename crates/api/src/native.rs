@@ -90,8 +90,11 @@ async fn generate_with_cache(
     state: Arc<ApiState>,
     mut call: Box<Call>,
 ) -> Result<Response, ApiError> {
-    let prefix = cached_contents::expand(&state, &mut call).await?;
-    relay::serve(call).await.map_err(|error| prefix.restore_path(error))
+    let content = cached_contents::expand(&state, &mut call).await?;
+    let prefix = content.prefix;
+    let answer = relay::serve(call).await;
+    content.forget_lost_copy(&state).await;
+    answer.map_err(|error| prefix.restore_path(error))
 }
 
 /// Counts tokens: <https://ai.google.dev/api/tokens>. The body is `{contents}`, or a whole request
@@ -113,7 +116,7 @@ async fn count_tokens(state: &ApiState, mut call: Box<Call>) -> Result<Response,
 /// Counts a request together with the cached content that it names.
 async fn count_expanded(state: &ApiState, call: &mut Call) -> Result<InputTokens, ApiError> {
     let prefix = match cached_contents::may_name_cache(&call.body) {
-        true => Box::pin(cached_contents::expand(state, call)).await?,
+        true => Box::pin(cached_contents::expand(state, call)).await?.prefix,
         false => CachedPrefix::default(),
     };
     token_count::count_tokens(call).await.map_err(|error| prefix.restore_path(error))

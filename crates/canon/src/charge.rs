@@ -42,6 +42,8 @@ pub enum PriceDimension {
     CodeRun,
     /// Tokens of images that a tool made.
     ToolImage,
+    /// Tokens kept in a provider's cache, times hours.
+    CacheStorage,
 }
 
 impl PriceDimension {
@@ -65,10 +67,11 @@ impl PriceDimension {
             Self::FileSearch => "file_search",
             Self::CodeRun => "code_run",
             Self::ToolImage => "tool_image",
+            Self::CacheStorage => "cache_storage",
         }
     }
 
-    /// Returns true if the quantity is a number of tokens.
+    /// Returns true if the quantity is a number of tokens, or of tokens times hours.
     pub const fn counts_tokens(self) -> bool {
         match self {
             Self::Input
@@ -81,7 +84,8 @@ impl PriceDimension {
             | Self::Thinking
             | Self::OutputAudio
             | Self::OutputImage
-            | Self::ToolImage => true,
+            | Self::ToolImage
+            | Self::CacheStorage => true,
             Self::Request
             | Self::Search
             | Self::Image

@@ -113,6 +113,9 @@ pub struct Usage {
     pub images: u64,
     /// Duration in seconds, rounded up, where time is billed.
     pub seconds: u64,
+    /// Tokens kept in a provider's cache, times hours. Only the creation of cached content has some.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_storage: u64,
     /// Uses of other tools of the provider. Most calls have none.
     #[serde(skip_serializing_if = "ToolUses::is_none")]
     pub tools: ToolUses,
@@ -123,6 +126,11 @@ pub struct Usage {
     /// discounts of the operator's account are not those of the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bill: Option<Money>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Usage {
@@ -200,6 +208,7 @@ impl Usage {
             searches: self.searches.saturating_add(other.searches),
             images: self.images.saturating_add(other.images),
             seconds: self.seconds.saturating_add(other.seconds),
+            cache_storage: self.cache_storage.saturating_add(other.cache_storage),
             tools: self.tools.plus(other.tools),
             search_context: other.search_context,
             bill: match (self.bill, other.bill) {
@@ -229,6 +238,7 @@ impl Usage {
             searches: self.searches.max(later.searches),
             images: self.images.max(later.images),
             seconds: self.seconds.max(later.seconds),
+            cache_storage: self.cache_storage.max(later.cache_storage),
             tools: self.tools.merged(later.tools),
             search_context: later.search_context,
             bill: later.bill.or(self.bill),

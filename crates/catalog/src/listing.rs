@@ -1,6 +1,6 @@
 //! Entries of the public model catalog.
 
-use canon::{Price, SearchContext};
+use canon::{Price, PriceDimension, SearchContext};
 use serde::Serialize;
 
 use crate::{BilledTier, DimensionPrice, ImageSpec, Model, ModelCapabilities};
@@ -10,6 +10,7 @@ const CURRENCY: &str = "USD per 1M tokens";
 
 /// Unit of token prices in [`ListedPrice`].
 const PER_MILLION_TOKENS: &str = "1M tokens";
+const PER_MILLION_TOKEN_HOURS: &str = "1M tokens per hour";
 
 /// One model in the public listing. The fields are a public contract: others may be added, and none
 /// changed.
@@ -88,6 +89,7 @@ impl ListedPrice {
         let DimensionPrice { dimension, price, tier, above_tokens, search_context, size, quality } =
             of;
         let (picos, unit) = match dimension.counts_tokens() {
+            true if *dimension == PriceDimension::CacheStorage => (1e6, PER_MILLION_TOKEN_HOURS),
             true => (1e6, PER_MILLION_TOKENS),
             false => (1e12, dimension.as_str()),
         };

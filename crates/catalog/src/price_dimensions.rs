@@ -71,6 +71,7 @@ impl ModelPrices {
             per_file_search,
             per_code_run,
             tool_image,
+            cache_storage,
             long_prompts,
             tiers,
         } = self;
@@ -103,6 +104,7 @@ impl ModelPrices {
         push(PriceDimension::Search, per_search, None);
         push(PriceDimension::FileSearch, per_file_search, None);
         push(PriceDimension::CodeRun, per_code_run, None);
+        push(PriceDimension::CacheStorage, cache_storage, None);
         for image in images.iter().filter(|image| image.price > Price::FREE) {
             list.push(DimensionPrice {
                 size: image.size.as_deref(),

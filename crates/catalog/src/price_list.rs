@@ -52,6 +52,8 @@ pub struct PriceList {
     pub per_code_run: Option<String>,
     /// Dollars per million tokens of images that a tool made.
     pub tool_image: Option<String>,
+    /// Dollars per million tokens and hour in a cache that a caller asked for.
+    pub cache_storage: Option<String>,
     /// Prices of images by size and quality.
     pub pictures: Vec<ImagePriceRow>,
     /// Prices of long prompts.
@@ -172,6 +174,7 @@ impl PriceList {
             per_file_search,
             per_code_run,
             tool_image,
+            cache_storage,
             pictures,
             long,
             batch,
@@ -216,6 +219,7 @@ impl PriceList {
             per_file_search: parse_per_unit("per_file_search", per_file_search)?,
             per_code_run: parse_per_unit("per_code_run", per_code_run)?,
             tool_image: parse_per_million("tool_image", tool_image)?,
+            cache_storage: parse_per_million("cache_storage", cache_storage)?,
             images: pictures.iter().map(ImagePriceRow::read).collect::<Result<_, _>>()?,
             long_prompts: read_long(long)?,
             tiers: services,

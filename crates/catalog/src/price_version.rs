@@ -37,6 +37,7 @@ impl ModelPrices {
             per_file_search,
             per_code_run,
             tool_image,
+            cache_storage,
             long_prompts: long,
             tiers: services,
         } = self;
@@ -60,6 +61,7 @@ impl ModelPrices {
         fingerprint.add(17, *tool_image);
         fingerprint.add(18, *per_request_low);
         fingerprint.add(19, *per_request_medium);
+        fingerprint.add(25, *cache_storage);
         for row in pictures {
             fingerprint.add_picture(row);
         }

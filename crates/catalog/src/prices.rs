@@ -55,6 +55,8 @@ pub struct ModelPrices {
     pub per_code_run: Option<Price>,
     /// Per token of images that a tool made.
     pub tool_image: Option<Price>,
+    /// Per token and hour in a cache that a caller asked for. Caches are made only where it is known.
+    pub cache_storage: Option<Price>,
     /// Prices of long prompts. A tier replaces the token prices above.
     pub long_prompts: Vec<LongPromptPrices>,
     /// Prices of other service tiers.
@@ -153,6 +155,8 @@ pub struct BilledUnits<'a> {
     pub images: u64,
     /// Seconds, rounded up.
     pub seconds: u64,
+    /// Tokens kept in a cache, times hours.
+    pub cache_storage: u64,
     /// Uses of other tools of the provider.
     pub tools: ToolUses,
     /// Amount of search results.
@@ -278,6 +282,7 @@ impl ModelPrices {
             searches: 1,
             images: 1,
             seconds: 1,
+            cache_storage: 1,
             tools: ToolUses { file_searches: 1, code_runs: 1, image_tokens: 1 },
             tier: Some(&any),
             ..BilledUnits::default()
@@ -329,6 +334,7 @@ impl ModelPrices {
             searches: usage.searches.max(units.searches),
             images: usage.images.max(units.images),
             seconds: usage.seconds.max(units.seconds),
+            cache_storage: usage.cache_storage.max(units.cache_storage),
             tools: usage.tools.merged(units.tools),
             search_context: usage.search_context,
             ..*units
@@ -341,6 +347,7 @@ impl ModelPrices {
             searches,
             images,
             seconds,
+            cache_storage,
             tools,
             search_context,
             image: picture,
@@ -364,6 +371,7 @@ impl ModelPrices {
             (PriceDimension::Second, seconds, free(self.per_second)),
             (PriceDimension::FileSearch, tools.file_searches, free(self.per_file_search)),
             (PriceDimension::CodeRun, tools.code_runs, free(self.per_code_run)),
+            (PriceDimension::CacheStorage, cache_storage, free(self.cache_storage)),
             (PriceDimension::ToolImage, tools.image_tokens, tool_image),
         ] {
             emit(Charge { dimension: of, count, price });

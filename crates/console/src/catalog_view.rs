@@ -18,7 +18,9 @@ pub(crate) struct PriceRow {
 
 impl PriceRow {
     fn new(of: &DimensionPrice<'_>) -> Self {
-        let (price, unit) = if of.dimension.counts_tokens() {
+        let (price, unit) = if of.dimension == PriceDimension::CacheStorage {
+            (display::per_million(of.price), "per million tokens and hour")
+        } else if of.dimension.counts_tokens() {
             (display::per_million(of.price), "per million tokens")
         } else if of.dimension == PriceDimension::Second {
             (display::per_unit(of.price), "per second")
@@ -55,6 +57,7 @@ const fn dimension_title(dimension: PriceDimension) -> &'static str {
         PriceDimension::FileSearch => "File search",
         PriceDimension::CodeRun => "Run of code",
         PriceDimension::ToolImage => "Images of a tool",
+        PriceDimension::CacheStorage => "Cache storage",
     }
 }
 

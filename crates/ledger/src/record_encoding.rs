@@ -246,11 +246,13 @@ impl RecordWriter<'_> {
             searches,
             images,
             seconds,
+            cache_storage,
             tools,
             search_context: _,
             bill,
         } = *usage;
-        self.map(14 + usize::from(!tools.is_none()) + usize::from(bill.is_some()));
+        let rare = [cache_storage > 0, !tools.is_none(), bill.is_some()];
+        self.map(14 + rare.into_iter().filter(|is_set| *is_set).count());
         self.uint_field("input", input);
         self.uint_field("cache_read", cache_read);
         self.uint_field("cache_write", cache_write);
@@ -265,6 +267,9 @@ impl RecordWriter<'_> {
         self.uint_field("searches", searches);
         self.uint_field("images", images);
         self.uint_field("seconds", seconds);
+        if cache_storage > 0 {
+            self.uint_field("cache_storage", cache_storage);
+        }
         if !tools.is_none() {
             let ToolUses { file_searches, code_runs, image_tokens } = tools;
             self.text("tools");
@@ -468,6 +473,7 @@ mod tests {
                     input: size,
                     cache_write: size,
                     seconds: size,
+                    cache_storage: size,
                     tools,
                     bill: (size > 15).then_some(Money::from_nanos(int)),
                     ..Usage::default()

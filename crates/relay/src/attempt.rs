@@ -39,7 +39,7 @@ pub(super) async fn attempt(
         let own =
             candidate.lane.served_model.id == route.model.id || facts.max_output_tokens.is_some();
         let limit = if own { limit } else { limit.or(Some(requested_output)) };
-        let ready = async {
+        let ready = || async {
             let dialect = route::choose_dialect(lane, origin, &facts.needs)?;
             let inlined = media.inline(call, lane, dialect).await?;
             call.work_permit()
@@ -47,14 +47,35 @@ pub(super) async fn attempt(
                 .run(|| prepare(call, facts, lane, dialect, limit, inlined))
                 .await
         };
-        let prepared = match ready.await {
+        let mut prepared = match ready().await {
             Ok(prepared) => prepared,
             Err(error) => return Err((error, account)),
+        };
+        let cache = call.cache.as_ref().filter(|cache| cache.is_at(&candidate));
+        let cache = match cache {
+            Some(cache) if prepared.reply.dialect.origin() == origin => {
+                let permit = call.work_permit().await;
+                permit.run(|| cache.name_in(&mut prepared)).await.then_some(cache)
+            }
+            Some(_) | None => None,
         };
         if let Err(error) = account.begin_attempt(&candidate).await {
             return Err((error, account));
         }
-        send_to_lane(call, facts, &candidate, prepared, account).await
+        let Some(cache) = cache else {
+            return send_to_lane(call, facts, &candidate, prepared, account).await;
+        };
+        // Boxed because it is rare: the future of every call would grow by its size.
+        let sent = Box::pin(send_to_lane(call, facts, &candidate, prepared, account)).await;
+        let (error, account) = match sent {
+            Err((error, account)) if cache.note_refusal(&error) => (error, account),
+            answered => return answered,
+        };
+        tracing::debug!(lane.name = lane.name, "lane `{}` refused a cache: {error}", lane.name);
+        match ready().await {
+            Ok(whole) => Box::pin(send_to_lane(call, facts, &candidate, whole, account)).await,
+            Err(error) => Err((error, account)),
+        }
     };
     match try_lanes(call, &facts.model, account, send_one).await {
         Err(error) if error.kind() == ErrorKind::ContentPolicy => {

@@ -24,6 +24,7 @@ use super::call_options::CallOptions;
 use super::compressed_body::CompressedBody;
 use crate::engine::Engine;
 use crate::large_work::WorkPermit;
+use crate::provider_cache::CacheUse;
 use crate::request_id::RequestId;
 use crate::value_count::reserve_values;
 
@@ -61,6 +62,8 @@ pub struct Call {
     pub body: Bytes,
     /// The body as it was read for a translation, until a lane takes it.
     pub(crate) parsed: Mutex<Option<Box<ChatRequest>>>,
+    /// Cached content of the body that has a copy at a provider.
+    pub cache: Option<Arc<CacheUse>>,
     /// Edits of the body for providers of the caller's format.
     pub edits: Vec<BodyEdit>,
     /// True if the reply is parsed and rewritten even where the formats agree.
@@ -158,6 +161,7 @@ impl Call {
             target,
             body,
             parsed: Mutex::new(None),
+            cache: None,
             edits: Vec::new(),
             rewrite_reply: false,
             progress: None,

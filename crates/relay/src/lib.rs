@@ -28,6 +28,7 @@ mod loss_header;
 mod media_refs;
 mod object_book;
 mod prepare;
+mod provider_cache;
 mod refusals;
 mod reply;
 mod request_id;
@@ -57,6 +58,9 @@ pub use funds::{NodeFunds, node_name, write_node_name};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
 pub use large_work::{HeavyWork, HeavyWorkUse, WorkOutcome, WorkPermit};
 pub use object_book::ObjectBook;
+pub use provider_cache::{
+    CacheUse, NewProviderCache, ProviderCache, delete_provider_cache, make_provider_cache,
+};
 pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};

@@ -77,6 +77,11 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    /// Returns the hash of the lane and the credential.
+    pub(super) fn slot_hash(&self) -> Option<u64> {
+        self.lane.slots.get(self.credential_index).map(|slot| slot.hash_key)
+    }
+
     /// Returns the health of the candidate. Treats a provider at its `max_in_flight` as busy.
     pub(super) fn standing(&self, now: Micros) -> LaneState {
         match self.health.state(now) {
@@ -199,7 +204,13 @@ pub(super) fn ordered_candidates(
     let affinity = if has_ties { conversation_hash(call) } else { None };
     let seed = affinity.unwrap_or_else(|| request_id::random_from_id(&call.id));
     let order = upstream::order_lanes(&lane_candidates, seed, affinity.is_some());
-    order.into_iter().filter_map(|index| candidates.get(index).cloned()).collect()
+    let mut ordered: Vec<Candidate> =
+        order.into_iter().filter_map(|index| candidates.get(index).cloned()).collect();
+    if let Some(cache) = &call.cache {
+        let is_first = |one: &Candidate| cache.is_at(one) && one.standing(now) == LaneState::Good;
+        ordered.sort_by_key(|one| !is_first(one));
+    }
+    ordered
 }
 
 /// Ranks the lanes by price. Lanes of equal price keep their order, and fallbacks stay last.

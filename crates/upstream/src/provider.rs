@@ -309,6 +309,27 @@ impl Provider {
         self.exchange(request, options).await
     }
 
+    /// Deletes an object at a path, and returns the status of the answer.
+    pub async fn delete(
+        &self,
+        path: &str,
+        credential: usize,
+        connect: Duration,
+    ) -> Result<u16, ApiError> {
+        let uri = self
+            .base_url
+            .join(path)
+            .map_err(|e| ApiError::internal(format!("{}: {path} is not a path: {e}", self.name)))?;
+        let mut request = Request::new(RequestBody::new(Vec::new()));
+        *request.method_mut() = Method::DELETE;
+        *request.uri_mut() = uri;
+        let sent = SentMark::default();
+        let first_byte = self.timeouts.first_byte;
+        let options =
+            SendOptions { credential, new_connection: false, connect, first_byte, sent: &sent };
+        Ok(self.exchange(request, &options).await?.status)
+    }
+
     /// Returns true if a URL belongs to the provider. Then it may receive the credential, and need
     /// not be public.
     pub fn owns(&self, address: &str) -> bool {

@@ -98,6 +98,7 @@ fn prices() -> impl Strategy<Value = ModelPrices> {
                 per_file_search: file_search,
                 per_code_run: code,
                 tool_image: image,
+                cache_storage: code,
                 images: pictures,
                 long_prompts: long,
                 tiers: services,
@@ -130,6 +131,7 @@ fn disjoint() -> impl Strategy<Value = Usage> {
                 searches: n % 7,
                 images: 0,
                 seconds: 0,
+                cache_storage: n % 11,
                 tools: ToolUses { file_searches: n % 5, code_runs: n % 3, image_tokens: n },
                 search_context: SearchContext::High,
                 bill: None,
@@ -162,6 +164,7 @@ fn any_usage() -> impl Strategy<Value = Usage> {
                 searches: n % 1000,
                 images: 0,
                 seconds: 0,
+                cache_storage: n % 11,
                 tools: ToolUses { file_searches: n % 9, code_runs: n % 8, image_tokens: n },
                 search_context: SearchContext::High,
                 bill: None,
@@ -186,6 +189,7 @@ fn sum(a: &Usage, b: &Usage) -> Usage {
         searches: a.searches + b.searches,
         images: a.images + b.images,
         seconds: a.seconds + b.seconds,
+        cache_storage: a.cache_storage + b.cache_storage,
         tools: a.tools.plus(b.tools),
         search_context: SearchContext::High,
         bill: None,
@@ -210,14 +214,15 @@ proptest! {
     #[test]
     fn a_call_never_costs_more_than_its_bound(prices in prices(), usage in any_usage()) {
         let (searches, tools) = (usage.searches, usage.tools);
-        let units = BilledUnits { searches, tools, ..BilledUnits::default() };
+        let cache_storage = usage.cache_storage;
+        let units = BilledUnits { searches, cache_storage, tools, ..BilledUnits::default() };
         let bound = prices.max_cost_with(usage.input, usage.output, &units);
         prop_assert!(prices.cost(&usage) <= bound, "{} > {bound}", prices.cost(&usage));
     }
 
     #[test]
     fn without_searches_tokens_alone_bound_a_call(prices in prices(), usage in any_usage()) {
-        let usage = Usage { searches: 0, tools: ToolUses::default(), ..usage };
+        let usage = Usage { searches: 0, cache_storage: 0, tools: ToolUses::default(), ..usage };
         prop_assert!(prices.cost(&usage) <= prices.max_cost(usage.input, usage.output));
     }
 
@@ -226,7 +231,9 @@ proptest! {
         prices in prices(), usage in disjoint(), images in 0..20_u64, seconds in 0..600_u64,
     ) {
         let (searches, tools) = (usage.searches, usage.tools);
-        let units = BilledUnits { searches, images, seconds, tools, ..BilledUnits::default() };
+        let cache_storage = usage.cache_storage;
+        let units =
+            BilledUnits { searches, images, seconds, cache_storage, tools, ..BilledUnits::default() };
         let bound = prices.max_cost_with(usage.input, usage.output, &units);
         prop_assert!(prices.cost_with(&usage, &units) <= bound);
         prop_assert!(prices.cost(&usage) <= prices.cost_with(&usage, &units));
@@ -254,7 +261,7 @@ proptest! {
     fn whatever_tier_is_given_the_bound_of_the_one_asked_for_covers_it(
         prices in prices(), usage in any_usage(), asked in tier(), given in tier(),
     ) {
-        let usage = Usage { searches: 0, tools: ToolUses::default(), ..usage };
+        let usage = Usage { searches: 0, cache_storage: 0, tools: ToolUses::default(), ..usage };
         let may_be = match &asked {
             ServiceTier::Standard => vec![ServiceTier::Standard],
             ServiceTier::Flex | ServiceTier::Priority => vec![ServiceTier::Standard, asked.clone()],

@@ -98,6 +98,7 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         searches: _,
         images: _,
         seconds: _,
+        cache_storage: _,
         tools: _,
         search_context: _,
         bill: _,

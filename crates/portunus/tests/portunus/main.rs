@@ -44,6 +44,7 @@ mod money;
 #[cfg(feature = "node-tests")]
 mod nodes;
 mod playground;
+mod provider_caches;
 mod provider_objects;
 mod providers;
 mod routes;

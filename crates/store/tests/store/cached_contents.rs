@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use canon::Micros;
-use store::{CacheAdmission, CacheLimits, CachedContent, ObjectOwner, Store};
+use store::{CacheAdmission, CacheCopy, CacheLimits, CachedContent, ObjectOwner, Store};
 use tokio::task::JoinSet;
 
 use crate::on_both;
@@ -16,6 +16,7 @@ on_both!(
     content_belongs_to_its_key_unless_the_account_is_asked,
     content_ends_by_expiry_and_by_deletion,
     the_limits_of_a_key_hold_for_additions_at_once,
+    a_copy_ends_with_its_content,
 );
 
 fn content(account_id: &str, id: &str) -> CachedContent {
@@ -132,4 +133,31 @@ async fn the_limits_of_a_key_hold_for_additions_at_once(database: Arc<TestDataba
     };
     assert_eq!(add(&store, &later, few).await, CacheAdmission::Added);
     store.close().await;
+}
+
+async fn a_copy_ends_with_its_content(database: Arc<TestDatabase>) {
+    let (store, ada) = store_with(&database).await;
+    for id in ["a", "b"] {
+        assert_eq!(add(&store, &content(&ada, id), ROOM).await, CacheAdmission::Added);
+    }
+    let copy = |name: &str| CacheCopy {
+        slot: "00ff".to_owned(),
+        name: name.to_owned(),
+        expires: Micros::new(50),
+    };
+    let found = async |id: &str, now| store.cache_copy(id, Micros::new(now)).await.unwrap();
+    assert_eq!(found("a", 5).await, None);
+    store.set_cache_copy("a", &copy("first")).await.unwrap();
+    store.set_cache_copy("b", &copy("other")).await.unwrap();
+    store.set_cache_copy("a", &copy("second")).await.unwrap();
+    assert_eq!(found("a", 5).await, Some(copy("second")));
+    assert_eq!(found("a", 50).await, None, "it has expired");
+    store.drop_cache_copy("a", "first").await.unwrap();
+    assert_eq!(found("a", 5).await, Some(copy("second")), "another one took its place");
+    store.drop_cache_copy("a", "second").await.unwrap();
+    assert_eq!(found("a", 5).await, None);
+    let owner = ObjectOwner::account(&ada);
+    assert!(store.drop_cached_content("b", &owner, Micros::new(5)).await.unwrap());
+    assert_eq!(found("b", 5).await, None);
+    assert!(store.set_cache_copy("b", &copy("late")).await.is_err(), "there is no such content");
 }

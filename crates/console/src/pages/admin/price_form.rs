@@ -10,7 +10,7 @@ use crate::form::{FieldErrors, FormFields};
 use crate::shared_fields::number_input;
 
 /// Plain prices: field name in the API, and label.
-pub(super) const PRICE_FIELDS: [(&str, &str); 19] = [
+pub(super) const PRICE_FIELDS: [(&str, &str); 20] = [
     ("price.input", "Input"),
     ("price.output", "Output"),
     ("price.cached_input", "Input from a cache"),
@@ -22,6 +22,7 @@ pub(super) const PRICE_FIELDS: [(&str, &str); 19] = [
     ("price.input_image", "Image input"),
     ("price.output_image", "Image output"),
     ("price.tool_image", "Images of a tool"),
+    ("price.cache_storage", "Kept in a cache for an hour"),
     ("price.per_request", "A request"),
     ("price.per_request_low", "A request, few results"),
     ("price.per_request_medium", "A request, some results"),
@@ -32,7 +33,7 @@ pub(super) const PRICE_FIELDS: [(&str, &str); 19] = [
     ("price.per_code_run", "A run of code"),
 ];
 /// The first entries are per million tokens; the others are per unit.
-const PER_MILLION_COUNT: usize = 11;
+const PER_MILLION_COUNT: usize = 12;
 /// Field for the structured prices as JSON, and their names.
 const FURTHER_FIELD: &str = "price.further";
 const STRUCTURED_PRICES: [&str; 8] =
@@ -63,6 +64,7 @@ pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {
         per_file_search,
         per_code_run,
         tool_image,
+        cache_storage,
         long_prompts: long,
         tiers: services,
     } = prices;
@@ -88,6 +90,7 @@ pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {
         ("per_file_search", per_file_search.map(unit)),
         ("per_code_run", per_code_run.map(unit)),
         ("tool_image", tool_image.map(million)),
+        ("cache_storage", cache_storage.map(million)),
         ("pictures", (!pictures.is_empty()).then(|| pictures.iter().map(image_json).collect())),
         ("long", (!long.is_empty()).then(|| long.iter().map(long_json).collect())),
     ];

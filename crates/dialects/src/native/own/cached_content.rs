@@ -46,7 +46,7 @@ wire_object! {
     }
 
     /// A request that names cached content, or the content itself.
-    struct CachedRequestView<'a>("a JSON object", camel_case) {
+    pub(super) struct CachedRequestView<'a>("a JSON object", camel_case) {
         contents: &'a RawValue,
         system_instruction "systemInstruction": &'a RawValue,
         tools: &'a RawValue,
@@ -183,7 +183,7 @@ impl<'a> CachedRequestView<'a> {
 }
 
 /// Returns the elements of a list, or one object as a list of one; `None` for any other value.
-fn raw_list(value: Option<&RawValue>) -> Option<Vec<&RawValue>> {
+pub(super) fn raw_list(value: Option<&RawValue>) -> Option<Vec<&RawValue>> {
     let value = value?;
     match value.get().as_bytes().first() {
         Some(b'[') => json::read(value.get()).ok(),
@@ -194,17 +194,17 @@ fn raw_list(value: Option<&RawValue>) -> Option<Vec<&RawValue>> {
 
 /// The text of a JSON object.
 #[derive(Default)]
-struct CachedObjectText(Vec<u8>);
+pub(super) struct CachedObjectText(Vec<u8>);
 
 impl CachedObjectText {
-    fn member(&mut self, name: &str, value: &str) {
+    pub(super) fn member(&mut self, name: &str, value: &str) {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
         json::write_string(name, &mut self.0);
         self.0.push(b':');
         self.0.extend_from_slice(value.as_bytes());
     }
 
-    fn contents(&mut self, turns: &[&RawValue]) {
+    pub(super) fn contents(&mut self, turns: &[&RawValue]) {
         if turns.is_empty() {
             return;
         }
@@ -212,7 +212,7 @@ impl CachedObjectText {
         self.member("contents", &format!("[{}]", turns.join(",")));
     }
 
-    fn finish(mut self) -> String {
+    pub(super) fn finish(mut self) -> String {
         if self.0.is_empty() {
             self.0.push(b'{');
         }
@@ -249,8 +249,8 @@ pub struct ExpandedRequest {
 /// Content that was inserted before the turns of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachedPrefix {
-    /// Number of inserted turns; `None` if the request names no content.
-    turns: Option<usize>,
+    /// Number of inserted turns, and of the request's own; `None` if the request names no content.
+    turns: Option<(usize, usize)>,
 }
 
 /// Inserts cached content into a request that names it.
@@ -263,8 +263,9 @@ pub fn insert_cached_content(body: &[u8], cached: &str) -> Result<ExpandedReques
     let cached: CachedRequestView<'_> = json::read(cached)
         .map_err(|e| ApiError::internal(format!("cached content cannot be read: {e}")))?;
     let mut turns = raw_list(cached.contents).unwrap_or_default();
-    let prefix = CachedPrefix { turns: Some(turns.len()) };
-    turns.extend(raw_list(own.contents).unwrap_or_default());
+    let own_turns = raw_list(own.contents).unwrap_or_default();
+    let prefix = CachedPrefix { turns: Some((turns.len(), own_turns.len())) };
+    turns.extend(own_turns);
     let mut out = CachedObjectText(Vec::with_capacity(body.len()));
     for (name, value) in cached.own_fields() {
         out.member(name, value.get());
@@ -277,10 +278,15 @@ pub fn insert_cached_content(body: &[u8], cached: &str) -> Result<ExpandedReques
 }
 
 impl CachedPrefix {
+    /// Returns the number of inserted turns, and of the request's own.
+    pub(super) const fn turns(self) -> Option<(usize, usize)> {
+        self.turns
+    }
+
     /// Returns an error with the path in the request's own turns. What is wrong with the cached content is
     /// wrong with its name.
     pub fn restore_path(self, error: ApiError) -> ApiError {
-        let Some(turns) = self.turns else { return error };
+        let Some((turns, _)) = self.turns else { return error };
         let path = error.param().unwrap_or_default().to_owned();
         let turn = path.strip_prefix("contents[").and_then(|rest| rest.split_once(']'));
         let turn = turn.and_then(|(at, rest)| Some((at.parse::<usize>().ok()?, rest)));

@@ -1,0 +1,279 @@
+//! Caches at providers. A cache is made when a caller keeps content, and paid then for its whole lifetime.
+//! Calls that use the content name the cache at its lane, and carry the content at any other.
+
+use axum::response::Response;
+use bytes::Bytes;
+use canon::{ApiError, ErrorKind, Micros, Money, UpstreamProgress, Usage, WireFormat};
+use catalog::BilledUnits;
+use config::{LiveLane, Route};
+use dialects::json::BodySegments;
+use dialects::native::{self, CacheEndpoint, CachedPrefix, CreatedCache, NativeDialect};
+use dialects::{Dialect as _, ReplyMeter, RequestFacts, RequestUse};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::media_refs::MediaRefs;
+use super::prepare::{PreparedRequest, prepare};
+use super::route::{self, Candidate};
+use super::settle::{BoxedAccount, FinishedReply};
+use super::{Call, admit, fence, reply, send, sizing};
+use crate::engine::Engine;
+
+/// No provider makes smaller caches.
+const MIN_TOKENS: u64 = 1_024;
+/// A cache that ends sooner is not named: the request may wait before it is sent.
+const LEAST_LIFETIME: Micros = Micros::from_secs(30);
+const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
+const SECONDS_PER_HOUR: u128 = 3_600;
+
+/// A copy of cached content at a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderCache {
+    /// The lane and the credential that made it, as a hash.
+    pub slot: u64,
+    /// Its name at the provider.
+    pub name: String,
+    /// Time at which the provider deletes it.
+    pub expires: Micros,
+}
+
+/// A copy that was made and is not settled yet.
+pub struct NewProviderCache {
+    /// The copy.
+    pub cache: ProviderCache,
+    account: BoxedAccount,
+    usage: Usage,
+}
+
+impl NewProviderCache {
+    /// Charges the copy, and returns the answer with its cost.
+    pub async fn charge(mut self, body: String) -> Response {
+        let meter = finished(self.usage);
+        self.account.record_reply(FinishedReply::from(meter));
+        reply::settled_response(Bytes::from(body), self.account).await
+    }
+
+    /// Lets the operator pay the copy, because no call can use it.
+    pub fn absorb(mut self, error: &ApiError) {
+        self.account.attempt_answered();
+        self.account.absorb_answer(&finished(self.usage));
+        self.account.close_failed(status(error), error);
+    }
+}
+
+fn status(error: &ApiError) -> u16 {
+    NativeDialect.write_error(error, "").0
+}
+
+fn finished(usage: Usage) -> ReplyMeter {
+    ReplyMeter { usage: Some(usage), is_finished: true, ..ReplyMeter::default() }
+}
+
+/// Cached content of a call that has a copy at a provider.
+#[derive(Debug)]
+pub struct CacheUse {
+    cache: ProviderCache,
+    prefix: CachedPrefix,
+    is_gone: AtomicBool,
+}
+
+impl CacheUse {
+    /// Returns the use of a copy in a request with that content in it; `None` if the copy ends soon.
+    pub fn new(cache: ProviderCache, prefix: CachedPrefix, now: Micros) -> Option<Arc<Self>> {
+        let is_gone = AtomicBool::new(false);
+        (cache.expires >= now + LEAST_LIFETIME).then(|| Arc::new(Self { cache, prefix, is_gone }))
+    }
+
+    /// Returns true if the provider did not take the name of the copy.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if a candidate has the copy.
+    pub(super) fn is_at(&self, candidate: &Candidate) -> bool {
+        !self.is_gone() && candidate.slot_hash() == Some(self.cache.slot)
+    }
+
+    /// Puts the name of the copy in the place of the content. Returns false if the request cannot be cut.
+    pub(super) fn name_in(&self, prepared: &mut PreparedRequest) -> bool {
+        let body = prepared.outgoing.body.to_vec();
+        let named = native::name_provider_cache(&body, self.prefix, &self.cache.name);
+        let is_named = named.is_some();
+        if let Some(named) = named {
+            prepared.outgoing.body = BodySegments::single(named);
+        }
+        is_named
+    }
+
+    /// Returns true if an error may be that of a copy that is gone. It is not named again then.
+    pub(super) fn note_refusal(&self, error: &ApiError) -> bool {
+        let is_refusal =
+            matches!(error.progress(), Some(UpstreamProgress::Answered(400 | 403 | 404)));
+        if is_refusal {
+            self.is_gone.store(true, Ordering::Relaxed);
+        }
+        is_refusal
+    }
+}
+
+/// Makes a copy of content at a provider, if a lane of its model has caches with a price. The body of the
+/// call is the content. Returns `None` if there is no such lane, if the key cannot pay, or if the provider
+/// makes none: the content works without a copy.
+pub async fn make_provider_cache(
+    call: &Call,
+    tokens: u64,
+    expires: Micros,
+) -> Result<Option<NewProviderCache>, ApiError> {
+    if tokens < MIN_TOKENS {
+        return Ok(None);
+    }
+    let parse = || call.dialect.parse(&call.target, &call.body, RequestUse::Facts);
+    let facts = call.work_permit().await.run(parse).await?.facts.unwrap_or_default();
+    let route = route::find(call, &facts)?;
+    let route = caching_route(&route);
+    if route.lanes.is_empty() {
+        return Ok(None);
+    }
+    let find_media = || {
+        let named = fence::named_objects(call)?;
+        MediaRefs::find_in(call, facts.only_text, &named, &route.lanes)
+    };
+    let media = call.work_permit().await.run(find_media).await?;
+    let lifetime = expires - call.engine.clock.now();
+    let input = sizing::max_input_tokens(call, &facts, &route, &media);
+    let bound = route.prices.iter().map(|prices| {
+        let cache_storage = token_hours(input, lifetime);
+        prices.max_cost_with(input, 0, &BilledUnits { cache_storage, ..BilledUnits::default() })
+    });
+    let bound = bound.max().unwrap_or(Money::ZERO);
+    let likely = |lane: &LiveLane| lane.prices.running_cost(tokens, 0).0;
+    let admitted = admit::admit_with_max_cost(call, &facts, &route, bound, likely).await;
+    let account = match admitted {
+        Ok(account) => account,
+        Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded | ErrorKind::RateLimited) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(ask_provider(call, &facts, &media, account, tokens, lifetime).await)
+}
+
+/// Returns the route with only those lanes that have caches with a price.
+fn caching_route(route: &Route) -> Route {
+    let has_caches = |lane: &&Arc<LiveLane>| {
+        lane.served_model.id == route.model.id
+            && lane.formats.contains(&WireFormat::Native)
+            && lane.prices.cache_storage.is_some()
+            && endpoint(lane).is_some()
+    };
+    let lanes: Vec<_> = route.lanes.iter().filter(has_caches).cloned().collect();
+    let prices = lanes.iter().map(|lane| Arc::clone(&lane.prices)).collect();
+    Route { lanes, prices, ..route.clone() }
+}
+
+fn endpoint(lane: &LiveLane) -> Option<CacheEndpoint> {
+    let own_path = lane.endpoints.path(WireFormat::Native).map(|path| path.whole.as_str());
+    CacheEndpoint::new(own_path, &lane.model)
+}
+
+/// Returns the billed storage, with a started unit counted whole.
+fn token_hours(tokens: u64, lifetime: Micros) -> u64 {
+    let seconds = u128::from(lifetime.as_secs().unsigned_abs());
+    let hours = (u128::from(tokens) * seconds).div_ceil(SECONDS_PER_HOUR);
+    u64::try_from(hours).unwrap_or(u64::MAX)
+}
+
+/// Asks the first healthy lane for a cache. A failure says nothing of the lane's health for calls.
+async fn ask_provider(
+    call: &Call,
+    facts: &RequestFacts,
+    media: &MediaRefs,
+    mut account: BoxedAccount,
+    tokens: u64,
+    lifetime: Micros,
+) -> Option<NewProviderCache> {
+    account.expect_usage(storage_usage(tokens, lifetime));
+    let candidate = account.take_candidates().into_iter().next()?;
+    let lane = &candidate.lane;
+    if account.begin_attempt(&candidate).await.is_err() {
+        return None;
+    }
+    match create(call, facts, media, &candidate, lifetime).await {
+        Ok(CreatedCache { name, tokens: told }) => {
+            let usage = storage_usage(told.unwrap_or(tokens), lifetime);
+            let slot = candidate.slot_hash().unwrap_or_default();
+            let cache = ProviderCache { slot, name, expires: call.engine.clock.now() + lifetime };
+            Some(NewProviderCache { cache, account, usage })
+        }
+        Err(error) => {
+            let why = error.log_note().unwrap_or_default();
+            tracing::info!(
+                lane.name = lane.name,
+                "lane `{}` made no cache, the gateway keeps the content: {error} [{why}]",
+                lane.name
+            );
+            if send::may_have_run(&error) {
+                account.absorb_attempt();
+            }
+            account.close_failed(status(&error), &error);
+            None
+        }
+    }
+}
+
+fn storage_usage(tokens: u64, lifetime: Micros) -> Usage {
+    let cache_storage = token_hours(tokens, lifetime);
+    Usage { input: tokens, cache_storage, ..Usage::default() }
+}
+
+async fn create(
+    call: &Call,
+    facts: &RequestFacts,
+    media: &MediaRefs,
+    candidate: &Candidate,
+    lifetime: Micros,
+) -> Result<CreatedCache, ApiError> {
+    let lane = &candidate.lane;
+    let inlined = media.inline(call, lane, &NativeDialect).await?;
+    let seconds = u64::try_from(lifetime.as_secs()).unwrap_or_default();
+    let write = || {
+        let prepared = prepare(call, facts, lane, &NativeDialect, None, inlined)?;
+        let body = prepared.outgoing.body.to_vec();
+        let written = endpoint(lane).and_then(|endpoint| endpoint.create(&body, seconds));
+        written.ok_or_else(|| ApiError::internal("the content of a cache cannot be written"))
+    };
+    let outgoing = call.work_permit().await.run(write).await?;
+    let answer = send::send(call, candidate, &NativeDialect, outgoing).await?;
+    let answer = reply::read_json(answer, lane, call).await?;
+    CacheEndpoint::read_created(&answer).ok_or_else(|| {
+        ApiError::new(ErrorKind::Unavailable, "the provider gave no usable answer, retry later")
+            .with_log_note("a cache without a usable name")
+    })
+}
+
+/// Deletes a copy in the background. One that cannot be deleted ends by itself.
+pub fn delete_provider_cache(engine: &Arc<Engine>, model: &str, cache: ProviderCache) {
+    let config = engine.config();
+    let Some(route) = config.routes.get(model) else { return };
+    let found = route.lanes.iter().find_map(|lane| {
+        let slot = lane.slots.iter().position(|slot| slot.hash_key == cache.slot)?;
+        Some((Arc::clone(lane), slot, endpoint(lane)?))
+    });
+    let Some((lane, credential, endpoint)) = found else { return };
+    engine.tasks.spawn(async move {
+        let path = endpoint.path(&cache.name);
+        let deleting = lane.provider.delete(&path, credential, lane.timeouts.connect);
+        match tokio::time::timeout(DELETE_TIMEOUT, deleting).await {
+            Ok(Ok(200 | 204 | 404)) => {}
+            Ok(Ok(status)) => {
+                tracing::warn!("lane `{}` did not delete a cache: status {status}", lane.name);
+            }
+            Ok(Err(error)) => {
+                let why = error.log_note().unwrap_or_default();
+                tracing::warn!("lane `{}` did not delete a cache: {error} [{why}]", lane.name);
+            }
+            Err(_) => tracing::warn!("lane `{}` did not delete a cache in time", lane.name),
+        }
+    });
+}
