@@ -68,7 +68,9 @@ pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle};
 pub use media_problem::MediaProblem;
 pub use media_urls::{MediaUrl, MediaUrlFields, RequestMedia, request_media};
-pub use object_fields::{ForeignObject, MadeObjects, ObjectFields, StoredObject, stored_objects};
+pub use object_fields::{
+    ForeignObject, MadeObjects, ObjectFields, StoredObject, snake_case, stored_objects,
+};
 pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
 pub use value_count::{MAX_REQUEST_VALUES, count_values};
