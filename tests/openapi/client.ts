@@ -27,6 +27,15 @@ function answered<T>(result: { data?: T; error?: unknown; response: Response }):
   return result.data;
 }
 
+type DryRun = components["schemas"]["DryRun"];
+
+/** The answer of a provider, which is no dry run. */
+function served<T>(result: { data?: T; error?: unknown; response: Response }): Exclude<T, DryRun> {
+  const answer = answered(result);
+  check("a provider answered", (answer as Partial<DryRun>).object !== "portunus.dry_run");
+  return answer as Exclude<T, DryRun>;
+}
+
 /** The events of a stream, read with the type of its events. */
 async function events<T>(result: { data?: unknown; error?: unknown; response: Response }): Promise<T[]> {
   const text = String(answered(result));
@@ -39,7 +48,7 @@ async function chat(): Promise<void> {
     model: "demo-chat",
     messages: [{ role: "user", content: "Hello!" }],
   };
-  const whole = answered(await client.POST("/v1/chat/completions", { body }));
+  const whole = served(await client.POST("/v1/chat/completions", { body }));
   check("a choice has a text", (whole.choices[0]?.message.content ?? "").length > 0);
   check("the choice has ended", whole.choices[0]?.finish_reason === "stop");
   const streamed = await client.POST("/v1/chat/completions", { body: { ...body, stream: true }, parseAs: "text" });
@@ -47,9 +56,16 @@ async function chat(): Promise<void> {
   check("a stream has pieces", pieces.length > 3 && pieces.every((piece) => "choices" in piece));
 }
 
+async function dryRun(): Promise<void> {
+  const body = { model: "demo-chat", messages: [{ role: "user" as const, content: "Hello!" }] };
+  const header = { "x-portunus-dry-run": true };
+  const answer = answered(await client.POST("/v1/chat/completions", { params: { header }, body }));
+  check("a dry run names its lane", "lane" in answer && answer.lane.length > 0);
+}
+
 async function responses(): Promise<void> {
   const body: components["schemas"]["ResponseRequest"] = { model: "demo-responses", input: "Hello!" };
-  const made = answered(await client.POST("/v1/responses", { body }));
+  const made = served(await client.POST("/v1/responses", { body }));
   check("the response is complete", made.status === "completed" && made.output.length > 0);
   const path = { id: made.id };
   const stored = answered(await client.GET("/v1/responses/{id}", { params: { path } }));
@@ -67,7 +83,7 @@ async function messages(): Promise<void> {
     max_tokens: 64,
     messages: [{ role: "user", content: "Hello!" }],
   };
-  const whole = answered(await client.POST("/v1/messages", { body }));
+  const whole = served(await client.POST("/v1/messages", { body }));
   const text = whole.content.find((block) => block.type === "text");
   check("a block has a text", text !== undefined && whole.stop_reason === "end_turn");
   const streamed = await client.POST("/v1/messages", { body: { ...body, stream: true }, parseAs: "text" });
@@ -84,14 +100,14 @@ async function native(): Promise<void> {
     generationConfig: { temperature: 0, thinkingConfig: { includeThoughts: false } },
   };
   const path = { model: "demo-native" };
-  const whole = answered(await client.POST("/v1beta/models/{model}:generateContent", { params: { path }, body }));
+  const whole = served(await client.POST("/v1beta/models/{model}:generateContent", { params: { path }, body }));
   const candidate = whole.candidates?.[0];
   check("a candidate has a text", (candidate?.content?.parts?.[0]?.text ?? "").length > 0);
   check("the usage is told", (whole.usageMetadata?.totalTokenCount ?? 0) > 0);
   const params = { path, query: { alt: "sse" as const } };
   const streamed = await client.POST("/v1beta/models/{model}:streamGenerateContent", { params, body, parseAs: "text" });
   check("a stream has pieces", (await events<components["schemas"]["ContentEvent"]>(streamed)).length > 3);
-  const vector = answered(
+  const vector = served(
     await client.POST("/v1beta/models/{model}:embedContent", {
       params: { path: { model: "demo-embed" } },
       body: { content: { parts: [{ text: "Hello!" }] }, outputDimensionality: 8 },
@@ -107,9 +123,9 @@ async function native(): Promise<void> {
 
 async function others(): Promise<void> {
   const input = { model: "demo-embed", input: ["a", "b"] };
-  check("two vectors", answered(await client.POST("/v1/embeddings", { body: input })).data.length === 2);
+  check("two vectors", served(await client.POST("/v1/embeddings", { body: input })).data.length === 2);
   const picture = { model: "demo-image", prompt: "a lighthouse", size: "256x256" };
-  const drawn = answered(await client.POST("/v1/images/generations", { body: picture }));
+  const drawn = served(await client.POST("/v1/images/generations", { body: picture }));
   check("an image", "data" in drawn && (drawn.data?.length ?? 0) === 1);
   const catalog = answered(await client.GET("/api/models"));
   check("the catalog is complete", catalog.data.length === catalog.total);
@@ -121,7 +137,7 @@ async function others(): Promise<void> {
   check("a wrong key is refused", wrong.error?.error.code === "invalid_api_key");
 }
 
-for (const surface of [chat, responses, messages, native, others]) {
+for (const surface of [chat, dryRun, responses, messages, native, others]) {
   await surface();
 }
 console.log(`${checks} checks with a generated client`);

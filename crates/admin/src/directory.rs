@@ -3,7 +3,7 @@
 //! The command line uses it beside running gateways, which read the bundle with the rest of the
 //! stored configuration.
 
-use catalog::{DirectoryBundle, DirectoryDiff, ModelDirectory};
+use catalog::{DirectoryBundle, DirectoryDiff, DirectoryError, ModelDirectory};
 use config::{
     CheckMode, Config, ConfigIssues, DirectoryKey, DirectoryRecord, EntryName, InstalledDirectory,
     SignedBundle, StoredEntries,
@@ -37,6 +37,8 @@ pub struct DirectoryUpdate {
     /// Entries that are older than the embedded facts and are not used.
     pub outdated: Vec<String>,
     record: DirectoryRecord,
+    /// Largest version of a bundle that was ever installed, with this one.
+    mark: u64,
     /// Revision of the stored configuration that it was checked with.
     revision: i64,
 }
@@ -76,13 +78,15 @@ impl AccountAdmin {
         Ok(DirectoryStatus { diff: embedded.diff(in_use), issue, installed: stored.directory })
     }
 
-    /// Checks a signed bundle: signature, version, facts, and the configuration with it.
+    /// Checks a signed bundle: signature, version, facts, and the configuration with it. An older bundle
+    /// than any before is refused unless `allow_older`, also after the last one was removed.
     pub async fn check_directory_update(
         &self,
         actor: &Actor,
         context: DirectoryContext<'_>,
         signed: &[u8],
         trusted: &[DirectoryKey],
+        allow_older: bool,
     ) -> Result<DirectoryUpdate, AdminError> {
         actor.require_admin()?;
         let refused = |reason: String| AdminError::invalid("", reason);
@@ -94,23 +98,20 @@ impl AccountAdmin {
         let overlaid = next.overlaid.clone().map_err(refused)?;
         let (bundle, result) = &*overlaid;
         let DirectoryBundle { version, as_of, .. } = bundle;
-        if let Some(installed) = stored.directory.as_ref().and_then(InstalledDirectory::version)
-            && *version <= installed
-        {
-            return Err(refused(format!(
-                "version {version} is not newer than the installed version {installed}"
-            )));
+        let installed = stored.directory.as_ref().and_then(InstalledDirectory::version);
+        let known = installed.max(stored.directory_mark).filter(|known| version <= known);
+        if let Some(known) = known.filter(|_| !allow_older) {
+            return Err(refused(match installed.filter(|installed| version <= installed) {
+                Some(installed) => {
+                    format!("version {version} is not newer than the installed version {installed}")
+                }
+                None => format!(
+                    "version {version} is not newer than version {known}, which was installed \
+                     before; --allow-older installs it nevertheless"
+                ),
+            }));
         }
-        let today = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(14);
-        let today: String = today.to_string().chars().take(10).collect();
-        if *as_of > today {
-            return Err(refused(format!("`as_of` = {as_of} is in the future")));
-        }
-        let touched: Vec<&str> = bundle.model_ids().collect();
-        let mut findings = result.directory.findings(&today).into_iter();
-        if let Some(finding) = findings.find(|found| touched.contains(&found.model.as_str())) {
-            return Err(refused(finding.to_string()));
-        }
+        bundle.check_facts(result, &latest_day()).map_err(|e| refused(e.reason))?;
         let before = context.issues(&stored)?;
         let after = context.issues(&StoredEntries { directory: Some(next), ..stored.clone() })?;
         let mut after = after.iter();
@@ -130,6 +131,7 @@ impl AccountAdmin {
             diff: in_use.diff(&result.directory),
             outdated: result.outdated.clone(),
             record,
+            mark: known.unwrap_or(*version),
             revision: stored.revision,
         })
     }
@@ -141,7 +143,7 @@ impl AccountAdmin {
         update: &DirectoryUpdate,
     ) -> Result<(), AdminError> {
         actor.require_admin()?;
-        let DirectoryUpdate { version, as_of, key, diff, record, revision, .. } = update;
+        let DirectoryUpdate { version, as_of, key, diff, record, mark, revision, .. } = update;
         let record =
             serde_json::to_string(record).map_err(|e| AdminError::Internal(e.to_string()))?;
         let detail = format!(
@@ -151,9 +153,9 @@ impl AccountAdmin {
             diff.removed.len(),
             diff.prices.len()
         );
-        let change = ConfigChange::Directory(Some(record));
+        let changes = [ConfigChange::Directory(Some(record)), ConfigChange::DirectoryMark(*mark)];
         let note = ["directory.update", &version.to_string(), &detail];
-        self.change_directory(actor, *revision, change, note).await
+        self.change_directory(actor, *revision, &changes, note).await
     }
 
     /// Removes the installed bundle. Returns `None` if there is none.
@@ -171,7 +173,10 @@ impl AccountAdmin {
         broken.retain(|entry, why| before.get(entry) != Some(why));
         let subject = version.map_or_else(String::new, |version| version.to_string());
         let note = ["directory.remove", &subject, ""];
-        self.change_directory(actor, stored.revision, ConfigChange::Directory(None), note).await?;
+        // A bundle of an earlier program has no mark yet.
+        let mark = version.max(stored.directory_mark).map(ConfigChange::DirectoryMark);
+        let changes: Vec<_> = [ConfigChange::Directory(None)].into_iter().chain(mark).collect();
+        self.change_directory(actor, stored.revision, &changes, note).await?;
         Ok(Some(RemovedDirectory { version, broken }))
     }
 
@@ -186,11 +191,11 @@ impl AccountAdmin {
         &self,
         actor: &Actor,
         revision: i64,
-        change: ConfigChange,
+        changes: &[ConfigChange],
         note: [&str; 3],
     ) -> Result<(), AdminError> {
         let mut audited = self.store.begin_change().await?;
-        if !audited.configure(revision, &[change]).await? {
+        if !audited.configure(revision, changes).await? {
             return Err(AdminError::Concurrent);
         }
         Ok(self.commit(audited, actor, &[note]).await?)
@@ -203,6 +208,19 @@ impl DirectoryContext<'_> {
         let merged = self.config.validate(stored, CheckMode::Validate);
         Ok(merged.map_err(|why| AdminError::Internal(why.to_string()))?.issues)
     }
+}
+
+/// Checks a bundle that is not signed yet, by the rules of an update that do not depend on a machine.
+pub fn check_bundle(text: &str) -> Result<DirectoryBundle, DirectoryError> {
+    let bundle = DirectoryBundle::parse(text)?;
+    bundle.check_facts(&bundle.overlay()?, &latest_day())?;
+    Ok(bundle)
+}
+
+/// Returns the day that it is anywhere on earth, `YYYY-MM-DD`.
+fn latest_day() -> String {
+    let now = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(14);
+    now.to_string().chars().take(10).collect()
 }
 
 /// Returns the directory of the installed bundle, if it can be used.

@@ -50,7 +50,9 @@ pub use amount::parse_amount;
 pub use audit_log::{AuditCursor, AuditEntry, AuditPage, AuditQuery};
 pub use credential_check::CredentialCheck;
 pub use credentials::{AddedCredential, CredentialDraft, CredentialSecret, DeletedCredential};
-pub use directory::{DirectoryContext, DirectoryStatus, DirectoryUpdate, RemovedDirectory};
+pub use directory::{
+    DirectoryContext, DirectoryStatus, DirectoryUpdate, RemovedDirectory, check_bundle,
+};
 pub use error::AdminError;
 pub use factors::{
     MAX_PASSKEYS, VerifiedPasskey, is_second_factor, open_totp_secret, passkey_name_error,

@@ -286,10 +286,9 @@ pub(super) async fn expand(state: &ApiState, call: &mut Call) -> Result<Inserted
         return Ok(InsertedContent::default());
     };
     let (owner, now) = (call.key.object_owner(), state.clock().now());
-    let found = state.store.cached_content_body(&id, &owner, now).await;
-    let found = found.map_err(store_unavailable)?;
-    let (content, cached) =
-        found.ok_or_else(|| native::cached_content_not_found().with_param("cachedContent"))?;
+    let not_found = || native::cached_content_not_found().with_param("cachedContent");
+    let content = state.store.cached_content(&id, &owner, now).await;
+    let content = content.map_err(store_unavailable)?.ok_or_else(not_found)?;
     let model = call.target.model.as_deref().unwrap_or_default();
     let id_of = |model: &str| call.config.routes.get(model).map(|route| route.model.id.as_str());
     // A model that does not exist is refused later.
@@ -300,6 +299,10 @@ pub(super) async fn expand(state: &ApiState, call: &mut Call) -> Result<Inserted
         );
         return Err(ApiError::invalid("cachedContent", message));
     }
+    // The size of the content is known before it is read, so that what does not fit is not read.
+    call.reserve_content(usize::try_from(content.bytes).unwrap_or(usize::MAX))?;
+    let cached = state.store.cached_content_body(&id, &owner, now).await;
+    let cached = cached.map_err(store_unavailable)?.ok_or_else(not_found)?;
     let insert = |body: &Bytes| {
         let ExpandedRequest { body, prefix } = native::insert_cached_content(body, &cached)?;
         Ok((body, prefix))

@@ -14,6 +14,8 @@ use relay::json_response;
 
 /// Size of a page without `page_size`, and the largest one.
 const MAX_PAGE_SIZE: usize = 100;
+/// Largest number of a page.
+const MAX_PAGE: usize = 1_000_000;
 const MAX_FILTER_BYTES: usize = 200;
 
 pub(super) async fn list(
@@ -25,7 +27,7 @@ pub(super) async fn list(
     let query = request.uri().query().unwrap_or_default();
     for (name, value) in query_pairs(query) {
         match name.as_str() {
-            "page" => page = Some(parse_count("page", &value, usize::MAX)?),
+            "page" => page = Some(parse_count("page", &value, MAX_PAGE)?),
             "page_size" => page_size = Some(parse_count("page_size", &value, MAX_PAGE_SIZE)?),
             "provider" => filter.provider = Some(check_length("provider", value)?),
             "model_type" => filter.model_type = Some(check_length("model_type", value)?),
@@ -54,9 +56,6 @@ pub(super) async fn list(
 fn parse_count(name: &'static str, value: &str, max: usize) -> Result<usize, ApiError> {
     match value.parse::<usize>() {
         Ok(number) if (1..=max).contains(&number) => Ok(number),
-        _ if max == usize::MAX => {
-            Err(ApiError::invalid(name, format!("`{name}` must be a whole number of at least 1")))
-        }
         _ => Err(ApiError::invalid(
             name,
             format!("`{name}` must be a whole number between 1 and {max}"),

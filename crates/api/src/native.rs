@@ -2,12 +2,12 @@
 //! <https://ai.google.dev/api/generate-content>.
 
 use axum::response::Response;
-use bytes::Bytes;
 use canon::{ApiError, ErrorKind};
+use config::Config;
 use dialects::RequestTarget;
 use dialects::embeddings::EmbeddingEndpoint;
-use dialects::native::{CachedPrefix, NativeDialect};
-use serde_json::{Value, json};
+use dialects::native::{self, CachedPrefix, NativeDialect};
+use serde_json::json;
 use std::sync::Arc;
 
 use super::query::{percent_decode, query_pairs};
@@ -27,7 +27,7 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
             "the path must end with `:` and an operator",
         ));
     };
-    let model = model.strip_prefix("models/").unwrap_or(model).to_owned();
+    let model = model_id(&incoming.state.config(), model);
     let alt = query_pairs(incoming.request.uri().query().unwrap_or_default());
     let alt = alt.iter().find(|(name, _)| name == "alt").map(|(_, value)| value.as_str());
     let events = match alt {
@@ -85,6 +85,16 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
     }
 }
 
+/// Returns the id of the model that a path names. Clients may write the name of the collection twice, and
+/// official ones leave it out of an id that begins with it.
+fn model_id(config: &Config, named: &str) -> String {
+    let is_known = |id: &str| config.routes.get(id).is_some();
+    let bare = named.strip_prefix("models/").unwrap_or(named);
+    let whole = || Some(format!("models/{named}")).filter(|id| is_known(id));
+    let short = [named, bare].into_iter().find(|id| is_known(id)).map(str::to_owned);
+    short.or_else(whole).unwrap_or_else(|| bare.to_owned())
+}
+
 /// Serves a request that may name cached content.
 async fn generate_with_cache(
     state: Arc<ApiState>,
@@ -92,16 +102,20 @@ async fn generate_with_cache(
 ) -> Result<Response, ApiError> {
     let content = cached_contents::expand(&state, &mut call).await?;
     let prefix = content.prefix;
+    call.own_paths = Some(Arc::new(move |error| prefix.restore_path(error)));
     let answer = relay::serve(call).await;
     content.forget_lost_copy(&state).await;
-    answer.map_err(|error| prefix.restore_path(error))
+    answer
 }
 
 /// Counts tokens: <https://ai.google.dev/api/tokens>. The body is `{contents}`, or a whole request
 /// under `generateContentRequest`.
 async fn count_tokens(state: &ApiState, mut call: Box<Call>) -> Result<Response, ApiError> {
-    let (wrapper, body) = call.work_permit().await.run(|| unwrap_request(&call.body)).await?;
-    call.body = body;
+    let wrapped = call.work_permit().await.run(|| native::wrapped_request(&call.body)).await?;
+    let wrapper = wrapped.as_ref().map(|_| native::COUNTED_REQUEST);
+    if let Some(request) = wrapped {
+        call.body = request;
+    }
     let counted = count_expanded(state, &mut call).await.map_err(|error| match wrapper {
         Some(name) => inside_field(name, error),
         None => error,
@@ -120,17 +134,6 @@ async fn count_expanded(state: &ApiState, call: &mut Call) -> Result<InputTokens
         false => CachedPrefix::default(),
     };
     token_count::count_tokens(call).await.map_err(|error| prefix.restore_path(error))
-}
-
-/// Returns the request within the body of a token count, and the name of the field that holds it.
-fn unwrap_request(body: &[u8]) -> Result<(Option<&'static str>, Bytes), ApiError> {
-    let mut body: Value = dialects::json::read_bytes(body)
-        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
-    let inner = ["generateContentRequest", "generate_content_request"]
-        .into_iter()
-        .find_map(|name| Some((name, body.get_mut(name).map(Value::take)?)));
-    let (wrapper, body) = inner.map_or((None, body), |(name, inner)| (Some(name), inner));
-    Ok((wrapper, Bytes::from(body.to_string())))
 }
 
 /// Returns the error of an object with the path of the field that holds the object.

@@ -29,6 +29,9 @@ use crate::routes::{
 use crate::scope::check_scope;
 use crate::state::ApiState;
 
+/// Page of models, which has the path of the list without its version.
+const MODELS_PAGE: &str = "/models";
+
 /// The API, with the pages of the console as fallback.
 pub struct ApiService {
     state: Arc<ApiState>,
@@ -104,16 +107,27 @@ impl ApiService {
     }
 
     async fn serve_page(&self, request: Request<Body>) -> Response {
-        let caller = (!wants_page(request.headers()))
-            .then(|| (request.uri().clone(), request.extensions().get::<RequestId>().cloned()));
+        let caller = (!wants_page(request.headers())).then(|| {
+            let format = match ErrorFormat::for_path(request.uri().path(), request.headers()) {
+                ErrorFormat::Plain => ErrorFormat::Dialect(dialects::DEFAULT),
+                own @ ErrorFormat::Dialect(_) => own,
+            };
+            (request.uri().clone(), format, request.extensions().get::<RequestId>().cloned())
+        });
+        // An official client that lists models reads no page.
+        if let Some((uri, format, id)) = &caller
+            && uri.path() == MODELS_PAGE
+            && wants_json(request.headers())
+        {
+            return not_found_error(uri.path(), *format, id.as_ref());
+        }
         let page = match Box::pin(self.pages.router.clone().oneshot(request)).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
         match caller {
             // A client with a wrong base address reads no page.
-            Some((uri, id)) if page.status() == StatusCode::METHOD_NOT_ALLOWED => {
-                let format = ErrorFormat::Dialect(dialects::DEFAULT);
+            Some((uri, format, id)) if page.status() == StatusCode::METHOD_NOT_ALLOWED => {
                 not_found_error(uri.path(), format, id.as_ref())
             }
             Some(_) | None => page,
@@ -370,6 +384,12 @@ pub fn wants_page(headers: &HeaderMap) -> bool {
     accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
+/// Returns true if a request asks for JSON, as official clients do.
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("application/json"))
+}
+
 /// Answers a request for an unknown path.
 pub async fn path_not_found(request: Request<Body>) -> Response {
     let path = request.uri().path();
@@ -378,10 +398,16 @@ pub async fn path_not_found(request: Request<Body>) -> Response {
 }
 
 fn not_found_error(path: &str, format: ErrorFormat, id: Option<&RequestId>) -> Response {
-    let shown: String = path.chars().take(64).collect();
+    let shown = |path: &str| path.chars().take(64).collect::<String>();
+    let meant = dialects::meant_path(path);
+    let meant = meant.or_else(|| (path == MODELS_PAGE).then_some("/v1/models".into()));
+    let hint = match meant {
+        Some(meant) => format!("check the base address, {} is meant", shown(&meant)),
+        None => "check the base address".to_owned(),
+    };
     let error = ApiError::new(
         ErrorKind::UnknownPath,
-        format!("there is nothing at {shown}; check the base address"),
+        format!("there is nothing at {}; {hint}", shown(path)),
     );
     format.to_response(&error, id.map_or("", |id| &id.0))
 }

@@ -36,7 +36,7 @@ pub(super) async fn count_tokens(call: &Call) -> Result<InputTokens, ApiError> {
     let ParsedRequest { facts, chat } = call.work_permit().await.run(parse).await?;
     let (mut facts, chat) = (facts.unwrap_or_default(), chat.unwrap_or_default());
     let route = relay::find_route(call, &facts)?;
-    relay::check_objects(call, &mut facts, &route).await?;
+    relay::check_references(call, &mut facts, &route).await?;
     if route.lanes.first().is_some_and(|lane| lane.provider.name == "demo") {
         let tokens = call.work_permit().await.run(|| demo::count_input(&chat)).await;
         return Ok(InputTokens { tokens, exact: true, provider_answer: None });

@@ -185,6 +185,25 @@ impl DirectoryBundle {
     }
 }
 
+impl DirectoryBundle {
+    /// Refuses facts that break a rule on the day `today`, `YYYY-MM-DD`, in the models of the bundle.
+    pub fn check_facts(
+        &self,
+        overlaid: &OverlaidDirectory,
+        today: &str,
+    ) -> Result<(), DirectoryError> {
+        if self.as_of.as_str() > today {
+            return Err(fault("bundle", format!("`as_of` = {} is in the future", self.as_of)));
+        }
+        let touched: HashSet<&str> = self.model_ids().collect();
+        let mut findings = overlaid.directory.findings(today).into_iter();
+        match findings.find(|found| touched.contains(found.model.as_str())) {
+            Some(finding) => Err(fault("bundle", finding.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
 impl BundleEntry {
     fn read(
         list: &str,

@@ -33,20 +33,28 @@ pub struct PriceChange {
     pub before: Option<String>,
     /// Price after.
     pub after: Option<String>,
-    /// Direction of the change; a missing price counts as lower.
-    pub direction: Ordering,
+    /// Direction of the change; `None` if only one of the directories has the price.
+    pub direction: Option<Ordering>,
 }
 
 impl fmt::Display for PriceChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { lane, name, unit, before, after, direction } = self;
-        let arrow = match direction {
-            Ordering::Less => "up",
-            Ordering::Greater => "down",
-            Ordering::Equal => "same",
+        let word = match (direction, after) {
+            (Some(Ordering::Less), _) => "up",
+            (Some(Ordering::Greater), _) => "down",
+            (Some(Ordering::Equal), _) => "same",
+            (None, Some(_)) => "new",
+            (None, None) => "gone",
         };
-        let text = |price: &Option<String>| price.clone().unwrap_or_else(|| "none".to_owned());
-        write!(f, "{arrow:4}  {lane}  {name}: {} -> {} USD per {unit}", text(before), text(after))
+        write!(f, "{word:4}  {lane}  {name}: ")?;
+        match (before, after) {
+            (Some(before), Some(after)) => write!(f, "{before} -> {after}")?,
+            (None, Some(after)) => write!(f, "added {after}")?,
+            (Some(before), None) => write!(f, "was {before}")?,
+            (None, None) => {}
+        }
+        write!(f, " USD per {unit}")
     }
 }
 
@@ -115,7 +123,7 @@ fn compare_prices(
             unit: if tokens { "1M tokens" } else { "unit" },
             before: was.map(text),
             after: is.map(text),
-            direction: was.map(|(price, _)| price).cmp(&is.map(|(price, _)| price)),
+            direction: was.zip(is).map(|((was, _), (is, _))| was.cmp(is)),
         });
     }
 }

@@ -57,6 +57,15 @@ impl ModelDirectory {
             for offer in &entry.offers {
                 let mut broken = Vec::new();
                 check_prices(entry, &offer.prices, &mut broken);
+                let provided = self.provider(&offer.provider).map(|known| known.formats.as_slice());
+                let foreign =
+                    offer.formats.iter().find(|own| !provided.unwrap_or_default().contains(own));
+                if let Some(foreign) = foreign {
+                    broken.push(format!(
+                        "`speaks` names {}, which the provider does not speak",
+                        foreign.as_str()
+                    ));
+                }
                 if self.formats(&offer.provider, &offer.model).is_empty() {
                     broken.push("no format of the provider carries its kind".to_owned());
                 }

@@ -25,6 +25,8 @@ pub struct StoredEntries {
     pub models: BTreeMap<String, StoredModel>,
     /// Bundle over the model directory.
     pub directory: Option<InstalledDirectory>,
+    /// Largest version of a bundle that was ever installed.
+    pub directory_mark: Option<u64>,
 }
 
 /// A stored provider.
@@ -130,9 +132,9 @@ fn parse_settings<T: DeserializeOwned>(settings: &Map<String, Value>) -> Result<
 impl StoredEntries {
     /// Parses a snapshot of the store and decrypts its credentials.
     pub fn open(all: ConfigSnapshot, vault: &Vault) -> Self {
-        let ConfigSnapshot { revision, entries, credentials, directory } = all;
+        let ConfigSnapshot { revision, entries, credentials, directory, directory_mark } = all;
         let directory = directory.map(|record| InstalledDirectory::open(&record));
-        let mut stored = Self { revision, directory, ..Self::default() };
+        let mut stored = Self { revision, directory, directory_mark, ..Self::default() };
         for entry in entries {
             // The gateway wrote this text. Should it be no object, the missing fields are reported.
             let settings = serde_json::from_str(&entry.settings).unwrap_or_default();

@@ -252,6 +252,21 @@ const formats = {
     },
     calls: () => [],
   },
+
+  embeddings: {
+    path: () => "/v1/embeddings",
+    body: (model, turns) => ({ model, input: turns.at(-1).text }),
+    start: () => [],
+    read(event, raw, show) {
+      const vector = event.data?.[0]?.embedding;
+      if (!vector) return raw;
+      const first = vector.slice(0, 8).map((value) => Number(value).toPrecision(4));
+      show.say(`${vector.length} values: ${first.join(", ")}${vector.length > first.length ? ", …" : ""}`);
+      show.end("done");
+      return raw;
+    },
+    calls: () => [],
+  },
 };
 
 // ---- Reading a stream ----
@@ -288,10 +303,15 @@ class Column {
   }
 
   get model() { return this.picker.value; }
-  get isImage() { return this.picker.selectedOptions[0]?.dataset.kind === "image"; }
+  get kind() { return this.picker.selectedOptions[0]?.dataset.kind; }
+  get isImage() { return this.kind === "image"; }
+  get talks() { return this.kind === "chat"; }
   // The record of the model; an absent value is unknown.
   get record() { return JSON.parse(this.picker.selectedOptions[0]?.dataset.capabilities ?? "{}"); }
-  get format() { return this.isImage && field("format").value !== "native" ? "images" : field("format").value; }
+  get format() {
+    if (this.kind === "embedding") return "embeddings";
+    return this.isImage && field("format").value !== "native" ? "images" : field("format").value;
+  }
   get hidden() { return this.node.hidden; }
 
   clear() { this.turns = []; this.log.replaceChildren(); this.waiting = undefined; }
@@ -451,7 +471,7 @@ function bounds(name, least, most) {
 function fitControls() {
   const open = columns.filter((column) => !column.hidden);
   const records = open.map((column) => column.record);
-  const talks = open.some((column) => !column.isImage);
+  const talks = open.some((column) => column.talks);
   const levels = ({ thinking }) => (thinking === undefined ? LEVELS : thinking === false ? [] : [...(thinking.can_disable ? ["none"] : []), ...(thinking.levels.length ? thinking.levels.filter((word) => word !== "none") : LEVELS)]);
   choices("effort", talks ? common(records.map(levels)) : []);
   const heat = records.map((record) => record.parameters?.temperature);
@@ -460,6 +480,7 @@ function fitControls() {
   const longest = Math.min(...records.map((record) => record.max_output_tokens ?? Infinity));
   bounds("limit", 1, Number.isFinite(longest) ? longest : undefined);
   field("limit").closest(".field").hidden = !talks;
+  for (const name of ["system", "format"]) field(name).closest(".field").hidden = open.every((column) => column.kind === "embedding");
   const closed = (tools) => tools && !tools.includes("function") && !tools.includes("other");
   field("tools").closest("details").hidden = !talks || records.some(({ tools }) => closed(tools));
   const pictures = open.filter((column) => column.isImage).map((column) => column.record.images ?? {});
@@ -468,7 +489,7 @@ function fitControls() {
   choices("ratio", offered("ratios"));
   choices("quality", offered("qualities"));
   choices("file-format", offered("formats"));
-  const carried = { chat: ["image", "audio", "video", "document"], responses: ["image", "document"], messages: ["image", "document"], native: ["image", "audio", "video", "document"], images: [] };
+  const carried = { chat: ["image", "audio", "video", "document"], responses: ["image", "document"], messages: ["image", "document"], native: ["image", "audio", "video", "document"], images: [], embeddings: [] };
   const media = common([...records.map((record) => record.input), ...open.map((column) => carried[column.format])]).filter((word) => word !== "text");
   const types = { image: "image/*", audio: "audio/*", video: "video/*", document: "application/pdf" };
   field("image").accept = media.map((word) => types[word]).join(",");
@@ -552,7 +573,7 @@ function code(language, column) {
     const version = name === "messages" ? " \\\n  -H 'anthropic-version: 2023-06-01'" : "";
     return `curl ${base}${formats[name].path(column.model, false)} \\\n  -H "Authorization: Bearer $PORTUNUS_KEY"${version} \\\n  -H 'Content-Type: application/json' \\\n  -d '${literal(body).replaceAll("'", "'\\''")}'`;
   }
-  const call = { chat: "chat.completions.create", responses: "responses.create", messages: "messages.create", images: "images.generate" }[name];
+  const call = { chat: "chat.completions.create", responses: "responses.create", messages: "messages.create", images: "images.generate", embeddings: "embeddings.create" }[name];
   if (name === "native") {
     const { contents, config } = gemini(body);
     return language === "python"

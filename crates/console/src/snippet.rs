@@ -147,7 +147,12 @@ pub(crate) fn environment(url: &str, key: &str, formats: &[ApiFormat]) -> String
 /// has the native one, which is the only one with a place for pictures in answers.
 pub(crate) fn formats_for(formats: &[ApiFormat], model: &Model, converses: bool) -> Vec<ApiFormat> {
     let native = |format: &ApiFormat| converses && *format == ApiFormat::Native;
-    let shown = |format: &ApiFormat| format.supports(model.kind) || native(format);
+    // Official clients of the native format put an id into the path as it is.
+    let is_odd =
+        model.id.contains(['?', '#', '&', '%', '\\']) || model.id.starts_with("tunedModels/");
+    let can_name = |format: &ApiFormat| *format != ApiFormat::Native || !is_odd;
+    let shown =
+        |format: &ApiFormat| can_name(format) && (format.supports(model.kind) || native(format));
     let mut formats: Vec<_> = formats.iter().copied().filter(shown).collect();
     if model.kind != ModelKind::Chat {
         formats.sort_by_key(|format| *format == ApiFormat::Native);

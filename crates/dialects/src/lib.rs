@@ -68,12 +68,15 @@ pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle};
 pub use media_problem::MediaProblem;
 pub use media_urls::{MediaUrl, MediaUrlFields, RequestMedia, request_media};
-pub use object_fields::{ForeignObject, MadeObjects, ObjectFields, StoredObject, stored_objects};
+pub use object_fields::{
+    ForeignObject, MadeObjects, ObjectFields, StoredObject, snake_case, stored_objects,
+};
 pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
 pub use value_count::{MAX_REQUEST_VALUES, count_values};
 
 use canon::WireFormat;
+use std::borrow::Cow;
 
 /// The format of errors where no other one applies.
 pub const DEFAULT: &dyn Dialect = &chat::ChatDialect;
@@ -88,6 +91,8 @@ pub fn all() -> impl Iterator<Item = &'static dyn Dialect> {
 pub fn for_path(path: &str, has_header: impl Fn(&str) -> bool) -> Option<&'static dyn Dialect> {
     let (messages, native): (&dyn Dialect, &dyn Dialect) =
         (&messages::MessagesDialect, &native::NativeDialect);
+    let meant = meant_path(path);
+    let path = meant.as_deref().unwrap_or(path);
     if path.starts_with("/v1/messages") {
         return Some(messages);
     }
@@ -106,6 +111,25 @@ pub fn for_path(path: &str, has_header: impl Fn(&str) -> bool) -> Option<&'stati
         }
     }
     (path.starts_with("/v1/") || path == "/v1").then_some(DEFAULT)
+}
+
+/// Returns the path that a client meant whose base address lacks the version of the API, or has it twice;
+/// `None` for every other path.
+pub fn meant_path(path: &str) -> Option<Cow<'_, str>> {
+    if let Some(rest) = path.strip_prefix("/v1") {
+        let is_versioned = rest.starts_with("/v1/") || rest.starts_with("/v1beta/");
+        return is_versioned.then_some(Cow::Borrowed(rest));
+    }
+    let first = path.strip_prefix('/')?.split('/').next()?;
+    let version = match first {
+        "chat" | "completions" | "responses" | "messages" | "embeddings" | "images" => "/v1",
+        "cachedContents" => "/v1beta",
+        // Pages of models have the same path without an operator.
+        "models" if path.ends_with("Content") || path.ends_with("Contents") => "/v1beta",
+        "models" if path.ends_with(":countTokens") => "/v1beta",
+        _ => return None,
+    };
+    Some(Cow::Owned(format!("{version}{path}")))
 }
 
 /// Returns true if a request has a header that only official clients of the native format send.

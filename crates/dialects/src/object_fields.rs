@@ -124,7 +124,8 @@ impl ObjectField {
     }
 }
 
-fn snake_case(key: &str) -> String {
+/// Returns the snake_case spelling of a name in camelCase.
+pub fn snake_case(key: &str) -> String {
     key.chars().fold(String::new(), |name, c| match c {
         'A'..='Z' => name + "_" + &c.to_ascii_lowercase().to_string(),
         _ => name + &c.to_string(),

@@ -42,6 +42,9 @@ pub struct CallRequest {
     pub request: Request<Body>,
 }
 
+/// Returns an error with the paths of the caller's own body.
+pub type OwnPaths = Arc<dyn Fn(ApiError) -> ApiError + Send + Sync>;
+
 /// A call: the caller's key, format and request.
 pub struct Call {
     /// Parts of the gateway that a call uses.
@@ -60,6 +63,8 @@ pub struct Call {
     pub target: RequestTarget,
     /// Decompressed body.
     pub body: Bytes,
+    /// Gives errors the paths of the caller's own body, if content was inserted into it.
+    pub own_paths: Option<OwnPaths>,
     /// The body as it was read for a translation, until a lane takes it.
     pub(crate) parsed: Mutex<Option<Box<ChatRequest>>>,
     /// Cached content of the body that has a copy at a provider.
@@ -101,6 +106,11 @@ impl Call {
         let ParsedRequest { facts, chat } = self.dialect.parse(&self.target, &self.body, wanted)?;
         chat.into_iter().for_each(|chat| self.keep_chat(chat));
         Ok(facts.unwrap_or_default())
+    }
+
+    /// Forgets a parsed request that was kept.
+    pub(super) fn forget_chat(&self) {
+        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Keeps the parsed request for the next one who reads it.
@@ -160,6 +170,7 @@ impl Call {
             dialect,
             target,
             body,
+            own_paths: None,
             parsed: Mutex::new(None),
             cache: None,
             edits: Vec::new(),
@@ -175,13 +186,17 @@ impl Call {
         }))
     }
 
-    /// Replaces the body by one with so many bytes of kept content in it. The limits of a body hold for the
-    /// whole.
-    pub async fn insert_content<T>(
-        &mut self,
-        bytes: usize,
-        insert: impl FnOnce(&Bytes) -> Result<(Bytes, T), ApiError>,
-    ) -> Result<T, ApiError> {
+    /// Returns an error with the paths of the caller's own body.
+    pub(super) fn with_own_paths(&self, error: ApiError) -> ApiError {
+        match &self.own_paths {
+            Some(restore) => restore(error),
+            None => error,
+        }
+    }
+
+    /// Reserves memory for so many bytes of kept content, before it is read. The limits of a body hold for
+    /// the whole.
+    pub fn reserve_content(&self, bytes: usize) -> Result<(), ApiError> {
         let limit = self.config.max_body_bytes;
         let size = self.body.len().saturating_add(bytes);
         if size > limit {
@@ -193,7 +208,16 @@ impl Call {
         if let Some(permit) = &self.admission.buffer {
             permit.grow(bytes as u64)?;
         }
-        let permit = self.permit_for(size).await;
+        Ok(())
+    }
+
+    /// Replaces the body by one with so many bytes of kept content in it, for which memory is reserved.
+    pub async fn insert_content<T>(
+        &mut self,
+        bytes: usize,
+        insert: impl FnOnce(&Bytes) -> Result<(Bytes, T), ApiError>,
+    ) -> Result<T, ApiError> {
+        let permit = self.permit_for(self.body.len().saturating_add(bytes)).await;
         let (body, inserted) = permit.run(|| insert(&self.body)).await?;
         reserve_values(&self.engine, &body, &self.admission).await?;
         self.body = body;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use upstream::Provider;
 
 use super::Call;
+use super::media_refs::MediaRefs;
 use super::object_book::ObjectReceipt;
 
 /// Objects stay known for as long as answers do, and at least this long.
@@ -72,14 +73,22 @@ pub(super) fn check_lane(
     refused.map_or(Ok(()), |own| Err(own.object.not_found()))
 }
 
-/// Finds the objects of a request and refuses those that the caller does not own, before a step that
-/// would hide the error: the estimate of a count, or the answer to a call in the background.
-pub async fn check_objects(
+/// Finds the objects and the media addresses of a request, and refuses objects that the caller does not
+/// own and addresses that nobody may fetch, before a step that would hide the error: the estimate of a
+/// count, or the answer to a call in the background. Nothing is fetched.
+pub async fn check_references(
     call: &Call,
     facts: &mut RequestFacts,
     route: &Route,
 ) -> Result<(), ApiError> {
-    let named = call.work_permit().await.run(|| named_objects(call)).await?;
+    let find = || {
+        let named = named_objects(call)?;
+        MediaRefs::find_in(call, facts.only_text, &named, &route.lanes)?;
+        // The next step may have another body.
+        call.forget_chat();
+        Ok::<_, ApiError>(named)
+    };
+    let named = call.work_permit().await.run(find).await?;
     facts.foreign_objects = foreign_objects(call, route, named).await?;
     let Some(lane) = route.lanes.first() else { return Ok(()) };
     let is_same_format = lane.formats.contains(&call.dialect.origin());

@@ -46,13 +46,13 @@ pub mod token_estimate;
 mod value_count;
 mod work_budget;
 
-pub use call::{BodyKind, Call, CallRequest};
+pub use call::{BodyKind, Call, CallRequest, OwnPaths};
 pub use caller_task::run_for_caller;
 pub use embeddings::serve_embeddings;
 pub use engine::{Engine, EngineParts};
 pub use envelope_keys::EnvelopeKeys;
 pub use error_format::{ErrorFormat, with_allow_header};
-pub use fence::check_objects;
+pub use fence::check_references;
 pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
@@ -77,7 +77,11 @@ use std::sync::Arc;
 /// Boxed here: the compiler generates the code of a future in the crate that boxes or polls it, by
 /// the settings of that crate.
 pub fn serve(call: Box<Call>) -> BoxFuture<'static, Result<Response, ApiError>> {
-    Box::pin(run_call(Arc::from(call)))
+    let call: Arc<Call> = Arc::from(call);
+    Box::pin(async move {
+        let served = run_call(Arc::clone(&call)).await;
+        served.map_err(|error| call.with_own_paths(error))
+    })
 }
 
 async fn run_call(call: Arc<Call>) -> Result<Response, ApiError> {

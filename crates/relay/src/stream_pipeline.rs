@@ -101,6 +101,11 @@ impl StreamPipeline {
         }
     }
 
+    /// Returns true if the caller's format is not the provider's.
+    pub(super) const fn is_translated(&self) -> bool {
+        matches!(self.mode, StreamMode::Translated(_))
+    }
+
     /// Returns the final error event, if it differs from that of the caller's format.
     pub(super) fn abort_event(&self, error: &ApiError) -> Option<Vec<u8>> {
         match &self.mode {

@@ -225,8 +225,13 @@ impl StreamedReply {
     /// Ends a stream that failed after its first byte, with an error in the caller's format.
     fn abort(&mut self, error: &ApiError) {
         let sent = RequestTexts::of(&self.call);
-        let error =
-            &self.lane.provider.hide_in_error(error.clone(), &|pieces| sent.known_pieces(pieces));
+        let error = match self.pipeline.is_translated() {
+            // The path is one of the lane's request, which is gone.
+            true => error.clone().without_param(),
+            false => error.clone(),
+        };
+        let error = self.lane.provider.hide_in_error(error, &|pieces| sent.known_pieces(pieces));
+        let error = &self.call.with_own_paths(error);
         tracing::warn!(
             request.id = %self.call.id,
             lane.name = self.lane.name,

@@ -60,10 +60,10 @@ pub enum CacheAdmission {
 
 row! {
     struct CacheBodyRow {
+        account_id: String,
         body: String,
         sealed: Option<Vec<u8>>,
     }
-    with content: CachedContent
 }
 
 row! {
@@ -96,12 +96,8 @@ const ADD: &str = "INSERT INTO cached_contents (id, account_id, key_id, model, d
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const GET: &str =
     concat!("SELECT ", columns!(), " FROM cached_contents WHERE id = $4 AND ", own!());
-const GET_BODY: &str = concat!(
-    "SELECT body, sealed, ",
-    columns!(),
-    " FROM cached_contents WHERE id = $4 AND ",
-    own!()
-);
+const GET_BODY: &str =
+    concat!("SELECT account_id, body, sealed FROM cached_contents WHERE id = $4 AND ", own!());
 const LIST: &str = concat!(
     "SELECT ",
     columns!(),
@@ -188,13 +184,13 @@ impl Store {
         self.open_display_name(row).await
     }
 
-    /// Returns content of that owner that has not expired, with its body.
+    /// Returns the body of content of that owner that has not expired. Its size is in the row without it.
     pub async fn cached_content_body(
         &self,
         id: &str,
         owner: &ObjectOwner,
         now: Micros,
-    ) -> Result<Option<(CachedContent, String)>, StoreError> {
+    ) -> Result<Option<String>, StoreError> {
         let row: Option<CacheBodyRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET_BODY)
                 .bind(clean(owner.account_id()))
@@ -204,16 +200,14 @@ impl Store {
                 .fetch_optional(pool)
                 .await?
         });
-        let Some(CacheBodyRow { body, sealed, content }) = row else { return Ok(None) };
-        let body = match sealed {
+        let Some(CacheBodyRow { account_id, body, sealed }) = row else { return Ok(None) };
+        Ok(Some(match sealed {
             None => body,
             Some(sealed) => {
-                let label = label(&content.id, &content.account_id, "sealed");
-                let open = self.open_body(&label, &sealed).await?;
+                let open = self.open_body(&label(id, &account_id, "sealed"), &sealed).await?;
                 String::from_utf8(open).map_err(|_| VaultError::Corrupt)?
             }
-        };
-        Ok(self.open_display_name(Some(content)).await?.map(|content| (content, body)))
+        }))
     }
 
     /// Returns contents of that owner that have not expired, oldest first, after the one with that id

@@ -89,6 +89,8 @@ pub struct ConfigSnapshot {
     pub credentials: Vec<StoredCredential>,
     /// Bundle over the model directory.
     pub directory: Option<String>,
+    /// Largest version of a bundle that was ever installed.
+    pub directory_mark: Option<u64>,
 }
 
 /// A change of the stored configuration.
@@ -106,6 +108,8 @@ pub enum ConfigChange {
     TakeAll(String),
     /// Replaces or removes the bundle over the model directory.
     Directory(Option<String>),
+    /// Keeps the largest version of a bundle that was ever installed.
+    DirectoryMark(u64),
 }
 
 row! {
@@ -165,6 +169,8 @@ const ADD_CREDENTIAL: &str = "INSERT INTO credentials \
 const DROP_CREDENTIAL: &str = "DELETE FROM credentials WHERE id = $1";
 /// Setting with the bundle. Earlier versions of the program ignore it.
 const DIRECTORY_SETTING: &str = "directory_bundle";
+/// Setting with the largest version of a bundle. It stays when the bundle is removed.
+const MARK_SETTING: &str = "directory_mark";
 const DROP_SETTING: &str = "DELETE FROM settings WHERE name = $1";
 const DROP_CREDENTIALS: &str = "DELETE FROM credentials WHERE provider_id = $1";
 
@@ -176,8 +182,8 @@ impl Store {
 
     /// Returns the stored configuration.
     pub async fn configured(&self) -> Result<ConfigSnapshot, StoreError> {
-        type Rows = (i64, Vec<ConfiguredRow>, Vec<CredentialRow>, Option<String>);
-        let (revision, entries, credentials, directory): Rows = in_snapshot!(
+        type Rows = (i64, Vec<ConfiguredRow>, Vec<CredentialRow>, Option<String>, Option<String>);
+        let (revision, entries, credentials, directory, mark): Rows = in_snapshot!(
             &self.db, tx: Kind => (
                 sqlx::query_scalar(REVISION).fetch_one(&mut *tx).await?,
                 sqlx::query_as(ENTRIES).fetch_all(&mut *tx).await?,
@@ -186,11 +192,16 @@ impl Store {
                     .bind(DIRECTORY_SETTING)
                     .fetch_optional(&mut *tx)
                     .await?,
+                sqlx::query_scalar(GET_SETTING)
+                    .bind(MARK_SETTING)
+                    .fetch_optional(&mut *tx)
+                    .await?,
             )
         );
         let entries = entries.into_iter().map(ConfigEntry::try_from).collect::<Result<_, _>>()?;
         let credentials = credentials.into_iter().map(StoredCredential::from).collect();
-        Ok(ConfigSnapshot { revision, entries, credentials, directory })
+        let directory_mark = mark.and_then(|mark| mark.parse().ok());
+        Ok(ConfigSnapshot { revision, entries, credentials, directory, directory_mark })
     }
 }
 
@@ -235,6 +246,9 @@ impl AuditedChange {
                     ConfigChange::TakeAll(provider) => sqlx::query(DROP_CREDENTIALS).bind(clean(provider)),
                     ConfigChange::Directory(Some(bundle)) => {
                         sqlx::query(PUT_SETTING).bind(DIRECTORY_SETTING).bind(clean(bundle))
+                    }
+                    ConfigChange::DirectoryMark(version) => {
+                        sqlx::query(PUT_SETTING).bind(MARK_SETTING).bind(version.to_string())
                     }
                     ConfigChange::Directory(None) => sqlx::query(DROP_SETTING).bind(DIRECTORY_SETTING),
                 };

@@ -2,9 +2,12 @@
 //!
 //! The parts in `assets/openapi` are written by hand: one file per group of routes, and the objects
 //! of each format in `schemas`. Tests compare them with the route table, with the fields that
-//! `dialects` reads, and with the answers. Error responses are added from one table.
+//! `dialects` reads, and with the answers. Error responses are added from one table, and the answer of a dry run and the
+//! second spelling of native names by a rule each.
 
+mod dry_runs;
 mod error_responses;
+mod snake_case;
 #[cfg(test)]
 mod tests;
 
@@ -57,6 +60,8 @@ static DOCUMENT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     for part in PART_DOCUMENTS {
         merge(&mut document, crate::json_object::parse_object(part));
     }
+    dry_runs::add(&mut document);
+    snake_case::add(&mut document);
     error_responses::add(&mut document);
     document
 });

@@ -160,3 +160,45 @@ fn every_operation_lists_its_errors() {
         }
     }
 }
+
+#[test]
+fn native_requests_take_both_spellings() {
+    let document = Value::Object(DOCUMENT.clone());
+    let paths = DOCUMENT.get("paths").and_then(Value::as_object).unwrap();
+    let operations = paths.values().filter_map(Value::as_object).flat_map(Map::values);
+    let is_native = |one: &&Value| one.pointer("/tags/0") == Some(&json!("native"));
+    let bodies = operations.filter(is_native).filter_map(|one| one.get("requestBody"));
+    let mut queue: Vec<(String, &Value)> = bodies.map(|body| (String::new(), body)).collect();
+    let mut seen = Vec::new();
+    while let Some((place, value)) = queue.pop() {
+        match value {
+            Value::Object(object) => {
+                let required = object.get("required").and_then(Value::as_array);
+                let is_closed = object.get("additionalProperties") == Some(&json!(false));
+                let strict = is_closed
+                    || required
+                        .into_iter()
+                        .flatten()
+                        .any(|name| name.as_str().is_some_and(super::snake_case::has_capital));
+                let fields = object.get("properties").and_then(Value::as_object);
+                for name in fields.into_iter().flat_map(Map::keys).filter(|_| strict) {
+                    let other = dialects::snake_case(name);
+                    assert!(fields.unwrap().contains_key(&other), "{place} has no `{other}`");
+                }
+                if let Some(Value::String(to)) = object.get("$ref")
+                    && !seen.contains(to)
+                {
+                    seen.push(to.clone());
+                    let target = document.pointer(to.trim_start_matches('#')).unwrap();
+                    queue.push((to.clone(), target));
+                }
+                queue.extend(object.values().map(|inner| (place.clone(), inner)));
+            }
+            Value::Array(list) => queue.extend(list.iter().map(|one| (place.clone(), one))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    for name in super::snake_case::STRICT_OBJECTS {
+        assert!(seen.iter().any(|to| to.ends_with(&format!("/{name}"))), "{name}");
+    }
+}

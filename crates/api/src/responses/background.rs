@@ -29,7 +29,7 @@ pub(super) async fn start(
     let mut facts =
         call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body)).await?;
     let route = relay::find_route(&call, &facts)?;
-    relay::check_objects(&call, &mut facts, &route).await?;
+    relay::check_references(&call, &mut facts, &route).await?;
     let streamed = facts.stream;
     // The lane receives a plain streaming call. The gateway runs it in the background itself.
     call.body = call

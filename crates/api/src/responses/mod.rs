@@ -28,15 +28,17 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
         Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let conversation = Conversation::load(&state, &mut call).await?;
     let offset = conversation.offset;
-    let restore = |error| offset.restore_path(error);
+    call.own_paths = Some(Arc::new(move |error| offset.restore_path(error)));
     if conversation.background {
-        return background::start(state, call, conversation).await.map_err(restore);
+        let started = background::start(state, call, conversation).await;
+        // The run itself has its own errors.
+        return started.map_err(|error| offset.restore_path(error));
     }
     if !conversation.store {
-        return relay::serve(call).await.map_err(restore);
+        return relay::serve(call).await;
     }
     let recorder = recorder::ResponseRecorder::new(state, &call, conversation).await;
-    let response = relay::serve(call).await.map_err(restore)?;
+    let response = relay::serve(call).await?;
     recorder::record_response(recorder, response).await
 }
 

@@ -74,7 +74,7 @@ fn a_bundle_changes_prices_and_facts_and_adds_models_and_offers() {
         "the others are those of the model"
     );
     let change = &old.diff(&own).prices;
-    assert_eq!((change.len(), change[0].direction), (1, Ordering::Less));
+    assert_eq!((change.len(), change[0].direction), (1, Some(Ordering::Less)));
     assert!(old.diff(old).is_empty());
     assert_eq!(new.diff(old).removed, ["gpt-99"]);
 }

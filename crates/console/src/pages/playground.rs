@@ -27,11 +27,12 @@ pub(crate) const CALL_PATH: &str = "/console/playground/call/{*path}";
 /// Header with the public id of the paying key.
 const KEY_HEADER: &str = "x-playground-key";
 /// API paths the page may call.
-const ALLOWED_PATHS: [&str; 6] = [
+const ALLOWED_PATHS: [&str; 7] = [
     "v1/chat/completions",
     "v1/responses",
     "v1/messages",
     "v1/images/generations",
+    "v1/embeddings",
     "v1beta/models/",
     "v1/usage/",
 ];
@@ -62,13 +63,12 @@ pub(crate) async fn show(
         |key: &KeyRecord| KeyState::of(key, now) == KeyState::Active && key.scope == KeyScope::Call;
     keys.retain(|key| usable(key) && user.may_change_key(key, &owner));
     let models: Vec<ModelChoice> = state.with_catalog(|catalog| {
-        let served = catalog.iter().filter(|model| model.kind != ModelKind::Embedding);
         let choice = |model: &Arc<Model>| ModelChoice {
             id: model.id.clone(),
             kind: model.kind,
             capabilities: serde_json::to_string(&model.capabilities).unwrap_or_default(),
         };
-        served.map(choice).collect()
+        catalog.iter().map(choice).collect()
     });
     let wanted = query.get("model");
     let body = html! {

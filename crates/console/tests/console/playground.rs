@@ -72,6 +72,7 @@ async fn page_has_the_record_of_every_model() {
     let cookie = gateway.sign_in("anna").await;
     gateway.key_of(&anna, "abc", "website").await;
     let page = gateway.get("/console/playground").cookie(&cookie).send().await;
+    page.assert_contains("data-kind=\"embedding\"");
     page.assert_contains("&quot;thinking&quot;:false");
     page.assert_contains("&quot;ratios&quot;:[&quot;1:1&quot;");
     for control in ["size", "ratio", "quality", "file-format"] {

@@ -48,6 +48,7 @@ pub use own::cached_content::{
     cached_content_name, cached_content_not_found, insert_cached_content, read_cache_change,
     read_cached_content,
 };
+pub use own::count_request::{COUNTED_REQUEST, wrapped_request};
 pub use own::provider_cache::{CacheEndpoint, CreatedCache, name_provider_cache};
 
 use crate::repeated_text::RepeatingReader;

@@ -31,7 +31,9 @@ pub(super) fn read(
     // The path names the model; a model in the body is ignored.
     let named = || json::read(view.model?.get()).ok();
     chat.model = target.model.clone().or_else(named).unwrap_or_default();
-    chat.turns.extend(view.system_instruction.map(|instruction| read_instruction(*instruction)));
+    // An instruction without parts says nothing, and some formats have no word for it.
+    let instruction = view.system_instruction.map(|instruction| read_instruction(*instruction));
+    chat.turns.extend(instruction.filter(|turn| !turn.parts.is_empty()));
     read_contents(view.contents.map(|list| list.0).unwrap_or_default(), &mut chat.turns);
     for tool in view.tools.into_iter().flat_map(|list| list.0) {
         read_tools::read_tool(tool, &mut chat.tools);

@@ -11,7 +11,7 @@ use http::{HeaderValue, Request, Uri};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,9 +47,12 @@ pub(super) enum DirectoryCommand {
         /// File with the private key
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
-        /// File for the signed bundle; without it, the bundle itself is replaced
+        /// New file for the signed bundle; without it, the bundle itself is replaced
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Replace the file of --out if it exists
+        #[arg(long)]
+        force: bool,
     },
 }
 
@@ -64,6 +67,9 @@ pub(super) struct UpdateArgs {
     /// Show the difference without writing anything
     #[arg(long)]
     dry_run: bool,
+    /// Install a bundle although a newer one was installed before
+    #[arg(long)]
+    allow_older: bool,
 }
 
 pub(super) async fn run(
@@ -72,8 +78,9 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     match command {
         DirectoryCommand::NewKey { file } => new_key(&file, common.json)?,
-        DirectoryCommand::Sign { file, key, out } => {
-            sign(&file, &key, out.as_deref(), common.json)?;
+        DirectoryCommand::Sign { file, key, out, force } => {
+            let out = SignedFile { path: out.as_deref().unwrap_or(&file), force };
+            sign(&file, &key, out, common.json)?;
         }
         DirectoryCommand::Show => with_store(common, async |of| of.show().await).await?,
         DirectoryCommand::Update(args) => {
@@ -183,7 +190,13 @@ impl DirectoryAdmin<'_> {
         let signed = self.read(&args.source).await?;
         let update = self
             .accounts
-            .check_directory_update(&Actor::Operator, self.context, &signed, &trusted)
+            .check_directory_update(
+                &Actor::Operator,
+                self.context,
+                &signed,
+                &trusted,
+                args.allow_older,
+            )
             .await
             .map_err(without_field)?;
         if !args.dry_run {
@@ -295,6 +308,9 @@ fn too_large() -> anyhow::Error {
 /// Reads a file that is not larger than a signed bundle.
 fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
     let unreadable = || format!("{} cannot be read", path.display());
+    // A pipe may never end, and opening it may never return.
+    let kind = std::fs::metadata(path).with_context(unreadable)?;
+    anyhow::ensure!(kind.is_file(), "{} cannot be read: it is no regular file", path.display());
     let file = std::fs::File::open(path).with_context(unreadable)?;
     let mut bytes = Vec::new();
     file.take(MAX_SIGNED_BYTES as u64 + 1).read_to_end(&mut bytes).with_context(unreadable)?;
@@ -314,20 +330,48 @@ fn new_key(file: &Path, is_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn sign(file: &Path, key: &Path, out: Option<&Path>, is_json: bool) -> anyhow::Result<()> {
+/// File for a signed bundle.
+#[derive(Clone, Copy)]
+struct SignedFile<'a> {
+    path: &'a Path,
+    /// True to replace another file.
+    force: bool,
+}
+
+impl SignedFile<'_> {
+    /// Refuses to replace the key, and any file beside the bundle itself unless it is forced.
+    fn check(self, bundle: &Path, key: &Path) -> anyhow::Result<()> {
+        let place = |path: &Path| Some((path.metadata().ok()?.dev(), path.metadata().ok()?.ino()));
+        let (own, shown) = (place(self.path), self.path.display());
+        anyhow::ensure!(own.is_none() || own != place(key), "{shown} is the private key");
+        anyhow::ensure!(
+            own.is_none() || own == place(bundle) || self.force,
+            "{shown} exists; --force replaces it"
+        );
+        Ok(())
+    }
+
+    fn write(self, signed: &str, is_new: bool) -> anyhow::Result<()> {
+        let mut options = std::fs::OpenOptions::new();
+        let opened = options.write(true).create(true).create_new(is_new).truncate(true);
+        let written = opened.open(self.path).and_then(|mut file| file.write_all(signed.as_bytes()));
+        written.with_context(|| format!("{} cannot be written", self.path.display()))
+    }
+}
+
+fn sign(file: &Path, key: &Path, out: SignedFile<'_>, is_json: bool) -> anyhow::Result<()> {
     let pem = read_file(key)?;
     let signer = DirectorySigner::from_pem(&pem)
         .with_context(|| format!("{} is not an Ed25519 key in PEM", key.display()))?;
     let bundle = String::from_utf8(read_file(file)?)
         .with_context(|| format!("{} is not text", file.display()))?;
-    // Signs nothing that would be refused.
-    let parsed = catalog::DirectoryBundle::parse(&bundle)?;
-    parsed.overlay()?;
+    out.check(file, key)?;
+    // Signs nothing that an update would refuse.
+    let parsed = admin::check_bundle(&bundle)?;
     let signed = signer.sign(&bundle).context("the bundle cannot be signed")?;
-    let out = out.unwrap_or(file);
-    std::fs::write(out, signed).with_context(|| format!("{} cannot be written", out.display()))?;
     let public = signer.public_key().context("the key has no public part")?;
-    let (out, version, as_of) = (out.display().to_string(), parsed.version, &parsed.as_of);
+    out.write(&signed, !out.path.exists())?;
+    let (out, version, as_of) = (out.path.display().to_string(), parsed.version, &parsed.as_of);
     let entries = parsed.len();
     if is_json {
         let shown = json!({ "file": out, "version": version, "as_of": as_of,
@@ -344,14 +388,18 @@ fn sign(file: &Path, key: &Path, out: Option<&Path>, is_json: bool) -> anyhow::R
 /// Describes a difference in one line.
 fn summary(diff: &DirectoryDiff) -> String {
     let DirectoryDiff { added, removed, changed, prices } = diff;
-    let count = |direction: Ordering| prices.iter().filter(|p| p.direction == direction).count();
+    let count = |direction| prices.iter().filter(|p| p.direction == direction).count();
+    let others = match count(None) {
+        0 => String::new(),
+        others => format!(", {others} new or gone"),
+    };
     format!(
-        "{} changed, {} added, {} removed; {} up, {} down",
+        "{} changed, {} added, {} removed; {} up, {} down{others}",
         counted(changed.len(), "model"),
         added.len(),
         removed.len(),
-        counted(count(Ordering::Less), "price"),
-        count(Ordering::Greater)
+        counted(count(Some(Ordering::Less)), "price"),
+        count(Some(Ordering::Greater))
     )
 }
 

@@ -7,7 +7,9 @@ use jsonschema::{ValidationError, Validator};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
-use testkit::TestResponse;
+use testkit::{ScriptedProvider, TestGateway, TestResponse, reply, sse};
+
+use crate::undocumented_fields::undocumented_fields;
 
 /// Errors that any request can get, in the default response.
 const COMMON_ERRORS: [u16; 5] = [404, 405, 408, 417, 431];
@@ -103,13 +105,7 @@ impl AnswerSchemas {
             };
         };
         match kind {
-            "application/json" => {
-                let body = answer.json();
-                // A header of the request selects this answer, on every surface.
-                let is_dry_run = body["object"] == "portunus.dry_run";
-                let dry_run = json!({ "$ref": "#/components/schemas/DryRun" });
-                self.differences(if is_dry_run { &dry_run } else { schema }, &body)
-            }
+            "application/json" => self.all_problems(schema, &answer.json()),
             "text/event-stream" => {
                 let events = answer.events();
                 let events = events.iter().filter(|event| *event != "[DONE]");
@@ -117,10 +113,19 @@ impl AnswerSchemas {
                     serde_json::from_str(event).unwrap_or_else(|_| Value::from(event.as_str()))
                 };
                 let events: Vec<Value> = events.map(read).collect();
-                events.iter().flat_map(|event| self.differences(schema, event)).take(3).collect()
+                events.iter().flat_map(|event| self.all_problems(schema, event)).take(3).collect()
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Lines about the differences between an answer and its schema, and about fields that it does not name.
+    fn all_problems(&self, schema: &Value, answer: &Value) -> Vec<String> {
+        let mut lines = self.differences(schema, answer);
+        let mut fields = Vec::new();
+        undocumented_fields(self, &[schema], answer, "", &mut fields);
+        lines.extend(fields.into_iter().map(|field| format!("{field} is not documented")));
+        lines
     }
 
     /// Lines about everything in the JSON body of a request that the description does not allow.
@@ -222,4 +227,35 @@ fn an_answer_without_a_documented_field_is_noticed() {
     reply.as_object_mut().unwrap().remove("created");
     let seen = schemas.differences(&schema, &reply).join("\n");
     assert!(seen.contains("created") && seen.contains("/choices/0/finish_reason"), "{seen}");
+}
+
+#[tokio::test]
+async fn parts_of_a_chat_answer_are_described() {
+    let parts = json!([
+        { "type": "thinking", "thinking": [{ "type": "text", "text": "Hm." }], "closed": true },
+        { "type": "text", "text": "Yes." },
+        { "type": "reference", "reference_ids": [1, 2] },
+    ]);
+    let ending = json!({ "index": 0, "logprobs": null, "finish_reason": "stop" });
+    let answer = |object: &str, field: &str| {
+        let mut choice = ending.clone();
+        choice[field] = json!({ "role": "assistant", "content": parts });
+        json!({ "id": "c", "object": object, "created": 1, "model": "m", "choices": [choice],
+            "usage": { "prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5 } })
+    };
+    let whole = answer("chat.completion", "message").to_string();
+    let chunk = answer("chat.completion.chunk", "delta").to_string();
+    let steps = vec![reply(200, "application/json", &whole), sse(&[&chunk, "[DONE]"])];
+    let provider = ScriptedProvider::start(steps).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
+    for stream in [false, true] {
+        let body = json!({ "model": "m", "stream": stream,
+            "messages": [{ "role": "user", "content": "Is it?" }] });
+        let got = gateway.post("/v1/chat/completions", &body).send().await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        assert!(got.text().contains("\"thinking\""), "{}", got.text());
+        let path = "/v1/chat/completions";
+        let problems = AnswerSchemas::embedded().problems(&Method::POST, path, &got);
+        assert_eq!(problems, Vec::<String>::new(), "{}", got.text());
+    }
 }

@@ -3,8 +3,9 @@
 use canon::Micros;
 use http::Method;
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 use std::sync::Arc;
-use testkit::{ScriptedProvider, ShiftedClock, TestGateway, TestResponse, reply};
+use testkit::{ScriptedProvider, ShiftedClock, TestGateway, TestResponse, reply, sse};
 
 use crate::key_objects::share;
 use crate::money::{key, receipt};
@@ -407,4 +408,124 @@ async fn a_replay_is_known_by_the_callers_bytes() {
     assert_eq!(gateway.request(Method::DELETE, &path).send().await.status, 200);
     let again = named().await;
     assert_eq!((again.header("idempotent-replayed"), again.text()), ("true", first.text()));
+}
+
+#[tokio::test]
+async fn content_is_judged_by_its_row_before_it_is_read() {
+    let gateway = TestGateway::start().await;
+    let name = kept(&gateway, &content("demo-native")).await;
+    let url = format!("sqlite:{}", gateway.data_folder().join("portunus.db").display());
+    let mut database = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    let spoil = "UPDATE cached_contents SET sealed = x'00', body = ''";
+    sqlx::raw_sql(spoil).execute(&mut database).await.unwrap();
+    let used = async |model: &str| gateway.post(&generate(model), &ask(&name)).send().await;
+    // A body that cannot be opened shows who reads it.
+    assert_eq!(used("demo-native").await.status, 503);
+    assert_eq!(refused_field(&used("demo-chat").await), "cachedContent");
+    let grow = "UPDATE cached_contents SET bytes = 1099511627776";
+    sqlx::raw_sql(grow).execute(&mut database).await.unwrap();
+    assert_eq!(used("demo-native").await.status, 413);
+    assert_eq!(used("demo-chat").await.status, 400);
+}
+
+#[tokio::test]
+async fn an_address_that_nobody_fetches_is_refused_when_it_is_kept_and_counted() {
+    let gateway = TestGateway::start().await;
+    for address in ["http://127.0.0.1:9/a.png", "https://169.254.169.254/x", "file:///etc/passwd"] {
+        let part = json!({ "fileData": { "mimeType": "image/png", "fileUri": address } });
+        let contents = json!([{ "role": "user", "parts": [{ "text": "A" }, part] }]);
+        for model in LANES {
+            let own = json!({ "contents": contents });
+            let count = generate(model).replace("generateContent", "countTokens");
+            let create = json!({ "model": format!("models/{model}"), "contents": contents });
+            for (path, body) in
+                [(generate(model), &own), (count, &own), (CACHES.to_owned(), &create)]
+            {
+                let got = gateway.post(&path, body).send().await;
+                assert_eq!(got.status, 400, "{path} {address}: {}", got.text());
+                let field = refused_field(&got);
+                assert_eq!(field, "contents[0].parts[1].fileData.fileUri", "{path} {address}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_empty_instruction_is_none_on_every_lane() {
+    let gateway = TestGateway::start().await;
+    for model in LANES {
+        let empty = json!({ "parts": [] });
+        let mut request = json!({ "contents": [{ "role": "user", "parts": [{ "text": "A" }] }] });
+        request["systemInstruction"] = empty.clone();
+        let got = gateway.post(&generate(model), &request).send().await;
+        assert_eq!(got.status, 200, "{model}: {}", got.text());
+        request["model"] = json!(format!("models/{model}"));
+        let name = kept(&gateway, &request).await;
+        let got = gateway.post(&generate(model), &ask(&name)).send().await;
+        assert_eq!(got.status, 200, "{model}: {}", got.text());
+    }
+}
+
+#[tokio::test]
+async fn a_count_refuses_a_key_that_is_there_twice() {
+    let gateway = TestGateway::start().await;
+    let name = kept(&gateway, &content("demo-native")).await;
+    let contents = r#""contents":[{"parts":[{"text":"A"}]}]"#;
+    let inner = format!("{{{contents}}}");
+    let cases = [
+        (format!("{{{contents},{contents}}}"), "contents"),
+        (
+            format!(r#"{{{contents},"cachedContent":"{name}","cachedContent":"{name}"}}"#),
+            "cachedContent",
+        ),
+        (
+            format!(r#"{{{contents},"cachedContent":"{name}","cached_content":"x"}}"#),
+            "cachedContent",
+        ),
+        (
+            format!(r#"{{"generateContentRequest":{inner},"generate_content_request":{inner}}}"#),
+            "generateContentRequest",
+        ),
+        (
+            format!(r#"{{"generate_content_request":{{{contents},{contents}}}}}"#),
+            "generateContentRequest.contents",
+        ),
+    ];
+    for (body, field) in cases {
+        let path = "/v1beta/models/demo-native:countTokens";
+        let got = gateway.request(Method::POST, path).body(body.clone()).send().await;
+        assert_eq!(got.status, 400, "{body}: {}", got.text());
+        assert_eq!(refused_field(&got), field, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_within_a_stream_names_the_callers_own_path() {
+    let chunk =
+        json!({ "candidates": [{ "content": { "role": "model", "parts": [{ "text": "A" }] } }] });
+    let failure = |field: &str| {
+        json!({ "error": { "code": 400, "status": "INVALID_ARGUMENT",
+            "message": format!("`{field}` is bad"),
+            "details": [{ "@type": "type.googleapis.com/google.rpc.BadRequest",
+                          "fieldViolations": [{ "field": field, "description": "bad" }] }] } })
+    };
+    let provider = ScriptedProvider::start(vec![reply(404, "application/json", "{}")]).await;
+    let gateway = TestGateway::with_config(&provider.config("native")).await;
+    let name = kept(&gateway, &content("m")).await;
+    for (sent, own) in [
+        ("contents[2].parts[0]", "contents[0].parts[0]"),
+        ("contents[1].parts[0]", "cachedContent"),
+        ("tools[0]", "cachedContent"),
+    ] {
+        for query in ["?alt=sse", ""] {
+            let events = [chunk.to_string(), failure(sent).to_string()];
+            provider.set_answers(vec![sse(&[&events[0], &events[1]])]);
+            let path = format!("/v1beta/models/m:streamGenerateContent{query}");
+            let got = gateway.post(&path, &ask(&name)).send().await;
+            assert_eq!(got.status, 200, "{}", got.text());
+            let text = got.text();
+            assert!(text.contains(&format!("\"field\":\"{own}\"")), "{sent}: {text}");
+            assert!(!text.contains(sent), "{sent}: {text}");
+        }
+    }
 }

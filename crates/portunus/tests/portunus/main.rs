@@ -61,3 +61,4 @@ mod teams;
 mod telemetry;
 mod token_counts;
 mod transport;
+mod undocumented_fields;

@@ -219,6 +219,71 @@ async fn a_page_without_the_method_is_not_found_in_json_unless_a_page_is_wanted(
 }
 
 #[tokio::test]
+async fn a_wrong_base_address_is_told_in_the_callers_format_with_the_right_path() {
+    let gateway = TestGateway::start().await;
+    let native = "/models/demo-native:generateContent";
+    for (path, meant) in [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/responses", "/v1/responses"),
+        ("/embeddings", "/v1/embeddings"),
+        ("/images/generations", "/v1/images/generations"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+    ] {
+        let got = gateway.post(path, &hello()).send().await;
+        assert_eq!((got.status.as_u16(), got.header("content-type")), (404, "application/json"));
+        let error = got.json()["error"].clone();
+        assert_eq!(error["type"], "invalid_request_error", "{path}: {error}");
+        let hint = format!("check the base address, {meant} is meant");
+        assert!(error["message"].as_str().unwrap().ends_with(&hint), "{path}: {error}");
+    }
+    for path in ["/messages", "/messages/count_tokens", "/v1/v1/messages"] {
+        let got = gateway.post(path, &hello()).send().await.json();
+        assert_eq!(
+            (&got["type"], &got["error"]["type"]),
+            (&json!("error"), &json!("not_found_error"))
+        );
+        assert!(got["error"]["message"].as_str().unwrap().contains("/v1/messages"), "{got}");
+    }
+    for path in [native, "/cachedContents", "/v1/v1beta/models/x:countTokens"] {
+        let got = gateway.post(path, &hello()).send().await.json();
+        assert_eq!(got["error"]["status"], "NOT_FOUND", "{path}: {got}");
+        assert!(got["error"]["message"].as_str().unwrap().contains("/v1beta/"), "{path}: {got}");
+    }
+    // The list of models has the path of a page.
+    let list = gateway.get("/models").header("accept", "application/json").send().await;
+    assert_eq!(list.status, 404, "{}", list.text());
+    assert!(list.text().contains("/v1/models is meant"), "{}", list.text());
+    for accept in ["*/*", "text/html"] {
+        let page = gateway.get("/models").header("accept", accept).send().await;
+        assert!(page.header("content-type").starts_with("text/html"), "{accept}");
+    }
+}
+
+#[tokio::test]
+async fn a_native_path_names_models_with_odd_ids() {
+    let ids = ["models/foo", "models/models/x", "org/name:tag", "tunedModels/y"];
+    let model = |id: &&str| format!("[models.\"{id}\"]\nlanes = [\"demo/demo-native\"]\n");
+    let config: String = ids.iter().map(model).collect();
+    let gateway = TestGateway::with_config(&config).await;
+    let body = json!({ "contents": [{ "parts": [{ "text": "Hello!" }] }] });
+    let asked = async |path: &str| gateway.post(path, &body).send().await;
+    for id in ids {
+        let page = gateway.get(&format!("/models/{id}")).send().await.text();
+        let address = format!("/v1beta/models/{id}:generateContent");
+        assert_eq!(page.contains(&address), !id.starts_with("tuned"), "{id}");
+        let escaped = id.replace('/', "%2F").replace(':', "%3A");
+        for path in [address, format!("/v1beta/models/{escaped}:generateContent")] {
+            let got = asked(&path).await;
+            assert_eq!(got.status, 200, "{path}: {}", got.text());
+            assert_eq!(got.json()["modelVersion"], id, "{path}");
+        }
+    }
+    // Official clients take such an id for the whole name of the model.
+    let got = asked("/v1beta/models/foo:generateContent").await;
+    assert_eq!(got.json()["modelVersion"], "models/foo", "{}", got.text());
+}
+
+#[tokio::test]
 async fn models_are_listed_in_the_callers_shape() {
     let gateway = TestGateway::start().await;
     let chat = gateway.get("/v1/models").send().await.json();

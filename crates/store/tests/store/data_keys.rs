@@ -151,7 +151,7 @@ async fn check(store: &Store, ada: &str) {
     assert_eq!(ended.webhook.unwrap().url, webhook());
     assert_eq!(store.tasks(&owner, None, None, 9, Micros::new(3)).await.unwrap().len(), 2);
     let found = store.cached_content_body("cache_1", &owner, Micros::new(3)).await.unwrap();
-    assert_eq!(found, Some(cached(ada)));
+    assert_eq!(found, Some(cached(ada).1));
 }
 
 async fn bodies_are_sealed_in_every_table(database: Arc<TestDatabase>) {

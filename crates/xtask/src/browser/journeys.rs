@@ -12,10 +12,11 @@ use super::page::Page;
 type Journey = fn(&mut BrowserStage) -> Result<()>;
 
 /// All journeys with their names.
-pub(super) const ALL: [(&str, Journey); 14] = [
+pub(super) const ALL: [(&str, Journey); 15] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground),
+    ("controls that a model has, a picture and a vector", playground_controls),
     ("a key is edited, rotated and revoked", keys),
     ("texts that would be scripts stay texts", super::hostile::texts),
     ("signing up with an address that is proved by mail", sign_up),
@@ -118,6 +119,61 @@ fn playground(stage: &mut BrowserStage) -> Result<()> {
     page.inspect("receipt", shots, axe)?;
     page.go(&format!("{url}/docs"))?;
     page.inspect("reference", shots, axe)
+}
+
+/// The controls of the playground follow the record of the chosen model.
+fn playground_controls(stage: &mut BrowserStage) -> Result<()> {
+    let BrowserStage { browser, url, shots, axe, .. } = stage;
+    let mut page = Page::open(browser)?;
+    sign_in(&mut page, url, "olga", PASSWORD)?;
+    let is_hidden = |name: &str, hidden: bool| {
+        let around = if name == "tools" { "details" } else { ".field" };
+        let field = format!("document.querySelector('[name={name}]').closest('{around}')");
+        format!("{field}.hidden === {hidden}")
+    };
+    let offers = |name: &str, words: &[&str]| {
+        let options = format!("[...document.querySelectorAll('#{name} option')]");
+        format!(
+            "{options}.map((one) => one.value).filter(Boolean).join() === '{}'",
+            words.join(",")
+        )
+    };
+    page.go(&format!("{url}/console/playground?model=demo-image"))?;
+    page.wait(&offers("size", &["auto", "1024x1024", "1536x1024", "1024x1536"]))?;
+    page.wait(&offers("quality", &["auto", "low", "medium", "high"]))?;
+    page.wait(&offers("file-format", &["png", "jpeg", "webp"]))?;
+    for (name, hidden) in
+        [("size", false), ("ratio", true), ("effort", true), ("tools", true), ("limit", true)]
+    {
+        page.wait(&is_hidden(name, hidden)).with_context(|| format!("{name} of demo-image"))?;
+    }
+    page.inspect("playground-picture", shots, axe)?;
+    page.text("document.getElementById('size').value = '1024x1536'")?;
+    page.fill("#text", "A lighthouse")?;
+    page.press("button[name='send']")?;
+    let picture = "document.querySelector('.turn.assistant img')";
+    page.wait(&format!("{picture}?.naturalHeight > {picture}?.naturalWidth"))?;
+    page.go(&format!("{url}/console/playground?model=demo-echo"))?;
+    for (name, hidden) in [("size", true), ("tools", true), ("limit", false), ("system", false)] {
+        page.wait(&is_hidden(name, hidden)).with_context(|| format!("{name} of demo-echo"))?;
+    }
+    page.wait("document.getElementById('limit').max === '8192'")?;
+    page.wait("document.querySelector('label[for=image]').hidden")?;
+    page.go(&format!("{url}/console/playground?model=demo-embed"))?;
+    for name in ["format", "system", "effort", "temperature", "limit", "tools", "size"] {
+        page.wait(&is_hidden(name, true)).with_context(|| format!("{name} of demo-embed"))?;
+    }
+    page.fill("#text", "A heron by the harbour")?;
+    page.press("button[name='send']")?;
+    let said = "document.querySelector('.turn.assistant .said')?.textContent";
+    page.wait(&format!("{said}.startsWith('256 values: ')"))?;
+    page.wait("document.querySelector('.turn.assistant .facts').textContent.includes('$')")?;
+    page.wait("!document.querySelector('.turn.failed')")?;
+    page.inspect("playground-vector", shots, axe)?;
+    page.press("button[name='show-code']")?;
+    let code = page.text("document.getElementById('code-text').textContent")?;
+    ensure!(code.contains("/v1/embeddings") && code.contains("demo-embed"), "{code}");
+    Ok(())
 }
 
 fn keys(stage: &mut BrowserStage) -> Result<()> {

@@ -2,6 +2,7 @@
 //! public tables that are given as files.
 
 mod genai_table;
+mod known_differences;
 mod litellm_table;
 mod price_table;
 
@@ -11,6 +12,7 @@ use clap::Args;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
+use known_differences::KnownDifference;
 use price_table::{PriceDifference, PublicTable, compare};
 
 /// Options of the command.
@@ -25,7 +27,7 @@ pub(crate) struct DirectoryArgs {
     /// Compare with `data.json` of genai-prices
     #[arg(long, value_name = "FILE")]
     genai_prices: Option<PathBuf>,
-    /// Fail on old facts, retired models and different prices too
+    /// Fail on old facts, retired models, and prices that differ without a known reason too
     #[arg(long)]
     strict: bool,
 }
@@ -56,13 +58,14 @@ pub(crate) fn run(args: &DirectoryArgs) -> Result<bool> {
         listed += old.len();
         println!("{} of {models} models have facts from before {limit}", old.len());
     }
+    let known = known_differences::read()?;
     if let Some(file) = &args.litellm {
         let table = litellm_table::read(&read_json(file)?)?;
-        listed += report("LiteLLM", &table, directory);
+        listed += report("LiteLLM", &table, directory, &known);
     }
     if let Some(file) = &args.genai_prices {
         let table = genai_table::read(&read_json(file)?, &today)?;
-        listed += report("genai-prices", &table, directory);
+        listed += report("genai-prices", &table, directory, &known);
     }
     println!("directory: {models} models, {} rules broken", findings.len());
     Ok(findings.is_empty() && (listed == 0 || !args.strict))
@@ -77,17 +80,40 @@ fn read_json(file: &Path) -> Result<Value> {
     serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", file.display()))
 }
 
-/// Prints the differences to a table and returns their number.
-fn report(name: &str, table: &impl PublicTable, directory: &ModelDirectory) -> usize {
+/// Prints the differences to a table. Returns the number of those without a known reason, and of reasons
+/// that explain none any more.
+fn report(
+    name: &str,
+    table: &impl PublicTable,
+    directory: &ModelDirectory,
+    known: &[KnownDifference],
+) -> usize {
     let (compared, differences) = compare(directory, table);
-    let width = differences.iter().map(|row| row.lane.len()).max().unwrap_or(0).max(5);
+    let explains = |known: &KnownDifference, row: &PriceDifference| known.explains(name, row);
+    let is_new = |row: &&PriceDifference| !known.iter().any(|known| explains(known, row));
+    let unknown: Vec<_> = differences.iter().filter(is_new).collect();
+    let width = unknown.iter().map(|row| row.lane.len()).max().unwrap_or(0).max(5);
     println!(
         "\n{:width$}  {:28}  {:>12}  {:>12}  {name}'s entry",
         "lane", "price", "ours", "theirs"
     );
-    for PriceDifference { lane, price, ours, theirs, entry } in &differences {
+    for PriceDifference { lane, price, ours, theirs, entry } in &unknown {
         println!("{lane:width$}  {price:28}  {ours:>12}  {theirs:>12}  {entry}");
     }
-    println!("{name}: {compared} lanes compared, {} prices differ\n", differences.len());
-    differences.len()
+    let mut idle = 0;
+    for one in known.iter().filter(|one| one.is_of(name)) {
+        match differences.iter().filter(|row| explains(one, row)).count() {
+            0 => {
+                idle += 1;
+                println!("idle     {}: {}", one.lanes.join(", "), one.reason);
+            }
+            count => println!("known    {count:3} of {}: {}", one.lanes.join(", "), one.reason),
+        }
+    }
+    let explained = differences.len() - unknown.len();
+    println!(
+        "{name}: {compared} lanes compared, {} prices differ, {explained} for known reasons\n",
+        differences.len()
+    );
+    unknown.len() + idle
 }

@@ -28,7 +28,7 @@ fn said(folder: &Folder, arguments: &[&str]) -> String {
 fn sign(folder: &Folder, text: &str) {
     std::fs::write(folder.0.join("bundle.toml"), text).unwrap();
     let arguments =
-        ["directory", "sign", "bundle.toml", "--key", "key.pem", "--out", "signed.toml"];
+        ["directory", "sign", "bundle.toml", "--key", "key.pem", "--out", "signed.toml", "--force"];
     let told = said(folder, &arguments);
     assert!(told.starts_with("signed.toml: version "), "{told}");
 }
@@ -86,6 +86,45 @@ fn a_bundle_is_made_signed_tried_installed_shown_and_removed() {
     assert!(said(&folder, &["directory", "remove"]).contains("the bundle is removed"));
     assert!(said(&folder, &["directory", "show"]).contains("bundle: none"));
     assert!(said(&folder, &["audit", "--action", "directory.remove"]).contains("directory.remove"));
+    // The versions before are remembered.
+    sign(&folder, BUNDLE);
+    fails(&folder.run(&with_key), 1, "version 5 is not newer than version 6, which was installed");
+    assert!(said(&folder, &[&with_key[..], &["--allow-older"]].concat()).contains("installed; "));
+    assert_eq!(folder.json(&["directory", "show", "--json"])["bundle"]["version"], 5);
+    sign(&folder, &BUNDLE.replace("version = 5", "version = 6"));
+    fails(&folder.run(&with_key), 1, "version 6 is not newer than version 6");
+    sign(&folder, &BUNDLE.replace("version = 5", "version = 7"));
+    assert!(said(&folder, &with_key).contains("installed; "));
+}
+
+#[test]
+fn signing_replaces_no_file_that_was_not_named_for_it() {
+    let folder = Folder::new("directory-sign");
+    new_key(&folder);
+    let write = |name: &str, text: &str| std::fs::write(folder.0.join(name), text).unwrap();
+    let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).unwrap();
+    write("bundle.toml", BUNDLE);
+    write("other.toml", "mine");
+    std::fs::hard_link(folder.0.join("key.pem"), folder.0.join("same.pem")).unwrap();
+    let pem = read("key.pem");
+    let sign = |out: &[&str]| {
+        let sign = ["directory", "sign", "bundle.toml", "--key", "key.pem"];
+        folder.run(&[&sign[..], out].concat())
+    };
+    for out in ["key.pem", "same.pem", "./key.pem"] {
+        for force in [&[][..], &["--force"]] {
+            fails(&sign(&[&["--out", out][..], force].concat()), 1, "is the private key");
+        }
+    }
+    assert_eq!(read("key.pem"), pem);
+    fails(&sign(&["--out", "other.toml"]), 1, "other.toml exists; --force replaces it");
+    assert_eq!(read("other.toml"), "mine");
+    assert!(sign(&["--out", "other.toml", "--force"]).status.success());
+    assert!(sign(&["--out", "new.toml"]).status.success());
+    assert!(sign(&["--out", "bundle.toml"]).status.success() && sign(&[]).status.success());
+    for name in ["other.toml", "new.toml", "bundle.toml"] {
+        assert!(read(name).ends_with(BUNDLE), "{name}");
+    }
 }
 
 #[test]
@@ -113,6 +152,10 @@ fn a_bundle_that_must_not_be_installed_is_refused_with_the_reason() {
     fails(&folder.run(&arguments), 1, "below zero");
     let pem = std::fs::read(folder.0.join("key.pem")).unwrap();
     let signer = config::DirectorySigner::from_pem(&pem).unwrap();
+    let unsigned = |text: &str, cause: &str| {
+        std::fs::write(folder.0.join("bundle.toml"), text).unwrap();
+        fails(&folder.run(&arguments), 1, cause);
+    };
     for (from, to, cause) in [
         ("\"4.00\"", "\"-4.00\"", "below zero"),
         ("\"demo\"", "\"nobody\"", "there is no provider `nobody`"),
@@ -128,14 +171,24 @@ fn a_bundle_that_must_not_be_installed_is_refused_with_the_reason() {
         ("version = 5\n", "", "missing field `version`"),
     ] {
         assert!(BUNDLE.contains(from), "{from}");
+        unsigned(&BUNDLE.replace(from, to), cause);
         write(&signer.sign(&BUNDLE.replace(from, to)).unwrap());
         refused(cause);
     }
+    let foreign = BUNDLE.replace("\"demo\"\nid = \"demo-fresh\"", "\"groq\"\nid = \"demo-fresh\"");
+    let foreign = foreign.replace("[\"chat\"]", "[\"native\"]");
+    unsigned(&foreign, "`speaks` names native, which the provider does not speak");
+    write(&signer.sign(&foreign).unwrap());
+    refused("`speaks` names native, which the provider does not speak");
     write(&"x".repeat(3 << 20));
     refused("larger than");
-    // The bundle is read within its limit, whatever the file is.
-    let endless = ["directory", "update", "/dev/zero", "--key", &key];
-    fails(&folder.run(&endless), 1, "larger than");
+    // A device or a pipe may never end.
+    let pipe = Command::new("mkfifo").arg(folder.0.join("pipe")).status().unwrap();
+    assert!(pipe.success());
+    for endless in ["/dev/zero", "pipe", "."] {
+        let update = ["directory", "update", endless, "--key", &key];
+        fails(&folder.run(&update), 1, "it is no regular file");
+    }
     let plain = ["directory", "update", "http://127.0.0.1:1/x", "--key", &key];
     fails(&folder.run(&plain), 1, "give a file or an https URL");
     fails(&folder.run(&["directory", "update", "missing", "--key", &key]), 1, "cannot be read");

@@ -24,7 +24,7 @@ async fn install(gateway: &TestGateway, text: &str) {
     let keys = [signer.public_key().unwrap()];
     let accounts = &admin.accounts;
     let update =
-        accounts.check_directory_update(&Actor::Operator, context, signed.as_bytes(), &keys);
+        accounts.check_directory_update(&Actor::Operator, context, signed.as_bytes(), &keys, false);
     accounts.install_directory(&Actor::Operator, &update.await.unwrap()).await.unwrap();
 }
 
@@ -91,10 +91,15 @@ async fn a_bundle_that_no_longer_fits_is_left_out_and_reported() {
     put(&gateway, "/models/m", json!({ "lanes": ["demo/demo-chat"], "aliases": ["demo-fresh"] }))
         .await;
     let (signer, _) = DirectorySigner::generate().unwrap();
-    let signed = signer.sign(&bundle(1, FRESH)).unwrap();
+    let signed = signer.sign(&bundle(99, FRESH)).unwrap();
     let keys = [signer.public_key().unwrap()];
-    let update =
-        admin.accounts.check_directory_update(&Actor::Operator, context, signed.as_bytes(), &keys);
+    let update = admin.accounts.check_directory_update(
+        &Actor::Operator,
+        context,
+        signed.as_bytes(),
+        &keys,
+        false,
+    );
     let why = update.await.unwrap_err().to_string();
     assert!(why.contains("this would break models.\"m\""), "{why}");
 }
