@@ -55,7 +55,7 @@ pub(super) fn dry_run(
     let (lane, dialect, fetched_paths, prepared) = result?;
     let output = facts
         .max_output_tokens
-        .or(lane.served_model.capabilities.max_output_tokens)
+        .or(lane.capabilities.max_output_tokens)
         .unwrap_or_default();
     let output = facts.max_output(output);
     let input = sizing::max_input_tokens(call, facts, route, media);

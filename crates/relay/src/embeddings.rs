@@ -25,7 +25,7 @@ pub async fn serve_embeddings(
     let facts =
         call.work_permit().await.run(|| endpoint.read_facts(&call.target, &call.body)).await?;
     let route = route::find_kind(&call, &facts.model, ModelKind::Embedding)?;
-    route.model.check_needs(&facts.needs)?;
+    route::check_needs(&call, &facts.needs, &route)?;
     let (named, media) = call
         .work_permit()
         .await

@@ -205,7 +205,7 @@ impl ImageCall {
 
     /// Estimates the usage of that many images of a lane.
     pub(super) fn likely_usage(&self, made: u64, lane: &LiveLane) -> Usage {
-        let capabilities = lane.served_model.capabilities.images.clone().unwrap_or_default();
+        let capabilities = lane.capabilities.images.clone().unwrap_or_default();
         let request = self.request();
         let per_image = capabilities.max_tokens(&request.size, request.quality.as_deref(), 0);
         let by_token = lane.prices.per_image.is_none();
@@ -362,8 +362,7 @@ impl ImageCall {
 /// Selects the protocol of a lane: the images endpoint if it has one, else chat.
 pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError> {
     let family = || {
-        lane.served_model
-            .capabilities
+        lane.capabilities
             .images
             .as_ref()
             .map_or(ImageFamily::Gpt, |capabilities| capabilities.family)

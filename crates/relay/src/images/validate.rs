@@ -53,7 +53,7 @@ pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiE
     {
         return refuse("image", &format!("at most {inputs} images"));
     }
-    if !request.inputs.is_empty() && !model.may_read(MediaKind::Image) {
+    if !request.inputs.is_empty() && !model.capabilities.may_read(MediaKind::Image) {
         let message =
             format!("`{}` generates images from text alone; it takes no input images", model.id);
         return Err(ApiError::invalid("image", message));
