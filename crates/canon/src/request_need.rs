@@ -217,6 +217,11 @@ impl RequestNeeds {
         self.0.iter().find(|need| matches!(need.kind, NeedKind::UnknownTool(_)))
     }
 
+    /// Returns true if there are no media.
+    pub fn media_is_empty(&self) -> bool {
+        self.media().next().is_none()
+    }
+
     /// Returns true if there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -3,7 +3,8 @@
 
 use canon::{Micros, ThinkingRange, WireFormat};
 use catalog::{
-    Catalog, Endpoints, Model, ModelCapabilities, ModelDirectory, ModelEntry, ModelKind, ModelPrices,
+    Catalog, Endpoints, Model, ModelCapabilities, ModelDirectory, ModelEntry, ModelKind,
+    ModelPrices,
 };
 use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
@@ -337,7 +338,8 @@ fn lane_thinking(
     upstream: &str,
 ) -> Option<ThinkingRange> {
     let offered = directory.find_offer(known_as, upstream).map(|(entry, _)| entry);
-    let known = offered.or_else(|| directory.model(upstream)).or_else(|| directory.model(&model.id));
+    let known =
+        offered.or_else(|| directory.model(upstream)).or_else(|| directory.model(&model.id));
     let known = known.map(|entry| &entry.capabilities);
     let is_written = raw.is_some_and(|raw| raw.thinking.is_some());
     let capabilities = known.filter(|_| !is_written).unwrap_or(&model.capabilities);

@@ -130,6 +130,11 @@ impl MediaRefs {
         Ok(refs)
     }
 
+    /// Returns true if no media stand at URLs.
+    pub(super) const fn is_inline(&self) -> bool {
+        self.items.is_empty()
+    }
+
     fn item(&mut self, url: &str) -> Option<&mut MediaRef> {
         self.items.get_mut(*self.index.get(url)?)
     }

@@ -5,11 +5,11 @@ use dialects::{
     Dialect, LaneSettings, ProviderRequest, RefusedRequest, RequestFacts, with_caller_paths,
 };
 
-use super::Call;
 use super::adapt::adapt;
 use super::call_options::LOSSY_HEADER;
 use super::fence;
 use super::media_refs::InlinedRequest;
+use super::{Call, route};
 use crate::token_estimate;
 use config::LiveLane;
 use std::sync::Arc;
@@ -227,6 +227,28 @@ fn carry_media(
         name_caller_field(call, error, chat)
     })?;
     Ok(Vec::new())
+}
+
+/// Refuses a request with media that no lane's format can carry. All lanes need a translation. The error is that
+/// of the first lane.
+pub(super) fn check_carried(
+    call: &Call,
+    facts: &RequestFacts,
+    lanes: &[Arc<LiveLane>],
+) -> Result<(), ApiError> {
+    let mut chat = call.read_chat()?;
+    let mut result = Ok(());
+    for lane in lanes {
+        let dialect = route::choose_dialect(lane, call.dialect.origin(), &facts.needs)?;
+        let carried = carry_media(call, lane, dialect, &mut chat).map(|_| ());
+        if carried.is_ok() {
+            result = carried;
+            break;
+        }
+        result = result.and(carried);
+    }
+    call.keep_chat(chat);
+    result
 }
 
 /// Refuses a translation with losses if the caller asked for strictness.

@@ -2,7 +2,7 @@
 
 use canon::{ApiError, ErrorKind, Micros, NeedKind, RequestNeed, RequestNeeds, WireFormat};
 use catalog::ModelKind;
-use dialects::{Dialect, RequestFacts};
+use dialects::{Dialect, RequestFacts, with_own_spelling};
 use memchr::memmem;
 use std::sync::Arc;
 use upstream::{HealthTracker, LaneCandidate, LaneState};
@@ -89,7 +89,7 @@ impl Candidate {
 }
 
 /// Refuses a request that no lane of its model can serve, by the record of the lane, or whose media none can
-/// carry. The error is that of the first lane.
+/// carry. The error is that of the first lane, at the caller's own field.
 pub(super) fn check_needs(
     call: &Call,
     needs: &RequestNeeds,
@@ -98,6 +98,11 @@ pub(super) fn check_needs(
     if needs.is_empty() {
         return Ok(());
     }
+    find_unmet(call, needs, route)
+        .map_err(|error| with_own_spelling(error, call.dialect.origin(), &call.body))
+}
+
+fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), ApiError> {
     let own = call.dialect.origin();
     // A provider of the caller's format may know tools that this gateway does not.
     if let Some(unknown) = needs.unknown_tool()

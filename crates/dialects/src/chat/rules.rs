@@ -11,6 +11,7 @@ use super::content::{ChatMessage, ChatPart};
 use super::names::{IMAGES_FIELD, LIMIT_FIELD, MODALITIES, ORIGIN, STREAM_OPTIONS_FIELD};
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
+use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
 use crate::media_rules::{add_media_at, base64_bytes};
 use crate::service_tier::read_request_tier;
@@ -82,7 +83,8 @@ fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
                     let data = part.file.as_ref().and_then(|file| file.file_data.as_deref());
                     add_media_at(&mut needs, data, MediaKind::Document, path);
                 }
-                ChatPart::Text(_) | ChatPart::Refusal(_) | ChatPart::Unknown(_) => {}
+                ChatPart::Unknown(fields) => add_undescribed(&mut needs, fields, path),
+                ChatPart::Text(_) | ChatPart::Refusal(_) => {}
             }
         }
     }

@@ -12,6 +12,7 @@ use super::content::{MessagesBlock, MessagesSource, MessagesTurn};
 use super::names::ORIGIN;
 use super::own::gateway_blocks;
 use super::request::MessagesRequestView;
+use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
 use crate::json;
 use crate::media_rules::base64_bytes;
@@ -136,8 +137,8 @@ fn add_media(
             MessagesBlock::Text(_)
             | MessagesBlock::Thinking(_)
             | MessagesBlock::Redacted(_)
-            | MessagesBlock::ToolUse(_)
-            | MessagesBlock::Unknown(_) => {}
+            | MessagesBlock::ToolUse(_) => {}
+            MessagesBlock::Unknown(fields) => add_undescribed(needs, fields, || path(at)),
         }
     }
 }

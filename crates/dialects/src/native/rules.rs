@@ -103,11 +103,14 @@ fn add_config(needs: &mut RequestNeeds, config: &NativeConfig<'_>) {
     let budget = thinking.and_then(|thinking| thinking.thinking_budget?.to::<i64>());
     if let Some(budget) = budget {
         let path = "generationConfig.thinkingConfig.thinkingBudget";
-        needs.add(path, match u64::try_from(budget) {
-            Ok(0) => NeedKind::ThinkingOff,
-            Ok(tokens) => NeedKind::ThinkingBudget(tokens),
-            Err(_) => NeedKind::ThinkingDynamic,
-        });
+        needs.add(
+            path,
+            match u64::try_from(budget) {
+                Ok(0) => NeedKind::ThinkingOff,
+                Ok(tokens) => NeedKind::ThinkingBudget(tokens),
+                Err(_) => NeedKind::ThinkingDynamic,
+            },
+        );
     }
     let level = thinking.and_then(|thinking| thinking.thinking_level.as_deref());
     if let Some(level) = level.and_then(read_level) {

@@ -12,11 +12,10 @@ use super::content::{ResponsesCall, ResponsesItem, ResponsesPart};
 use super::names::{FOREIGN_CODE, LIMIT_FIELD, ORIGIN};
 use super::objects;
 use super::own::tool_names::flat_name;
-use super::request::{
-    LOGPROBS_INCLUDE, ResponsesRequestView, ResponsesTool, ResponsesToolChoice,
-};
+use super::request::{LOGPROBS_INCLUDE, ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
 use super::signatures;
 use crate::RequestFacts;
+use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
 use crate::json::{self, BodyEdit};
 use crate::media_rules::{add_media_at, base64_bytes};
@@ -147,14 +146,8 @@ fn add_part(needs: &mut RequestNeeds, part: &ResponsesPart<'_>, path: &dyn Fn() 
             let sound = part.input_audio.as_ref().and_then(|sound| sound.data.as_deref());
             needs.add_media(MediaKind::Audio, sound.map(base64_bytes), path);
         }
-        ResponsesPart::Unknown(fields) => {
-            if fields.text("type").as_deref() == Some("input_video") {
-                needs.add_media(MediaKind::Video, None, path);
-            }
-        }
-        ResponsesPart::InputText(_)
-        | ResponsesPart::OutputText(_)
-        | ResponsesPart::Refusal(_) => {}
+        ResponsesPart::Unknown(fields) => add_undescribed(needs, fields, path),
+        ResponsesPart::InputText(_) | ResponsesPart::OutputText(_) | ResponsesPart::Refusal(_) => {}
     }
 }
 

@@ -51,7 +51,7 @@ impl ImageCall {
     pub(super) fn read(call: &Call, form: ImageRequestForm) -> Result<Self, ApiError> {
         let parsed = form.read(&call.body)?;
         let route = route::find_kind(call, &parsed.picture.model, ModelKind::Image)?;
-        validate::validate(&parsed.picture, &route.model)?;
+        let route = validate::choose_lanes(&parsed.picture, route)?;
         let guard = call.config.media.fetcher.guard();
         for (path, url) in image_urls(&parsed) {
             guard.check(url).map_err(|e| ApiError::invalid(&*path, format!("`{path}` {e}")))?;
