@@ -27,10 +27,7 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
 async fn create_in_thread(state: Arc<ApiState>, mut call: Box<Call>) -> Result<Response, ApiError> {
     match threads::open_thread(&state, &mut call).await? {
         None => relay::serve(call).await,
-        Some(thread) => {
-            let response = relay::serve(call).await?;
-            thread.record_response(response).await
-        }
+        Some(thread) => thread.serve(call).await,
     }
 }
 

@@ -6,7 +6,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, ChatRequest, Event, Micros, ReplyBuilder};
 use dialects::messages::MessagesDialect;
-use dialects::{Dialect as _, ReplyStamp, StreamFrame, StreamReader};
+use dialects::{Dialect as _, InsertedItems, ReplyStamp, StreamFrame, StreamReader};
 use memchr::memmem::Finder;
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, LazyLock};
@@ -32,6 +32,8 @@ pub(super) struct MessageThread {
     request: Bytes,
     chat: ChatRequest,
     stamp: ReplyStamp,
+    /// Stored messages before those of the caller.
+    inserted: InsertedItems,
 }
 
 /// Returns false for a body without a `thread` field. A letter of the name may be escaped.
@@ -55,6 +57,7 @@ pub(super) async fn open_thread(
     };
     call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body)).await?;
     let mut conversation_bytes = call.body.len();
+    let mut stored_messages = 0;
     let word = |name: &str| thread.get(name).and_then(Value::as_str);
     match word("type") {
         Some("create") => {}
@@ -68,7 +71,7 @@ pub(super) async fn open_thread(
             })?;
             let size = stored.request.len() + stored.reply.len() + call.body.len();
             let permit = call.permit_for(size).await;
-            body = permit.run(|| continue_conversation(&stored, body)).await;
+            (body, stored_messages) = permit.run(|| continue_conversation(&stored, body)).await;
             conversation_bytes = size;
         }
         _ => {
@@ -92,15 +95,20 @@ pub(super) async fn open_thread(
         request: call.body.clone(),
         chat,
         stamp: call.reply_stamp(),
+        inserted: InsertedItems {
+            list: "messages",
+            source: "thread.previous_message_id",
+            count: stored_messages,
+        },
     }))
 }
 
-/// Returns the stored conversation, its answer and the new messages. Fields the new request leaves
+/// Returns the stored conversation, its answer and the new messages, and the number of those before. Fields the new request leaves
 /// out keep their values.
 fn continue_conversation(
     stored: &StoredResponse,
     mut new: Map<String, Value>,
-) -> Map<String, Value> {
+) -> (Map<String, Value>, usize) {
     let before = parse_object(&stored.request);
     let reply = parse_object(&stored.reply);
     let mut messages = match before.get("messages") {
@@ -108,6 +116,7 @@ fn continue_conversation(
         _ => Vec::new(),
     };
     messages.push(json!({ "role": "assistant", "content": reply.get("content") }));
+    let inserted = messages.len();
     if let Some(Value::Array(more)) = new.shift_remove("messages") {
         messages.extend(more);
     }
@@ -117,10 +126,18 @@ fn continue_conversation(
         }
     }
     new.insert("messages".to_owned(), Value::Array(messages));
-    new
+    (new, inserted)
 }
 
 impl MessageThread {
+    /// Serves the call. An error names the caller's own field.
+    pub(super) async fn serve(self, call: Box<Call>) -> Result<Response, ApiError> {
+        let inserted = self.inserted;
+        let served = relay::serve(call).await;
+        let response = served.map_err(|error| inserted.restore_path(error))?;
+        self.record_response(response).await
+    }
+
     fn store_reply(&self, reply: Map<String, Value>) {
         let id = text_field(&reply, "id").to_owned();
         if id.is_empty() {
@@ -143,7 +160,7 @@ impl MessageThread {
     }
 
     /// Stores the answer before the caller receives its last byte.
-    pub(super) async fn record_response(self, response: Response) -> Result<Response, ApiError> {
+    async fn record_response(self, response: Response) -> Result<Response, ApiError> {
         let state = Arc::clone(&self.state);
         let recorder = ThreadRecorder {
             reader: MessagesDialect.stream_reader(),

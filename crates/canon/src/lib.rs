@@ -62,7 +62,9 @@ pub use request::{
     RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, ThinkingDisplay,
     ThinkingOptions, Turn,
 };
-pub use request_need::{JsonOutput, NeedKind, RequestNeed, RequestNeeds};
+pub use request_need::{
+    JsonOutput, MediaNeed, NeedKind, RequestNeed, RequestNeeds, SamplingParameter,
+};
 pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved, read_value};
 pub use scrub::{HIDDEN, scrub, scrub_value};
 pub use signature::Signature;

@@ -3,22 +3,24 @@
 //! Every format reads them while it checks a request, so that they are compared with the model before a
 //! lane is chosen.
 
-use crate::{MediaKind, Modality, ToolKind};
+use std::borrow::Cow;
+
+use crate::{EffortLevel, MediaKind, Modality, ToolKind};
 
 /// One need of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RequestNeed {
     /// Path of the field in the caller's body.
-    pub path: String,
+    pub path: Cow<'static, str>,
     /// The need.
     pub kind: NeedKind,
 }
 
 /// The kind of a need.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum NeedKind {
-    /// The model reads media of this kind.
-    Media(MediaKind),
+    /// The model reads media of one kind.
+    Media(MediaNeed),
     /// The model makes output of this kind.
     Output(Modality),
     /// The model makes images of this aspect ratio.
@@ -27,8 +29,12 @@ pub enum NeedKind {
     ImageSize(String),
     /// The model thinks within this budget.
     ThinkingBudget(u64),
-    /// The model thinks as much as the request says.
-    ThinkingLevel,
+    /// The model does not think.
+    ThinkingOff,
+    /// The model chooses how much it thinks.
+    ThinkingDynamic,
+    /// The model thinks as much as the level says.
+    ThinkingLevel(EffortLevel),
     /// The model uses tools of this kind.
     Tool(ToolKind),
     /// The model uses a tool with this name, which no format of the gateway knows.
@@ -37,10 +43,72 @@ pub enum NeedKind {
     Json(JsonOutput),
     /// The model gives the probabilities of its tokens.
     Logprobs,
+    /// The model takes this value of a parameter. For texts it is their number.
+    Parameter(SamplingParameter, f64),
     /// The model makes this many answers.
     Candidates(u32),
     /// The model makes vectors with this many numbers.
     Dimensions(u64),
+}
+
+/// Media of one kind in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediaNeed {
+    /// The kind.
+    pub kind: MediaKind,
+    /// Number of media.
+    pub count: u64,
+    /// Place and bytes of the largest one inside the request, if one is.
+    pub largest: Option<(String, u64)>,
+}
+
+/// Parameters whose range a model may state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplingParameter {
+    /// Temperature.
+    Temperature,
+    /// Share of probability that is sampled from.
+    TopP,
+    /// Number of tokens that is sampled from.
+    TopK,
+    /// Penalty of tokens that have occurred.
+    PresencePenalty,
+    /// Penalty of tokens by the number of times they have occurred.
+    FrequencyPenalty,
+    /// Seed.
+    Seed,
+    /// Texts that end an answer.
+    StopSequences,
+    /// Number of probabilities of each token.
+    Logprobs,
+}
+
+impl SamplingParameter {
+    /// All parameters.
+    pub const ALL: [Self; 8] = [
+        Self::Temperature,
+        Self::TopP,
+        Self::TopK,
+        Self::PresencePenalty,
+        Self::FrequencyPenalty,
+        Self::Seed,
+        Self::StopSequences,
+        Self::Logprobs,
+    ];
+
+    /// Returns the word in data files and answers.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Temperature => "temperature",
+            Self::TopP => "top_p",
+            Self::TopK => "top_k",
+            Self::PresencePenalty => "presence_penalty",
+            Self::FrequencyPenalty => "frequency_penalty",
+            Self::Seed => "seed",
+            Self::StopSequences => "stop_sequences",
+            Self::Logprobs => "logprobs",
+        }
+    }
 }
 
 /// Answers in JSON.
@@ -66,20 +134,56 @@ impl JsonOutput {
 }
 
 /// Needs of one request. The first place of each kind of media counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestNeeds(Vec<RequestNeed>);
 
 impl RequestNeeds {
     /// Adds a need.
-    pub fn add(&mut self, path: impl Into<String>, kind: NeedKind) {
+    pub fn add(&mut self, path: impl Into<Cow<'static, str>>, kind: NeedKind) {
         self.0.push(RequestNeed { path: path.into(), kind });
     }
 
-    /// Adds media, unless the request needs media of that kind already.
-    pub fn add_media(&mut self, media: MediaKind, path: impl FnOnce() -> String) {
-        if !self.media().any(|(_, known)| known == media) {
-            self.add(path(), NeedKind::Media(media));
+    /// Adds one of the media, with its bytes if it is inside the request.
+    pub fn add_media(&mut self, kind: MediaKind, bytes: Option<u64>, path: impl Fn() -> String) {
+        let known = self.0.iter_mut().find_map(|need| {
+            let NeedKind::Media(media) = &mut need.kind else { return None };
+            (media.kind == kind).then_some(media)
+        });
+        let Some(known) = known else {
+            let largest = bytes.map(|bytes| (path(), bytes));
+            self.add(path(), NeedKind::Media(MediaNeed { kind, count: 1, largest }));
+            return;
+        };
+        known.count += 1;
+        if let Some(bytes) = bytes
+            && known.largest.as_ref().is_none_or(|(_, most)| bytes > *most)
+        {
+            known.largest = Some((path(), bytes));
         }
+    }
+
+    /// Adds a parameter that the request has.
+    pub fn add_parameter(
+        &mut self,
+        path: &'static str,
+        parameter: SamplingParameter,
+        value: Option<f64>,
+    ) {
+        if let Some(value) = value {
+            self.add(path, NeedKind::Parameter(parameter, value));
+        }
+    }
+
+    /// Adds a whole number, or a number of texts.
+    pub fn add_whole_parameter(
+        &mut self,
+        path: &'static str,
+        parameter: SamplingParameter,
+        value: Option<impl TryInto<i64>>,
+    ) {
+        let value = value.map(|value| value.try_into().unwrap_or(i64::MAX));
+        #[expect(clippy::cast_precision_loss, reason = "the limits of a range are small")]
+        self.add_parameter(path, parameter, value.map(|value| value as f64));
     }
 
     /// Returns all needs.
@@ -89,19 +193,9 @@ impl RequestNeeds {
 
     /// Returns the kinds of media, each with its first place.
     pub fn media(&self) -> impl Iterator<Item = (&str, MediaKind)> {
-        self.0.iter().filter_map(|need| match need.kind {
-            NeedKind::Media(kind) => Some((&*need.path, kind)),
-            NeedKind::Output(_)
-            | NeedKind::AspectRatio(_)
-            | NeedKind::ImageSize(_)
-            | NeedKind::ThinkingBudget(_)
-            | NeedKind::ThinkingLevel
-            | NeedKind::Tool(_)
-            | NeedKind::UnknownTool(_)
-            | NeedKind::Json(_)
-            | NeedKind::Logprobs
-            | NeedKind::Candidates(_)
-            | NeedKind::Dimensions(_) => None,
+        self.0.iter().filter_map(|need| {
+            let NeedKind::Media(media) = &need.kind else { return None };
+            Some((&*need.path, media.kind))
         })
     }
 
@@ -123,9 +217,9 @@ impl RequestNeeds {
         self.0.iter().find(|need| matches!(need.kind, NeedKind::UnknownTool(_)))
     }
 
-    /// Forgets the media, for a caller that has those dropped that a lane cannot carry.
-    pub fn forget_media(&mut self) {
-        self.0.retain(|need| !matches!(need.kind, NeedKind::Media(_)));
+    /// Returns true if there are no media.
+    pub fn media_is_empty(&self) -> bool {
+        self.media().next().is_none()
     }
 
     /// Returns true if there are none.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use canon::{JsonOutput, ThinkingRange, ToolKind};
+use canon::{JsonOutput, SamplingParameter, ThinkingRange, ToolKind};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::feature::MODALITIES;
@@ -35,7 +35,7 @@ pub struct ModelCapabilities {
     /// Forms of JSON that it answers in.
     #[serde(serialize_with = "json_words", skip_serializing_if = "Option::is_none")]
     pub structured_output: Option<Vec<JsonOutput>>,
-    /// Sampling parameters from [`PARAMETERS`].
+    /// Sampling parameters, by the words of [`SamplingParameter`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, ParameterSupport>,
     /// Thinking options.
@@ -51,18 +51,6 @@ pub struct ModelCapabilities {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dimensions: Option<VectorDimensions>,
 }
-
-/// Sampling parameters that a record may describe, by their usual names.
-pub const PARAMETERS: [&str; 8] = [
-    "temperature",
-    "top_p",
-    "top_k",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "stop_sequences",
-    "logprobs",
-];
 
 /// Limits of the media of one kind in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,7 +178,8 @@ impl CapabilityTable {
         }
         check_words(media_limits.iter().flat_map(BTreeMap::keys), &MODALITIES)
             .map_err(|word| fault("media_limits", format!("there is no modality `{word}`")))?;
-        check_words(parameters.iter().flat_map(BTreeMap::keys), &PARAMETERS)
+        let known = SamplingParameter::ALL.map(SamplingParameter::as_str);
+        check_words(parameters.iter().flat_map(BTreeMap::keys), &known)
             .map_err(|word| fault("parameters", format!("there is no parameter `{word}`")))?;
         let json = |word: &String| {
             let known = JsonOutput::ALL.into_iter().find(|form| form.as_str() == word);
@@ -235,9 +224,7 @@ impl ModelCapabilities {
         self.parameters.clear();
         (self.tools, self.structured_output) = (None, None);
         (self.candidates, self.dimensions) = (None, None);
-        if self.thinking == ThinkingSupport::Never {
-            self.thinking = ThinkingSupport::Unknown;
-        }
+        self.thinking = ThinkingSupport::Unknown;
     }
 
     /// Adds the media that capability tags promise, if the media are known.
@@ -281,6 +268,25 @@ impl ModelCapabilities {
         match self.parameters.get(name)? {
             ParameterSupport::Supported(range) => Some(*range),
             ParameterSupport::Unsupported => None,
+        }
+    }
+}
+
+impl ParameterRange {
+    /// Returns true if the value is within the range, as far as it is known.
+    pub fn accepts(&self, value: f64) -> bool {
+        let Self { min, max, default: _ } = *self;
+        min.is_none_or(|min| value >= min) && max.is_none_or(|max| value <= max)
+    }
+}
+
+impl std::fmt::Display for ParameterRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.min, self.max) {
+            (Some(min), Some(max)) => write!(f, "between {min} and {max}"),
+            (None, Some(max)) => write!(f, "at most {max}"),
+            (Some(min), None) => write!(f, "at least {min}"),
+            (None, None) => f.write_str("any number"),
         }
     }
 }

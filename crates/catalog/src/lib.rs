@@ -43,7 +43,7 @@ mod provider;
 
 pub use canon::ModelKind;
 pub use capabilities::{
-    CapabilityError, CapabilityTable, MediaLimits, ModelCapabilities, PARAMETERS, ParameterRange,
+    CapabilityError, CapabilityTable, MediaLimits, ModelCapabilities, ParameterRange,
     ParameterSupport, VectorDimensions,
 };
 pub use catalog::{Catalog, CatalogPage};

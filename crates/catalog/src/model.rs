@@ -94,14 +94,4 @@ impl Model {
             ModelKind::Chat | ModelKind::Embedding => self.prices.output,
         }
     }
-
-    /// Returns true if the model accepts that input modality.
-    pub fn accepts_input(&self, modality: &str) -> bool {
-        self.capabilities.input.iter().any(|own| own == modality)
-    }
-
-    /// Returns true if the model produces that output modality.
-    pub fn produces_output(&self, modality: &str) -> bool {
-        self.capabilities.output.iter().any(|own| own == modality)
-    }
 }

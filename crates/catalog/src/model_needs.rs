@@ -1,10 +1,11 @@
 //! Judgement of a request by the record of its model, before a lane is chosen.
 
 use canon::{
-    ApiError, JsonOutput, MediaKind, Modality, NeedKind, RequestNeeds, ThinkingRange, ToolKind,
+    ApiError, JsonOutput, MediaKind, MediaNeed, Modality, NeedKind, RequestNeed, SamplingParameter,
+    ThinkingRange, ToolKind,
 };
 
-use crate::{Model, ModelCapabilities, ParameterSupport, ThinkingSupport};
+use crate::{MediaLimits, ModelCapabilities, ParameterSupport, ThinkingSupport};
 
 /// Returns the word for a kind of media in the directory.
 const fn media_word(kind: MediaKind) -> &'static str {
@@ -24,36 +25,68 @@ const fn modality_word(modality: Modality) -> &'static str {
     }
 }
 
-impl Model {
+impl ModelCapabilities {
     /// Returns true if the model reads media of that kind, or if that is not known. Some providers read
     /// documents for models that cannot.
     pub fn may_read(&self, kind: MediaKind) -> bool {
-        self.capabilities.input.is_empty()
+        self.input.is_empty()
             || kind == MediaKind::Document
-            || self.accepts_input(media_word(kind))
+            || self.input.iter().any(|own| own == media_word(kind))
     }
 
-    /// Refuses the first need that the model cannot meet, with the caller's own path. What is not known of a
-    /// model is not judged.
-    pub fn check_needs(&self, needs: &RequestNeeds) -> Result<(), ApiError> {
-        let unmet = needs.iter().find_map(|need| {
-            let why = self.unmet(&need.kind)?;
-            Some(ApiError::invalid(&*need.path, format!("`{}` {why}", need.path)))
+    /// Refuses the first need that the model with this id cannot meet, with the caller's own path. What is not
+    /// known of a model is not judged.
+    pub fn check_needs<'n>(
+        &self,
+        id: &str,
+        needs: impl IntoIterator<Item = &'n RequestNeed>,
+    ) -> Result<(), ApiError> {
+        let unmet = needs.into_iter().find_map(|need| {
+            let Unmet { path, why } = self.unmet(id, need)?;
+            let path = path.unwrap_or(&need.path);
+            Some(ApiError::invalid(path, format!("`{path}` {why}")))
         });
         unmet.map_or(Ok(()), Err)
     }
 
     /// Returns the reason that the model cannot meet a need.
-    fn unmet(&self, need: &NeedKind) -> Option<String> {
-        let (id, can) = (&self.id, &self.capabilities);
+    fn unmet<'n>(&self, id: &str, need: &'n RequestNeed) -> Option<Unmet<'n>> {
+        if let NeedKind::Media(media) = &need.kind {
+            return self.unread(id, media);
+        }
+        self.unable(id, &need.kind).map(|why| Unmet { path: None, why })
+    }
+
+    /// Returns the reason that the model does not read media.
+    fn unread<'n>(&self, id: &str, media: &'n MediaNeed) -> Option<Unmet<'n>> {
+        let MediaNeed { kind, count, largest } = media;
+        let word = media_word(*kind);
+        if !self.may_read(*kind) {
+            let takes = self.input.join(", ");
+            let why = format!("is {word}, which `{id}` does not read; it takes {takes}");
+            return Some(Unmet { path: None, why });
+        }
+        // The length and the pages of a file are known only to who reads it.
+        let MediaLimits { max_count, max_bytes, max_seconds: _, max_pages: _, types: _ } =
+            self.media_limits.get(word)?;
+        if let Some(most) = max_count.filter(|most| count > most) {
+            let why = format!("is one of {count} media of the kind {word}; `{id}` takes {most}");
+            return Some(Unmet { path: None, why });
+        }
+        let (path, bytes) = largest.as_ref()?;
+        let most = max_bytes.filter(|most| bytes > most)?;
+        let why = format!("has {bytes} bytes; `{id}` takes {word} of at most {most}");
+        Some(Unmet { path: Some(path), why })
+    }
+
+    /// Returns the reason that the model cannot do what a request asks for.
+    fn unable(&self, id: &str, need: &NeedKind) -> Option<String> {
+        let can = self;
         match need {
-            NeedKind::Media(kind) => (!self.may_read(*kind)).then(|| {
-                let (word, takes) = (media_word(*kind), can.input.join(", "));
-                format!("is {word}, which `{id}` does not read; it takes {takes}")
-            }),
+            NeedKind::Media(_) => None,
             NeedKind::Output(modality) => {
                 let word = modality_word(*modality);
-                (!can.output.is_empty() && !self.produces_output(word)).then(|| {
+                (!can.output.is_empty() && !can.output.iter().any(|own| own == word)).then(|| {
                     let makes = can.output.join(", ");
                     format!("asks for {word} output, which `{id}` does not make; it makes {makes}")
                 })
@@ -73,19 +106,10 @@ impl Model {
                     format!("is not a size that `{id}` makes; allowed: {}", named.join(", "))
                 })
             }
-            NeedKind::ThinkingBudget(tokens) => match &can.thinking {
-                ThinkingSupport::Unknown => None,
-                ThinkingSupport::Never => Some(format!("asks `{id}` to think, which it does not")),
-                ThinkingSupport::Range(ThinkingRange { min, max, .. }) => {
-                    let (min, max) = (min.unwrap_or(0), (*max)?);
-                    (!(min..=max).contains(tokens)).then(|| {
-                        format!("must be between {min} and {max}, the thinking budget of `{id}`")
-                    })
-                }
-            },
-            // A level that the model does not have becomes the nearest one, which is told as a loss.
-            NeedKind::ThinkingLevel => (can.thinking == ThinkingSupport::Never)
-                .then(|| format!("asks `{id}` to think, which it does not")),
+            NeedKind::ThinkingBudget(_)
+            | NeedKind::ThinkingOff
+            | NeedKind::ThinkingDynamic
+            | NeedKind::ThinkingLevel(_) => unable_to_think(&can.thinking, id, need),
             NeedKind::Tool(kind) => {
                 let tools = closed_list(can).filter(|tools| !tools.contains(kind))?;
                 Some(format!(
@@ -114,6 +138,21 @@ impl Model {
                 is_unsupported
                     .then(|| format!("asks for log probabilities, which `{id}` does not give"))
             }
+            NeedKind::Parameter(parameter, value) => {
+                let range = can.parameter(parameter.as_str())?;
+                (!range.accepts(*value)).then(|| match parameter {
+                    SamplingParameter::StopSequences => {
+                        format!("has {value} texts; for `{id}` the number must be {range}")
+                    }
+                    SamplingParameter::Temperature
+                    | SamplingParameter::TopP
+                    | SamplingParameter::TopK
+                    | SamplingParameter::PresencePenalty
+                    | SamplingParameter::FrequencyPenalty
+                    | SamplingParameter::Seed
+                    | SamplingParameter::Logprobs => format!("must be {range} for `{id}`"),
+                })
+            }
             NeedKind::Candidates(count) => can
                 .candidates
                 .filter(|most| count > most)
@@ -123,6 +162,60 @@ impl Model {
                 Some(format!("is not a length of the vectors of `{id}`; allowed: {known}"))
             }
         }
+    }
+}
+
+/// A need that a model cannot meet.
+struct Unmet<'n> {
+    /// The place, if it is not that of the need.
+    path: Option<&'n str>,
+    why: String,
+}
+
+/// Returns the reason that the model cannot think as asked. Models without budgets take one as a level, and
+/// it is not known of them if they must think.
+fn unable_to_think(thinking: &ThinkingSupport, id: &str, need: &NeedKind) -> Option<String> {
+    let range = match thinking {
+        ThinkingSupport::Unknown => return None,
+        ThinkingSupport::Never => {
+            let is_met = matches!(need, NeedKind::ThinkingOff | NeedKind::ThinkingDynamic);
+            return (!is_met).then(|| format!("asks `{id}` to think, which it does not"));
+        }
+        ThinkingSupport::Range(range) => range,
+    };
+    let ThinkingRange { min, max, can_disable, dynamic, levels } = range;
+    let has_budgets = range.accepts_budget();
+    let limits = || {
+        let max = max.map(|max| format!(" and {max}")).unwrap_or_default();
+        format!("must be between {}{max}, the thinking budget of `{id}`", min.unwrap_or(0))
+    };
+    match need {
+        NeedKind::ThinkingBudget(tokens) => {
+            let is_met = max.is_none_or(|max| (min.unwrap_or(0)..=max).contains(tokens));
+            (!is_met).then(limits)
+        }
+        NeedKind::ThinkingOff => (has_budgets && !can_disable)
+            .then(|| format!("switches off the thinking of `{id}`, which always thinks")),
+        NeedKind::ThinkingDynamic => (has_budgets && !dynamic)
+            .then(|| format!("leaves the budget to `{id}`, which needs one; it {}", limits())),
+        NeedKind::ThinkingLevel(level) => {
+            let words: Vec<_> = levels.iter().map(|own| own.as_str()).collect();
+            (!levels.is_empty() && !levels.contains(level)).then(|| {
+                let words = words.join(", ");
+                format!("is not a level of the thinking of `{id}`; allowed: {words}")
+            })
+        }
+        NeedKind::Media(_)
+        | NeedKind::Output(_)
+        | NeedKind::AspectRatio(_)
+        | NeedKind::ImageSize(_)
+        | NeedKind::Tool(_)
+        | NeedKind::UnknownTool(_)
+        | NeedKind::Json(_)
+        | NeedKind::Logprobs
+        | NeedKind::Parameter(..)
+        | NeedKind::Candidates(_)
+        | NeedKind::Dimensions(_) => None,
     }
 }
 

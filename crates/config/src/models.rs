@@ -149,14 +149,9 @@ fn build_model(
     if !is_described {
         model.capabilities.forget_limits();
     }
-    raw.capabilities()
-        .apply(&mut model.capabilities)
-        .map_err(|CapabilityError { key, reason }| FieldError::new(key, reason))?;
+    apply_written(raw, &mut model.capabilities)?;
     match features {
-        Some(features) => {
-            model.capabilities.add_input_of(features);
-            model.features.clone_from(features);
-        }
+        Some(features) => model.features.clone_from(features),
         // Every conversation can be streamed.
         None if known.is_none() => {
             let implied = model.capabilities.implied_features(kind);
@@ -172,6 +167,20 @@ fn build_model(
         model.about.clone_from(about);
     }
     Ok(model)
+}
+
+/// Puts the capabilities that the operator wrote in place of those that are known.
+pub(super) fn apply_written(
+    raw: &RawModel,
+    capabilities: &mut ModelCapabilities,
+) -> Result<(), FieldError> {
+    raw.capabilities()
+        .apply(capabilities)
+        .map_err(|CapabilityError { key, reason }| FieldError::new(key, reason))?;
+    if let Some(features) = &raw.features {
+        capabilities.add_input_of(features);
+    }
+    Ok(())
 }
 
 fn parse_lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, FieldError> {

@@ -2,7 +2,10 @@
 //! provider.
 
 use canon::{Micros, ThinkingRange, WireFormat};
-use catalog::{Catalog, Endpoints, Model, ModelDirectory, ModelKind, ModelPrices};
+use catalog::{
+    Catalog, Endpoints, Model, ModelCapabilities, ModelDirectory, ModelEntry, ModelKind,
+    ModelPrices,
+};
 use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -61,6 +64,8 @@ pub struct LiveLane {
     pub model: String,
     /// Model that the lane serves. On a fallback lane it differs from the requested model.
     pub served_model: Arc<Model>,
+    /// Capabilities of the model at the provider. Most lanes share those of the model that they serve.
+    pub capabilities: Arc<ModelCapabilities>,
     /// Wire formats the lane accepts, the best one first.
     pub formats: Vec<WireFormat>,
     /// Thinking options of the model, if they are known.
@@ -192,6 +197,7 @@ fn build_lanes(
 ) -> Result<Vec<LiveLane>, FieldError> {
     let mut lanes: Vec<LiveLane> = Vec::new();
     let mut shares = false;
+    let capabilities = Arc::new(model.capabilities.clone());
     for (index, lane) in model.lanes.iter().enumerate() {
         let Some(state) = state.get_mut(&lane.provider) else { continue };
         let table = raw.and_then(|raw| raw.lanes.get(index)).and_then(RawLane::table);
@@ -239,6 +245,7 @@ fn build_lanes(
             provider,
             model: lane.model.clone(),
             served_model: Arc::clone(model),
+            capabilities: lane_capabilities(&capabilities, raw, offer.map(|(entry, _)| entry))?,
             timeouts,
             prices,
             priority,
@@ -309,8 +316,21 @@ fn lane_formats(
     if known.is_empty() { provider.formats.clone() } else { known }
 }
 
+/// Returns the capabilities of the model behind a lane: those that the operator wrote and those of the
+/// directory. If the directory does not know the lane, they are those of the model that it serves.
+fn lane_capabilities(
+    served: &Arc<ModelCapabilities>,
+    raw: Option<&RawModel>,
+    offered: Option<&ModelEntry>,
+) -> Result<Arc<ModelCapabilities>, FieldError> {
+    let (Some(raw), Some(entry)) = (raw, offered) else { return Ok(Arc::clone(served)) };
+    let mut own = entry.capabilities.clone();
+    crate::models::apply_written(raw, &mut own)?;
+    Ok(if own == **served { Arc::clone(served) } else { Arc::new(own) })
+}
+
 /// Returns the thinking options of the model behind a lane, which may differ from the requested one: those
-/// that the operator wrote, those of the directory, or else those of the requested model.
+/// that the operator wrote, those of the directory for the model at the provider, or else for the id.
 fn lane_thinking(
     directory: &ModelDirectory,
     (model, raw): (&Model, Option<&RawModel>),
@@ -318,7 +338,9 @@ fn lane_thinking(
     upstream: &str,
 ) -> Option<ThinkingRange> {
     let offered = directory.find_offer(known_as, upstream).map(|(entry, _)| entry);
-    let known = offered.or_else(|| directory.model(upstream)).map(|entry| &entry.capabilities);
+    let known =
+        offered.or_else(|| directory.model(upstream)).or_else(|| directory.model(&model.id));
+    let known = known.map(|entry| &entry.capabilities);
     let is_written = raw.is_some_and(|raw| raw.thinking.is_some());
     let capabilities = known.filter(|_| !is_written).unwrap_or(&model.capabilities);
     // A model may be known to think, but not by which parameter.

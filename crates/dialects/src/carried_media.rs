@@ -1,11 +1,13 @@
 //! Media that a format cannot carry. A writer leaves them out and tells the loss, so a call is refused
 //! before, unless its caller has them left out.
 
-use canon::{ApiError, ChatRequest, Loss, Losses, MediaKind, Part, PartKind, Role};
+use canon::{ApiError, ChatRequest, Loss, Losses, MediaKind, Part, PartKind, RequestNeeds, Role};
 use serde_json::Value;
 
 use crate::dialect::Dialect;
 use crate::media_problem::{MediaProblem, content_kind};
+use crate::text::by_word;
+use crate::wire_object::UnknownFields;
 use crate::wire_rule::FieldProblem;
 
 /// Reason for media in a field that no other format describes.
@@ -56,27 +58,38 @@ fn part_problem(part: &Part, role: Role, target: &dyn Dialect) -> Option<MediaPr
 }
 
 /// Types of parts with media, in all formats.
-const MEDIA_TYPES: [&str; 13] = [
-    "audio",
-    "computer_screenshot",
-    "container_upload",
-    "document",
-    "file",
-    "image",
-    "image_url",
-    "input_audio",
-    "input_file",
-    "input_image",
-    "input_video",
-    "video",
-    "video_url",
+const MEDIA_TYPES: [(MediaKind, &str); 13] = [
+    (MediaKind::Audio, "audio"),
+    (MediaKind::Image, "computer_screenshot"),
+    (MediaKind::Document, "container_upload"),
+    (MediaKind::Document, "document"),
+    (MediaKind::Document, "file"),
+    (MediaKind::Image, "image"),
+    (MediaKind::Image, "image_url"),
+    (MediaKind::Audio, "input_audio"),
+    (MediaKind::Document, "input_file"),
+    (MediaKind::Image, "input_image"),
+    (MediaKind::Video, "input_video"),
+    (MediaKind::Video, "video"),
+    (MediaKind::Video, "video_url"),
 ];
+
+/// Adds the media of a part that its format does not describe.
+pub(crate) fn add_undescribed(
+    needs: &mut RequestNeeds,
+    fields: &UnknownFields<'_>,
+    path: impl Fn() -> String,
+) {
+    if let Some(kind) = fields.text("type").and_then(|word| by_word(&MEDIA_TYPES, &word)) {
+        needs.add_media(kind, None, path);
+    }
+}
 
 /// Returns true if a part that its format alone describes holds media.
 fn has_media(part: &Value) -> bool {
     match part {
         Value::Object(fields) => {
-            let is_media = |word: &str| MEDIA_TYPES.contains(&word);
+            let is_media = |word: &str| by_word(&MEDIA_TYPES, word).is_some();
             fields.get("type").and_then(Value::as_str).is_some_and(is_media)
                 || fields.values().any(has_media)
         }

@@ -55,6 +55,57 @@ pub fn with_caller_paths(
     PathMap { lane, caller, lists }.apply(error)
 }
 
+/// Returns the error with its path as the caller spells it. The native format has two spellings.
+#[must_use]
+pub fn with_own_spelling(error: ApiError, format: WireFormat, body: &[u8]) -> ApiError {
+    let is_plain = format != WireFormat::Native
+        || !body.contains(&b'_')
+        || count_values(body, MAX_REQUEST_VALUES) > MAX_REQUEST_VALUES;
+    let Some(path) = error.param().filter(|_| !is_plain) else { return error };
+    let Ok(body) = json::read_bytes::<Value>(body) else { return error };
+    let steps = parse_path(path);
+    let found = FormatBody { format: Some(format), body: &body }.resolve(&steps);
+    if found.len() < steps.len() {
+        return error;
+    }
+    let own = write_path(&found);
+    let message = error.message().replace(path, &own);
+    error.with_message(message).with_param(own)
+}
+
+/// Items of an earlier conversation that the gateway inserted before those of the caller.
+#[derive(Clone, Copy, Debug)]
+pub struct InsertedItems {
+    /// List of the items.
+    pub list: &'static str,
+    /// Field that names the earlier conversation.
+    pub source: &'static str,
+    /// Number of inserted items.
+    pub count: usize,
+}
+
+impl InsertedItems {
+    /// Returns the path in the caller's own request; `None` if it leads to no item of the list.
+    pub fn own_path(&self, path: &str) -> Option<String> {
+        let Self { list, source, count } = *self;
+        let (at, rest) = path.strip_prefix(list)?.strip_prefix('[')?.split_once(']')?;
+        let at: usize = at.parse().ok()?;
+        Some(match at.checked_sub(count) {
+            Some(at) => format!("{list}[{at}]{rest}"),
+            None => source.to_owned(),
+        })
+    }
+
+    /// Returns an error with the path in the caller's own request.
+    #[must_use]
+    pub fn restore_path(&self, error: ApiError) -> ApiError {
+        let path = error.param().filter(|_| self.count > 0).unwrap_or_default().to_owned();
+        let Some(own) = self.own_path(&path) else { return error };
+        let message = error.message().replace(&path, &own);
+        error.with_message(message).with_param(own)
+    }
+}
+
 /// A body and its format.
 #[derive(Clone, Copy)]
 struct FormatBody<'a> {

@@ -62,7 +62,7 @@ pub use dialect::{
 };
 pub use endings::failed_turn;
 pub use envelope_mac::{EnvelopeMac, MAC_BYTES, set_envelope_mac};
-pub use error_paths::{RefusedRequest, with_caller_paths};
+pub use error_paths::{InsertedItems, RefusedRequest, with_caller_paths, with_own_spelling};
 pub use field_scan::has_escaped_letter;
 pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle};

@@ -2,7 +2,7 @@
 //!
 //! Only the form is checked. The bytes of a picture are the provider's business.
 
-use canon::MediaKind;
+use canon::{MediaKind, RequestNeeds};
 
 /// Returns the reason why a media type is refused.
 pub(crate) fn mime_error(mime: &str) -> Option<&'static str> {
@@ -54,9 +54,26 @@ pub(crate) fn split_data_uri(url: &str) -> Option<(&str, &str)> {
     url.strip_prefix("data:")?.split_once(";base64,")
 }
 
-/// Returns the kind of the media in a data URI.
-pub(crate) fn data_uri_kind(url: &str) -> Option<MediaKind> {
-    split_data_uri(url).map(|(mime, _)| MediaKind::from_mime(mime))
+/// Returns the kind and the number of bytes of the media in a data URI.
+pub(crate) fn data_uri_media(url: &str) -> Option<(MediaKind, u64)> {
+    split_data_uri(url).map(|(mime, data)| (MediaKind::from_mime(mime), base64_bytes(data)))
+}
+
+/// Adds media that are a data URI or stand elsewhere. The data of a field may be of another kind than its name
+/// says.
+pub(crate) fn add_media_at(
+    needs: &mut RequestNeeds,
+    url: Option<&str>,
+    named: MediaKind,
+    path: impl Fn() -> String,
+) {
+    let inline = url.and_then(data_uri_media);
+    needs.add_media(inline.map_or(named, |(kind, _)| kind), inline.map(|(_, bytes)| bytes), path);
+}
+
+/// Returns the number of bytes that valid base64 holds.
+pub(crate) fn base64_bytes(data: &str) -> u64 {
+    data.trim_end_matches('=').len() as u64 * 3 / 4
 }
 
 /// Returns the reason why the URL or data URI of a picture is refused. Some clients send documents

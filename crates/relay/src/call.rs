@@ -7,7 +7,9 @@ use bytes::{Bytes, BytesMut};
 use canon::{ApiError, ChatRequest, ErrorKind};
 use config::Config;
 use dialects::json::BodyEdit;
-use dialects::{Dialect, ParsedRequest, ReplyStamp, RequestFacts, RequestTarget, RequestUse};
+use dialects::{
+    Dialect, ParsedRequest, ReplyStamp, RequestFacts, RequestTarget, RequestUse, with_own_spelling,
+};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
@@ -103,7 +105,10 @@ impl Call {
                 .is_some_and(|route| route.lanes.iter().all(|lane| !lane.formats.contains(&origin)))
         };
         let wanted = RequestUse::Both(&is_translated);
-        let ParsedRequest { facts, chat } = self.dialect.parse(&self.target, &self.body, wanted)?;
+        let ParsedRequest { facts, chat } = self
+            .dialect
+            .parse(&self.target, &self.body, wanted)
+            .map_err(|error| with_own_spelling(error, origin, &self.body))?;
         chat.into_iter().for_each(|chat| self.keep_chat(chat));
         Ok(facts.unwrap_or_default())
     }

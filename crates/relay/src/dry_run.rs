@@ -2,7 +2,7 @@
 //! it.
 
 use axum::response::Response;
-use canon::{ApiError, Loss, Money, WireFormat};
+use canon::{ApiError, Blame, Loss, Money, WireFormat};
 use dialects::{ProviderRequest, RequestFacts};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -27,13 +27,45 @@ pub(super) struct DryRun<'a> {
     pub(super) fetched_paths: Vec<String>,
 }
 
-/// Dry run of a chat call.
-pub(super) fn dry_run(
+/// Refuses a call that no lane could be sent, before money is reserved for it: a strict one with losses, and one
+/// with media that only a provider of the caller's format takes.
+pub(super) fn check_refusals(
     call: &Call,
     facts: &RequestFacts,
     route: &Route,
     media: &MediaRefs,
-) -> Result<Response, ApiError> {
+) -> Result<(), ApiError> {
+    let own = call.dialect.origin();
+    let is_translated = || route.lanes.iter().all(|lane| !lane.formats.contains(&own));
+    let has_media = !facts.needs.media_is_empty() || facts.has_reply_images;
+    match () {
+        // A dry run prepares the request anyway.
+        () if call.options.dry_run => Ok(()),
+        () if call.options.strict => match prepare_first(call, facts, route, media) {
+            Err(error) if error.blame() == Blame::Caller => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        },
+        () if has_media && !call.options.lossy && media.is_inline() && is_translated() => {
+            prepare::check_carried(call, facts, &route.lanes)
+        }
+        () => Ok(()),
+    }
+}
+
+/// A request that is ready for the first lane that takes it.
+struct FirstRequest {
+    lane: Arc<LiveLane>,
+    dialect: WireFormat,
+    fetched_paths: Vec<String>,
+    prepared: prepare::PreparedRequest,
+}
+
+fn prepare_first(
+    call: &Call,
+    facts: &RequestFacts,
+    route: &Route,
+    media: &MediaRefs,
+) -> Result<FirstRequest, ApiError> {
     let candidates =
         route::ordered_candidates(call, &facts.needs, route, call.engine.monotonic_now());
     let prepare_for = |candidate: &Candidate| {
@@ -41,7 +73,7 @@ pub(super) fn dry_run(
         let dialect = route::choose_dialect(&lane, call.dialect.origin(), &facts.needs)?;
         let (inlined, fetched_paths) = media.inline_placeholders(call, &lane, dialect)?;
         let prepared = prepare::prepare(call, facts, &lane, dialect, None, inlined)?;
-        Ok((lane, dialect, fetched_paths, prepared))
+        Ok(FirstRequest { lane, dialect: dialect.origin(), fetched_paths, prepared })
     };
     let mut result = Err(route::unknown_model(&facts.model));
     for candidate in &candidates {
@@ -52,17 +84,26 @@ pub(super) fn dry_run(
             break;
         }
     }
-    let (lane, dialect, fetched_paths, prepared) = result?;
-    let output = facts
-        .max_output_tokens
-        .or(lane.served_model.capabilities.max_output_tokens)
-        .unwrap_or_default();
+    result
+}
+
+/// Dry run of a chat call.
+pub(super) fn dry_run(
+    call: &Call,
+    facts: &RequestFacts,
+    route: &Route,
+    media: &MediaRefs,
+) -> Result<Response, ApiError> {
+    let FirstRequest { lane, dialect, fetched_paths, prepared } =
+        prepare_first(call, facts, route, media)?;
+    let output =
+        facts.max_output_tokens.or(lane.capabilities.max_output_tokens).unwrap_or_default();
     let output = facts.max_output(output);
     let input = sizing::max_input_tokens(call, facts, route, media);
     let max_cost = lane.prices.max_cost_with(input, output, &sizing::max_units(facts, route));
     let result = DryRun {
         lane: &lane,
-        dialect: dialect.origin(),
+        dialect,
         outgoing: vec![prepared.outgoing; prepared.reply.copies as usize],
         losses: prepared.losses,
         max_cost,

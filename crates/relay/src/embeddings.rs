@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind, Loss, Losses, RequestNeeds, Usage, WireFormat};
+use canon::{ApiError, ErrorKind, Loss, Losses, Usage, WireFormat};
 use catalog::ModelKind;
 use dialects::embeddings::{EmbeddingEndpoint, EmbeddingFacts, EmbeddingReply, EmbeddingRequest};
 use dialects::{ForeignObject, ProviderRequest, ReplyMeter, RequestFacts};
@@ -25,7 +25,8 @@ pub async fn serve_embeddings(
     let facts =
         call.work_permit().await.run(|| endpoint.read_facts(&call.target, &call.body)).await?;
     let route = route::find_kind(&call, &facts.model, ModelKind::Embedding)?;
-    route.model.check_needs(&facts.needs)?;
+    check_media(&facts, &route, endpoint)?;
+    route::check_needs(&call, &facts.needs, &route)?;
     let (named, media) = call
         .work_permit()
         .await
@@ -40,6 +41,7 @@ pub async fn serve_embeddings(
         model: facts.model.clone(),
         max_output_tokens: Some(0),
         candidates: 1,
+        needs: facts.needs.clone(),
         ..RequestFacts::default()
     };
     sizing::note_objects(&mut sizes, &named);
@@ -61,6 +63,23 @@ pub async fn serve_embeddings(
         try_lane(call, embedding_call, &candidate, account).await
     };
     attempt::try_lanes(call, model, account, send_one).await
+}
+
+/// Refuses media that would have to be translated: only the native format has them.
+fn check_media(
+    facts: &EmbeddingFacts,
+    route: &Route,
+    endpoint: EmbeddingEndpoint,
+) -> Result<(), ApiError> {
+    let origin = endpoint.origin();
+    let is_carried = || route.lanes.iter().any(|lane| lane.formats.contains(&origin));
+    match facts.needs.media().next() {
+        Some((path, _)) if !is_carried() => {
+            let message = format!("`{path}` must be text: this model takes no other input");
+            Err(ApiError::invalid(path, message))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 struct EmbeddingCall {
@@ -233,7 +252,7 @@ fn dry_run(
     let model = embedding_call.facts.model.as_str();
     let candidates = route::ordered_candidates(
         call,
-        &RequestNeeds::default(),
+        &embedding_call.facts.needs,
         route,
         call.engine.monotonic_now(),
     );

@@ -94,6 +94,7 @@ async fn run_call(call: Arc<Call>) -> Result<Response, ApiError> {
             let named = fence::named_objects(&call)?;
             let media =
                 media_refs::MediaRefs::find_in(&call, facts.only_text, &named, &route.lanes)?;
+            dry_run::check_refusals(&call, &facts, &route, &media)?;
             Ok::<_, ApiError>((facts, route, named, media))
         })
         .await?;

@@ -130,6 +130,11 @@ impl MediaRefs {
         Ok(refs)
     }
 
+    /// Returns true if no media stand at URLs.
+    pub(super) const fn is_inline(&self) -> bool {
+        self.items.is_empty()
+    }
+
     fn item(&mut self, url: &str) -> Option<&mut MediaRef> {
         self.items.get_mut(*self.index.get(url)?)
     }
@@ -150,7 +155,7 @@ impl MediaRefs {
     /// pages. The context window does.
     pub(super) fn max_tokens(&self, lane: &LiveLane) -> u64 {
         let model = &lane.served_model;
-        let window = model.capabilities.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
+        let window = lane.capabilities.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
         let tokens = self.items.iter().map(|item| {
             let is_image = item.hint.is_some_and(|hint| hint.kind == MediaKind::Image);
             let image = model.counts.image.unwrap_or(inline_media::rates(lane).max_image);

@@ -5,11 +5,11 @@ use dialects::{
     Dialect, LaneSettings, ProviderRequest, RefusedRequest, RequestFacts, with_caller_paths,
 };
 
-use super::Call;
 use super::adapt::adapt;
 use super::call_options::LOSSY_HEADER;
 use super::fence;
 use super::media_refs::InlinedRequest;
+use super::{Call, route};
 use crate::token_estimate;
 use config::LiveLane;
 use std::sync::Arc;
@@ -57,13 +57,13 @@ pub(super) fn prepare(
     let settings = LaneSettings {
         model: &lane.model,
         max_payable_output: limit,
-        model_max_output: lane.served_model.capabilities.max_output_tokens,
+        model_max_output: max_output(lane),
         thinking_range: lane.thinking_range.as_ref(),
         cache_field: lane.endpoints.quirks(dialect.origin()).and_then(|own| own.cache_field),
     };
     let same = dialect.origin() == call.dialect.origin();
     fence::check_lane(&facts.foreign_objects, lane, same)?;
-    let has_unread = || facts.needs.media().any(|(_, kind)| !lane.served_model.may_read(kind));
+    let has_unread = || facts.needs.media().any(|(_, kind)| !lane.capabilities.may_read(kind));
     let must_parse = !same || facts.has_reply_images || (call.options.lossy && has_unread());
     let parsed = match inlined {
         None if must_parse => Some(call.read_chat()?),
@@ -91,6 +91,12 @@ pub(super) fn prepare(
     let provider = Arc::clone(&lane.provider);
     let reply = ExpectedReply { dialect, provider, is_stream: stream, copies, translation };
     Ok(PreparedRequest { outgoing, reply, losses })
+}
+
+/// Returns the maximum output of the model at a lane, within that of the requested one, which was reserved.
+fn max_output(lane: &LiveLane) -> Option<u64> {
+    let (own, requested) = (&lane.capabilities, &lane.served_model.capabilities);
+    own.max_output_tokens.into_iter().chain(requested.max_output_tokens).min()
 }
 
 /// A request in the lane's format, before it is adapted to the provider.
@@ -211,7 +217,7 @@ fn carry_media(
     chat: &mut ChatRequest,
 ) -> Result<Vec<Loss>, ApiError> {
     if call.options.lossy {
-        let reads = |kind| lane.served_model.may_read(kind);
+        let reads = |kind| lane.capabilities.may_read(kind);
         return Ok(dialects::drop_media(chat, dialect, reads));
     }
     dialects::check_media(chat, dialect).map_err(|error| {
@@ -221,6 +227,28 @@ fn carry_media(
         name_caller_field(call, error, chat)
     })?;
     Ok(Vec::new())
+}
+
+/// Refuses a request with media that no lane's format can carry. All lanes need a translation. The error is that
+/// of the first lane.
+pub(super) fn check_carried(
+    call: &Call,
+    facts: &RequestFacts,
+    lanes: &[Arc<LiveLane>],
+) -> Result<(), ApiError> {
+    let mut chat = call.read_chat()?;
+    let mut result = Ok(());
+    for lane in lanes {
+        let dialect = route::choose_dialect(lane, call.dialect.origin(), &facts.needs)?;
+        let carried = carry_media(call, lane, dialect, &mut chat).map(|_| ());
+        if carried.is_ok() {
+            result = carried;
+            break;
+        }
+        result = result.and(carried);
+    }
+    call.keep_chat(chat);
+    result
 }
 
 /// Refuses a translation with losses if the caller asked for strictness.

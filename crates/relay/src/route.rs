@@ -1,8 +1,8 @@
 //! Routing: the lanes that serve a model, in the order in which a call tries them.
 
-use canon::{ApiError, ErrorKind, Micros, RequestNeeds, WireFormat};
-use catalog::{Model, ModelKind};
-use dialects::{Dialect, RequestFacts};
+use canon::{ApiError, ErrorKind, Micros, NeedKind, RequestNeed, RequestNeeds, WireFormat};
+use catalog::ModelKind;
+use dialects::{Dialect, RequestFacts, with_own_spelling};
 use memchr::memmem;
 use std::sync::Arc;
 use upstream::{HealthTracker, LaneCandidate, LaneState};
@@ -93,11 +93,21 @@ impl Candidate {
     }
 }
 
-/// Refuses a request that its model cannot serve, or whose media no lane of it can carry.
-fn check_needs(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), ApiError> {
+/// Refuses a request that no lane of its model can serve, by the record of the lane, or whose media none can
+/// carry. The error is that of the first lane, at the caller's own field.
+pub(super) fn check_needs(
+    call: &Call,
+    needs: &RequestNeeds,
+    route: &Route,
+) -> Result<(), ApiError> {
     if needs.is_empty() {
         return Ok(());
     }
+    find_unmet(call, needs, route)
+        .map_err(|error| with_own_spelling(error, call.dialect.origin(), &call.body))
+}
+
+fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), ApiError> {
     let own = call.dialect.origin();
     // A provider of the caller's format may know tools that this gateway does not.
     if let Some(unknown) = needs.unknown_tool()
@@ -111,21 +121,33 @@ fn check_needs(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), A
         );
         return Err(ApiError::invalid(path, message));
     }
-    if call.options.lossy {
-        let mut needs = needs.clone();
-        needs.forget_media();
-        return route.model.check_needs(&needs);
+    let wanted = WantedMedia::of(call.options.lossy);
+    let own_lanes = route.lanes.iter().filter(|lane| lane.served_model.id == route.model.id);
+    let mut refusal = None;
+    for lane in own_lanes {
+        match meets(lane, needs, wanted) {
+            Ok(()) => {
+                refusal = None;
+                break;
+            }
+            Err(error) => refusal = refusal.or(Some(error)),
+        }
     }
-    route.model.check_needs(needs)?;
-    if route.lanes.iter().any(|lane| serves(lane, &route.model, own, needs)) {
+    if let Some(error) = refusal {
+        return Err(error);
+    }
+    let is_carried = |needs: &RequestNeeds| {
+        route.lanes.iter().any(|lane| serves(lane, own, needs, WantedMedia::All))
+    };
+    if wanted == WantedMedia::Droppable || is_carried(needs) {
         return Ok(());
     }
-    let is_carried = |kind| {
+    let is_carried_alone = |kind| {
         let mut alone = RequestNeeds::default();
-        alone.add_media(kind, String::new);
-        route.lanes.iter().any(|lane| serves(lane, &route.model, own, &alone))
+        alone.add_media(kind, None, String::new);
+        is_carried(&alone)
     };
-    let unmet = needs.media().find(|(_, kind)| !is_carried(*kind)).or(needs.media().next());
+    let unmet = needs.media().find(|(_, kind)| !is_carried_alone(*kind)).or(needs.media().next());
     let path = unmet.map(|(path, _)| path).unwrap_or_default();
     let message = format!(
         "`{path}` cannot be carried to `{}`: its provider takes no media of this kind; the header \
@@ -135,13 +157,33 @@ fn check_needs(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), A
     Err(ApiError::invalid(path, message))
 }
 
-/// Returns true if the lane reads and carries the media of a request, and if its model, where that is a
-/// fallback, can do what the request needs. A body of the lane's own format goes out as it is.
-fn serves(lane: &LiveLane, model: &Model, own: WireFormat, needs: &RequestNeeds) -> bool {
-    let served = &lane.served_model;
-    needs.media().all(|(_, kind)| served.may_read(kind))
-        && (served.id == model.id || served.check_needs(needs).is_ok())
-        && lane.formats.iter().any(|format| *format == own || carries(*format, needs))
+/// Media that a lane must take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WantedMedia {
+    All,
+    /// The caller has those left out that a lane does not take.
+    Droppable,
+}
+
+impl WantedMedia {
+    const fn of(lossy: bool) -> Self {
+        if lossy { Self::Droppable } else { Self::All }
+    }
+}
+
+/// Refuses a request by the record of a lane.
+fn meets(lane: &LiveLane, needs: &RequestNeeds, wanted: WantedMedia) -> Result<(), ApiError> {
+    let is_judged = |need: &&RequestNeed| {
+        wanted == WantedMedia::All || !matches!(need.kind, NeedKind::Media(_))
+    };
+    lane.capabilities.check_needs(&lane.served_model.id, needs.iter().filter(is_judged))
+}
+
+/// Returns true if the model at the lane can do what the request needs and the lane carries its media. A body
+/// of the lane's own format goes out as it is.
+fn serves(lane: &LiveLane, own: WireFormat, needs: &RequestNeeds, wanted: WantedMedia) -> bool {
+    let is_carried = || lane.formats.iter().any(|format| *format == own || carries(*format, needs));
+    meets(lane, needs, wanted).is_ok() && (wanted == WantedMedia::Droppable || is_carried())
 }
 
 /// Returns true if a format has fields for the media of a request.
@@ -151,7 +193,7 @@ fn carries(format: WireFormat, needs: &RequestNeeds) -> bool {
 }
 
 /// Returns every lane that may serve the call, with every credential, in the order to try them. Lanes that
-/// cannot carry its media are left out.
+/// cannot do what it needs are left out.
 pub(super) fn ordered_candidates(
     call: &Call,
     needs: &RequestNeeds,
@@ -162,9 +204,10 @@ pub(super) fn ordered_candidates(
     let ranks = if by_price { price_ranks(call, route) } else { Vec::new() };
     // A caller that has media dropped keeps them where a lane carries them.
     let own = call.dialect.origin();
-    let is_served = |lane: &Arc<LiveLane>| serves(lane, &route.model, own, needs);
-    let must_serve =
-        !needs.is_empty() && (!call.options.lossy || route.lanes.iter().any(is_served));
+    let serves_all = |lane: &Arc<LiveLane>| serves(lane, own, needs, WantedMedia::All);
+    let drops_media =
+        call.options.lossy && !needs.is_empty() && !route.lanes.iter().any(serves_all);
+    let wanted = WantedMedia::of(drops_media);
     let mut candidates = Vec::with_capacity(route.lanes.len());
     let mut lane_candidates: Vec<LaneCandidate> = Vec::new();
     let mut has_ties = false;
@@ -172,7 +215,7 @@ pub(super) fn ordered_candidates(
         if lane.served_model.id != route.model.id && !call.key.may_use(&lane.served_model.id) {
             continue;
         }
-        if must_serve && !is_served(lane) {
+        if !needs.is_empty() && !serves(lane, own, needs, wanted) {
             continue;
         }
         let priority = ranks.get(index).copied().unwrap_or(lane.priority);

@@ -55,14 +55,14 @@ pub(super) fn max_input_tokens(
 /// by their measured size or at URLs, plus the results of web searches. Content that only the provider can see is
 /// bounded by the context window, and so is everything together if the model reads it once.
 fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, lane: &LiveLane) -> u64 {
-    let model = &lane.served_model;
-    let window = model.capabilities.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
+    let (model, own) = (&lane.served_model, &lane.capabilities);
+    let window = own.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
     if facts.reads_storage || facts.hosted_tools.read_content() {
-        return window.max(if model.capabilities.context_window.is_some() { 0 } else { body });
+        return window.max(if own.context_window.is_some() { 0 } else { body });
     }
     let most = facts.hosted_tools.searches.max(model.counts.searches);
     let searches = most.saturating_mul(TOKENS_PER_SEARCH).min(window);
-    let item = model.capabilities.max_output_tokens.unwrap_or(DEFAULT_ITEM_TOKENS);
+    let item = own.max_output_tokens.unwrap_or(DEFAULT_ITEM_TOKENS);
     let items = facts.looked_up_items.saturating_mul(item).min(window);
     let input = body
         .saturating_sub(media.inline.chars())
@@ -70,7 +70,7 @@ fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, lane: &LiveLan
         .saturating_add(media.max_tokens(lane))
         .saturating_add(searches)
         .saturating_add(items);
-    match model.capabilities.context_window {
+    match own.context_window {
         Some(window) if most == 0 => input.min(window),
         Some(_) | None => input,
     }
@@ -80,7 +80,7 @@ fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, lane: &LiveLan
 pub(super) fn likely_input_bytes(call: &Call, route: &Route, media: &MediaRefs) -> u64 {
     let body = call.body.len() as u64;
     let Some(lane) = route.lanes.first().filter(|_| media.inline.chars() > 0) else { return body };
-    let window = lane.served_model.capabilities.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
+    let window = lane.capabilities.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
     body.saturating_sub(media.inline.chars())
         .saturating_add(media.inline.likely_chars(lane, window))
 }

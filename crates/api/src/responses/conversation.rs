@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use canon::ApiError;
+use dialects::InsertedItems;
 use dialects::json::{BodyEdit, BodySegments, range_of};
 use memchr::memmem;
 use serde::Deserialize;
@@ -35,18 +36,14 @@ pub(super) struct InputOffset {
 impl InputOffset {
     /// Returns an error with the path in the request's own input.
     pub(super) fn restore_path(self, error: ApiError) -> ApiError {
-        let path = error.param().filter(|_| self.inserted > 0).unwrap_or_default().to_owned();
-        let item = path.strip_prefix("input[").and_then(|rest| rest.split_once(']'));
-        let Some((Ok(at), rest)) = item.map(|(at, rest)| (at.parse::<usize>(), rest)) else {
+        let (list, source) = ("input", "previous_response_id");
+        let error = InsertedItems { list, source, count: self.inserted }.restore_path(error);
+        let path = error.param().filter(|_| self.inserted > 0 && self.is_text).unwrap_or_default();
+        if !path.starts_with("input[") {
             return error;
-        };
-        let own = match at.checked_sub(self.inserted) {
-            None => "previous_response_id".to_owned(),
-            Some(_) if self.is_text => "input".to_owned(),
-            Some(at) => format!("input[{at}]{rest}"),
-        };
-        let message = error.message().replace(&path, &own);
-        error.with_message(message).with_param(own)
+        }
+        let message = error.message().replace(path, list);
+        error.with_message(message).with_param(list)
     }
 }
 

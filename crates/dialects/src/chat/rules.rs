@@ -2,7 +2,7 @@
 
 use canon::{
     ApiError, HostedTools, JsonOutput, MediaKind, Modality, NeedKind, PLUGINS_FIELD, RequestNeeds,
-    ToolKind,
+    SamplingParameter,
 };
 use serde_json::value::RawValue;
 use std::collections::HashSet;
@@ -11,8 +11,9 @@ use super::content::{ChatMessage, ChatPart};
 use super::names::{IMAGES_FIELD, LIMIT_FIELD, MODALITIES, ORIGIN, STREAM_OPTIONS_FIELD};
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
+use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
-use crate::media_rules::data_uri_kind;
+use crate::media_rules::{add_media_at, base64_bytes};
 use crate::service_tier::read_request_tier;
 use crate::text::by_word;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at};
@@ -60,25 +61,31 @@ fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
     let mut needs = RequestNeeds::default();
     for (at, message) in messages(view).iter().enumerate() {
         if has_images(message) {
-            needs.add_media(MediaKind::Image, || format!("messages[{at}].{IMAGES_FIELD}"));
+            needs.add_media(MediaKind::Image, None, || format!("messages[{at}].{IMAGES_FIELD}"));
         }
         let Some(TextOrList::List(parts)) = &message.content else { continue };
         for (part_at, part) in parts.iter().enumerate() {
-            // The data of a field may be of another kind than its name says.
-            let kind = match part {
+            let path = || format!("messages[{at}].content[{part_at}]");
+            match part {
                 ChatPart::Image(part) => {
                     let url = part.image_url.as_ref().and_then(|image| image.url.as_deref());
-                    url.and_then(data_uri_kind).unwrap_or(MediaKind::Image)
+                    add_media_at(&mut needs, url, MediaKind::Image, path);
                 }
-                ChatPart::Video(_) => MediaKind::Video,
-                ChatPart::Audio(_) => MediaKind::Audio,
+                ChatPart::Video(part) => {
+                    let url = part.video_url.as_ref().and_then(|video| video.url.as_deref());
+                    add_media_at(&mut needs, url, MediaKind::Video, path);
+                }
+                ChatPart::Audio(part) => {
+                    let sound = part.input_audio.as_ref().and_then(|sound| sound.data.as_deref());
+                    needs.add_media(MediaKind::Audio, sound.map(base64_bytes), path);
+                }
                 ChatPart::File(part) => {
                     let data = part.file.as_ref().and_then(|file| file.file_data.as_deref());
-                    data.and_then(data_uri_kind).unwrap_or(MediaKind::Document)
+                    add_media_at(&mut needs, data, MediaKind::Document, path);
                 }
-                ChatPart::Text(_) | ChatPart::Refusal(_) | ChatPart::Unknown(_) => continue,
-            };
-            needs.add_media(kind, || format!("messages[{at}].content[{part_at}]"));
+                ChatPart::Unknown(fields) => add_undescribed(&mut needs, fields, path),
+                ChatPart::Text(_) | ChatPart::Refusal(_) => {}
+            }
         }
     }
     for (at, word) in view.modalities.iter().flatten().enumerate() {
@@ -108,6 +115,7 @@ fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
     if view.logprobs == Some(true) {
         needs.add("logprobs", NeedKind::Logprobs);
     }
+    add_parameters(&mut needs, view);
     let count = view.n.and_then(|count| u32::try_from(count).ok());
     if let Some(count) = count.filter(|count| *count > 1) {
         needs.add("n", NeedKind::Candidates(count));
@@ -115,8 +123,26 @@ fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
     needs
 }
 
-/// Adds the tools. Many providers of this format have kinds of their own, so that an unknown one is left to
-/// them.
+fn add_parameters(needs: &mut RequestNeeds, view: &ChatRequestView<'_>) {
+    for (path, parameter, value) in [
+        ("temperature", SamplingParameter::Temperature, view.temperature),
+        ("top_p", SamplingParameter::TopP, view.top_p),
+        ("presence_penalty", SamplingParameter::PresencePenalty, view.presence_penalty),
+        ("frequency_penalty", SamplingParameter::FrequencyPenalty, view.frequency_penalty),
+    ] {
+        needs.add_parameter(path, parameter, value);
+    }
+    let stops = view.stop.as_ref().map(|stops| match stops {
+        TextOrList::Text(_) => 1,
+        TextOrList::List(texts) => texts.len(),
+    });
+    needs.add_whole_parameter("stop", SamplingParameter::StopSequences, stops);
+    needs.add_whole_parameter("top_k", SamplingParameter::TopK, view.top_k);
+    needs.add_whole_parameter("seed", SamplingParameter::Seed, view.seed);
+    needs.add_whole_parameter("top_logprobs", SamplingParameter::Logprobs, view.top_logprobs);
+}
+
+/// Adds the tools.
 fn add_tools(needs: &mut RequestNeeds, view: &ChatRequestView<'_>) {
     for (at, tool) in view.tools.as_deref().unwrap_or_default().iter().enumerate() {
         let path = || format!("tools[{at}].type");
@@ -124,10 +150,7 @@ fn add_tools(needs: &mut RequestNeeds, view: &ChatRequestView<'_>) {
             ChatTool::Function(_) => needs.add_tool("function", path),
             ChatTool::Custom(_) => needs.add_tool("custom", path),
             ChatTool::Unknown(fields) => {
-                let kind = fields.text("type").unwrap_or_default();
-                if ToolKind::from_wire(&kind) != ToolKind::Other {
-                    needs.add_tool(&kind, path);
-                }
+                needs.add_tool(&fields.text("type").unwrap_or_default(), path);
             }
         }
     }

@@ -5,7 +5,9 @@
 //! place of a list, and integers as strings.
 
 use bytes::Bytes;
-use canon::{ApiError, ExtraFields, Losses, Lossy, NeedKind, Usage, WireFormat};
+use canon::{
+    ApiError, ExtraFields, Losses, Lossy, MediaKind, NeedKind, RequestNeeds, Usage, WireFormat,
+};
 use serde_json::value::RawValue;
 
 use super::endpoint::{EmbeddingFormat, WrittenEmbeddings};
@@ -14,6 +16,7 @@ use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest};
 use crate::checks::{ensure_field, invalid_field, path_model};
 use crate::fields::ObjectWriter;
 use crate::json;
+use crate::media_rules::base64_bytes;
 use crate::native::dotted_extras::keep;
 use crate::native::operator_path;
 use crate::proto_json::ProtoInteger;
@@ -49,6 +52,11 @@ wire_object! {
         /// It does not affect the vector.
         role: AnyValue,
         parts required: OneOrMany<EmbedPart<'a>> where some_input,
+    }
+
+    struct EmbedBlob<'a>("an object", camel_case) {
+        mime_type "mimeType": BorrowedText<'a>,
+        data: BorrowedText<'a>,
     }
 
     struct EmbedPart<'a>("a part object", camel_case) {
@@ -106,6 +114,13 @@ impl NativeEmbeddings {
 /// Returns the model name as used in bodies.
 fn full_name(model: &str) -> String {
     format!("models/{}", model.strip_prefix("models/").unwrap_or(model))
+}
+
+/// Adds media of a part.
+fn add_blob(needs: &mut RequestNeeds, blob: OpaqueObject<'_>, path: impl Fn() -> String) {
+    let blob: EmbedBlob<'_> = json::read(blob.0.get()).unwrap_or_default();
+    let kind = blob.mime_type.as_deref().map_or(MediaKind::Document, MediaKind::from_mime);
+    needs.add_media(kind, blob.data.as_deref().map(base64_bytes), path);
 }
 
 /// Adds one request of a batch.
@@ -216,6 +231,12 @@ impl EmbeddingFormat for NativeEmbeddings {
                 facts.needs.add(path, NeedKind::Dimensions(length));
             }
             let parts = request.content.and_then(|content| content.parts);
+            for (number, part) in parts.iter().flat_map(|parts| &parts.0).enumerate() {
+                if let Some(blob) = part.inline_data {
+                    let path = || format!("{at}content.parts[{number}]");
+                    add_blob(&mut facts.needs, blob, path);
+                }
+            }
             facts.input_bytes += parts.map(|parts| input_bytes(&parts.0)).unwrap_or_default();
         }
         Ok(facts)

@@ -47,7 +47,7 @@ pub enum VectorEncoding {
 }
 
 /// Facts about a request that routing and billing need.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EmbeddingFacts {
     /// Requested model.
     pub model: String,

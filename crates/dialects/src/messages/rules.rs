@@ -1,17 +1,23 @@
 //! Rules of a messages request that concern more than one field, and the facts that the relay
 //! needs.
 
-use canon::{ApiError, HostedTools, JsonOutput, MediaKind, NeedKind, PLUGINS_FIELD, RequestNeeds};
+use canon::{
+    ApiError, HostedTools, JsonOutput, MediaKind, NeedKind, PLUGINS_FIELD, RequestNeeds,
+    SamplingParameter,
+};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 
-use super::content::{MessagesBlock, MessagesTurn};
+use super::content::{MessagesBlock, MessagesSource, MessagesTurn};
 use super::names::ORIGIN;
 use super::own::gateway_blocks;
 use super::request::MessagesRequestView;
+use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
 use crate::json;
+use crate::media_rules::base64_bytes;
 use crate::service_tier::{GEO_FIELD, US, read_request_tier, speed_tier};
+use crate::wire_object::read_raw;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
 use crate::wire_value::{PlacedValue, TextOrList};
 use crate::{RequestFacts, RequestTarget, RequestUse};
@@ -102,6 +108,11 @@ fn needs(view: &MessagesRequestView<'_>, turns: &[MessagesTurn<'_>]) -> RequestN
             needs.add(path, NeedKind::Json(JsonOutput::Schema));
         }
     }
+    needs.add_parameter("temperature", SamplingParameter::Temperature, view.temperature);
+    needs.add_parameter("top_p", SamplingParameter::TopP, view.top_p);
+    needs.add_whole_parameter("top_k", SamplingParameter::TopK, view.top_k);
+    let stops = view.stop_sequences.as_ref().map(Vec::len);
+    needs.add_whole_parameter("stop_sequences", SamplingParameter::StopSequences, stops);
     needs
 }
 
@@ -112,8 +123,12 @@ fn add_media(
 ) {
     for (at, block) in blocks.iter().enumerate() {
         match block {
-            MessagesBlock::Image(_) => needs.add_media(MediaKind::Image, || path(at)),
-            MessagesBlock::Document(_) => needs.add_media(MediaKind::Document, || path(at)),
+            MessagesBlock::Image(image) => {
+                add_source(needs, image.source.as_deref(), MediaKind::Image, &|| path(at));
+            }
+            MessagesBlock::Document(document) => {
+                add_source(needs, document.source.as_deref(), MediaKind::Document, &|| path(at));
+            }
             MessagesBlock::ToolResult(result) => {
                 if let Some(TextOrList::List(inner)) = &result.content {
                     add_media(needs, inner, &|block| format!("{}.content[{block}]", path(at)));
@@ -122,8 +137,34 @@ fn add_media(
             MessagesBlock::Text(_)
             | MessagesBlock::Thinking(_)
             | MessagesBlock::Redacted(_)
-            | MessagesBlock::ToolUse(_)
-            | MessagesBlock::Unknown(_) => {}
+            | MessagesBlock::ToolUse(_) => {}
+            MessagesBlock::Unknown(fields) => add_undescribed(needs, fields, || path(at)),
+        }
+    }
+}
+
+/// Adds the media of an image or a document. A document may hold images, and a file of another kind.
+fn add_source(
+    needs: &mut RequestNeeds,
+    source: Option<&MessagesSource<'_>>,
+    named: MediaKind,
+    path: &dyn Fn() -> String,
+) {
+    match source {
+        Some(MessagesSource::Base64(source)) => {
+            let mime = source.media_type.as_deref();
+            let bytes = source.data.as_deref().map(base64_bytes);
+            needs.add_media(mime.map_or(named, MediaKind::from_mime), bytes, path);
+        }
+        Some(MessagesSource::Unknown(fields)) => {
+            needs.add_media(named, None, path);
+            let content = fields.get("content").map(read_raw::<TextOrList<'_, MessagesBlock<'_>>>);
+            if let Some(Ok(TextOrList::List(blocks))) = content {
+                add_media(needs, &blocks, &|at| format!("{}.source.content[{at}]", path()));
+            }
+        }
+        Some(MessagesSource::Url(_) | MessagesSource::File(_) | MessagesSource::Text(_)) | None => {
+            needs.add_media(named, None, path);
         }
     }
 }

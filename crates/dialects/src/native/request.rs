@@ -23,7 +23,7 @@ const MAX_MEDIA_PARTS: usize = 3_600;
 const MAX_TOOLS: usize = 512;
 const MAX_SAFETY_SETTINGS: usize = 32;
 /// The level of a request without one. Some clients write it out.
-pub(super) const UNSPECIFIED_LEVEL: &str = "THINKING_LEVEL_UNSPECIFIED";
+const UNSPECIFIED_LEVEL: &str = "THINKING_LEVEL_UNSPECIFIED";
 const MAX_INTEGER: i64 = i32::MAX as i64;
 
 type NativeSafetySettings<'a> = OneOrMany<NativeSafetySetting<'a>, MAX_SAFETY_SETTINGS>;

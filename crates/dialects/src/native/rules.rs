@@ -1,20 +1,23 @@
 //! Rules of a native request that concern more than one field, and the facts that the relay needs.
 
-use canon::{ApiError, JsonOutput, Losses, MediaKind, Modality, NeedKind, RequestNeeds};
+use canon::{
+    ApiError, JsonOutput, Losses, MediaKind, Modality, NeedKind, RequestNeeds, SamplingParameter,
+};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::ops::Range;
 
 use super::content::NativePart;
-use super::names::{LIMIT_FIELD, ORIGIN, read_modality};
+use super::names::{LIMIT_FIELD, ORIGIN, read_level, read_modality};
 use super::own::calls;
 use super::read_content::file_kind;
-use super::request::{NativeConfig, NativeRequestView, NativeTool, UNSPECIFIED_LEVEL};
+use super::request::{NativeConfig, NativeRequestView, NativeTool};
 use super::signatures;
 use crate::checks::{ensure_field, path_model};
 use crate::dialect::PatchPoints;
 use crate::fields::FOREIGN_SIGNATURE;
 use crate::json::{self, BodyEdit};
+use crate::media_rules::base64_bytes;
 use crate::service_tier::read_request_tier;
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::wire_value::PlacedValue;
@@ -97,15 +100,22 @@ fn add_config(needs: &mut RequestNeeds, config: &NativeConfig<'_>) {
         }
     }
     let thinking = config.thinking_config.as_ref();
-    let budget = thinking.and_then(|thinking| thinking.thinking_budget?.to::<u64>());
-    if let Some(budget) = budget.filter(|tokens| *tokens > 0) {
+    let budget = thinking.and_then(|thinking| thinking.thinking_budget?.to::<i64>());
+    if let Some(budget) = budget {
         let path = "generationConfig.thinkingConfig.thinkingBudget";
-        needs.add(path, NeedKind::ThinkingBudget(budget));
+        needs.add(
+            path,
+            match u64::try_from(budget) {
+                Ok(0) => NeedKind::ThinkingOff,
+                Ok(tokens) => NeedKind::ThinkingBudget(tokens),
+                Err(_) => NeedKind::ThinkingDynamic,
+            },
+        );
     }
     let level = thinking.and_then(|thinking| thinking.thinking_level.as_deref());
-    if level.is_some_and(|word| !word.eq_ignore_ascii_case(UNSPECIFIED_LEVEL)) {
+    if let Some(level) = level.and_then(read_level) {
         let path = "generationConfig.thinkingConfig.thinkingLevel";
-        needs.add(path, NeedKind::ThinkingLevel);
+        needs.add(path, NeedKind::ThinkingLevel(level));
     }
     let has_schema = config.response_schema.is_some() || config.response_json_schema.is_some();
     let form = match config.response_mime_type.as_deref() {
@@ -119,20 +129,52 @@ fn add_config(needs: &mut RequestNeeds, config: &NativeConfig<'_>) {
     if config.response_logprobs == Some(true) {
         needs.add("generationConfig.responseLogprobs", NeedKind::Logprobs);
     }
+    add_parameters(needs, config);
     let count = config.candidate_count.and_then(|count| count.to::<u32>());
     if let Some(count) = count.filter(|count| *count > 1) {
         needs.add("generationConfig.candidateCount", NeedKind::Candidates(count));
     }
 }
 
+fn add_parameters(needs: &mut RequestNeeds, config: &NativeConfig<'_>) {
+    for (path, parameter, value) in [
+        ("generationConfig.temperature", SamplingParameter::Temperature, config.temperature),
+        ("generationConfig.topP", SamplingParameter::TopP, config.top_p),
+        (
+            "generationConfig.presencePenalty",
+            SamplingParameter::PresencePenalty,
+            config.presence_penalty,
+        ),
+        (
+            "generationConfig.frequencyPenalty",
+            SamplingParameter::FrequencyPenalty,
+            config.frequency_penalty,
+        ),
+    ] {
+        needs.add_parameter(path, parameter, value);
+    }
+    let top_k = config.top_k.and_then(|count| count.to::<i64>());
+    let seed = config.seed.and_then(|seed| seed.to::<i64>());
+    let stops = config.stop_sequences.as_ref().map(|texts| texts.len());
+    let logprobs = config.logprobs.and_then(|count| count.to::<i64>());
+    needs.add_whole_parameter("generationConfig.topK", SamplingParameter::TopK, top_k);
+    needs.add_whole_parameter("generationConfig.seed", SamplingParameter::Seed, seed);
+    let path = "generationConfig.stopSequences";
+    needs.add_whole_parameter(path, SamplingParameter::StopSequences, stops);
+    needs.add_whole_parameter("generationConfig.logprobs", SamplingParameter::Logprobs, logprobs);
+}
+
 fn add_media(needs: &mut RequestNeeds, parts: &[NativePart<'_>], path: &dyn Fn(usize) -> String) {
     for (at, part) in parts.iter().enumerate() {
-        if let Some(mime) = part.inline_data.as_ref().and_then(|blob| blob.mime_type.as_deref()) {
-            needs.add_media(MediaKind::from_mime(mime), || path(at));
+        if let Some(blob) = &part.inline_data
+            && let Some(mime) = blob.mime_type.as_deref()
+        {
+            let bytes = blob.data.as_deref().map(base64_bytes);
+            needs.add_media(MediaKind::from_mime(mime), bytes, || path(at));
         }
         if let Some(file) = &part.file_data {
             let uri = file.file_uri.as_deref().unwrap_or_default();
-            needs.add_media(file_kind(file.mime_type.as_deref(), uri), || path(at));
+            needs.add_media(file_kind(file.mime_type.as_deref(), uri), None, || path(at));
         }
         if let Some(result) = &part.function_response
             && let Some(inner) = &result.parts

@@ -22,13 +22,15 @@ const MAX_INCLUDES: usize = 32;
 const MAX_TOOL_CALLS: i64 = 1_000;
 const MAX_NAME_BYTES: usize = 4_096;
 
+/// Value of `include` that asks for the probabilities of tokens.
+pub(super) const LOGPROBS_INCLUDE: &str = "message.output_text.logprobs";
 /// Allowed values of `include`.
 const INCLUDE_VALUES: &[&str] = &[
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
     "file_search_call.results",
     "message.input_image.image_url",
-    "message.output_text.logprobs",
+    LOGPROBS_INCLUDE,
     "reasoning.encrypted_content",
     "web_search_call.action.sources",
     "web_search_call.results",

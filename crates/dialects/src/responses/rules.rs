@@ -3,6 +3,7 @@
 
 use canon::{
     ApiError, HostedTools, JsonOutput, Losses, MediaKind, NeedKind, PLUGINS_FIELD, RequestNeeds,
+    SamplingParameter,
 };
 use serde_json::value::RawValue;
 use std::collections::HashSet;
@@ -11,15 +12,16 @@ use super::content::{ResponsesCall, ResponsesItem, ResponsesPart};
 use super::names::{FOREIGN_CODE, LIMIT_FIELD, ORIGIN};
 use super::objects;
 use super::own::tool_names::flat_name;
-use super::request::{ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
+use super::request::{LOGPROBS_INCLUDE, ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
 use super::signatures;
 use crate::RequestFacts;
+use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
 use crate::json::{self, BodyEdit};
-use crate::media_rules::data_uri_kind;
+use crate::media_rules::{add_media_at, base64_bytes};
 use crate::service_tier::read_request_tier;
 use crate::text::BorrowedText;
-use crate::wire_object::wire_object;
+use crate::wire_object::{read_raw, wire_object};
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
 use crate::wire_value::{PlacedValue, TextOrList, TextOrObject};
 
@@ -68,26 +70,34 @@ fn needs(view: &ResponsesRequestView<'_>) -> RequestNeeds {
             ResponsesItem::FunctionResult(result) | ResponsesItem::CustomResult(result) => {
                 ("output", result.output.as_ref())
             }
-            _ => continue,
+            ResponsesItem::Image(image) => {
+                // The result is a base64 text in quotation marks.
+                let data = image.result.map(|raw| raw.get().trim_matches('"'));
+                if let Some(data) = data.filter(|data| *data != "null") {
+                    let path = || format!("input[{at}].result");
+                    needs.add_media(MediaKind::Image, Some(base64_bytes(data)), path);
+                }
+                continue;
+            }
+            ResponsesItem::Unknown(fields) => {
+                if fields.text("type").as_deref() == Some(SCREENSHOT_ITEM) {
+                    let output = fields.get("output").map(read_raw::<ResponsesScreenshot<'_>>);
+                    let url = output.and_then(Result::ok).and_then(|output| output.image_url);
+                    let path = || format!("input[{at}].output");
+                    add_media_at(&mut needs, url.as_deref(), MediaKind::Image, path);
+                }
+                continue;
+            }
+            ResponsesItem::FunctionCall(_)
+            | ResponsesItem::CustomCall(_)
+            | ResponsesItem::Reasoning(_)
+            | ResponsesItem::Search(_)
+            | ResponsesItem::Code(_)
+            | ResponsesItem::Reference(_) => continue,
         };
         let Some(TextOrList::List(parts)) = parts else { continue };
         for (part_at, part) in parts.iter().enumerate() {
-            let kind = match part {
-                ResponsesPart::Image(part) => {
-                    let url = part.image_url.as_deref();
-                    url.and_then(data_uri_kind).unwrap_or(MediaKind::Image)
-                }
-                ResponsesPart::File(part) => {
-                    let data = part.file_data.as_deref();
-                    data.and_then(data_uri_kind).unwrap_or(MediaKind::Document)
-                }
-                ResponsesPart::Audio(_) => MediaKind::Audio,
-                ResponsesPart::InputText(_)
-                | ResponsesPart::OutputText(_)
-                | ResponsesPart::Refusal(_)
-                | ResponsesPart::Unknown(_) => continue,
-            };
-            needs.add_media(kind, || format!("input[{at}].{field}[{part_at}]"));
+            add_part(&mut needs, part, &|| format!("input[{at}].{field}[{part_at}]"));
         }
     }
     add_needed_tools(&mut needs, view.tools.as_deref(), &|| "tools".to_owned());
@@ -103,7 +113,42 @@ fn needs(view: &ResponsesRequestView<'_>) -> RequestNeeds {
     if view.top_logprobs.is_some_and(|count| count > 0) {
         needs.add("top_logprobs", NeedKind::Logprobs);
     }
+    let included = view.include.iter().flat_map(|list| &list.0);
+    if let Some(at) = included.into_iter().position(|word| &**word == LOGPROBS_INCLUDE) {
+        needs.add(format!("include[{at}]"), NeedKind::Logprobs);
+    }
+    needs.add_parameter("temperature", SamplingParameter::Temperature, view.temperature);
+    needs.add_parameter("top_p", SamplingParameter::TopP, view.top_p);
+    needs.add_whole_parameter("top_logprobs", SamplingParameter::Logprobs, view.top_logprobs);
     needs
+}
+
+/// Type of the item with a screenshot, the result of a use of the computer.
+const SCREENSHOT_ITEM: &str = "computer_call_output";
+
+wire_object! {
+    /// A screenshot.
+    struct ResponsesScreenshot<'a>("an object") {
+        image_url: BorrowedText<'a>,
+    }
+}
+
+/// Adds the media of a part.
+fn add_part(needs: &mut RequestNeeds, part: &ResponsesPart<'_>, path: &dyn Fn() -> String) {
+    match part {
+        ResponsesPart::Image(part) => {
+            add_media_at(needs, part.image_url.as_deref(), MediaKind::Image, path);
+        }
+        ResponsesPart::File(part) => {
+            add_media_at(needs, part.file_data.as_deref(), MediaKind::Document, path);
+        }
+        ResponsesPart::Audio(part) => {
+            let sound = part.input_audio.as_ref().and_then(|sound| sound.data.as_deref());
+            needs.add_media(MediaKind::Audio, sound.map(base64_bytes), path);
+        }
+        ResponsesPart::Unknown(fields) => add_undescribed(needs, fields, path),
+        ResponsesPart::InputText(_) | ResponsesPart::OutputText(_) | ResponsesPart::Refusal(_) => {}
+    }
 }
 
 /// Adds the tools of a list. Codex offers a search in the web to every model, so that it is not judged.

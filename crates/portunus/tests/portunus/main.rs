@@ -35,6 +35,7 @@ mod images;
 mod key_headers;
 mod key_objects;
 mod key_scopes;
+mod lane_records;
 mod lanes;
 mod large_bodies;
 mod limits;

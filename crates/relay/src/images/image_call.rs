@@ -51,7 +51,7 @@ impl ImageCall {
     pub(super) fn read(call: &Call, form: ImageRequestForm) -> Result<Self, ApiError> {
         let parsed = form.read(&call.body)?;
         let route = route::find_kind(call, &parsed.picture.model, ModelKind::Image)?;
-        validate::validate(&parsed.picture, &route.model)?;
+        let route = validate::choose_lanes(&parsed.picture, route)?;
         let guard = call.config.media.fetcher.guard();
         for (path, url) in image_urls(&parsed) {
             guard.check(url).map_err(|e| ApiError::invalid(&*path, format!("`{path}` {e}")))?;
@@ -205,7 +205,7 @@ impl ImageCall {
 
     /// Estimates the usage of that many images of a lane.
     pub(super) fn likely_usage(&self, made: u64, lane: &LiveLane) -> Usage {
-        let capabilities = lane.served_model.capabilities.images.clone().unwrap_or_default();
+        let capabilities = lane.capabilities.images.clone().unwrap_or_default();
         let request = self.request();
         let per_image = capabilities.max_tokens(&request.size, request.quality.as_deref(), 0);
         let by_token = lane.prices.per_image.is_none();
@@ -362,8 +362,7 @@ impl ImageCall {
 /// Selects the protocol of a lane: the images endpoint if it has one, else chat.
 pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError> {
     let family = || {
-        lane.served_model
-            .capabilities
+        lane.capabilities
             .images
             .as_ref()
             .map_or(ImageFamily::Gpt, |capabilities| capabilities.family)

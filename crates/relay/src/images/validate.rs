@@ -1,18 +1,45 @@
 //! Validation of an image request against the capabilities of its model.
 
-use canon::{ApiError, ImageRequest, ImageSize, MediaKind};
-use catalog::{ImageCapabilities, Model};
+use canon::{ApiError, ImageFamily, ImageRequest, ImageSize, MediaKind};
+use catalog::{ImageCapabilities, ModelCapabilities};
+use config::{LiveLane, Route};
+use std::sync::Arc;
 
-/// Refuses values that the model does not support, and names those it does.
-pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiError> {
+/// Returns the route with the lanes whose models make such images. If the model has none, the error is that of its
+/// first lane.
+pub(super) fn choose_lanes(
+    request: &ImageRequest,
+    route: Arc<Route>,
+) -> Result<Arc<Route>, ApiError> {
+    let (id, mut refusal, mut is_served) = (&route.model.id, None, route.lanes.is_empty());
+    let mut is_able = |lane: &&Arc<LiveLane>| {
+        let served = &lane.served_model.id;
+        let judged = validate(request, &lane.capabilities, served);
+        let is_able = judged.is_ok();
+        if served == id {
+            is_served |= is_able;
+            refusal = refusal.take().or(judged.err());
+        }
+        is_able
+    };
+    let lanes: Vec<_> = route.lanes.iter().filter(&mut is_able).cloned().collect();
+    match refusal {
+        Some(error) if !is_served => Err(error),
+        _ if lanes.len() == route.lanes.len() => Ok(route),
+        _ => Ok(Arc::new(Route { lanes, ..Route::clone(&route) })),
+    }
+}
+
+/// Refuses values that the model with this id does not support, and names those it does.
+fn validate(request: &ImageRequest, model: &ModelCapabilities, id: &str) -> Result<(), ApiError> {
     if request.stream && request.delivery == Some(canon::ImageDelivery::Url) {
         let message = "`response_format` cannot be `url` here: a stream carries its images inline";
         return Err(ApiError::invalid("response_format", message));
     }
-    let Some(capabilities) = &model.capabilities.images else { return Ok(()) };
+    let Some(capabilities) = &model.images else { return Ok(()) };
     let ImageCapabilities {
-        family: _,
-        sizes: _,
+        family,
+        sizes,
         any: _,
         ratios,
         qualities,
@@ -28,11 +55,18 @@ pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiE
         tokens: _,
     } = capabilities;
     let refuse = |name: &str, allowed: &str| {
-        let message = format!("`{name}` is not one `{}` takes; allowed: {allowed}", model.id);
+        let message = format!("`{name}` is not one `{id}` takes; allowed: {allowed}");
         Err(ApiError::invalid(name, message))
     };
     if request.size != ImageSize::Auto && !capabilities.accepts_size(&request.size) {
         return refuse("size", &capabilities.describe_sizes());
+    }
+    let has_only_sizes = *family == ImageFamily::Gpt && ratios.is_empty() && !sizes.is_empty();
+    let ratio = request.aspect_ratio.as_deref().filter(|word| *word != "auto");
+    if ratio.is_some() && has_only_sizes {
+        let sizes = capabilities.describe_sizes();
+        let message = format!("`aspect_ratio` is not a field of `{id}`; use `size`: {sizes}");
+        return Err(ApiError::invalid("aspect_ratio", message));
     }
     let words = [
         ("quality", &request.quality, qualities),
@@ -54,8 +88,7 @@ pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiE
         return refuse("image", &format!("at most {inputs} images"));
     }
     if !request.inputs.is_empty() && !model.may_read(MediaKind::Image) {
-        let message =
-            format!("`{}` generates images from text alone; it takes no input images", model.id);
+        let message = format!("`{id}` generates images from text alone; it takes no input images");
         return Err(ApiError::invalid("image", message));
     }
     Ok(())

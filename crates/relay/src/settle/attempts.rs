@@ -58,7 +58,7 @@ impl CallAccount {
             self.prices = Arc::clone(&lane.prices);
             lane.prices.version.clone_into(&mut self.entry.price_version);
         }
-        let is_text = || lane.served_model.capabilities.output.iter().all(|kind| kind == "text");
+        let is_text = || lane.capabilities.output.iter().all(|kind| kind == "text");
         let may_exceed = self.entry.stream && is_text();
         self.max_reply_bytes = may_exceed.then(|| self.max_affordable_bytes()).flatten();
         Ok(())

@@ -7,6 +7,7 @@ use canon::{ApiError, ErrorKind, Micros};
 use serde_json::value::RawValue;
 
 use crate::checks::{ensure_field, invalid_field};
+use crate::error_paths::InsertedItems;
 use crate::json;
 use crate::native::objects::OBJECTS;
 use crate::text::{BorrowedText, char_count};
@@ -288,18 +289,15 @@ impl CachedPrefix {
     pub fn restore_path(self, error: ApiError) -> ApiError {
         let Some((turns, _)) = self.turns else { return error };
         let path = error.param().unwrap_or_default().to_owned();
-        let turn = path.strip_prefix("contents[").and_then(|rest| rest.split_once(']'));
-        let turn = turn.and_then(|(at, rest)| Some((at.parse::<usize>().ok()?, rest)));
+        let (list, source) = ("contents", "cachedContent");
+        let turn = InsertedItems { list, source, count: turns }.own_path(&path);
         let is_cached = ["systemInstruction", "tools", "toolConfig"].iter().any(|name| {
             let rest = path.strip_prefix(name);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         });
         let own = match turn {
-            Some((at, rest)) => match at.checked_sub(turns) {
-                Some(at) => format!("contents[{at}]{rest}"),
-                None => "cachedContent".to_owned(),
-            },
-            None if is_cached => "cachedContent".to_owned(),
+            Some(own) => own,
+            None if is_cached => source.to_owned(),
             None => return error,
         };
         let message = error.message().replace(&path, &own);
