@@ -88,7 +88,7 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
 /// Returns the id of the model that a path names. Clients may write the name of the collection twice, and
 /// official ones leave it out of an id that begins with it.
 fn model_id(config: &Config, named: &str) -> String {
-    let is_known = |id: &str| config.routes.get(id).is_some();
+    let is_known = |id: &str| config.routes.contains_key(id);
     let bare = named.strip_prefix("models/").unwrap_or(named);
     let whole = || Some(format!("models/{named}")).filter(|id| is_known(id));
     let short = [named, bare].into_iter().find(|id| is_known(id)).map(str::to_owned);
