@@ -15,6 +15,9 @@ pub struct ImageCapabilities {
     /// Named sizes, for example `1024x1024` or `2K`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<String>,
+    /// Size classes (`512`, `1K`, `2K`, `4K`) of a model that takes a ratio instead of pixels.
+    #[serde(rename(serialize = "size_classes"), skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// Rule for further sizes.
     #[serde(rename(serialize = "size_rule"), skip_serializing_if = "Option::is_none")]
     pub any: Option<SizeRule>,
@@ -112,6 +115,11 @@ const TOKENS_PER_PARTIAL: u64 = 100;
 impl ImageCapabilities {
     /// Returns true if the model makes images of that size.
     pub fn accepts_size(&self, extent: &ImageSize) -> bool {
+        if let ImageSize::Class(class) = extent
+            && !self.classes.is_empty()
+        {
+            return self.classes.contains(class);
+        }
         if self.sizes.is_empty() && self.any.is_none() {
             return true;
         }
@@ -125,7 +133,8 @@ impl ImageCapabilities {
 
     /// Describes the accepted sizes, for an error message.
     pub fn describe_sizes(&self) -> String {
-        let mut sizes = self.sizes.join(", ");
+        let named: Vec<&str> = self.sizes.iter().chain(&self.classes).map(String::as_str).collect();
+        let mut sizes = named.join(", ");
         if let Some(any) = &self.any {
             if !sizes.is_empty() {
                 sizes.push_str(", or ");
@@ -190,6 +199,12 @@ mod tests {
         assert!(palette.accepts_size(&ImageSize::Auto));
         assert!(!palette.accepts_size(&ImageSize::Class("2K".to_owned())));
         assert!(ImageCapabilities::default().accepts_size(&ImageSize::Class("2K".to_owned())));
+        let classes =
+            ImageCapabilities { classes: vec!["1K".to_owned()], ..ImageCapabilities::default() };
+        assert!(classes.accepts_size(&ImageSize::Class("1K".to_owned())));
+        assert!(!classes.accepts_size(&ImageSize::Class("2K".to_owned())));
+        assert!(classes.accepts_size(&ImageSize::Pixels(640, 480)));
+        assert_eq!(classes.describe_sizes(), "1K");
     }
 
     #[test]

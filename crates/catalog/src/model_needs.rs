@@ -98,11 +98,11 @@ impl ModelCapabilities {
                 })
             }
             NeedKind::ImageSize(size) => {
-                let sizes = can.images.as_ref().map(|images| &images.sizes)?;
+                let images = can.images.as_ref()?;
                 // Sizes in pixels say nothing about named ones.
-                let named: Vec<&str> =
-                    sizes.iter().map(String::as_str).filter(|size| size.ends_with('K')).collect();
-                (!named.is_empty() && !sizes.contains(size)).then(|| {
+                let sizes = images.sizes.iter().filter(|size| !size.contains('x') && *size != "auto");
+                let named: Vec<&str> = images.classes.iter().chain(sizes).map(|size| &**size).collect();
+                (!named.is_empty() && !named.contains(&size.as_str())).then(|| {
                     format!("is not a size that `{id}` makes; allowed: {}", named.join(", "))
                 })
             }

@@ -202,6 +202,7 @@ pub(crate) fn image_rows(images: &ImageCapabilities) -> Vec<(&'static str, Optio
     let ImageCapabilities {
         family: _,
         sizes: _,
+        classes: _,
         any: _,
         ratios,
         qualities,

@@ -171,10 +171,11 @@ impl WantedMedia {
     }
 }
 
-/// Refuses a request by the record of a lane.
+/// Refuses a request by the record of a lane. Media that are left out need not be read.
 fn meets(lane: &LiveLane, needs: &RequestNeeds, wanted: WantedMedia) -> Result<(), ApiError> {
     let is_judged = |need: &&RequestNeed| {
-        wanted == WantedMedia::All || !matches!(need.kind, NeedKind::Media(_))
+        let NeedKind::Media(media) = &need.kind else { return true };
+        wanted == WantedMedia::All || lane.capabilities.may_read(media.kind)
     };
     lane.capabilities.check_needs(&lane.served_model.id, needs.iter().filter(is_judged))
 }

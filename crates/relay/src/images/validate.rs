@@ -40,6 +40,7 @@ fn validate(request: &ImageRequest, model: &ModelCapabilities, id: &str) -> Resu
     let ImageCapabilities {
         family,
         sizes,
+        classes: _,
         any: _,
         ratios,
         qualities,
