@@ -100,8 +100,10 @@ impl ModelCapabilities {
             NeedKind::ImageSize(size) => {
                 let images = can.images.as_ref()?;
                 // Sizes in pixels say nothing about named ones.
-                let sizes = images.sizes.iter().filter(|size| !size.contains('x') && *size != "auto");
-                let named: Vec<&str> = images.classes.iter().chain(sizes).map(|size| &**size).collect();
+                let sizes =
+                    images.sizes.iter().filter(|size| !size.contains('x') && *size != "auto");
+                let named: Vec<&str> =
+                    images.classes.iter().chain(sizes).map(|size| &**size).collect();
                 (!named.is_empty() && !named.contains(&size.as_str())).then(|| {
                     format!("is not a size that `{id}` makes; allowed: {}", named.join(", "))
                 })
