@@ -87,7 +87,8 @@ async fn copy_to_provider(
     content: &CachedContent,
 ) -> Result<Response, ApiError> {
     let shown = content_json(content).to_string();
-    let made = relay::make_provider_cache(call, content.tokens, content.expires).await;
+    let lifetime = content.expires - content.created;
+    let made = relay::make_provider_cache(call, content.tokens, lifetime).await;
     let made = match made {
         Ok(Some(made)) => made,
         Ok(None) => return Ok(json_response(shown)),

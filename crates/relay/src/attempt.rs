@@ -51,11 +51,15 @@ pub(super) async fn attempt(
             Ok(prepared) => prepared,
             Err(error) => return Err((error, account)),
         };
-        let cache = call.cache.as_ref().filter(|cache| cache.is_at(&candidate));
+        let cache = call.cache.as_ref().filter(|cache| cache.is_at(candidate.slot_hash()));
         let cache = match cache {
             Some(cache) if prepared.reply.dialect.origin() == origin => {
                 let permit = call.work_permit().await;
-                permit.run(|| cache.name_in(&mut prepared)).await.then_some(cache)
+                let named = permit.run(|| cache.name_in(&prepared.outgoing.body)).await;
+                named.map(|named| {
+                    prepared.outgoing.body = named;
+                    cache
+                })
             }
             Some(_) | None => None,
         };

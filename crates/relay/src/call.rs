@@ -22,11 +22,11 @@ use telemetry::TraceContext;
 use transport::{ContentCoding, SUPPORTED_CODINGS, SentMark};
 use upstream::{InFlightSlot, Timeouts};
 
+use super::cache_use::CacheUse;
 use super::call_options::CallOptions;
 use super::compressed_body::CompressedBody;
 use crate::engine::Engine;
 use crate::large_work::WorkPermit;
-use crate::provider_cache::CacheUse;
 use crate::request_id::RequestId;
 use crate::value_count::reserve_values;
 

@@ -6,6 +6,7 @@
 mod adapt;
 mod admit;
 mod attempt;
+mod cache_use;
 mod call;
 mod call_options;
 mod call_texts;
@@ -46,6 +47,7 @@ pub mod token_estimate;
 mod value_count;
 mod work_budget;
 
+pub use cache_use::{CacheUse, ProviderCache};
 pub use call::{BodyKind, Call, CallRequest, OwnPaths};
 pub use caller_task::run_for_caller;
 pub use embeddings::serve_embeddings;
@@ -58,9 +60,7 @@ pub use funds::{NodeFunds, node_name, write_node_name};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
 pub use large_work::{HeavyWork, HeavyWorkUse, WorkOutcome, WorkPermit};
 pub use object_book::ObjectBook;
-pub use provider_cache::{
-    CacheUse, NewProviderCache, ProviderCache, delete_provider_cache, make_provider_cache,
-};
+pub use provider_cache::{NewProviderCache, delete_provider_cache, make_provider_cache};
 pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};

@@ -3,18 +3,17 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind, Micros, Money, UpstreamProgress, Usage, WireFormat};
+use canon::{ApiError, ErrorKind, Micros, Money, Usage, WireFormat};
 use catalog::BilledUnits;
 use config::{LiveLane, Route};
-use dialects::json::BodySegments;
-use dialects::native::{self, CacheEndpoint, CachedPrefix, CreatedCache, NativeDialect};
+use dialects::native::{CacheEndpoint, CreatedCache, NativeDialect};
 use dialects::{Dialect as _, ReplyMeter, RequestFacts, RequestUse};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::cache_use::ProviderCache;
 use super::media_refs::MediaRefs;
-use super::prepare::{PreparedRequest, prepare};
+use super::prepare::prepare;
 use super::route::{self, Candidate};
 use super::settle::{BoxedAccount, FinishedReply};
 use super::{Call, admit, fence, reply, send, sizing};
@@ -22,21 +21,8 @@ use crate::engine::Engine;
 
 /// No provider makes smaller caches.
 const MIN_TOKENS: u64 = 1_024;
-/// A cache that ends sooner is not named: the request may wait before it is sent.
-const LEAST_LIFETIME: Micros = Micros::from_secs(30);
 const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
 const SECONDS_PER_HOUR: u128 = 3_600;
-
-/// A copy of cached content at a provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProviderCache {
-    /// The lane and the credential that made it, as a hash.
-    pub slot: u64,
-    /// Its name at the provider.
-    pub name: String,
-    /// Time at which the provider deletes it.
-    pub expires: Micros,
-}
 
 /// A copy that was made and is not settled yet.
 pub struct NewProviderCache {
@@ -70,60 +56,13 @@ fn finished(usage: Usage) -> ReplyMeter {
     ReplyMeter { usage: Some(usage), is_finished: true, ..ReplyMeter::default() }
 }
 
-/// Cached content of a call that has a copy at a provider.
-#[derive(Debug)]
-pub struct CacheUse {
-    cache: ProviderCache,
-    prefix: CachedPrefix,
-    is_gone: AtomicBool,
-}
-
-impl CacheUse {
-    /// Returns the use of a copy in a request with that content in it; `None` if the copy ends soon.
-    pub fn new(cache: ProviderCache, prefix: CachedPrefix, now: Micros) -> Option<Arc<Self>> {
-        let is_gone = AtomicBool::new(false);
-        (cache.expires >= now + LEAST_LIFETIME).then(|| Arc::new(Self { cache, prefix, is_gone }))
-    }
-
-    /// Returns true if the provider did not take the name of the copy.
-    pub fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Relaxed)
-    }
-
-    /// Returns true if a candidate has the copy.
-    pub(super) fn is_at(&self, candidate: &Candidate) -> bool {
-        !self.is_gone() && candidate.slot_hash() == Some(self.cache.slot)
-    }
-
-    /// Puts the name of the copy in the place of the content. Returns false if the request cannot be cut.
-    pub(super) fn name_in(&self, prepared: &mut PreparedRequest) -> bool {
-        let body = prepared.outgoing.body.to_vec();
-        let named = native::name_provider_cache(&body, self.prefix, &self.cache.name);
-        let is_named = named.is_some();
-        if let Some(named) = named {
-            prepared.outgoing.body = BodySegments::single(named);
-        }
-        is_named
-    }
-
-    /// Returns true if an error may be that of a copy that is gone. It is not named again then.
-    pub(super) fn note_refusal(&self, error: &ApiError) -> bool {
-        let is_refusal =
-            matches!(error.progress(), Some(UpstreamProgress::Answered(400 | 403 | 404)));
-        if is_refusal {
-            self.is_gone.store(true, Ordering::Relaxed);
-        }
-        is_refusal
-    }
-}
-
 /// Makes a copy of content at a provider, if a lane of its model has caches with a price. The body of the
 /// call is the content. Returns `None` if there is no such lane, if the key cannot pay, or if the provider
 /// makes none: the content works without a copy.
 pub async fn make_provider_cache(
     call: &Call,
     tokens: u64,
-    expires: Micros,
+    lifetime: Micros,
 ) -> Result<Option<NewProviderCache>, ApiError> {
     if tokens < MIN_TOKENS {
         return Ok(None);
@@ -140,7 +79,6 @@ pub async fn make_provider_cache(
         MediaRefs::find_in(call, facts.only_text, &named, &route.lanes)
     };
     let media = call.work_permit().await.run(find_media).await?;
-    let lifetime = expires - call.engine.clock.now();
     let input = sizing::max_input_tokens(call, &facts, &route, &media);
     let bound = route.prices.iter().map(|prices| {
         let cache_storage = token_hours(input, lifetime);

@@ -251,7 +251,8 @@ pub(super) fn ordered_candidates(
     let mut ordered: Vec<Candidate> =
         order.into_iter().filter_map(|index| candidates.get(index).cloned()).collect();
     if let Some(cache) = &call.cache {
-        let is_first = |one: &Candidate| cache.is_at(one) && one.standing(now) == LaneState::Good;
+        let is_first =
+            |one: &Candidate| cache.is_at(one.slot_hash()) && one.standing(now) == LaneState::Good;
         ordered.sort_by_key(|one| !is_first(one));
     }
     ordered

@@ -94,7 +94,7 @@ async fn lanes_of_different_models_are_judged_by_their_own_records() {
     assert_eq!(status, 400, "{got}");
     assert!(got["error"]["message"].as_str().unwrap().contains("it uses no tools"), "{got}");
     assert_eq!(ledger_rows(&gateway).await, rows, "no refusal is a call");
-    // What is left out is not needed, and all other needs hold.
+    // Media that are left out are not needed, and all other needs hold.
     let mut lossy = contents(&[text.clone(), video.clone()]);
     lossy["tools"] = with_tool["tools"].clone();
     let got = gateway.post(&generate("blind"), &lossy).header("x-portunus-lossy", "true");

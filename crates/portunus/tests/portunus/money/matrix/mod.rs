@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 use testkit::{
     AnswerStep, OpenResponse, ScriptedProvider, ShiftedClock, TestGateway, TestRequest,
     TestResponse, reply, until,
@@ -285,9 +286,12 @@ impl MatrixRun {
         let contains = |body: &[u8]| body.windows(word.len()).any(|part| part == word.as_bytes());
         loop {
             let open = self.send(at).read_until(contains).await;
-            if open.status() != 503 || !self.cells[at].provider.requests().is_empty() {
+            let is_refused = matches!(open.status().as_u16(), 429 | 503);
+            if !is_refused || !self.cells[at].provider.requests().is_empty() {
                 return open;
             }
+            // The money of a refused call may be free only after a while.
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
