@@ -41,6 +41,10 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&incoming.state);
     let target = RequestTarget { is_cached_content: true, ..RequestTarget::default() };
     let mut call = Call::read(incoming.into_call(), &NativeDialect, target).await?;
+    if call.is_dry_run() {
+        let message = "cached content has no dry run; `countTokens` tells the size of a request";
+        return Err(ApiError::invalid("x-portunus-dry-run", message));
+    }
     let permit = call.work_permit().await;
     let NewCachedContent { model, display_name, expiry, body } =
         permit.run(|| native::read_cached_content(&call.body)).await?;
@@ -69,7 +73,14 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     };
     let added = state.store.add_cached_content(&content, &body, limits).await;
     let full = match added.map_err(store_unavailable)? {
-        CacheAdmission::Added => return copy_to_provider(&state, &call, &content).await,
+        CacheAdmission::Added => {
+            let shown = content_json(&content).to_string();
+            call.forget_own_timeout();
+            // The copy is made, recorded and paid also if the caller leaves.
+            let tasks = state.engine.tasks.clone();
+            let copied = tasks.spawn(copy_to_provider(state, call, content)).await;
+            return Ok(copied.unwrap_or_else(|_| json_response(shown)));
+        }
         CacheAdmission::TooMany => format!("{} cached contents", limits.count),
         CacheAdmission::TooLarge => format!("{} bytes of cached contents", limits.bytes),
     };
@@ -82,32 +93,33 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
 /// Makes a copy of new content at a provider that has caches, and returns the answer. Content without a
 /// copy costs nothing.
 async fn copy_to_provider(
-    state: &ApiState,
-    call: &Call,
-    content: &CachedContent,
-) -> Result<Response, ApiError> {
-    let shown = content_json(content).to_string();
+    state: Arc<ApiState>,
+    call: Box<Call>,
+    content: CachedContent,
+) -> Response {
+    let shown = content_json(&content).to_string();
     let lifetime = content.expires - content.created;
-    let made = relay::make_provider_cache(call, content.tokens, lifetime).await;
-    let made = match made {
+    let made = match relay::make_provider_cache(&call, content.tokens, lifetime).await {
         Ok(Some(made)) => made,
-        Ok(None) => return Ok(json_response(shown)),
+        Ok(None) => return json_response(shown),
         Err(error) => {
             let why = error.log_note().unwrap_or_default();
             tracing::warn!("content has no copy at a provider: {error} [{why}]");
-            return Ok(json_response(shown));
+            return json_response(shown);
         }
     };
-    let copy = copy_row(&made.cache);
-    if let Err(error) = state.store.set_cache_copy(&content.id, &copy).await {
-        let error = store_unavailable(error);
-        let why = error.log_note().unwrap_or_default();
-        tracing::warn!("the copy of cached content at a provider is not recorded: {why}");
-        relay::delete_provider_cache(&call.engine, &content.model, made.cache.clone());
-        made.absorb(&error);
-        return Ok(json_response(shown));
+    let recorded = state.store.set_cache_copy(&content.id, &copy_row(&made.cache)).await;
+    let Err(error) = recorded else { return made.charge(shown).await };
+    relay::delete_provider_cache(&state.engine, &content.model, made.cache.clone());
+    if let StoreError::Missing(_) = error {
+        // The caller has deleted the content in the meantime.
+        return made.charge(shown).await;
     }
-    Ok(made.charge(shown).await)
+    let error = store_unavailable(error);
+    let why = error.log_note().unwrap_or_default();
+    tracing::warn!("the copy of cached content at a provider is not recorded: {why}");
+    made.absorb(&error);
+    json_response(shown)
 }
 
 fn copy_row(cache: &ProviderCache) -> CacheCopy {
@@ -312,7 +324,7 @@ pub(super) async fn expand(state: &ApiState, call: &mut Call) -> Result<Inserted
     let copy = state.store.cache_copy(&id, now).await.map_err(store_unavailable)?;
     let copy = copy.and_then(provider_cache).and_then(|cache| {
         let name = cache.name.clone();
-        Some((id, name, CacheUse::new(cache, prefix, now)?))
+        Some((id, name, CacheUse::new(cache, prefix, content.tokens, now)?))
     });
     call.cache = copy.as_ref().map(|(_, _, used)| Arc::clone(used));
     Ok(InsertedContent { prefix, copy })

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use upstream::AttemptFailure;
 
 use super::admit::AdmittedCall;
+use super::cache_use::CacheUse;
 use super::call_texts::RequestTexts;
 use super::fan_out::send_copies;
 use super::media_refs::MediaRefs;
@@ -69,15 +70,19 @@ pub(super) async fn attempt(
         let Some(cache) = cache else {
             return send_to_lane(call, facts, &candidate, prepared, account).await;
         };
+        account.set_cached_input(cache.tokens());
         // Boxed because it is rare: the future of every call would grow by its size.
         let sent = Box::pin(send_to_lane(call, facts, &candidate, prepared, account)).await;
-        let (error, account) = match sent {
-            Err((error, account)) if cache.note_refusal(&error) => (error, account),
+        let (error, mut account) = match sent {
+            Err((error, account)) if CacheUse::may_be_gone(&error) => (error, account),
             answered => return answered,
         };
+        account.set_cached_input(0);
         tracing::debug!(lane.name = lane.name, "lane `{}` refused a cache: {error}", lane.name);
         match ready().await {
-            Ok(whole) => Box::pin(send_to_lane(call, facts, &candidate, whole, account)).await,
+            Ok(whole) => Box::pin(send_to_lane(call, facts, &candidate, whole, account))
+                .await
+                .inspect(|_| cache.mark_gone()),
             Err(error) => Err((error, account)),
         }
     };

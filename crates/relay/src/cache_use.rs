@@ -25,14 +25,21 @@ pub struct ProviderCache {
 pub struct CacheUse {
     cache: ProviderCache,
     prefix: CachedPrefix,
+    tokens: u64,
     is_gone: AtomicBool,
 }
 
 impl CacheUse {
     /// Returns the use of a copy in a request with that content in it; `None` if the copy ends soon.
-    pub fn new(cache: ProviderCache, prefix: CachedPrefix, now: Micros) -> Option<Arc<Self>> {
+    pub fn new(
+        cache: ProviderCache,
+        prefix: CachedPrefix,
+        tokens: u64,
+        now: Micros,
+    ) -> Option<Arc<Self>> {
         let is_gone = AtomicBool::new(false);
-        (cache.expires >= now + LEAST_LIFETIME).then(|| Arc::new(Self { cache, prefix, is_gone }))
+        (cache.expires >= now + LEAST_LIFETIME)
+            .then(|| Arc::new(Self { cache, prefix, tokens, is_gone }))
     }
 
     /// Returns true if the provider did not take the name of the copy.
@@ -51,13 +58,20 @@ impl CacheUse {
         named.map(BodySegments::single)
     }
 
-    /// Returns true if an error may be that of a copy that is gone. It is not named again then.
-    pub(super) fn note_refusal(&self, error: &ApiError) -> bool {
-        let is_refusal =
-            matches!(error.progress(), Some(UpstreamProgress::Answered(400 | 403 | 404)));
-        if is_refusal {
-            self.is_gone.store(true, Ordering::Relaxed);
-        }
-        is_refusal
+    /// Returns true if an error may be that of a copy that is gone. Any answer about the request counts, because
+    /// its text may name the copy.
+    pub(super) fn may_be_gone(error: &ApiError) -> bool {
+        let Some(UpstreamProgress::Answered(status)) = error.progress() else { return false };
+        (400..500).contains(&status) && !matches!(status, 401 | 408 | 409 | 425 | 429)
+    }
+
+    /// Records that the provider answers the request without the name of the copy.
+    pub(super) fn mark_gone(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the size of the content.
+    pub(super) const fn tokens(&self) -> u64 {
+        self.tokens
     }
 }

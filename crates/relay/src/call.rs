@@ -245,6 +245,16 @@ impl Call {
         ReplyStamp { id, created: self.engine.clock.now().as_secs() }
     }
 
+    /// Returns true if the caller asks what the call would do, without doing it.
+    pub const fn is_dry_run(&self) -> bool {
+        self.options.dry_run
+    }
+
+    /// Forgets the caller's own timeout, for work that goes on without the caller.
+    pub const fn forget_own_timeout(&mut self) {
+        self.options.timeout = None;
+    }
+
     /// Returns true if the caller's own timeout is over.
     pub(super) fn is_past_own_timeout(&self) -> bool {
         self.options.timeout.is_some_and(|time| self.arrived.elapsed() >= time)

@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind, Micros, Money, Usage, WireFormat};
+use canon::{ApiError, ErrorKind, Micros, Money, UpstreamProgress, Usage, WireFormat};
 use catalog::BilledUnits;
 use config::{LiveLane, Route};
 use dialects::native::{CacheEndpoint, CreatedCache, NativeDialect};
@@ -21,6 +21,10 @@ use crate::engine::Engine;
 
 /// No provider makes smaller caches.
 const MIN_TOKENS: u64 = 1_024;
+/// Content that ends sooner has no copy: it would be paid and hardly used.
+const MIN_LIFETIME: Micros = Micros::from_secs(60);
+/// Requests for one copy.
+const MAX_TRIES: usize = 3;
 const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
 const SECONDS_PER_HOUR: u128 = 3_600;
 
@@ -64,11 +68,12 @@ pub async fn make_provider_cache(
     tokens: u64,
     lifetime: Micros,
 ) -> Result<Option<NewProviderCache>, ApiError> {
-    if tokens < MIN_TOKENS {
+    if tokens < MIN_TOKENS || lifetime < MIN_LIFETIME {
         return Ok(None);
     }
     let parse = || call.dialect.parse(&call.target, &call.body, RequestUse::Facts);
-    let facts = call.work_permit().await.run(parse).await?.facts.unwrap_or_default();
+    let mut facts = call.work_permit().await.run(parse).await?.facts.unwrap_or_default();
+    facts.max_output_tokens = Some(0);
     let route = route::find(call, &facts)?;
     let route = caching_route(&route);
     if route.lanes.is_empty() {
@@ -85,16 +90,20 @@ pub async fn make_provider_cache(
         prices.max_cost_with(input, 0, &BilledUnits { cache_storage, ..BilledUnits::default() })
     });
     let bound = bound.max().unwrap_or(Money::ZERO);
-    let likely = |lane: &LiveLane| lane.prices.running_cost(tokens, 0).0;
-    let admitted = admit::admit_with_max_cost(call, &facts, &route, bound, likely).await;
-    let account = match admitted {
+    let likely = |lane: &LiveLane| lane.prices.cost(&storage_usage(tokens, lifetime));
+    let admitted = async {
+        admit::check_token_rate(call, &facts).await?;
+        admit::admit_with_max_cost(call, &facts, &route, bound, likely).await
+    };
+    let account = match admitted.await {
         Ok(account) => account,
         Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded | ErrorKind::RateLimited) => {
             return Ok(None);
         }
         Err(error) => return Err(error),
     };
-    Ok(ask_provider(call, &facts, &media, account, tokens, lifetime).await)
+    let wanted = WantedCache { tokens, max_tokens: input, lifetime };
+    Ok(ask_lanes(call, &facts, &media, account, wanted).await)
 }
 
 /// Returns the route with only those lanes that have caches with a price.
@@ -122,42 +131,70 @@ fn token_hours(tokens: u64, lifetime: Micros) -> u64 {
     u64::try_from(hours).unwrap_or(u64::MAX)
 }
 
-/// Asks the first healthy lane for a cache. A failure says nothing of the lane's health for calls.
-async fn ask_provider(
+/// A copy that is asked for.
+#[derive(Clone, Copy)]
+struct WantedCache {
+    /// Size of the content by a count or an estimate.
+    tokens: u64,
+    /// Upper bound of its size.
+    max_tokens: u64,
+    lifetime: Micros,
+}
+
+/// Asks lanes for a cache until one makes it. A refusal says nothing of the lane's health for calls.
+async fn ask_lanes(
     call: &Call,
     facts: &RequestFacts,
     media: &MediaRefs,
     mut account: BoxedAccount,
-    tokens: u64,
-    lifetime: Micros,
+    wanted: WantedCache,
 ) -> Option<NewProviderCache> {
+    let WantedCache { tokens, max_tokens, lifetime } = wanted;
     account.expect_usage(storage_usage(tokens, lifetime));
-    let candidate = account.take_candidates().into_iter().next()?;
-    let lane = &candidate.lane;
-    if account.begin_attempt(&candidate).await.is_err() {
-        return None;
-    }
-    match create(call, facts, media, &candidate, lifetime).await {
-        Ok(CreatedCache { name, tokens: told }) => {
-            let usage = storage_usage(told.unwrap_or(tokens), lifetime);
-            let slot = candidate.slot_hash().unwrap_or_default();
-            let cache = ProviderCache { slot, name, expires: call.engine.clock.now() + lifetime };
-            Some(NewProviderCache { cache, account, usage })
-        }
-        Err(error) => {
-            let why = error.log_note().unwrap_or_default();
-            tracing::info!(
-                lane.name = lane.name,
-                "lane `{}` made no cache, the gateway keeps the content: {error} [{why}]",
-                lane.name
-            );
-            if send::may_have_run(&error) {
-                account.absorb_attempt();
+    let mut candidates = account.take_candidates().into_iter();
+    let mut next = candidates.next()?;
+    for _ in 0..MAX_TRIES {
+        let lane = Arc::clone(&next.lane);
+        let asked = match account.begin_attempt(&next).await {
+            Ok(()) => create(call, facts, media, &next, lifetime).await,
+            Err(error) => Err(error),
+        };
+        let error = match asked {
+            Ok(CreatedCache { name, tokens: told }) => {
+                // A provider cannot count more than there is.
+                let told = told.filter(|told| (1..=max_tokens).contains(told));
+                let usage = storage_usage(told.unwrap_or(tokens), lifetime);
+                let slot = next.slot_hash().unwrap_or_default();
+                let expires = call.engine.clock.now() + lifetime;
+                let cache = ProviderCache { slot, name, expires };
+                return Some(NewProviderCache { cache, account, usage });
             }
-            account.close_failed(status(&error), &error);
-            None
+            Err(error) => error,
+        };
+        let (name, why) = (&lane.name, error.log_note().unwrap_or_default());
+        tracing::info!(lane.name = name, "lane `{name}` made no cache: {error} [{why}]");
+        let is_stale = error.progress() == Some(UpstreamProgress::StaleConnection);
+        let may_have_run = send::may_have_run(&error);
+        if is_stale {
+            account.end_stale_attempt();
+        } else if account.has_attempt() {
+            account.attempt_refused(&error, may_have_run);
+        }
+        let following = if is_stale && !next.new_connection {
+            Some(Candidate { new_connection: true, ..next.clone() })
+        } else {
+            candidates.next()
+        };
+        match following {
+            // A copy may exist already: another one would be paid twice.
+            Some(candidate) if !may_have_run => next = candidate,
+            Some(_) | None => {
+                account.close_failed(status(&error), &error);
+                return None;
+            }
         }
     }
+    None
 }
 
 fn storage_usage(tokens: u64, lifetime: Micros) -> Usage {

@@ -57,6 +57,8 @@ pub(super) struct CallAccount {
     input_bytes: u64,
     /// Upper bound of the output that money was reserved for.
     max_output_tokens: u64,
+    /// Part of the prompt that the provider has in a cache, for estimates of the current attempt.
+    cached_input: u64,
     /// Number of requests sent at once for the current attempt.
     copies: u64,
     /// Context window of the model, and how often a call may fill it.
@@ -131,6 +133,7 @@ impl CallAccount {
             kind: model.kind,
             input_bytes: call.body.len() as u64,
             max_output_tokens: 0,
+            cached_input: 0,
             copies: 1,
             context_window: model.capabilities.context_window,
             rounds: facts.max_rounds().saturating_add(model.counts.searches),
@@ -268,6 +271,11 @@ impl CallAccount {
     pub(super) fn estimate_input(&mut self, input_bytes: u64) -> u64 {
         self.input_bytes = input_bytes.min(self.input_bytes);
         self.input_bytes.div_ceil(BYTES_PER_TOKEN)
+    }
+
+    /// Sets the part of the prompt that the provider has in a cache, for estimates of this attempt.
+    pub(super) fn set_cached_input(&mut self, tokens: u64) {
+        self.cached_input = tokens;
     }
 
     /// Sets the likely usage of a reply that comes only as a whole. The provider makes all of it once it

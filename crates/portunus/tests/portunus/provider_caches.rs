@@ -1,11 +1,14 @@
 //! Copies of cached contents at providers: made once, paid once, named at their lane only.
 
+use canon::Money;
 use http::Method;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use testkit::{
     AnswerStep, ReceivedRequest, ScriptedProvider, TestGateway, TestResponse, reply, until,
 };
 
+use tokio::sync::Semaphore;
 use upstream::LaneState;
 
 use crate::money::{key, receipt};
@@ -203,7 +206,7 @@ async fn content_works_without_a_copy() {
 async fn a_copy_is_never_beyond_the_cap() {
     let provider = ScriptedProvider::start(vec![counted(2_000), answered(0)]).await;
     let gateway = TestGateway::with_config(&config(&provider)).await;
-    let poor = key(&gateway, |key| key.cap = Some(canon::Money::from_nanos(1_000))).await;
+    let poor = key(&gateway, |key| key.cap = Some(Money::from_nanos(1_000))).await;
     let made = gateway.post(CACHES, &content()).key(&poor).send().await;
     assert_eq!(made.status, 200, "{}", made.text());
     assert_eq!(lines(&provider), ["POST /v1beta/models/up:countTokens"]);
@@ -234,4 +237,136 @@ async fn the_lane_with_the_copy_is_preferred() {
     let sent = first.requests().last().unwrap().json();
     assert_eq!(sent.get("cachedContent"), None, "{sent}");
     assert_eq!(sent["contents"].as_array().unwrap().len(), 2, "{sent}");
+}
+
+/// A count of nothing, or of more than the content can have, is not believed.
+#[tokio::test]
+async fn storage_is_paid_whatever_the_provider_counts() {
+    for told in [0, u64::MAX / 2] {
+        let answers = vec![counted(2_000), created("cachedContents/p1", told)];
+        let provider = ScriptedProvider::start(answers).await;
+        let gateway = TestGateway::with_config(&config(&provider)).await;
+        let (_, made) = kept(&gateway).await;
+        assert_eq!(made.header("x-portunus-cost"), "0.020000000", "{told}");
+    }
+}
+
+/// An error of the caller's own says nothing of the copy, and a text of the provider with the name of the
+/// copy does not reach the caller.
+#[tokio::test]
+async fn an_error_of_the_caller_keeps_the_copy() {
+    let told = "cachedContents/p1 and contents[0] are too long";
+    let refused = |status: u16| {
+        json_answer(status, &json!({ "error": { "code": status, "message": told, "status": "X" } }))
+    };
+    let whole =
+        json!({ "error": { "code": 400, "message": "too long", "status": "INVALID_ARGUMENT" } });
+    for status in [400, 413, 422] {
+        let answers = vec![
+            counted(2_000),
+            created("cachedContents/p1", 2_000),
+            refused(status),
+            json_answer(400, &whole),
+            answered(2_000),
+        ];
+        let provider = ScriptedProvider::start(answers).await;
+        let gateway = TestGateway::with_config(&config(&provider)).await;
+        let (name, _) = kept(&gateway).await;
+        let got = gateway.post(GENERATE, &ask(&name)).send().await;
+        assert_eq!(got.status, 400, "{}", got.text());
+        assert!(!got.text().contains("p1"), "{}", got.text());
+        let got = gateway.post(GENERATE, &ask(&name)).send().await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let sent = provider.requests().last().unwrap().json();
+        assert_eq!(sent["cachedContent"], "cachedContents/p1", "{status}");
+    }
+}
+
+/// The copy is paid and recorded although its caller sets a short time, or leaves.
+#[tokio::test]
+async fn a_copy_is_paid_without_its_caller() {
+    let gate = Arc::new(Semaphore::new(0));
+    let reached = Arc::new(Semaphore::new(0));
+    let mut slow =
+        vec![AnswerStep::Reached(Arc::clone(&reached)), AnswerStep::WaitFor(Arc::clone(&gate))];
+    slow.extend(created("cachedContents/p1", 2_000));
+    let provider = ScriptedProvider::start(vec![counted(2_000), slow, answered(2_000)]).await;
+    let gateway = TestGateway::with_config(&config(&provider)).await;
+    let body = content();
+    let create = gateway.post(CACHES, &body).header("x-server-timeout", "1");
+    tokio::select! {
+        got = create.send() => panic!("{}", got.text()),
+        () = async { reached.acquire().await.unwrap().forget() } => {}
+    }
+    gate.add_permits(1);
+    until("the copy is paid", async || {
+        gateway.wait_until_settled().await;
+        let rows = gateway.app.store.export(None, 10).await.unwrap();
+        rows.iter().any(|row| row.cost == "0.02".parse().unwrap() && row.absorbed == Money::ZERO)
+    })
+    .await;
+    let listed = gateway.get(CACHES).send().await.json();
+    let name = listed["cachedContents"][0]["name"].as_str().unwrap();
+    let got = gateway.post(GENERATE, &ask(name)).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let sent = provider.requests().last().unwrap().json();
+    assert_eq!(sent["cachedContent"], "cachedContents/p1");
+}
+
+/// Content that is deleted while its copy is made is paid, and the copy is deleted too.
+#[tokio::test]
+async fn a_copy_of_deleted_content_is_paid_and_deleted() {
+    let gate = Arc::new(Semaphore::new(0));
+    let reached = Arc::new(Semaphore::new(0));
+    let mut slow =
+        vec![AnswerStep::Reached(Arc::clone(&reached)), AnswerStep::WaitFor(Arc::clone(&gate))];
+    slow.extend(created("cachedContents/p1", 2_000));
+    let answers = vec![counted(2_000), slow, json_answer(200, &json!({}))];
+    let provider = ScriptedProvider::start(answers).await;
+    let gateway = TestGateway::with_config(&config(&provider)).await;
+    let body = content();
+    let delete = async {
+        reached.acquire().await.unwrap().forget();
+        let listed = gateway.get(CACHES).send().await.json();
+        let name = listed["cachedContents"][0]["name"].as_str().unwrap();
+        let gone = gateway.request(Method::DELETE, &format!("/v1beta/{name}")).send().await;
+        assert_eq!(gone.status, 200, "{}", gone.text());
+        gate.add_permits(1);
+    };
+    let (made, ()) = tokio::join!(gateway.post(CACHES, &body).send(), delete);
+    assert_eq!(made.header("x-portunus-cost"), "0.020000000", "{}", made.text());
+    until("the copy is deleted", async || {
+        lines(&provider).last().is_some_and(|last| last == "DELETE /v1beta/cachedContents/p1")
+    })
+    .await;
+}
+
+/// A deadline at the making of a copy is covered by goodwill, or paid by the key.
+#[tokio::test]
+async fn a_copy_that_may_exist_costs_goodwill_or_the_key() {
+    let hang = vec![AnswerStep::Wait(std::time::Duration::from_secs(60))];
+    let provider = ScriptedProvider::start(vec![counted(2_000), hang]).await;
+    let config = format!(
+        "[limits]\ngoodwill = \"0\"\n{}",
+        config(&provider)
+            .replace("auth = \"none\"", "auth = \"none\"\ntimeouts = { first_byte = \"300ms\" }")
+    );
+    let gateway = TestGateway::with_config(&config).await;
+    let (_, made) = kept(&gateway).await;
+    let paid = receipt(&gateway, &made).await;
+    assert_eq!(paid["cost_usd"], "0.020000000", "{paid}");
+}
+
+#[tokio::test]
+async fn short_content_has_no_copy_and_a_dry_run_keeps_nothing() {
+    let provider = ScriptedProvider::start(vec![counted(2_000)]).await;
+    let gateway = TestGateway::with_config(&config(&provider)).await;
+    let mut short = content();
+    short["ttl"] = json!("59s");
+    let made = gateway.post(CACHES, &short).send().await;
+    assert_eq!((made.status.as_u16(), made.header("x-portunus-cost")), (200, ""));
+    assert_eq!(provider.requests().len(), 1);
+    let dry = gateway.post(CACHES, &content()).header("x-portunus-dry-run", "true").send().await;
+    assert_eq!(dry.status, 400, "{}", dry.text());
+    assert_eq!(provider.requests().len(), 1);
 }

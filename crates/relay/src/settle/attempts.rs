@@ -46,7 +46,7 @@ impl CallAccount {
         self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
         self.sent.clear();
         self.entry.attempts += 1;
-        self.copies = 1;
+        (self.copies, self.cached_input) = (1, 0);
         self.has_absorbed = false;
         (self.attempt_usage, self.absorbed_before) = (Usage::default(), self.entry.absorbed);
         lane.name.clone_into(&mut self.entry.lane);
@@ -142,6 +142,20 @@ impl CallAccount {
         }
     }
 
+    /// Records an attempt that was not a call of the model, and that its provider refused. It says nothing of
+    /// the lane's health. `spent` says that the provider may bill it: the account's goodwill covers that, or
+    /// the key pays.
+    pub(crate) fn attempt_refused(&mut self, error: &ApiError, spent: bool) {
+        if spent && !self.has_absorbed && self.may_have_worked() {
+            self.absorb_recorded();
+            self.push_deadline_loss();
+        }
+        let status = told_status(error);
+        self.record_failed(crate::send::classify_failure(error), status);
+        self.attempt = None;
+        self.sent.clear();
+    }
+
     /// Records a failed attempt. `spent` says that the provider may bill it, which the operator
     /// absorbs. Returns true if the operator should be alerted.
     pub(crate) fn attempt_failed(
@@ -158,18 +172,23 @@ impl CallAccount {
         }
         let Some((mut attempt, _)) = self.attempt.take() else { return false };
         let now = self.engine.monotonic_now();
-        let status = match error.progress() {
-            Some(UpstreamProgress::Answered(status)) => Some(status),
-            Some(
-                UpstreamProgress::NotSent
-                | UpstreamProgress::StaleConnection
-                | UpstreamProgress::Refused
-                | UpstreamProgress::Sent,
-            )
-            | None => None,
-        };
+        let status = told_status(error);
         self.record_failed(failure, status);
         self.sent.clear();
         attempt.failed(failure, now)
+    }
+}
+
+/// Returns the status of the provider's answer, if there was one.
+fn told_status(error: &ApiError) -> Option<u16> {
+    match error.progress() {
+        Some(UpstreamProgress::Answered(status)) => Some(status),
+        Some(
+            UpstreamProgress::NotSent
+            | UpstreamProgress::StaleConnection
+            | UpstreamProgress::Refused
+            | UpstreamProgress::Sent,
+        )
+        | None => None,
     }
 }

@@ -164,8 +164,10 @@ impl CallAccount {
     /// Estimates usage from bytes, and from output that was not seen.
     pub(super) fn estimate_usage(&self, meter: &ReplyMeter, unseen: u64, copies: u64) -> Usage {
         let seen = meter.output_bytes.div_ceil(BYTES_PER_TOKEN);
+        let input = self.input_bytes.div_ceil(BYTES_PER_TOKEN).saturating_mul(copies);
         Usage {
-            input: self.input_bytes.div_ceil(BYTES_PER_TOKEN).saturating_mul(copies),
+            input,
+            cache_read: self.cached_input.min(input),
             output: seen.saturating_add(unseen),
             ..Usage::default()
         }

@@ -27,6 +27,11 @@ impl CallAccount {
         if self.expected_usage.is_some() {
             return;
         }
+        self.push_deadline_loss();
+    }
+
+    /// Records the cost of the current attempt, which is absorbed, as one that goodwill must cover.
+    pub(super) fn push_deadline_loss(&mut self) {
         self.deadline_losses.push(DeadlineLoss {
             usage: self.attempt_usage,
             charges: self.charges_of(&self.attempt_usage),
