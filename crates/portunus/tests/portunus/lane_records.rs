@@ -67,10 +67,10 @@ async fn lanes_of_different_models_are_judged_by_their_own_records() {
     let picture = part("image/png", &image());
     let video = part("video/mp4", "AAAA");
     let tool = json!([{ "functionDeclarations": [{ "name": "f" }] }]);
-    let mut with_tool = contents(&[text.clone()]);
+    let mut with_tool = contents(std::slice::from_ref(&text));
     with_tool["tools"] = tool;
     let cases = [
-        ("mixed", contents(&[text.clone()]), "demo/demo-echo"),
+        ("mixed", contents(std::slice::from_ref(&text)), "demo/demo-echo"),
         ("mixed", contents(&[text.clone(), picture.clone()]), "demo/demo-messages"),
         ("mixed", contents(&[text.clone(), video.clone()]), "demo/demo-native"),
         ("mixed", with_tool.clone(), "demo/demo-messages"),
