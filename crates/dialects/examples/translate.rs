@@ -8,8 +8,8 @@
 use bytes::Bytes;
 use canon::{ChatRequest, Event, StopEnforcer, WireFormat};
 use dialects::{
-    Dialect, FrameAction, LaneSettings, ReplyMeter, ReplyStamp, RequestTarget, RequestUse,
-    SseDecoder,
+    Dialect, FrameAction, LaneSettings, RepeatedText, ReplyMeter, ReplyStamp, RequestTarget,
+    RequestUse, SseDecoder,
 };
 use std::error::Error;
 use std::hint::black_box;
@@ -114,7 +114,14 @@ fn stream(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let mut events: Vec<Event> = Vec::new();
     let mut out = Vec::with_capacity(sample.reply.len());
     decoder.push(sample.reply.clone());
-    while let Some(frame) = decoder.next_frame()? {
+    loop {
+        while let Some(events) = decoder.events()
+            && let Some(RepeatedText { place, text, length }) = reader.repeat(events)
+        {
+            writer.push_text(place, text, &mut out);
+            decoder.skip(length);
+        }
+        let Some(frame) = decoder.next_frame()? else { break };
         reader.push(&frame, &mut events)?;
         for event in events.drain(..) {
             enforcer.push(event, &mut |event| writer.push(event, &mut out));
@@ -130,7 +137,10 @@ fn pass(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let mut decoder = SseDecoder::default();
     let mut out = Vec::with_capacity(sample.reply.len());
     decoder.push(sample.reply.clone());
-    while let Some(frame) = decoder.next_frame()? {
+    loop {
+        let taken = decoder.events().map_or(0, |events| meter.repeat(events, &mut out));
+        decoder.skip(taken);
+        let Some(frame) = decoder.next_frame()? else { break };
         match meter.observe(&frame) {
             FrameAction::Forward | FrameAction::Last => meter.write(&frame, &mut out),
             FrameAction::Drop => {}

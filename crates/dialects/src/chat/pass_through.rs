@@ -195,7 +195,7 @@ fn output_bytes(data: &[u8], choices: &[ChatMeterChoice<'_>]) -> u64 {
 }
 
 impl TextMeter for ChatStreamMeter {
-    fn add_text(&mut self, text: &str) {
+    fn add_text(&mut self, text: &[u8]) {
         self.totals.output_bytes += text.len() as u64;
     }
 
