@@ -2,14 +2,14 @@
 //!
 //! `valgrind --tool=callgrind --toggle-collect='*measured*' translate CALLER LANE KIND FOLDER`
 //!
-//! `KIND` is `facts`, `request`, `reply`, `stream` or `pass`. `FOLDER` holds the samples
+//! `KIND` is `facts`, `request`, `reply` or `stream`, and for one format `whole` or `pass`. `FOLDER` holds the samples
 //! `FORMAT.request.whole`, `FORMAT.reply.whole` and `FORMAT.reply.stream`.
 
 use bytes::Bytes;
 use canon::{ChatRequest, Event, StopEnforcer, WireFormat};
 use dialects::{
-    Dialect, FrameAction, LaneSettings, RepeatedText, ReplyMeter, ReplyStamp, RequestTarget,
-    RequestUse, SseDecoder,
+    Dialect, FrameAction, LaneSettings, RepeatedText, ReplyMeter, ReplyStamp, RequestFacts,
+    RequestTarget, RequestUse, SseDecoder,
 };
 use std::error::Error;
 use std::hint::black_box;
@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "reply" => reply,
         "stream" => stream,
         "pass" => pass,
+        "whole" => whole,
         other => return Err(format!("unknown kind {other}").into()),
     };
     run(&sample)?;
@@ -104,6 +105,12 @@ fn reply(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let meter = ReplyMeter::of_reply(&reply);
     let (written, _) = sample.caller.write_reply(reply, &sample.chat, &sample.stamp);
     Ok(written.len() + usize::from(meter.is_finished))
+}
+
+fn whole(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
+    let facts = RequestFacts { model: sample.chat.model.clone(), ..RequestFacts::default() };
+    let (meter, body) = sample.caller.pass_reply(&sample.reply, &facts, &sample.stamp)?;
+    Ok(body.len() + usize::from(meter.is_finished))
 }
 
 fn stream(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {

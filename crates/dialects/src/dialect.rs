@@ -215,6 +215,16 @@ pub trait PassThrough {
     /// selected model, and with counts that official clients can read. The provider's own bytes are
     /// kept apart from that.
     fn complete_reply(&self, body: &Bytes, facts: &RequestFacts, stamp: &ReplyStamp) -> Bytes;
+    /// Meters and completes a provider's whole reply.
+    fn pass_reply(
+        &self,
+        body: &Bytes,
+        facts: &RequestFacts,
+        stamp: &ReplyStamp,
+    ) -> Result<(ReplyMeter, Bytes), ApiError> {
+        let meter = self.meter_reply(body)?;
+        Ok((meter, self.complete_reply(body, facts, stamp)))
+    }
     /// Returns a meter for a provider's stream. It completes the events in the same way.
     fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter>;
     /// Writes the error event that ends a broken stream.

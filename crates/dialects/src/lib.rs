@@ -43,6 +43,7 @@ mod service_tier;
 pub mod signature_cache;
 mod signed_span;
 mod sse;
+mod string_scan;
 mod text;
 mod thinking_range;
 mod upstream_error;

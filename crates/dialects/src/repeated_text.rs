@@ -9,6 +9,7 @@ use canon::{ApiError, Event, PartDelta, PartIndex, Usage};
 use memchr::memmem::{self, Finder};
 use memchr::{memchr, memrchr};
 
+use crate::string_scan::plain_length;
 use crate::{FrameAction, RepeatedText, ReplyMeter, StreamFrame, StreamMeter, StreamReader, json};
 
 /// Number of templates that fit no event, after which no more are made.
@@ -76,7 +77,7 @@ impl TextTemplate {
             return None;
         }
         let text = self.behind_number(varied)?;
-        let is_text = !text.is_empty() && json::plain_length(text) == text.len();
+        let is_text = !text.is_empty() && plain_length(text) == text.len();
         Some((varied, std::str::from_utf8(text).ok().filter(|_| is_text)?))
     }
 
@@ -94,7 +95,7 @@ impl TextTemplate {
         let (opening, closing) = self.framed.as_ref()?;
         let varied = events.strip_prefix(&opening[..])?;
         let text = self.behind_number(varied)?;
-        let (text, end) = text.split_at_checked(json::plain_length(text))?;
+        let (text, end) = text.split_at_checked(plain_length(text))?;
         let rest = end.strip_prefix(&closing[..])?;
         let varied = varied.get(..varied.len() - end.len())?;
         let is_short = (1..=MAX_TEXT_BYTES).contains(&text.len());

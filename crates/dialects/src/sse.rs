@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use canon::{ApiError, ErrorKind};
 use memchr::{memchr, memchr2};
 use serde::Deserialize;
+use simdutf8::basic::from_utf8;
 use std::borrow::Cow;
 
 /// Maximum size of one event.
@@ -137,7 +138,7 @@ impl SseDecoder {
         let rest = self.rest();
         self.bytes = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
         self.used = 0;
-        self.is_valid = std::str::from_utf8(&self.bytes).is_ok();
+        self.is_valid = from_utf8(&self.bytes).is_ok();
         self.has_feeds = memchr(b'\r', &self.bytes).is_none();
     }
 
