@@ -39,6 +39,8 @@ pub struct StopEnforcer {
     ended: Vec<u32>,
     /// True if a candidate was cut.
     has_cut: bool,
+    /// True if nothing is enforced until `cut` is called.
+    forwards_all: bool,
 }
 
 /// Estimates usage if the provider is dropped before it reports any.
@@ -90,6 +92,7 @@ impl StopEnforcer {
             stop_texts,
             limit,
             scale: UsageEstimator { input_tokens: 0, count_tokens: |text| text.len() as u64 / 4 },
+            forwards_all: false,
             ..Self::forwarding_all(chat.sampling.candidates.unwrap_or(1), origin)
         })
     }
@@ -106,6 +109,7 @@ impl StopEnforcer {
             candidates: Vec::new(),
             ended: Vec::new(),
             has_cut: false,
+            forwards_all: true,
         }
     }
 
@@ -127,7 +131,7 @@ impl StopEnforcer {
 
     /// Returns the same enforcer with another usage estimator.
     pub fn with_estimator(self, scale: UsageEstimator) -> Self {
-        Self { scale, ..self }
+        Self { scale, forwards_all: false, ..self }
     }
 
     /// Returns true if the caller has received the whole answer, so that the provider's connection
@@ -140,6 +144,12 @@ impl StopEnforcer {
     /// it reported any.
     pub fn is_usage_estimated(&self) -> bool {
         self.is_finished() && self.reported.is_none_or(|usage| usage.output == 0)
+    }
+
+    /// Returns true if every text is forwarded as it is and none is counted, so that texts need not be
+    /// pushed.
+    pub fn forwards_text(&self) -> bool {
+        self.forwards_all && !self.has_cut
     }
 
     /// Handles the next event of the stream.

@@ -2,14 +2,14 @@
 //!
 //! `valgrind --tool=callgrind --toggle-collect='*measured*' translate CALLER LANE KIND FOLDER`
 //!
-//! `KIND` is `facts`, `request`, `reply`, `stream` or `pass`. `FOLDER` holds the samples
+//! `KIND` is `facts`, `request`, `reply` or `stream`, and for one format `whole` or `pass`. `FOLDER` holds the samples
 //! `FORMAT.request.whole`, `FORMAT.reply.whole` and `FORMAT.reply.stream`.
 
 use bytes::Bytes;
 use canon::{ChatRequest, Event, StopEnforcer, WireFormat};
 use dialects::{
-    Dialect, FrameAction, LaneSettings, ReplyMeter, ReplyStamp, RequestTarget, RequestUse,
-    SseDecoder,
+    Dialect, FrameAction, LaneSettings, RepeatedText, ReplyMeter, ReplyStamp, RequestFacts,
+    RequestTarget, RequestUse, SseDecoder,
 };
 use std::error::Error;
 use std::hint::black_box;
@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "reply" => reply,
         "stream" => stream,
         "pass" => pass,
+        "whole" => whole,
         other => return Err(format!("unknown kind {other}").into()),
     };
     run(&sample)?;
@@ -106,6 +107,12 @@ fn reply(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     Ok(written.len() + usize::from(meter.is_finished))
 }
 
+fn whole(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
+    let facts = RequestFacts { model: sample.chat.model.clone(), ..RequestFacts::default() };
+    let (meter, body) = sample.caller.pass_reply(&sample.reply, &facts, &sample.stamp)?;
+    Ok(body.len() + usize::from(meter.is_finished))
+}
+
 fn stream(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let mut reader = sample.lane.stream_reader();
     let mut writer = sample.caller.stream_writer(&sample.chat, &sample.stamp);
@@ -114,7 +121,14 @@ fn stream(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let mut events: Vec<Event> = Vec::new();
     let mut out = Vec::with_capacity(sample.reply.len());
     decoder.push(sample.reply.clone());
-    while let Some(frame) = decoder.next_frame()? {
+    loop {
+        while let Some(events) = decoder.events()
+            && let Some(RepeatedText { place, text, length }) = reader.repeat(events)
+        {
+            writer.push_text(place, text, &mut out);
+            decoder.skip(length);
+        }
+        let Some(frame) = decoder.next_frame()? else { break };
         reader.push(&frame, &mut events)?;
         for event in events.drain(..) {
             enforcer.push(event, &mut |event| writer.push(event, &mut out));
@@ -130,7 +144,10 @@ fn pass(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let mut decoder = SseDecoder::default();
     let mut out = Vec::with_capacity(sample.reply.len());
     decoder.push(sample.reply.clone());
-    while let Some(frame) = decoder.next_frame()? {
+    loop {
+        let taken = decoder.events().map_or(0, |events| meter.repeat(events, &mut out));
+        decoder.skip(taken);
+        let Some(frame) = decoder.next_frame()? else { break };
         match meter.observe(&frame) {
             FrameAction::Forward | FrameAction::Last => meter.write(&frame, &mut out),
             FrameAction::Drop => {}

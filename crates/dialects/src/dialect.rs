@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use canon::{
     ApiError, CacheField, ChatReply, ChatRequest, Event, HostedTools, Loss, Losses, Lossy, Media,
-    Part, PartDelta, PartStart, RequestNeeds, Role, ServiceTier, ThinkingRange, Usage, WireFormat,
+    Part, PartDelta, PartIndex, PartStart, RequestNeeds, Role, ServiceTier, ThinkingRange, Usage,
+    WireFormat,
 };
 use serde::Deserialize;
 use std::ops::Range;
@@ -214,6 +215,16 @@ pub trait PassThrough {
     /// selected model, and with counts that official clients can read. The provider's own bytes are
     /// kept apart from that.
     fn complete_reply(&self, body: &Bytes, facts: &RequestFacts, stamp: &ReplyStamp) -> Bytes;
+    /// Meters and completes a provider's whole reply.
+    fn pass_reply(
+        &self,
+        body: &Bytes,
+        facts: &RequestFacts,
+        stamp: &ReplyStamp,
+    ) -> Result<(ReplyMeter, Bytes), ApiError> {
+        let meter = self.meter_reply(body)?;
+        Ok((meter, self.complete_reply(body, facts, stamp)))
+    }
     /// Returns a meter for a provider's stream. It completes the events in the same way.
     fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter>;
     /// Writes the error event that ends a broken stream.
@@ -416,6 +427,11 @@ pub trait StreamMeter: Send {
     }
     /// Reads the next frame, or returns the error that ends the stream.
     fn read(&mut self, frame: &StreamFrame) -> Result<FrameAction, ApiError>;
+    /// Takes the first of these events that differ from the one before only in their text, and writes
+    /// them for the caller. Returns their length.
+    fn repeat(&mut self, _events: &[u8], _out: &mut Vec<u8>) -> usize {
+        0
+    }
     /// Writes the frame for the caller, in this format's framing.
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>);
     /// Writes the end marker of a complete stream whose provider left it out. Writes nothing if the
@@ -432,10 +448,25 @@ pub trait StreamMeter: Send {
     }
 }
 
+/// An event that differs from the one before only in its text.
+#[derive(Clone, Copy, Debug)]
+pub struct RepeatedText<'a> {
+    /// The part that grows.
+    pub place: PartIndex,
+    /// The text.
+    pub text: &'a str,
+    /// The length of the event with its framing.
+    pub length: usize,
+}
+
 /// Turns a provider's stream into events.
 pub trait StreamReader: Send {
     /// Takes the next frame.
     fn push(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError>;
+    /// Takes the first of these events if it differs from the one before only in its text.
+    fn repeat<'a>(&mut self, _events: &'a [u8]) -> Option<RepeatedText<'a>> {
+        None
+    }
     /// Ends the stream with the provider's body: adds a missing end, or returns an error if the
     /// stream broke off.
     fn finish(&mut self, out: &mut Vec<Event>) -> Result<(), ApiError>;
@@ -447,6 +478,10 @@ pub trait StreamReader: Send {
 pub trait StreamWriter: Send {
     /// Appends the framed output of an event to `out`.
     fn push(&mut self, event: Event, out: &mut Vec<u8>);
+    /// Appends the framed output of a text that grows a part.
+    fn push_text(&mut self, place: PartIndex, text: &str, out: &mut Vec<u8>) {
+        self.push(Event::PartDelta(place, PartDelta::Text(text.to_owned())), out);
+    }
     /// Writes the end of the stream and returns the losses.
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss>;
 }

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{LazyLock, OnceLock};
 
-use crate::json::{self, ONES};
+use crate::json;
+use crate::string_scan::ONES;
 use crate::text::BorrowedText;
 use crate::text::to_camel_case;
 

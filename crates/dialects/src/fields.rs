@@ -6,6 +6,7 @@ use serde_json::{Map, Number, Value};
 use std::collections::HashSet;
 
 use crate::json;
+use crate::string_scan::plain_length;
 use crate::write_json::WriteJson;
 
 /// Loss text for a search in the history of another provider.
@@ -210,7 +211,7 @@ impl ObjectWriter {
         let start = self.json.len();
         let bit = match name {
             FieldName::Plain(name) => {
-                debug_assert_eq!(json::plain_length(name.as_bytes()), name.len());
+                debug_assert_eq!(plain_length(name.as_bytes()), name.len());
                 self.json.push(b'"');
                 self.json.extend_from_slice(name.as_bytes());
                 self.json.extend_from_slice(b"\":");

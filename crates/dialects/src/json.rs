@@ -6,9 +6,11 @@ use memchr::memmem::Finder;
 use memchr::{memchr, memchr2};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use simdutf8::basic::from_utf8;
 use std::ops::Range;
 
 use crate::json_reader;
+use crate::string_scan::plain_length;
 use crate::wire_rule::{FieldProblem, join_path};
 
 /// The maximum nesting depth of a request.
@@ -123,58 +125,6 @@ pub fn to_json_string(text: &str) -> Bytes {
     Bytes::from(json)
 }
 
-/// A number with the value one in each byte.
-pub(crate) const ONES: u64 = u64::MAX / 255;
-
-/// Returns the position of the first of eight bytes that cannot stand in a JSON string as it is.
-#[inline]
-fn find_escaped(block: [u8; 8]) -> Option<usize> {
-    // A subtraction sets the highest bit of the found one. The exclusive or turns the quote into the
-    // byte behind the control characters.
-    let bytes = u64::from_le_bytes(block);
-    let low = (bytes ^ (ONES * 2)).wrapping_sub(ONES * 33);
-    let escape = (bytes ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
-    let found = (low | escape) & !bytes & (ONES * 128);
-    (found != 0).then(|| found.trailing_zeros() as usize / 8)
-}
-
-/// Returns the number of leading bytes that can stand in a JSON string as they are.
-#[inline]
-pub(crate) fn plain_length(text: &[u8]) -> usize {
-    // Most names and words are short.
-    match text.first_chunk() {
-        Some(block) => find_escaped(*block).unwrap_or_else(|| plain_length_from(text, 8)),
-        None => plain_length_from(text, 0),
-    }
-}
-
-/// Returns the number of leading bytes that can stand in a JSON string as they are. So many of them
-/// are known.
-fn plain_length_from(text: &[u8], known: usize) -> usize {
-    let is_escaped = |byte: &u8| (byte ^ 2 < 33) | (*byte == b'\\');
-    let mut at = known;
-    while let Some((block, _)) = text.get(at..).and_then(<[u8]>::split_first_chunk) {
-        if let Some(found) = find_escaped(*block) {
-            return at + found;
-        }
-        at += 8;
-        // Long texts without an early end, so that the compiler can use vector instructions.
-        while at >= 16
-            && let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk::<64>)
-            && !block.iter().fold(false, |found, byte| found | is_escaped(byte))
-        {
-            at += 64;
-        }
-    }
-    // The last eight bytes, some of them for the second time.
-    if at > 0
-        && let Some((_, block)) = text.split_last_chunk()
-    {
-        return find_escaped(*block).map_or(text.len(), |found| text.len() - 8 + found);
-    }
-    text.iter().position(is_escaped).unwrap_or(text.len())
-}
-
 /// Room for the end of an object, so that a buffer does not grow for a long text and again right
 /// after it.
 pub(crate) const SPARE_BYTES: usize = 256;
@@ -285,7 +235,7 @@ pub(crate) fn parse_request<'a, T: Deserialize<'a>>(
     body: &'a [u8],
 ) -> Result<(&'a str, T), ApiError> {
     // The parser does not read a text that is nested too deeply.
-    if let Ok(text) = std::str::from_utf8(body)
+    if let Ok(text) = from_utf8(body)
         && let Ok(view) = json_reader::read(text)
     {
         return Ok((text, view));
@@ -310,7 +260,7 @@ pub fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Erro
 
 /// Parses JSON as received. Text in fields that are not read need not be UTF-8.
 pub fn read_bytes<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
-    match std::str::from_utf8(body) {
+    match from_utf8(body) {
         Ok(text) => read(text),
         Err(_) => refuse_second_parse(body).and_then(|()| serde_json::from_slice(body)),
     }
@@ -440,7 +390,11 @@ pub(crate) fn total_text_bytes(data: &[u8], keys: &[Finder<'_>]) -> u64 {
     // One pass from string to string is less work than a search for each key.
     while let Some(found) = memchr(b'"', rest) {
         rest = rest.get(found..).unwrap_or_default();
-        let key = keys.iter().find(|key| rest.starts_with(key.needle()));
+        // Most strings differ from all keys in their first letter.
+        let first = rest.get(1);
+        let is_here =
+            |key: &&Finder<'_>| key.needle().get(1) == first && rest.starts_with(key.needle());
+        let key = keys.iter().find(is_here);
         if let Some(bytes) = key.and_then(|key| text_at(rest, key.needle().len())) {
             *total.get_or_insert(0) += bytes;
         }

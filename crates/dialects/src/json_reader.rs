@@ -6,7 +6,8 @@
 //! So it may refuse what is rare. It also refuses what nobody waits for any more.
 
 use canon::{is_abandoned, is_reserved};
-use serde::de::value::{BorrowedStrDeserializer, Error as ReadError, MapDeserializer};
+pub(crate) use serde::de::value::Error as ReadError;
+use serde::de::value::{BorrowedStrDeserializer, MapDeserializer};
 use serde::de::{
     DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer as _, MapAccess, SeqAccess,
     Visitor,
@@ -16,7 +17,7 @@ use serde_json::Number;
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
-use crate::json::plain_length;
+use crate::string_scan::string_length;
 
 /// Maximum nesting depth, as in `serde_json`.
 const MAX_NESTING: usize = 127;
@@ -30,18 +31,10 @@ pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadEr
     JsonReader::new(text).read_all(PhantomData)
 }
 
-/// Parses a reply. Values that are kept as text may have the reserved name: whatever a model says, its
-/// reply has a price.
+/// Parses a reply. Values that are kept as text, or not at all, may have the reserved name: whatever a
+/// model says, its reply has a price.
 pub(crate) fn read_reply<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadError> {
-    read_reply_seed(text, PhantomData)
-}
-
-/// Parses a reply with a state.
-pub(crate) fn read_reply_seed<'de, S: DeserializeSeed<'de>>(
-    text: &'de str,
-    seed: S,
-) -> Result<S::Value, ReadError> {
-    JsonReader { takes_reserved: true, ..JsonReader::new(text) }.read_all(seed)
+    JsonReader::of_reply(text).read_all(PhantomData)
 }
 
 /// Returns true if a text is one JSON value. Its numbers may be larger than any type can hold.
@@ -56,13 +49,14 @@ fn unreadable() -> ReadError {
     ReadError::custom("unreadable JSON")
 }
 
-struct JsonReader<'de> {
+/// A text and the place up to which it is read.
+pub(crate) struct JsonReader<'de> {
     text: &'de str,
     at: usize,
     depth: usize,
     /// The place at which the next look is due whether anybody waits for the result.
     next_look: usize,
-    /// True if values that are kept as text may have the reserved name.
+    /// True if values that are kept as text, or not at all, may have the reserved name.
     takes_reserved: bool,
     /// True while such a value is read.
     is_raw: bool,
@@ -87,10 +81,14 @@ impl<'de> JsonReader<'de> {
         }
     }
 
+    /// Begins to read a reply.
+    pub(crate) fn of_reply(text: &'de str) -> Self {
+        Self { takes_reserved: true, ..Self::new(text) }
+    }
+
     fn read_all<S: DeserializeSeed<'de>>(mut self, seed: S) -> Result<S::Value, ReadError> {
         let value = seed.deserialize(&mut self)?;
-        self.peek();
-        if self.at == self.text.len() { Ok(value) } else { Err(unreadable()) }
+        self.end().map(|()| value)
     }
 
     #[cold]
@@ -101,7 +99,7 @@ impl<'de> JsonReader<'de> {
 
     /// Skips whitespace and returns the next byte; zero at the end.
     #[inline]
-    fn peek(&mut self) -> u8 {
+    pub(crate) fn peek(&mut self) -> u8 {
         match self.byte(self.at) {
             byte @ ..=b' ' => self.skip_blanks(byte),
             byte => byte,
@@ -137,7 +135,7 @@ impl<'de> JsonReader<'de> {
     /// Finds the end of the plain bytes of a string. Returns the byte that follows them.
     #[inline]
     fn skip_plain(&mut self) -> u8 {
-        self.at += plain_length(self.text.as_bytes().get(self.at..).unwrap_or_default());
+        self.at += string_length(self.text.as_bytes().get(self.at..).unwrap_or_default());
         self.byte(self.at)
     }
 
@@ -240,6 +238,139 @@ impl<'de> JsonReader<'de> {
         }
     }
 
+    /// Skips a string, from its opening quote.
+    #[inline]
+    fn skip_string(&mut self) -> Result<(), ReadError> {
+        self.at += 1;
+        loop {
+            match self.skip_plain() {
+                b'"' => break,
+                b'\\' if !is_abandoned() => drop(self.escape()?),
+                _ => return Err(unreadable()),
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Skips a value, which is checked like any other.
+    fn skip_value(&mut self) -> Result<(), ReadError> {
+        match self.peek() {
+            b'"' => self.skip_string(),
+            b'{' => self.skip_items(b'}'),
+            b'[' => self.skip_items(b']'),
+            b't' => self.expect_word("true"),
+            b'f' => self.expect_word("false"),
+            b'n' => self.expect_word("null"),
+            _ => self.number(IgnoredAny).map(drop),
+        }
+    }
+
+    /// Skips a list or object, from its opening bracket.
+    fn skip_items(&mut self, end: u8) -> Result<(), ReadError> {
+        self.enter()?;
+        let mut is_first = true;
+        while self.next_item(end, is_first)? {
+            is_first = false;
+            if end == b'}' {
+                let start = self.at;
+                if self.byte(start) != b'"' {
+                    return Err(unreadable());
+                }
+                self.skip_string()?;
+                self.check_name(start)?;
+                self.expect(b':')?;
+            }
+            self.skip_value()?;
+        }
+        Ok(())
+    }
+
+    /// Enters a list or object, at its opening bracket.
+    #[inline]
+    pub(crate) fn enter(&mut self) -> Result<(), ReadError> {
+        if self.depth == MAX_NESTING {
+            return Err(unreadable());
+        }
+        self.depth += 1;
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Moves to the next item of a list or object. Returns false behind its closing bracket.
+    #[inline]
+    pub(crate) fn next_item(&mut self, end: u8, is_first: bool) -> Result<bool, ReadError> {
+        let next = self.peek();
+        if next == end {
+            self.at += 1;
+            self.depth -= 1;
+            return Ok(false);
+        }
+        if self.at >= self.next_look {
+            self.look()?;
+        }
+        if !is_first {
+            self.at += 1;
+            if next != b',' || self.peek() == end {
+                return Err(unreadable());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads the name of a field and the colon behind it.
+    #[inline]
+    pub(crate) fn name(&mut self) -> Result<Cow<'de, str>, ReadError> {
+        let start = self.at;
+        if self.byte(start) != b'"' {
+            return Err(unreadable());
+        }
+        let name = self.string()?;
+        self.check_name(start)?;
+        self.expect(b':')?;
+        Ok(name)
+    }
+
+    /// Returns the place of the next token.
+    #[inline]
+    pub(crate) fn place(&mut self) -> usize {
+        self.peek();
+        self.at
+    }
+
+    /// Returns the place behind the last token.
+    #[inline]
+    pub(crate) fn last(&self) -> usize {
+        self.at
+    }
+
+    /// Checks that nothing follows.
+    pub(crate) fn end(&mut self) -> Result<(), ReadError> {
+        self.peek();
+        if self.at == self.text.len() { Ok(()) } else { Err(unreadable()) }
+    }
+
+    /// Returns the text of a value.
+    pub(crate) fn written_value(&mut self) -> Result<&'de str, ReadError> {
+        self.peek();
+        let start = self.at;
+        self.is_raw = self.takes_reserved;
+        self.skip_value()?;
+        self.is_raw = false;
+        self.text.get(start..self.at).ok_or_else(unreadable)
+    }
+
+    /// Refuses the reserved name. The name begins with the quote at `start` and was just read.
+    #[inline]
+    fn check_name(&self, start: usize) -> Result<(), ReadError> {
+        let is_odd = matches!(self.byte(start + 1), b'$' | b'\\');
+        let written = self.text.as_bytes().get(start..self.at);
+        match is_odd && !self.is_raw && written.is_some_and(is_reserved) {
+            true => Err(unreadable()),
+            false => Ok(()),
+        }
+    }
+
     /// Reads the items of a list or object up to the closing bracket.
     #[inline]
     fn nested<T>(
@@ -287,18 +418,7 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        if self.peek() != b'"' {
-            return self.deserialize_any(visitor);
-        }
-        self.at += 1;
-        loop {
-            match self.skip_plain() {
-                b'"' => break,
-                b'\\' if !is_abandoned() => drop(self.escape()?),
-                _ => return Err(unreadable()),
-            }
-        }
-        self.at += 1;
+        self.written_value()?;
         visitor.visit_unit()
     }
 
@@ -314,13 +434,7 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
             _ if !name.starts_with('$') => return visitor.visit_newtype_struct(self),
             _ => {}
         }
-        self.peek();
-        let start = self.at;
-        self.is_raw = self.takes_reserved;
-        IgnoredAny::deserialize(&mut *self)?;
-        self.is_raw = false;
-        let text = self.text.get(start..self.at).ok_or_else(unreadable)?;
-        let text = BorrowedStrDeserializer::new(text);
+        let text = BorrowedStrDeserializer::new(self.written_value()?);
         visitor.visit_map(MapDeserializer::new(std::iter::once((name, text))))
     }
 
@@ -370,16 +484,13 @@ impl<'de> MapAccess<'de> for JsonItems<'_, 'de> {
             None => Ok(None),
             Some(b'"') => {
                 let start = self.reader.at;
-                let name = match self.reader.string()? {
+                let name = self.reader.string()?;
+                self.reader.check_name(start)?;
+                match name {
                     Cow::Borrowed(name) => seed.deserialize(BorrowedStrDeserializer::new(name)),
                     Cow::Owned(name) => seed.deserialize(name.into_deserializer()),
-                }?;
-                let is_odd = matches!(self.reader.byte(start + 1), b'$' | b'\\');
-                let written = self.reader.text.as_bytes().get(start..self.reader.at);
-                match is_odd && !self.reader.is_raw && written.is_some_and(is_reserved) {
-                    true => Err(unreadable()),
-                    false => Ok(Some(name)),
                 }
+                .map(Some)
             }
             Some(_) => Err(unreadable()),
         }
@@ -408,150 +519,5 @@ impl<'de> SeqAccess<'de> for JsonItems<'_, 'de> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::json;
-    use crate::write_json::WriteJson as _;
-    use canon::WorkToken;
-    use proptest::prelude::*;
-    use serde_json::Value;
-    use serde_json::value::RawValue;
-    use std::cell::Cell;
-    use std::collections::BTreeMap;
-
-    /// Checks that a text is read as `serde_json` reads it. Returns true if it is read at all.
-    fn is_read_alike(text: &str) -> bool {
-        let (own, library) = (read::<Value>(text), serde_json::from_str::<Value>(text));
-        let raw = read::<&RawValue>(text).map(RawValue::get);
-        if let Ok(raw) = raw {
-            assert_eq!(serde_json::from_str::<&RawValue>(text).map(RawValue::get).ok(), Some(raw));
-        }
-        match own {
-            Ok(own) => assert_eq!(library.ok(), Some(own), "{text}"),
-            Err(_) => return false,
-        }
-        true
-    }
-
-    #[test]
-    fn values_are_those_of_the_library() {
-        for text in [
-            r#" { "a" : [ 1 , -2 , 0.5 , 1e3 , 18446744073709551615 , -0 , 0 ] , "b" : { } } "#,
-            r#"["\"\\\/\b\f\n\r\t é \u00e9\ud83d\ude00","",true,false,null,[]]"#,
-            r#""0123456789abcdef0123456789abcdef0123456789abcdef\\0123456789abcdef0123456789abcdef""#,
-        ] {
-            assert!(is_read_alike(text), "{text}");
-        }
-        let parts: BTreeMap<&str, &RawValue> = read(r#"{"a": ["\ud83d"]}"#).unwrap();
-        assert_eq!(
-            parts["a"].get(),
-            r#"["\ud83d"]"#,
-            "half a character in a text that is not read"
-        );
-    }
-
-    #[test]
-    fn the_reserved_name_is_kept_in_the_text_of_a_reply() {
-        let text = format!(r#"{{"a":{{"{}":"1"}},"b":2}}"#, canon::RESERVED_NAME);
-        let parts: BTreeMap<&str, &RawValue> = read_reply(&text).unwrap();
-        assert!(parts["a"].get().contains(canon::RESERVED_NAME) && parts["b"].get() == "2");
-        assert!(read::<BTreeMap<&str, &RawValue>>(&text).is_err());
-        assert!(
-            read_reply::<Value>(&text).is_err() && read_reply::<Value>(parts["a"].get()).is_err()
-        );
-    }
-
-    #[test]
-    fn invalid_text_is_refused() {
-        for text in [
-            "",
-            "{",
-            "[1,]",
-            "{\"a\":1,}",
-            "{\"a\" 1}",
-            "{1:2}",
-            "01",
-            "-",
-            "1.",
-            "+1",
-            "1 2",
-            "tru",
-            "\"a",
-            "\"\n\"",
-            "\"\\x\"",
-            "\"\\u12\"",
-            "\"\\u+123\"",
-            "\"\\ud83d\"",
-            "[1}",
-            "nullx",
-            ".5",
-            "\"\n",
-        ] {
-            assert!(!is_read_alike(text), "{text}");
-            assert!(serde_json::from_str::<Value>(text).is_err(), "{text}");
-        }
-        assert!(read::<Value>(&"[".repeat(1_000)).is_err());
-    }
-
-    /// Counts the items that are parsed. The caller leaves at the thousandth.
-    struct CountedItem;
-
-    thread_local! {
-        static ITEMS: Cell<usize> = const { Cell::new(0) };
-        static CALLER: WorkToken = WorkToken::default();
-    }
-
-    impl<'de> Deserialize<'de> for CountedItem {
-        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            ITEMS.set(ITEMS.get() + 1);
-            if ITEMS.get() == 1_000 {
-                CALLER.with(WorkToken::cancel);
-            }
-            IgnoredAny::deserialize(from).map(|_| Self)
-        }
-    }
-
-    #[test]
-    fn parsing_and_writing_end_soon_after_their_caller_left() {
-        let (token, many) = (CALLER.with(WorkToken::clone), 100_000);
-        let list = format!("[{}]", vec!["0"; many].join(","));
-        let text = "\n".repeat(many);
-        let escaped = Value::from(text.as_str()).to_string();
-        token.scope(|| {
-            assert!(json::read::<Vec<CountedItem>>(&list).is_err());
-            assert!((1_000..3_100).contains(&ITEMS.get()), "{} items", ITEMS.get());
-            assert!(read::<String>(&escaped).is_err());
-            assert!(read::<&RawValue>(&escaped).is_err());
-            // An invalid text is not read again for the position of its error.
-            let error = json::read::<bool>(&list).unwrap_err().to_string();
-            assert!(error.contains("caller has left"), "{error}");
-            let mut out = Vec::new();
-            json::write_string(&text, &mut out);
-            vec![text.as_str(); 1_000].write_json(&mut out);
-            assert!(out.len() < 1_000, "{} bytes", out.len());
-        });
-        assert_eq!(json::read::<Vec<CountedItem>>(&list).unwrap().len(), many, "another caller");
-    }
-
-    proptest! {
-        #[test]
-        fn nothing_is_read_in_another_way(
-            pieces in prop::collection::vec(
-                prop_oneof![
-                    Just("{"), Just("}"), Just("["), Just("]"), Just(","), Just(":"), Just("\""),
-                    Just("\\"), Just("\\n"), Just("\\u00e9"), Just("\\ud83d"), Just("\\ude00"),
-                    Just("\"key\""), Just("\"a\":"), Just("true"), Just("null"), Just("1"),
-                    Just("-"), Just("0"), Just(".5"), Just("e9"), Just(" "), Just("\t"), Just("é"),
-                    Just("a plain text of more than sixteen bytes, and of more than thirty-two"),
-                ],
-                0..12,
-            ),
-            text in any::<String>(),
-        ) {
-            is_read_alike(&pieces.concat());
-            prop_assert!(is_read_alike(&Value::from(text.as_str()).to_string()));
-            let object = serde_json::json!({text.as_str(): [text, 1.5]}).to_string();
-            prop_assert!(is_read_alike(&object));
-        }
-    }
-}
+#[path = "json_reader_tests.rs"]
+mod tests;

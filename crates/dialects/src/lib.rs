@@ -43,6 +43,7 @@ mod service_tier;
 pub mod signature_cache;
 mod signed_span;
 mod sse;
+mod string_scan;
 mod text;
 mod thinking_range;
 mod upstream_error;
@@ -57,8 +58,9 @@ pub use carried_media::{check_media, drop_media};
 pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
-    Dialect, FrameAction, LaneSettings, ParsedRequest, PassThrough, ProviderRequest, ReplyMeter,
-    ReplyStamp, RequestFacts, RequestTarget, RequestUse, StreamMeter, StreamReader, StreamWriter,
+    Dialect, FrameAction, LaneSettings, ParsedRequest, PassThrough, ProviderRequest, RepeatedText,
+    ReplyMeter, ReplyStamp, RequestFacts, RequestTarget, RequestUse, StreamMeter, StreamReader,
+    StreamWriter,
 };
 pub use endings::failed_turn;
 pub use envelope_mac::{EnvelopeMac, MAC_BYTES, set_envelope_mac};

@@ -9,10 +9,13 @@ use canon::{ApiError, Event, PartDelta, PartIndex, Usage};
 use memchr::memmem::{self, Finder};
 use memchr::{memchr, memrchr};
 
-use crate::{FrameAction, ReplyMeter, StreamFrame, StreamMeter, StreamReader, json};
+use crate::string_scan::plain_length;
+use crate::{FrameAction, RepeatedText, ReplyMeter, StreamFrame, StreamMeter, StreamReader, json};
 
 /// Number of templates that fit no event, after which no more are made.
 const MAX_USELESS_TEMPLATES: u8 = 8;
+/// Longer texts are checked like any other event.
+const MAX_TEXT_BYTES: usize = 64 << 10;
 
 /// The bytes around the text of an event.
 #[derive(Debug)]
@@ -23,6 +26,18 @@ struct TextTemplate {
     /// The bytes between sequence number and text; `None` without a number.
     middle: Option<Vec<u8>>,
     tail: Vec<u8>,
+    /// The event as it is received: its bytes up to the end of `head`, and from `tail` on. `None` if
+    /// it has several lines of data.
+    framed: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// The first one of several events.
+struct FirstEvent<'a> {
+    /// The bytes between head and tail.
+    varied: &'a [u8],
+    text: &'a [u8],
+    /// The events behind it.
+    rest: &'a [u8],
 }
 
 impl TextTemplate {
@@ -40,7 +55,13 @@ impl TextTemplate {
             None => (before, None),
         };
         let middle = middle.map(<[u8]>::to_vec);
-        Some(Self { event: frame.event.clone(), head: head.to_vec(), middle, tail: tail.to_vec() })
+        let name = frame.event.as_deref().map(|name| [b"event: ", name, b"\n"].concat());
+        let framed = memchr(b'\n', &frame.data).is_none().then(|| {
+            let opening = [name.as_deref().unwrap_or_default(), b"data: ", head].concat();
+            (opening, [tail, b"\n\n"].concat())
+        });
+        let (event, head, tail) = (frame.event.clone(), head.to_vec(), tail.to_vec());
+        Some(Self { event, head, middle, tail, framed })
     }
 
     /// Returns the bytes of an event of this template between head and tail.
@@ -55,17 +76,30 @@ impl TextTemplate {
         if frame.event != self.event {
             return None;
         }
-        let text = match &self.middle {
-            Some(middle) => {
-                let rest = behind_digits(varied);
-                let digits = varied.len() - rest.len();
-                let is_number = digits == 1 || (digits > 1 && varied.first() != Some(&b'0'));
-                rest.strip_prefix(&middle[..]).filter(|_| is_number)?
-            }
-            None => varied,
-        };
-        let is_text = !text.is_empty() && json::plain_length(text) == text.len();
+        let text = self.behind_number(varied)?;
+        let is_text = !text.is_empty() && plain_length(text) == text.len();
         Some((varied, std::str::from_utf8(text).ok().filter(|_| is_text)?))
+    }
+
+    /// Returns the bytes behind the sequence number, if there is one, and what follows it.
+    fn behind_number<'a>(&self, varied: &'a [u8]) -> Option<&'a [u8]> {
+        let Some(middle) = &self.middle else { return Some(varied) };
+        let rest = behind_digits(varied);
+        let digits = varied.len() - rest.len();
+        let is_number = digits == 1 || (digits > 1 && varied.first() != Some(&b'0'));
+        rest.strip_prefix(&middle[..]).filter(|_| is_number)
+    }
+
+    /// Returns the first one of these events; `None` if it differs in anything but its text.
+    fn first<'a>(&self, events: &'a [u8]) -> Option<FirstEvent<'a>> {
+        let (opening, closing) = self.framed.as_ref()?;
+        let varied = events.strip_prefix(&opening[..])?;
+        let text = self.behind_number(varied)?;
+        let (text, end) = text.split_at_checked(plain_length(text))?;
+        let rest = end.strip_prefix(&closing[..])?;
+        let varied = varied.get(..varied.len() - end.len())?;
+        let is_short = (1..=MAX_TEXT_BYTES).contains(&text.len());
+        is_short.then_some(FirstEvent { varied, text, rest })
     }
 }
 
@@ -94,6 +128,13 @@ impl TemplateSlot {
             }
         }
         found
+    }
+
+    /// Returns the first one of these events, if it is like the one before.
+    fn first<'a>(&mut self, events: &'a [u8]) -> Option<FirstEvent<'a>> {
+        let first = self.current.as_ref()?.first(events)?;
+        self.useless = 0;
+        Some(first)
     }
 
     fn may_learn(&self) -> bool {
@@ -159,6 +200,17 @@ impl<R: TextReader> StreamReader for RepeatingReader<R> {
         Ok(())
     }
 
+    fn repeat<'a>(&mut self, events: &'a [u8]) -> Option<RepeatedText<'a>> {
+        let FirstEvent { text, rest, .. } = self.template.first(events)?;
+        let text = std::str::from_utf8(text).ok()?;
+        let length = events.len() - rest.len();
+        self.reader.push_text(self.place, text).then_some(RepeatedText {
+            place: self.place,
+            text,
+            length,
+        })
+    }
+
     fn finish(&mut self, out: &mut Vec<Event>) -> Result<(), ApiError> {
         self.reader.finish(out)
     }
@@ -171,7 +223,7 @@ impl<R: TextReader> StreamReader for RepeatingReader<R> {
 /// A stream meter that can count a text without its event.
 pub(crate) trait TextMeter: StreamMeter {
     /// Counts a text. Its event differs from the one before only in this text.
-    fn add_text(&mut self, text: &str);
+    fn add_text(&mut self, text: &[u8]);
     /// Returns the number of candidates that have ended. An event that ends one is not repeated.
     fn ended(&self) -> usize;
 }
@@ -220,7 +272,7 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
         let repeated = self.template.split(frame);
         self.is_repeated = repeated.is_some();
         if let Some((_, text)) = repeated {
-            self.meter.add_text(text);
+            self.meter.add_text(text.as_bytes());
             return Ok(FrameAction::Forward);
         }
         let (before, ended) = (self.meter.totals().output_bytes, self.meter.ended());
@@ -232,6 +284,19 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
                 usize::try_from(bytes).ok().and_then(|bytes| self.learn(frame, bytes));
         }
         Ok(action)
+    }
+
+    fn repeat(&mut self, events: &[u8], out: &mut Vec<u8>) -> usize {
+        let (head, tail) = &self.written;
+        let mut left = events;
+        while let Some(FirstEvent { varied, text, rest }) = self.template.first(left) {
+            self.meter.add_text(text);
+            for piece in [head, varied, tail] {
+                out.extend_from_slice(piece);
+            }
+            left = rest;
+        }
+        events.len() - left.len()
     }
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
@@ -265,6 +330,8 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Dialect, RequestFacts, SseDecoder};
+    use std::cell::RefCell;
 
     fn template(event: &str, text: &str) -> TextTemplate {
         let start = event.find(text).unwrap();
@@ -290,6 +357,118 @@ mod tests {
         }
         let named = StreamFrame { event: Some(Bytes::from("x")), data: Bytes::new() };
         assert!(known.split(&named).is_none());
+    }
+
+    /// Streams whose events repeat, with some that do not.
+    fn streams() -> Vec<(&'static dyn Dialect, String)> {
+        let long = "x".repeat(MAX_TEXT_BYTES + 1);
+        let texts =
+            ["one", "two words", "hü", "a\\n\\\"b", "", &long, "three", "\u{1f600}", "four"];
+        let chat = |delta: &str, end: &str| {
+            let choice = format!(r#"{{"index":0,"delta":{delta},"finish_reason":{end}}}"#);
+            format!("data: {{\"id\":\"c\",\"model\":\"theirs\",\"choices\":[{choice}]}}\n\n")
+        };
+        let messages = |kind: &str, fields: &str| {
+            format!("event: {kind}\ndata: {{\"type\":\"{kind}\",{fields}}}\n\n")
+        };
+        let mut chats = chat(r#"{"role":"assistant","content":""}"#, "null");
+        let mut blocks = messages("message_start", r#""message":{"id":"m","model":"theirs"}"#);
+        blocks += &messages(
+            "content_block_start",
+            r#""index":0,"content_block":{"type":"text","text":""}"#,
+        );
+        for (at, text) in texts.iter().cycle().take(20).enumerate() {
+            chats += &chat(&format!(r#"{{"content":"{text}"}}"#), "null");
+            let delta = format!(r#"{{"type":"text_delta","text":"{text}"}}"#);
+            blocks += &messages("content_block_delta", &format!(r#""index":0,"delta":{delta}"#));
+            if at % 7 == 6 {
+                chats += ": a comment\n\n";
+                blocks += &messages("ping", r#""x":1"#);
+            }
+        }
+        chats += &chat("{}", r#""stop""#);
+        chats += "data: [DONE]\n\n";
+        blocks += &messages("content_block_stop", r#""index":0"#);
+        blocks += &messages("message_delta", r#""delta":{"stop_reason":"end_turn"}"#);
+        blocks += &messages("message_stop", r#""x":1"#);
+        vec![(&crate::chat::ChatDialect, chats), (&crate::messages::MessagesDialect, blocks)]
+    }
+
+    /// Cuts a stream into pieces of this length and lets `take` have the events between two frames.
+    fn run(
+        stream: &str,
+        length: usize,
+        mut take: impl FnMut(&[u8]) -> usize,
+        mut push: impl FnMut(&StreamFrame),
+    ) -> usize {
+        let (mut decoder, mut taken) = (SseDecoder::default(), 0);
+        for piece in stream.as_bytes().chunks(length) {
+            decoder.push(Bytes::copy_from_slice(piece));
+            loop {
+                let bytes = decoder.events().map_or(0, &mut take);
+                decoder.skip(bytes);
+                taken += bytes;
+                match decoder.next_frame().unwrap() {
+                    Some(frame) => push(&frame),
+                    None => break,
+                }
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn repeated_events_are_metered_like_any_other() {
+        for (dialect, stream) in streams() {
+            let facts = RequestFacts { model: "mine".to_owned(), ..RequestFacts::default() };
+            let metered = |length: usize, is_taken: bool| {
+                let meter = RefCell::new((dialect.stream_meter(&facts), Vec::new()));
+                let take = |events: &[u8]| {
+                    let (meter, out) = &mut *meter.borrow_mut();
+                    if is_taken { meter.repeat(events, out) } else { 0 }
+                };
+                let taken = run(&stream, length, take, |frame| {
+                    let (meter, out) = &mut *meter.borrow_mut();
+                    if let FrameAction::Forward = meter.observe(frame) {
+                        meter.write(frame, out);
+                    }
+                });
+                let (meter, out) = meter.into_inner();
+                assert_eq!(taken > 0, is_taken);
+                (String::from_utf8(out).unwrap(), meter.totals().output_bytes)
+            };
+            let expected = metered(1 << 20, false);
+            for length in [1 << 20, 1_000, 300] {
+                assert_eq!(metered(length, true), expected, "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn repeated_events_are_read_like_any_other() {
+        for (dialect, stream) in streams() {
+            let read = |length: usize, is_taken: bool| {
+                let reader = RefCell::new((dialect.stream_reader(), Vec::new()));
+                let take = |events: &[u8]| {
+                    let (reader, out) = &mut *reader.borrow_mut();
+                    let text = if is_taken { reader.repeat(events) } else { None };
+                    text.map_or(0, |RepeatedText { place, text, length }| {
+                        out.push(Event::PartDelta(place, PartDelta::Text(text.to_owned())));
+                        length
+                    })
+                };
+                // One event at a time is taken here, between two frames.
+                run(&stream, length, take, |frame| {
+                    let (reader, out) = &mut *reader.borrow_mut();
+                    reader.push(frame, out).unwrap();
+                });
+                format!("{:?}", reader.into_inner().1)
+            };
+            let expected = read(1 << 20, false);
+            for length in [1 << 20, 1_000, 300] {
+                assert_eq!(read(length, true), expected, "{length}");
+            }
+        }
     }
 
     #[test]

@@ -7,16 +7,12 @@
 use bytes::Bytes;
 use canon::scrub_value;
 use memchr::memmem;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
-use std::borrow::Cow;
-use std::fmt;
+use simdutf8::basic::from_utf8;
+use std::ops::Range;
 
-use crate::field_scan::ignore_scalars;
 use crate::json::{BodyEdit, BodySegments};
-use crate::json_reader;
-use crate::text::BorrowedText;
-use crate::wire_object::raw_value;
+use crate::json_reader::{JsonReader, ReadError};
+use crate::wire_object::written_value;
 use crate::{ReplyStamp, StreamFrame};
 
 /// The value of a field that a reply lacks.
@@ -39,6 +35,10 @@ pub(crate) enum DefaultValue {
     Scrubbed(Option<&'static str>),
     /// A value that is given for this reply, by its JSON pointer.
     Given(&'static str),
+    /// None. A present value is noted for the meter.
+    Noted,
+    /// A JSON value. A present value is noted for the meter.
+    NotedJson(&'static str),
 }
 
 /// The documented fields of an object, and the objects inside it.
@@ -76,6 +76,41 @@ pub(crate) fn complete(
     apply(body, edits).unwrap_or_else(|| body.clone())
 }
 
+/// A reply with its documented fields, and the values that its meter wants.
+pub(crate) struct NotedReply<'a> {
+    pub(crate) completed: Bytes,
+    /// The number of items in the list of the reply.
+    pub(crate) items: usize,
+    values: Vec<(&'static str, &'a str)>,
+}
+
+impl<'a> NotedReply<'a> {
+    /// Returns the values of a field.
+    pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.values.iter().filter(move |(field, _)| *field == name).map(|(_, value)| *value)
+    }
+}
+
+/// Completes a reply and notes its values in one pass; `None` if it has to be read for an error: it is
+/// not an object, has a field twice, no list, or something in the list that is not an object.
+pub(crate) fn complete_noted<'a>(
+    body: &'a Bytes,
+    shape: &ObjectShape,
+    model: &str,
+    stamp: &ReplyStamp,
+) -> Option<NotedReply<'a>> {
+    let values = ReplyValues { model, stamp: Some(stamp), given: None };
+    let pass = run_pass(body, shape, &values)?;
+    let CompletionPass { text, edits, noted, has_doubles, lists, items, objects, .. } = pass;
+    let is_object = text.trim_ascii_start().starts_with('{');
+    if !is_object || has_doubles || lists != 1 || items != objects {
+        return None;
+    }
+    let noted = noted.into_iter().map(|(name, place)| Some((name, text.get(place)?)));
+    let completed = apply(body, edits).unwrap_or_else(|| body.clone());
+    Some(NotedReply { completed, items, values: noted.collect::<Option<_>>()? })
+}
+
 /// Returns a reply or an event with its documented fields, whose values are given.
 pub(crate) fn complete_with(body: &Bytes, shape: &ObjectShape, given: &serde_json::Value) -> Bytes {
     let edits = edits(body, shape, &ReplyValues { model: "", stamp: None, given: Some(given) });
@@ -88,150 +123,134 @@ fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Option<Bytes> {
 }
 
 fn edits(body: &[u8], shape: &ObjectShape, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
-    let Ok(text) = std::str::from_utf8(body) else { return Vec::new() };
-    let mut pass = CompletionPass { text, seen: 0, values, edits: Vec::new() };
-    let seed = ShapeSeed { shape, position: 0, pass: &mut pass };
-    match json_reader::read_reply_seed(text, seed) {
-        Ok(()) => pass.edits,
-        Err(_) => Vec::new(),
-    }
+    run_pass(body, shape, values).map(|pass| pass.edits).unwrap_or_default()
+}
+
+/// Makes a pass over a reply; `None` if it is not JSON.
+fn run_pass<'t, 'v>(
+    body: &'t [u8],
+    shape: &ObjectShape,
+    values: &'v ReplyValues<'v>,
+) -> Option<CompletionPass<'t, 'v>> {
+    let text = from_utf8(body).ok()?;
+    let mut pass = CompletionPass {
+        text,
+        values,
+        edits: Vec::new(),
+        noted: Vec::new(),
+        has_doubles: false,
+        lists: 0,
+        items: 0,
+        objects: 0,
+    };
+    let mut reader = JsonReader::of_reply(text);
+    pass.complete_value(&mut reader, shape, None).and_then(|()| reader.end()).ok()?;
+    Some(pass)
 }
 
 /// One pass over a reply.
-struct CompletionPass<'a> {
-    text: &'a str,
-    /// The end of the last key or value. Up to the next one there is only punctuation.
-    seen: usize,
-    values: &'a ReplyValues<'a>,
+struct CompletionPass<'t, 'v> {
+    text: &'t str,
+    values: &'v ReplyValues<'v>,
     edits: Vec<BodyEdit>,
+    /// The places of noted values, with the names of their fields.
+    noted: Vec<(&'static str, Range<usize>)>,
+    /// True if an object has a described field twice.
+    has_doubles: bool,
+    /// Numbers of lists, of their items, and of objects among these.
+    lists: usize,
+    items: usize,
+    objects: usize,
 }
 
-impl CompletionPass<'_> {
-    /// Returns the place of a text that was borrowed from the reply.
-    fn place_of(&mut self, part: &str) -> usize {
-        let place = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
-        self.seen = place + part.len();
-        place
-    }
-
-    /// Returns the place inside the empty object that was just read.
-    fn empty_object(&mut self) -> Option<usize> {
-        let open = memchr::memchr(b'{', self.text.as_bytes().get(self.seen..)?)?;
-        self.seen += open + 1;
-        Some(self.seen)
-    }
-}
-
-/// Completes one object, or each object of a list.
-struct ShapeSeed<'p, 'a> {
-    shape: &'p ObjectShape,
-    /// The position in a list.
-    position: usize,
-    pass: &'p mut CompletionPass<'a>,
-}
-
-impl<'de> DeserializeSeed<'de> for ShapeSeed<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ShapeSeed<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { shape, position, pass } = self;
-        // The bits of the fields that are present.
-        let mut present = 0_u32;
-        let (mut first_key, mut is_empty) = (None, true);
-        while let Some(BorrowedText(key)) = map.next_key::<BorrowedText<'de>>()? {
-            is_empty = false;
-            match &key {
-                Cow::Borrowed(key) => {
-                    let place = pass.place_of(key).saturating_sub(1);
-                    first_key.get_or_insert(place);
+impl<'t> CompletionPass<'t, '_> {
+    /// Completes an object, or each object of a list. `position` is that in the list.
+    fn complete_value(
+        &mut self,
+        reader: &mut JsonReader<'t>,
+        shape: &ObjectShape,
+        position: Option<usize>,
+    ) -> Result<(), ReadError> {
+        match reader.peek() {
+            b'{' => self.complete_object(reader, shape, position),
+            b'[' => {
+                self.lists += 1;
+                let mut count = 0;
+                reader.enter()?;
+                while reader.next_item(b']', count == 0)? {
+                    self.complete_value(reader, shape, Some(count))?;
+                    count += 1;
                 }
-                // The place of a key with escapes is not known.
-                Cow::Owned(_) => pass.seen = usize::MAX,
+                self.items += count;
+                Ok(())
             }
+            _ => reader.written_value().map(drop),
+        }
+    }
+
+    fn complete_object(
+        &mut self,
+        reader: &mut JsonReader<'t>,
+        shape: &ObjectShape,
+        position: Option<usize>,
+    ) -> Result<(), ReadError> {
+        self.objects += usize::from(position.is_some());
+        let position = position.unwrap_or_default();
+        // The bits of the fields that are present.
+        let (mut present, mut first_key) = (0_u32, None);
+        reader.enter()?;
+        let inside = reader.place();
+        while reader.next_item(b'}', first_key.is_none())? {
+            first_key.get_or_insert(reader.place());
+            let key = reader.name()?;
+            let start = reader.place();
             let inner = shape.inside.iter().find(|(name, _)| *name == key).map(|(_, inner)| *inner);
             let field = shape.fields.iter().position(|(name, _)| *name == key);
-            let Some((at, (_, default))) = field.and_then(|at| Some((at, shape.fields.get(at)?)))
-            else {
-                match inner {
-                    Some(shape) => map.next_value_seed(ShapeSeed { shape, position: 0, pass })?,
-                    None => {
-                        let value: &'de RawValue = map.next_value()?;
-                        pass.place_of(value.get());
-                    }
+            match inner {
+                Some(inner) => self.complete_value(reader, inner, None)?,
+                None => {
+                    reader.written_value()?;
                 }
+            }
+            let Some((at, (name, default))) =
+                field.and_then(|at| Some((at, shape.fields.get(at)?)))
+            else {
                 continue;
             };
+            self.has_doubles |= present & (1 << at) != 0;
             present |= 1 << at;
-            let value: &'de RawValue = map.next_value()?;
-            let start = pass.place_of(value.get());
-            let lacks = value.get() == "null";
+            let range = start..reader.last();
+            let value = self.text.get(range.clone()).unwrap_or_default();
+            let value = Some(value).filter(|value| *value != "null");
             let is_changed =
                 matches!(default, DefaultValue::SelectedModel | DefaultValue::Scrubbed(_));
-            if lacks || is_changed {
-                let present = Some(value).filter(|_| !lacks);
-                let json = default_json(*default, pass.values, position, present);
-                if let Some(json) = json.filter(|json| json != value.get()) {
-                    let range = start..start + value.get().len();
-                    pass.edits.push(BodyEdit { range, replacement: Bytes::from(json) });
-                }
-            } else if let Some(shape) = inner {
-                // The objects inside of the value are still to come.
-                pass.seen = start;
-                let seed = ShapeSeed { shape, position: 0, pass };
-                json_reader::read_reply_seed(value.get(), seed).map_err(A::Error::custom)?;
-                pass.place_of(value.get());
+            if matches!(default, DefaultValue::Noted | DefaultValue::NotedJson(_)) {
+                self.noted.extend(value.map(|_| (*name, range.clone())));
+            }
+            if (value.is_none() || is_changed)
+                && let Some(json) = default_json(*default, self.values, position, value)
+                && json != value.unwrap_or("null")
+            {
+                self.edits.push(BodyEdit { range, replacement: Bytes::from(json) });
             }
         }
         let mut added = String::new();
         for (at, (name, default)) in shape.fields.iter().enumerate() {
             if present & (1 << at) == 0
-                && let Some(json) = default_json(*default, pass.values, position, None)
+                && let Some(json) = default_json(*default, self.values, position, None)
             {
                 added.push_str(&format!("\"{name}\":{json},"));
             }
         }
-        let place = if is_empty { pass.empty_object() } else { first_key };
-        if let (false, Some(at)) = (added.is_empty(), place) {
-            if is_empty {
+        if !added.is_empty() {
+            if first_key.is_none() {
                 added.pop();
             }
-            pass.edits.push(BodyEdit { range: at..at, replacement: Bytes::from(added) });
+            let at = first_key.unwrap_or(inside);
+            self.edits.push(BodyEdit { range: at..at, replacement: Bytes::from(added) });
         }
         Ok(())
     }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let Self { shape, pass, .. } = self;
-        let mut position = 0;
-        while items.next_element_seed(ShapeSeed { shape, position, pass })?.is_some() {
-            position += 1;
-        }
-        Ok(())
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<(), E> {
-        self.pass.place_of(text);
-        Ok(())
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        // Its end is not known. No format has a list of objects and texts.
-        Err(E::custom("a text with escapes in place of an object"))
-    }
-
-    ignore_scalars!();
 }
 
 /// Returns the JSON of a value. `None` if it is not known: events of a stream have no stamp.
@@ -239,11 +258,12 @@ fn default_json(
     default: DefaultValue,
     values: &ReplyValues<'_>,
     position: usize,
-    present: Option<&RawValue>,
+    present: Option<&str>,
 ) -> Option<String> {
     let string = |text: &str| serde_json::Value::from(text).to_string();
     Some(match default {
-        DefaultValue::Json(json) => json.to_owned(),
+        DefaultValue::Noted => return None,
+        DefaultValue::Json(json) | DefaultValue::NotedJson(json) => json.to_owned(),
         DefaultValue::Id(prefix) => string(&format!("{prefix}{}", values.stamp?.id)),
         DefaultValue::Created(write) => write(values.stamp?.created),
         DefaultValue::SelectedModel | DefaultValue::MissingModel => {
@@ -254,10 +274,9 @@ fn default_json(
             values.given?.pointer(pointer).filter(|value| !value.is_null())?.to_string()
         }
         DefaultValue::Scrubbed(json) => {
-            match present.map(|raw| (raw_value(raw), scrub_value(raw_value(raw)))) {
-                Some((value, clean)) => Some(clean).filter(|clean| *clean != value)?.to_string(),
-                None => json?.to_owned(),
-            }
+            let Some(present) = present else { return json.map(str::to_owned) };
+            let value = written_value(present);
+            Some(scrub_value(value.clone())).filter(|clean| *clean != value)?.to_string()
         }
     })
 }

@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use canon::{ApiError, ErrorKind};
 use memchr::{memchr, memchr2};
 use serde::Deserialize;
+use simdutf8::basic::from_utf8;
 use std::borrow::Cow;
 
 /// Maximum size of one event.
@@ -137,7 +138,7 @@ impl SseDecoder {
         let rest = self.rest();
         self.bytes = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
         self.used = 0;
-        self.is_valid = std::str::from_utf8(&self.bytes).is_ok();
+        self.is_valid = from_utf8(&self.bytes).is_ok();
         self.has_feeds = memchr(b'\r', &self.bytes).is_none();
     }
 
@@ -172,12 +173,27 @@ impl SseDecoder {
         Ok(None)
     }
 
+    /// Returns the received bytes behind the last event if a next event may stand there in its usual
+    /// form: in valid UTF-8, its lines ended by line feeds.
+    pub fn events(&self) -> Option<&[u8]> {
+        (self.is_between() && self.is_valid).then(|| self.rest())
+    }
+
+    /// Skips events that were taken from these bytes.
+    pub fn skip(&mut self, bytes: usize) {
+        self.used += bytes;
+    }
+
+    /// Returns true between two events, if the lines of the last chunk end with line feeds.
+    fn is_between(&self) -> bool {
+        let is_new = self.event.is_none() && matches!(self.data, DataLines::None);
+        is_new && self.started && !self.after_cr && self.partial_line.is_empty() && self.has_feeds
+    }
+
     /// Returns the next event if it has the usual form: an event name or none, one line of data and
     /// a blank line, all received and ended by line feeds.
     fn whole_frame(&mut self) -> Option<StreamFrame> {
-        let is_between = self.started && !self.after_cr && self.partial_line.is_empty();
-        let is_new = self.event.is_none() && matches!(self.data, DataLines::None);
-        if !is_between || !is_new || !self.has_feeds {
+        if !self.is_between() {
             return None;
         }
         let rest = self.rest();

@@ -127,13 +127,18 @@ impl<'a> UnknownFields<'a> {
     }
 }
 
+/// Returns the parsed value.
+pub(crate) fn raw_value(raw: &RawValue) -> Value {
+    written_value(raw.get())
+}
+
 /// Returns the parsed value. A text that was cut within a character has the replacement character in
 /// its place. A number in a reply that is too large for any reader stays a text; requests with one are
 /// refused.
-pub(crate) fn raw_value(raw: &RawValue) -> Value {
-    json::read(raw.get())
-        .or_else(|_| json::read(&json::without_half_characters(raw.get())))
-        .unwrap_or_else(|_| Value::from(raw.get()))
+pub(crate) fn written_value(text: &str) -> Value {
+    json::read(text)
+        .or_else(|_| json::read(&json::without_half_characters(text)))
+        .unwrap_or_else(|_| Value::from(text))
 }
 
 /// Parses a value that was set aside. An error names the path inside of the value.
@@ -339,7 +344,7 @@ pub(crate) fn read_object<'de, T: WireObject<'de>, D: Deserializer<'de>>(
 /// carried as it is, `=> Meaning(Object)` for a field with code of its own and the described object
 /// inside it, and `where rule` for a rule. A field marked `required` must be present and not null. `rest`
 /// keeps the fields without a line, and those marked `kept`: only this format has them, and they are
-/// checked. Of a field marked `placed` it keeps a null, because a lane may have to write a value in its
+/// checked. An object `without_rest` keeps none. Of a field marked `placed` it keeps a null, because a lane may have to write a value in its
 /// place.
 macro_rules! wire_object {
     (
@@ -360,6 +365,7 @@ macro_rules! wire_object {
         $vis struct $name<$life> {
             $($(#[$note])* $vis $field: Option<$kind>,)*
             /// Fields without a description.
+            #[allow(dead_code, reason = "an object without it keeps none")]
             $vis rest: $crate::wire_object::UnknownFields<$life>,
         }
 
@@ -411,10 +417,7 @@ macro_rules! wire_object {
                                 fields.note_null(field);
                             }
                         })*
-                        _ => {
-                            let value = fields.value()?;
-                            read.rest.push(name, value);
-                        }
+                        _ => $crate::wire_object::wire_object!(@other fields read name $($case)?),
                     }
                 }
                 $($crate::wire_object::wire_object!(
@@ -461,6 +464,13 @@ macro_rules! wire_object {
     (@name $field:ident $json:literal) => { $json };
     (@next $fields:ident) => { $fields.next_name()? };
     (@next $fields:ident camel_case) => { $fields.next_camel_name()? };
+    (@next $fields:ident without_rest) => { $fields.next_name()? };
+    (@other $fields:ident $read:ident $name:ident without_rest) => {
+        { let ::serde::de::IgnoredAny = $fields.value()?; }
+    };
+    (@other $fields:ident $read:ident $name:ident $($case:ident)?) => {
+        { let value = $fields.value()?; $read.rest.push($name, value); }
+    };
     (@value $fields:ident) => { $fields.value()? };
     (@value $fields:ident $rule:expr) => { $fields.checked($rule)? };
     (@keep $fields:ident $read:ident $name:ident kept) => {

@@ -143,10 +143,9 @@ fn convert_piece(
         fence::record_made(call, &mut made)
     };
     let Some(translation) = expected.translation else {
-        let meter = expected.dialect.meter_reply(&body)?;
+        let (meter, completed) = expected.dialect.pass_reply(&body, facts, &call.reply_stamp())?;
         let recording = record(&body);
-        let body = expected.dialect.complete_reply(&body, facts, &call.reply_stamp());
-        return Ok(ConvertedReply { finished: meter.into(), body, recording });
+        return Ok(ConvertedReply { finished: meter.into(), body: completed, recording });
     };
     let chat = &translation.request;
     let mut reply = expected.dialect.read_reply(&body)?;

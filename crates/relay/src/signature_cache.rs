@@ -203,17 +203,7 @@ impl SignatureCollector {
             Event::PartStart(place, opening) => {
                 self.parts.insert(*place, started_part(opening));
             }
-            Event::PartDelta(place, PartDelta::Text(text))
-                if self.collected_bytes <= MAX_SCANNED_BYTES =>
-            {
-                let Some(part) = self.parts.get_mut(place) else { return };
-                if let PartKind::Text { text: grown, .. }
-                | PartKind::Thought(Thought { text: grown, redacted: _ }) = &mut part.kind
-                {
-                    grown.push_str(text);
-                    self.collected_bytes += text.len();
-                }
-            }
+            Event::PartDelta(place, PartDelta::Text(text)) => self.add_text(*place, text),
             Event::PartSignature(place, seal) => {
                 if let Some(part) = self.parts.get_mut(place) {
                     part.signature = Some(seal.clone());
@@ -226,6 +216,20 @@ impl SignatureCollector {
             | Event::Extra { .. }
             | Event::Finish { .. }
             | Event::Error(_) => {}
+        }
+    }
+
+    /// Collects a text that grows a part.
+    pub(super) fn add_text(&mut self, place: PartIndex, text: &str) {
+        if self.collected_bytes > MAX_SCANNED_BYTES {
+            return;
+        }
+        let Some(part) = self.parts.get_mut(&place) else { return };
+        if let PartKind::Text { text: grown, .. }
+        | PartKind::Thought(Thought { text: grown, redacted: _ }) = &mut part.kind
+        {
+            grown.push_str(text);
+            self.collected_bytes += text.len();
         }
     }
 

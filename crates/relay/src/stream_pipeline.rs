@@ -6,8 +6,8 @@ use canon::{
     WireFormat, scrub_for,
 };
 use dialects::{
-    CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
-    StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
+    CustomToolCalls, Dialect, FrameAction, RepeatedText, ReplyMeter, ReplyStamp, RequestFacts,
+    SseDecoder, StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
 };
 
 use std::sync::Arc;
@@ -186,16 +186,36 @@ impl StreamPipeline {
 
     /// Feeds bytes of the provider and appends the caller's bytes to `out`.
     pub(super) fn push_bytes(&mut self, bytes: Bytes, out: &mut Vec<u8>) -> StreamProgress {
-        // Output is about as long as input.
-        out.reserve(bytes.len());
+        // Passed through, output is about as long as input. Other formats may need twice as much, and
+        // a buffer that grows is copied.
+        out.reserve(match &self.mode {
+            StreamMode::PassThrough(_) => bytes.len(),
+            StreamMode::Translated(_) => 2 * bytes.len(),
+        });
         self.decoder.push(bytes);
         let owners = Arc::clone(&self.owners);
         scrub_for(&owners, || self.push_frames(out))
     }
 
+    /// Takes the next events that differ from the one before only in their text. Most events of a
+    /// stream do, and need no frame.
+    fn push_repeated(&mut self, out: &mut Vec<u8>) {
+        // Ids may stand in any event.
+        if self.made.as_ref().is_some_and(|made| !made.ids.is_in_last_event()) {
+            return;
+        }
+        let Some(events) = self.decoder.events() else { return };
+        let taken = match &mut self.mode {
+            StreamMode::PassThrough(meter) => meter.repeat(events, out),
+            StreamMode::Translated(translated) => translated.repeat(events, out),
+        };
+        self.decoder.skip(taken);
+    }
+
     /// Takes all frames that have arrived.
     fn push_frames(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         loop {
+            self.push_repeated(out);
             match self.decoder.next_frame() {
                 Ok(Some(frame)) => match self.push_frame(&frame, out) {
                     StreamProgress::Ongoing => {}
@@ -369,6 +389,25 @@ impl TranslatedStream {
         } else {
             StreamProgress::Ongoing
         }
+    }
+
+    /// Takes the first of these events that differ from the one before only in their text. Returns
+    /// their length.
+    fn repeat(&mut self, events: &[u8], out: &mut Vec<u8>) -> usize {
+        let mut taken = 0;
+        while self.custom_calls.is_idle()
+            && self.stop_enforcer.forwards_text()
+            && let Some(events) = events.get(taken..)
+            && let Some(RepeatedText { place, text, length }) = self.reader.repeat(events)
+        {
+            taken += length;
+            self.meter.output_bytes += text.len() as u64;
+            if let Some(signatures) = &mut self.signatures {
+                signatures.add_text(place, text);
+            }
+            self.writer.push_text(place, text, out);
+        }
+        taken
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {

@@ -44,6 +44,7 @@ mod refusals;
 mod rekey;
 mod rollup;
 mod row;
+mod row_statement;
 mod sealed_body;
 mod sessions;
 mod settings;

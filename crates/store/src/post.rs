@@ -7,10 +7,13 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use canon::{Micros, Money};
 use ledger::{LeaseToken, LedgerEntry, MarkRaise, PostedBatch, Posting};
-use sqlx::QueryBuilder;
+use serde::Serialize;
+use sqlx::error::BoxDynError;
+use sqlx::{Arguments as _, AssertSqlSafe, Database, Encode, QueryBuilder, Type};
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
 use crate::corrections::{self, CallCorrection, PostedCall, read_corrections};
@@ -20,9 +23,10 @@ use crate::late_charges::LateCharges;
 use crate::lease_bounds::{LOCK_KEY, LockedKey, SPENT_BETWEEN};
 use crate::node_marks::RAISE_BY_BATCH;
 use crate::rollup::{add_usage, sum_batch, sum_changes};
+use crate::row_statement::{RowStatement, SharedTexts, with_places};
 use crate::{Store, StoreError};
 
-/// Rows per statement: enough to amortise its cost, few enough to keep the statement prepared.
+/// Rows per statement: enough to amortise its cost.
 const ROWS_PER_STATEMENT: usize = 100;
 
 const INSERT: &str = concat!("INSERT INTO entries (", entry_columns!(), ") ");
@@ -96,55 +100,93 @@ impl BatchSums {
     }
 }
 
-/// Builds the insertion of entries, for either driver.
-macro_rules! insertion {
-    ($kind:ident, $chunk:expr, $end:expr) => {{
-        let mut query = QueryBuilder::<$kind>::new(INSERT);
-        query.push_values($chunk, |mut row, entry| {
-            let usage = &entry.usage;
-            row.push_bind(clean(&entry.request_id).into_owned())
-                .push_bind(clean(&entry.key_id).into_owned())
-                .push_bind(clean(&entry.account_id).into_owned())
-                .push_bind(entry.started.get())
-                .push_bind(entry.ended.get())
-                .push_bind(entry.first_byte_us.map(Micros::get))
-                .push_bind(clean(&entry.dialect).into_owned())
-                .push_bind(clean(&entry.model).into_owned())
-                .push_bind(clean(&entry.lane).into_owned())
-                .push_bind(i64::from(entry.attempts))
-                .push_bind(entry.stream)
-                .push_bind(i64::from(entry.status))
-                .push_bind(entry.outcome.word())
-                .push_bind(count(usage.input))
-                .push_bind(count(usage.cache_read))
-                .push_bind(count(usage.cache_write))
-                .push_bind(count(usage.cache_write_long))
-                .push_bind(count(usage.input_audio))
-                .push_bind(count(usage.input_image))
-                .push_bind(count(usage.output))
-                .push_bind(count(usage.thinking))
-                .push_bind(count(usage.output_audio))
-                .push_bind(count(usage.output_image))
-                .push_bind(count(usage.searches))
-                .push_bind(entry.estimated)
-                .push_bind(entry.cost.as_nanos())
-                .push_bind(entry.absorbed.as_nanos())
-                .push_bind(clean(&entry.price_version).into_owned())
-                .push_bind(to_json(&entry.losses))
-                .push_bind(to_json(&entry.failed))
-                .push_bind(entry.held.map(Money::as_nanos))
-                .push_bind(count(usage.images))
-                .push_bind(count(usage.seconds))
-                .push_bind(clean(&entry.service).into_owned())
-                .push_bind(entry.ended_by.word())
-                .push_bind(to_json(&entry.charges))
-                .push_bind(told_json(entry))
-                .push_bind(to_json(&entry.reasons))
-                .push_bind(entry.knowledge.rank());
-        });
-        query.push($end);
-        query
-    }};
+/// The insertion of entries. A few numbers of rows, so that the statements stay prepared.
+type InsertStatement = RowStatement<4>;
+const INSERTED_ROWS: [usize; 4] = [ROWS_PER_STATEMENT, 25, 5, 1];
+
+/// Writes the insertion of so many entries.
+fn insertion<D: Database>(rows: usize, end: &str) -> String
+where
+    i64: Type<D> + for<'q> Encode<'q, D>,
+{
+    with_places::<D>(INSERT, rows, entry_columns!().split(',').count(), end)
+}
+
+/// Binds the values of entries, in the order of the columns.
+fn bind_entries<'a, D: Database>(
+    entries: impl Iterator<Item = &'a LedgerEntry>,
+    texts: &mut SharedTexts,
+) -> Result<D::Arguments, sqlx::Error>
+where
+    bool: Type<D> + for<'q> Encode<'q, D>,
+    i64: Type<D> + for<'q> Encode<'q, D>,
+    Option<i64>: Type<D> + for<'q> Encode<'q, D>,
+    Arc<str>: Type<D> + for<'q> Encode<'q, D>,
+{
+    let mut values = D::Arguments::default();
+    for entry in entries {
+        bind_entry::<D>(entry, texts, &mut values).map_err(sqlx::Error::Encode)?;
+    }
+    Ok(values)
+}
+
+fn bind_entry<D: Database>(
+    entry: &LedgerEntry,
+    texts: &mut SharedTexts,
+    values: &mut D::Arguments,
+) -> Result<(), BoxDynError>
+where
+    bool: Type<D> + for<'q> Encode<'q, D>,
+    i64: Type<D> + for<'q> Encode<'q, D>,
+    Option<i64>: Type<D> + for<'q> Encode<'q, D>,
+    Arc<str>: Type<D> + for<'q> Encode<'q, D>,
+{
+    let usage = &entry.usage;
+    texts.begin_row();
+    values.add::<Arc<str>>(clean(&entry.request_id).into())?;
+    values.add(texts.next(&clean(&entry.key_id)))?;
+    values.add(texts.next(&clean(&entry.account_id)))?;
+    values.add(entry.started.get())?;
+    values.add(entry.ended.get())?;
+    values.add(entry.first_byte_us.map(Micros::get))?;
+    values.add(texts.next(&clean(&entry.dialect)))?;
+    values.add(texts.next(&clean(&entry.model)))?;
+    values.add(texts.next(&clean(&entry.lane)))?;
+    values.add(i64::from(entry.attempts))?;
+    values.add(entry.stream)?;
+    values.add(i64::from(entry.status))?;
+    values.add(texts.next(entry.outcome.word()))?;
+    values.add(count(usage.input))?;
+    values.add(count(usage.cache_read))?;
+    values.add(count(usage.cache_write))?;
+    values.add(count(usage.cache_write_long))?;
+    values.add(count(usage.input_audio))?;
+    values.add(count(usage.input_image))?;
+    values.add(count(usage.output))?;
+    values.add(count(usage.thinking))?;
+    values.add(count(usage.output_audio))?;
+    values.add(count(usage.output_image))?;
+    values.add(count(usage.searches))?;
+    values.add(entry.estimated)?;
+    values.add(entry.cost.as_nanos())?;
+    values.add(entry.absorbed.as_nanos())?;
+    values.add(texts.next(&clean(&entry.price_version)))?;
+    values.add(texts.next(&list_json(&entry.losses)))?;
+    values.add(texts.next(&list_json(&entry.failed)))?;
+    values.add(entry.held.map(Money::as_nanos))?;
+    values.add(count(usage.images))?;
+    values.add(count(usage.seconds))?;
+    values.add(texts.next(&clean(&entry.service)))?;
+    values.add(texts.next(entry.ended_by.word()))?;
+    values.add(texts.next(&list_json(&entry.charges)))?;
+    values.add(texts.next(&told_json(entry)))?;
+    values.add(texts.next(&list_json(&entry.reasons)))?;
+    values.add(entry.knowledge.rank())
+}
+
+/// Encodes a list as JSON text. Most lists are empty.
+fn list_json<T: Serialize>(list: &[T]) -> Cow<'static, str> {
+    if list.is_empty() { Cow::Borrowed("[]") } else { Cow::Owned(to_json(list)) }
 }
 
 /// Deletes the reports of running calls, for either driver.
@@ -243,10 +285,13 @@ impl Store {
                 }
             }
             let mut new = 0;
-            for chunk in sorted.chunks(ROWS_PER_STATEMENT) {
-                let mut query = insertion!(Kind, chunk.iter().map(|p| p.entry()), OR_SKIP);
-                // Only the statement of a full chunk recurs often enough to be kept prepared.
-                let query = query.build().persistent(chunk.len() == ROWS_PER_STATEMENT);
+            // One for each driver.
+            static INSERTION: InsertStatement = InsertStatement::new(INSERTED_ROWS);
+            let mut texts = SharedTexts::default();
+            for chunk in INSERTION.chunks(sorted) {
+                let text = INSERTION.text(chunk.len(), || insertion::<Kind>(chunk.len(), OR_SKIP));
+                let entries = chunk.iter().map(|posting| posting.entry());
+                let query = sqlx::query_with(text, bind_entries::<Kind>(entries, &mut texts)?);
                 new += query.execute(&mut *tx).await?.rows_affected();
             }
             if new != sorted.len() as u64 {
@@ -348,10 +393,12 @@ impl Store {
                 }
             }
             let mut inserted: BTreeSet<String> = BTreeSet::new();
+            let mut texts = SharedTexts::default();
             for chunk in new.chunks(ROWS_PER_STATEMENT) {
-                let mut query = insertion!(Kind, chunk, OR_SKIP_RETURNING);
-                let ids: Vec<String> =
-                    query.build_query_scalar().persistent(false).fetch_all(&mut *tx).await?;
+                let text = AssertSqlSafe(insertion::<Kind>(chunk.len(), OR_SKIP_RETURNING));
+                let values = bind_entries::<Kind>(chunk.iter().map(|entry| &**entry), &mut texts)?;
+                let query = sqlx::query_scalar_with(text, values).persistent(false);
+                let ids: Vec<String> = query.fetch_all(&mut *tx).await?;
                 inserted.extend(ids);
             }
             let is_new = |entry: &LedgerEntry| inserted.contains(&*clean(&entry.request_id));

@@ -7,13 +7,16 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use canon::{Micros, Money};
 use ledger::{BudgetPeriod, LedgerEntry, day_of};
+use sqlx::{Arguments as _, Database, Encode, Type};
 
 use crate::StoreError;
 use crate::corrections::CallCorrection;
 use crate::db::clean;
+use crate::row_statement::{RowStatement, SharedTexts, with_places};
 use crate::sums::{LatencyTotals, SummedColumns, UsageTotals};
 
 pub(crate) const HOUR: Micros = Micros::from_hours(1);
@@ -230,85 +233,72 @@ pub(crate) fn sum_changes<'a>(
     Ok(rows)
 }
 
+/// The addition to rows of usage, for one driver.
+pub(crate) type AddStatement = RowStatement<3>;
+pub(crate) const ADDED_ROWS: [usize; 3] = [40, 6, 1];
+
 /// Adds sums of usage to the table, for either driver.
 macro_rules! add_usage {
     ($kind:ident, $tx:ident, $sums:expr) => {
+        // One for each driver.
+        static ADDITION: $crate::rollup::AddStatement =
+            $crate::rollup::AddStatement::new($crate::rollup::ADDED_ROWS);
         let rows: Vec<_> = $sums.into_iter().collect();
-        for chunk in $crate::rollup::chunks(&rows) {
-            let mut query = $crate::rollup::addition::<$kind>(chunk);
-            query.build().execute(&mut *$tx).await?;
+        for chunk in ADDITION.chunks(&rows) {
+            let text =
+                ADDITION.text(chunk.len(), || $crate::rollup::addition::<$kind>(chunk.len()));
+            let values = $crate::rollup::bind_rows::<$kind>(chunk)?;
+            sqlx::query_with(text, values).execute(&mut *$tx).await?;
         }
     };
 }
 pub(crate) use add_usage;
 
-/// Divides rows into chunks of a few lengths, so that every statement recurs and stays prepared.
-/// Preparing a statement costs more than running it.
-pub(crate) fn chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
-    const CHUNK_ROWS: [usize; 3] = [40, 6, 1];
-    std::iter::from_fn(move || {
-        let cut = CHUNK_ROWS.iter().find_map(|length| rows.split_at_checked(*length));
-        let (chunk, rest) = cut.filter(|(chunk, _)| !chunk.is_empty())?;
-        rows = rest;
-        Some(chunk)
-    })
+const KEY_COLUMNS: [&str; 8] =
+    ["span", "scope", "owner", "begun", "account_id", "model", "lane", "status"];
+
+/// Writes the statement that adds to so many rows.
+pub(crate) fn addition<D: Database>(rows: usize) -> String
+where
+    i64: Type<D> + for<'q> Encode<'q, D>,
+{
+    let (keys, sums) = (KEY_COLUMNS.join(", "), [UsageTotals::COLUMNS, LatencyTotals::COLUMNS]);
+    let sums = sums.concat();
+    let added = sums.iter().map(|name| format!("{name} = usage.{name} + excluded.{name}"));
+    let added: Vec<String> = added.collect();
+    let start = format!("INSERT INTO usage ({keys}, {}) ", sums.join(", "));
+    let end = format!(" ON CONFLICT ({keys}) DO UPDATE SET {}", added.join(", "));
+    with_places::<D>(&start, rows, KEY_COLUMNS.len() + sums.len(), &end)
 }
 
-/// Builds the statement that adds to some rows.
-pub(crate) fn addition<D>(
+/// Binds the values of rows, in the order of the columns.
+pub(crate) fn bind_rows<D: Database>(
     rows: &[(UsageRow<'_>, (UsageTotals, LatencyTotals))],
-) -> sqlx::QueryBuilder<D>
+) -> Result<D::Arguments, sqlx::Error>
 where
-    D: sqlx::Database,
-    String: sqlx::Type<D> + for<'q> sqlx::Encode<'q, D>,
-    &'static str: sqlx::Type<D> + for<'q> sqlx::Encode<'q, D>,
-    i64: sqlx::Type<D> + for<'q> sqlx::Encode<'q, D>,
+    i64: Type<D> + for<'q> Encode<'q, D>,
+    Arc<str>: Type<D> + for<'q> Encode<'q, D>,
 {
-    let mut query = sqlx::QueryBuilder::new(
-        "INSERT INTO usage (span, scope, owner, begun, account_id, model, lane, status",
-    );
-    let columns = || UsageTotals::COLUMNS.iter().chain(LatencyTotals::COLUMNS);
-    for column in columns() {
-        query.push(", ").push(column);
-    }
-    query.push(") ");
-    query.push_values(rows, |mut values, (row, (used, pace))| {
-        values
-            .push_bind(row.step.word())
-            .push_bind(row.scope.word())
-            .push_bind(row.owner.to_string())
-            .push_bind(row.begun.get())
-            .push_bind(row.account_id.to_string())
-            .push_bind(row.model.to_string())
-            .push_bind(row.lane.to_string())
-            .push_bind(row.status);
-        for number in used.numbers().chain(pace.numbers()) {
-            values.push_bind(number);
-        }
-    });
-    query.push(
-        " ON CONFLICT (span, scope, owner, begun, account_id, model, lane, status) DO UPDATE SET ",
-    );
-    let mut sets = query.separated(", ");
-    for column in columns() {
-        sets.push(format_args!("{column} = usage.{column} + excluded.{column}"));
-    }
-    query
+    let (mut values, mut texts) = (D::Arguments::default(), SharedTexts::default());
+    let mut bind = |(row, (used, pace)): &(UsageRow<'_>, (UsageTotals, LatencyTotals))| {
+        texts.begin_row();
+        values.add(texts.next(row.step.word()))?;
+        values.add(texts.next(row.scope.word()))?;
+        values.add(texts.next(&row.owner))?;
+        values.add(row.begun.get())?;
+        values.add(texts.next(&row.account_id))?;
+        values.add(texts.next(&row.model))?;
+        values.add(texts.next(&row.lane))?;
+        values.add(row.status)?;
+        used.numbers().chain(pace.numbers()).try_for_each(|number| values.add(number))
+    };
+    rows.iter().try_for_each(&mut bind).map_err(sqlx::Error::Encode)?;
+    Ok(values)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_are_cut_into_few_lengths_and_none_is_lost() {
-        for count in 0..200_usize {
-            let rows: Vec<usize> = (0..count).collect();
-            let lengths: Vec<usize> = chunks(&rows).map(<[usize]>::len).collect();
-            assert!(lengths.iter().all(|length| [40, 6, 1].contains(length)), "{lengths:?}");
-            assert_eq!(chunks(&rows).flatten().copied().collect::<Vec<_>>(), rows);
-        }
-    }
 
     #[test]
     fn every_time_lies_between_the_begin_and_the_end_of_its_steps() {

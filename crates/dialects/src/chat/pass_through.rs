@@ -15,7 +15,7 @@ use super::{ChatDialect, fault, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
-use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
+use crate::reply_shape::{self, DefaultValue, NotedReply, ObjectShape, StreamCompleter};
 use crate::service_tier::read_request_tier;
 use crate::wire_value::LooseText;
 use crate::{
@@ -62,6 +62,21 @@ impl PassThrough for ChatDialect {
         reply_shape::complete(body, &REPLY, &facts.model, stamp)
     }
 
+    fn pass_reply(
+        &self,
+        body: &Bytes,
+        facts: &RequestFacts,
+        stamp: &ReplyStamp,
+    ) -> Result<(ReplyMeter, Bytes), ApiError> {
+        if let Some(noted) = reply_shape::complete_noted(body, &REPLY, &facts.model, stamp)
+            && let Some(meter) = self.meter_noted(body, &noted)
+        {
+            return Ok((meter, noted.completed));
+        }
+        let meter = self.meter_reply(body)?;
+        Ok((meter, self.complete_reply(body, facts, stamp)))
+    }
+
     fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter> {
         let meter = ChatStreamMeter {
             completer: StreamCompleter::new(&CHUNK, &peek.model),
@@ -82,6 +97,29 @@ impl PassThrough for ChatDialect {
     }
 }
 
+impl ChatDialect {
+    /// Meters a reply by its noted values; `None` if it has to be read for an error.
+    fn meter_noted(&self, body: &Bytes, noted: &NotedReply<'_>) -> Option<ReplyMeter> {
+        if noted.values(ERROR_FIELD).next().is_some() {
+            return None;
+        }
+        let usage = match noted.values(USAGE_FIELD).next() {
+            Some(usage) => ChatUsage::count(Some(&json::read(usage).ok()?)),
+            None => None,
+        };
+        let tier = noted.values(TIER_FIELD).next().map(json::read).transpose().ok()?;
+        let messages = noted.values(MESSAGE_FIELD);
+        let texts = messages.map(|one| json::total_text_bytes(one.as_bytes(), &*TEXT_KEYS)).sum();
+        Some(ReplyMeter {
+            is_finished: noted.values(FINISH_FIELD).count() == noted.items,
+            output_bytes: ReplyMeter::reply_output_bytes(self, body, usage, texts),
+            usage,
+            is_estimated: false,
+            service_tier: read_tier(tier),
+        })
+    }
+}
+
 /// The documented fields of a completion,
 /// <https://platform.openai.com/docs/api-reference/chat/object>.
 static REPLY: ObjectShape = ObjectShape {
@@ -90,18 +128,30 @@ static REPLY: ObjectShape = ObjectShape {
         ("object", DefaultValue::Json("\"chat.completion\"")),
         ("created", DefaultValue::Created(|seconds| seconds.to_string())),
         ("model", DefaultValue::SelectedModel),
+        (USAGE_FIELD, DefaultValue::Noted),
+        (TIER_FIELD, DefaultValue::Noted),
+        (ERROR_FIELD, DefaultValue::Noted),
     ],
-    inside: &[("choices", &CHOICE), ("usage", &USAGE)],
+    inside: &[("choices", &CHOICE), (USAGE_FIELD, &USAGE)],
 };
+
+const USAGE_FIELD: &str = "usage";
+const TIER_FIELD: &str = "service_tier";
+const ERROR_FIELD: &str = "error";
+const MESSAGE_FIELD: &str = "message";
+const FINISH_FIELD: &str = "finish_reason";
 
 static CHOICE: ObjectShape = ObjectShape {
     fields: &[
         ("index", DefaultValue::Position),
         ("logprobs", DefaultValue::Json("null")),
-        ("finish_reason", DefaultValue::Json("null")),
+        (FINISH_FIELD, DefaultValue::NotedJson("null")),
+        (MESSAGE_FIELD, DefaultValue::Noted),
+        // Not read, but it must not be there twice.
+        ("delta", DefaultValue::Noted),
         (CHOICE_ERROR, DefaultValue::Scrubbed(None)),
     ],
-    inside: &[("message", &MESSAGE)],
+    inside: &[(MESSAGE_FIELD, &MESSAGE)],
 };
 
 static MESSAGE: ObjectShape = ObjectShape::flat(&[
@@ -195,7 +245,7 @@ fn output_bytes(data: &[u8], choices: &[ChatMeterChoice<'_>]) -> u64 {
 }
 
 impl TextMeter for ChatStreamMeter {
-    fn add_text(&mut self, text: &str) {
+    fn add_text(&mut self, text: &[u8]) {
         self.totals.output_bytes += text.len() as u64;
     }
 
@@ -284,6 +334,41 @@ impl StreamMeter for ChatStreamMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_pass_over_a_reply_tells_the_same_as_two() {
+        let choice = r#"{"index":0,"message":{"role":"assistant","content":"a \"b\" c","refusal":null},"logprobs":null,"finish_reason":"stop"}"#;
+        let usage = r#"{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}"#;
+        let told = r#""id":"x","object":"chat.completion","created":1,"model":"theirs""#;
+        let call = r#"{"message":{"content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"a\":1}"}}]},"finish_reason":null}"#;
+        let odd = r#"{"error":{"message":"at 10.0.0.7"},"message":{},"finish_reason":"error"}"#;
+        for body in [
+            format!(r#"{{{told},"choices":[{choice}],"usage":{usage},"service_tier":"flex"}}"#),
+            format!(r#"{{{told},"choices":[{choice},{call}],"usage":null}}"#),
+            format!(r#"{{"choices":[{call}],"usage":{{"prompt_tokens":"many"}}}}"#),
+            format!(r#"{{"choices":[{odd}],"usage":[{usage}]}}"#),
+            format!(r#"{{"choices":[{choice}],"choices":[{call}]}}"#),
+            format!(r#"{{"choices":[{choice}],"usage":{usage},"usage":null}}"#),
+            format!(r#"{{"choices":[{choice},1]}}"#),
+            format!(r#"{{"choices":{choice}}}"#),
+            format!(r#"{{{told},"usage":{usage}}}"#),
+            r#"{"choices":[],"error":{"message":"no"}}"#.to_owned(),
+            format!(r#"{{"choices":[],"usage":{usage},"error":null}}"#),
+            r#"{"choices":[{"delta":{},"delta":{},"finish_reason":"stop"}]}"#.to_owned(),
+            r#"{"choices":[{"message":"a\nb","message":1}]}"#.to_owned(),
+            format!(r#"{{"choices":[{choice}]"#),
+            "[]".to_owned(),
+        ] {
+            let facts = RequestFacts { model: "mine".to_owned(), ..RequestFacts::default() };
+            let stamp = ReplyStamp { id: "s".to_owned(), created: 7 };
+            let body = Bytes::from(body);
+            let two = ChatDialect
+                .meter_reply(&body)
+                .map(|meter| (meter, ChatDialect.complete_reply(&body, &facts, &stamp)));
+            let one = ChatDialect.pass_reply(&body, &facts, &stamp);
+            assert_eq!(format!("{one:?}"), format!("{two:?}"), "{body:?}");
+        }
+    }
 
     #[test]
     fn output_under_an_unknown_name_is_counted_and_an_empty_delta_is_not() {

@@ -33,14 +33,14 @@ wire_object! {
     }
 
     /// The part of a completion or chunk that is metered. Everything else is the provider's business.
-    pub(super) struct ChatMeterView<'a>("a chat completion") {
+    pub(super) struct ChatMeterView<'a>("a chat completion", without_rest) {
         choices: Vec<ChatMeterChoice<'a>>,
         usage: LooseValue<ChatUsage<'a>>,
         service_tier: LooseText<'a>,
         error: &'a RawValue,
     }
 
-    pub(super) struct ChatMeterChoice<'a>("a choice object") {
+    pub(super) struct ChatMeterChoice<'a>("a choice object", without_rest) {
         index: LooseValue<u32>,
         message: &'a RawValue,
         delta: &'a RawValue,

@@ -15,6 +15,7 @@ use super::{fault, signatures, usage, write_reply};
 use crate::fields::{ObjectWriter, note_foreign_field, note_foreign_fields, note_stop_text};
 use crate::openai_values::code_block;
 use crate::service_tier;
+use crate::text::char_count;
 use crate::write_json::WriteJson;
 use crate::{ReplyStamp, StreamFrame, StreamWriter, json, signed_span};
 
@@ -248,9 +249,12 @@ impl ChatStreamWriter {
     }
 
     fn write_text(&mut self, place: PartIndex, text: &str, out: &mut Vec<u8>) {
-        self.begin(place.candidate, out);
+        // A candidate with a frame has begun.
+        if self.text_frame.as_ref().is_none_or(|frame| frame.candidate != place.candidate) {
+            self.begin(place.candidate, out);
+        }
         let state = self.candidates.entry(place.candidate).or_default();
-        state.chars += text.chars().count();
+        state.chars += char_count(text);
         if !text.is_empty() {
             state.midline = !text.ends_with('\n');
         }
@@ -426,6 +430,13 @@ impl StreamWriter for ChatStreamWriter {
                 StreamFrame::data(fault::write(&fault).1).write_data(out);
             }
         }
+    }
+
+    fn push_text(&mut self, place: PartIndex, text: &str, out: &mut Vec<u8>) {
+        if matches!(self.parts.get(&place), Some(ChatPartState::Text { .. })) {
+            return self.write_text(place, text, out);
+        }
+        self.add_growth(place, PartDelta::Text(text.to_owned()), out);
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {

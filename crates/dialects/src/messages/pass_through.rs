@@ -156,7 +156,7 @@ impl MessagesStreamMeter {
 }
 
 impl TextMeter for MessagesStreamMeter {
-    fn add_text(&mut self, text: &str) {
+    fn add_text(&mut self, text: &[u8]) {
         self.said.output_bytes += text.len() as u64;
     }
 

@@ -28,7 +28,7 @@ wire_object! {
     }
 
     /// The part of a message that is metered. Everything else is the provider's business.
-    pub(super) struct MessagesMeterView<'a>("a message") {
+    pub(super) struct MessagesMeterView<'a>("a message", without_rest) {
         content: &'a RawValue,
         stop_reason: BorrowedText<'a>,
         usage: LooseValue<Box<MessagesUsage<'a>>>,
@@ -36,7 +36,7 @@ wire_object! {
     }
 
     /// The part of an event that is metered.
-    pub(super) struct MessagesMeterEvent<'a>("an event object") {
+    pub(super) struct MessagesMeterEvent<'a>("an event object", without_rest) {
         kind "type": BorrowedText<'a>,
         index: LooseValue<u32>,
         message: LooseValue<MessagesMeterStart<'a>>,
@@ -45,7 +45,7 @@ wire_object! {
         error: &'a RawValue,
     }
 
-    pub(super) struct MessagesMeterStart<'a>("a message") {
+    pub(super) struct MessagesMeterStart<'a>("a message", without_rest) {
         usage: LooseValue<Box<MessagesUsage<'a>>>,
     }
 

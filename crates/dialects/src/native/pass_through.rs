@@ -185,7 +185,7 @@ impl NativeStreamMeter {
 }
 
 impl TextMeter for NativeStreamMeter {
-    fn add_text(&mut self, text: &str) {
+    fn add_text(&mut self, text: &[u8]) {
         self.state.said.output_bytes += text.len() as u64;
     }
 

@@ -136,8 +136,8 @@ impl ResponsesStreamMeter {
 }
 
 impl TextMeter for ResponsesStreamMeter {
-    fn add_text(&mut self, text: &str) {
-        self.add_bytes(text.as_bytes());
+    fn add_text(&mut self, text: &[u8]) {
+        self.add_bytes(text);
     }
 
     fn ended(&self) -> usize {
