@@ -121,7 +121,7 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
         );
         return Err(ApiError::invalid(path, message));
     }
-    let wanted = WantedMedia::of(call.options.lossy);
+    let wanted = WantedMedia::of(may_drop_media(call, route));
     let own_lanes = route.lanes.iter().filter(|lane| lane.served_model.id == route.model.id);
     let mut refusal = None;
     for lane in own_lanes {
@@ -155,6 +155,12 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
         route.model.id
     );
     Err(ApiError::invalid(path, message))
+}
+
+/// Returns true if the caller has media left out. A vector of half of the input would be that of another
+/// input, so embeddings leave nothing out.
+fn may_drop_media(call: &Call, route: &Route) -> bool {
+    call.options.lossy && route.model.kind != ModelKind::Embedding
 }
 
 /// Media that a lane must take.
@@ -207,7 +213,7 @@ pub(super) fn ordered_candidates(
     let own = call.dialect.origin();
     let serves_all = |lane: &Arc<LiveLane>| serves(lane, own, needs, WantedMedia::All);
     let drops_media =
-        call.options.lossy && !needs.is_empty() && !route.lanes.iter().any(serves_all);
+        may_drop_media(call, route) && !needs.is_empty() && !route.lanes.iter().any(serves_all);
     let wanted = WantedMedia::of(drops_media);
     let mut candidates = Vec::with_capacity(route.lanes.len());
     let mut lane_candidates: Vec<LaneCandidate> = Vec::new();

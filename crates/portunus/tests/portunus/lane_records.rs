@@ -284,10 +284,15 @@ async fn refusals_before_a_lane_is_asked_are_not_in_the_ledger() {
     let blob = json!({ "content": { "parts": [{ "text": "a" }, part("image/png", &image)] } });
     let path = "/v1beta/models/demo-embed:embedContent";
     is_refused_in_words(&gateway, path, &blob, "content.parts[1]").await;
+    // Embeddings leave nothing out.
+    let got = gateway.post(path, &blob).header("x-portunus-lossy", "true").send().await;
+    assert_eq!(got.status, 400, "{}", got.text());
     let batch = json!({ "requests": [{ "model": "models/demo-embed", "content": { "parts": [
         { "inline_data": { "mime_type": "image/png", "data": image } }] } }] });
     let path = "/v1beta/models/demo-embed:batchEmbedContents";
     is_refused_in_words(&gateway, path, &batch, "requests[0].content.parts[0]").await;
+    let got = gateway.post(path, &batch).header("x-portunus-lossy", "true").send().await;
+    assert_eq!(got.status, 400, "{}", got.text());
     let user = json!({ "role": "user", "content": "go on" });
     let screenshot = json!({ "model": "demo-chat", "input": [user,
         { "type": "computer_call", "id": "cu_1", "call_id": "c1", "status": "completed",
