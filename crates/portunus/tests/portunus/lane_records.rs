@@ -275,6 +275,45 @@ async fn options_of_thinking_are_judged_for_native_callers() {
     }
 }
 
+/// Where no lane has the native format, the thinking becomes the nearest that the model does.
+#[tokio::test]
+async fn thinking_of_native_callers_is_lowered_for_other_formats() {
+    let gateway = TestGateway::with_config(&format!(
+        "[models.m]\nlanes = [\"demo/demo-messages\"]\n{PRICE}\
+         thinking = {{ min = 1024, max = 2000, levels = [\"low\", \"high\"] }}\n\
+         [models.two]\nlanes = [\"demo/demo-native\", \"demo/demo-messages\"]\n{PRICE}\
+         thinking = {{ min = 1024, max = 2000, levels = [\"low\", \"high\"] }}\n\
+         [models.none]\nlanes = [\"demo/demo-chat\"]\n{PRICE}thinking = false\n"
+    ))
+    .await;
+    let body = |config: &Value| {
+        let mut body = contents(&[json!({ "text": "hi" })]);
+        body["generationConfig"] = json!({ "thinkingConfig": config });
+        body
+    };
+    for config in [
+        json!({ "thinkingBudget": 0 }),
+        json!({ "thinkingBudget": -1 }),
+        json!({ "thinkingBudget": 512 }),
+        json!({ "thinkingLevel": "MEDIUM" }),
+        json!({ "thinkingLevel": "MINIMAL" }),
+    ] {
+        for model in ["m", "none"] {
+            let (status, got) = ask(&gateway, &generate(model), &body(&config)).await;
+            assert_eq!(status, 200, "{model} {config}: {got}");
+        }
+        // A lane of the caller's format takes its words, so that only the lowest one moves on.
+        let got = gateway.post(&generate("two"), &body(&config)).send().await;
+        match config["thinkingLevel"] == "MINIMAL" {
+            true => assert_eq!(got.header("x-portunus-lane"), "demo/demo-messages"),
+            false => assert_eq!(got.status, 400, "{config}: {}", got.text()),
+        }
+    }
+    let absurd = body(&json!({ "thinkingBudget": 999_999_999 }));
+    let at = "generationConfig.thinkingConfig.thinkingBudget";
+    is_refused_in_words(&gateway, &generate("m"), &absurd, at).await;
+}
+
 /// A refusal that is known without a provider is no call: the ledger has no entry of it.
 #[tokio::test]
 async fn refusals_before_a_lane_is_asked_are_not_in_the_ledger() {

@@ -108,6 +108,9 @@ pub(crate) fn write(
     let takes_only_budget = controls.accepts_budget() && !controls.dynamic;
     let wants_budget = takes_only_budget || (budget.is_some() && !is_only_adaptive(controls));
     let (options, level, max_tokens) = if wants_budget {
+        let is_left_open = budget.is_none() && level.is_none();
+        let why = "the model takes no open budget, so a medium one is sent";
+        losses.add_if(is_left_open, "thinking.budget", why);
         let wish = thinking.effective_budget().unwrap_or(EffortLevel::Medium.budget_tokens());
         let tokens = controls.clamp_budget(wish).max(MIN_BUDGET_TOKENS);
         let max_tokens = if free { max_tokens.saturating_add(tokens) } else { max_tokens };
