@@ -91,7 +91,12 @@ pub(crate) fn write(
     let ThinkingOptions { level, budget, dynamic, display } = thinking;
     let ThinkingLimits { max_tokens, free, own_effort, lacks_thinking } = limits;
     let silent = ThinkingRequest { max_tokens, ..ThinkingRequest::default() };
-    if level == Some(EffortLevel::Off) || budget == Some(0) {
+    let is_off = level == Some(EffortLevel::Off) || budget == Some(0);
+    let is_wanted = !is_off && (level.is_some() || budget.is_some() || dynamic);
+    if controls.note_missing_thinking(is_wanted, losses) {
+        return silent;
+    }
+    if is_off {
         let is_forced = controls.note_unavoidable_thinking(losses);
         let off = (!is_forced).then(|| ObjectWriter::typed("disabled").into());
         return ThinkingRequest { thinking: off, ..silent };
