@@ -376,6 +376,16 @@ async fn images_are_found_wherever_they_stand() {
     let at = "messages[0].content[0].source.content[1]";
     is_refused_in_words(&gateway, MESSAGES, &document, at).await;
 
+    let result = json!({ "type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": false,
+        "content": [{ "type": "text", "text": "t" }, block] });
+    let fetched = json!({ "model": "demo-echo", "max_tokens": 50, "messages": [
+        { "role": "user", "content": "look" },
+        { "role": "assistant", "content": [{ "type": "mcp_tool_use", "id": "mcptoolu_1",
+          "name": "f", "server_name": "s", "input": {} }, result] },
+        { "role": "user", "content": "again" }] });
+    let at = "messages[1].content[1].content[1]";
+    is_refused_in_words(&gateway, MESSAGES, &fetched, at).await;
+
     let earlier = json!({ "model": "demo-chat", "input": [{ "role": "user", "content": [
         { "type": "input_text", "text": "look" }, { "type": "input_image", "image_url": url }] }] });
     let (status, got) = ask(&gateway, RESPONSES, &earlier).await;
