@@ -2,7 +2,7 @@
 
 use canon::{
     EffortLevel, JsonOutput, MediaKind, MediaNeed, Modality, NeedKind, RequestNeeds,
-    SamplingParameter, ToolKind,
+    SamplingParameter, ThinkingRange, ToolKind,
 };
 use catalog::{CapabilityTable, Lane, Model, ModelCapabilities, ModelDirectory, ThinkingSupport};
 
@@ -182,6 +182,34 @@ fn an_operator_writes_the_same_fields() {
         ),
     ] {
         assert_eq!(table.apply(&mut model.capabilities).unwrap_err().key, key);
+    }
+}
+
+/// A range that nothing meets would refuse every request.
+#[test]
+fn ranges_without_values_are_refused() {
+    let empty = CapabilityTable::default;
+    let parameters =
+        |text: &str| CapabilityTable { parameters: Some(toml::from_str(text).unwrap()), ..empty() };
+    let limits = |text: &str| CapabilityTable {
+        media_limits: Some(toml::from_str(text).unwrap()),
+        ..empty()
+    };
+    let range = ThinkingRange { min: Some(2), max: Some(1), ..ThinkingRange::default() };
+    for (table, key) in [
+        (parameters("temperature = { min = 2, max = 1 }"), Some("parameters")),
+        (parameters("temperature = { min = 1, max = 1 }\nseed = false"), None),
+        (limits("image = { max_count = 0 }"), Some("media_limits")),
+        (limits("video = { max_seconds = 0 }"), Some("media_limits")),
+        (limits("video = { max_seconds = 1 }"), None),
+        (
+            CapabilityTable { thinking: Some(ThinkingSupport::Range(range)), ..empty() },
+            Some("thinking"),
+        ),
+        (CapabilityTable { candidates: Some(0), ..empty() }, Some("candidates")),
+    ] {
+        let refused = table.clone().apply(&mut ModelCapabilities::default()).err();
+        assert_eq!(refused.map(|fault| fault.key), key, "{table:?}");
     }
 }
 
