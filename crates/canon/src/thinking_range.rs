@@ -34,7 +34,18 @@ impl ThinkingRange {
         self.max.is_some()
     }
 
-    /// Returns false if the model thinks, but it is not known by which parameter.
+    /// Thinking of a model that does not think: it has no parameter for it.
+    pub const NEVER: Self =
+        Self { min: None, max: None, can_disable: true, dynamic: false, levels: Vec::new() };
+
+    /// Returns true if the model does not think. Records a loss if it was asked to.
+    pub fn note_missing_thinking(&self, is_wanted: bool, losses: &mut Losses) -> bool {
+        let is_missing = *self == Self::NEVER;
+        losses.add_if(is_missing && is_wanted, "thinking", "this model does not think");
+        is_missing
+    }
+
+    /// Returns false if no parameter is known: the model does not think, or it is not known how it is asked to.
     pub const fn has_controls(&self) -> bool {
         self.accepts_budget() || self.dynamic || !self.levels.is_empty()
     }
@@ -59,6 +70,9 @@ impl ThinkingRange {
 
     /// Returns the level for a format without budgets. `None` if the level is better left out.
     pub fn effort_level(&self, requested: EffortLevel, losses: &mut Losses) -> Option<EffortLevel> {
+        if self.note_missing_thinking(requested != EffortLevel::Off, losses) {
+            return None;
+        }
         if requested == EffortLevel::Off && !self.note_unavoidable_thinking(losses) {
             return Some(requested);
         }
@@ -125,7 +139,9 @@ mod tests {
             (of(&[Low, Medium, High], true), Max, Some(High), Some("thinking.level")),
             (of(&[Medium, XHigh], false), Off, Some(Medium), Some("thinking")),
             (of(&[], false), Off, None, Some("thinking")),
-            (of(&[], true), XHigh, Some(XHigh), None),
+            (ThinkingRange { max: Some(9), ..of(&[], true) }, XHigh, Some(XHigh), None),
+            (ThinkingRange::NEVER, XHigh, None, Some("thinking")),
+            (ThinkingRange::NEVER, Off, None, None),
         ] {
             let mut losses = Losses::new();
             assert_eq!(

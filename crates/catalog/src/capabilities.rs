@@ -181,6 +181,27 @@ impl CapabilityTable {
         let known = SamplingParameter::ALL.map(SamplingParameter::as_str);
         check_words(parameters.iter().flat_map(BTreeMap::keys), &known)
             .map_err(|word| fault("parameters", format!("there is no parameter `{word}`")))?;
+        for (name, support) in parameters.iter().flatten() {
+            let ParameterSupport::Supported(range) = support else { continue };
+            if range.min.zip(range.max).is_some_and(|(min, max)| min > max) {
+                return Err(fault("parameters", format!("no value is in the range of `{name}`")));
+            }
+        }
+        for (word, limits) in media_limits.iter().flatten() {
+            let MediaLimits { max_count, max_bytes, max_seconds, max_pages, types: _ } = limits;
+            if [max_count, max_bytes, max_seconds, max_pages].contains(&&Some(0)) {
+                let reason =
+                    format!("a limit of `{word}` is 0; leave `{word}` out of `input` instead");
+                return Err(fault("media_limits", reason));
+            }
+        }
+        let range = thinking.as_ref().and_then(ThinkingSupport::range);
+        if range.and_then(|range| range.min.zip(range.max)).is_some_and(|(min, max)| min > max) {
+            return Err(fault("thinking", "no budget is in the range".to_owned()));
+        }
+        if candidates == Some(0) {
+            return Err(fault("candidates", "must be at least 1".to_owned()));
+        }
         let json = |word: &String| {
             let known = JsonOutput::ALL.into_iter().find(|form| form.as_str() == word);
             known.ok_or_else(|| fault("structured_output", format!("there is no form `{word}`")))

@@ -49,6 +49,29 @@ impl ModelCapabilities {
         unmet.map_or(Ok(()), Err)
     }
 
+    /// Returns true if a writer of another format sends the nearest thing that the model does instead, and
+    /// tells the loss. A budget beyond the largest is no wish for the nearest.
+    pub fn may_lower(&self, need: &NeedKind) -> bool {
+        match need {
+            NeedKind::ThinkingOff | NeedKind::ThinkingDynamic | NeedKind::ThinkingLevel(_) => true,
+            NeedKind::ThinkingBudget(tokens) => {
+                let max = self.thinking.range().and_then(|range| range.max);
+                max.is_none_or(|max| *tokens <= max)
+            }
+            NeedKind::Media(_)
+            | NeedKind::Output(_)
+            | NeedKind::AspectRatio(_)
+            | NeedKind::ImageSize(_)
+            | NeedKind::Tool(_)
+            | NeedKind::UnknownTool(_)
+            | NeedKind::Json(_)
+            | NeedKind::Logprobs
+            | NeedKind::Parameter(..)
+            | NeedKind::Candidates(_)
+            | NeedKind::Dimensions(_) => false,
+        }
+    }
+
     /// Returns the reason that the model cannot meet a need.
     fn unmet<'n>(&self, id: &str, need: &'n RequestNeed) -> Option<Unmet<'n>> {
         if let NeedKind::Media(media) = &need.kind {

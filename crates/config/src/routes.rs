@@ -4,7 +4,7 @@
 use canon::{Micros, ThinkingRange, WireFormat};
 use catalog::{
     Catalog, Endpoints, Model, ModelCapabilities, ModelDirectory, ModelEntry, ModelKind,
-    ModelPrices,
+    ModelPrices, ThinkingSupport,
 };
 use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
@@ -68,7 +68,7 @@ pub struct LiveLane {
     pub capabilities: Arc<ModelCapabilities>,
     /// Wire formats the lane accepts, the best one first.
     pub formats: Vec<WireFormat>,
-    /// Thinking options of the model, if they are known.
+    /// Thinking options of the model, if they are known; `NEVER` if it does not think.
     pub thinking_range: Option<ThinkingRange>,
     /// Paths and field quirks of the provider.
     pub endpoints: Arc<Endpoints>,
@@ -343,8 +343,12 @@ fn lane_thinking(
     let known = known.map(|entry| &entry.capabilities);
     let is_written = raw.is_some_and(|raw| raw.thinking.is_some());
     let capabilities = known.filter(|_| !is_written).unwrap_or(&model.capabilities);
-    // A model may be known to think, but not by which parameter.
-    capabilities.thinking.range().filter(|range| range.has_controls()).cloned()
+    match &capabilities.thinking {
+        ThinkingSupport::Unknown => None,
+        ThinkingSupport::Never => Some(ThinkingRange::NEVER),
+        // A model may be known to think, but not by which parameter.
+        ThinkingSupport::Range(range) => Some(range).filter(|range| range.has_controls()).cloned(),
+    }
 }
 
 impl crate::config::Config {

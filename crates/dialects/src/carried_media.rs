@@ -58,7 +58,7 @@ fn part_problem(part: &Part, role: Role, target: &dyn Dialect) -> Option<MediaPr
 }
 
 /// Types of parts with media, in all formats.
-const MEDIA_TYPES: [(MediaKind, &str); 13] = [
+const MEDIA_TYPES: [(MediaKind, &str); 14] = [
     (MediaKind::Audio, "audio"),
     (MediaKind::Image, "computer_screenshot"),
     (MediaKind::Document, "container_upload"),
@@ -70,31 +70,47 @@ const MEDIA_TYPES: [(MediaKind, &str); 13] = [
     (MediaKind::Document, "input_file"),
     (MediaKind::Image, "input_image"),
     (MediaKind::Video, "input_video"),
+    (MediaKind::Image, "output_image"),
     (MediaKind::Video, "video"),
     (MediaKind::Video, "video_url"),
 ];
 
-/// Adds the media of a part that its format does not describe.
+/// Adds the media of a part that its format does not describe, also those inside of it.
 pub(crate) fn add_undescribed(
     needs: &mut RequestNeeds,
     fields: &UnknownFields<'_>,
     path: impl Fn() -> String,
 ) {
-    if let Some(kind) = fields.text("type").and_then(|word| by_word(&MEDIA_TYPES, &word)) {
-        needs.add_media(kind, None, path);
-    }
+    visit_media(&fields.to_value(), "", &mut |kind, inner| {
+        needs.add_media(kind, None, || format!("{}{inner}", path()));
+    });
 }
 
 /// Returns true if a part that its format alone describes holds media.
 fn has_media(part: &Value) -> bool {
+    let mut is_found = false;
+    visit_media(part, "", &mut |_, _| is_found = true);
+    is_found
+}
+
+/// Visits the media of a part that its format alone describes, each with its path in the part.
+fn visit_media(part: &Value, path: &str, visit: &mut dyn FnMut(MediaKind, &str)) {
     match part {
         Value::Object(fields) => {
-            let is_media = |word: &str| by_word(&MEDIA_TYPES, word).is_some();
-            fields.get("type").and_then(Value::as_str).is_some_and(is_media)
-                || fields.values().any(has_media)
+            let word = fields.get("type").and_then(Value::as_str);
+            if let Some(kind) = word.and_then(|word| by_word(&MEDIA_TYPES, word)) {
+                return visit(kind, path);
+            }
+            for (name, value) in fields {
+                visit_media(value, &format!("{path}.{name}"), visit);
+            }
         }
-        Value::Array(items) => items.iter().any(has_media),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                visit_media(item, &format!("{path}[{at}]"), visit);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -157,5 +173,38 @@ impl MediaDropping<'_> {
         let is_read = (self.reads)(kind);
         let why = "the model does not read media of this kind";
         (!is_read).then(|| MediaProblem::new(what, why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn media_are_found_inside_of_parts_that_no_other_format_has() {
+        let image = json!({ "type": "image", "source": { "type": "base64", "data": "AAAA" } });
+        let document = json!({ "type": "document", "source": { "type": "base64" } });
+        for (part, found) in [
+            (image.clone(), vec![(MediaKind::Image, "")]),
+            (
+                json!({ "type": "mcp_tool_result", "content": [{ "type": "text" }, image, image] }),
+                vec![(MediaKind::Image, ".content[1]"), (MediaKind::Image, ".content[2]")],
+            ),
+            (
+                json!({ "type": "web_fetch_tool_result",
+                    "content": { "type": "web_fetch_result", "content": document } }),
+                vec![(MediaKind::Document, ".content.content")],
+            ),
+            (json!({ "type": "output_image" }), vec![(MediaKind::Image, "")]),
+            (json!({ "type": "server_tool_use", "input": { "query": "image" } }), vec![]),
+        ] {
+            let mut seen = Vec::new();
+            visit_media(&part, "", &mut |kind, path| seen.push((kind, path.to_owned())));
+            let found: Vec<_> =
+                found.into_iter().map(|(kind, path)| (kind, path.to_owned())).collect();
+            assert_eq!(seen, found, "{part}");
+            assert_eq!(has_media(&part), !seen.is_empty(), "{part}");
+        }
     }
 }

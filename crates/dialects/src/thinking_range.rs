@@ -114,6 +114,27 @@ mod tests {
     }
 
     #[test]
+    fn a_model_that_does_not_think_is_not_asked_to() {
+        let requested = ThinkingOptions::default();
+        let high = ThinkingOptions { level: Some(EffortLevel::High), ..requested };
+        let off = ThinkingOptions { level: Some(EffortLevel::Off), ..requested };
+        let tokens = ThinkingOptions { budget: Some(9_000), ..requested };
+        let dynamic = ThinkingOptions { dynamic: true, ..requested };
+        for (origin, silent) in
+            [(WireFormat::Native, Value::Null), (WireFormat::Messages, json!([null, null]))]
+        {
+            for (requested, is_lost) in
+                [(requested, false), (high, true), (off, false), (tokens, true), (dynamic, true)]
+            {
+                let (sent, lost) = sent(origin, &ThinkingRange::NEVER, requested);
+                assert_eq!(sent, silent, "{origin} {requested:?}");
+                let expected: &[&str] = if is_lost { &["thinking"] } else { &[] };
+                assert_eq!(lost, expected, "{origin} {requested:?}");
+            }
+        }
+    }
+
+    #[test]
     fn catalog_entry_overrides_the_name() {
         let levels = vec![EffortLevel::Low, EffortLevel::Medium, EffortLevel::High];
         let by_level = ThinkingRange { dynamic: true, levels, ..ThinkingRange::default() };

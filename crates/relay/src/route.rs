@@ -1,6 +1,8 @@
 //! Routing: the lanes that serve a model, in the order in which a call tries them.
 
-use canon::{ApiError, ErrorKind, Micros, NeedKind, RequestNeed, RequestNeeds, WireFormat};
+use canon::{
+    ApiError, EffortLevel, ErrorKind, Micros, NeedKind, RequestNeed, RequestNeeds, WireFormat,
+};
 use catalog::ModelKind;
 use dialects::{Dialect, RequestFacts, with_own_spelling};
 use memchr::memmem;
@@ -121,11 +123,11 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
         );
         return Err(ApiError::invalid(path, message));
     }
-    let wanted = WantedMedia::of(call.options.lossy);
+    let judge = LaneJudge::new(call, route, may_drop_media(call, route));
     let own_lanes = route.lanes.iter().filter(|lane| lane.served_model.id == route.model.id);
     let mut refusal = None;
     for lane in own_lanes {
-        match meets(lane, needs, wanted) {
+        match judge.meets(lane, needs) {
             Ok(()) => {
                 refusal = None;
                 break;
@@ -136,10 +138,10 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
     if let Some(error) = refusal {
         return Err(error);
     }
-    let is_carried = |needs: &RequestNeeds| {
-        route.lanes.iter().any(|lane| serves(lane, own, needs, WantedMedia::All))
-    };
-    if wanted == WantedMedia::Droppable || is_carried(needs) {
+    let strict = LaneJudge { drops_media: false, ..judge };
+    let is_carried =
+        |needs: &RequestNeeds| route.lanes.iter().any(|lane| strict.serves(lane, needs));
+    if judge.drops_media || is_carried(needs) {
         return Ok(());
     }
     let is_carried_alone = |kind| {
@@ -157,34 +159,60 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
     Err(ApiError::invalid(path, message))
 }
 
-/// Media that a lane must take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WantedMedia {
-    All,
-    /// The caller has those left out that a lane does not take.
-    Droppable,
+/// Returns true if the caller has media left out. A vector of half of the input would be that of another
+/// input, so embeddings leave nothing out.
+fn may_drop_media(call: &Call, route: &Route) -> bool {
+    call.options.lossy && route.model.kind != ModelKind::Embedding
 }
 
-impl WantedMedia {
-    const fn of(lossy: bool) -> Self {
-        if lossy { Self::Droppable } else { Self::All }
+/// The way that lanes are judged for one request.
+#[derive(Clone, Copy, Debug)]
+struct LaneJudge {
+    /// Format of the caller.
+    own: WireFormat,
+    /// True if a lane of the model, and not only one of its fallbacks, has the caller's format.
+    has_own: bool,
+    /// True if the caller has those media left out that a lane does not take.
+    drops_media: bool,
+}
+
+impl LaneJudge {
+    fn new(call: &Call, route: &Route, drops_media: bool) -> Self {
+        let own = call.dialect.origin();
+        let is_own = |lane: &Arc<LiveLane>| {
+            lane.served_model.id == route.model.id && lane.formats.contains(&own)
+        };
+        let has_own = route.lanes.iter().any(is_own);
+        Self { own, has_own, drops_media }
     }
-}
 
-/// Refuses a request by the record of a lane. Media that are left out need not be read.
-fn meets(lane: &LiveLane, needs: &RequestNeeds, wanted: WantedMedia) -> Result<(), ApiError> {
-    let is_judged = |need: &&RequestNeed| {
-        let NeedKind::Media(media) = &need.kind else { return true };
-        wanted == WantedMedia::All || lane.capabilities.may_read(media.kind)
-    };
-    lane.capabilities.check_needs(&lane.served_model.id, needs.iter().filter(is_judged))
-}
+    /// Refuses a request by the record of a lane. Media that are left out need not be read.
+    fn meets(self, lane: &LiveLane, needs: &RequestNeeds) -> Result<(), ApiError> {
+        let is_judged = |need: &&RequestNeed| {
+            let NeedKind::Media(media) = &need.kind else {
+                return !self.is_lowered(lane, &need.kind);
+            };
+            !self.drops_media || lane.capabilities.may_read(media.kind)
+        };
+        lane.capabilities.check_needs(&lane.served_model.id, needs.iter().filter(is_judged))
+    }
 
-/// Returns true if the model at the lane can do what the request needs and the lane carries its media. A body
-/// of the lane's own format goes out as it is.
-fn serves(lane: &LiveLane, own: WireFormat, needs: &RequestNeeds, wanted: WantedMedia) -> bool {
-    let is_carried = || lane.formats.iter().any(|format| *format == own || carries(*format, needs));
-    meets(lane, needs, wanted).is_ok() && (wanted == WantedMedia::Droppable || is_carried())
+    /// Returns true if the writer of the lane's format lowers what the request asks for. Where a lane takes the
+    /// caller's own words, only the lowest level is that of every other lane that thinks.
+    fn is_lowered(self, lane: &LiveLane, need: &NeedKind) -> bool {
+        let is_lowest = *need == NeedKind::ThinkingLevel(EffortLevel::Minimal)
+            && lane.capabilities.thinking.range().is_some();
+        let is_translated = !lane.formats.contains(&self.own);
+        is_translated && (!self.has_own || is_lowest) && lane.capabilities.may_lower(need)
+    }
+
+    /// Returns true if the model at the lane can do what the request needs and the lane carries its media. A
+    /// body of the lane's own format goes out as it is.
+    fn serves(self, lane: &LiveLane, needs: &RequestNeeds) -> bool {
+        let is_carried =
+            || lane.formats.iter().any(|format| *format == self.own || carries(*format, needs));
+        self.meets(lane, needs).is_ok() && (self.drops_media || is_carried())
+    }
 }
 
 /// Returns true if a format has fields for the media of a request.
@@ -204,11 +232,11 @@ pub(super) fn ordered_candidates(
     let by_price = call.options.cheapest_first || route.order == LaneOrder::CheapestFirst;
     let ranks = if by_price { price_ranks(call, route) } else { Vec::new() };
     // A caller that has media dropped keeps them where a lane carries them.
-    let own = call.dialect.origin();
-    let serves_all = |lane: &Arc<LiveLane>| serves(lane, own, needs, WantedMedia::All);
-    let drops_media =
-        call.options.lossy && !needs.is_empty() && !route.lanes.iter().any(serves_all);
-    let wanted = WantedMedia::of(drops_media);
+    let strict = LaneJudge::new(call, route, false);
+    let drops_media = may_drop_media(call, route)
+        && !needs.is_empty()
+        && !route.lanes.iter().any(|lane| strict.serves(lane, needs));
+    let judge = LaneJudge { drops_media, ..strict };
     let mut candidates = Vec::with_capacity(route.lanes.len());
     let mut lane_candidates: Vec<LaneCandidate> = Vec::new();
     let mut has_ties = false;
@@ -216,7 +244,7 @@ pub(super) fn ordered_candidates(
         if lane.served_model.id != route.model.id && !call.key.may_use(&lane.served_model.id) {
             continue;
         }
-        if !needs.is_empty() && !serves(lane, own, needs, wanted) {
+        if !needs.is_empty() && !judge.serves(lane, needs) {
             continue;
         }
         let priority = ranks.get(index).copied().unwrap_or(lane.priority);

@@ -18,15 +18,22 @@ use crate::native::BYPASS_SIGNATURE;
 use crate::openai_values::{code_block, write_audio, write_detail, write_url};
 use crate::write_json::TextOrParts;
 
+/// Writes a turn. `shown` holds the media of the tool results before it, which follow the last result of a
+/// round: the API takes nothing between the results.
 pub(super) fn write_turn(
     turn: &Turn,
     lane: &LaneSettings<'_>,
+    shown: &mut Vec<Part>,
     messages: &mut Vec<ObjectWriter>,
     losses: &mut Losses,
 ) {
     let Turn { role, parts, name, extras } = turn;
     note_foreign_fields(extras, ORIGIN, "turn", losses);
-    let (word, attachments) = match role {
+    let has_results = *role == Role::User && parts.iter().any(is_result);
+    if !has_results {
+        write_shown(shown, lane, messages, losses);
+    }
+    let word = match role {
         Role::Assistant => {
             let (message, shown) = assistant(turn, lane, losses);
             let has_calls = parts.iter().any(|part| matches!(part.kind, PartKind::ToolCall(_)));
@@ -36,12 +43,19 @@ pub(super) fn write_turn(
                 false => messages.extend(message.into_iter().chain(shown)),
             };
         }
-        Role::System => ("system", Vec::new()),
-        Role::Developer => ("developer", Vec::new()),
-        // Tool results come first: the API requires them right after the calls they answer.
-        Role::User => ("user", write_results(parts, lane, messages, losses)),
+        Role::System => "system",
+        Role::Developer => "developer",
+        Role::User => "user",
     };
-    let is_other = |part: &&Part| *role != Role::User || !is_result(part);
+    // Tool results come first: the API requires them right after the calls they answer.
+    if has_results {
+        write_results(parts, lane, shown, messages, losses);
+        if parts.iter().all(is_result) {
+            return;
+        }
+    }
+    let attachments = std::mem::take(shown);
+    let is_other = |part: &&Part| !has_results || !is_result(part);
     let others: Vec<&Part> = parts.iter().filter(is_other).chain(&attachments).collect();
     let content = content(&others, lane, losses);
     if !content.is_empty() || parts.is_empty() {
@@ -50,25 +64,38 @@ pub(super) fn write_turn(
     }
 }
 
+/// Writes the media of the last tool results as a message of the user.
+pub(super) fn write_shown(
+    shown: &mut Vec<Part>,
+    lane: &LaneSettings<'_>,
+    messages: &mut Vec<ObjectWriter>,
+    losses: &mut Losses,
+) {
+    let shown = std::mem::take(shown);
+    let content = content(&shown.iter().collect::<Vec<_>>(), lane, losses);
+    if !content.is_empty() {
+        messages.push(ObjectWriter::new().set("role", "user").set("content", content));
+    }
+}
+
 const fn is_result(part: &Part) -> bool {
     matches!(part.kind, PartKind::ToolResult(_))
 }
 
-/// Writes the tool results of a turn. Returns their media, which follow in the user's message.
+/// Writes the tool results of a turn, and adds their media to those that are shown after them.
 fn write_results(
     parts: &[Part],
     lane: &LaneSettings<'_>,
+    shown: &mut Vec<Part>,
     messages: &mut Vec<ObjectWriter>,
     losses: &mut Losses,
-) -> Vec<Part> {
-    let mut attachments = Vec::new();
+) {
     for part in parts {
         let PartKind::ToolResult(result) = &part.kind else { continue };
         note_foreign_fields(&part.extras, ORIGIN, "part", losses);
         let cache = cache_mark(part.cache_breakpoint.as_ref(), lane, losses);
-        messages.push(tool_result(result, cache, &mut attachments, losses));
+        messages.push(tool_result(result, cache, shown, losses));
     }
-    attachments
 }
 
 fn content<'a>(
@@ -312,4 +339,84 @@ pub(super) fn write_call(call: &ToolCall, part: &Part) -> ObjectWriter {
         .set(kind, inner.with_object(part.extras.get(ORIGIN, kind)));
     let signature = part.signature.as_ref().and_then(signatures::write_call_signature);
     object.set_some("extra_content", signature).with_extras(&part.extras, ORIGIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::ChatRequest;
+
+    fn call(id: &str) -> Part {
+        let call = ToolCall {
+            id: id.to_owned(),
+            name: "look".to_owned(),
+            arguments: "{}".to_owned(),
+            custom: false,
+        };
+        Part::new(PartKind::ToolCall(call))
+    }
+
+    fn seen(id: &str) -> Part {
+        let source = MediaSource::Url { mime: None, url: format!("https://example.com/{id}.png") };
+        let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
+        Part::new(PartKind::ToolResult(ToolResult {
+            call_id: id.to_owned(),
+            name: None,
+            parts: vec![Part::new(PartKind::Media(media))],
+            object: None,
+            is_error: false,
+        }))
+    }
+
+    /// Returns the roles of the messages, with the number of parts of each list.
+    fn sent(turns: Vec<Turn>) -> Vec<String> {
+        let chat = ChatRequest { turns, ..ChatRequest::default() };
+        let lane = LaneSettings {
+            model: "up",
+            max_payable_output: None,
+            model_max_output: None,
+            thinking_range: None,
+            cache_field: None,
+        };
+        let (out, _) = crate::get(ORIGIN).unwrap().write_request(&chat, &lane).unwrap();
+        let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
+        let messages = body["messages"].as_array().unwrap();
+        let shown = |message: &Value| {
+            let role = message["role"].as_str().unwrap();
+            let parts = message["content"].as_array().map(Vec::len);
+            parts.map_or(role.to_owned(), |parts| format!("{role} {parts}"))
+        };
+        messages.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn media_of_results_follow_the_last_result_of_a_round() {
+        let user = |parts| Turn::new(Role::User, parts);
+        let calls = || Turn::new(Role::Assistant, vec![call("c1"), call("c2")]);
+        let text = || Part::text("go on");
+        let round = ["assistant", "tool", "tool"];
+        for (turns, rest) in [
+            (vec![calls(), user(vec![seen("c1"), seen("c2")])], vec!["user 2"]),
+            (vec![calls(), user(vec![seen("c1")]), user(vec![seen("c2")])], vec!["user 2"]),
+            (vec![calls(), user(vec![seen("c1")]), user(vec![seen("c2"), text()])], vec!["user 3"]),
+            (
+                vec![calls(), user(vec![seen("c1")]), user(vec![seen("c2")]), user(vec![text()])],
+                vec!["user 2", "user"],
+            ),
+            (
+                vec![
+                    calls(),
+                    user(vec![seen("c1")]),
+                    user(vec![seen("c2")]),
+                    calls(),
+                    user(vec![seen("c1")]),
+                    user(vec![seen("c2")]),
+                ],
+                vec!["user 2", "assistant", "tool", "tool", "user 2"],
+            ),
+        ] {
+            let expected: Vec<&str> = round.iter().chain(&rest).copied().collect();
+            assert_eq!(sent(turns), expected);
+        }
+    }
 }

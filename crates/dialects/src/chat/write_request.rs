@@ -7,7 +7,7 @@ use canon::{
 
 use super::names::{MAX_STOP_SEQUENCES, MODALITIES, ORIGIN, PATH, REASONING_EXTRA};
 use super::request::ChatRequestView;
-use super::write_content::write_turn;
+use super::write_content::{write_shown, write_turn};
 use super::write_tools;
 use crate::checks::require_turns;
 use crate::fields::{ObjectWriter, note_foreign_options};
@@ -41,9 +41,11 @@ pub(super) fn write(
     let mut losses = Losses::new();
     note_foreign_options(extras, ORIGIN, &mut losses);
     let mut messages = Vec::with_capacity(turns.len());
+    let mut shown = Vec::new();
     for turn in turns {
-        write_turn(turn, lane, &mut messages, &mut losses);
+        write_turn(turn, lane, &mut shown, &mut messages, &mut losses);
     }
+    write_shown(&mut shown, lane, &mut messages, &mut losses);
     require_turns(turns, &messages)?;
     let body =
         ObjectWriter::with_room_for(&messages).set("model", lane.model).set("messages", messages);

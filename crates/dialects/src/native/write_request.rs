@@ -72,7 +72,8 @@ fn write_config(
     let config = if no_top_k { config.without("topK") } else { config };
     let stop: Vec<&str> = stop.iter().take(names::MAX_STOP_TEXTS).map(String::as_str).collect();
     // The format has one length of summary.
-    let show = chat.thinking.display.map(|show| show != ThinkingDisplay::Hidden);
+    let show = chat.thinking.display.filter(|_| lane_range(lane).has_controls());
+    let show = show.map(|show| show != ThinkingDisplay::Hidden);
     let thinking = write_effort(chat, lane, losses).set_some("includeThoughts", show);
     let thinking = dotted_extras::restore(thinking, extras, "generationConfig.thinkingConfig");
     let config = config
@@ -99,6 +100,11 @@ fn write_config(
 fn write_effort(chat: &ChatRequest, lane: &LaneSettings<'_>, losses: &mut Losses) -> ObjectWriter {
     let ThinkingOptions { level, budget, dynamic, display: _ } = chat.thinking;
     let (config, steering) = (ObjectWriter::new(), lane_range(lane));
+    let is_off = budget.map_or(level == Some(EffortLevel::Off), |budget| budget == 0);
+    let is_wanted = !is_off && (level.is_some() || budget.is_some() || dynamic);
+    if steering.note_missing_thinking(is_wanted, losses) {
+        return config;
+    }
     let nearest = |level, losses: &mut Losses| {
         let level = steering.nearest_level(level, &names::LEVELS, losses)?;
         Some(level.as_str().to_ascii_uppercase())

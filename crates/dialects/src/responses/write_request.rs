@@ -84,11 +84,15 @@ pub(super) fn write(
     losses.add_if(is_low, "sampling.max_output", why);
     let limit = lane.max_payable_output.or(limit).map(|limit| limit.max(MIN_OUTPUT_TOKENS));
     let level = chat.thinking.effective_level();
-    let level = level.and_then(|level| lane_range(lane).effort_level(level, &mut losses));
+    let controls = lane_range(lane);
+    let level = level.and_then(|level| controls.effort_level(level, &mut losses));
+    let thinks = controls.has_controls();
+    let reasoning = write_thinking(level, chat).into_filled().filter(|_| thinks);
+    let include = write_include(thinks, sampling, extras);
     let body = body
         .set_some("max_output_tokens", limit)
         .set_some("top_logprobs", sampling.logprobs.filter(|n| *n > 0))
-        .set_some("reasoning", write_thinking(level, chat).into_filled())
+        .set_some("reasoning", reasoning)
         .set_some("text", write_text(chat).into_filled());
     let body = write_hints(body, chat, &mut losses);
     let is_shaped = chat.image_shape != canon::ImageShape::default();
@@ -96,7 +100,8 @@ pub(super) fn write(
     let has_others = chat.modalities.iter().any(|kind| *kind != Modality::Text);
     let why = "the responses format replies in text, and in images only through a tool";
     losses.add_if(has_others, "modalities", why);
-    let body = body.set("include", write_include(sampling, extras)).with_extras(extras, ORIGIN);
+    let body = body.set_some("include", (!include.is_empty()).then_some(include));
+    let body = body.with_extras(extras, ORIGIN);
     let body = body.set_some("stream", chat.stream.then_some(true));
     Ok((ProviderRequest::new(PATH, body), losses.into_vec()))
 }
@@ -126,10 +131,10 @@ pub(super) fn write_text(chat: &ChatRequest) -> ObjectWriter {
         .with_object(chat.extras.get(ORIGIN, "text"))
 }
 
-/// Writes `include`: always the encrypted thinking, because only that can be sent back, and the
-/// requested values.
-fn write_include(sampling: &SamplingOptions, extras: &ExtraFields) -> Value {
-    let own = [INCLUDE_ENCRYPTED_REASONING].into_iter();
+/// Writes `include`: the encrypted thinking of every model that thinks, because only that can be sent
+/// back, and the requested values.
+fn write_include(thinks: bool, sampling: &SamplingOptions, extras: &ExtraFields) -> Vec<Value> {
+    let own = thinks.then_some(INCLUDE_ENCRYPTED_REASONING).into_iter();
     let own = own.chain(sampling.logprobs.map(|_| INCLUDE_LOGPROBS)).map(Value::from);
     let kept = extras.get(ORIGIN, "include").and_then(Value::as_array);
     own.chain(kept.into_iter().flatten().cloned()).collect()

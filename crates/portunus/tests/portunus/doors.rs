@@ -293,11 +293,17 @@ async fn tools_are_judged_by_the_record_of_the_model() {
         "thinking": { "type": "enabled", "budget_tokens": 31_999 },
         "messages": [{ "role": "user", "content": "hi" }] });
     assert_eq!(dry(&gateway, "/v1/messages", &budget).await.0, 200);
-    let level = native(&json!({ "thinkingConfig": { "thinkingLevel": "HIGH" } }));
-    let at = "generationConfig.thinkingConfig.thinkingLevel";
-    is_refused(&gateway, &generate("closed", false), &level, at).await;
-    let thoughts = native(&json!({ "thinkingConfig": { "includeThoughts": true } }));
-    assert_eq!(dry(&gateway, &generate("closed", false), &thoughts).await.0, 200);
+    for config in [
+        json!({ "thinkingLevel": "HIGH" }),
+        json!({ "thinkingBudget": 8_192 }),
+        json!({ "thinkingBudget": -1 }),
+        json!({ "thinkingBudget": 0 }),
+        json!({ "includeThoughts": true }),
+    ] {
+        let ask = native(&json!({ "thinkingConfig": config }));
+        let (status, text) = dry(&gateway, &generate("closed", false), &ask).await;
+        assert_eq!(status, 200, "{config}: {text}");
+    }
 }
 
 /// The lists of models in each shape show the record.

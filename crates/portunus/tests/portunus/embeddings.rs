@@ -421,3 +421,26 @@ async fn a_dry_run_tells_what_would_be_sent_and_calls_no_one() {
     assert!(told["quote"]["at_most_usd"].as_str().unwrap() > "0");
     assert!(provider.requests().is_empty());
 }
+
+/// Media go to no lane whose record does not read them, also if the caller has losses allowed.
+#[tokio::test]
+async fn media_are_not_left_out_of_embeddings() {
+    let provider = ScriptedProvider::start(vec![]).await;
+    let config = format!("{}kind = \"embedding\"\ninput = [\"text\"]\n", provider.config("native"));
+    let gateway = TestGateway::with_config(&config).await;
+    let image = json!({ "inlineData": { "mimeType": "image/png", "data": "AAAA" } });
+    let one = json!({ "content": { "parts": [{ "text": "a" }, image] } });
+    let batch = json!({ "requests": [{ "model": "models/m", "content": { "parts": [image] } }] });
+    for (path, ask, at) in
+        [(ONE, &one, "content.parts[1]"), (BATCH, &batch, "requests[0].content.parts[0]")]
+    {
+        for lossy in ["false", "true"] {
+            let got = gateway.post(path, ask).header("x-portunus-lossy", lossy).send().await;
+            assert_eq!(got.status, 400, "{path} {lossy}: {}", got.text());
+            assert!(got.text().contains(at), "{path} {lossy}: {}", got.text());
+        }
+    }
+    assert!(provider.requests().is_empty());
+    gateway.wait_until_settled().await;
+    assert!(gateway.app.store.export(None, 10).await.unwrap().is_empty());
+}

@@ -275,6 +275,45 @@ async fn options_of_thinking_are_judged_for_native_callers() {
     }
 }
 
+/// Where no lane has the native format, the thinking becomes the nearest that the model does.
+#[tokio::test]
+async fn thinking_of_native_callers_is_lowered_for_other_formats() {
+    let gateway = TestGateway::with_config(&format!(
+        "[models.m]\nlanes = [\"demo/demo-messages\"]\n{PRICE}\
+         thinking = {{ min = 1024, max = 2000, levels = [\"low\", \"high\"] }}\n\
+         [models.two]\nlanes = [\"demo/demo-native\", \"demo/demo-messages\"]\n{PRICE}\
+         thinking = {{ min = 1024, max = 2000, levels = [\"low\", \"high\"] }}\n\
+         [models.none]\nlanes = [\"demo/demo-chat\"]\n{PRICE}thinking = false\n"
+    ))
+    .await;
+    let body = |config: &Value| {
+        let mut body = contents(&[json!({ "text": "hi" })]);
+        body["generationConfig"] = json!({ "thinkingConfig": config });
+        body
+    };
+    for config in [
+        json!({ "thinkingBudget": 0 }),
+        json!({ "thinkingBudget": -1 }),
+        json!({ "thinkingBudget": 512 }),
+        json!({ "thinkingLevel": "MEDIUM" }),
+        json!({ "thinkingLevel": "MINIMAL" }),
+    ] {
+        for model in ["m", "none"] {
+            let (status, got) = ask(&gateway, &generate(model), &body(&config)).await;
+            assert_eq!(status, 200, "{model} {config}: {got}");
+        }
+        // A lane of the caller's format takes its words, so that only the lowest one moves on.
+        let got = gateway.post(&generate("two"), &body(&config)).send().await;
+        match config["thinkingLevel"] == "MINIMAL" {
+            true => assert_eq!(got.header("x-portunus-lane"), "demo/demo-messages"),
+            false => assert_eq!(got.status, 400, "{config}: {}", got.text()),
+        }
+    }
+    let absurd = body(&json!({ "thinkingBudget": 999_999_999 }));
+    let at = "generationConfig.thinkingConfig.thinkingBudget";
+    is_refused_in_words(&gateway, &generate("m"), &absurd, at).await;
+}
+
 /// A refusal that is known without a provider is no call: the ledger has no entry of it.
 #[tokio::test]
 async fn refusals_before_a_lane_is_asked_are_not_in_the_ledger() {
@@ -284,10 +323,15 @@ async fn refusals_before_a_lane_is_asked_are_not_in_the_ledger() {
     let blob = json!({ "content": { "parts": [{ "text": "a" }, part("image/png", &image)] } });
     let path = "/v1beta/models/demo-embed:embedContent";
     is_refused_in_words(&gateway, path, &blob, "content.parts[1]").await;
+    // Embeddings leave nothing out.
+    let got = gateway.post(path, &blob).header("x-portunus-lossy", "true").send().await;
+    assert_eq!(got.status, 400, "{}", got.text());
     let batch = json!({ "requests": [{ "model": "models/demo-embed", "content": { "parts": [
         { "inline_data": { "mime_type": "image/png", "data": image } }] } }] });
     let path = "/v1beta/models/demo-embed:batchEmbedContents";
     is_refused_in_words(&gateway, path, &batch, "requests[0].content.parts[0]").await;
+    let got = gateway.post(path, &batch).header("x-portunus-lossy", "true").send().await;
+    assert_eq!(got.status, 400, "{}", got.text());
     let user = json!({ "role": "user", "content": "go on" });
     let screenshot = json!({ "model": "demo-chat", "input": [user,
         { "type": "computer_call", "id": "cu_1", "call_id": "c1", "status": "completed",
@@ -331,6 +375,16 @@ async fn images_are_found_wherever_they_stand() {
             { "type": "text", "text": "t" }, block] } }] }] });
     let at = "messages[0].content[0].source.content[1]";
     is_refused_in_words(&gateway, MESSAGES, &document, at).await;
+
+    let result = json!({ "type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": false,
+        "content": [{ "type": "text", "text": "t" }, block] });
+    let fetched = json!({ "model": "demo-echo", "max_tokens": 50, "messages": [
+        { "role": "user", "content": "look" },
+        { "role": "assistant", "content": [{ "type": "mcp_tool_use", "id": "mcptoolu_1",
+          "name": "f", "server_name": "s", "input": {} }, result] },
+        { "role": "user", "content": "again" }] });
+    let at = "messages[1].content[1].content[1]";
+    is_refused_in_words(&gateway, MESSAGES, &fetched, at).await;
 
     let earlier = json!({ "model": "demo-chat", "input": [{ "role": "user", "content": [
         { "type": "input_text", "text": "look" }, { "type": "input_image", "image_url": url }] }] });

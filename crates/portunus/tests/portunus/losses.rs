@@ -131,6 +131,48 @@ async fn thinking_is_asked_for_as_the_directory_says_the_lanes_model_takes_it() 
     }
 }
 
+/// A model that its record says does not think is not asked to, in whatever words a caller does.
+#[tokio::test]
+async fn a_model_that_does_not_think_gets_no_fields_of_thinking() {
+    let mut config = String::new();
+    for format in ["chat", "responses", "messages", "native"] {
+        config += &format!(
+            "[providers.{format}]\nspeaks = \"{format}\"\nbase = \"http://127.0.0.1:9\"\nauth = \"none\"\n\
+             [models.to-{format}]\nlanes = [\"{format}/up\"]\nthinking = false\nprice = {{ input = \"1.00\" }}\n"
+        );
+    }
+    let gateway = TestGateway::with_config(&config).await;
+    let turn = json!([{ "role": "user", "content": "Hello!" }]);
+    for (own, path, body) in [
+        ("chat", CHAT, json!({ "messages": turn, "reasoning_effort": "high" })),
+        (
+            "responses",
+            "/v1/responses",
+            json!({ "input": "Hello!", "reasoning": { "effort": "high", "summary": "auto" } }),
+        ),
+        (
+            "messages",
+            MESSAGES,
+            json!({ "messages": turn, "max_tokens": 9_000, "thinking": { "type": "enabled", "budget_tokens": 4_096 } }),
+        ),
+    ] {
+        for other in ["chat", "responses", "messages", "native"] {
+            if other == own {
+                continue;
+            }
+            let mut body = body.clone();
+            body["model"] = json!(format!("to-{other}"));
+            let got = gateway.post(path, &body).header("x-portunus-dry-run", "true").send().await;
+            assert_eq!(got.status, 200, "{own} {other}: {}", got.text());
+            let sent = &got.json()["body"];
+            for field in ["reasoning_effort", "reasoning", "thinking", "output_config"] {
+                assert!(sent.get(field).is_none(), "{own} {other}: {sent}");
+            }
+            assert!(sent["generationConfig"]["thinkingConfig"].is_null(), "{own} {other}: {sent}");
+        }
+    }
+}
+
 /// An answer of a native model with signatures on the end of its text and on its call.
 fn sealed(parts: &Value) -> Value {
     json!({ "candidates": [{ "content": { "role": "model", "parts": parts }, "index": 0,

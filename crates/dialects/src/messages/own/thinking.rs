@@ -91,7 +91,12 @@ pub(crate) fn write(
     let ThinkingOptions { level, budget, dynamic, display } = thinking;
     let ThinkingLimits { max_tokens, free, own_effort, lacks_thinking } = limits;
     let silent = ThinkingRequest { max_tokens, ..ThinkingRequest::default() };
-    if level == Some(EffortLevel::Off) || budget == Some(0) {
+    let is_off = level == Some(EffortLevel::Off) || budget == Some(0);
+    let is_wanted = !is_off && (level.is_some() || budget.is_some() || dynamic);
+    if controls.note_missing_thinking(is_wanted, losses) {
+        return silent;
+    }
+    if is_off {
         let is_forced = controls.note_unavoidable_thinking(losses);
         let off = (!is_forced).then(|| ObjectWriter::typed("disabled").into());
         return ThinkingRequest { thinking: off, ..silent };
@@ -108,6 +113,9 @@ pub(crate) fn write(
     let takes_only_budget = controls.accepts_budget() && !controls.dynamic;
     let wants_budget = takes_only_budget || (budget.is_some() && !is_only_adaptive(controls));
     let (options, level, max_tokens) = if wants_budget {
+        let is_left_open = budget.is_none() && level.is_none();
+        let why = "the model takes no open budget, so a medium one is sent";
+        losses.add_if(is_left_open, "thinking.budget", why);
         let wish = thinking.effective_budget().unwrap_or(EffortLevel::Medium.budget_tokens());
         let tokens = controls.clamp_budget(wish).max(MIN_BUDGET_TOKENS);
         let max_tokens = if free { max_tokens.saturating_add(tokens) } else { max_tokens };
