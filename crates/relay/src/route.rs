@@ -111,17 +111,20 @@ pub(super) fn check_needs(
 
 fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), ApiError> {
     let own = call.dialect.origin();
-    // A provider of the caller's format may know tools that this gateway does not.
-    if let Some(unknown) = needs.unknown_tool()
-        && !route.lanes.iter().any(|lane| lane.formats.contains(&own))
-    {
+    let usable = || route.lanes.iter().filter(|lane| may_use_lane(call, route, lane));
+    let unknown_tool = needs.unknown_tool().map(|unknown| {
         let path = &*unknown.path;
         let message = format!(
             "`{path}` is a tool that this gateway does not know; only a provider with the format of \
              the request could, and `{}` has none",
             route.model.id
         );
-        return Err(ApiError::invalid(path, message));
+        ApiError::invalid(path, message)
+    });
+    if let Some(error) = &unknown_tool
+        && !usable().any(|lane| lane.formats.contains(&own))
+    {
+        return Err(error.clone());
     }
     let judge = LaneJudge::new(call, route, may_drop_media(call, route));
     let own_lanes = route.lanes.iter().filter(|lane| lane.served_model.id == route.model.id);
@@ -139,8 +142,7 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
         return Err(error);
     }
     let strict = LaneJudge { drops_media: false, ..judge };
-    let is_carried =
-        |needs: &RequestNeeds| route.lanes.iter().any(|lane| strict.serves(lane, needs));
+    let is_carried = |needs: &RequestNeeds| usable().any(|lane| strict.serves(lane, needs));
     if judge.drops_media || is_carried(needs) {
         return Ok(());
     }
@@ -149,6 +151,9 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
         alone.add_media(kind, None, String::new);
         is_carried(&alone)
     };
+    if let Some(error) = unknown_tool.filter(|_| needs.media().next().is_none()) {
+        return Err(error);
+    }
     let unmet = needs.media().find(|(_, kind)| !is_carried_alone(*kind)).or(needs.media().next());
     let path = unmet.map(|(path, _)| path).unwrap_or_default();
     let message = format!(
@@ -157,6 +162,11 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
         route.model.id
     );
     Err(ApiError::invalid(path, message))
+}
+
+/// Returns true if the key may use the model behind a lane. It may use the requested model.
+fn may_use_lane(call: &Call, route: &Route, lane: &LiveLane) -> bool {
+    lane.served_model.id == route.model.id || call.key.may_use(&lane.served_model.id)
 }
 
 /// Returns true if the caller has media left out. A vector of half of the input would be that of another
@@ -211,7 +221,9 @@ impl LaneJudge {
     fn serves(self, lane: &LiveLane, needs: &RequestNeeds) -> bool {
         let is_carried =
             || lane.formats.iter().any(|format| *format == self.own || carries(*format, needs));
-        self.meets(lane, needs).is_ok() && (self.drops_media || is_carried())
+        // A provider of the caller's format may know tools that this gateway does not.
+        let knows_tools = needs.unknown_tool().is_none() || lane.formats.contains(&self.own);
+        knows_tools && self.meets(lane, needs).is_ok() && (self.drops_media || is_carried())
     }
 }
 
@@ -241,7 +253,7 @@ pub(super) fn ordered_candidates(
     let mut lane_candidates: Vec<LaneCandidate> = Vec::new();
     let mut has_ties = false;
     for (index, lane) in route.lanes.iter().enumerate() {
-        if lane.served_model.id != route.model.id && !call.key.may_use(&lane.served_model.id) {
+        if !may_use_lane(call, route, lane) {
             continue;
         }
         if !needs.is_empty() && !judge.serves(lane, needs) {

@@ -256,6 +256,7 @@ async fn tools_are_judged_by_the_record_of_the_model() {
          [providers.c]\nspeaks = \"chat\"\nbase = \"http://127.0.0.1:9\"\nauth = \"none\"\n\
          [models.same]\nlanes = [\"r/up\"]\nprice = { input = \"1.00\", output = \"2.00\" }\n\
          [models.other]\nlanes = [\"c/up\"]\nprice = { input = \"1.00\", output = \"2.00\" }\n\
+         [models.both]\nlanes = [\"c/up\", \"r/up\"]\nprice = { input = \"1.00\", output = \"2.00\" }\n\
          [models.open]\nlanes = [\"r/up\"]\ntools = [\"function\", \"other\"]\n\
          price = { input = \"1.00\", output = \"2.00\" }\n\
          [models.closed]\nlanes = [\"r/up\"]\ntools = [\"function\"]\nthinking = false\n\
@@ -281,6 +282,9 @@ async fn tools_are_judged_by_the_record_of_the_model() {
         assert_eq!(got, status, "{model} {kind}: {text}");
         assert!(status == 200 || text.contains("tools[0].type"), "{text}");
     }
+    // The lane of the caller's format is asked, and not the first one.
+    let (status, text) = dry(&gateway, path, &ask("both", json!({ "type": "smell" }))).await;
+    assert!(status == 200 && text.contains("\"r/up\""), "{text}");
     let schema = json!({ "model": "closed", "input": "hi", "text": { "format": {
         "type": "json_schema", "name": "x", "schema": { "type": "object" } } } });
     is_refused(&gateway, path, &schema, "text.format").await;
