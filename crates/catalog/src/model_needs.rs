@@ -50,13 +50,16 @@ impl ModelCapabilities {
     }
 
     /// Returns true if a writer of another format sends the nearest thing that the model does instead, and
-    /// tells the loss. A budget beyond the largest is no wish for the nearest.
+    /// tells the loss. A budget beyond the largest is no wish for the nearest, and a model that does not think
+    /// has none.
     pub fn may_lower(&self, need: &NeedKind) -> bool {
         match need {
-            NeedKind::ThinkingOff | NeedKind::ThinkingDynamic | NeedKind::ThinkingLevel(_) => true,
+            NeedKind::ThinkingOff | NeedKind::ThinkingDynamic | NeedKind::ThinkingLevel(_) => {
+                self.thinking.range().is_some()
+            }
             NeedKind::ThinkingBudget(tokens) => {
-                let max = self.thinking.range().and_then(|range| range.max);
-                max.is_none_or(|max| *tokens <= max)
+                let range = self.thinking.range();
+                range.is_some_and(|range| range.max.is_none_or(|max| *tokens <= max))
             }
             NeedKind::Media(_)
             | NeedKind::Output(_)

@@ -110,7 +110,7 @@ async fn directory_model_follows_directory_prices_until_changed() {
         Some((format!("price.{name}"), rest.split('"').next()?.to_owned()))
     });
     let prices: Vec<(String, String)> = inputs.collect();
-    assert_eq!(prices.len(), 19);
+    assert_eq!(prices.len(), 20);
     let mut fields = vec![("id", "demo-chat"), ("lanes", "demo/demo-chat\nacme/x")];
     fields.extend(prices.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     gateway.post("/console/models/edit", &fields).cookie(&cookie).send().await;

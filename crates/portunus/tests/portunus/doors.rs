@@ -297,9 +297,15 @@ async fn tools_are_judged_by_the_record_of_the_model() {
         "thinking": { "type": "enabled", "budget_tokens": 31_999 },
         "messages": [{ "role": "user", "content": "hi" }] });
     assert_eq!(dry(&gateway, "/v1/messages", &budget).await.0, 200);
+    for (config, field) in [
+        (json!({ "thinkingLevel": "HIGH" }), "thinkingLevel"),
+        (json!({ "thinkingBudget": 8_192 }), "thinkingBudget"),
+    ] {
+        let ask = native(&json!({ "thinkingConfig": config }));
+        let at = format!("generationConfig.thinkingConfig.{field}");
+        is_refused(&gateway, &generate("closed", false), &ask, &at).await;
+    }
     for config in [
-        json!({ "thinkingLevel": "HIGH" }),
-        json!({ "thinkingBudget": 8_192 }),
         json!({ "thinkingBudget": -1 }),
         json!({ "thinkingBudget": 0 }),
         json!({ "includeThoughts": true }),
