@@ -275,7 +275,7 @@ async fn options_of_thinking_are_judged_for_native_callers() {
     }
 }
 
-/// Where no lane has the native format, the thinking becomes the nearest that the model does.
+/// Thinking becomes the nearest that the model does if no lane has the native format.
 #[tokio::test]
 async fn thinking_of_native_callers_is_lowered_for_other_formats() {
     let gateway = TestGateway::with_config(&format!(
