@@ -493,6 +493,7 @@ function fitControls() {
   const media = common([...records.map((record) => record.input), ...open.map((column) => carried[column.format])]).filter((word) => word !== "text");
   const types = { image: "image/*", audio: "audio/*", video: "video/*", document: "application/pdf" };
   field("image").accept = media.map((word) => types[word]).join(",");
+  field("image").hidden = !media.length;
   document.querySelector("label[for=image]").hidden = !media.length;
 }
 

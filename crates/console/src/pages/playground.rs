@@ -105,7 +105,7 @@ fn page(state: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted
                     div.actions {
                         button.button name="send" type="submit" { "Send" }
                         button.button.harm name="stop" type="button" hidden { "Stop" }
-                        input.unseen id="image" name="image" type="file" accept="image/*" multiple;
+                        input.unseen id="image" name="image" type="file" aria-label="Files" accept="image/*" multiple;
                         label.button.quiet for="image" { "Attach a file" }
                         button.button.quiet name="show-code" type="button" { "Show as code" }
                         button.button.quiet name="clear" type="button" { "Clear" }
