@@ -84,6 +84,9 @@ def main(port):
         settings.cpuparams.n_threads = 1
         settings.cpuparams_batch.n_threads = 1
         settings.warmup = False
+        # The same noise in every run, and none that ends with its first token.
+        settings.sampling.seed = 7
+        settings.sampling.ignore_eos = True
         server = xllamacpp.Server(settings)
         print(f"listening on {server.listening_address}", flush=True)
         while True:

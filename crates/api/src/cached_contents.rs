@@ -278,14 +278,14 @@ pub(super) struct InsertedContent {
     /// Its place in the request.
     pub(super) prefix: CachedPrefix,
     /// Its id and its copy at a provider.
-    copy: Option<(String, String, Arc<CacheUse>)>,
+    copy: Option<(String, Arc<CacheUse>)>,
 }
 
 impl InsertedContent {
     /// Forgets the copy if the provider did not take its name.
     pub(super) async fn forget_lost_copy(self, state: &ApiState) {
-        let Some((id, name, _)) = self.copy.filter(|(_, _, used)| used.is_gone()) else { return };
-        if let Err(error) = state.store.drop_cache_copy(&id, &name).await {
+        let Some((id, used)) = self.copy.filter(|(_, used)| used.is_gone()) else { return };
+        if let Err(error) = state.store.drop_cache_copy(&id, used.name()).await {
             tracing::warn!("a lost copy of cached content is not forgotten: {error}");
         }
     }
@@ -322,11 +322,10 @@ pub(super) async fn expand(state: &ApiState, call: &mut Call) -> Result<Inserted
     };
     let prefix = call.insert_content(cached.len(), insert).await?;
     let copy = state.store.cache_copy(&id, now).await.map_err(store_unavailable)?;
-    let copy = copy.and_then(provider_cache).and_then(|cache| {
-        let name = cache.name.clone();
-        Some((id, name, CacheUse::new(cache, prefix, content.tokens, now)?))
-    });
-    call.cache = copy.as_ref().map(|(_, _, used)| Arc::clone(used));
+    let used = copy.and_then(provider_cache);
+    let used = used.and_then(|cache| CacheUse::new(cache, prefix, content.tokens, now));
+    call.cache.clone_from(&used);
+    let copy = used.map(|used| (id, used));
     Ok(InsertedContent { prefix, copy })
 }
 

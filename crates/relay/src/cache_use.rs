@@ -42,6 +42,11 @@ impl CacheUse {
             .then(|| Arc::new(Self { cache, prefix, tokens, is_gone }))
     }
 
+    /// Returns the name of the copy at the provider.
+    pub fn name(&self) -> &str {
+        &self.cache.name
+    }
+
     /// Returns true if the provider did not take the name of the copy.
     pub fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
@@ -54,7 +59,7 @@ impl CacheUse {
 
     /// Returns a body with the name of the copy in the place of the content; `None` if it cannot be cut.
     pub(super) fn name_in(&self, body: &BodySegments) -> Option<BodySegments> {
-        let named = native::name_provider_cache(&body.to_vec(), self.prefix, &self.cache.name);
+        let named = native::name_provider_cache(&body.to_vec(), self.prefix, self.name());
         named.map(BodySegments::single)
     }
 

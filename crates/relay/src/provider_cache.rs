@@ -152,8 +152,11 @@ async fn ask_lanes(
     let WantedCache { tokens, max_tokens, lifetime } = wanted;
     account.expect_usage(storage_usage(tokens, lifetime));
     let mut candidates = account.take_candidates().into_iter();
-    let mut next = candidates.next()?;
-    for _ in 0..MAX_TRIES {
+    let mut following = candidates.next();
+    let mut tries = 0;
+    let mut last_error = ApiError::new(ErrorKind::Unavailable, "no lane can make a cache now");
+    while let Some(next) = following.take().filter(|_| tries < MAX_TRIES) {
+        tries += 1;
         let lane = Arc::clone(&next.lane);
         let asked = match account.begin_attempt(&next).await {
             Ok(()) => create(call, facts, media, &next, lifetime).await,
@@ -180,20 +183,17 @@ async fn ask_lanes(
         } else if account.has_attempt() {
             account.attempt_refused(&error, may_have_run);
         }
-        let following = if is_stale && !next.new_connection {
-            Some(Candidate { new_connection: true, ..next.clone() })
-        } else {
-            candidates.next()
-        };
-        match following {
-            // A copy may exist already: another one would be paid twice.
-            Some(candidate) if !may_have_run => next = candidate,
-            Some(_) | None => {
-                account.close_failed(status(&error), &error);
-                return None;
+        // A copy may exist already: another one would be paid twice.
+        following = match may_have_run {
+            true => None,
+            false if is_stale && !next.new_connection => {
+                Some(Candidate { new_connection: true, ..next })
             }
-        }
+            false => candidates.next(),
+        };
+        last_error = error;
     }
+    account.close_failed(status(&last_error), &last_error);
     None
 }
 

@@ -24,7 +24,7 @@ use super::Call;
 use super::reply::{add_call_headers, before_first_byte, event_stream};
 use super::settle::BoxedAccount;
 use super::stream_pipeline::StreamPipeline;
-use super::streamed_reply::{AbortedBody, StreamedReply};
+use super::streamed_reply::{AbortedBody, CHECK_INTERVAL, StreamedReply};
 use crate::error_format::ErrorFormat;
 use config::LiveLane;
 
@@ -34,8 +34,6 @@ const END_WAIT: Duration = Duration::from_millis(500);
 const COUNTS_WAIT: Duration = Duration::from_secs(2);
 /// Bytes that are read on at most: a provider is let go that has much more to say.
 const MAX_READ_ON_BYTES: usize = 256 << 10;
-/// Interval of checks of key, deadlines and silence.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Starts a stream. An error before the first byte lets the next lane try.
 pub(super) async fn begin_stream(
@@ -83,15 +81,8 @@ impl StreamedBody {
 
 /// Checks a stream every second until it ends.
 async fn run_checks(reply: Weak<Mutex<StreamedReply>>) {
-    let mut was_late = false;
     loop {
-        let began = Instant::now();
         tokio::time::sleep(CHECK_INTERVAL).await;
-        // A process that was stopped for a while first reads what came meanwhile.
-        was_late = !was_late && began.elapsed() > 2 * CHECK_INTERVAL;
-        if was_late {
-            continue;
-        }
         let Some(reply) = reply.upgrade() else { return };
         let mut reply = reply.lock();
         reply.check();

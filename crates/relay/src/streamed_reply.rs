@@ -32,6 +32,8 @@ const FLUSH_THRESHOLD_BYTES: usize = 64 << 10;
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Longest silence after the finish reason. The reply then ends without the provider's end marker.
 const END_MARKER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval of checks of key, deadlines and silence.
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for the error event to leave before the body is aborted. An abort discards unsent bytes.
 const ABORT_FLUSH_TIME: Duration = Duration::from_millis(50);
 /// Longest wait for the first chunk before the response headers are sent.
@@ -57,9 +59,9 @@ pub(super) struct StreamedReply {
     waker: Option<Waker>,
     /// True if the last poll waits for the provider, and false while the caller does not read.
     is_waiting: bool,
-    /// Time of the last chunk, if no poll has followed it.
-    chunk_taken: Option<Instant>,
-    last_received: Instant,
+    /// Number of checks since the provider's last bytes that found the reply waiting for more. Silence
+    /// is counted in checks: a process that was stopped for a while first reads what came meanwhile.
+    silent_checks: u32,
     last_sent: Instant,
     /// True if the body must end with an error, for clients that ignore an error event.
     must_abort: bool,
@@ -89,8 +91,7 @@ impl StreamedReply {
             has_output: false,
             waker: None,
             is_waiting: false,
-            chunk_taken: None,
-            last_received: Instant::now(),
+            silent_checks: 0,
             last_sent: Instant::now(),
             must_abort: false,
             abort_timer: None,
@@ -306,14 +307,15 @@ impl StreamedReply {
             return self.abort(&error.with_blame(Blame::Gateway));
         }
         // While the caller does not read, nobody knows if the provider is silent.
-        let silence = self.last_received.elapsed();
+        self.silent_checks += u32::from(self.is_waiting);
+        let silence = CHECK_INTERVAL * self.silent_checks.saturating_sub(1);
         if self.is_waiting
             && silence >= END_MARKER_TIMEOUT
             && let StreamProgress::Complete = self.pipeline.finish_early(&mut self.out)
         {
             return self.complete();
         }
-        if self.is_waiting && silence > self.lane.timeouts.gap {
+        if self.is_waiting && silence >= self.lane.timeouts.gap {
             return self.abort(&stalled_error());
         }
         if self.call.arrived.elapsed() > self.lane.timeouts.total {
@@ -341,10 +343,6 @@ impl StreamedReply {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, AbortedBody>>> {
         self.is_waiting = false;
-        if let Some(taken) = self.chunk_taken.take() {
-            // The time that the caller needs to read is no silence of the provider.
-            self.last_received += taken.elapsed();
-        }
         loop {
             if self.upstream.is_none() || self.out.len() > FLUSH_THRESHOLD_BYTES {
                 return self.poll_out(cx);
@@ -356,7 +354,7 @@ impl StreamedReply {
             match Pin::new(upstream).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
-                        self.last_received = Instant::now();
+                        self.silent_checks = 0;
                         self.budget.add(data.len());
                         let progress = self.pipeline.push_bytes(data, &mut self.out);
                         self.note_output();
@@ -396,7 +394,6 @@ impl StreamedReply {
         }
         if !self.out.is_empty() {
             self.last_sent = Instant::now();
-            self.chunk_taken = Some(self.last_sent);
             return Poll::Ready(Some(Ok(Bytes::from(std::mem::take(&mut self.out)))));
         }
         if self.upstream.is_some() {

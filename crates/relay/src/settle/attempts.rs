@@ -143,15 +143,17 @@ impl CallAccount {
     }
 
     /// Records an attempt that was not a call of the model, and that its provider refused. It says nothing of
-    /// the lane's health. `spent` says that the provider may bill it: the account's goodwill covers that, or
-    /// the key pays.
+    /// the lane's health. `spent` says that the provider may bill it, which the operator absorbs. The account's
+    /// goodwill covers a deadline, or the key pays.
     pub(crate) fn attempt_refused(&mut self, error: &ApiError, spent: bool) {
+        let failure = crate::send::classify_failure(error);
         if spent && !self.has_absorbed && self.may_have_worked() {
             self.absorb_recorded();
-            self.push_deadline_loss();
+            if failure == AttemptFailure::TimedOut {
+                self.push_deadline_loss();
+            }
         }
-        let status = told_status(error);
-        self.record_failed(crate::send::classify_failure(error), status);
+        self.record_failed(failure, told_status(error));
         self.attempt = None;
         self.sent.clear();
     }

@@ -176,7 +176,7 @@ async fn rest(caller: &mut Caller) -> (String, bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_calls_finish_and_no_new_ones_begin() {
-    let mut process = Process::start("finish", Duration::from_millis(50), "60s").await;
+    let mut process = Process::start("finish", Duration::from_millis(50), "600s").await;
     let mut open = process.streams().await;
     let mut idle = Caller::at(&process.address).await;
     idle.send("GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await;
@@ -207,7 +207,7 @@ async fn running_calls_finish_and_no_new_ones_begin() {
 /// A process that was stopped for longer than `gap` finds what its providers sent meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_outlive_a_stopped_process() {
-    let times = "60s\"\ngap = \"3s";
+    let times = "600s\"\ngap = \"5s";
     let process = Process::start("stopped", Duration::from_millis(50), times).await;
     let mut open = process.streams().await;
     process.signal("-STOP");

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// Longer than anything here takes: a test that waits so long has failed.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(90);
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 
