@@ -5,11 +5,12 @@
 //! texts and data for the model.
 
 use canon::ApiError;
-use memchr::{memchr_iter, memmem};
+use memchr::{memchr, memchr_iter, memmem};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::body_outline::BodyOutline;
 use crate::field_scan::ignore_scalars;
 use crate::text::{BorrowedText, to_camel_case};
 
@@ -103,13 +104,14 @@ const DATA_SCHEME: &str = "data";
 const MAX_SCHEME_CHARS: usize = 24;
 
 /// Returns the path of the first address outside of the fields for texts, except at the paths that are
-/// known. Most bodies have none, which a byte search tells.
+/// known. Most bodies have none, which a byte search of the outline tells.
 pub fn first_address(
     body: &[u8],
+    outline: &BodyOutline,
     allows_snake_case: bool,
     is_known: &dyn Fn(&str) -> bool,
 ) -> Result<Option<String>, ApiError> {
-    if !may_have_address(body) {
+    if !may_have_address(outline.of(body)) {
         return Ok(None);
     }
     let path = String::new();
@@ -144,8 +146,9 @@ fn may_have_address(body: &[u8]) -> bool {
             [] => false,
         }
     };
-    // An escaped colon.
-    memchr_iter(b':', body).any(begins_one) || memmem::find(body, b"\\u003").is_some()
+    // An escaped colon. Most bodies have no escape at all.
+    let escapes = || memchr(b'\\', body).and_then(|first| body.get(first..)).unwrap_or_default();
+    memchr_iter(b':', body).any(begins_one) || memmem::find(escapes(), b"\\u003").is_some()
 }
 
 /// Returns true for an absolute URL, however it is decorated.
@@ -337,7 +340,7 @@ mod tests {
     use serde_json::json;
 
     fn found(body: &str) -> Option<String> {
-        first_address(body.as_bytes(), false, &|_| false).unwrap()
+        first_address(body.as_bytes(), &BodyOutline::default(), false, &|_| false).unwrap()
     }
 
     #[test]
@@ -462,7 +465,10 @@ mod tests {
         }
         let known = |path: &str| path == "contents.fileData";
         let body = json!({ "contents": { "file_data": U } }).to_string();
-        assert_eq!(first_address(body.as_bytes(), true, &known).unwrap(), None);
+        assert_eq!(
+            first_address(body.as_bytes(), &BodyOutline::default(), true, &known).unwrap(),
+            None
+        );
     }
 
     #[test]

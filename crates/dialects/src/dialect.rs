@@ -9,10 +9,11 @@ use canon::{
 use serde::Deserialize;
 use std::ops::Range;
 
+use crate::body_outline::BodyOutline;
 use crate::fields::ObjectWriter;
 use crate::format_functions::FormatFunctions;
 use crate::format_traits::FormatTraits;
-use crate::json::{self, BodyEdit, BodySegments};
+use crate::json::{self, BodyEdit, BodySegments, RequestText};
 use crate::media_problem::MediaProblem;
 use crate::object_fields::ForeignObject;
 use crate::service_tier::{event_tier, extras_tier};
@@ -119,10 +120,14 @@ impl RequestUse<'_> {
         read: impl FnOnce(Box<V>) -> Result<Box<ChatRequest>, ApiError>,
     ) -> Result<ParsedRequest, ApiError> {
         // Boxed like the request, because both are large and would be copied from step to step.
-        let (text, view): (_, Box<V>) = json::parse_request(body)?;
+        let RequestText { text, view, long_texts }: RequestText<'_, Box<V>> =
+            json::parse_request(body)?;
         let facts = match self {
             Self::Request => None,
-            Self::Facts | Self::Count | Self::Both(_) => Some(check(text, &view)?),
+            Self::Facts | Self::Count | Self::Both(_) => {
+                let outline = BodyOutline::new(body, &long_texts);
+                Some(RequestFacts { outline, ..check(text, &view)? })
+            }
         };
         let wants_chat = match (self, &facts) {
             (Self::Request | Self::Count, _) => true,
@@ -262,6 +267,8 @@ pub struct RequestFacts {
     pub patch_points: PatchPoints,
     /// Edits that every lane of this format needs.
     pub edits: Vec<BodyEdit>,
+    /// The body without the middle of its long texts.
+    pub outline: BodyOutline,
     /// True if the request is known to hold only text, so that no code has to look for media.
     pub only_text: bool,
     /// True if the history has generated images in the form of replies, which no request has. They are

@@ -230,21 +230,29 @@ pub(crate) fn parse_described<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T
     })
 }
 
-/// Parses a request of limited depth, and returns it with its text.
+/// A request and its text.
+pub(crate) struct RequestText<'a, T> {
+    pub(crate) text: &'a str,
+    pub(crate) view: T,
+    /// The places of long strings without escapes, as far as they are known.
+    pub(crate) long_texts: Vec<Range<usize>>,
+}
+
+/// Parses a request of limited depth.
 pub(crate) fn parse_request<'a, T: Deserialize<'a>>(
     body: &'a [u8],
-) -> Result<(&'a str, T), ApiError> {
+) -> Result<RequestText<'a, T>, ApiError> {
     // The parser does not read a text that is nested too deeply.
     if let Ok(text) = from_utf8(body)
-        && let Ok(view) = json_reader::read(text)
+        && let Ok((view, long_texts)) = json_reader::read_with_long_texts(text)
     {
-        return Ok((text, view));
+        return Ok(RequestText { text, view, long_texts });
     }
     if is_abandoned_now() {
         return Err(ApiError::invalid("", ABANDONED_ERROR));
     }
     let text = checked_text(body)?;
-    Ok((text, parse(text)?))
+    Ok(RequestText { text, view: parse(text)?, long_texts: Vec::new() })
 }
 
 /// Parses JSON text of a reply, or of a value that was set aside. An error names the position of the

@@ -16,6 +16,7 @@ use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::Number;
 use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::string_scan::string_length;
 
@@ -29,6 +30,16 @@ pub(crate) const LOOSE_VALUE: &str = "loose value";
 /// Parses a text that holds one JSON value.
 pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadError> {
     JsonReader::new(text).read_all(PhantomData)
+}
+
+/// Parses a text that holds one JSON value, and returns the places of its long strings without escapes.
+pub(crate) fn read_with_long_texts<'de, T: Deserialize<'de>>(
+    text: &'de str,
+) -> Result<(T, Vec<Range<usize>>), ReadError> {
+    let mut reader = JsonReader::new(text);
+    let value = T::deserialize(&mut reader)?;
+    reader.end()?;
+    Ok((value, reader.long_texts))
 }
 
 /// Parses a reply. Values that are kept as text, or not at all, may have the reserved name: whatever a
@@ -62,8 +73,12 @@ pub(crate) struct JsonReader<'de> {
     is_raw: bool,
     /// True if a number may be larger than any type can hold.
     takes_any_number: bool,
+    /// The places of long strings without escapes.
+    long_texts: Vec<Range<usize>>,
 }
 
+/// Length from which on a string is a long one.
+pub(crate) const LONG_TEXT_BYTES: usize = 2 << 10;
 /// Bytes between two looks: few enough to be read at once.
 const BYTES_PER_LOOK: usize = 4 << 10;
 
@@ -78,6 +93,7 @@ impl<'de> JsonReader<'de> {
             takes_reserved: false,
             is_raw: false,
             takes_any_number: false,
+            long_texts: Vec::new(),
         }
     }
 
@@ -147,10 +163,19 @@ impl<'de> JsonReader<'de> {
         let end = self.skip_plain();
         let plain = self.text.get(start..self.at).ok_or_else(unreadable)?;
         match end {
-            b'"' => self.at += 1,
+            b'"' => self.end_plain(start),
             _ => return self.escaped_string(plain).map(Cow::Owned),
         }
         Ok(Cow::Borrowed(plain))
+    }
+
+    /// Moves behind the quote that ends a string without escapes.
+    #[inline]
+    fn end_plain(&mut self, start: usize) {
+        if self.at - start >= LONG_TEXT_BYTES {
+            self.long_texts.push(start..self.at);
+        }
+        self.at += 1;
     }
 
     /// Reads the rest of a string, from its first escape.
@@ -242,15 +267,26 @@ impl<'de> JsonReader<'de> {
     #[inline]
     fn skip_string(&mut self) -> Result<(), ReadError> {
         self.at += 1;
+        let start = self.at;
+        if self.skip_plain() == b'"' {
+            self.end_plain(start);
+            return Ok(());
+        }
         loop {
-            match self.skip_plain() {
+            match self.byte(self.at) {
                 b'"' => break,
                 b'\\' if !is_abandoned() => drop(self.escape()?),
                 _ => return Err(unreadable()),
             }
+            self.skip_plain();
         }
         self.at += 1;
         Ok(())
+    }
+
+    /// Returns the length of the string at the beginning of the text, with its quotes.
+    pub(crate) fn string_bytes(&mut self) -> Result<usize, ReadError> {
+        self.skip_string().map(|()| self.at)
     }
 
     /// Skips a value, which is checked like any other.

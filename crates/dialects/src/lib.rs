@@ -8,6 +8,7 @@
 //! keys, prices or async.
 
 mod address_scan;
+mod body_outline;
 mod carried_media;
 pub mod chat;
 mod checks;
@@ -42,6 +43,7 @@ pub mod responses;
 mod service_tier;
 pub mod signature_cache;
 mod signed_span;
+mod skeleton;
 mod sse;
 mod string_scan;
 mod text;
@@ -54,6 +56,7 @@ mod wire_value;
 mod write_json;
 
 pub use address_scan::first_address;
+pub use body_outline::BodyOutline;
 pub use carried_media::{check_media, drop_media};
 pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;

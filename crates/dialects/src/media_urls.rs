@@ -6,6 +6,7 @@
 use canon::ApiError;
 use std::cell::RefCell;
 
+use crate::body_outline::BodyOutline;
 use crate::field_scan::{FieldScan, FieldText, KeyPath, Needles};
 
 /// A media URL and the field that holds it.
@@ -50,11 +51,12 @@ const DATA_SCHEME: &str = "data:";
 pub fn request_media(
     fields: &MediaUrlFields,
     body: &[u8],
+    outline: &BodyOutline,
     take_data: impl FnMut(&str),
 ) -> Result<RequestMedia, ApiError> {
     let MediaUrlFields { paths, needles, allows_snake_case } = fields;
     let mut media = RequestMedia::default();
-    if !needles.is_in(body) {
+    if !needles.is_in(outline.of(body)) {
         return Ok(media);
     }
     let take_data = RefCell::new(take_data);
@@ -91,7 +93,7 @@ mod tests {
 
     fn media_urls(origin: WireFormat, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
         let fields = &crate::get(origin).unwrap().traits().media_urls;
-        request_media(fields, body, |_| {}).map(|media| media.urls)
+        request_media(fields, body, &BodyOutline::default(), |_| {}).map(|media| media.urls)
     }
 
     fn found(origin: WireFormat, body: &str) -> Vec<(String, String)> {
@@ -206,7 +208,8 @@ mod tests {
             let fields = &crate::get(origin).unwrap().traits().media_urls;
             let mut data = Vec::new();
             let take = |text: &str| data.push(text.to_owned());
-            let media = request_media(fields, body.as_bytes(), take).unwrap();
+            let media =
+                request_media(fields, body.as_bytes(), &BodyOutline::default(), take).unwrap();
             assert_eq!((media.urls.len(), media.are_texts), (0, vec![false]), "{body}");
             assert_eq!(data, ["data:AA"], "{body}");
         }
@@ -225,7 +228,8 @@ mod tests {
                 [format!(r#"{{{kinds},"data":"AA"}}"#), format!(r#"{{"data":"AA",{kinds}}}"#)]
             {
                 let body = format!(r#"{{"messages":[{{"content":[{{"source":{source}}}]}}]}}"#);
-                let media = request_media(fields, body.as_bytes(), |_| {}).unwrap();
+                let media = request_media(fields, body.as_bytes(), &BodyOutline::default(), |_| {})
+                    .unwrap();
                 assert_eq!(media.are_texts, [want], "{body}");
             }
         }

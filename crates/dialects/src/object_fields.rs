@@ -8,6 +8,7 @@ use canon::{ApiError, ErrorKind};
 use memchr::memmem;
 use std::collections::HashSet;
 
+use crate::body_outline::BodyOutline;
 use crate::field_scan::{FILE_TEXT, FieldScan, FieldText, KeyPath, Needles};
 
 /// Longer ids are cut. None of this length is recorded, because no provider makes them.
@@ -174,8 +175,8 @@ impl ObjectFields {
 /// The fields of replies and events that hand out ids which clients send back.
 #[derive(Debug)]
 pub(crate) struct MadeFields {
-    /// Words of requests, one of which leads to such a reply. An empty list means every request.
-    pub(crate) triggers: &'static [&'static str],
+    /// Words of requests, one of which leads to such a reply. `None` means every request.
+    pub(crate) triggers: Option<Needles>,
     /// Words of replies and events with such a field.
     pub(crate) needles: &'static [&'static str],
     /// True if the event that ends a stream has all of them.
@@ -193,7 +194,7 @@ pub(crate) struct MadeFields {
 impl MadeFields {
     /// Replies hand out nothing.
     pub(crate) const NONE: Self = Self {
-        triggers: &[],
+        triggers: None,
         needles: &[],
         is_in_last_event: false,
         paths: &[],
@@ -234,10 +235,14 @@ impl StoredObject {
 }
 
 /// Returns every object that a request names, in the order of the body. Most requests have none; a byte
-/// search detects that without parsing the body.
-pub fn stored_objects(table: &ObjectFields, body: &[u8]) -> Result<Vec<StoredObject>, ApiError> {
+/// search of the outline detects that without parsing the body.
+pub fn stored_objects(
+    table: &ObjectFields,
+    body: &[u8],
+    outline: &BodyOutline,
+) -> Result<Vec<StoredObject>, ApiError> {
     let words = || table.fields.iter().flat_map(ObjectField::needles).collect();
-    if !table.needles.or_one_is_in(body, words) {
+    if !table.needles.or_one_is_in(outline.of(body), words) {
         return Ok(Vec::new());
     }
     let paths: Vec<KeyPath> = table.fields.iter().map(|field| field.path).collect();
@@ -296,13 +301,17 @@ pub struct MadeObjects {
 
 impl MadeObjects {
     /// Returns a collector for the reply to a request; `None` if no such reply has ids.
-    pub fn of_request(table: &'static ObjectFields, body: &[u8]) -> Option<Self> {
-        let table = &table.made;
-        let has = |word: &&str| memmem::find(body, word.as_bytes()).is_some();
-        let is_expected = table.triggers.is_empty() || table.triggers.iter().any(has);
-        if table.paths.is_empty() || !is_expected {
+    pub fn of_request(
+        table: &'static ObjectFields,
+        body: &[u8],
+        outline: &BodyOutline,
+    ) -> Option<Self> {
+        let (table, body) = (&table.made, outline.of(body));
+        let is_expected = || table.triggers.as_ref().is_none_or(|words| words.is_in(body));
+        if table.paths.is_empty() || !is_expected() {
             return None;
         }
+        let has = |word: &&str| memmem::find(body, word.as_bytes()).is_some();
         let paths = [table.paths, table.stored_paths].concat();
         let is_unstored = table.unstored.iter().any(has);
         Some(Self { table, paths, is_unstored, ids: Vec::new(), is_awaited: false })

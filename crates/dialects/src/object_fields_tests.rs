@@ -10,7 +10,7 @@ fn table(origin: WireFormat) -> &'static ObjectFields {
 }
 
 fn named(origin: WireFormat, body: &Value) -> Vec<StoredObject> {
-    stored_objects(table(origin), body.to_string().as_bytes()).unwrap()
+    stored_objects(table(origin), body.to_string().as_bytes(), &BodyOutline::default()).unwrap()
 }
 
 fn paths(origin: WireFormat, body: &Value) -> Vec<String> {
@@ -68,7 +68,9 @@ fn every_field_of_the_tables_is_found_in_every_spelling() {
                 .flat_map(|s| plain_paths(field.path).into_iter().map(move |p| (s, p)))
             {
                 let body = body_with(&path, name, *spell);
-                let objects = stored_objects(table, body.to_string().as_bytes()).unwrap();
+                let objects =
+                    stored_objects(table, body.to_string().as_bytes(), &BodyOutline::default())
+                        .unwrap();
                 assert_eq!(objects.len(), 1, "{} {body}", field.path);
                 assert_eq!(objects[0].id, *name);
                 assert_eq!(objects[0].not_found().kind(), ErrorKind::NotFound);
@@ -84,8 +86,10 @@ fn a_body_without_the_words_is_not_parsed() {
     let tables = crate::all().map(|dialect| dialect.traits().objects);
     for table in tables {
         let common = br#"{"model" "messages" "input" "contents" "tools" "properties" "model""#;
-        assert_eq!(stored_objects(table, common).unwrap(), []);
-        assert!(stored_objects(table, b"{\"file_id\" \"fileUri\"").is_err());
+        assert_eq!(stored_objects(table, common, &BodyOutline::default()).unwrap(), []);
+        assert!(
+            stored_objects(table, b"{\"file_id\" \"fileUri\"", &BodyOutline::default()).is_err()
+        );
     }
 }
 
@@ -219,7 +223,10 @@ fn objects_of_the_provider_for_everybody_are_none_of_the_operators() {
     );
     let twice =
         br#"{"container":{"skills":[{"type":"anthropic","type":"custom","skill_id":"s"}]}}"#;
-    assert_eq!(stored_objects(table(WireFormat::Messages), twice).unwrap().len(), 1);
+    assert_eq!(
+        stored_objects(table(WireFormat::Messages), twice, &BodyOutline::default()).unwrap().len(),
+        1
+    );
     let tool = |id: &str| json!({"tools": [{"environment": {"skills": [{"skill_id": id}]}}]});
     assert_eq!(paths(WireFormat::Responses, &tool("openai-spreadsheets")).len(), 0);
     assert_eq!(paths(WireFormat::Responses, &tool("skill_1")).len(), 1);
@@ -260,7 +267,8 @@ fn other_fields_name_nothing() {
 #[test]
 fn ids_of_replies_and_events_are_collected_once() {
     let collect = |origin: WireFormat, request: &str, replies: &[Value]| {
-        let mut made = MadeObjects::of_request(table(origin), request.as_bytes())?;
+        let mut made =
+            MadeObjects::of_request(table(origin), request.as_bytes(), &BodyOutline::default())?;
         replies.iter().for_each(|reply| made.observe(reply.to_string().as_bytes()));
         Some(made.take())
     };

@@ -8,10 +8,13 @@ use bytes::Bytes;
 use canon::scrub_value;
 use memchr::memmem;
 use simdutf8::basic::from_utf8;
+use std::cell::RefCell;
 use std::ops::Range;
+use std::ptr;
 
 use crate::json::{BodyEdit, BodySegments};
 use crate::json_reader::{JsonReader, ReadError};
+use crate::skeleton::Skeleton;
 use crate::wire_object::written_value;
 use crate::{ReplyStamp, StreamFrame};
 
@@ -95,20 +98,100 @@ impl<'a> NotedReply<'a> {
 /// not an object, has a field twice, no list, or something in the list that is not an object.
 pub(crate) fn complete_noted<'a>(
     body: &'a Bytes,
-    shape: &ObjectShape,
+    shape: &'static ObjectShape,
     model: &str,
     stamp: &ReplyStamp,
 ) -> Option<NotedReply<'a>> {
-    let values = ReplyValues { model, stamp: Some(stamp), given: None };
-    let pass = run_pass(body, shape, &values)?;
-    let CompletionPass { text, edits, noted, has_doubles, lists, items, objects, .. } = pass;
-    let is_object = text.trim_ascii_start().starts_with('{');
-    if !is_object || has_doubles || lists != 1 || items != objects {
-        return None;
-    }
+    let text = from_utf8(body).ok()?;
+    let found = KNOWN_REPLIES.with_borrow_mut(|known| known.find(text, shape, model));
+    let found = match found {
+        Some(found) => found,
+        None => {
+            let values = ReplyValues { model, stamp: Some(stamp), given: None };
+            let pass = run_pass(text, shape, &values)?;
+            let CompletionPass { edits, noted, is_repeatable, has_doubles, lists, items, .. } =
+                pass;
+            let is_object = text.trim_ascii_start().starts_with('{');
+            if !is_object || has_doubles || lists != 1 || items != pass.objects {
+                return None;
+            }
+            let found = ReplyEdits { edits, noted, items };
+            if is_repeatable {
+                KNOWN_REPLIES.with_borrow_mut(|known| known.learn(text, shape, model, &found));
+            }
+            found
+        }
+    };
+    let ReplyEdits { edits, noted, items } = found;
     let noted = noted.into_iter().map(|(name, place)| Some((name, text.get(place)?)));
-    let completed = apply(body, edits).unwrap_or_else(|| body.clone());
+    let completed = apply(body, effective(body, edits)).unwrap_or_else(|| body.clone());
     Some(NotedReply { completed, items, values: noted.collect::<Option<_>>()? })
+}
+
+/// The result of a pass over a reply.
+#[derive(Clone)]
+struct ReplyEdits {
+    edits: Vec<BodyEdit>,
+    /// The places of noted values, with the names of their fields.
+    noted: Vec<(&'static str, Range<usize>)>,
+    items: usize,
+}
+
+/// A reply whose edits are those of every reply with its skeleton.
+struct KnownReply {
+    shape: &'static ObjectShape,
+    model: String,
+    skeleton: Skeleton,
+    found: ReplyEdits,
+}
+
+/// The last replies of this thread with different skeletons.
+#[derive(Default)]
+struct KnownReplies {
+    replies: Vec<KnownReply>,
+    /// Number of replies since the last one with a known skeleton.
+    misses: u32,
+}
+
+/// Number of skeletons that a thread keeps.
+const MAX_KNOWN_REPLIES: usize = 8;
+
+thread_local! {
+    static KNOWN_REPLIES: RefCell<KnownReplies> = RefCell::default();
+}
+
+impl KnownReplies {
+    /// Returns the edits of a reply with a known skeleton.
+    fn find(&mut self, text: &str, shape: &'static ObjectShape, model: &str) -> Option<ReplyEdits> {
+        let fitted = |(at, known): (usize, &KnownReply)| {
+            let is_alike = ptr::eq(known.shape, shape) && known.model == model;
+            let fitted = is_alike.then(|| known.skeleton.fit(text))??;
+            let ReplyEdits { edits, noted, items } = &known.found;
+            let edits = edits.iter().map(|edit| BodyEdit {
+                range: fitted.moved(&edit.range),
+                replacement: edit.replacement.clone(),
+            });
+            let noted = noted.iter().map(|(name, range)| (*name, fitted.moved(range)));
+            let (edits, noted) = (edits.collect(), noted.collect());
+            Some((at, ReplyEdits { edits, noted, items: *items }))
+        };
+        let (at, found) = self.replies.iter().enumerate().find_map(fitted)?;
+        self.misses = 0;
+        if at > 0 {
+            self.replies.swap(at, at - 1);
+        }
+        Some(found)
+    }
+
+    /// Keeps a reply. The more replies in a row were unknown, the fewer of them are kept.
+    fn learn(&mut self, text: &str, shape: &'static ObjectShape, model: &str, found: &ReplyEdits) {
+        let is_due = self.misses.count_ones() <= 1;
+        self.misses = self.misses.saturating_add(1);
+        let Some(skeleton) = is_due.then(|| Skeleton::of(text)).flatten() else { return };
+        self.replies.truncate(MAX_KNOWN_REPLIES - 1);
+        let (model, found) = (model.to_owned(), found.clone());
+        self.replies.push(KnownReply { shape, model, skeleton, found });
+    }
 }
 
 /// Returns a reply or an event with its documented fields, whose values are given.
@@ -123,21 +206,28 @@ fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Option<Bytes> {
 }
 
 fn edits(body: &[u8], shape: &ObjectShape, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
-    run_pass(body, shape, values).map(|pass| pass.edits).unwrap_or_default()
+    let pass = from_utf8(body).ok().and_then(|text| run_pass(text, shape, values));
+    pass.map(|pass| effective(body, pass.edits)).unwrap_or_default()
+}
+
+/// Returns the edits that change something.
+fn effective(body: &[u8], mut edits: Vec<BodyEdit>) -> Vec<BodyEdit> {
+    edits.retain(|edit| body.get(edit.range.clone()) != Some(&edit.replacement[..]));
+    edits
 }
 
 /// Makes a pass over a reply; `None` if it is not JSON.
 fn run_pass<'t, 'v>(
-    body: &'t [u8],
+    text: &'t str,
     shape: &ObjectShape,
     values: &'v ReplyValues<'v>,
 ) -> Option<CompletionPass<'t, 'v>> {
-    let text = from_utf8(body).ok()?;
     let mut pass = CompletionPass {
         text,
         values,
         edits: Vec::new(),
         noted: Vec::new(),
+        is_repeatable: true,
         has_doubles: false,
         lists: 0,
         items: 0,
@@ -155,6 +245,8 @@ struct CompletionPass<'t, 'v> {
     edits: Vec<BodyEdit>,
     /// The places of noted values, with the names of their fields.
     noted: Vec<(&'static str, Range<usize>)>,
+    /// True if the edits do not depend on strings and numbers of the reply, nor on its stamp.
+    is_repeatable: bool,
     /// True if an object has a described field twice.
     has_doubles: bool,
     /// Numbers of lists, of their items, and of objects among these.
@@ -228,8 +320,7 @@ impl<'t> CompletionPass<'t, '_> {
                 self.noted.extend(value.map(|_| (*name, range.clone())));
             }
             if (value.is_none() || is_changed)
-                && let Some(json) = default_json(*default, self.values, position, value)
-                && json != value.unwrap_or("null")
+                && let Some(json) = self.default_json(*default, position, value)
             {
                 self.edits.push(BodyEdit { range, replacement: Bytes::from(json) });
             }
@@ -237,7 +328,7 @@ impl<'t> CompletionPass<'t, '_> {
         let mut added = String::new();
         for (at, (name, default)) in shape.fields.iter().enumerate() {
             if present & (1 << at) == 0
-                && let Some(json) = default_json(*default, self.values, position, None)
+                && let Some(json) = self.default_json(*default, position, None)
             {
                 added.push_str(&format!("\"{name}\":{json},"));
             }
@@ -250,6 +341,25 @@ impl<'t> CompletionPass<'t, '_> {
             self.edits.push(BodyEdit { range: at..at, replacement: Bytes::from(added) });
         }
         Ok(())
+    }
+
+    fn default_json(
+        &mut self,
+        default: DefaultValue,
+        position: usize,
+        present: Option<&str>,
+    ) -> Option<String> {
+        self.is_repeatable &= match default {
+            DefaultValue::Id(_) | DefaultValue::Created(_) | DefaultValue::Given(_) => false,
+            DefaultValue::Scrubbed(_) => present.is_none(),
+            DefaultValue::Json(_)
+            | DefaultValue::SelectedModel
+            | DefaultValue::MissingModel
+            | DefaultValue::Position
+            | DefaultValue::Noted
+            | DefaultValue::NotedJson(_) => true,
+        };
+        default_json(default, self.values, position, present)
     }
 }
 

@@ -31,8 +31,9 @@ pub async fn serve_embeddings(
         .work_permit()
         .await
         .run(|| {
-            let named = fence::named_objects(&call)?;
-            let media = MediaRefs::find_in(&call, false, &named, &route.lanes)?;
+            let body_facts = RequestFacts::default();
+            let named = fence::named_objects(&call, &body_facts.outline)?;
+            let media = MediaRefs::find_in(&call, &body_facts, &named, &route.lanes)?;
             Ok::<_, ApiError>((named, media))
         })
         .await?;

@@ -4,7 +4,7 @@
 
 use canon::{ApiError, Micros};
 use config::{LiveLane, Route};
-use dialects::{Dialect, ForeignObject, MadeObjects, RequestFacts, StoredObject};
+use dialects::{BodyOutline, Dialect, ForeignObject, MadeObjects, RequestFacts, StoredObject};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,11 @@ use super::object_book::ObjectReceipt;
 const MIN_RETENTION: Duration = Duration::from_secs(3_600);
 
 /// Returns the objects that the request names.
-pub(super) fn named_objects(call: &Call) -> Result<Vec<StoredObject>, ApiError> {
-    dialects::stored_objects(call.dialect.traits().objects, &call.body)
+pub(super) fn named_objects(
+    call: &Call,
+    outline: &BodyOutline,
+) -> Result<Vec<StoredObject>, ApiError> {
+    dialects::stored_objects(call.dialect.traits().objects, &call.body, outline)
 }
 
 /// Ids that a reply of a provider hands out.
@@ -82,8 +85,8 @@ pub async fn check_references(
     route: &Route,
 ) -> Result<(), ApiError> {
     let find = || {
-        let named = named_objects(call)?;
-        MediaRefs::find_in(call, facts.only_text, &named, &route.lanes)?;
+        let named = named_objects(call, &facts.outline)?;
+        MediaRefs::find_in(call, facts, &named, &route.lanes)?;
         // The next step may have another body.
         call.forget_chat();
         Ok::<_, ApiError>(named)
@@ -99,12 +102,14 @@ pub async fn check_references(
 /// there are none, or the caller gets a translation.
 pub(super) fn made_objects(
     call: &Call,
+    facts: &RequestFacts,
     lane_dialect: &dyn Dialect,
     provider: &Arc<Provider>,
 ) -> Option<LaneObjects> {
     let is_same_format = lane_dialect.origin() == call.dialect.origin();
     let objects = call.dialect.traits().objects;
-    let ids = is_same_format.then(|| MadeObjects::of_request(objects, &call.body))??;
+    let of_request = || MadeObjects::of_request(objects, &call.body, &facts.outline);
+    let ids = is_same_format.then(of_request)??;
     Some(LaneObjects { ids, provider: Arc::clone(provider) })
 }
 

@@ -91,9 +91,8 @@ async fn run_call(call: Arc<Call>) -> Result<Response, ApiError> {
         .run(|| {
             let facts = call.parse()?;
             let route = route::find(&call, &facts)?;
-            let named = fence::named_objects(&call)?;
-            let media =
-                media_refs::MediaRefs::find_in(&call, facts.only_text, &named, &route.lanes)?;
+            let named = fence::named_objects(&call, &facts.outline)?;
+            let media = media_refs::MediaRefs::find_in(&call, &facts, &named, &route.lanes)?;
             dry_run::check_refusals(&call, &facts, &route, &media)?;
             Ok::<_, ApiError>((facts, route, named, media))
         })

@@ -9,7 +9,7 @@ use canon::{
     ApiError, Blame, ChatRequest, ErrorKind, Media, MediaKind, MediaSource, Part, PartKind,
 };
 use catalog::MediaFetch;
-use dialects::{Dialect, FormatTraits, StoredObject};
+use dialects::{Dialect, FormatTraits, RequestFacts, StoredObject};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
 use std::collections::{HashMap, HashSet};
@@ -77,7 +77,7 @@ impl MediaRefs {
     /// them too.
     pub(super) fn find_in(
         call: &Call,
-        only_text: bool,
+        facts: &RequestFacts,
         named: &[StoredObject],
         lanes: &[Arc<LiveLane>],
     ) -> Result<Self, ApiError> {
@@ -91,20 +91,22 @@ impl MediaRefs {
         let is_barred = lanes
             .iter()
             .any(|lane| lane.formats.contains(&origin) && must_not_get_addresses(call, lane));
-        if only_text && !is_barred {
+        if facts.only_text && !is_barred {
             return Ok(refs);
         }
         let guard = call.config.media.fetcher.guard();
         let named: HashSet<&str> = named.iter().map(|object| &*object.path).collect();
         let fields = &call.dialect.traits().media_urls;
         let mut scan = MediaScan::new(&call.body);
-        let found = dialects::request_media(fields, &call.body, |text| scan.add(text))?;
+        let found =
+            dialects::request_media(fields, &call.body, &facts.outline, |text| scan.add(text))?;
         refs.inline = scan.finish(&found.are_texts);
         if is_barred {
             let media: HashSet<&str> = found.urls.iter().map(|media| &*media.path).collect();
             let is_known = |path: &str| media.contains(path) || named.contains(path);
             let is_snake = fields.allows_snake_case;
-            refs.other_path = dialects::first_address(&call.body, is_snake, &is_known)?;
+            refs.other_path =
+                dialects::first_address(&call.body, &facts.outline, is_snake, &is_known)?;
         }
         for media_url in found.urls {
             if named.contains(&*media_url.path) {

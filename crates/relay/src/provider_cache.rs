@@ -80,8 +80,8 @@ pub async fn make_provider_cache(
         return Ok(None);
     }
     let find_media = || {
-        let named = fence::named_objects(call)?;
-        MediaRefs::find_in(call, facts.only_text, &named, &route.lanes)
+        let named = fence::named_objects(call, &facts.outline)?;
+        MediaRefs::find_in(call, &facts, &named, &route.lanes)
     };
     let media = call.work_permit().await.run(find_media).await?;
     let input = sizing::max_input_tokens(call, &facts, &route, &media);

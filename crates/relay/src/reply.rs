@@ -136,7 +136,7 @@ fn convert_piece(
     if expected.is_stream {
         return StreamPipeline::run_piece(call, facts, expected, body);
     }
-    let made = fence::made_objects(call, expected.dialect, &expected.provider);
+    let made = fence::made_objects(call, facts, expected.dialect, &expected.provider);
     let record = |body: &Bytes| {
         let mut made = made?;
         made.ids.observe(body);

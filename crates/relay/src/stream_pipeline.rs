@@ -69,7 +69,7 @@ impl StreamPipeline {
     /// caller that asked for a whole reply.
     pub(super) fn new(call: &Call, facts: &RequestFacts, expected: ExpectedReply) -> Self {
         let ExpectedReply { dialect, provider, is_stream: _, copies: _, translation } = expected;
-        let made = fence::made_objects(call, dialect, &provider);
+        let made = fence::made_objects(call, facts, dialect, &provider);
         let owners = text_owners(call, &provider);
         let mode = match translation {
             None => StreamMode::PassThrough(dialect.stream_meter(facts)),

@@ -40,8 +40,8 @@ pub async fn count_at_provider(
 
 async fn ask_lanes(call: &Call, facts: &RequestFacts, route: &Route) -> Option<ProviderCount> {
     let find_media = || {
-        let named = fence::named_objects(call)?;
-        MediaRefs::find_in(call, facts.only_text, &named, &route.lanes)
+        let named = fence::named_objects(call, &facts.outline)?;
+        MediaRefs::find_in(call, facts, &named, &route.lanes)
     };
     let media = call.work_permit().await.run(find_media).await.ok()?;
     let now = call.engine.monotonic_now();

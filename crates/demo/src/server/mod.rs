@@ -22,7 +22,9 @@ pub(crate) use stamp::now;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind, WireFormat};
 use dialects::messages::{BETA_HEADER, enables_interleaved_thinking};
-use dialects::{Dialect, RefusedRequest, RequestTarget, stored_objects, with_caller_paths};
+use dialects::{
+    BodyOutline, Dialect, RefusedRequest, RequestTarget, stored_objects, with_caller_paths,
+};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use serde_json::value::RawValue;
@@ -159,7 +161,7 @@ impl DemoUpstream {
     ) -> Result<Response<DemoBody>, ApiError> {
         let peek = dialect.read_facts(target, body)?;
         // A demo model stores nothing.
-        let objects = stored_objects(dialect.traits().objects, body)?;
+        let objects = stored_objects(dialect.traits().objects, body, &BodyOutline::default())?;
         if let Some(object) = objects.iter().find(|object| !object.is_contained) {
             return Err(object.not_found());
         }

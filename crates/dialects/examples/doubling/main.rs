@@ -10,7 +10,7 @@
 mod shapes;
 
 use canon::{ChatRequest, WireFormat};
-use dialects::{Dialect, LaneSettings, ReplyStamp, RequestTarget, RequestUse};
+use dialects::{BodyOutline, Dialect, LaneSettings, ReplyStamp, RequestTarget, RequestUse};
 use serde_json::Value;
 use std::error::Error;
 use std::hint::black_box;
@@ -111,8 +111,9 @@ fn translate_request(from: &dyn Dialect, body: &[u8]) {
             assert!(losses.len() <= canon::MAX_NAMED_LOSSES + 1, "losses are bounded");
         }
     }
-    black_box(dialects::request_media(&from.traits().media_urls, body, |_| {})).ok();
-    black_box(dialects::stored_objects(from.traits().objects, body)).ok();
+    let outline = BodyOutline::default();
+    black_box(dialects::request_media(&from.traits().media_urls, body, &outline, |_| {})).ok();
+    black_box(dialects::stored_objects(from.traits().objects, body, &outline)).ok();
 }
 
 /// Meters and reads a reply, and writes it in every format.

@@ -43,7 +43,7 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
     is_own_url: is_google_object,
     // An assistant's message names the audio that the model spoke before.
     made: MadeFields {
-        triggers: &["\"audio\""],
+        triggers: Some(Needles::new(&["\"audio\""])),
         needles: &["\"audio\""],
         paths: &["choices.message.audio.id", "choices.delta.audio.id"],
         ..MadeFields::NONE

@@ -9,6 +9,7 @@ use super::provider::ImageProviderRequest;
 use super::{read_request, rules};
 use crate::ProviderRequest;
 use crate::address_scan::first_address;
+use crate::body_outline::BodyOutline;
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 
@@ -102,7 +103,7 @@ impl ParsedImageRequest {
     /// Returns the path of the first address in a field that the image APIs do not have.
     pub fn first_other_address(&self) -> Result<Option<String>, ApiError> {
         let others = ObjectWriter::new().with_extras(&self.picture.extras, ORIGIN).into_json();
-        first_address(&others, false, &|_| false)
+        first_address(&others, &BodyOutline::default(), false, &|_| false)
     }
 }
 

@@ -13,6 +13,7 @@ use super::form::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 use super::names::ORIGIN;
 use super::{multipart, rules};
 use crate::Dialect as _;
+use crate::body_outline::BodyOutline;
 use crate::chat::ChatDialect;
 use crate::checks::{ensure_field, invalid_field, model_name};
 use crate::fields::ObjectWriter;
@@ -181,7 +182,8 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
 /// Refuses the first object in a provider's account that a request names. No lane holds one: image
 /// requests have their data, or URLs. A body that cannot be read is refused elsewhere.
 fn refuse_objects(body: &[u8]) -> Result<(), ApiError> {
-    let named = stored_objects(ChatDialect.traits().objects, body).unwrap_or_default();
+    let named = stored_objects(ChatDialect.traits().objects, body, &BodyOutline::default())
+        .unwrap_or_default();
     named.first().map_or(Ok(()), |object| Err(object.not_found()))
 }
 

@@ -37,7 +37,7 @@ pub(super) static OBJECTS: ObjectFields = ObjectFields {
     not_found: |kind, id| format!("{kind} not found: {id}"),
     is_own_url: |_| false,
     made: MadeFields {
-        triggers: &["code_execution", "\"container\"", "\"diagnostics\""],
+        triggers: Some(Needles::new(&["\"code_execution", "\"container\"", "\"diagnostics\""])),
         needles: &["\"container\"", "\"file_id\"", "\"message\""],
         paths: &[
             "message?.id",

@@ -6,6 +6,7 @@ use canon::{
     MediaSource, Money, RequestNeeds, Usage,
 };
 use catalog::{ImageCapabilities, ModelKind, ModelPrices};
+use dialects::BodyOutline;
 use dialects::images::{
     AsyncDelivery, GATEWAY_FIELDS, ImageProtocol, ImageProviderRequest, ImageReplyDefaults,
     ImageRequestForm, ParsedImageRequest,
@@ -319,7 +320,12 @@ impl ImageCall {
     ) -> Result<(), ApiError> {
         for ImageProviderRequest { outgoing, content_type, headers: _ } in written {
             let found = match content_type {
-                None => dialects::first_address(&outgoing.body.to_vec(), false, &|_| false)?,
+                None => dialects::first_address(
+                    &outgoing.body.to_vec(),
+                    &BodyOutline::default(),
+                    false,
+                    &|_| false,
+                )?,
                 // The texts of a form. Its files are no addresses.
                 Some(_) => self.parsed.first_other_address()?,
             };

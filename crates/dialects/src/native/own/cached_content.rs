@@ -126,7 +126,7 @@ fn read_duration(text: &str) -> Option<Micros> {
 
 /// Reads the request to keep content. Only the fields around the content are checked.
 pub fn read_cached_content(body: &[u8]) -> Result<NewCachedContent, ApiError> {
-    let (_, view): (_, CachedContentView<'_>) = json::parse_request(body)?;
+    let view: CachedContentView<'_> = json::parse_request(body)?.view;
     if let Some((name, _)) = view.rest.present().next() {
         return Err(invalid_field(name, "is no field of cached content"));
     }
@@ -159,7 +159,7 @@ pub fn read_cached_content(body: &[u8]) -> Result<NewCachedContent, ApiError> {
 
 /// Reads the change of cached content: only its expiry may change.
 pub fn read_cache_change(body: &[u8]) -> Result<CacheExpiry, ApiError> {
-    let (_, view): (_, CacheChangeView<'_>) = json::parse_request(body)?;
+    let view: CacheChangeView<'_> = json::parse_request(body)?.view;
     if let Some((name, _)) = view.rest.present().next() {
         return Err(invalid_field(name, "cannot be changed: only `ttl` or `expireTime` can"));
     }
@@ -256,7 +256,7 @@ pub struct CachedPrefix {
 
 /// Inserts cached content into a request that names it.
 pub fn insert_cached_content(body: &[u8], cached: &str) -> Result<ExpandedRequest, ApiError> {
-    let (_, own): (_, CachedRequestView<'_>) = json::parse_request(body)?;
+    let own: CachedRequestView<'_> = json::parse_request(body)?.view;
     if let Some(name) = own.own_field() {
         let why = "cannot stand beside `cachedContent`, which has its own";
         return Err(invalid_field(name, why));

@@ -21,7 +21,7 @@ wire_object! {
 /// Returns the request in the field `generateContentRequest` of a token count; `None` if the body itself
 /// is the request.
 pub fn wrapped_request(body: &[u8]) -> Result<Option<Bytes>, ApiError> {
-    let (_, view): (_, CountBodyView<'_>) = json::parse_request(body)?;
+    let view: CountBodyView<'_> = json::parse_request(body)?.view;
     Ok(view.request.map(|request| Bytes::copy_from_slice(request.get().as_bytes())))
 }
 

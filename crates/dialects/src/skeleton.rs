@@ -1,0 +1,197 @@
+//! JSON texts that differ from an earlier one only in their strings and numbers.
+//!
+//! A provider writes the same fields in the same order again and again. Such a text has the structure
+//! of the earlier one, which was parsed. Each value stands where the earlier one stood, moved by the
+//! lengths of the values before it. It needs no parser.
+
+use std::ops::Range;
+
+use crate::json_reader::JsonReader;
+use crate::string_scan::string_length;
+
+/// Number of values above which a text has no skeleton.
+const MAX_VALUES: usize = 128;
+/// Number of bytes around the values above which a text has no skeleton.
+const MAX_FIXED_BYTES: usize = 8 << 10;
+/// Longest number that every reader takes.
+const MAX_DIGITS: usize = 18;
+
+/// A JSON text without its strings and numbers. Names of fields are part of it.
+#[derive(Debug)]
+pub(crate) struct Skeleton {
+    /// The bytes around the values.
+    fixed: Vec<u8>,
+    values: Vec<ValuePlace>,
+}
+
+/// The place of a value.
+#[derive(Debug)]
+struct ValuePlace {
+    /// End of the fixed bytes before it.
+    fixed: usize,
+    /// Its range in the earlier text, without quotes.
+    range: Range<usize>,
+    is_text: bool,
+}
+
+/// The places of the values in a text with a known skeleton.
+pub(crate) struct FittedText<'s> {
+    values: &'s [ValuePlace],
+    ends: Vec<usize>,
+}
+
+impl Skeleton {
+    /// Returns the skeleton of a text, which must be valid JSON; `None` if it is large.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let (mut fixed, mut values) = (Vec::new(), Vec::new());
+        let (mut at, mut done) = (0, 0);
+        while let Some(byte) = bytes.get(at) {
+            let range = match byte {
+                b'"' => {
+                    let end = string_end(bytes, at + 1)?;
+                    let next = bytes.get(end + 1..)?.trim_ascii_start().first();
+                    (next != Some(&b':')).then_some(at + 1..end)
+                }
+                b'-' | b'0'..=b'9' => Some(at..at + number_bytes(bytes.get(at..)?)),
+                _ => {
+                    at += 1;
+                    continue;
+                }
+            };
+            let is_text = *byte == b'"';
+            let Some(range) = range else {
+                at = string_end(bytes, at + 1)? + 1;
+                continue;
+            };
+            fixed.extend_from_slice(bytes.get(done..range.start)?);
+            (at, done) = (range.end + usize::from(is_text), range.end);
+            values.push(ValuePlace { fixed: fixed.len(), range, is_text });
+            if values.len() > MAX_VALUES || fixed.len() > MAX_FIXED_BYTES {
+                return None;
+            }
+        }
+        fixed.extend_from_slice(bytes.get(done..)?);
+        Some(Self { fixed, values })
+    }
+
+    /// Returns the places of the values if the text has this skeleton.
+    pub(crate) fn fit(&self, text: &str) -> Option<FittedText<'_>> {
+        let bytes = text.as_bytes();
+        let mut ends = Vec::with_capacity(self.values.len());
+        let (mut at, mut done) = (0, 0);
+        for ValuePlace { fixed, is_text, .. } in &self.values {
+            let before = self.fixed.get(done..*fixed)?;
+            let rest = bytes.get(at..)?.strip_prefix(before)?;
+            at += before.len();
+            done = *fixed;
+            at += match is_text {
+                true => {
+                    let plain = string_length(rest);
+                    match rest.get(plain)? {
+                        b'"' => plain,
+                        _ => JsonReader::of_reply(text.get(at - 1..)?).string_bytes().ok()? - 2,
+                    }
+                }
+                false => plain_number_bytes(rest)?,
+            };
+            ends.push(at);
+        }
+        let is_end = bytes.get(at..)? == self.fixed.get(done..)?;
+        is_end.then_some(FittedText { values: &self.values, ends })
+    }
+}
+
+impl FittedText<'_> {
+    /// Returns the range that stands where this one stood in the earlier text. Its ends must not be inside
+    /// of a value.
+    pub(crate) fn moved(&self, range: &Range<usize>) -> Range<usize> {
+        self.place(range.start)..self.place(range.end)
+    }
+
+    fn place(&self, at: usize) -> usize {
+        let before = self.values.partition_point(|value| value.range.end <= at);
+        let last = before.checked_sub(1).and_then(|last| {
+            let (value, end) = (self.values.get(last)?, self.ends.get(last)?);
+            Some(end + at - value.range.end)
+        });
+        last.unwrap_or(at)
+    }
+}
+
+/// Returns the place of the quote that ends a string.
+fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at += string_length(bytes.get(at..)?);
+        match bytes.get(at)? {
+            b'\\' => at += 2,
+            _ => return Some(at),
+        }
+    }
+}
+
+/// Returns the length of a number.
+fn number_bytes(bytes: &[u8]) -> usize {
+    let is_part = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+    bytes.iter().take_while(is_part).count()
+}
+
+/// Returns the length of a number without an exponent; `None` for any other, and for what is none.
+fn plain_number_bytes(bytes: &[u8]) -> Option<usize> {
+    let digits = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let sign = usize::from(bytes.first() == Some(&b'-'));
+    let whole = digits(bytes.get(sign..)?);
+    let is_whole = whole == 1 || (whole > 1 && bytes.get(sign) != Some(&b'0'));
+    let fraction = match bytes.get(sign + whole) {
+        Some(b'.') => {
+            1 + Some(digits(bytes.get(sign + whole + 1..)?)).filter(|count| *count > 0)?
+        }
+        _ => 0,
+    };
+    let length = sign + whole + fraction;
+    let is_plain = is_whole && whole + fraction <= MAX_DIGITS;
+    (is_plain && !matches!(bytes.get(length), Some(b'e' | b'E'))).then_some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_texts_with_other_values_fit() {
+        let known =
+            Skeleton::of(r#"{"a":"one", "b":[1,-2.5,null],"c":{"d":""},"e":true}"#).unwrap();
+        for (text, fits) in [
+            (r#"{"a":"", "b":[10,0,null],"c":{"d":"x"},"e":true}"#, true),
+            (r#"{"a":"a \"b\" \u00e4", "b":[10,0.5,null],"c":{"d":"ü"},"e":true}"#, true),
+            (r#"{"a":"\x", "b":[1,2,null],"c":{"d":""},"e":true}"#, false),
+            (r#"{"a":"one", "b":[1,2,null],"c":{"d":""},"e":false}"#, false),
+            (r#"{"a":"one","b":[1,2,null],"c":{"d":""},"e":true}"#, false),
+            (r#"{"a":"one", "b":[01,2,null],"c":{"d":""},"e":true}"#, false),
+            (r#"{"a":"one", "b":[1,2.,null],"c":{"d":""},"e":true}"#, false),
+            (r#"{"a":"one", "b":[1e400,2,null],"c":{"d":""},"e":true}"#, false),
+            (r#"{"a":"one", "b":[1,2,3],"c":{"d":""},"e":true}"#, false),
+            (r#"{"a":"one", "b":[1,2,null],"c":{"d":""},"e":true} "#, false),
+            (r#"{"a":"one", "b":[1,2,null],"c":{"d":""},"e":tru"#, false),
+            (r#"{"a":"one"#, false),
+        ] {
+            assert_eq!(known.fit(text).is_some(), fits, "{text}");
+        }
+    }
+
+    #[test]
+    fn places_move_with_the_values_before_them() {
+        let known = r#"{"a":"one","b":[12,{"c":null}],"d":{}}"#;
+        let other = r#"{"a":"three","b":[7,{"c":null}],"d":{}}"#;
+        let skeleton = Skeleton::of(known).unwrap();
+        let fitted = skeleton.fit(other).unwrap();
+        for part in ["\"a\"", "12", "{\"c\":null}", "null", "{}", "}"] {
+            let start = known.find(part).unwrap();
+            let moved = fitted.moved(&(start..start + part.len()));
+            let expected = if part == "12" { "7" } else { part };
+            assert_eq!(other.get(moved), Some(expected), "{part}");
+        }
+        let text = known.find("\"one\"").unwrap();
+        assert_eq!(other.get(fitted.moved(&(text..text + 5))), Some("\"three\""));
+    }
+}
