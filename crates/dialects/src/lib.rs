@@ -27,6 +27,7 @@ mod format_traits;
 pub mod images;
 pub mod json;
 mod json_reader;
+mod known_replies;
 mod media_problem;
 mod media_rules;
 mod media_urls;

@@ -8,13 +8,11 @@ use bytes::Bytes;
 use canon::scrub_value;
 use memchr::memmem;
 use simdutf8::basic::from_utf8;
-use std::cell::RefCell;
 use std::ops::Range;
-use std::ptr;
 
 use crate::json::{BodyEdit, BodySegments};
 use crate::json_reader::{JsonReader, ReadError};
-use crate::skeleton::Skeleton;
+use crate::known_replies::{self, ReplyEdits, ShapeEdit};
 use crate::wire_object::written_value;
 use crate::{ReplyStamp, StreamFrame};
 
@@ -71,7 +69,7 @@ struct ReplyValues<'a> {
 /// are kept apart from the edits.
 pub(crate) fn complete(
     body: &Bytes,
-    shape: &ObjectShape,
+    shape: &'static ObjectShape,
     model: &str,
     stamp: &ReplyStamp,
 ) -> Bytes {
@@ -103,99 +101,23 @@ pub(crate) fn complete_noted<'a>(
     stamp: &ReplyStamp,
 ) -> Option<NotedReply<'a>> {
     let text = from_utf8(body).ok()?;
-    let found = KNOWN_REPLIES.with_borrow_mut(|known| known.find(text, shape, model));
-    let found = match found {
-        Some(found) => found,
-        None => {
-            let values = ReplyValues { model, stamp: Some(stamp), given: None };
-            let pass = run_pass(text, shape, &values)?;
-            let CompletionPass { edits, noted, is_repeatable, has_doubles, lists, items, .. } =
-                pass;
-            let is_object = text.trim_ascii_start().starts_with('{');
-            if !is_object || has_doubles || lists != 1 || items != pass.objects {
-                return None;
-            }
-            let found = ReplyEdits { edits, noted, items };
-            if is_repeatable {
-                KNOWN_REPLIES.with_borrow_mut(|known| known.learn(text, shape, model, &found));
-            }
-            found
-        }
-    };
-    let ReplyEdits { edits, noted, items } = found;
+    let values = ReplyValues { model, stamp: Some(stamp), given: None };
+    let ReplyEdits { edits, noted, items, is_regular } = find_edits(text, shape, &values)?;
+    if !is_regular {
+        return None;
+    }
+    let edits = body_edits(body, edits, &values);
     let noted = noted.into_iter().map(|(name, place)| Some((name, text.get(place)?)));
-    let completed = apply(body, effective(body, edits)).unwrap_or_else(|| body.clone());
+    let completed = apply(body, edits).unwrap_or_else(|| body.clone());
     Some(NotedReply { completed, items, values: noted.collect::<Option<_>>()? })
 }
 
-/// The result of a pass over a reply.
-#[derive(Clone)]
-struct ReplyEdits {
-    edits: Vec<BodyEdit>,
-    /// The places of noted values, with the names of their fields.
-    noted: Vec<(&'static str, Range<usize>)>,
-    items: usize,
-}
-
-/// A reply whose edits are those of every reply with its skeleton.
-struct KnownReply {
-    shape: &'static ObjectShape,
-    model: String,
-    skeleton: Skeleton,
-    found: ReplyEdits,
-}
-
-/// The last replies of this thread with different skeletons.
-#[derive(Default)]
-struct KnownReplies {
-    replies: Vec<KnownReply>,
-    /// Number of replies since the last one with a known skeleton.
-    misses: u32,
-}
-
-/// Number of skeletons that a thread keeps.
-const MAX_KNOWN_REPLIES: usize = 8;
-
-thread_local! {
-    static KNOWN_REPLIES: RefCell<KnownReplies> = RefCell::default();
-}
-
-impl KnownReplies {
-    /// Returns the edits of a reply with a known skeleton.
-    fn find(&mut self, text: &str, shape: &'static ObjectShape, model: &str) -> Option<ReplyEdits> {
-        let fitted = |(at, known): (usize, &KnownReply)| {
-            let is_alike = ptr::eq(known.shape, shape) && known.model == model;
-            let fitted = is_alike.then(|| known.skeleton.fit(text))??;
-            let ReplyEdits { edits, noted, items } = &known.found;
-            let edits = edits.iter().map(|edit| BodyEdit {
-                range: fitted.moved(&edit.range),
-                replacement: edit.replacement.clone(),
-            });
-            let noted = noted.iter().map(|(name, range)| (*name, fitted.moved(range)));
-            let (edits, noted) = (edits.collect(), noted.collect());
-            Some((at, ReplyEdits { edits, noted, items: *items }))
-        };
-        let (at, found) = self.replies.iter().enumerate().find_map(fitted)?;
-        self.misses = 0;
-        if at > 0 {
-            self.replies.swap(at, at - 1);
-        }
-        Some(found)
-    }
-
-    /// Keeps a reply. The more replies in a row were unknown, the fewer of them are kept.
-    fn learn(&mut self, text: &str, shape: &'static ObjectShape, model: &str, found: &ReplyEdits) {
-        let is_due = self.misses.count_ones() <= 1;
-        self.misses = self.misses.saturating_add(1);
-        let Some(skeleton) = is_due.then(|| Skeleton::of(text)).flatten() else { return };
-        self.replies.truncate(MAX_KNOWN_REPLIES - 1);
-        let (model, found) = (model.to_owned(), found.clone());
-        self.replies.push(KnownReply { shape, model, skeleton, found });
-    }
-}
-
 /// Returns a reply or an event with its documented fields, whose values are given.
-pub(crate) fn complete_with(body: &Bytes, shape: &ObjectShape, given: &serde_json::Value) -> Bytes {
+pub(crate) fn complete_with(
+    body: &Bytes,
+    shape: &'static ObjectShape,
+    given: &serde_json::Value,
+) -> Bytes {
     let edits = edits(body, shape, &ReplyValues { model: "", stamp: None, given: Some(given) });
     apply(body, edits).unwrap_or_else(|| body.clone())
 }
@@ -205,15 +127,41 @@ fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Option<Bytes> {
     (!edits.is_empty()).then(|| Bytes::from(BodySegments::with_edits(body, edits).to_vec()))
 }
 
-fn edits(body: &[u8], shape: &ObjectShape, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
-    let pass = from_utf8(body).ok().and_then(|text| run_pass(text, shape, values));
-    pass.map(|pass| effective(body, pass.edits)).unwrap_or_default()
+fn edits(body: &[u8], shape: &'static ObjectShape, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
+    let found = from_utf8(body).ok().and_then(|text| find_edits(text, shape, values));
+    found.map(|found| body_edits(body, found.edits, values)).unwrap_or_default()
 }
 
 /// Returns the edits that change something.
-fn effective(body: &[u8], mut edits: Vec<BodyEdit>) -> Vec<BodyEdit> {
-    edits.retain(|edit| body.get(edit.range.clone()) != Some(&edit.replacement[..]));
-    edits
+fn body_edits(body: &[u8], edits: Vec<ShapeEdit>, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
+    let model = || default_json(DefaultValue::SelectedModel, values, 0, None).map(Bytes::from);
+    let edits = edits.into_iter().filter_map(|ShapeEdit { range, json }| {
+        let replacement = json.or_else(model)?;
+        (body.get(range.clone())? != &replacement[..]).then_some(BodyEdit { range, replacement })
+    });
+    edits.collect()
+}
+
+/// Returns the changes that complete a reply or an event; `None` if it is not JSON.
+fn find_edits(
+    text: &str,
+    shape: &'static ObjectShape,
+    values: &ReplyValues<'_>,
+) -> Option<ReplyEdits> {
+    let known = known_replies::find(text, shape);
+    if known.is_some() {
+        return known;
+    }
+    let pass = run_pass(text, shape, values)?;
+    let is_object = text.trim_ascii_start().starts_with('{');
+    let is_regular =
+        is_object && !pass.has_doubles && pass.lists == 1 && pass.items == pass.objects;
+    let CompletionPass { edits, noted, items, is_repeatable, .. } = pass;
+    let found = ReplyEdits { edits, noted, items, is_regular };
+    if is_repeatable {
+        known_replies::learn(text, shape, &found);
+    }
+    Some(found)
 }
 
 /// Makes a pass over a reply; `None` if it is not JSON.
@@ -242,7 +190,7 @@ fn run_pass<'t, 'v>(
 struct CompletionPass<'t, 'v> {
     text: &'t str,
     values: &'v ReplyValues<'v>,
-    edits: Vec<BodyEdit>,
+    edits: Vec<ShapeEdit>,
     /// The places of noted values, with the names of their fields.
     noted: Vec<(&'static str, Range<usize>)>,
     /// True if the edits do not depend on strings and numbers of the reply, nor on its stamp.
@@ -314,15 +262,15 @@ impl<'t> CompletionPass<'t, '_> {
             let range = start..reader.last();
             let value = self.text.get(range.clone()).unwrap_or_default();
             let value = Some(value).filter(|value| *value != "null");
-            let is_changed =
-                matches!(default, DefaultValue::SelectedModel | DefaultValue::Scrubbed(_));
             if matches!(default, DefaultValue::Noted | DefaultValue::NotedJson(_)) {
                 self.noted.extend(value.map(|_| (*name, range.clone())));
             }
-            if (value.is_none() || is_changed)
+            if matches!(default, DefaultValue::SelectedModel) {
+                self.edits.push(ShapeEdit { range, json: None });
+            } else if (value.is_none() || matches!(default, DefaultValue::Scrubbed(_)))
                 && let Some(json) = self.default_json(*default, position, value)
             {
-                self.edits.push(BodyEdit { range, replacement: Bytes::from(json) });
+                self.edits.push(ShapeEdit { range, json: Some(Bytes::from(json)) });
             }
         }
         let mut added = String::new();
@@ -338,7 +286,7 @@ impl<'t> CompletionPass<'t, '_> {
                 added.pop();
             }
             let at = first_key.unwrap_or(inside);
-            self.edits.push(BodyEdit { range: at..at, replacement: Bytes::from(added) });
+            self.edits.push(ShapeEdit { range: at..at, json: Some(Bytes::from(added)) });
         }
         Ok(())
     }
@@ -350,11 +298,13 @@ impl<'t> CompletionPass<'t, '_> {
         present: Option<&str>,
     ) -> Option<String> {
         self.is_repeatable &= match default {
-            DefaultValue::Id(_) | DefaultValue::Created(_) | DefaultValue::Given(_) => false,
+            DefaultValue::Id(_)
+            | DefaultValue::Created(_)
+            | DefaultValue::Given(_)
+            | DefaultValue::SelectedModel
+            | DefaultValue::MissingModel => false,
             DefaultValue::Scrubbed(_) => present.is_none(),
             DefaultValue::Json(_)
-            | DefaultValue::SelectedModel
-            | DefaultValue::MissingModel
             | DefaultValue::Position
             | DefaultValue::Noted
             | DefaultValue::NotedJson(_) => true,
