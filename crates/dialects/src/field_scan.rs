@@ -110,6 +110,8 @@ pub(crate) const FILE_TEXT: &str = "fileid";
 struct WordSearch {
     /// Words with a quote at their beginning, by the byte behind it. Long texts have few quotes.
     quoted: Vec<Vec<Box<[u8]>>>,
+    /// Words with a quote at their end alone, without it.
+    ended: Vec<Box<[u8]>>,
     file_text: Option<Finder<'static>>,
     others: Vec<Finder<'static>>,
 }
@@ -118,8 +120,12 @@ impl WordSearch {
     fn new(words: BTreeSet<String>) -> Self {
         let finder = |word: &str| Finder::new(word).into_owned();
         let mut quoted = vec![Vec::new(); 256];
-        let (mut file_text, mut others) = (None, Vec::new());
+        let (mut file_text, mut ended, mut others) = (None, Vec::new(), Vec::new());
         for word in &words {
+            if let Some(end) = word.strip_suffix('"').filter(|end| !end.starts_with('"')) {
+                ended.push(Box::from(end.as_bytes()));
+                continue;
+            }
             let is_file = word == FILE_TEXT;
             let key = word.strip_prefix('"').or(is_file.then_some(FILE_TEXT)).unwrap_or_default();
             match key.bytes().next().and_then(|first| quoted.get_mut(usize::from(first))) {
@@ -128,12 +134,16 @@ impl WordSearch {
             }
             file_text = file_text.or(is_file.then(|| finder(word)));
         }
-        Self { quoted, file_text, others }
+        Self { quoted, ended, file_text, others }
     }
 
     fn is_in(&self, body: &[u8]) -> bool {
         let (mut text, mut has_blanks) = (body, false);
         while let Some(at) = find_quote(text) {
+            let before = text.get(..at).unwrap_or_default();
+            if self.ended.iter().any(|word| before.ends_with(word)) {
+                return true;
+            }
             text = text.get(at + 1..).unwrap_or_default();
             let Some(first) = text.first() else { break };
             let words = self.quoted.get(usize::from(*first)).map_or(&[][..], Vec::as_slice);

@@ -39,7 +39,7 @@ pub struct RequestMedia {
 }
 
 /// A field for base64 data in which some callers send a URL.
-pub(crate) const FILE_DATA: &str = "file_data";
+const FILE_DATA: &str = "file_data";
 /// The ends of the paths of fields that hold only data. The second is a picture that a tool made.
 const DATA_FIELDS: [&str; 2] = [".data", ".result"];
 /// The end of the path of one that holds a plain text if the type beside it says so.

@@ -4,7 +4,7 @@ use canon::{MediaKind, Modality, StopSupport, WireFormat};
 
 use crate::field_scan::Needles;
 use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle};
-use crate::media_urls::{FILE_DATA, MediaUrlFields};
+use crate::media_urls::MediaUrlFields;
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Chat;
@@ -54,7 +54,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "\"video\"",
             "\"audio\"",
             "\"input_audio\"",
-            FILE_DATA,
+            "\"file_data\"",
         ]),
         allows_snake_case: false,
     },

@@ -9,7 +9,6 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use super::own::audio::ChatAudio;
 use super::usage::ChatUsage;
@@ -46,6 +45,11 @@ wire_object! {
         delta: &'a RawValue,
         finish_reason: LooseText<'a>,
         error: &'a RawValue,
+    }
+
+    /// The fields of a delta.
+    pub(super) struct DeltaFields<'a>("an object") {
+        role: AnyValue,
     }
 
     /// One candidate. Its message is boxed, because it is large and moves with the candidate.
@@ -117,12 +121,11 @@ pub(super) fn split_content(content: Option<TextOrList<'_, Value>>) -> (String, 
 impl ChatMeterChoice<'_> {
     /// Returns true if the delta holds anything but a role.
     pub(super) fn has_output(&self) -> bool {
-        let fields = self
-            .delta
-            .and_then(|delta| json::read::<HashMap<Cow<'_, str>, &RawValue>>(delta.get()).ok());
+        let fields: Option<DeltaFields<'_>> =
+            self.delta.and_then(|delta| json::read(delta.get()).ok());
         fields.is_some_and(|fields| {
             let is_empty = |value: &RawValue| matches!(value.get(), "null" | "\"\"" | "[]" | "{}");
-            fields.iter().any(|(name, value)| name != "role" && !is_empty(value))
+            fields.rest.present().any(|(_, value)| !is_empty(value))
         })
     }
 }

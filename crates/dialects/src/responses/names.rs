@@ -5,7 +5,7 @@ use canon::{MediaKind, StopSupport, ThinkingDisplay, WireFormat};
 use crate::count_endpoint::CountEndpoint;
 use crate::field_scan::Needles;
 use crate::format_traits::{FormatTraits, LimitHeaderStyle};
-use crate::media_urls::{FILE_DATA, MediaUrlFields};
+use crate::media_urls::MediaUrlFields;
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Responses;
@@ -48,7 +48,12 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
             "input.content|output.input_audio.data",
             "input.result",
         ],
-        needles: Needles::new(&["_url", FILE_DATA, "\"input_audio\"", "image_generation_call"]),
+        needles: Needles::new(&[
+            "_url\"",
+            "\"file_data\"",
+            "\"input_audio\"",
+            "\"image_generation_call\"",
+        ]),
         allows_snake_case: false,
     },
     objects: &super::objects::OBJECTS,

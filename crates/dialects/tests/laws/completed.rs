@@ -95,6 +95,39 @@ fn reply_names_the_selected_model_and_keeps_its_bytes() {
     }
 }
 
+/// Changes every string and number of a value.
+fn change_values(value: &mut Value) {
+    match value {
+        Value::String(text) => text.push_str(" \"ü\" more"),
+        Value::Number(number) => *value = json!(number.as_u64().unwrap_or_default() / 3 + 7),
+        Value::Array(items) => items.iter_mut().for_each(change_values),
+        Value::Object(fields) => fields.values_mut().for_each(change_values),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+#[test]
+fn reply_with_a_known_structure_is_completed_and_metered_like_any_other() {
+    for dialect in dialects::all() {
+        let known = answers(dialect).into_iter().map(|answer| Bytes::from(answer.whole));
+        let known: Vec<Bytes> =
+            known.chain([smallest(dialect.origin()).0.to_string().into()]).collect();
+        let pass = |body: &Bytes| format!("{:?}", dialect.pass_reply(body, &facts(), &stamp()));
+        for body in &known {
+            let mut changed: Value = serde_json::from_slice(body).unwrap();
+            // The known one has the same spaces between its tokens.
+            let body = Bytes::from(changed.to_string());
+            change_values(&mut changed);
+            let changed = Bytes::from(changed.to_string());
+            // A new thread knows no structures.
+            let expected =
+                std::thread::scope(|scope| scope.spawn(|| pass(&changed)).join()).unwrap();
+            pass(&body);
+            assert_eq!(pass(&changed), expected, "{body:?}");
+        }
+    }
+}
+
 /// Returns true if a value has all of another one, apart from the model.
 fn contains(all: &Value, some: &Value) -> bool {
     match (all, some) {
