@@ -60,6 +60,7 @@ mod stored_responses;
 mod tasks;
 mod teams;
 mod telemetry;
+mod thread_log;
 mod token_counts;
 mod transport;
 mod undocumented_fields;

@@ -3,14 +3,14 @@
 
 use canon::Micros;
 use serde_json::{Value, json};
-use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, reply, until};
 
 use crate::attacks::nested_texts;
 use crate::providers::service_account::Account;
+use crate::thread_log::ThreadLog;
 
 /// A token endpoint's answer.
 fn token(name: &str, life: u64) -> Vec<AnswerStep> {
@@ -125,28 +125,9 @@ async fn a_stale_token_and_a_refused_one_are_replaced() {
     assert_eq!(tokens.requests().len(), 3);
 }
 
-/// Collects the log lines of this thread, which runs the whole test, until the guard is dropped.
-fn log() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
-    struct Line(Arc<Mutex<Vec<u8>>>);
-    impl Write for Line {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let log = Arc::<Mutex<Vec<u8>>>::default();
-    let lines = Arc::clone(&log);
-    let writer = move || Line(Arc::clone(&lines));
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-    (log, tracing::subscriber::set_default(subscriber))
-}
-
 #[tokio::test]
 async fn a_token_endpoint_that_fails_is_a_503_for_the_caller_and_a_line_for_the_operator() {
-    let (log, _guard) = log();
+    let log = ThreadLog::new(tracing::Level::INFO);
     let account = Account::new();
     let refused = json!({ "error": "invalid_grant", "error_description": "account not found" });
     let cases = [
@@ -160,12 +141,12 @@ async fn a_token_endpoint_that_fails_is_a_503_for_the_caller_and_a_line_for_the_
         let tokens = ScriptedProvider::start(vec![answer]).await;
         let vertex = ScriptedProvider::start(vec![native_reply()]).await;
         let gateway = gateway(&account.json(&tokens.url), &vertex).await;
-        log.lock().unwrap().clear();
+        log.take();
         let got = ask(&gateway).await;
         assert_eq!(got.status, 503, "{}", got.text());
         assert_eq!(got.json()["error"]["message"], "the model is not available at the moment");
         assert!(vertex.requests().is_empty(), "nothing leaves without a proof");
-        let said = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+        let said = String::from_utf8(log.take()).unwrap();
         assert!(said.contains("lane `vertex/gemini-3.5-flash` failed for `m`"), "{said}");
         assert!(said.contains(noted), "{noted}: {said}");
         assert!(!said.contains("PRIVATE KEY") && !said.contains("assertion="), "{said}");

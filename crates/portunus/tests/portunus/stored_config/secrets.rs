@@ -1,32 +1,7 @@
 //! A stored secret appears in no answer, log, metric or file.
 
 use super::*;
-use std::io::Write;
-use std::sync::{Arc, Mutex};
-use tracing_subscriber::fmt::MakeWriter;
-
-/// Everything that is logged, at its most verbose.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
+use crate::thread_log::ThreadLog;
 
 /// Any twelve letters of the secret, as they are, in base64 or in hex.
 fn traces(bytes: &[u8]) -> Option<String> {
@@ -41,13 +16,7 @@ fn traces(bytes: &[u8]) -> Option<String> {
 
 #[tokio::test]
 async fn a_secret_is_nowhere_but_where_it_belongs() {
-    let log = Log::default();
-    let logging = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(log.clone())
-        .finish();
-    // The test and its gateway run on this thread; other tests of the process log elsewhere.
-    let _guard = tracing::subscriber::set_default(logging);
+    let log = ThreadLog::new(tracing::Level::TRACE);
     let refuse = testkit::reply(401, "application/json", "{\"error\":{\"message\":\"no\"}}");
     let provider = ScriptedProvider::start(vec![chat_reply("hi", 1, 1), refuse]).await;
     let gateway = TestGateway::with_config(OPEN).await;
@@ -84,7 +53,7 @@ async fn a_secret_is_nowhere_but_where_it_belongs() {
     assert_eq!(shown(&provider).first().map(String::as_str), Some(SECRET), "it does work");
     let debug = format!("{:?}", gateway.app.config());
     assert_eq!(traces(debug.as_bytes()), None);
-    let logged = log.0.lock().unwrap().clone();
+    let logged = log.take();
     assert!(!logged.is_empty());
     assert_eq!(traces(&logged), None);
     // The database on disk with its side files, and every other file in the folder.
