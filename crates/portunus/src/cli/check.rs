@@ -6,7 +6,11 @@ use std::process::ExitCode;
 use super::common::{CommonArgs, print_line};
 
 pub(super) fn check(common: &CommonArgs) -> anyhow::Result<ExitCode> {
-    let config = common.load()?;
+    let mut config = common.load()?;
+    // A running gateway reads them at its first TLS connection.
+    if let Err(why) = config.outbound.check_certificates() {
+        config.warnings.push(format!("no provider can be reached by https: {why}"));
+    }
     if common.json {
         print_line(
             &json!({

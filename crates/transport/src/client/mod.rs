@@ -1,6 +1,7 @@
 //! The client side: URL checks, connections, requests and responses.
 
 mod body;
+mod certificate_verifier;
 mod connection_use;
 mod dialler;
 pub(crate) mod event_stream;

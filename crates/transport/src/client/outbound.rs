@@ -8,7 +8,6 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls_platform_verifier::Verifier;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -22,6 +21,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::Service as _;
 
+use crate::client::certificate_verifier::CertificateVerifier;
 use crate::client::dialler::Dialler;
 use crate::client::guard::AddressGuard;
 use crate::client::resolver::{NameResolver, SystemResolver};
@@ -59,6 +59,7 @@ const SOCKS_SCHEMES: [&str; 2] = ["socks5", "socks5h"];
 #[derive(Clone)]
 pub struct Outbound {
     tls: ClientConfig,
+    verifier: Arc<CertificateVerifier>,
     matcher: Option<Arc<Matcher>>,
     /// Resolver; `None` uses that of the machine.
     resolver: Option<Arc<dyn NameResolver>>,
@@ -66,7 +67,7 @@ pub struct Outbound {
 
 impl Outbound {
     /// Creates the settings from proxies and additional root certificates in PEM. The root
-    /// certificates of the platform are always trusted.
+    /// certificates of the platform are always trusted. They are read at the first handshake.
     pub fn new(proxies: &ProxySettings, trusted: &[Vec<u8>]) -> Result<Self, OutboundError> {
         let ProxySettings { http, https, no_proxy } = proxies;
         for proxy in [http, https].into_iter().flatten() {
@@ -81,7 +82,17 @@ impl Outbound {
         for pem in trusted {
             roots.extend(read_pem(pem)?);
         }
-        Ok(Self { tls: client_tls(roots)?, matcher, resolver: None })
+        let provider = Arc::clone(ClientConfig::builder().crypto_provider());
+        let verifier = CertificateVerifier::new(roots, provider).map_err(|e| {
+            OutboundError(format!("TLS of outgoing connections could not be set up: {e}"))
+        })?;
+        let verifier = Arc::new(verifier);
+        // `dangerous` warns of verifiers that skip checks; this one asks the platform's.
+        let tls = ClientConfig::builder()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&verifier) as _)
+            .with_no_client_auth();
+        Ok(Self { tls, verifier, matcher, resolver: None })
     }
 
     /// Restricts name resolution to addresses the guard allows. Behind a proxy this has no effect:
@@ -93,6 +104,15 @@ impl Outbound {
             .is_none()
             .then(|| guard.guard_resolver(Arc::new(SystemResolver::default())));
         Self { resolver, ..self.clone() }
+    }
+
+    /// Reads the root certificates now, which otherwise the first handshake does. The error tells why
+    /// no server can be verified.
+    pub fn check_certificates(&self) -> Result<(), OutboundError> {
+        self.verifier.read_roots().map_err(|e| match e {
+            rustls::Error::General(why) => OutboundError(why),
+            other => OutboundError(other.to_string()),
+        })
     }
 
     /// Returns the TLS settings without ALPN protocols.
@@ -211,18 +231,6 @@ fn read_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, OutboundError> {
         Ok(_) => Err(OutboundError("holds no certificate in PEM".to_owned())),
         Err(e) => Err(OutboundError(format!("is not PEM: {e}"))),
     }
-}
-
-fn client_tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundError> {
-    let tls_error = |e: rustls::Error| {
-        OutboundError(format!("TLS of outgoing connections could not be set up: {e}"))
-    };
-    let builder = ClientConfig::builder();
-    let provider = Arc::clone(builder.crypto_provider());
-    let verifier = Verifier::new_with_extra_roots(roots, provider).map_err(tls_error)?;
-    // `dangerous` warns of verifiers that skip checks; this one is the platform's.
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
-    Ok(builder.with_no_client_auth())
 }
 
 /// Opens connections, directly or through a proxy.

@@ -53,13 +53,52 @@ async fn platform_does_not_trust_an_unknown_authority() {
     let authority = TestAuthority::new();
     let config = authority.server("localhost", false, &[]);
     let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
-    let Ok(way) = Outbound::new(&ProxySettings::default(), &[]) else {
-        // A machine without root certificates trusts no server, which passes too.
-        eprintln!("this machine has no root certificates");
-        return;
-    };
+    // A machine without root certificates trusts no server, which passes too.
+    let way = Outbound::new(&ProxySettings::default(), &[]).unwrap();
     let url = format!("https://localhost:{}/", server.at.port());
     assert!(get(&HttpClient::network(CONNECT, &way), &url).await.is_err());
+}
+
+/// The variables of the environment must be those of a process that reads its certificates for the
+/// first time, so the test runs itself again in one.
+#[test]
+fn root_certificates_are_read_at_the_first_handshake() {
+    let folder = std::env::temp_dir().join(format!("portunus-no-roots-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "outbound::connects_without_root_certificates", "--ignored"])
+        .env_remove("SSL_CERT_FILE")
+        .env("SSL_CERT_DIR", &folder)
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[tokio::test]
+#[ignore = "run by `root_certificates_are_read_at_the_first_handshake` in an environment of its own"]
+async fn connects_without_root_certificates() {
+    let authority = TestAuthority::new();
+    // Nothing is read before the first handshake, and plain HTTP needs no certificate.
+    let way = Outbound::new(&ProxySettings::default(), &[]).unwrap();
+    let client = HttpClient::network(CONNECT, &way);
+    let plain = TestServer::start("127.0.0.1", None, |_| png_response()).await;
+    let url = format!("http://localhost:{}/", plain.at.port());
+    assert_eq!(get(&client, &url).await.unwrap().status, 200);
+    // The handshake fails with the cure, each time.
+    let config = authority.server("localhost", false, &[]);
+    let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
+    let url = format!("https://localhost:{}/", server.at.port());
+    for _ in 0..2 {
+        let refused = get(&client, &url).await.unwrap_err();
+        assert!(refused.contains("ca-certificates"), "{refused}");
+        assert!(refused.contains("outbound.ca"), "{refused}");
+    }
+    assert!(way.check_certificates().unwrap_err().to_string().contains("ca-certificates"));
+    // An authority of the configuration suffices.
+    assert_eq!(get(&direct(&authority), &url).await.unwrap().status, 200);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]

@@ -307,6 +307,22 @@ fn impossible_arguments_are_refused_in_one_line() {
 }
 
 #[test]
+fn check_warns_of_a_machine_without_root_certificates() {
+    let folder = Folder::new("roots");
+    let run = |arguments: &[&str]| {
+        program(&folder).args(arguments).env("SSL_CERT_DIR", ".").output().unwrap()
+    };
+    let checked = run(&["check"]);
+    let text = String::from_utf8(checked.stdout).unwrap();
+    assert!(checked.status.success(), "{text}");
+    assert!(text.contains("warning: no provider can be reached by https"), "{text}");
+    assert!(text.contains("ca-certificates"), "{text}");
+    // A command that opens no TLS connection needs none.
+    let models = run(&["models", "--json"]);
+    assert!(models.status.success() && models.stderr.is_empty(), "{models:?}");
+}
+
+#[test]
 fn two_servers_cannot_share_a_data_folder() {
     let folder = Folder::new("two");
     let (child, _) = serve(&folder, "127.0.0.1:0");
