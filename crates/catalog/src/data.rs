@@ -56,7 +56,7 @@ pub(crate) static FILES: [(&str, &str); 32] = [
 ];
 
 /// One file as it is written.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DataFile {
     provider: Option<ProviderTable>,
@@ -159,11 +159,43 @@ pub(crate) fn read(
 ) -> Result<(Vec<ProviderEntry>, Vec<ModelEntry>), DirectoryError> {
     let mut parsed = Vec::with_capacity(files.len());
     for (name, text) in files {
-        let file: DataFile = toml::from_str(text)
-            .map_err(|why| DirectoryError { file: (*name).to_owned(), reason: why.to_string() })?;
+        let file = read_file(text)
+            .map_err(|reason| DirectoryError { file: (*name).to_owned(), reason })?;
         parsed.push((*name, file));
     }
     assemble(parsed)
+}
+
+/// Reads one file, entry by entry. The parser keeps some 30 bytes for each byte of its text, and the
+/// memory of a whole file would stay with the process.
+fn read_file(text: &str) -> Result<DataFile, String> {
+    let mut file = DataFile::default();
+    let (mut rest, mut line) = (text, 1);
+    while !rest.is_empty() {
+        let (part, behind) = rest.split_at(entry_end(rest));
+        let DataFile { provider, of, models, offers } = toml::from_str(part)
+            .map_err(|why| format!("in the entry that begins in line {line}: {why}"))?;
+        if provider.is_some() && file.provider.is_some() {
+            return Err(format!("a second `provider` stands before line {line}"));
+        }
+        file.provider = file.provider.or(provider);
+        file.of = file.of.or(of);
+        file.models.extend(models);
+        file.offers.extend(offers);
+        line += part.matches('\n').count();
+        rest = behind;
+    }
+    Ok(file)
+}
+
+/// Returns where the first entry of a text ends: before the line that begins the next one.
+fn entry_end(text: &str) -> usize {
+    let is_entry = |place: &usize| {
+        let next = text.get(*place..).unwrap_or_default();
+        next.starts_with("[[models]]") || next.starts_with("[[offers]]")
+    };
+    let mut starts = text.match_indices("\n[[").map(|(line_end, _)| line_end + 1);
+    starts.find(is_entry).unwrap_or(text.len())
 }
 
 /// Resolves the references between parsed files.

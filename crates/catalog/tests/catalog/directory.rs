@@ -382,7 +382,10 @@ fn a_slip_in_the_data_is_refused_with_its_place() {
     assert!(why(&format!("{good}{model}price = {{ input = \"1\" }}\n")).reason.contains("twice"));
     assert!(why(&good.replace("[]", "[\"magic\"]")).reason.contains("`magic`"));
     assert!(why(&good.replace("\"1\"", "\"one\"")).reason.contains("price `input`"));
-    assert!(why(&format!("{good}surprise = 1\n")).reason.contains("surprise"));
+    let reason = why(&format!("{good}surprise = 1\n")).reason;
+    assert!(reason.contains("surprise") && reason.contains("begins in line 7"), "{reason}");
+    let reason = why(&format!("{good}{provider}")).reason;
+    assert!(reason.contains("second `provider`"), "{reason}");
     let second = |of: &str| ModelDirectory::read(&[("x.toml", good.as_str()), ("x-2.toml", of)]);
     assert!(second("of = \"x\"\n").is_ok());
     assert!(second("of = \"y\"\n").unwrap_err().reason.contains("`y` is not known"));
