@@ -21,6 +21,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// SQLite's name for a database without a file.
 const IN_MEMORY: &str = ":memory:";
 const SQLITE_READERS: u32 = 4;
+/// Pages that a reader keeps, in KiB (a negative number, as SQLite has it). The kernel keeps the file
+/// too, so that a larger cache only holds the same pages once per reader.
+const READER_CACHE: &str = "-256";
 const POSTGRES_CONNECTIONS: u32 = 16;
 
 impl Store {
@@ -93,7 +96,8 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
     let reader = if path == IN_MEMORY {
         writer.clone()
     } else {
-        pool().max_connections(SQLITE_READERS).connect_lazy_with(base.read_only(true))
+        let options = base.read_only(true).pragma("cache_size", READER_CACHE);
+        pool().max_connections(SQLITE_READERS).connect_lazy_with(options)
     };
     Ok(Db::Sqlite { reader, writer })
 }

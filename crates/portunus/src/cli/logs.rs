@@ -13,8 +13,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
 
-/// Lines that wait to be written at most.
-const MAX_QUEUED_LINES: usize = 8_192;
+/// Lines that wait to be written at most. Their places take memory from the start, 32 bytes each.
+const MAX_QUEUED_LINES: usize = 2_048;
 
 /// Counter of dropped lines, and its value at the last report.
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
