@@ -53,8 +53,15 @@ enum Command {
         #[arg(long)]
         write: bool,
     },
-    /// Count the user instructions of each kind of call
-    Instructions,
+    /// Count instructions, allocations and system calls of each kind of call
+    Instructions {
+        /// The cargo profile of the measured binary
+        #[arg(long, default_value = "dist")]
+        profile: String,
+        /// Measure the release binary and keep its figures as what a call may cost from now on
+        #[arg(long, conflicts_with = "profile")]
+        accept: bool,
+    },
     /// Run the ledger tests for a long time: crashes, load and full disks
     Soak {
         /// Duration in minutes
@@ -78,8 +85,8 @@ fn main() -> Result<ExitCode> {
         Command::Tidy => tidy::run()?,
         Command::Test { only } => suite::run(only),
         Command::Bench { quick, rivals, write } => bench::run(quick, rivals, write)?,
-        Command::Instructions => {
-            bench::instructions::run()?;
+        Command::Instructions { profile, accept } => {
+            bench::instructions::run(&profile, accept)?;
             true
         }
         Command::Soak { minutes, seed, year } => {

@@ -30,8 +30,11 @@ pub(super) fn write(about: &str, rows: &[FigureRow], rivals: &[RivalFigures]) ->
     let docs = workspace::root().join("docs");
     let mut text = String::from(INTRODUCTION);
     writeln!(text, "{about}\n")?;
-    writeln!(text, "| | direct | nginx | Portunus | × nginx | goal | limit | |")?;
-    writeln!(text, "|---|--:|--:|--:|--:|--:|--:|---|")?;
+    writeln!(
+        text,
+        "| | direct | nginx | hyper | Portunus (95 %) | × nginx (95 %) | goal | limit | |"
+    )?;
+    writeln!(text, "|---|--:|--:|--:|--:|--:|--:|--:|---|")?;
     for row in rows {
         writeln!(text, "{}", row.markdown())?;
     }
