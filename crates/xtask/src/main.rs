@@ -52,6 +52,9 @@ enum Command {
         /// Write docs/performance.md
         #[arg(long)]
         write: bool,
+        /// Only measure many streams, idle connections, two processors and overload
+        #[arg(long, conflicts_with_all = ["rivals", "write"])]
+        scale: bool,
     },
     /// Count instructions, allocations and system calls of each kind of call
     Instructions {
@@ -84,7 +87,8 @@ fn main() -> Result<ExitCode> {
     let good = match Cli::parse().command {
         Command::Tidy => tidy::run()?,
         Command::Test { only } => suite::run(only),
-        Command::Bench { quick, rivals, write } => bench::run(quick, rivals, write)?,
+        Command::Bench { quick, scale: true, .. } => bench::scale::run(quick)?,
+        Command::Bench { quick, rivals, write, scale: false } => bench::run(quick, rivals, write)?,
         Command::Instructions { profile, accept } => {
             bench::instructions::run(&profile, accept)?;
             true

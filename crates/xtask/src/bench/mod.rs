@@ -10,6 +10,7 @@ mod interval;
 mod load;
 mod report;
 mod rivals;
+pub(crate) mod scale;
 mod targets;
 mod tls;
 mod usage;

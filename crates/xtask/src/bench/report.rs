@@ -41,6 +41,11 @@ impl Goal {
         Self { of: JudgedFigure::Ratio, aim, limit, upward: true }
     }
 
+    /// Creates a goal of at least that value.
+    pub(super) const fn value_at_least(aim: f64, limit: f64) -> Self {
+        Self { of: JudgedFigure::Value, aim, limit, upward: true }
+    }
+
     /// Creates a goal of at most that value.
     pub(super) const fn value(aim: f64, limit: f64) -> Self {
         Self { of: JudgedFigure::Value, aim, limit, upward: false }

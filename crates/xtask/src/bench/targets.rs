@@ -51,8 +51,10 @@ impl Target {
 
 /// The two processors of a measurement.
 pub(super) struct CorePair {
-    proxy: Option<String>,
-    load: Option<String>,
+    /// Of the proxy.
+    pub(super) proxy: Option<String>,
+    /// Of load and upstream.
+    pub(super) load: Option<String>,
 }
 
 impl CorePair {

@@ -59,7 +59,7 @@ impl RoadFigures {
 /// The figures of all roads.
 #[derive(Debug, Default, Serialize, Deserialize, PartialEq)]
 pub(super) struct InstructionBudget {
-    /// What the figures depend on.
+    /// Tools and processor features that the figures depend on.
     pub(super) measured_with: BTreeMap<String, String>,
     /// Figures by the name of the road.
     pub(super) roads: BTreeMap<String, RoadFigures>,
@@ -172,7 +172,7 @@ fn path() -> PathBuf {
     workspace::root().join("crates/xtask/instruction_budget.json")
 }
 
-/// What the figures depend on besides the code.
+/// Returns the tools and processor features that the figures depend on.
 pub(super) fn measured_with() -> BTreeMap<String, String> {
     let first_line = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output().ok()?;

@@ -26,7 +26,7 @@ const ALLOCATORS: [&str; 13] = [
 /// Longest name of a function. Type parameters of async code fill pages.
 const MAX_NAME_CHARS: usize = 110;
 
-/// What one file of callgrind counted.
+/// Counts of one file of callgrind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallgrindCounts {
     /// Own instructions of each function, without those of the functions it calls.

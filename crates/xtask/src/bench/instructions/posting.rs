@@ -39,11 +39,12 @@ database.execute('ROLLBACK')
 /// calls are served: they stay in the journal, and what runs outside of the measured function is the
 /// background. Then the lock is released, and what runs until the gateway is quiet is the posting of
 /// full batches. The work of an idle gateway in the same time is measured afterwards and subtracted
-/// from both.
+/// from both. The key has no cap, because its lease could not be extended meanwhile.
 pub(super) fn measure(
     gateway: &CallgrindGateway,
     road: &Road,
 ) -> Result<[(String, RoadFigures); 2]> {
+    gateway.warm_up(road)?;
     gateway.repeat_at_once(road, FIRST_CALLS, CALLERS)?;
     gateway.wait_until_quiet()?;
     let lock = DatabaseLock::take(&database_of(&gateway.data)?)?;
