@@ -16,6 +16,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::counts::as_f64;
 use crate::workspace;
 
 /// Growth that fails the check.
@@ -32,7 +33,7 @@ pub(super) struct RoadFigures {
     pub(super) instructions: u64,
     /// Allocations of memory.
     pub(super) allocations: f64,
-    /// Calls of `memcpy` and `memmove`.
+    /// Calls of `memcpy` and `memmove` in the whole process, told and not checked.
     pub(super) copies: f64,
     /// System calls on sockets, with one caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,11 +162,6 @@ fn compare(text: &mut String, name: &str, kept: &RoadFigures, now: &RoadFigures)
 fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{words}");
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far fewer instructions than that")]
-fn as_f64(count: u64) -> f64 {
-    count as f64
 }
 
 fn path() -> PathBuf {

@@ -33,11 +33,15 @@ pub(super) struct CallgrindCounts {
     pub(super) own: BTreeMap<String, u64>,
     /// Instructions of each function and of what it calls.
     inclusive: BTreeMap<String, u64>,
-    /// Calls of the allocator for memory, releases not included.
-    pub(super) allocations: u64,
-    /// Calls of `memcpy` and `memmove`.
+    /// Calls of each allocating function: all of them, and those from outside of the allocator.
+    allocating: BTreeMap<&'static str, [u64; 2]>,
+    /// Calls of `memcpy` and `memmove` in the whole process.
     pub(super) copies: u64,
 }
+
+/// Own instructions of one allocation by the function that begins it. They are the same for every
+/// call, because these functions only look up the heap of the thread.
+pub(super) struct AllocationCosts(BTreeMap<&'static str, f64>);
 
 impl CallgrindCounts {
     /// Reads a file.
@@ -55,6 +59,28 @@ impl CallgrindCounts {
     /// Instructions of a function and of what it calls.
     pub(super) fn inclusive(&self, function: &str) -> u64 {
         self.inclusive.get(function).copied().unwrap_or_default()
+    }
+
+    /// Returns the allocations in the whole process, releases not included.
+    pub(super) fn allocations(&self) -> u64 {
+        self.allocating.values().map(|[_, from_outside]| from_outside).sum()
+    }
+
+    /// Returns the own instructions of one allocation. The counts must be of the whole process.
+    pub(super) fn allocation_costs(&self) -> AllocationCosts {
+        let cost = |(name, [all, from_outside]): (&&'static str, &[u64; 2])| {
+            let own = self.own.get(*name).copied().unwrap_or_default();
+            let is_begun_outside = *all > 0 && own > 0 && all == from_outside;
+            is_begun_outside.then(|| (*name, as_f64(own) / as_f64(*all)))
+        };
+        AllocationCosts(self.allocating.iter().filter_map(cost).collect())
+    }
+
+    /// Returns the allocations inside the function that is collected. callgrind collects costs there
+    /// only, yet counts calls everywhere, so that the number follows from the costs.
+    pub(super) fn collected_allocations(&self, costs: &AllocationCosts) -> f64 {
+        let own = |name: &str| as_f64(self.own.get(name).copied().unwrap_or_default());
+        costs.0.iter().map(|(name, cost)| own(name) / cost).sum()
     }
 
     fn parse(text: &str) -> Self {
@@ -92,14 +118,23 @@ impl CallgrindCounts {
 
     fn count_calls(&mut self, caller: &str, callee: &str, calls: u64) {
         let is_allocator = |name: &str| name.starts_with("mi_") || name.starts_with("_mi_");
-        if ALLOCATORS.contains(&callee) && !is_allocator(caller) && !ALLOCATORS.contains(&caller) {
-            self.allocations += calls;
+        if let Some(callee) = ALLOCATORS.iter().find(|name| **name == callee) {
+            let [all, from_outside] = self.allocating.entry(callee).or_default();
+            *all += calls;
+            if !is_allocator(caller) && !ALLOCATORS.contains(&caller) {
+                *from_outside += calls;
+            }
         }
         let bare = callee.trim_start_matches('_');
         if bare.starts_with("memcpy") || bare.starts_with("memmove") {
             self.copies += calls;
         }
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far fewer instructions than that")]
+pub(super) fn as_f64(count: u64) -> f64 {
+    count as f64
 }
 
 /// Removes the level of recursion: `name'2`.
@@ -161,11 +196,15 @@ mod tests {
     #[test]
     fn memory_is_counted_where_it_is_asked_for() {
         let counts = CallgrindCounts::parse(
-            "fn=(1) serve\ncfn=(2) mi_malloc_aligned\ncalls=3 0\n0 30\nfn=(2)\ncfn=(3) mi_malloc\n\
-             calls=3 0\n0 9\nfn=(1)\ncfn=(4) __memcpy_avx_unaligned_erms\ncalls=2 0\n0 1\n\
-             cfn=(5) mi_free\ncalls=3 0\n0 1\n",
+            "fn=(1) serve\ncfn=(2) mi_malloc_aligned\ncalls=3 0\n0 30\nfn=(2)\n0 18\n\
+             cfn=(3) mi_malloc\ncalls=3 0\n0 9\nfn=(1)\ncfn=(4) __memcpy_avx_unaligned_erms\n\
+             calls=2 0\n0 1\ncfn=(5) mi_free\ncalls=3 0\n0 1\n",
         );
-        assert_eq!((counts.allocations, counts.copies), (3, 2));
+        assert_eq!((counts.allocations(), counts.copies), (3, 2));
+        // Six instructions each; the calls of a collected part are not told.
+        let collected = CallgrindCounts::parse("fn=(2) mi_malloc_aligned\n0 12\n");
+        let inside = collected.collected_allocations(&counts.allocation_costs());
+        assert!((inside - 2.0).abs() < 1e-9, "{inside}");
     }
 
     #[test]

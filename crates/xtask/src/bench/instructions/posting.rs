@@ -4,12 +4,11 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
 use super::budget::RoadFigures;
+use super::counts::{AllocationCosts, as_f64};
 use super::{CallgrindGateway, MEASURED, Road, per};
 use crate::tools;
 
@@ -19,8 +18,6 @@ const POSTED_CALLS: u32 = 2_000;
 const FIRST_CALLS: u32 = 200;
 /// Concurrent callers.
 const CALLERS: u32 = 16;
-/// Time over which the work of an idle gateway is counted.
-const IDLE_TIME: Duration = Duration::from_secs(3);
 
 /// Program that keeps the write lock of a database until its standard input ends.
 const HOLD_LOCK: &str = "import sqlite3, sys
@@ -31,6 +28,17 @@ sys.stdin.read()
 database.execute('ROLLBACK')
 ";
 
+/// Instructions of a call outside of the measured function.
+pub(super) struct PostingFigures {
+    /// Figures of posting in full batches.
+    pub(super) posting: RoadFigures,
+    /// Instructions of everything else: the journal's thread, timers and the scheduler. They depend on
+    /// the time that the calls took, so they are told and not checked.
+    pub(super) background: u64,
+    /// Instructions of one allocation.
+    pub(super) allocation_costs: AllocationCosts,
+}
+
 /// Counts the instructions per call of posting in full batches, and of everything else outside of
 /// the measured function.
 ///
@@ -38,55 +46,34 @@ database.execute('ROLLBACK')
 /// batches cost far more per call. So another process keeps the write lock of the database while the
 /// calls are served: they stay in the journal, and what runs outside of the measured function is the
 /// background. Then the lock is released, and what runs until the gateway is quiet is the posting of
-/// full batches. The work of an idle gateway in the same time is measured afterwards and subtracted
-/// from both. The key has no cap, because its lease could not be extended meanwhile.
-pub(super) fn measure(
-    gateway: &CallgrindGateway,
-    road: &Road,
-) -> Result<[(String, RoadFigures); 2]> {
+/// full batches. The key has no cap, because its lease could not be extended meanwhile.
+pub(super) fn measure(gateway: &CallgrindGateway, road: &Road) -> Result<PostingFigures> {
     gateway.warm_up(road)?;
     gateway.repeat_at_once(road, FIRST_CALLS, CALLERS)?;
     gateway.wait_until_quiet()?;
     let lock = DatabaseLock::take(&database_of(&gateway.data)?)?;
     gateway.write_counts()?;
-    let begin = Instant::now();
     gateway.repeat_at_once(road, POSTED_CALLS, CALLERS)?;
     let serving = gateway.write_counts()?;
-    let served_within = begin.elapsed();
-    let begin = Instant::now();
     lock.release()?;
     gateway.wait_until_quiet()?;
     let posting = gateway.write_counts()?;
-    let posted_within = begin.elapsed();
-    thread::sleep(IDLE_TIME);
-    let idle = gateway.write_counts()?;
-    let idle = |time: Duration| {
-        #[expect(clippy::cast_precision_loss, reason = "far fewer instructions than that")]
-        let per_second = idle.total() as f64 / IDLE_TIME.as_secs_f64();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "positive and far fewer instructions than that"
-        )]
-        let within = (per_second * time.as_secs_f64()) as u64;
-        within
-    };
     let call = serving.inclusive(MEASURED);
     ensure!(call > 0, "callgrind counted no `{MEASURED}`");
     let calls = u64::from(POSTED_CALLS);
-    let background = serving.total().saturating_sub(call + idle(served_within)) / calls;
-    let background = RoadFigures { instructions: background, ..RoadFigures::default() };
     let posted = RoadFigures {
-        instructions: posting.total().saturating_sub(idle(posted_within)) / calls,
-        allocations: per(posting.allocations, calls),
-        copies: per(posting.copies, calls),
+        instructions: posting.total() / calls,
+        allocations: per(as_f64(posting.allocations()), calls),
+        copies: per(as_f64(posting.copies), calls),
         ..RoadFigures::default()
     };
+    let allocation_costs = serving.allocation_costs();
     let own = posting.own.into_iter().map(|(name, cost)| (name, cost / calls)).collect();
-    Ok([
-        ("background: journal, timers, scheduling".to_owned(), background),
-        ("posting, full batches".to_owned(), posted.with_dearest(own)),
-    ])
+    Ok(PostingFigures {
+        posting: posted.with_dearest(own),
+        background: serving.total().saturating_sub(call) / calls,
+        allocation_costs,
+    })
 }
 
 /// Returns the database in a data folder.
