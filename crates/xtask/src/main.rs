@@ -52,9 +52,19 @@ enum Command {
         /// Write docs/performance.md
         #[arg(long)]
         write: bool,
+        /// Only measure many streams, idle connections, two processors and overload
+        #[arg(long, conflicts_with_all = ["rivals", "write"])]
+        scale: bool,
     },
-    /// Count the user instructions of each kind of call
-    Instructions,
+    /// Count instructions, allocations and system calls of each kind of call
+    Instructions {
+        /// The cargo profile of the measured binary
+        #[arg(long, default_value = "dist")]
+        profile: String,
+        /// Measure the release binary and keep its figures as what a call may cost from now on
+        #[arg(long, conflicts_with = "profile")]
+        accept: bool,
+    },
     /// Run the ledger tests for a long time: crashes, load and full disks
     Soak {
         /// Duration in minutes
@@ -77,9 +87,10 @@ fn main() -> Result<ExitCode> {
     let good = match Cli::parse().command {
         Command::Tidy => tidy::run()?,
         Command::Test { only } => suite::run(only),
-        Command::Bench { quick, rivals, write } => bench::run(quick, rivals, write)?,
-        Command::Instructions => {
-            bench::instructions::run()?;
+        Command::Bench { quick, scale: true, .. } => bench::scale::run(quick)?,
+        Command::Bench { quick, rivals, write, scale: false } => bench::run(quick, rivals, write)?,
+        Command::Instructions { profile, accept } => {
+            bench::instructions::run(&profile, accept)?;
             true
         }
         Command::Soak { minutes, seed, year } => {

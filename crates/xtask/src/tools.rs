@@ -77,6 +77,30 @@ pub(crate) fn valgrind() -> Result<PathBuf> {
     find("valgrind").context("valgrind is installed, yet not on the search path")
 }
 
+/// Returns the path of strace; installs it if missing.
+pub(crate) fn strace() -> Result<PathBuf> {
+    if find("strace").is_none() {
+        apt("strace")?;
+    }
+    find("strace").context("strace is installed, yet not on the search path")
+}
+
+/// Returns the path of Python; installs it if missing.
+pub(crate) fn python3() -> Result<PathBuf> {
+    if find("python3").is_none() {
+        apt("python3")?;
+    }
+    find("python3").context("Python is installed, yet not on the search path")
+}
+
+/// Returns the path of OpenSSL's program; installs it if missing.
+pub(crate) fn openssl() -> Result<PathBuf> {
+    if find("openssl").is_none() {
+        apt("openssl")?;
+    }
+    find("openssl").context("OpenSSL is installed, yet not on the search path")
+}
+
 /// Returns the path of nginx; installs it if missing.
 pub(crate) fn nginx() -> Result<PathBuf> {
     if find("nginx").is_none() {
@@ -143,15 +167,13 @@ pub(crate) fn python(name: &str, requirements: &Path) -> Result<PathBuf> {
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(python);
     }
-    if find("python3").is_none() {
-        apt("python3")?;
-    }
+    let system_python = python3()?;
     // Debian ships Python without `venv`.
-    let can = Command::new("python3").args(["-c", "import ensurepip, venv"]).output()?;
+    let can = Command::new(&system_python).args(["-c", "import ensurepip, venv"]).output()?;
     if !can.status.success() {
         apt("python3-venv")?;
     }
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+    run(Command::new(&system_python).args(["-m", "venv", "--clear"]).arg(&folder))?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
     run(Command::new(&python).args(pip).arg(requirements))?;
     fs::write(&stamp, wanted)?;

@@ -43,7 +43,8 @@ struct StreamState {
     ready: VecDeque<Bytes>,
     /// Output tokens in what is ready.
     tokens: u64,
-    pace: StreamPace,
+    /// Speed of the pieces; `None` hands on all of them at once, each in a chunk of its own.
+    pace: Option<StreamPace>,
     pause: PieceGate,
 }
 
@@ -82,7 +83,7 @@ impl DemoBody {
             cut,
             ready: VecDeque::new(),
             tokens: 0,
-            pace,
+            pace: Some(pace),
             pause: PieceGate::Over,
         };
         stream.rest();
@@ -102,25 +103,25 @@ impl DemoBody {
             cut: true,
             ready: pieces.into(),
             tokens,
-            pace,
+            pace: Some(pace),
             pause: PieceGate::Over,
         };
         stream.rest();
         Self { inner: BodyState::StreamState(Box::new(stream)), ticket: Some(ticket) }
     }
 
-    /// Creates a prepared stream that is sent one event at a time.
-    pub(super) fn paced(bytes: Bytes, pace: StreamPace) -> Self {
+    /// Creates a prepared stream with one event in each chunk. Without a pause all events leave at
+    /// once, as those of a provider that has finished before its caller reads.
+    pub(super) fn prepared(events: Vec<Bytes>, pace: StreamPace) -> Self {
         let mut stream = StreamState {
             events: Vec::new().into_iter(),
             writer: None,
             cut: true,
-            ready: VecDeque::new(),
+            ready: events.into(),
             tokens: 0,
-            pace,
+            pace: (!pace.pause.is_zero()).then_some(pace),
             pause: PieceGate::Over,
         };
-        stream.split(bytes);
         stream.rest();
         Self { inner: BodyState::StreamState(Box::new(stream)), ticket: None }
     }
@@ -161,23 +162,20 @@ impl StreamState {
         Some((self.ready.pop_front()?, std::mem::take(&mut self.tokens)))
     }
 
-    fn split(&mut self, mut bytes: Bytes) {
-        while self.cut
-            && let Some(end) = bytes.windows(2).position(|two| two == b"\n\n")
-        {
-            self.ready.push_back(bytes.split_to(end + 2));
-        }
-        if !bytes.is_empty() {
+    fn split(&mut self, bytes: Bytes) {
+        if self.cut {
+            self.ready.extend(split_events(bytes));
+        } else if !bytes.is_empty() {
             self.ready.push_back(bytes);
         }
     }
 
     /// Sets the pause before the next piece.
     fn rest(&mut self) {
-        self.pause = if self.pace.pause.is_zero() {
-            PieceGate::Yield
-        } else {
-            PieceGate::Sleep(Box::pin(tokio::time::sleep(self.pace.pause)))
+        self.pause = match self.pace {
+            None => PieceGate::Over,
+            Some(pace) if pace.pause.is_zero() => PieceGate::Yield,
+            Some(pace) => PieceGate::Sleep(Box::pin(tokio::time::sleep(pace.pause))),
         };
     }
 
@@ -206,6 +204,18 @@ impl StreamState {
     fn is_over(&self) -> bool {
         self.writer.is_none() && self.ready.is_empty()
     }
+}
+
+/// Splits a stream behind each of its server-sent events.
+pub(super) fn split_events(mut bytes: Bytes) -> Vec<Bytes> {
+    let mut events = Vec::new();
+    while let Some(end) = bytes.windows(2).position(|two| two == b"\n\n") {
+        events.push(bytes.split_to(end + 2));
+    }
+    if !bytes.is_empty() {
+        events.push(bytes);
+    }
+    events
 }
 
 impl http_body::Body for DemoBody {

@@ -8,6 +8,7 @@ use canon::{
 use dialects::{Dialect, ReplyStamp};
 use std::sync::OnceLock;
 
+use super::body::split_events;
 use crate::model::finish_word;
 use crate::pieces;
 
@@ -18,8 +19,8 @@ const CONTENT_EVENTS: usize = 100;
 pub(super) struct CannedAnswer {
     /// The complete answer.
     pub(super) whole: Bytes,
-    /// The answer as a stream.
-    pub(super) burst: Bytes,
+    /// The answer as a stream, one piece for each event.
+    pub(super) burst: Vec<Bytes>,
     /// Usage of the answer.
     pub(super) usage: Usage,
 }
@@ -76,7 +77,7 @@ fn make(dialect: &dyn Dialect) -> CannedAnswer {
     }
     let _ = writer.finish(&mut burst);
     let (whole, _) = dialect.write_reply(reply, &chat, &stamp);
-    CannedAnswer { whole: whole.into(), burst: burst.into(), usage }
+    CannedAnswer { whole: whole.into(), burst: split_events(burst.into()), usage }
 }
 
 #[cfg(test)]

@@ -217,10 +217,8 @@ impl DemoUpstream {
         let canned = canned::of(dialect);
         let stream = target.stream || canned::asks_for_stream(body);
         self.meter.served("(canned)", &canned.usage, stream);
-        if stream && self.pace != StreamPace::default() {
-            streamed(DemoBody::paced(canned.burst.clone(), self.pace), false)
-        } else if stream {
-            streamed(DemoBody::whole(canned.burst.clone()), false)
+        if stream {
+            streamed(DemoBody::prepared(canned.burst.clone(), self.pace), false)
         } else {
             whole(StatusCode::OK, canned.whole.clone())
         }

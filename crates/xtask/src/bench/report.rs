@@ -6,6 +6,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::interval::ConfidenceInterval;
+
 /// Goal of a figure.
 #[derive(Clone, Copy)]
 pub(super) struct Goal {
@@ -37,6 +39,11 @@ impl Goal {
     /// Creates a goal of at least that multiple of nginx.
     pub(super) const fn ratio_at_least(aim: f64, limit: f64) -> Self {
         Self { of: JudgedFigure::Ratio, aim, limit, upward: true }
+    }
+
+    /// Creates a goal of at least that value.
+    pub(super) const fn value_at_least(aim: f64, limit: f64) -> Self {
+        Self { of: JudgedFigure::Value, aim, limit, upward: true }
     }
 
     /// Creates a goal of at most that value.
@@ -85,6 +92,7 @@ impl GoalResult {
 }
 
 /// One line of the table.
+#[derive(Default)]
 pub(super) struct FigureRow {
     /// Name and unit of the figure.
     pub(super) what: String,
@@ -92,10 +100,16 @@ pub(super) struct FigureRow {
     pub(super) direct: Option<f64>,
     /// Through nginx.
     pub(super) nginx: Option<f64>,
+    /// Through a minimal proxy on hyper.
+    pub(super) hyper: Option<f64>,
     /// Through the gateway.
     pub(super) gateway: Option<f64>,
+    /// Interval of the gateway's figure.
+    pub(super) gateway_interval: Option<ConfidenceInterval>,
     /// Gateway divided by nginx.
     pub(super) ratio: Option<f64>,
+    /// Interval of the ratio.
+    pub(super) ratio_interval: Option<ConfidenceInterval>,
     /// Goal, if any.
     pub(super) goal: Option<Goal>,
 }
@@ -110,8 +124,11 @@ impl FigureRow {
             "what": self.what,
             "direct": self.direct,
             "nginx": self.nginx,
+            "hyper": self.hyper,
             "gateway": self.gateway,
+            "gateway_interval": self.gateway_interval.map(ConfidenceInterval::json),
             "ratio": self.ratio,
+            "ratio_interval": self.ratio_interval.map(ConfidenceInterval::json),
             "goal": self.goal.map(|goal| goal.aim),
             "limit": self.goal.map(|goal| goal.limit),
             "verdict": self.verdict().map(GoalResult::word),
@@ -126,12 +143,15 @@ impl FigureRow {
             self.goal.map(|goal| goal.describe(bound(&goal))).unwrap_or_default()
         };
         format!(
-            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {}{} | {}{} | {} | {} | {} |",
             self.what,
             cell(self.direct),
             cell(self.nginx),
+            cell(self.hyper),
             cell(self.gateway),
+            range(self.gateway_interval),
             self.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
+            range(self.ratio_interval),
             bound_text(|goal| goal.aim),
             bound_text(|goal| goal.limit),
             self.verdict().map(GoalResult::word).unwrap_or_default(),
@@ -143,20 +163,22 @@ impl FigureRow {
 pub(super) fn print(rows: &[FigureRow]) -> bool {
     let wide = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or_default();
     println!(
-        "\n{:<wide$} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9}",
-        "", "direct", "nginx", "gateway", "× nginx", "goal", "limit"
+        "\n{:<wide$} {:>9} {:>9} {:>9} {:>21} {:>18} {:>9} {:>9}",
+        "", "direct", "nginx", "hyper", "gateway (95 %)", "× nginx (95 %)", "goal", "limit"
     );
     for row in rows {
         let bound_text = |bound: fn(&Goal) -> f64| {
             row.goal.map(|goal| goal.describe(bound(&goal))).unwrap_or_default()
         };
         println!(
-            "{:<wide$} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9}  {}",
+            "{:<wide$} {:>9} {:>9} {:>9} {:>21} {:>18} {:>9} {:>9}  {}",
             row.what,
             cell(row.direct),
             cell(row.nginx),
-            cell(row.gateway),
-            row.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
+            cell(row.hyper),
+            cell(row.gateway) + &range(row.gateway_interval),
+            row.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default()
+                + &range(row.ratio_interval),
             bound_text(|goal| goal.aim),
             bound_text(|goal| goal.limit),
             row.verdict().map(GoalResult::word).unwrap_or_default(),
@@ -184,6 +206,13 @@ fn cell(figure: Option<f64>) -> String {
     figure.map_or_else(|| "·".into(), number)
 }
 
+/// Formats an interval as it stands behind its figure.
+fn range(interval: Option<ConfidenceInterval>) -> String {
+    interval.map_or_else(String::new, |ConfidenceInterval { low, high }| {
+        format!(" ({}–{})", number(low), number(high))
+    })
+}
+
 /// Formats a number with three significant digits, enough on a shared machine.
 fn number(figure: f64) -> String {
     match figure.abs() {
@@ -201,7 +230,7 @@ mod tests {
     fn row(gateway: f64, ratio: f64, goal: Goal) -> FigureRow {
         let what = "a figure".into();
         let (gateway, ratio, goal) = (Some(gateway), Some(ratio), Some(goal));
-        FigureRow { what, direct: None, nginx: Some(1.0), gateway, ratio, goal }
+        FigureRow { what, nginx: Some(1.0), gateway, ratio, goal, ..FigureRow::default() }
     }
 
     #[test]
@@ -233,6 +262,13 @@ mod tests {
         let json = row(9.0, 1.2, Goal::ratio(0.9, 1.5)).json();
         assert_eq!(json["verdict"], "within limit");
         assert_eq!(json["direct"], Value::Null);
+    }
+
+    #[test]
+    fn intervals_stand_behind_their_figures() {
+        let mut row = row(56.1, 1.2, Goal::ratio(0.9, 1.5));
+        row.ratio_interval = Some(ConfidenceInterval { low: 1.1, high: 1.3 });
+        assert!(row.markdown().contains("| 56.1 | 1.20 (1.10–1.30) |"), "{}", row.markdown());
     }
 
     #[test]

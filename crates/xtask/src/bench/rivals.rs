@@ -10,12 +10,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use super::load::{LoadRun, percentile};
 use super::targets::{BenchStage, SAME_FORMAT};
-use super::{PROBES, Probe, milliseconds, usage};
+use super::usage::{self, ProcessorTimes};
+use super::{PROBES, Probe, milliseconds};
 use crate::gateway::{free_address, pinned};
 use crate::http::Client;
 use crate::process::{ChildServer, Signal};
@@ -99,9 +100,9 @@ impl Rival {
                 time,
             };
             let mut before = None;
-            let outcome = load.run(|| before = usage::processor_time(running.id()).ok());
-            let used = usage::processor_time(running.id())?;
-            let used = used.saturating_sub(before.unwrap_or_default()).as_secs_f64();
+            let outcome = load.run(|| before = Some(ProcessorTimes::of(running.id())));
+            let before = before.context("the load did not begin")??;
+            let used = ProcessorTimes::of(running.id())?.since(&before).as_secs_f64();
             processor_us.push(match outcome {
                 #[expect(clippy::cast_precision_loss, reason = "far fewer requests than that")]
                 Ok(tally) => Some(used * 1e6 / tally.whole.len() as f64),

@@ -38,19 +38,23 @@ pub(super) enum Target {
     Direct,
     /// A plain reverse proxy.
     Nginx,
+    /// A minimal reverse proxy on hyper: what the library costs that many gateways stand on.
+    Hyper,
     /// The gateway with all features enabled.
     Gateway,
 }
 
 impl Target {
     /// All targets.
-    pub(super) const ALL: [Self; 3] = [Self::Direct, Self::Nginx, Self::Gateway];
+    pub(super) const ALL: [Self; 4] = [Self::Direct, Self::Nginx, Self::Hyper, Self::Gateway];
 }
 
 /// The two processors of a measurement.
 pub(super) struct CorePair {
-    proxy: Option<String>,
-    load: Option<String>,
+    /// Of the proxy.
+    pub(super) proxy: Option<String>,
+    /// Of load and upstream.
+    pub(super) load: Option<String>,
 }
 
 impl CorePair {
@@ -81,6 +85,9 @@ pub(super) struct BenchStage {
     scratch: TempFolder,
     gateway: Binary,
     nginx: PathBuf,
+    hyper: PathBuf,
+    /// Processor of upstreams and load.
+    load_cores: Option<String>,
     key: String,
     upstream: Server,
     paced: Server,
@@ -89,8 +96,9 @@ pub(super) struct BenchStage {
 
 impl BenchStage {
     /// Starts the upstream and prepares a data folder with a key.
-    pub(super) fn set(binary: &Path, cores: &CorePair) -> Result<Self> {
+    pub(super) fn set(binary: &Path, hyper: &Path, cores: &CorePair) -> Result<Self> {
         let nginx = tools::nginx()?;
+        let (hyper, load_cores) = (hyper.to_path_buf(), cores.load.clone());
         let scratch = TempFolder::new("bench")?;
         let gateway = Binary { path: binary.into(), cores: cores.proxy.clone() };
         let key = gateway.create_capped_key(&scratch.path().join("data"), KEY_CAP_USD)?;
@@ -104,7 +112,7 @@ impl BenchStage {
         let upstream = simulate("upstream", &["--canned"])?;
         let paced = simulate("paced", &["--canned", "--pace", EVENT_PAUSE])?;
         let idle = simulate("idle", &[])?;
-        Ok(Self { scratch, gateway, nginx, key, upstream, paced, idle })
+        Ok(Self { scratch, gateway, nginx, hyper, load_cores, key, upstream, paced, idle })
     }
 
     /// The address of the upstream.
@@ -126,7 +134,22 @@ impl BenchStage {
         self.gateway.cores.as_deref()
     }
 
-    /// Returns a request of the caller. For nginx the path selects the upstream.
+    /// The processor of the upstreams and the load.
+    pub(super) fn load_cores(&self) -> Option<&str> {
+        self.load_cores.as_deref()
+    }
+
+    /// The gateway's program on the processor of the proxies.
+    pub(super) fn gateway(&self) -> &Binary {
+        &self.gateway
+    }
+
+    /// Folder for files of the measurements.
+    pub(super) fn folder(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Returns a request of the caller. For the plain proxies the path selects the upstream.
     pub(super) fn request(
         &self,
         target: Target,
@@ -135,7 +158,9 @@ impl BenchStage {
         body: &str,
     ) -> Vec<u8> {
         let path = match (target, model) {
-            (Target::Nginx, SAME_FORMAT_PACED | OTHER_FORMAT_PACED) => "/paced/v1/chat/completions",
+            (Target::Nginx | Target::Hyper, SAME_FORMAT_PACED | OTHER_FORMAT_PACED) => {
+                "/paced/v1/chat/completions"
+            }
             (Target::Nginx, IDLE_STREAMS_MODEL) => "/idle/v1/chat/completions",
             _ => "/v1/chat/completions",
         };
@@ -147,6 +172,7 @@ impl BenchStage {
         let address = free_address()?;
         let (name, mut command) = match target {
             Target::Nginx => ("nginx", self.nginx(address)?),
+            Target::Hyper => ("hyper_proxy", self.hyper(address)),
             Target::Gateway => ("portunus serve", self.serve(address)?),
             Target::Direct => anyhow::bail!("the upstream runs already"),
         };
@@ -177,14 +203,26 @@ impl BenchStage {
         Ok(self.gateway.serve(address, &self.scratch.path().join("data"), Some(&config)))
     }
 
+    fn hyper(&self, address: SocketAddr) -> Command {
+        let mut command = pinned(&self.hyper, self.gateway.cores.as_deref());
+        let addresses = [address, self.upstream.address, self.paced.address];
+        command.args(addresses.map(|address| address.to_string()));
+        command
+    }
+
     fn nginx(&self, address: SocketAddr) -> Result<Command> {
         let folder = self.scratch.path().join("nginx");
         fs::create_dir_all(&folder)?;
         let config = folder.join("nginx.conf");
         fs::write(&config, nginx_config(address, self, &folder))?;
-        let mut command = pinned(&self.nginx, self.gateway.cores.as_deref());
-        command.arg("-p").arg(&folder).arg("-c").arg(&config);
-        Ok(command)
+        Ok(self.nginx_command(self.cores(), &folder))
+    }
+
+    /// Returns the command of nginx with `nginx.conf` in that folder.
+    pub(super) fn nginx_command(&self, cores: Option<&str>, folder: &Path) -> Command {
+        let mut command = pinned(&self.nginx, cores);
+        command.arg("-p").arg(folder).arg("-c").arg(folder.join("nginx.conf"));
+        command
     }
 }
 
@@ -194,7 +232,7 @@ fn answers(address: SocketAddr, request: &[u8]) -> bool {
 }
 
 /// Returns a configuration with one provider per model, in the format of the model.
-fn gateway_config(stage: &BenchStage) -> String {
+pub(super) fn gateway_config(stage: &BenchStage) -> String {
     let served = [
         (SAME_FORMAT, "chat"),
         (OTHER_FORMAT, "messages"),
@@ -223,9 +261,39 @@ price = {{ input = "1.00", output = "2.00" }}
 /// Returns a configuration with one process and no master, so that its processor time is the
 /// proxy's. Connections are kept alive on both sides, and streams are not buffered.
 fn nginx_config(address: SocketAddr, stage: &BenchStage, folder: &Path) -> String {
-    let folder = folder.display();
     let [upstream, paced, idle] =
         [SAME_FORMAT, SAME_FORMAT_PACED, IDLE_STREAMS_MODEL].map(|model| stage.upstream_of(model));
+    plain_nginx(
+        folder,
+        &[("sim", upstream), ("paced", paced)],
+        &format!("listen {address};"),
+        &format!(
+            "location / {{ proxy_pass http://sim; }}
+        location /paced/ {{ proxy_pass http://paced/; }}
+        location /idle/ {{ proxy_pass http://{idle}/; }}"
+        ),
+    )
+}
+
+/// Returns the configuration of a proxy that does nothing else.
+pub(super) fn plain_nginx(
+    folder: &Path,
+    upstreams: &[(&str, SocketAddr)],
+    listen: &str,
+    locations: &str,
+) -> String {
+    let folder = folder.display();
+    let upstream = |(name, address): &(&str, SocketAddr)| {
+        format!(
+            "    upstream {name} {{
+        server {address};
+        keepalive 128;
+        keepalive_requests 1000000000;
+    }}
+"
+        )
+    };
+    let upstreams: String = upstreams.iter().map(upstream).collect();
     format!(
         "daemon off;
 master_process off;
@@ -240,24 +308,12 @@ http {{
     client_body_buffer_size 256k;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
-    upstream sim {{
-        server {upstream};
-        keepalive 128;
-        keepalive_requests 1000000000;
-    }}
-    upstream paced {{
-        server {paced};
-        keepalive 128;
-        keepalive_requests 1000000000;
-    }}
-    server {{
-        listen {address};
+{upstreams}    server {{
+        {listen}
         proxy_http_version 1.1;
         proxy_set_header Connection \"\";
         proxy_buffering off;
-        location / {{ proxy_pass http://sim; }}
-        location /paced/ {{ proxy_pass http://paced/; }}
-        location /idle/ {{ proxy_pass http://{idle}/; }}
+        {locations}
     }}
 }}
 "

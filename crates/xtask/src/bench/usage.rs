@@ -1,29 +1,71 @@
 //! Resource usage of a process from `/proc`: processor time of all threads, and memory.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-/// Unit of processor time in `/proc/<pid>/stat`
-/// (<https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>); 10 ms on all current
-/// architectures.
-const CLOCK_TICK: Duration = Duration::from_millis(10);
+/// Time between two looks at a process that is expected to become quiet: longer than the pause
+/// between two batches of posted calls.
+const QUIET_INTERVAL: Duration = Duration::from_millis(300);
+/// Share of a processor up to which a process is quiet. An idle gateway uses a thousandth, under
+/// callgrind a twentieth.
+const QUIET_SHARE: f64 = 0.1;
+/// Timeout to become quiet.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns the processor time of all threads so far, including ended ones.
-pub(super) fn processor_time(process: u32) -> Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    ticks(&stat).map(|ticks| CLOCK_TICK * ticks).context("an unknown form of /proc/…/stat")
+/// Processor time of each thread of a process at one moment, in nanoseconds.
+pub(super) struct ProcessorTimes(BTreeMap<u32, u64>);
+
+impl ProcessorTimes {
+    /// Reads the times on the processor
+    /// (<https://www.kernel.org/doc/html/latest/scheduler/sched-stats.html>).
+    pub(super) fn of(process: u32) -> Result<Self> {
+        let mut times = BTreeMap::new();
+        for task in fs::read_dir(format!("/proc/{process}/task"))? {
+            let task = task?;
+            let Some(id) = task.file_name().to_str().and_then(|id| id.parse().ok()) else {
+                continue;
+            };
+            // A thread may end meanwhile.
+            let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else { continue };
+            times.insert(id, on_processor(&text).context("an unknown form of /proc/…/schedstat")?);
+        }
+        ensure!(!times.is_empty(), "process {process} has ended");
+        Ok(Self(times))
+    }
+
+    /// Returns the time that the process used since then. Threads that ended since then are left
+    /// out: those of the proxies live as long as their process, or end after seconds without work.
+    pub(super) fn since(&self, before: &Self) -> Duration {
+        let used = self
+            .0
+            .iter()
+            .map(|(id, time)| time.saturating_sub(before.0.get(id).copied().unwrap_or_default()));
+        Duration::from_nanos(used.sum())
+    }
 }
 
-/// Parses user and system time. The second field is a name that may contain anything; the fields
-/// after its closing parenthesis are numbers.
-fn ticks(stat: &str) -> Option<u32> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(11);
-    let user: u32 = fields.next()?.parse().ok()?;
-    let system: u32 = fields.next()?.parse().ok()?;
-    Some(user + system)
+/// Parses the first field: time on the processor in nanoseconds.
+fn on_processor(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().next()?.parse().ok()
+}
+
+/// Waits until a process does nothing but its timers: what its last calls left to do is done.
+pub(super) fn wait_until_quiet(process: u32) -> Result<()> {
+    let begin = Instant::now();
+    let mut before = ProcessorTimes::of(process)?;
+    loop {
+        thread::sleep(QUIET_INTERVAL);
+        let now = ProcessorTimes::of(process)?;
+        if now.since(&before) < QUIET_INTERVAL.mul_f64(QUIET_SHARE) {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < QUIET_TIMEOUT, "process {process} works on without load");
+        before = now;
+    }
 }
 
 /// Returns the resident memory in megabytes.
@@ -77,9 +119,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_behind_the_name() {
-        let stat = "7 (a) b)) S 1 7 7 0 -1 4194304 100 0 0 0 25 17 3 4 20 0 9 0 1 2";
-        assert_eq!(ticks(stat), Some(42));
+    fn times_are_read_in_nanoseconds_and_added_over_threads() {
+        assert_eq!(on_processor("1234567 89 3\n"), Some(1_234_567));
+        let before = ProcessorTimes([(1, 100), (2, 50)].into());
+        // Thread 2 has ended, thread 3 is new.
+        let now = ProcessorTimes([(1, 130), (3, 5)].into());
+        assert_eq!(now.since(&before), Duration::from_nanos(35));
     }
 
     #[test]
@@ -97,7 +142,7 @@ mod tests {
     fn this_very_process_can_be_asked() {
         let own = std::process::id();
         assert!(memory(own).unwrap() > 0.0);
-        processor_time(own).unwrap();
+        ProcessorTimes::of(own).unwrap();
         assert!(!processors().unwrap().is_empty());
     }
 }

@@ -46,11 +46,10 @@ pub(super) fn idle_streams(
     let gateway = per_stream(Target::Gateway, gateway)?;
     Ok(FigureRow {
         what: "memory per idle open stream, KiB".into(),
-        direct: None,
         nginx: Some(nginx),
         gateway: Some(gateway),
-        ratio: None,
         goal: Some(IDLE_KIB),
+        ..FigureRow::default()
     })
 }
 
@@ -85,10 +84,8 @@ pub(super) fn ledger(stage: &BenchStage) -> Result<FigureRow> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(FigureRow {
         what: "sizing, hold, journal and settlement: processor µs/call".into(),
-        direct: None,
-        nginx: None,
         gateway: Some(stdout.trim().parse().context("hold_cost printed no figure")?),
-        ratio: None,
         goal: Some(LEDGER_US),
+        ..FigureRow::default()
     })
 }

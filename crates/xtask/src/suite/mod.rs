@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
+use crate::bench::instructions;
 use crate::tools::{self, cargo};
 use crate::{browser, tidy, workspace};
 
@@ -41,6 +42,8 @@ pub(crate) enum Step {
     Fuzz,
     /// Doubling a list at most doubles the instructions
     Linear,
+    /// No kind of call costs more instructions, allocations or socket calls than the repository allows
+    Instructions,
     /// The store's tests and several gateways on a throw-away PostgreSQL
     StorePostgres,
     /// Several gateways on one PostgreSQL and one Valkey, with results in S3
@@ -124,6 +127,7 @@ fn run_step(step: Step) -> Result<()> {
         Step::Unit => tools::run(cargo(&["test", "--workspace"]).env("INSTA_UPDATE", "no")),
         Step::Fuzz => fuzz(),
         Step::Linear => linear::run(),
+        Step::Instructions => instructions::check(),
         Step::StorePostgres => postgres::run(),
         Step::Nodes => postgres::run_nodes(),
         Step::Openapi => openapi::run(),
