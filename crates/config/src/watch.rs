@@ -97,7 +97,7 @@ impl<'a> WatchedFile<'a> {
     }
 }
 
-/// What differs between two states of the file behind a path.
+/// Properties that differ between two states of the file behind a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FileVersion {
     device: u64,

@@ -31,7 +31,7 @@ const BUNDLES: &[&str] = &[];
 /// Variables that name other certificates than those of the machine, as in OpenSSL.
 const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// What a caller or an operator is told on a machine without certificates.
+/// Message for callers and operators of a machine without certificates.
 const NO_CERTIFICATES: &str = "this machine has no root certificates: install its package of them \
                                (often `ca-certificates`), or name a file in `outbound.ca` or \
                                SSL_CERT_FILE";

@@ -3,8 +3,8 @@
 
 use canon::Micros;
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, reply, until};
 
