@@ -22,6 +22,7 @@ use crate::test_database::{TestDatabase, run};
 
 on_both!(
     any_entry_is_stored_completely,
+    texts_that_are_stored_alike_are_one_owner,
     any_overlapping_batches_charge_every_call_once,
     eight_concurrent_overlapping_batches_charge_every_call_once,
     eight_batches_in_opposite_orders_never_deadlock,
@@ -67,6 +68,21 @@ async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
         assert_eq!(found, expected);
     });
     assert_eq!(store.entry("none").await.unwrap(), None);
+    store.close().await;
+}
+
+async fn texts_that_are_stored_alike_are_one_owner(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = some_key(&store).await;
+    let of =
+        |id: &str, model: &str| LedgerEntry { model: model.to_owned(), ..entry(id, &key, 1, 5) };
+    store.post(&[of("a", "m\0"), of("b", "m\u{fffd}"), of("c", "m")]).await.unwrap();
+    for (model, ids) in [("m\0", &["b", "a"][..]), ("m\u{fffd}", &["b", "a"]), ("m", &["c"])] {
+        let filter = EntryFilter { model: Some(model.to_owned()), ..EntryFilter::default() };
+        let page = store.entries(&filter, 5).await.unwrap();
+        assert!(page.iter().map(|call| &call.request_id).eq(ids), "{page:?}");
+    }
+    is_proved(&store).await;
     store.close().await;
 }
 
@@ -413,7 +429,7 @@ fn a_transaction_that_sqlite_ended_itself_does_not_stop_later_ones() {
         let key = some_key(&store).await;
         let batch = [entry("a", &key, 7, 1)];
         // SQLite ends the transaction, as it does when the disk is full.
-        let trigger = "CREATE TRIGGER full BEFORE INSERT ON entries \
+        let trigger = "CREATE TRIGGER full BEFORE INSERT ON call_blocks \
                        BEGIN SELECT RAISE(ROLLBACK, 'database or disk is full'); END";
         database.execute_raw(trigger).await;
         for _ in 0..3 {
