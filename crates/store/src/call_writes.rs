@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use canon::Micros;
 use ledger::LedgerEntry;
-use sqlx::{Arguments as _, Database, Encode, Type};
+use sqlx::postgres::PgArguments;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{Arguments as _, Database, Postgres, SqlSafeStr as _, SqlStr, Sqlite};
 
 use crate::call_block::encode_calls;
-use crate::compact_text::compact;
+use crate::compact_text::{call_numbers, compact};
 use crate::db::clean;
 use crate::row_statement::{RowStatement, with_places};
 
@@ -96,25 +98,20 @@ pub(crate) fn blocks<'a>(calls: &[&'a LedgerEntry]) -> Vec<NewBlock<'a>> {
 }
 
 /// A row of `call_ids`.
-pub(crate) type IdRow = (Vec<u8>, i64);
+pub(crate) type IdRow = (i64, i64);
 /// A row of `call_owners`.
 pub(crate) type OwnerRow = (i64, Vec<u8>, i64, i64);
 
-/// Returns the rows that belong to inserted blocks: the ids in the order of the batch, so that
-/// overlapping batches cannot deadlock.
+/// Returns the rows that belong to inserted blocks: the ids in ascending order, so that overlapping
+/// batches cannot deadlock.
 pub(crate) fn block_rows(
-    calls: &[&LedgerEntry],
+    numbers: &[i64],
     blocks: &[(i64, NewBlock<'_>)],
 ) -> (Vec<IdRow>, Vec<OwnerRow>) {
-    let mut ids: Vec<IdRow> =
-        calls.iter().map(|call| (compact(&clean(&call.request_id)), 0)).collect();
-    let mut owners = Vec::new();
+    let (mut ids, mut owners) = (Vec::with_capacity(numbers.len()), Vec::new());
     for (id, block) in blocks {
-        for place in &block.places {
-            if let Some((_, block)) = ids.get_mut(*place) {
-                *block = *id;
-            }
-        }
+        let numbers = block.places.iter().filter_map(|place| numbers.get(*place));
+        ids.extend(numbers.map(|number| (*number, *id)));
         // Texts that differ only in characters which are not stored are one owner.
         let stored = block.owners.iter();
         let stored = stored.map(|(kind, owner)| (kind.number(), compact(&clean(owner))));
@@ -122,96 +119,156 @@ pub(crate) fn block_rows(
         let stored = stored.into_iter();
         owners.extend(stored.map(|(kind, owner)| (kind, owner, block.ended.get(), *id)));
     }
+    ids.sort_unstable();
     (ids, owners)
 }
+
+/// Returns the numbers that new calls have if no other call has them.
+pub(crate) fn first_numbers(calls: &[&LedgerEntry]) -> Vec<i64> {
+    calls.iter().map(|call| *call_numbers(&clean(&call.request_id)).start()).collect()
+}
+
+/// Returns a free number of each call. Fails if all of its numbers are taken.
+pub(crate) fn free_numbers(
+    calls: &[&LedgerEntry],
+    mut taken: BTreeSet<i64>,
+) -> Result<Vec<i64>, sqlx::Error> {
+    let number = |call: &&LedgerEntry| {
+        let free = call_numbers(&clean(&call.request_id)).find(|number| taken.insert(*number));
+        free.ok_or_else(|| sqlx::Error::Protocol("all numbers of a call are taken".to_owned()))
+    };
+    calls.iter().map(number).collect()
+}
+
+pub(crate) const TAKEN: &str = "SELECT id FROM call_ids WHERE id IN (";
+
+/// Chooses numbers for calls that are not posted, for either driver.
+macro_rules! choose_numbers {
+    ($kind:ident, $tx:ident, $calls:expr) => {{
+        let calls: &[&ledger::LedgerEntry] = $calls;
+        let mut taken = std::collections::BTreeSet::new();
+        for chunk in calls.chunks($crate::corrections::IDS_PER_STATEMENT) {
+            let mut query = sqlx::QueryBuilder::<$kind>::new($crate::call_writes::TAKEN);
+            let mut list = query.separated(", ");
+            for call in chunk {
+                let id = $crate::db::clean(&call.request_id);
+                for number in $crate::compact_text::call_numbers(&id) {
+                    list.push_bind(number);
+                }
+            }
+            query.push(")");
+            let found: Vec<i64> =
+                query.build_query_scalar().persistent(false).fetch_all(&mut *$tx).await?;
+            taken.extend(found);
+        }
+        $crate::call_writes::free_numbers(calls, taken)?
+    }};
+}
+pub(crate) use choose_numbers;
 
 pub(crate) const INSERT_BLOCK: &str =
     "INSERT INTO call_blocks (ended, body) VALUES ($1, $2) RETURNING id";
 
-/// The insertion of ids. A few numbers of rows, so that the statements stay prepared.
-pub(crate) type IdStatement = RowStatement<4>;
-pub(crate) const ID_ROWS: [usize; 4] = [500, 100, 10, 1];
-/// The insertion of owners.
-pub(crate) type OwnerStatement = RowStatement<3>;
-pub(crate) const OWNER_ROWS: [usize; 3] = [50, 10, 1];
+/// A statement with its values.
+type BoundStatement<D> = (SqlStr, <D as Database>::Arguments);
 
-/// Writes the insertion of so many ids.
-pub(crate) fn id_insertion<D: Database>(rows: usize) -> String
-where
-    i64: Type<D> + for<'q> Encode<'q, D>,
-{
-    let start = "INSERT INTO call_ids (id, block) ";
-    with_places::<D>(start, rows, 2, " ON CONFLICT (id) DO NOTHING")
+/// A database and its way to insert many rows.
+pub(crate) trait CallRows: Database {
+    /// Returns the insertions of ids. Those that are taken are left out.
+    fn insert_ids(rows: &[IdRow]) -> Result<Vec<BoundStatement<Self>>, sqlx::Error>;
+    /// Returns the insertions of owners.
+    fn insert_owners(rows: Vec<OwnerRow>) -> Result<Vec<BoundStatement<Self>>, sqlx::Error>;
 }
 
-/// Writes the insertion of so many owners.
-pub(crate) fn owner_insertion<D: Database>(rows: usize) -> String
-where
-    i64: Type<D> + for<'q> Encode<'q, D>,
-{
-    with_places::<D>("INSERT INTO call_owners (kind, owner, ended, block) ", rows, 4, "")
-}
+const INSERT_IDS: &str = "INSERT INTO call_ids (id, block) ";
+const OR_SKIP: &str = " ON CONFLICT (id) DO NOTHING";
+const INSERT_OWNERS: &str = "INSERT INTO call_owners (kind, owner, ended, block) ";
 
-/// Binds the values of ids.
-pub(crate) fn bind_ids<D: Database>(rows: &mut [IdRow]) -> Result<D::Arguments, sqlx::Error>
-where
-    i64: Type<D> + for<'q> Encode<'q, D>,
-    Vec<u8>: Type<D> + for<'q> Encode<'q, D>,
-{
-    let mut values = D::Arguments::default();
-    for (id, block) in rows {
-        values.add(std::mem::take(id)).map_err(sqlx::Error::Encode)?;
-        values.add(*block).map_err(sqlx::Error::Encode)?;
+impl CallRows for Sqlite {
+    fn insert_ids(rows: &[IdRow]) -> Result<Vec<BoundStatement<Self>>, sqlx::Error> {
+        // A few numbers of rows, so that the statements stay prepared.
+        static IDS: RowStatement<4> = RowStatement::new([500, 100, 10, 1]);
+        let bound = IDS.chunks(rows).map(|chunk| {
+            let write = || with_places::<Self>(INSERT_IDS, chunk.len(), 2, OR_SKIP);
+            let mut values = SqliteArguments::default();
+            for (id, block) in chunk {
+                values.add(*id).map_err(sqlx::Error::Encode)?;
+                values.add(*block).map_err(sqlx::Error::Encode)?;
+            }
+            Ok((IDS.text(chunk.len(), write).into_sql_str(), values))
+        });
+        bound.collect()
     }
-    Ok(values)
-}
 
-/// Binds the values of owners.
-pub(crate) fn bind_owners<D: Database>(rows: &mut [OwnerRow]) -> Result<D::Arguments, sqlx::Error>
-where
-    i64: Type<D> + for<'q> Encode<'q, D>,
-    Vec<u8>: Type<D> + for<'q> Encode<'q, D>,
-{
-    let mut values = D::Arguments::default();
-    for (kind, owner, ended, block) in rows {
-        values.add(*kind).map_err(sqlx::Error::Encode)?;
-        values.add(std::mem::take(owner)).map_err(sqlx::Error::Encode)?;
-        values.add(*ended).map_err(sqlx::Error::Encode)?;
-        values.add(*block).map_err(sqlx::Error::Encode)?;
+    fn insert_owners(rows: Vec<OwnerRow>) -> Result<Vec<BoundStatement<Self>>, sqlx::Error> {
+        static OWNERS: RowStatement<3> = RowStatement::new([50, 10, 1]);
+        let bound = OWNERS.chunks(&rows).map(|chunk| {
+            let write = || with_places::<Self>(INSERT_OWNERS, chunk.len(), 4, "");
+            let mut values = SqliteArguments::default();
+            for (kind, owner, ended, block) in chunk {
+                values.add(*kind).map_err(sqlx::Error::Encode)?;
+                values.add(owner.clone()).map_err(sqlx::Error::Encode)?;
+                values.add(*ended).map_err(sqlx::Error::Encode)?;
+                values.add(*block).map_err(sqlx::Error::Encode)?;
+            }
+            Ok((OWNERS.text(chunk.len(), write).into_sql_str(), values))
+        });
+        bound.collect()
     }
-    Ok(values)
 }
 
-/// Inserts calls, in the order of their ids, and evaluates to the number of those that are new, for
-/// either driver. If it is not all of them, the transaction must be rolled back.
+impl CallRows for Postgres {
+    fn insert_ids(rows: &[IdRow]) -> Result<Vec<BoundStatement<Self>>, sqlx::Error> {
+        let text = SqlStr::from_static(
+            "INSERT INTO call_ids (id, block) SELECT * FROM unnest($1::bigint[], $2::bigint[]) \
+             ON CONFLICT (id) DO NOTHING",
+        );
+        let (ids, blocks): (Vec<i64>, Vec<i64>) = rows.iter().copied().unzip();
+        let mut values = PgArguments::default();
+        values.add(ids).map_err(sqlx::Error::Encode)?;
+        values.add(blocks).map_err(sqlx::Error::Encode)?;
+        Ok(vec![(text, values)])
+    }
+
+    fn insert_owners(rows: Vec<OwnerRow>) -> Result<Vec<BoundStatement<Self>>, sqlx::Error> {
+        let text = SqlStr::from_static(
+            "INSERT INTO call_owners (kind, owner, ended, block) \
+             SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[])",
+        );
+        let (mut kinds, mut owners, mut ends, mut blocks) = (vec![], vec![], vec![], vec![]);
+        for (kind, owner, ended, block) in rows {
+            kinds.push(kind);
+            owners.push(owner);
+            ends.push(ended);
+            blocks.push(block);
+        }
+        let mut values = PgArguments::default();
+        values.add(kinds).map_err(sqlx::Error::Encode)?;
+        values.add(owners).map_err(sqlx::Error::Encode)?;
+        values.add(ends).map_err(sqlx::Error::Encode)?;
+        values.add(blocks).map_err(sqlx::Error::Encode)?;
+        Ok(vec![(text, values)])
+    }
+}
+
+/// Inserts calls with these numbers and evaluates to the number of those that are new, for either driver.
+/// If it is not all of them, the transaction must be rolled back.
 macro_rules! insert_calls {
-    ($kind:ident, $tx:ident, $calls:expr) => {{
-        // One for each driver.
-        static IDS: $crate::call_writes::IdStatement =
-            $crate::call_writes::IdStatement::new($crate::call_writes::ID_ROWS);
-        static OWNERS: $crate::call_writes::OwnerStatement =
-            $crate::call_writes::OwnerStatement::new($crate::call_writes::OWNER_ROWS);
-        let calls: &[&ledger::LedgerEntry] = $calls;
+    ($kind:ident, $tx:ident, $calls:expr, $numbers:expr) => {{
         let mut blocks = Vec::new();
-        for mut block in $crate::call_writes::blocks(calls) {
+        for mut block in $crate::call_writes::blocks($calls) {
             let insert = sqlx::query_scalar($crate::call_writes::INSERT_BLOCK)
                 .bind(block.ended.get())
                 .bind(std::mem::take(&mut block.body));
             let id: i64 = insert.fetch_one(&mut *$tx).await?;
             blocks.push((id, block));
         }
-        let (mut ids, mut owners) = $crate::call_writes::block_rows(calls, &blocks);
+        let (ids, owners) = $crate::call_writes::block_rows($numbers, &blocks);
         let mut new = 0;
-        for chunk in IDS.chunks_mut(&mut ids) {
-            let text =
-                IDS.text(chunk.len(), || $crate::call_writes::id_insertion::<$kind>(chunk.len()));
-            let values = $crate::call_writes::bind_ids::<$kind>(chunk)?;
+        for (text, values) in <$kind as $crate::call_writes::CallRows>::insert_ids(&ids)? {
             new += sqlx::query_with(text, values).execute(&mut *$tx).await?.rows_affected();
         }
-        for chunk in OWNERS.chunks_mut(&mut owners) {
-            let text = OWNERS
-                .text(chunk.len(), || $crate::call_writes::owner_insertion::<$kind>(chunk.len()));
-            let values = $crate::call_writes::bind_owners::<$kind>(chunk)?;
+        for (text, values) in <$kind as $crate::call_writes::CallRows>::insert_owners(owners)? {
             sqlx::query_with(text, values).execute(&mut *$tx).await?;
         }
         new
@@ -245,6 +302,21 @@ mod tests {
         places.sort_unstable();
         assert!(places.into_iter().eq(0..calls.len()));
         assert_eq!(blocks.len(), 3 + 5);
+    }
+
+    #[test]
+    fn calls_with_one_number_get_the_next_free_ones() {
+        // The same microsecond, and words that end alike.
+        let ids = ["1000", "2000", "3000", "3001"];
+        let ids = ids.map(|end| format!("req_0065f0a1b2c3d000000000000{end}"));
+        let calls = ids.map(|request_id| LedgerEntry { request_id, ..LedgerEntry::default() });
+        let calls: Vec<&LedgerEntry> = calls.iter().collect();
+        let [first, .., other] = first_numbers(&calls)[..] else { panic!("four calls") };
+        assert_eq!(other, first + 1);
+        let numbers = free_numbers(&calls, BTreeSet::from([first])).unwrap();
+        assert_eq!(numbers, [first + 1, first + 2, first + 3, first + 4]);
+        let taken = call_numbers(&calls[0].request_id).collect();
+        assert!(free_numbers(&calls, taken).is_err());
     }
 
     fn call((number, ended): (usize, i64)) -> LedgerEntry {

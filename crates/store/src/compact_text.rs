@@ -1,7 +1,11 @@
-//! Texts as bytes in which the ids of this program take half the space.
+//! Texts as bytes in which the ids of this program take half the space, and ids of calls as numbers.
 //!
 //! The first byte names the form: a UUID, the id of a request, or the text itself. Every text has one
 //! form, so equal bytes are equal texts.
+
+use std::ops::RangeInclusive;
+
+use aws_lc_rs::digest;
 
 const PLAIN: u8 = 0;
 const UUID: u8 = 1;
@@ -79,6 +83,37 @@ pub(crate) fn expand(bytes: &[u8]) -> Option<String> {
     }
 }
 
+/// Numbers that a call may have in the database.
+pub(crate) const CALL_NUMBERS: i64 = 8;
+/// Digits of an id of a request that are its time in microseconds.
+const TIME_DIGITS: usize = 13;
+/// Bits of a number beside the time, so that most calls of a microsecond differ.
+const WORD_BITS: u32 = 11;
+
+/// Returns the numbers of a call with that id, in the order in which they are tried. They ascend with
+/// the time in the id, so that new calls lie side by side in the database. Different ids can have the
+/// same numbers.
+pub(crate) fn call_numbers(request_id: &str) -> RangeInclusive<i64> {
+    let first = match request_number(request_id) {
+        Some(number) => number,
+        None => {
+            let hash = digest::digest(&digest::SHA256, request_id.as_bytes());
+            let word = hash.as_ref().first_chunk().copied().map_or(0, u64::from_be_bytes);
+            // Without the sign, and with room for the numbers that follow.
+            (word >> 2).cast_signed()
+        }
+    };
+    first..=first.saturating_add(CALL_NUMBERS - 1)
+}
+
+fn request_number(request_id: &str) -> Option<i64> {
+    let digits = request_id.strip_prefix("req_").filter(|rest| rest.len() == REQUEST_DIGITS)?;
+    let (time, word) = digits.split_at_checked(TIME_DIGITS)?;
+    let time = u64::from_str_radix(time, 16).ok().filter(|time| *time < 1 << 51)?;
+    let word = u64::from_str_radix(word, 16).ok()?;
+    Some((time << WORD_BITS | word & ((1 << WORD_BITS) - 1)).cast_signed())
+}
+
 fn digits(bytes: &[u8]) -> impl Iterator<Item = char> {
     let digit = |value: u8| DIGITS.get(usize::from(value)).copied().map_or('0', char::from);
     bytes.iter().flat_map(move |byte| [digit(byte >> 4), digit(byte & 15)])
@@ -119,8 +154,17 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_requests_keep_their_order() {
+    fn numbers_of_calls_ascend_with_time_and_never_change() {
         let ids = ["req_0065f0a1b2c3d0123456789abcdef", "req_0065f0a1b2c3effffffffffffffff"];
-        assert!(ids.map(compact).is_sorted());
+        let numbers = ids.map(|id| *call_numbers(id).start());
+        assert_eq!(numbers, [0x65f_0a1b_2c3d << 11 | 0x5ef, 0x65f_0a1b_2c3e << 11 | 0x7ff]);
+        // Databases in use have these numbers.
+        assert_eq!(*call_numbers("").start(), 0x38ec_3110_a63f_0705);
+        for id in
+            ["", "a", "req_fffffffffffff0123456789abcdef", "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"]
+        {
+            let numbers = call_numbers(id);
+            assert!(*numbers.start() >= 0 && numbers.count() == 8, "{id}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use sqlx::{Encode, QueryBuilder, Type};
 use crate::call_audit::CallAudit;
 use crate::call_block::decode_calls;
 use crate::call_writes::{BLOCK_SPAN, OwnerKind};
-use crate::compact_text::compact;
+use crate::compact_text::{call_numbers, compact};
 use crate::corrections::{overlay, read_corrections};
 use crate::db::{clean, in_snapshot, on_reader};
 use crate::{Store, StoreError};
@@ -66,8 +66,9 @@ type BlockPlace = (i64, i64);
 /// The blocks of some calls; the ids follow.
 pub(crate) const BLOCKS_OF: &str =
     "SELECT body FROM call_blocks WHERE id IN (SELECT block FROM call_ids WHERE id IN (";
-const BLOCK_OF: &str = "SELECT b.body FROM call_ids i CROSS JOIN call_blocks b \
-    WHERE b.id = i.block AND i.id = $1";
+/// The blocks of the calls with these numbers.
+const BLOCKS_BY_NUMBER: &str = "SELECT body FROM call_blocks WHERE id IN \
+    (SELECT block FROM call_ids WHERE id BETWEEN $1 AND $2)";
 /// All blocks in the order of their insertion.
 pub(crate) const SCAN: &str = "SELECT id, body FROM call_blocks WHERE id > $1 ORDER BY id LIMIT $2";
 /// The blocks with calls of an owner. The order of the tables is fixed.
@@ -98,7 +99,9 @@ macro_rules! read_calls {
         let mut query = sqlx::QueryBuilder::<$kind>::new($crate::entries::BLOCKS_OF);
         let mut list = query.separated(", ");
         for id in ids {
-            list.push_bind($crate::compact_text::compact(id));
+            for number in $crate::compact_text::call_numbers(id) {
+                list.push_bind(number);
+            }
         }
         query.push("))");
         let blocks: Vec<Vec<u8>> =
@@ -288,12 +291,13 @@ impl Store {
         &self,
         request_id: &str,
     ) -> Result<Option<LedgerEntry>, StoreError> {
-        let request_id = clean(request_id);
-        let block: Option<Vec<u8>> = on_reader!(&self.db, pool => {
-            sqlx::query_scalar(BLOCK_OF).bind(compact(&request_id)).fetch_optional(pool).await?
+        let ids = BTreeSet::from([clean(request_id).into_owned()]);
+        let numbers = call_numbers(&clean(request_id));
+        let blocks: Vec<Vec<u8>> = on_reader!(&self.db, pool => {
+            let blocks = sqlx::query_scalar(BLOCKS_BY_NUMBER).bind(*numbers.start());
+            blocks.bind(*numbers.end()).fetch_all(pool).await?
         });
-        let Some(block) = block else { return Ok(None) };
-        Ok(decode_calls(&block)?.into_iter().find(|call| call.request_id == request_id))
+        Ok(calls_with_ids(&blocks, &ids)?.pop())
     }
 
     /// Returns a page of the rows that match the filter, newest first.

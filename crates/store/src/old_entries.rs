@@ -4,7 +4,7 @@ use canon::{Micros, Money, Usage};
 use ledger::{CallOutcome, EndedBy, LedgerEntry, SettlementKnowledge};
 
 use crate::StoreError;
-use crate::call_writes::insert_calls;
+use crate::call_writes::{choose_numbers, insert_calls};
 use crate::db::{Db, from_json, in_transaction, on_reader, unknown_word};
 use crate::row::row;
 
@@ -161,7 +161,9 @@ pub(crate) async fn move_old_entries(db: &Db) -> Result<(), StoreError> {
             let calls = rows.into_iter().map(LedgerEntry::try_from);
             let calls = calls.collect::<Result<Vec<LedgerEntry>, _>>()?;
             if let Some(last) = calls.last() {
-                let new = insert_calls!(Kind, tx, &calls.iter().collect::<Vec<_>>());
+                let calls: Vec<&LedgerEntry> = calls.iter().collect();
+                let numbers = choose_numbers!(Kind, tx, &calls);
+                let new = insert_calls!(Kind, tx, &calls, &numbers);
                 if new != calls.len() as u64 {
                     return Err(StoreError::Other("a call is stored in both forms".to_owned()));
                 }

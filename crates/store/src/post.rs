@@ -13,7 +13,7 @@ use ledger::{LeaseToken, LedgerEntry, MarkRaise, PostedBatch, Posting};
 use sqlx::QueryBuilder;
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
-use crate::call_writes::insert_calls;
+use crate::call_writes::{choose_numbers, first_numbers, insert_calls};
 use crate::corrections::{self, CallCorrection, PostedCall, read_corrections};
 use crate::db::{clean, in_transaction};
 use crate::entries::read_calls;
@@ -141,8 +141,8 @@ impl Store {
         if postings.is_empty() {
             return Ok(PostedBatch::default());
         }
-        // Every transaction locks keys in the order of their ids, then leases, then inserts in the
-        // order of the request ids. So overlapping batches cannot deadlock.
+        // Every transaction locks keys in the order of their ids, then leases, then inserts calls in
+        // the order of their numbers. So overlapping batches cannot deadlock.
         let mut sorted: Vec<&P> = postings.iter().collect();
         sorted.sort_by(|a, b| {
             let (a, b) = (a.entry(), b.entry());
@@ -191,7 +191,7 @@ impl Store {
                 }
             }
             let calls: Vec<&LedgerEntry> = sorted.iter().map(|posting| posting.entry()).collect();
-            if insert_calls!(Kind, tx, &calls) != calls.len() as u64 {
+            if insert_calls!(Kind, tx, &calls, &first_numbers(&calls)) != calls.len() as u64 {
                 return Ok(None);
             }
             add_usage!(Kind, tx, sum_batch(calls.iter().copied())?);
@@ -285,7 +285,8 @@ impl Store {
                 }
             }
             let calls: Vec<&LedgerEntry> = new.iter().map(|entry| &**entry).collect();
-            if insert_calls!(Kind, tx, &calls) != calls.len() as u64 {
+            let numbers = choose_numbers!(Kind, tx, &calls);
+            if insert_calls!(Kind, tx, &calls, &numbers) != calls.len() as u64 {
                 return Ok(None);
             }
             let mut sums = BatchSums::default();

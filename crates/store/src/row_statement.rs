@@ -28,20 +28,6 @@ impl<const N: usize> RowStatement<N> {
         })
     }
 
-    /// The same for rows whose values move into the statement.
-    pub(crate) fn chunks_mut<'a, T>(
-        &self,
-        mut rows: &'a mut [T],
-    ) -> impl Iterator<Item = &'a mut [T]> {
-        std::iter::from_fn(move || {
-            let fits = |length: &&usize| **length <= rows.len();
-            let length = *self.lengths.iter().find(fits).filter(|_| !rows.is_empty())?;
-            let (chunk, rest) = std::mem::take(&mut rows).split_at_mut_checked(length)?;
-            rows = rest;
-            Some(chunk)
-        })
-    }
-
     /// Returns the text for so many rows.
     pub(crate) fn text(
         &self,

@@ -7,9 +7,10 @@ CREATE TABLE call_blocks (
     body  BYTEA  NOT NULL
 );
 CREATE INDEX call_blocks_by_end ON call_blocks (ended, id);
--- The block of each call. A call is posted once because its id is here once.
+-- The block of each call, by the number of its id (`compact_text.rs`). If another call has that number, it
+-- has the next free one. So the first number of a posted call is always taken, and no call is posted twice.
 CREATE TABLE call_ids (
-    id    BYTEA  NOT NULL PRIMARY KEY,
+    id    BIGINT NOT NULL PRIMARY KEY,
     block BIGINT NOT NULL
 );
 -- The blocks with calls of an owner: 1 a key, 2 an account, 3 a model.

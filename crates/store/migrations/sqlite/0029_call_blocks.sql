@@ -7,11 +7,12 @@ CREATE TABLE call_blocks (
     body  BLOB    NOT NULL
 ) STRICT;
 CREATE INDEX call_blocks_by_end ON call_blocks (ended);
--- The block of each call. A call is posted once because its id is here once.
+-- The block of each call, by the number of its id (`compact_text.rs`). If another call has that number, it
+-- has the next free one. So the first number of a posted call is always taken, and no call is posted twice.
 CREATE TABLE call_ids (
-    id    BLOB    NOT NULL PRIMARY KEY,
+    id    INTEGER PRIMARY KEY,
     block INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;
 -- The blocks with calls of an owner: 1 a key, 2 an account, 3 a model.
 CREATE TABLE call_owners (
     kind  INTEGER NOT NULL,

@@ -23,6 +23,7 @@ use crate::test_database::{TestDatabase, run};
 on_both!(
     any_entry_is_stored_completely,
     texts_that_are_stored_alike_are_one_owner,
+    calls_with_the_same_number_are_different_calls,
     any_overlapping_batches_charge_every_call_once,
     eight_concurrent_overlapping_batches_charge_every_call_once,
     eight_batches_in_opposite_orders_never_deadlock,
@@ -82,6 +83,25 @@ async fn texts_that_are_stored_alike_are_one_owner(database: Arc<TestDatabase>) 
         let page = store.entries(&filter, 5).await.unwrap();
         assert!(page.iter().map(|call| &call.request_id).eq(ids), "{page:?}");
     }
+    is_proved(&store).await;
+    store.close().await;
+}
+
+async fn calls_with_the_same_number_are_different_calls(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = some_key(&store).await;
+    // The time and the last digits are the same.
+    let id = |n: i64| format!("req_0065f0a1b2c3d00000000000{n:02}800");
+    let calls: Vec<LedgerEntry> = (0..6).map(|n| entry(&id(n), &key, 1 << n, 5)).collect();
+    for batch in [&calls[..1], &calls[1..2], &calls[..4], &calls[2..]] {
+        store.post(batch).await.unwrap();
+        assert_eq!(store.post(batch).await.unwrap(), 0, "each is posted once");
+    }
+    for call in &calls {
+        assert_eq!(store.entry(&call.request_id).await.unwrap().as_ref(), Some(call));
+    }
+    assert_eq!(store.entry(&id(7)).await.unwrap(), None);
+    assert_eq!(agreed(&store).await[&key.id], (6, Money::from_nanos(63)));
     is_proved(&store).await;
     store.close().await;
 }
