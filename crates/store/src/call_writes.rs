@@ -279,7 +279,7 @@ pub(crate) use insert_calls;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call_block::decode_calls;
+    use crate::block_decoding::decode_calls;
 
     #[test]
     fn a_block_is_short_and_every_call_is_in_one() {

@@ -9,8 +9,8 @@ use canon::{Micros, Money};
 use ledger::LedgerEntry;
 use sqlx::{Encode, QueryBuilder, Type};
 
+use crate::block_decoding::{CallSelection, decode_selected};
 use crate::call_audit::CallAudit;
-use crate::call_block::decode_calls;
 use crate::call_writes::{BLOCK_SPAN, OwnerKind};
 use crate::compact_text::{call_numbers, compact};
 use crate::corrections::{overlay, read_corrections};
@@ -18,7 +18,7 @@ use crate::db::{clean, in_snapshot, on_reader};
 use crate::{Store, StoreError};
 
 /// Blocks that a page reads at first, and at most at once.
-const FIRST_BLOCKS: i64 = 4;
+const FIRST_BLOCKS: i64 = 2;
 const MAX_BLOCKS: i64 = 128;
 /// Blocks that a scan of all calls reads at once.
 pub(crate) const SCANNED_BLOCKS: i64 = 20;
@@ -84,10 +84,11 @@ pub(crate) fn calls_with_ids(
     blocks: &[Vec<u8>],
     ids: &BTreeSet<String>,
 ) -> Result<Vec<LedgerEntry>, sqlx::Error> {
+    let ids = ids.iter().map(|id| compact(id)).collect();
+    let selection = CallSelection { ids: Some(&ids), ..CallSelection::default() };
     let mut found = Vec::new();
     for block in blocks {
-        let calls = decode_calls(block)?.into_iter();
-        found.extend(calls.filter(|call| ids.contains(&call.request_id)));
+        found.extend(decode_selected(block, &selection)?);
     }
     Ok(found)
 }
@@ -124,7 +125,7 @@ macro_rules! scan_calls {
             let Some((last, _)) = page.last() else { break };
             after = *last;
             for (_, body) in &page {
-                $audit.add_block(&$crate::call_block::decode_calls(body)?);
+                $audit.add_block(&$crate::block_decoding::decode_calls(body)?);
             }
         }
     }};
@@ -183,6 +184,16 @@ impl EntryFilter {
         owners.into_iter().filter_map(|(kind, owner)| Some((kind, owner.as_deref()?)))
     }
 
+    /// Returns a time before which no matching call ended.
+    fn first_end(&self, after: Option<&(Micros, String)>) -> Option<Micros> {
+        self.since.into_iter().chain(after.map(|(ended, _)| *ended)).max()
+    }
+
+    /// Returns a time after which no matching call ended.
+    fn last_end(&self) -> Option<Micros> {
+        self.until.into_iter().chain(self.before.as_ref().map(|(ended, _)| *ended)).min()
+    }
+
     fn matches(&self, call: &LedgerEntry, after: Option<&(Micros, String)>) -> bool {
         let is_before =
             |(ended, id): &(Micros, String)| (call.ended, &call.request_id) < (*ended, id);
@@ -228,12 +239,10 @@ impl EntryFilter {
             query.push_bind(kind.number()).push(" AND x.owner = ").push_bind(compact(owner));
             query.push(" AND x.ended = b.ended AND x.block = b.id)");
         }
-        let from = self.since.into_iter().chain(after.map(|(ended, _)| *ended)).max();
-        if let Some(from) = from {
+        if let Some(from) = self.first_end(after) {
             query.push(format_args!(" AND {ended} >= ")).push_bind(from.get());
         }
-        let to = self.until.into_iter().chain(self.before.as_ref().map(|(ended, _)| *ended)).min();
-        if let Some(to) = to {
+        if let Some(to) = self.last_end() {
             let to = to.saturating_add(BLOCK_SPAN);
             query.push(format_args!(" AND {ended} <= ")).push_bind(to.get());
         }
@@ -337,6 +346,12 @@ impl Store {
     ) -> Result<Vec<LedgerEntry>, StoreError> {
         let (filter, after) = (&filter.cleaned(), after.as_ref());
         let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+        let selection = CallSelection {
+            ids: None,
+            owners: filter.owners().collect(),
+            since: filter.first_end(after),
+            until: filter.last_end(),
+        };
         let mut calls: Vec<LedgerEntry> = Vec::new();
         let (mut seen, mut size) = (None, FIRST_BLOCKS);
         loop {
@@ -345,7 +360,7 @@ impl Store {
                 query.build_query_as().fetch_all(pool).await?
             });
             for (ended, id, body) in &blocks {
-                let found = decode_calls(body)?.into_iter();
+                let found = decode_selected(body, &selection)?.into_iter();
                 calls.extend(found.filter(|call| filter.matches(call, after)));
                 seen = Some((*ended, *id));
             }

@@ -149,7 +149,7 @@ pub(crate) async fn move_old_entries(db: &Db) -> Result<(), StoreError> {
     if any == 0 {
         return Ok(());
     }
-    tracing::info!("calls are moved into their new form; this takes about 20 s per million");
+    tracing::info!("calls are moved into their new form, which takes up to a minute for a million");
     let mut moved = 0_usize;
     loop {
         let count = in_transaction!(db, tx: Kind => {

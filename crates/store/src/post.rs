@@ -77,8 +77,15 @@ impl BatchSums {
 
     fn add(&mut self, entry: &LedgerEntry, lease: Option<LeaseToken>) -> Result<(), StoreError> {
         let LedgerEntry { cost, ended, .. } = *entry;
-        let key_id = clean(&entry.key_id).into_owned();
-        let key = self.keys.entry(key_id).or_insert(KeySum { ended, ..KeySum::default() });
+        let key_id = clean(&entry.key_id);
+        // Most calls are of known keys, and need no copy of the id.
+        let key = match self.keys.get_mut(&*key_id) {
+            Some(key) => key,
+            None => {
+                let key = KeySum { ended, ..KeySum::default() };
+                self.keys.entry(key_id.into_owned()).or_insert(key)
+            }
+        };
         key.cost = checked_sum(key.cost, cost)?;
         key.ended = ended.max(key.ended);
         if let Some(token) = lease.filter(|_| cost > Money::ZERO) {

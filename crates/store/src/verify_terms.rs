@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use canon::{Micros, Money};
 use ledger::{BudgetTerms, CallOutcome, LEASE_DURATION};
 
-use crate::call_block::decode_calls;
+use crate::block_decoding::{CallSelection, decode_selected};
 use crate::call_writes::OwnerKind;
 use crate::compact_text::compact;
 use crate::db::in_snapshot;
@@ -57,11 +57,11 @@ macro_rules! each_call {
                 .await?;
             let Some(last) = page.last() else { break };
             (ended, block) = (last.0, last.1);
+            let owners = vec![($kind, $owner.as_str())];
+            let selection = CallSelection { owners, ..CallSelection::default() };
             for (_, _, body) in &page {
-                for $call in decode_calls(body)? {
-                    if $kind.of(&$call) == $owner {
-                        $body
-                    }
+                for $call in decode_selected(body, &selection)? {
+                    $body
                 }
             }
         }
