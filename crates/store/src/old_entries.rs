@@ -5,7 +5,7 @@ use ledger::{CallOutcome, EndedBy, LedgerEntry, SettlementKnowledge};
 
 use crate::StoreError;
 use crate::call_writes::{choose_numbers, insert_calls};
-use crate::db::{Db, from_json, in_transaction, on_reader, unknown_word};
+use crate::db::{Db, from_json, in_transaction, on_writer, unknown_word};
 use crate::row::row;
 
 /// Rows that one transaction moves.
@@ -145,7 +145,8 @@ const FORGET: &str = "DELETE FROM old_entries WHERE (ended, request_id) <= ($1, 
 /// Moves all rows into blocks. A process that is killed meanwhile goes on at its next start; no call can
 /// be posted before, so none is posted twice.
 pub(crate) async fn move_old_entries(db: &Db) -> Result<(), StoreError> {
-    let any: i64 = on_reader!(db, pool => sqlx::query_scalar(ANY).fetch_one(pool).await?);
+    // On the connection that is open already.
+    let any: i64 = on_writer!(db, pool => sqlx::query_scalar(ANY).fetch_one(pool).await?);
     if any == 0 {
         return Ok(());
     }
