@@ -23,8 +23,8 @@ const DEFAULT_OUTAGE_LIMIT: Micros = Micros::from_secs(60);
 /// Maximum number of lease requests for one hold. Another call may take the money that was fetched
 /// for this one.
 const MAX_LEASE_REQUESTS: usize = 8;
-/// Maximum number of settled calls posted at once.
-pub const MAX_BATCH_CALLS: usize = 500;
+/// Maximum number of settled calls posted at once. Their sums of usage are written together.
+pub const MAX_BATCH_CALLS: usize = 4_000;
 
 /// The lease client of one node.
 pub struct LeaseClient<S> {

@@ -174,7 +174,7 @@ async fn no_call_waits_for(store: &str, statements: &Statements, folder: &Path) 
     })
     .await;
     let told = statements.take();
-    let posts = told.iter().filter(|told| told.starts_with("INSERT INTO entries")).count();
+    let posts = told.iter().filter(|told| told.starts_with("INSERT INTO call_ids")).count();
     assert!(posts > 0 && posts * 10 < calls, "{posts} statements for {calls} calls");
 }
 

@@ -24,6 +24,12 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
 const POST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval at which counts of refused calls are stored.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause between batches of settled calls.
+const POST_PAUSE: Duration = Duration::from_millis(100);
+/// The same for a busy node: a batch writes each sum of usage once, however many calls it has.
+const BUSY_POST_PAUSE: Duration = Duration::from_secs(1);
+/// Number of calls in a batch from which on the node is busy.
+const BUSY_BATCH_CALLS: usize = 100;
 /// Longest pause between attempts to store settled calls, while the node runs and at shutdown.
 const MAX_POST_PAUSE: Duration = Duration::from_secs(5);
 const MAX_LAST_POST_PAUSE: Duration = Duration::from_millis(500);
@@ -137,7 +143,7 @@ impl NodeFunds {
 
     /// Posts settled calls to the store until `stop` is cancelled and no call is left.
     pub async fn post_settled_calls(&self, stop: &CancellationToken) {
-        let mut wait = Duration::from_millis(100);
+        let mut wait = POST_PAUSE;
         let mut calls_ended: Option<Instant> = None;
         let mut refusals_stored = Instant::now();
         loop {
@@ -155,11 +161,14 @@ impl NodeFunds {
                     if count == 0 && stops && self.open_calls.running_count() == 0 {
                         return self.return_leases().await;
                     }
-                    wait = Duration::from_millis(100);
+                    wait = POST_PAUSE;
                     // Small batches cost the store almost as much as large ones, so wait for more
                     // calls.
-                    if count == 0 || (count < MAX_BATCH_CALLS && !stops) {
-                        tokio::time::sleep(wait).await;
+                    if count == 0 || (count < BUSY_BATCH_CALLS && !stops) {
+                        tokio::time::sleep(POST_PAUSE).await;
+                    } else if count < MAX_BATCH_CALLS && !stops {
+                        // A stop ends the pause, and no further one is made.
+                        let _ = tokio::time::timeout(BUSY_POST_PAUSE, stop.cancelled()).await;
                     }
                 }
                 Err(e) => {

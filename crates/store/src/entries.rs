@@ -1,13 +1,27 @@
-//! Queries on ledger rows: one row, a filtered page, an export in order, the sums.
+//! Queries on posted calls: one call, a filtered page, an export in order, the sums.
+//!
+//! Calls lie in blocks by the time of their end. A page decodes blocks from its begin on until no later
+//! block can have a call that belongs before its last one.
 
-use canon::{Micros, Money, Usage};
-use ledger::{CallOutcome, EndedBy, LedgerEntry, SettlementKnowledge};
-use sqlx::QueryBuilder;
+use std::collections::{BTreeMap, BTreeSet};
 
+use canon::{Micros, Money};
+use ledger::LedgerEntry;
+use sqlx::{Encode, QueryBuilder, Type};
+
+use crate::block_decoding::{CallSelection, decode_selected};
+use crate::call_audit::CallAudit;
+use crate::call_writes::{BLOCK_SPAN, OwnerKind};
+use crate::compact_text::{call_numbers, compact};
 use crate::corrections::{overlay, read_corrections};
-use crate::db::{clean, from_json, on_reader, unknown_word};
-use crate::row::row;
+use crate::db::{clean, in_snapshot, on_reader};
 use crate::{Store, StoreError};
+
+/// Blocks that a page reads at first, and at most at once.
+const FIRST_BLOCKS: i64 = 2;
+const MAX_BLOCKS: i64 = 128;
+/// Blocks that a scan of all calls reads at once.
+pub(crate) const SCANNED_BLOCKS: i64 = 20;
 
 /// Conditions on rows; `None` is no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,176 +40,234 @@ pub struct EntryFilter {
     pub before: Option<(Micros, String)>,
 }
 
-row! {
-    /// Sum of a key's rows, with the spending in the key's record.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct KeyTotal {
-        /// The key.
-        pub key_id: String as "id",
-        /// Number of rows.
-        pub rows: i64 as "n",
-        /// Sum of their costs.
-        pub cost: Money,
-        /// Spending in the key's record; zero if there is no such key.
-        pub spent: Money,
-    }
+/// Sum of a key's rows, with the spending in the key's record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyTotal {
+    /// The key.
+    pub key_id: String,
+    /// Number of rows.
+    pub rows: i64,
+    /// Sum of their costs.
+    pub cost: Money,
+    /// Spending in the key's record; zero if there is no such key.
+    pub spent: Money,
 }
 
-row! {
-    pub(crate) struct EntryRow {
-        request_id: String,
-        key_id: String,
-        account_id: String,
-        started: Micros,
-        ended: Micros,
-        first_byte_us: Option<Micros>,
-        dialect: String,
-        model: String,
-        lane: String,
-        attempts: u32,
-        stream: bool,
-        status: u16,
-        outcome: String,
-        input: u64,
-        cache_read: u64,
-        cache_write: u64,
-        cache_write_long: u64,
-        input_audio: u64,
-        input_image: u64,
-        output: u64,
-        thinking: u64,
-        output_audio: u64,
-        output_image: u64,
-        searches: u64,
-        estimated: bool,
-        cost: Money,
-        borne: Money,
-        price_version: String,
-        losses: String,
-        failed: String,
-        held: Option<Money>,
-        images: u64,
-        seconds: u64,
-        service: String,
-        ended_by: String,
-        charges: String,
-        told: String,
-        reasons: String,
-        knowledge: Option<i64>,
-    }
+/// The direction of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PageOrder {
+    NewestFirst,
+    OldestFirst,
 }
 
-impl TryFrom<EntryRow> for LedgerEntry {
-    type Error = sqlx::Error;
+/// End and id of a block.
+type BlockPlace = (i64, i64);
 
-    fn try_from(row: EntryRow) -> Result<Self, sqlx::Error> {
-        let outcome =
-            CallOutcome::by_word(&row.outcome).ok_or_else(|| unknown_word(&row.outcome))?;
-        Ok(Self {
-            request_id: row.request_id,
-            key_id: row.key_id,
-            account_id: row.account_id,
-            started: row.started,
-            ended: row.ended,
-            first_byte_us: row.first_byte_us,
-            dialect: row.dialect,
-            model: row.model,
-            lane: row.lane,
-            attempts: row.attempts,
-            stream: row.stream,
-            status: row.status,
-            outcome,
-            // Rows from before the column was added have an empty word.
-            ended_by: match row.ended_by.as_str() {
-                "" => outcome.usual_end(),
-                word => EndedBy::by_word(word).ok_or_else(|| unknown_word(word))?,
-            },
-            usage: Usage {
-                input: row.input,
-                cache_read: row.cache_read,
-                cache_write: row.cache_write,
-                cache_write_long: row.cache_write_long,
-                input_audio: row.input_audio,
-                input_image: row.input_image,
-                // Not stored, because it is billed as text.
-                input_video: 0,
-                output: row.output,
-                thinking: row.thinking,
-                output_audio: row.output_audio,
-                output_image: row.output_image,
-                searches: row.searches,
-                images: row.images,
-                seconds: row.seconds,
-                // Uses of tools stand in the charges.
-                ..Usage::default()
-            },
-            estimated: row.estimated,
-            cost: row.cost,
-            absorbed: row.borne,
-            price_version: row.price_version,
-            losses: from_json(&row.losses)?,
-            failed: from_json(&row.failed)?,
-            held: row.held,
-            service: row.service,
-            charges: from_json(&row.charges)?,
-            told: match row.told.as_str() {
-                "" => None,
-                told => {
-                    Some(serde_json::from_str(told).map_err(|e| sqlx::Error::Decode(e.into()))?)
-                }
-            },
-            reasons: from_json(&row.reasons)?,
-            // Rows from before the column was added have none.
-            knowledge: match (row.knowledge, outcome) {
-                (Some(rank), _) => SettlementKnowledge::by_rank(rank)
-                    .ok_or_else(|| unknown_word(&rank.to_string()))?,
-                (None, CallOutcome::Recovered) => SettlementKnowledge::Reported,
-                (
-                    None,
-                    CallOutcome::Done
-                    | CallOutcome::CallerLeft
-                    | CallOutcome::BrokeOff
-                    | CallOutcome::Failed,
-                ) => SettlementKnowledge::Settled,
-            },
-        })
+/// The blocks of some calls; the ids follow.
+pub(crate) const BLOCKS_OF: &str =
+    "SELECT body FROM call_blocks WHERE id IN (SELECT block FROM call_ids WHERE id IN (";
+/// The blocks of the calls with these numbers.
+const BLOCKS_BY_NUMBER: &str = "SELECT body FROM call_blocks WHERE id IN \
+    (SELECT block FROM call_ids WHERE id BETWEEN $1 AND $2)";
+/// All blocks in the order of their insertion.
+pub(crate) const SCAN: &str = "SELECT id, body FROM call_blocks WHERE id > $1 ORDER BY id LIMIT $2";
+/// The blocks with calls of an owner. The order of the tables is fixed.
+pub(crate) const OWNED: &str = "SELECT o.ended, o.block, b.body \
+    FROM call_owners o CROSS JOIN call_blocks b WHERE b.id = o.block AND o.kind = $1 \
+    AND o.owner = $2 AND (o.ended, o.block) > ($3, $4) ORDER BY o.ended, o.block LIMIT $5";
+pub(crate) const KEYS: &str = "SELECT id, spent FROM keys";
+pub(crate) const CORRECTED_COSTS: &str =
+    "SELECT key_id, CAST(SUM(cost) AS BIGINT) FROM corrections GROUP BY key_id";
+
+/// Returns those calls of some blocks that have one of these ids.
+pub(crate) fn calls_with_ids(
+    blocks: &[Vec<u8>],
+    ids: &BTreeSet<String>,
+) -> Result<Vec<LedgerEntry>, sqlx::Error> {
+    let ids = ids.iter().map(|id| compact(id)).collect();
+    let selection = CallSelection { ids: Some(&ids), ..CallSelection::default() };
+    let mut found = Vec::new();
+    for block in blocks {
+        found.extend(decode_selected(block, &selection)?);
     }
+    Ok(found)
 }
 
-/// The columns of `EntryRow`, also the order in which they are written.
-macro_rules! entry_columns {
-    () => {
-        "request_id, key_id, account_id, started, ended, first_byte_us, dialect, model, lane, \
-         attempts, stream, status, outcome, input, cache_read, cache_write, cache_write_long, \
-         input_audio, input_image, output, thinking, output_audio, output_image, searches, \
-         estimated, cost, borne, price_version, losses, failed, held, images, seconds, \
-         service, ended_by, charges, told, reasons, knowledge"
+/// Reads the first postings of the calls with these ids, for either driver.
+macro_rules! read_calls {
+    ($kind:ident, $executor:expr, $ids:expr) => {{
+        let ids: &std::collections::BTreeSet<String> = $ids;
+        let mut query = sqlx::QueryBuilder::<$kind>::new($crate::entries::BLOCKS_OF);
+        let mut list = query.separated(", ");
+        for id in ids {
+            for number in $crate::compact_text::call_numbers(id) {
+                list.push_bind(number);
+            }
+        }
+        query.push("))");
+        let blocks: Vec<Vec<u8>> =
+            query.build_query_scalar().persistent(false).fetch_all($executor).await?;
+        $crate::entries::calls_with_ids(&blocks, ids)?
+    }};
+}
+pub(crate) use read_calls;
+
+/// Adds all calls to an audit, for either driver.
+macro_rules! scan_calls {
+    ($tx:ident, $audit:ident) => {{
+        let mut after = 0_i64;
+        loop {
+            let page: Vec<(i64, Vec<u8>)> = sqlx::query_as($crate::entries::SCAN)
+                .bind(after)
+                .bind($crate::entries::SCANNED_BLOCKS)
+                .fetch_all(&mut *$tx)
+                .await?;
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            for (_, body) in &page {
+                $audit.add_block(&$crate::block_decoding::decode_calls(body)?);
+            }
+        }
+    }};
+}
+pub(crate) use scan_calls;
+
+/// Returns the sum of every key, ordered by id.
+pub(crate) fn key_totals(
+    keys: Vec<(String, i64)>,
+    corrected: Vec<(String, i64)>,
+    audit: &CallAudit,
+) -> Vec<KeyTotal> {
+    let mut totals: BTreeMap<String, KeyTotal> = BTreeMap::new();
+    let total = |key_id: &str| KeyTotal {
+        key_id: key_id.to_owned(),
+        rows: 0,
+        cost: Money::ZERO,
+        spent: Money::ZERO,
     };
+    for (id, spent) in keys {
+        let spent = Money::from_nanos(spent);
+        totals.insert(id.clone(), KeyTotal { spent, ..total(&id) });
+    }
+    for (id, sums) in &audit.by_key {
+        let total = totals.entry(id.clone()).or_insert_with(|| total(id));
+        (total.rows, total.cost) = (sums.calls, sums.cost);
+    }
+    for (id, cost) in corrected {
+        let total = totals.entry(id.clone()).or_insert_with(|| total(&id));
+        total.cost = total.cost.saturating_add(Money::from_nanos(cost));
+    }
+    totals.into_values().collect()
 }
-pub(crate) use entry_columns;
 
-/// The first postings of some calls; the ids follow.
-pub(crate) const BY_ID: &str =
-    concat!("SELECT ", entry_columns!(), " FROM entries WHERE request_id IN (");
+impl EntryFilter {
+    /// Returns the same filter with texts as they are stored.
+    fn cleaned(&self) -> Self {
+        let text = |text: &Option<String>| text.as_deref().map(|text| clean(text).into_owned());
+        Self {
+            key_id: text(&self.key_id),
+            account_id: text(&self.account_id),
+            model: text(&self.model),
+            since: self.since,
+            until: self.until,
+            before: self.before.as_ref().map(|(ended, id)| (*ended, clean(id).into_owned())),
+        }
+    }
 
-const GET: &str = concat!("SELECT ", entry_columns!(), " FROM entries WHERE request_id = $1");
-const LIST: &str = concat!("SELECT ", entry_columns!(), " FROM entries WHERE true");
-// One statement, so that rows and sums are of the same instant. The second half is for rows whose
-// key is unknown.
-pub(crate) const TOTALS: &str = "SELECT k.id, COALESCE(e.n, 0) AS n, \
-    COALESCE(e.cost, 0) + COALESCE(c.cost, 0) AS cost, k.spent \
-    FROM keys k LEFT JOIN \
-    (SELECT key_id, COUNT(*) AS n, CAST(SUM(cost) AS BIGINT) AS cost FROM entries GROUP BY key_id) e \
-    ON e.key_id = k.id LEFT JOIN \
-    (SELECT key_id, CAST(SUM(cost) AS BIGINT) AS cost FROM corrections GROUP BY key_id) c \
-    ON c.key_id = k.id \
-    UNION ALL \
-    SELECT key_id, COUNT(*), CAST(SUM(cost) AS BIGINT), 0 FROM entries \
-    WHERE NOT EXISTS (SELECT 1 FROM keys WHERE keys.id = entries.key_id) GROUP BY key_id \
-    ORDER BY 1";
+    /// Returns the owners that it names, the one with the fewest calls first.
+    fn owners(&self) -> impl Iterator<Item = (OwnerKind, &str)> {
+        let owners = [
+            (OwnerKind::Key, &self.key_id),
+            (OwnerKind::Account, &self.account_id),
+            (OwnerKind::Model, &self.model),
+        ];
+        owners.into_iter().filter_map(|(kind, owner)| Some((kind, owner.as_deref()?)))
+    }
 
-pub(crate) fn entries(rows: Vec<EntryRow>) -> Result<Vec<LedgerEntry>, StoreError> {
-    Ok(rows.into_iter().map(LedgerEntry::try_from).collect::<Result<_, _>>()?)
+    /// Returns a time before which no matching call ended.
+    fn first_end(&self, after: Option<&(Micros, String)>) -> Option<Micros> {
+        self.since.into_iter().chain(after.map(|(ended, _)| *ended)).max()
+    }
+
+    /// Returns a time after which no matching call ended.
+    fn last_end(&self) -> Option<Micros> {
+        self.until.into_iter().chain(self.before.as_ref().map(|(ended, _)| *ended)).min()
+    }
+
+    fn matches(&self, call: &LedgerEntry, after: Option<&(Micros, String)>) -> bool {
+        let is_before =
+            |(ended, id): &(Micros, String)| (call.ended, &call.request_id) < (*ended, id);
+        let is_after =
+            |(ended, id): &(Micros, String)| (call.ended, &call.request_id) > (*ended, id);
+        self.owners().all(|(kind, owner)| kind.of(call) == owner)
+            && self.since.is_none_or(|since| call.ended >= since)
+            && self.until.is_none_or(|until| call.ended < until)
+            && self.before.as_ref().is_none_or(is_before)
+            && after.is_none_or(is_after)
+    }
+
+    /// Builds the query for the next blocks of a page. Built from fixed pieces, so that the planner sees
+    /// only the conditions in use.
+    fn blocks<D: sqlx::Database>(
+        &self,
+        after: Option<&(Micros, String)>,
+        order: PageOrder,
+        seen: Option<BlockPlace>,
+        limit: i64,
+    ) -> QueryBuilder<D>
+    where
+        i64: Type<D> + for<'q> Encode<'q, D>,
+        Vec<u8>: Type<D> + for<'q> Encode<'q, D>,
+    {
+        let mut owners = self.owners();
+        let (ended, id, mut query) = match owners.next() {
+            Some((kind, owner)) => {
+                let mut query = QueryBuilder::new(
+                    "SELECT o.ended, o.block, b.body FROM call_owners o CROSS JOIN call_blocks b \
+                     WHERE b.id = o.block AND o.kind = ",
+                );
+                query.push_bind(kind.number()).push(" AND o.owner = ").push_bind(compact(owner));
+                ("o.ended", "o.block", query)
+            }
+            None => {
+                let start = "SELECT b.ended, b.id, b.body FROM call_blocks b WHERE true";
+                ("b.ended", "b.id", QueryBuilder::new(start))
+            }
+        };
+        for (kind, owner) in owners {
+            query.push(" AND EXISTS (SELECT 1 FROM call_owners x WHERE x.kind = ");
+            query.push_bind(kind.number()).push(" AND x.owner = ").push_bind(compact(owner));
+            query.push(" AND x.ended = b.ended AND x.block = b.id)");
+        }
+        if let Some(from) = self.first_end(after) {
+            query.push(format_args!(" AND {ended} >= ")).push_bind(from.get());
+        }
+        if let Some(to) = self.last_end() {
+            let to = to.saturating_add(BLOCK_SPAN);
+            query.push(format_args!(" AND {ended} <= ")).push_bind(to.get());
+        }
+        let (beyond, direction) = match order {
+            PageOrder::NewestFirst => ("<", " DESC"),
+            PageOrder::OldestFirst => (">", ""),
+        };
+        if let Some((seen_ended, seen_id)) = seen {
+            query.push(format_args!(" AND ({ended}, {id}) {beyond} ("));
+            query.push_bind(seen_ended).push(", ").push_bind(seen_id).push(")");
+        }
+        query.push(format_args!(" ORDER BY {ended}{direction}, {id}{direction} LIMIT "));
+        query.push_bind(limit);
+        query
+    }
+}
+
+impl PageOrder {
+    /// Returns true if a call comes before all calls of the blocks behind that one.
+    fn is_settled(self, call: &LedgerEntry, (ended, _): BlockPlace) -> bool {
+        match self {
+            Self::NewestFirst => call.ended > Micros::new(ended),
+            Self::OldestFirst => call.ended < Micros::new(ended).saturating_sub(BLOCK_SPAN),
+        }
+    }
 }
 
 impl Store {
@@ -228,10 +300,13 @@ impl Store {
         &self,
         request_id: &str,
     ) -> Result<Option<LedgerEntry>, StoreError> {
-        let row: Option<EntryRow> = on_reader!(&self.db, pool => {
-            sqlx::query_as(GET).bind(clean(request_id)).fetch_optional(pool).await?
+        let ids = BTreeSet::from([clean(request_id).into_owned()]);
+        let numbers = call_numbers(&clean(request_id));
+        let blocks: Vec<Vec<u8>> = on_reader!(&self.db, pool => {
+            let blocks = sqlx::query_scalar(BLOCKS_BY_NUMBER).bind(*numbers.start());
+            blocks.bind(*numbers.end()).fetch_all(pool).await?
         });
-        Ok(row.map(LedgerEntry::try_from).transpose()?)
+        Ok(calls_with_ids(&blocks, &ids)?.pop())
     }
 
     /// Returns a page of the rows that match the filter, newest first.
@@ -240,7 +315,7 @@ impl Store {
         filter: &EntryFilter,
         limit: u32,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
-        self.page(filter, None, limit, " ORDER BY ended DESC, request_id DESC LIMIT ").await
+        self.page(filter, None, limit, PageOrder::NewestFirst).await
     }
 
     /// Returns a page of all rows, oldest first, that follow the row with that end and request id.
@@ -259,7 +334,7 @@ impl Store {
         after: Option<(Micros, String)>,
         limit: u32,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
-        self.page(filter, after, limit, " ORDER BY ended, request_id LIMIT ").await
+        self.page(filter, after, limit, PageOrder::OldestFirst).await
     }
 
     async fn page(
@@ -267,44 +342,55 @@ impl Store {
         filter: &EntryFilter,
         after: Option<(Micros, String)>,
         limit: u32,
-        order: &str,
+        order: PageOrder,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
-        let EntryFilter { key_id, account_id, model, since, until, before } = filter;
-        // Built from fixed pieces, so that the planner sees only the conditions in use and can
-        // choose the index that fits them.
-        let rows = on_reader!(&self.db, pool: Kind => {
-            let mut query = QueryBuilder::<Kind>::new(LIST);
-            if let Some(key_id) = key_id {
-                query.push(" AND key_id = ").push_bind(clean(key_id));
+        let (filter, after) = (&filter.cleaned(), after.as_ref());
+        let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+        let selection = CallSelection {
+            ids: None,
+            owners: filter.owners().collect(),
+            since: filter.first_end(after),
+            until: filter.last_end(),
+        };
+        let mut calls: Vec<LedgerEntry> = Vec::new();
+        let (mut seen, mut size) = (None, FIRST_BLOCKS);
+        loop {
+            let blocks: Vec<(i64, i64, Vec<u8>)> = on_reader!(&self.db, pool: Kind => {
+                let mut query = filter.blocks::<Kind>(after, order, seen, size);
+                query.build_query_as().fetch_all(pool).await?
+            });
+            for (ended, id, body) in &blocks {
+                let found = decode_selected(body, &selection)?.into_iter();
+                calls.extend(found.filter(|call| filter.matches(call, after)));
+                seen = Some((*ended, *id));
             }
-            if let Some(account_id) = account_id {
-                query.push(" AND account_id = ").push_bind(clean(account_id));
+            let is_settled =
+                |call: &&LedgerEntry| seen.is_some_and(|at| order.is_settled(call, at));
+            let is_last = (blocks.len() as i64) < size;
+            if is_last || calls.iter().filter(is_settled).count() >= wanted {
+                break;
             }
-            if let Some(model) = model {
-                query.push(" AND model = ").push_bind(clean(model));
+            size = MAX_BLOCKS.min(size * 4);
+        }
+        calls.sort_by(|a, b| {
+            let order_of = (a.ended, &a.request_id).cmp(&(b.ended, &b.request_id));
+            match order {
+                PageOrder::NewestFirst => order_of.reverse(),
+                PageOrder::OldestFirst => order_of,
             }
-            if let Some(since) = since {
-                query.push(" AND ended >= ").push_bind(since.get());
-            }
-            if let Some(until) = until {
-                query.push(" AND ended < ").push_bind(until.get());
-            }
-            if let Some((ended, request_id)) = before {
-                query.push(" AND (ended, request_id) < (").push_bind(ended.get());
-                query.push(", ").push_bind(clean(request_id)).push(")");
-            }
-            if let Some((ended, request_id)) = &after {
-                query.push(" AND (ended, request_id) > (").push_bind(ended.get());
-                query.push(", ").push_bind(clean(request_id)).push(")");
-            }
-            query.push(order).push_bind(i64::from(limit));
-            query.build_query_as().fetch_all(pool).await?
         });
-        self.corrected(entries(rows)?).await
+        calls.truncate(wanted);
+        self.corrected(calls).await
     }
 
     /// Returns the sum of every key's rows with the spending in its record, ordered by id.
     pub async fn totals(&self) -> Result<Vec<KeyTotal>, StoreError> {
-        Ok(on_reader!(&self.db, pool => sqlx::query_as(TOTALS).fetch_all(pool).await?))
+        Ok(in_snapshot!(&self.db, tx: Kind => {
+            let keys = sqlx::query_as(KEYS).fetch_all(&mut *tx).await?;
+            let corrected = sqlx::query_as(CORRECTED_COSTS).fetch_all(&mut *tx).await?;
+            let mut audit = CallAudit::default();
+            scan_calls!(tx, audit);
+            key_totals(keys, corrected, &audit)
+        }))
     }
 }

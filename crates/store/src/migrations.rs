@@ -38,6 +38,7 @@ macro_rules! embedded {
             (26, "adopted marks", include_str!(concat!($folder, "0026_adopted_marks.sql"))),
             (27, "cached contents", include_str!(concat!($folder, "0027_cached_contents.sql"))),
             (28, "cache copies", include_str!(concat!($folder, "0028_cache_copies.sql"))),
+            (29, "call blocks", include_str!(concat!($folder, "0029_call_blocks.sql"))),
         ]
     };
 }

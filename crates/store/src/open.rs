@@ -14,6 +14,7 @@ use sqlx::{ConnectOptions, Connection};
 use crate::db::Db;
 use crate::error::{is_busy, one_line};
 use crate::migrations::{POSTGRES, SQLITE};
+use crate::old_entries::move_old_entries;
 use crate::{Store, StoreError};
 
 /// Maximum time to wait for SQLite's lock and for a connection.
@@ -39,6 +40,7 @@ impl Store {
                 "`store.url` must begin with `sqlite:` or `postgres://`".to_owned(),
             ));
         };
+        move_old_entries(&db).await?;
         Ok(Self { db, changes: Arc::default(), data_keys: None })
     }
 }

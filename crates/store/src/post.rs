@@ -7,31 +7,27 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use canon::{Micros, Money};
 use ledger::{LeaseToken, LedgerEntry, MarkRaise, PostedBatch, Posting};
-use serde::Serialize;
-use sqlx::error::BoxDynError;
-use sqlx::{Arguments as _, AssertSqlSafe, Database, Encode, QueryBuilder, Type};
+use sqlx::QueryBuilder;
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
+use crate::call_writes::{choose_numbers, first_numbers, insert_calls};
 use crate::corrections::{self, CallCorrection, PostedCall, read_corrections};
-use crate::db::{clean, in_transaction, to_json};
-use crate::entries::{self, EntryRow, entry_columns};
+use crate::db::{clean, in_transaction};
+use crate::entries::read_calls;
 use crate::late_charges::LateCharges;
 use crate::lease_bounds::{LOCK_KEY, LockedKey, SPENT_BETWEEN};
 use crate::node_marks::RAISE_BY_BATCH;
 use crate::rollup::{add_usage, sum_batch, sum_changes};
-use crate::row_statement::{RowStatement, SharedTexts, with_places};
 use crate::{Store, StoreError};
 
 /// Rows per statement: enough to amortise its cost.
 const ROWS_PER_STATEMENT: usize = 100;
+/// Attempts at a batch of which other nodes post calls at the same time.
+const MIXED_ATTEMPTS: usize = 5;
 
-const INSERT: &str = concat!("INSERT INTO entries (", entry_columns!(), ") ");
-const OR_SKIP: &str = " ON CONFLICT (request_id) DO NOTHING";
-const OR_SKIP_RETURNING: &str = " ON CONFLICT (request_id) DO NOTHING RETURNING request_id";
 const CHARGE: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END WHERE id = $1";
 /// The same, if the leases cover their part and the rest has room below the cap.
@@ -46,12 +42,6 @@ const PAY: &str = "UPDATE leases SET amount = amount - $2 WHERE token = $1 AND a
 /// Converts a count to the type of the database. Larger values are capped.
 fn count(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// Encodes the counts that the provider told, if they differ from the billed ones.
-fn told_json(entry: &LedgerEntry) -> String {
-    let told = entry.told.as_deref().map(serde_json::to_string);
-    told.and_then(Result::ok).unwrap_or_default()
 }
 
 /// Additions of a batch to one key.
@@ -87,8 +77,15 @@ impl BatchSums {
 
     fn add(&mut self, entry: &LedgerEntry, lease: Option<LeaseToken>) -> Result<(), StoreError> {
         let LedgerEntry { cost, ended, .. } = *entry;
-        let key_id = clean(&entry.key_id).into_owned();
-        let key = self.keys.entry(key_id).or_insert(KeySum { ended, ..KeySum::default() });
+        let key_id = clean(&entry.key_id);
+        // Most calls are of known keys, and need no copy of the id.
+        let key = match self.keys.get_mut(&*key_id) {
+            Some(key) => key,
+            None => {
+                let key = KeySum { ended, ..KeySum::default() };
+                self.keys.entry(key_id.into_owned()).or_insert(key)
+            }
+        };
         key.cost = checked_sum(key.cost, cost)?;
         key.ended = ended.max(key.ended);
         if let Some(token) = lease.filter(|_| cost > Money::ZERO) {
@@ -98,95 +95,6 @@ impl BatchSums {
         }
         Ok(())
     }
-}
-
-/// The insertion of entries. A few numbers of rows, so that the statements stay prepared.
-type InsertStatement = RowStatement<4>;
-const INSERTED_ROWS: [usize; 4] = [ROWS_PER_STATEMENT, 25, 5, 1];
-
-/// Writes the insertion of so many entries.
-fn insertion<D: Database>(rows: usize, end: &str) -> String
-where
-    i64: Type<D> + for<'q> Encode<'q, D>,
-{
-    with_places::<D>(INSERT, rows, entry_columns!().split(',').count(), end)
-}
-
-/// Binds the values of entries, in the order of the columns.
-fn bind_entries<'a, D: Database>(
-    entries: impl Iterator<Item = &'a LedgerEntry>,
-    texts: &mut SharedTexts,
-) -> Result<D::Arguments, sqlx::Error>
-where
-    bool: Type<D> + for<'q> Encode<'q, D>,
-    i64: Type<D> + for<'q> Encode<'q, D>,
-    Option<i64>: Type<D> + for<'q> Encode<'q, D>,
-    Arc<str>: Type<D> + for<'q> Encode<'q, D>,
-{
-    let mut values = D::Arguments::default();
-    for entry in entries {
-        bind_entry::<D>(entry, texts, &mut values).map_err(sqlx::Error::Encode)?;
-    }
-    Ok(values)
-}
-
-fn bind_entry<D: Database>(
-    entry: &LedgerEntry,
-    texts: &mut SharedTexts,
-    values: &mut D::Arguments,
-) -> Result<(), BoxDynError>
-where
-    bool: Type<D> + for<'q> Encode<'q, D>,
-    i64: Type<D> + for<'q> Encode<'q, D>,
-    Option<i64>: Type<D> + for<'q> Encode<'q, D>,
-    Arc<str>: Type<D> + for<'q> Encode<'q, D>,
-{
-    let usage = &entry.usage;
-    texts.begin_row();
-    values.add::<Arc<str>>(clean(&entry.request_id).into())?;
-    values.add(texts.next(&clean(&entry.key_id)))?;
-    values.add(texts.next(&clean(&entry.account_id)))?;
-    values.add(entry.started.get())?;
-    values.add(entry.ended.get())?;
-    values.add(entry.first_byte_us.map(Micros::get))?;
-    values.add(texts.next(&clean(&entry.dialect)))?;
-    values.add(texts.next(&clean(&entry.model)))?;
-    values.add(texts.next(&clean(&entry.lane)))?;
-    values.add(i64::from(entry.attempts))?;
-    values.add(entry.stream)?;
-    values.add(i64::from(entry.status))?;
-    values.add(texts.next(entry.outcome.word()))?;
-    values.add(count(usage.input))?;
-    values.add(count(usage.cache_read))?;
-    values.add(count(usage.cache_write))?;
-    values.add(count(usage.cache_write_long))?;
-    values.add(count(usage.input_audio))?;
-    values.add(count(usage.input_image))?;
-    values.add(count(usage.output))?;
-    values.add(count(usage.thinking))?;
-    values.add(count(usage.output_audio))?;
-    values.add(count(usage.output_image))?;
-    values.add(count(usage.searches))?;
-    values.add(entry.estimated)?;
-    values.add(entry.cost.as_nanos())?;
-    values.add(entry.absorbed.as_nanos())?;
-    values.add(texts.next(&clean(&entry.price_version)))?;
-    values.add(texts.next(&list_json(&entry.losses)))?;
-    values.add(texts.next(&list_json(&entry.failed)))?;
-    values.add(entry.held.map(Money::as_nanos))?;
-    values.add(count(usage.images))?;
-    values.add(count(usage.seconds))?;
-    values.add(texts.next(&clean(&entry.service)))?;
-    values.add(texts.next(entry.ended_by.word()))?;
-    values.add(texts.next(&list_json(&entry.charges)))?;
-    values.add(texts.next(&told_json(entry)))?;
-    values.add(texts.next(&list_json(&entry.reasons)))?;
-    values.add(entry.knowledge.rank())
-}
-
-/// Encodes a list as JSON text. Most lists are empty.
-fn list_json<T: Serialize>(list: &[T]) -> Cow<'static, str> {
-    if list.is_empty() { Cow::Borrowed("[]") } else { Cow::Owned(to_json(list)) }
 }
 
 /// Deletes the reports of running calls, for either driver.
@@ -240,8 +148,8 @@ impl Store {
         if postings.is_empty() {
             return Ok(PostedBatch::default());
         }
-        // Every transaction locks keys in the order of their ids, then leases, then inserts in the
-        // order of the request ids. So overlapping batches cannot deadlock.
+        // Every transaction locks keys in the order of their ids, then leases, then inserts calls in
+        // the order of their numbers. So overlapping batches cannot deadlock.
         let mut sorted: Vec<&P> = postings.iter().collect();
         sorted.sort_by(|a, b| {
             let (a, b) = (a.entry(), b.entry());
@@ -250,8 +158,13 @@ impl Store {
         if let Some(posted) = self.post_new(&sorted, raise).await? {
             return Ok(posted);
         }
-        // Boxed because it is rare: the future of every batch would grow by its size.
-        Box::pin(self.post_mixed(&sorted, raise)).await
+        for _ in 0..MIXED_ATTEMPTS {
+            // Boxed because it is rare: the future of every batch would grow by its size.
+            if let Some(posted) = Box::pin(self.post_mixed(&sorted, raise)).await? {
+                return Ok(posted);
+            }
+        }
+        Err(StoreError::Other("other nodes post the same calls; try again".to_owned()))
     }
 
     /// Posts a batch in which every call is new and covered, which is the usual case. No row has to
@@ -284,20 +197,11 @@ impl Store {
                     return Ok(None);
                 }
             }
-            let mut new = 0;
-            // One for each driver.
-            static INSERTION: InsertStatement = InsertStatement::new(INSERTED_ROWS);
-            let mut texts = SharedTexts::default();
-            for chunk in INSERTION.chunks(sorted) {
-                let text = INSERTION.text(chunk.len(), || insertion::<Kind>(chunk.len(), OR_SKIP));
-                let entries = chunk.iter().map(|posting| posting.entry());
-                let query = sqlx::query_with(text, bind_entries::<Kind>(entries, &mut texts)?);
-                new += query.execute(&mut *tx).await?.rows_affected();
-            }
-            if new != sorted.len() as u64 {
+            let calls: Vec<&LedgerEntry> = sorted.iter().map(|posting| posting.entry()).collect();
+            if insert_calls!(Kind, tx, &calls, &first_numbers(&calls)) != calls.len() as u64 {
                 return Ok(None);
             }
-            add_usage!(Kind, tx, sum_batch(sorted.iter().map(|posting| posting.entry()))?);
+            add_usage!(Kind, tx, sum_batch(calls.iter().copied())?);
             forget_holds!(Kind, tx, sorted);
             let mark = raise_mark!(tx, raise, sorted.len());
             PostedBatch { new: sorted.len(), corrected: 0, mark }
@@ -305,15 +209,17 @@ impl Store {
         Ok(Some(posted))
     }
 
-    /// Posts a batch with calls that are recorded already or not covered by their lease.
+    /// Posts a batch with calls that are recorded already or not covered by their lease. Returns `None`,
+    /// without effect, if another node posted one of them meanwhile. The lock of its key prevents that
+    /// unless the key is unknown.
     async fn post_mixed<P: Posting>(
         &self,
         sorted: &[&P],
         raise: Option<&MarkRaise>,
-    ) -> Result<PostedBatch, StoreError> {
+    ) -> Result<Option<PostedBatch>, StoreError> {
         let key_ids: BTreeSet<_> = sorted.iter().map(|p| clean(&p.entry().key_id)).collect();
         let tokens: BTreeSet<LeaseToken> = sorted.iter().filter_map(|p| p.lease()).collect();
-        Ok(in_transaction!(&self.db, tx: Kind => {
+        let posted = in_transaction!(&self.db, tx: Kind => {
             let mut late = LateCharges::default();
             for key_id in &key_ids {
                 let locked: Option<LockedKey> =
@@ -361,15 +267,8 @@ impl Store {
             }
             let mut posted: BTreeMap<String, PostedCall> = BTreeMap::new();
             for chunk in sorted.chunks(ROWS_PER_STATEMENT) {
-                let mut query = QueryBuilder::<Kind>::new(entries::BY_ID);
-                let mut ids = query.separated(", ");
-                for posting in chunk {
-                    ids.push_bind(clean(&posting.entry().request_id).into_owned());
-                }
-                query.push(")");
-                let rows: Vec<EntryRow> =
-                    query.build_query_as().persistent(false).fetch_all(&mut *tx).await?;
-                let mut found = entries::entries(rows)?;
+                let ids = chunk.iter().map(|posting| clean(&posting.entry().request_id).into_owned());
+                let mut found = read_calls!(Kind, &mut *tx, &ids.collect());
                 let rows = read_corrections!(Kind, &mut *tx, found);
                 let numbers = corrections::overlay(&mut found, rows)?;
                 posted.extend(found.into_iter().map(|entry| {
@@ -392,18 +291,13 @@ impl Store {
                     Some(before) => corrected.extend(late.correct(before, posting.entry())),
                 }
             }
-            let mut inserted: BTreeSet<String> = BTreeSet::new();
-            let mut texts = SharedTexts::default();
-            for chunk in new.chunks(ROWS_PER_STATEMENT) {
-                let text = AssertSqlSafe(insertion::<Kind>(chunk.len(), OR_SKIP_RETURNING));
-                let values = bind_entries::<Kind>(chunk.iter().map(|entry| &**entry), &mut texts)?;
-                let query = sqlx::query_scalar_with(text, values).persistent(false);
-                let ids: Vec<String> = query.fetch_all(&mut *tx).await?;
-                inserted.extend(ids);
+            let calls: Vec<&LedgerEntry> = new.iter().map(|entry| &**entry).collect();
+            let numbers = choose_numbers!(Kind, tx, &calls);
+            if insert_calls!(Kind, tx, &calls, &numbers) != calls.len() as u64 {
+                return Ok(None);
             }
-            let is_new = |entry: &LedgerEntry| inserted.contains(&*clean(&entry.request_id));
             let mut sums = BatchSums::default();
-            for entry in new.iter().filter(|entry| is_new(entry)) {
+            for entry in &calls {
                 sums.add(entry, None)?;
             }
             for CallCorrection { before, after, .. } in &corrected {
@@ -439,11 +333,11 @@ impl Store {
                     .execute(&mut *tx)
                     .await?;
             }
-            let fresh = new.iter().map(|entry| &**entry).filter(|entry| is_new(entry));
-            add_usage!(Kind, tx, sum_changes(fresh, &corrected)?);
+            add_usage!(Kind, tx, sum_changes(calls.iter().copied(), &corrected)?);
             forget_holds!(Kind, tx, sorted);
-            let mark = raise_mark!(tx, raise, inserted.len() + corrected.len());
-            PostedBatch { new: inserted.len(), corrected: corrected.len(), mark }
-        }))
+            let mark = raise_mark!(tx, raise, calls.len() + corrected.len());
+            PostedBatch { new: calls.len(), corrected: corrected.len(), mark }
+        });
+        Ok(Some(posted))
     }
 }

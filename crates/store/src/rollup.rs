@@ -18,6 +18,7 @@ use crate::corrections::CallCorrection;
 use crate::db::clean;
 use crate::row_statement::{RowStatement, SharedTexts, with_places};
 use crate::sums::{LatencyTotals, SummedColumns, UsageTotals};
+use crate::text_hash::TextMap;
 
 pub(crate) const HOUR: Micros = Micros::from_hours(1);
 pub(crate) const DAY: Micros = Micros::from_days(1);
@@ -159,8 +160,7 @@ fn add(
     if entry.first_byte_us.is_some() {
         pace.waited.add(one.waited);
     }
-    *used = used.plus(&one)?;
-    Ok(())
+    used.add(&one)
 }
 
 /// The key of a row. Its order is the order in which all transactions lock rows.
@@ -181,7 +181,7 @@ pub(crate) fn sum_batch<'a>(
     entries: impl Iterator<Item = &'a LedgerEntry>,
 ) -> Result<BTreeMap<UsageRow<'a>, (UsageTotals, LatencyTotals)>, StoreError> {
     // Sums by hour first, with borrowed texts, because most calls of a batch are alike.
-    let mut hours: BTreeMap<_, (UsageTotals, LatencyTotals)> = BTreeMap::new();
+    let mut hours: TextMap<_, (UsageTotals, LatencyTotals)> = TextMap::default();
     for entry in entries {
         let LedgerEntry { key_id, account_id, model, lane, status, started, .. } = entry;
         let texts = (clean(key_id), clean(account_id), clean(model), clean(lane));

@@ -83,6 +83,33 @@ pub struct UsageTotals {
     pub waited: Micros,
 }
 
+impl UsageTotals {
+    /// Adds the usage of a call. Fails on overflow. The same as [`SummedColumns::plus`], without a step
+    /// per column.
+    pub(crate) fn add(&mut self, call: &Self) -> Result<(), StoreError> {
+        let overflow = || StoreError::Other("a sum of usage overflows".to_owned());
+        let sum = |sum: &mut i64, number: i64| -> Result<(), StoreError> {
+            *sum = sum.checked_add(number).ok_or_else(overflow)?;
+            Ok(())
+        };
+        sum(&mut self.calls, call.calls)?;
+        sum(&mut self.streams, call.streams)?;
+        sum(&mut self.estimated, call.estimated)?;
+        sum(&mut self.input, call.input)?;
+        sum(&mut self.cache_read, call.cache_read)?;
+        sum(&mut self.cache_write, call.cache_write)?;
+        sum(&mut self.output, call.output)?;
+        sum(&mut self.thinking, call.thinking)?;
+        sum(&mut self.searches, call.searches)?;
+        self.cost = self.cost.checked_add(call.cost).ok_or_else(overflow)?;
+        self.absorbed = self.absorbed.checked_add(call.absorbed).ok_or_else(overflow)?;
+        // Durations are bounded, and so many calls cannot be.
+        self.took = self.took.saturating_add(call.took);
+        self.waited = self.waited.saturating_add(call.waited);
+        Ok(())
+    }
+}
+
 /// The part of the usage that pages and reports show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportTotals {
@@ -306,6 +333,16 @@ mod tests {
             LatencyTotals::COLUMNS.iter().position(|column| *column == "waited_0"),
             Some(12)
         );
+    }
+
+    #[test]
+    fn a_call_is_added_as_any_sum_is() {
+        let (one, other) = (UsageTotals::from_numbers(1..), UsageTotals::from_numbers(100..));
+        let mut sum = one;
+        sum.add(&other).unwrap();
+        assert_eq!(sum, one.plus(&other).unwrap());
+        let full = UsageTotals { cost: Money::MAX, ..one };
+        assert!(sum.add(&full).is_err());
     }
 
     #[test]

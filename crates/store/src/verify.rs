@@ -1,22 +1,22 @@
 //! Verification of the eight invariants of the ledger on the stored data at one instant.
 //!
-//! All queries read one snapshot, so a gateway may run meanwhile. The database scans whole tables
-//! and returns sums per key and some of the rows that violate an invariant.
+//! All queries read one snapshot, so a gateway may run meanwhile. Every call is decoded and compared with
+//! the sums that the database keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use canon::{Micros, Money};
-use ledger::{ALIVE_WINDOW, FailedAttempt, LEASE_DURATION, LEASE_GRACE};
+use ledger::{ALIVE_WINDOW, LEASE_DURATION, LEASE_GRACE};
 
-use crate::corrections::read_body;
-use crate::db::{from_json, in_snapshot};
+use crate::call_audit::{CallAudit, CallSums, MAX_VIOLATIONS, SumsByOwner};
+use crate::corrections::{IDS_PER_STATEMENT, read_body};
+use crate::db::in_snapshot;
+use crate::entries::{CORRECTED_COSTS, KEYS, key_totals, read_calls, scan_calls};
 use crate::rollup::Scope;
 use crate::row::row;
 use crate::verify_terms::TermFindings;
 use crate::{KeyTotal, LeaseTotal, Store, StoreError};
 
-/// Maximum number of violations listed per invariant.
-const MAX_VIOLATIONS: i64 = 20;
 /// Time after a node's death within which its calls must be settled, if another node is alive.
 const DEAD_NODE_SETTLE_LIMIT: Micros =
     LEASE_DURATION.saturating_add(LEASE_GRACE).saturating_add(Micros::from_secs(60));
@@ -49,7 +49,7 @@ impl InvariantCheck {
 
     /// Adds a violation, unless enough are listed.
     fn add(&mut self, what: String) {
-        if self.violations.len() < MAX_VIOLATIONS as usize {
+        if self.violations.len() < MAX_VIOLATIONS {
             self.violations.push(what);
         }
     }
@@ -67,49 +67,6 @@ row! {
     }
 }
 
-/// The same sums without their owner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CallSums {
-    calls: i64,
-    cost: Money,
-    absorbed: Money,
-    input: i64,
-    output: i64,
-}
-
-impl CallSums {
-    const fn plus(self, other: Self) -> Self {
-        Self {
-            calls: self.calls.saturating_add(other.calls),
-            cost: self.cost.saturating_add(other.cost),
-            absorbed: self.absorbed.saturating_add(other.absorbed),
-            input: self.input.saturating_add(other.input),
-            output: self.output.saturating_add(other.output),
-        }
-    }
-}
-
-type SumsByOwner = BTreeMap<String, CallSums>;
-
-macro_rules! sums_of_calls {
-    ($owner:literal) => {
-        // Counts are capped as in the table of usage.
-        concat!(
-            "SELECT ",
-            $owner,
-            " AS owner, COUNT(*) AS calls, CAST(SUM(cost) AS BIGINT) AS cost, \
-             CAST(SUM(CASE WHEN borne > 1000000000000000 THEN 1000000000000000 \
-             WHEN borne < -1000000000000000 THEN -1000000000000000 ELSE borne END) AS BIGINT) \
-             AS borne, \
-             CAST(SUM(CASE WHEN input > 1000000000000 THEN 1000000000000 ELSE input END) \
-             AS BIGINT) AS input, \
-             CAST(SUM(CASE WHEN output > 1000000000000 THEN 1000000000000 ELSE output END) \
-             AS BIGINT) AS output FROM entries GROUP BY 1"
-        )
-    };
-}
-const BY_KEY: &str = sums_of_calls!("key_id");
-const BY_ACCOUNT: &str = sums_of_calls!("account_id");
 macro_rules! sums_of_corrections {
     ($owner:literal) => {
         concat!(
@@ -123,13 +80,13 @@ macro_rules! sums_of_corrections {
 }
 const CORRECTED_BY_KEY: &str = sums_of_corrections!("key_id");
 const CORRECTED_BY_ACCOUNT: &str = sums_of_corrections!("account_id");
-/// Corrected calls: their latest body, and the sum of their postings.
-const CORRECTED: &str = "SELECT c.request_id, c.body, e.cost + s.cost AS cost FROM corrections c \
-    JOIN entries e ON e.request_id = c.request_id \
+/// Corrected calls: their latest body, and the sum of their corrections.
+const CORRECTED: &str = "SELECT c.request_id, c.body, s.cost FROM corrections c \
     JOIN (SELECT request_id, MAX(number) AS number, CAST(SUM(cost) AS BIGINT) AS cost \
     FROM corrections GROUP BY request_id) s \
     ON s.request_id = c.request_id AND s.number = c.number \
     WHERE c.request_id > $1 ORDER BY c.request_id LIMIT $2";
+const INDEXED: &str = "SELECT (SELECT COUNT(*) FROM call_ids), (SELECT COUNT(*) FROM call_owners)";
 const USAGE: &str = "SELECT owner, CAST(SUM(calls) AS BIGINT) AS calls, \
     CAST(SUM(cost) AS BIGINT) AS cost, CAST(SUM(borne) AS BIGINT) AS borne, \
     CAST(SUM(input) AS BIGINT) AS input, CAST(SUM(output) AS BIGINT) AS output \
@@ -139,48 +96,15 @@ const LEFT_OPEN: &str = "SELECT request_id, node_id FROM holds WHERE NOT EXISTS 
     FROM nodes WHERE nodes.id = holds.node_id AND seen > (SELECT now FROM store_clock) - $1) \
     AND EXISTS (SELECT 1 FROM nodes WHERE seen > (SELECT now FROM store_clock) - $2 \
     AND epoch < (SELECT now FROM store_clock) - $1) ORDER BY request_id LIMIT $3";
-const UNBOUNDED: &str = "SELECT request_id, cost, held FROM entries \
-    WHERE cost < 0 OR cost > held ORDER BY request_id LIMIT $1";
-const TRIED: &str = "SELECT request_id, attempts, lane, first_byte_us, failed FROM entries \
-    WHERE (attempts <> 1 OR failed <> '[]') AND outcome <> 'recovered' AND request_id > $1 \
-    ORDER BY request_id LIMIT $2";
-const WITHOUT_LANE: &str = "SELECT request_id FROM entries WHERE cost > 0 AND lane = '' \
-    ORDER BY request_id LIMIT $1";
-const FOR_NOTHING: &str = "SELECT request_id, cost FROM entries WHERE cost > 0 AND \
-    (outcome = 'failed' OR (outcome <> 'done' AND input = 0 AND output = 0 AND searches = 0)) \
-    ORDER BY request_id LIMIT $1";
-// The same prices have the same version. If one plain reply was paid under it, all must be.
-const FREE: &str = "SELECT request_id, output FROM entries WHERE output > 0 AND cost = 0 \
-    AND borne = 0 AND price_version IN (SELECT price_version FROM entries WHERE cost > 0 \
-    AND output > 0 AND searches = 0 AND output_image = 0 GROUP BY price_version) \
-    ORDER BY request_id LIMIT $1";
-const UNPRICED: &str = "SELECT request_id FROM entries \
-    WHERE price_version = '' AND (cost > 0 OR held > 0) ORDER BY request_id LIMIT $1";
-const GUARDS: &str = "SELECT name FROM entry_guards UNION ALL SELECT name FROM correction_guards";
-const REQUIRED_GUARDS: [&str; 4] = [
-    "entries_stay",
-    "entries_stay_as_they_are",
+const GUARDS: &str = "SELECT name FROM call_guards UNION ALL SELECT name FROM correction_guards";
+const REQUIRED_GUARDS: [&str; 6] = [
+    "call_blocks_stay",
+    "call_blocks_stay_as_they_are",
+    "call_ids_stay",
+    "call_ids_stay_as_they_are",
     "corrections_stay",
     "corrections_stay_as_they_are",
 ];
-
-row! {
-    struct AttemptsRow {
-        request_id: String,
-        attempts: i64,
-        lane: String,
-        first_byte_us: Option<Micros>,
-        failed: String,
-    }
-}
-
-row! {
-    struct UnboundedRow {
-        request_id: String,
-        cost: Money,
-        held: Option<Money>,
-    }
-}
 
 row! {
     struct CorrectedRow {
@@ -190,25 +114,8 @@ row! {
     }
 }
 
-row! {
-    struct PaidRow {
-        request_id: String,
-        cost: Money,
-    }
-}
-
-/// Returns true if the listed attempts agree with their number.
-fn attempts_listed(attempts: i64, lane: &str, answered: bool, failed: &[FailedAttempt]) -> bool {
-    let failed = i64::try_from(failed.len()).unwrap_or(i64::MAX);
-    if answered {
-        attempts == failed.saturating_add(1) && !lane.is_empty()
-    } else {
-        failed <= attempts && attempts <= failed.saturating_add(1)
-    }
-}
-
-fn by_owner(rows: impl IntoIterator<Item = SumRow>) -> SumsByOwner {
-    let mut sums = SumsByOwner::new();
+/// Adds rows to the sums of their owners.
+fn plus_rows(mut sums: SumsByOwner, rows: Vec<SumRow>) -> SumsByOwner {
     for SumRow { owner, calls, cost, borne, input, output } in rows {
         let sum = sums.entry(owner).or_default();
         *sum = sum.plus(CallSums { calls, cost, absorbed: borne, input, output });
@@ -230,7 +137,7 @@ fn differences(calls: &SumsByOwner, usage: &SumsByOwner, what: &str) -> Vec<Stri
             )
         })
     });
-    differences.take(MAX_VIOLATIONS as usize).collect()
+    differences.take(MAX_VIOLATIONS).collect()
 }
 
 impl Store {
@@ -273,8 +180,18 @@ impl Store {
         let TermFindings { violations, notes } = self.verify_terms().await?;
         (cap.violations, cap.notes) = (violations, notes);
         let calls = in_snapshot!(&self.db, tx: Kind => {
-            let keys: Vec<KeyTotal> =
-                sqlx::query_as(crate::entries::TOTALS).fetch_all(&mut *tx).await?;
+            let mut audit = CallAudit::default();
+            scan_calls!(tx, audit);
+            let (ids, owners): (i64, i64) = sqlx::query_as(INDEXED).fetch_one(&mut *tx).await?;
+            if (ids, owners) != (audit.calls, audit.owners) {
+                settled_once.add(format!(
+                    "{} calls of {} owners are recorded, but {ids} and {owners} can be found",
+                    audit.calls, audit.owners
+                ));
+            }
+            let keys = sqlx::query_as(KEYS).fetch_all(&mut *tx).await?;
+            let corrected = sqlx::query_as(CORRECTED_COSTS).fetch_all(&mut *tx).await?;
+            let keys = key_totals(keys, corrected, &audit);
             conservation.find(keys.iter().filter(|key| key.cost != key.spent).map(
                 |KeyTotal { key_id, cost, spent, .. }| format!(
                     "key {key_id}: its calls cost {cost} USD, but {spent} USD are booked as spent"
@@ -287,13 +204,11 @@ impl Store {
                     "key {key_id}: its leases hold {leases} USD, but {leased} USD are booked as leased"
                 ),
             ));
-            let first: Vec<SumRow> = sqlx::query_as(BY_KEY).fetch_all(&mut *tx).await?;
             let later: Vec<SumRow> = sqlx::query_as(CORRECTED_BY_KEY).fetch_all(&mut *tx).await?;
-            let of_keys = by_owner(first.into_iter().chain(later));
-            let first: Vec<SumRow> = sqlx::query_as(BY_ACCOUNT).fetch_all(&mut *tx).await?;
+            let of_keys = plus_rows(std::mem::take(&mut audit.by_key), later);
             let later: Vec<SumRow> =
                 sqlx::query_as(CORRECTED_BY_ACCOUNT).fetch_all(&mut *tx).await?;
-            let of_accounts = by_owner(first.into_iter().chain(later));
+            let of_accounts = plus_rows(std::mem::take(&mut audit.by_account), later);
             let all = of_keys.values().copied().reduce(CallSums::plus);
             let of_all: SumsByOwner = all.map(|all| (String::new(), all)).into_iter().collect();
             for step in crate::UsageStep::ALL {
@@ -305,7 +220,7 @@ impl Store {
                     };
                     let usage = sqlx::query_as(USAGE).bind(step.word()).bind(scope.word());
                     let usage: Vec<SumRow> = usage.fetch_all(&mut *tx).await?;
-                    let usage = by_owner(usage);
+                    let usage = plus_rows(SumsByOwner::new(), usage);
                     let what = format!("usage by {}, {}", step.word(), scope.word());
                     conservation.find(differences(sums, &usage, &what).into_iter());
                 }
@@ -314,19 +229,14 @@ impl Store {
             let open: Vec<(String, String)> = sqlx::query_as(LEFT_OPEN)
                 .bind(DEAD_NODE_SETTLE_LIMIT.get())
                 .bind(ALIVE_WINDOW.get())
-                .bind(MAX_VIOLATIONS)
+                .bind(MAX_VIOLATIONS as i64)
                 .fetch_all(&mut *tx)
                 .await?;
             settled_once.find(open.into_iter().map(|(request_id, node)| format!(
                 "call {request_id}: its node {node} is dead, and it is not settled"
             )));
 
-            let unbounded: Vec<UnboundedRow> =
-                sqlx::query_as(UNBOUNDED).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
-            bounded.find(unbounded.into_iter().map(|UnboundedRow { request_id, cost, held }| format!(
-                "call {request_id}: it pays {cost} USD, but its hold is {} USD",
-                held.unwrap_or_default()
-            )));
+            bounded.find(audit.unbounded.0.drain(..));
 
             let mut after = String::new();
             loop {
@@ -337,7 +247,18 @@ impl Store {
                     .await?;
                 let Some(last) = page.last() else { break };
                 last.request_id.clone_into(&mut after);
+                let mut first_costs: BTreeMap<String, Money> = BTreeMap::new();
+                for chunk in page.chunks(IDS_PER_STATEMENT) {
+                    let ids = chunk.iter().map(|row| row.request_id.clone()).collect();
+                    let calls = read_calls!(Kind, &mut *tx, &ids);
+                    first_costs.extend(calls.into_iter().map(|call| (call.request_id, call.cost)));
+                }
                 for CorrectedRow { request_id, body, cost } in page {
+                    let Some(first) = first_costs.get(&request_id) else {
+                        conservation.add(format!("call {request_id}: its first posting is missing"));
+                        continue;
+                    };
+                    let cost = first.saturating_add(cost);
                     let call = read_body(&body)?;
                     let held = call.held.unwrap_or(Money::MAX);
                     if call.cost != cost {
@@ -360,51 +281,16 @@ impl Store {
                 }
             }
 
-            let mut after = String::new();
-            loop {
-                let page: Vec<AttemptsRow> =
-                    sqlx::query_as(TRIED).bind(&after).bind(PAGE_ROWS).fetch_all(&mut *tx).await?;
-                let Some(last) = page.last() else { break };
-                last.request_id.clone_into(&mut after);
-                for AttemptsRow { request_id, attempts, lane, first_byte_us, failed } in page {
-                    let failed: Vec<FailedAttempt> = from_json(&failed)?;
-                    if !attempts_listed(attempts, &lane, first_byte_us.is_some(), &failed)
-                    {
-                        attribution.add(format!(
-                            "call {request_id}: {attempts} attempts are counted, {} of them listed \
-                             as failed",
-                            failed.len()
-                        ));
-                    }
-                }
-            }
-            let without_lane: Vec<String> =
-                sqlx::query_scalar(WITHOUT_LANE).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
-            attribution.find(without_lane.into_iter().map(|request_id| {
-                format!("call {request_id}: it is charged, but no lane is named")
-            }));
-
-            let without_output: Vec<PaidRow> =
-                sqlx::query_as(FOR_NOTHING).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
-            output_charged.find(without_output.into_iter().map(|PaidRow { request_id, cost }| {
-                format!("call {request_id}: it pays {cost} USD without output")
-            }));
-            let free: Vec<(String, i64)> =
-                sqlx::query_as(FREE).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
-            output_charged.find(free.into_iter().map(|(request_id, output)| {
-                format!("call {request_id}: {output} output tokens are not charged")
-            }));
+            attribution.find(audit.unattributed.0.drain(..));
+            output_charged.find(audit.for_nothing.0.drain(..));
+            output_charged.find(audit.free_replies().into_iter());
 
             let guards: Vec<String> = sqlx::query_scalar(GUARDS).fetch_all(&mut *tx).await?;
             immutable.find(REQUIRED_GUARDS.iter().filter(|name| !guards.iter().any(|g| g == *name)).map(
                 |name| format!("the database trigger `{name}` is missing: settled calls can be changed"),
             ));
 
-            let unpriced: Vec<String> =
-                sqlx::query_scalar(UNPRICED).bind(MAX_VIOLATIONS).fetch_all(&mut *tx).await?;
-            price_pinned.find(unpriced.into_iter().map(|request_id| {
-                format!("call {request_id}: it names no price list")
-            }));
+            price_pinned.find(audit.unpriced.0.drain(..));
             keys.iter().map(|key| key.rows).sum()
         });
         Ok((
@@ -420,30 +306,5 @@ impl Store {
             ],
             calls,
         ))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attempts_are_listed_if_failed_and_answered_ones_are_all() {
-        let failed = |count| vec![FailedAttempt::default(); count];
-        for (attempts, answered, failures, listed) in [
-            (1, true, 0, true),
-            (2, true, 1, true),
-            (2, true, 0, false),
-            (1, true, 1, false),
-            (0, false, 0, true),
-            (2, false, 2, true),
-            (2, false, 1, true),
-            (3, false, 1, false),
-            (1, false, 2, false),
-        ] {
-            let found = attempts_listed(attempts, "lane", answered, &failed(failures));
-            assert_eq!(found, listed, "{attempts} {answered} {failures}");
-        }
-        assert!(!attempts_listed(1, "", true, &[]));
     }
 }

@@ -7,9 +7,13 @@
 use std::collections::BTreeMap;
 
 use canon::{Micros, Money};
-use ledger::{BudgetTerms, LEASE_DURATION};
+use ledger::{BudgetTerms, CallOutcome, LEASE_DURATION};
 
+use crate::block_decoding::{CallSelection, decode_selected};
+use crate::call_writes::OwnerKind;
+use crate::compact_text::compact;
 use crate::db::in_snapshot;
+use crate::entries::OWNED;
 use crate::keys::budget;
 use crate::rollup::Scope;
 use crate::row::row;
@@ -33,33 +37,42 @@ const UNRECORDED: &str = "SELECT k.id FROM keys k LEFT JOIN term_changes t ON t.
     OR COALESCE(t.cap, -1) <> COALESCE(k.cap, -1) OR COALESCE(t.budget, -1) <> COALESCE(k.budget, -1) \
     ORDER BY 1 LIMIT $1";
 
-/// Expands to the statements on the calls of an owner: time of the last one that was admitted in a
-/// stretch of time, their cost up to a time, and number and cost of those in a stretch. Calls of a node
-/// that died, the only ones with corrections, are paid from later room too, so the first two leave them
-/// out. The sums of keys and usage, on which the other checks rest, have the corrections in them.
-macro_rules! calls_of {
-    ($column:literal) => {
-        [
-            concat!(
-                "SELECT MAX(started) FROM entries WHERE ",
-                $column,
-                " = $1 AND ended > $2 AND started > $2 AND started <= $3 AND cost > 0 \
-                 AND outcome <> 'recovered'"
-            ),
-            concat!(
-                "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM entries WHERE ",
-                $column,
-                " = $1 AND started <= $2 AND outcome <> 'recovered'"
-            ),
-            concat!(
-                "SELECT COUNT(*), CAST(COALESCE(SUM(cost + COALESCE((SELECT SUM(c.cost) \
-                 FROM corrections c WHERE c.request_id = entries.request_id), 0)), 0) AS BIGINT) \
-                 FROM entries WHERE ",
-                $column,
-                " = $1 AND ended > $2 AND started > $2 AND started <= $3"
-            ),
-        ]
-    };
+const CORRECTED_COST: &str = "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM corrections \
+    WHERE request_id = $1";
+/// Blocks that are read at once.
+const PAGE_BLOCKS: i64 = 20;
+
+/// Runs a body for each call of an owner, for either driver.
+macro_rules! each_call {
+    ($tx:ident, ($kind:expr, $owner:expr), $call:ident => $body:expr) => {{
+        let (mut ended, mut block) = (i64::MIN, 0_i64);
+        loop {
+            let page: Vec<(i64, i64, Vec<u8>)> = sqlx::query_as(OWNED)
+                .bind($kind.number())
+                .bind(compact($owner))
+                .bind(ended)
+                .bind(block)
+                .bind(PAGE_BLOCKS)
+                .fetch_all(&mut *$tx)
+                .await?;
+            let Some(last) = page.last() else { break };
+            (ended, block) = (last.0, last.1);
+            let owners = vec![($kind, $owner.as_str())];
+            let selection = CallSelection { owners, ..CallSelection::default() };
+            for (_, _, body) in &page {
+                for $call in decode_selected(body, &selection)? {
+                    $body
+                }
+            }
+        }
+    }};
+}
+
+/// The calls of an owner in a stretch of time.
+#[derive(Clone, Copy, Default)]
+struct StretchCalls {
+    calls: i64,
+    cost: Money,
 }
 
 row! {
@@ -106,8 +119,7 @@ struct TermHistory {
     /// The word for it in messages.
     noun: &'static str,
     scope: Scope,
-    /// See [`calls_of`].
-    queries: [&'static str; 3],
+    kind: OwnerKind,
     owner: String,
     intervals: Vec<TermInterval>,
     spent: Money,
@@ -196,9 +208,9 @@ fn histories(
             cap,
             budget: budget(limit, budget_period)?,
         };
-        let (noun, scope, queries) = match scope.as_str() {
-            "key" => ("key", Scope::KeySum, calls_of!("key_id")),
-            _ => ("account", Scope::AccountSum, calls_of!("account_id")),
+        let (noun, scope, kind) = match scope.as_str() {
+            "key" => ("key", Scope::KeySum, OwnerKind::Key),
+            _ => ("account", Scope::AccountSum, OwnerKind::Account),
         };
         let is_known = |last: &&mut TermHistory| last.scope == scope && last.owner == owner;
         match histories.last_mut().filter(is_known) {
@@ -212,15 +224,7 @@ fn histories(
                 let found = sums.get(&(noun, owner.clone())).copied();
                 let (spent, leased) = found.unwrap_or_default();
                 let intervals = vec![interval];
-                histories.push(TermHistory {
-                    noun,
-                    scope,
-                    queries,
-                    owner,
-                    intervals,
-                    spent,
-                    leased,
-                });
+                histories.push(TermHistory { noun, scope, kind, owner, intervals, spent, leased });
             }
         }
     }
@@ -247,27 +251,64 @@ impl Store {
             }));
             let rows: Vec<ChangeRow> = sqlx::query_as(CHANGES).fetch_all(&mut *tx).await?;
             for history in histories(rows, &sums)? {
-                let TermHistory { noun, scope, queries, owner, intervals, .. } = &history;
-                let [last_query, sum_query, count_query] = *queries;
+                let TermHistory { noun, scope, kind, owner, intervals, .. } = &history;
                 findings.violations.extend(history.above_every_cap());
-                for (TermInterval { begin, end, .. }, cap) in history.passed_caps() {
-                    let in_effect = begin + EFFECT_TIME;
-                    let last: Option<i64> = sqlx::query_scalar(last_query)
-                        .bind(owner)
-                        .bind(in_effect.get())
-                        .bind(end.get())
-                        .fetch_one(&mut *tx)
-                        .await?;
-                    let Some(last) = last.map(Micros::new) else { continue };
-                    let sum: i64 = sqlx::query_scalar(sum_query)
-                        .bind(owner)
-                        .bind(last.get())
-                        .fetch_one(&mut *tx)
-                        .await?;
-                    let sum = Money::from_nanos(sum);
-                    if sum <= cap {
-                        continue;
-                    }
+                let passed: Vec<(TermInterval, Money)> = history.passed_caps().collect();
+                let pairs = intervals.iter().zip(intervals.iter().skip(1));
+                let tighter: Vec<TermInterval> = pairs
+                    .filter(|(before, now)| now.is_tighter_than(before))
+                    .map(|(_, now)| *now)
+                    .collect();
+                // The last call that was admitted under each passed cap, and the calls just after each
+                // tighter one. Calls of a node that died, the only ones with corrections, are paid from
+                // later room too, so the first leaves them out. The sums of keys and usage, on which the
+                // other checks rest, have the corrections in them.
+                let mut lasts: Vec<Option<Micros>> = vec![None; passed.len()];
+                let mut after_change = vec![StretchCalls::default(); tighter.len()];
+                if !passed.is_empty() || !tighter.is_empty() {
+                    each_call!(tx, (*kind, owner), call => {
+                        let is_within = |begin: Micros, end: Micros| {
+                            call.ended > begin && call.started > begin && call.started <= end
+                        };
+                        if call.cost > Money::ZERO && call.outcome != CallOutcome::Recovered {
+                            for ((interval, _), last) in passed.iter().zip(&mut lasts) {
+                                if is_within(interval.begin + EFFECT_TIME, interval.end) {
+                                    *last = (*last).max(Some(call.started));
+                                }
+                            }
+                        }
+                        for (interval, sum) in tighter.iter().zip(&mut after_change) {
+                            if is_within(interval.begin, interval.begin + EFFECT_TIME) {
+                                let corrected = if call.knowledge.is_final() {
+                                    0
+                                } else {
+                                    let cost = sqlx::query_scalar(CORRECTED_COST);
+                                    cost.bind(&call.request_id).fetch_one(&mut *tx).await?
+                                };
+                                let cost = call.cost.saturating_add(Money::from_nanos(corrected));
+                                sum.calls += 1;
+                                sum.cost = sum.cost.saturating_add(cost);
+                            }
+                        }
+                    });
+                }
+                // Their cost up to that call.
+                let mut sums = vec![Money::ZERO; passed.len()];
+                if lasts.iter().any(Option::is_some) {
+                    each_call!(tx, (*kind, owner), call => {
+                        for (last, sum) in lasts.iter().zip(&mut sums) {
+                            if call.outcome != CallOutcome::Recovered
+                                && last.is_some_and(|last| call.started <= last)
+                            {
+                                *sum = sum.saturating_add(call.cost);
+                            }
+                        }
+                    });
+                }
+                for (((TermInterval { begin, .. }, cap), last), sum) in
+                    passed.into_iter().zip(lasts).zip(sums)
+                {
+                    let Some(last) = last.filter(|_| sum > cap) else { continue };
                     let text = format!(
                         "{noun} {owner}: a call was admitted at {}, when {sum} USD were spent or \
                          reserved, above the cap of {cap} USD that is in force since {}",
@@ -295,15 +336,7 @@ impl Store {
                     let days = days.map(|(begun, cost)| (Micros::new(begun), Money::from_nanos(cost)));
                     findings.violations.extend(history.passed_budgets(&days.collect()));
                 }
-                let pairs = intervals.iter().zip(intervals.iter().skip(1));
-                for (_, tighter) in pairs.filter(|(before, now)| now.is_tighter_than(before)) {
-                    let (calls, cost): (i64, i64) = sqlx::query_as(count_query)
-                        .bind(owner)
-                        .bind(tighter.begin.get())
-                        .bind((tighter.begin + EFFECT_TIME).get())
-                        .fetch_one(&mut *tx)
-                        .await?;
-                    let cost = Money::from_nanos(cost);
+                for (tighter, StretchCalls { calls, cost }) in tighter.iter().zip(after_change) {
                     changes.push((tighter.begin, format!(
                         "{noun} {owner}: its terms were lowered at {}; in the two seconds after that \
                          {calls} calls for {cost} USD were admitted",

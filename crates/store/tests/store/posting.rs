@@ -22,6 +22,8 @@ use crate::test_database::{TestDatabase, run};
 
 on_both!(
     any_entry_is_stored_completely,
+    texts_that_are_stored_alike_are_one_owner,
+    calls_with_the_same_number_are_different_calls,
     any_overlapping_batches_charge_every_call_once,
     eight_concurrent_overlapping_batches_charge_every_call_once,
     eight_batches_in_opposite_orders_never_deadlock,
@@ -67,6 +69,40 @@ async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
         assert_eq!(found, expected);
     });
     assert_eq!(store.entry("none").await.unwrap(), None);
+    store.close().await;
+}
+
+async fn texts_that_are_stored_alike_are_one_owner(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = some_key(&store).await;
+    let of =
+        |id: &str, model: &str| LedgerEntry { model: model.to_owned(), ..entry(id, &key, 1, 5) };
+    store.post(&[of("a", "m\0"), of("b", "m\u{fffd}"), of("c", "m")]).await.unwrap();
+    for (model, ids) in [("m\0", &["b", "a"][..]), ("m\u{fffd}", &["b", "a"]), ("m", &["c"])] {
+        let filter = EntryFilter { model: Some(model.to_owned()), ..EntryFilter::default() };
+        let page = store.entries(&filter, 5).await.unwrap();
+        assert!(page.iter().map(|call| &call.request_id).eq(ids), "{page:?}");
+    }
+    is_proved(&store).await;
+    store.close().await;
+}
+
+async fn calls_with_the_same_number_are_different_calls(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = some_key(&store).await;
+    // The time and the last digits are the same.
+    let id = |n: i64| format!("req_0065f0a1b2c3d00000000000{n:02}800");
+    let calls: Vec<LedgerEntry> = (0..6).map(|n| entry(&id(n), &key, 1 << n, 5)).collect();
+    for batch in [&calls[..1], &calls[1..2], &calls[..4], &calls[2..]] {
+        store.post(batch).await.unwrap();
+        assert_eq!(store.post(batch).await.unwrap(), 0, "each is posted once");
+    }
+    for call in &calls {
+        assert_eq!(store.entry(&call.request_id).await.unwrap().as_ref(), Some(call));
+    }
+    assert_eq!(store.entry(&id(7)).await.unwrap(), None);
+    assert_eq!(agreed(&store).await[&key.id], (6, Money::from_nanos(63)));
+    is_proved(&store).await;
     store.close().await;
 }
 
@@ -413,7 +449,7 @@ fn a_transaction_that_sqlite_ended_itself_does_not_stop_later_ones() {
         let key = some_key(&store).await;
         let batch = [entry("a", &key, 7, 1)];
         // SQLite ends the transaction, as it does when the disk is full.
-        let trigger = "CREATE TRIGGER full BEFORE INSERT ON entries \
+        let trigger = "CREATE TRIGGER full BEFORE INSERT ON call_blocks \
                        BEGIN SELECT RAISE(ROLLBACK, 'database or disk is full'); END";
         database.execute_raw(trigger).await;
         for _ in 0..3 {

@@ -11,7 +11,11 @@ use crate::on_both;
 use crate::samples::{check, entry, id, some_key};
 use crate::test_database::TestDatabase;
 
-on_both!(any_filter_pages_over_matching_rows_once, export_pages_over_all_rows_once);
+on_both!(
+    any_filter_pages_over_matching_rows_once,
+    export_pages_over_all_rows_once,
+    pages_are_in_order_however_late_a_call_is_posted,
+);
 
 /// Adds rows of three keys of two accounts and two models, many of them with the same end.
 async fn rows(store: &Store) -> Vec<LedgerEntry> {
@@ -29,7 +33,11 @@ async fn rows(store: &Store) -> Vec<LedgerEntry> {
         let name = if n % 2 == 0 { format!("B-{n}") } else { format!("a_{n}") };
         rows.push(LedgerEntry { model: model.to_owned(), ..entry(&name, key, n, (n * 7) % 20) });
     }
-    store.post(&rows).await.unwrap();
+    // In batches whose ends overlap.
+    for part in 0..4 {
+        let batch: Vec<LedgerEntry> = rows.iter().skip(part).step_by(4).cloned().collect();
+        store.post(&batch).await.unwrap();
+    }
     rows.sort_by(|a, b| (a.ended, &a.request_id).cmp(&(b.ended, &b.request_id)));
     rows
 }
@@ -111,5 +119,55 @@ async fn export_pages_over_all_rows_once(database: Arc<TestDatabase>) {
         assert_eq!(got, rows, "pages of {limit}");
     }
     assert_eq!(store.entry(&id()).await.unwrap(), None);
+    store.close().await;
+}
+
+async fn pages_are_in_order_however_late_a_call_is_posted(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = &some_key(&store).await;
+    let second = 1_000_000;
+    // Ends of each batch: within a block, on both sides of its bounds, far apart, before all others.
+    let spans = [0, 1, 249_999, 250_000, 250_001, 500_000, 500_001, 900_000];
+    let batches: Vec<Vec<i64>> = vec![
+        spans.iter().map(|span| 50 * second + span).collect(),
+        (0..40).map(|n| n * second).collect(),
+        spans.iter().map(|span| 50 * second + 125_000 - span).collect(),
+        (0..40).map(|n| 51 * second - n * 20_000).collect(),
+        vec![i64::MIN, -second, 0, i64::MAX],
+        (0..40).map(|n| 51 * second - n * 20_000).collect(),
+    ];
+    let mut rows = Vec::new();
+    for (number, ends) in batches.into_iter().enumerate() {
+        let call = |(n, ended): (usize, i64)| LedgerEntry {
+            ended: Micros::new(ended),
+            ..entry(&format!("{n}-{number}"), key, 1, 5)
+        };
+        let batch: Vec<LedgerEntry> = ends.into_iter().enumerate().map(call).collect();
+        store.post(&batch).await.unwrap();
+        rows.extend(batch);
+    }
+    rows.sort_by(|a, b| (a.ended, &a.request_id).cmp(&(b.ended, &b.request_id)));
+    for key_id in [None, Some(key.id.clone())] {
+        for limit in [1, 3, 10, 1_000] {
+            let mut filter = EntryFilter { key_id: key_id.clone(), ..EntryFilter::default() };
+            let (mut got, mut after) = (Vec::new(), None);
+            loop {
+                let page = store.export_of(&filter, after, limit).await.unwrap();
+                let Some(last) = page.last() else { break };
+                after = Some(place_of(last));
+                got.extend(page);
+            }
+            assert_eq!(got, rows, "pages of {limit}");
+            let mut got = Vec::new();
+            loop {
+                let page = store.entries(&filter, limit).await.unwrap();
+                let Some(last) = page.last() else { break };
+                filter.before = Some(place_of(last));
+                got.extend(page);
+            }
+            got.reverse();
+            assert_eq!(got, rows, "pages of {limit}");
+        }
+    }
     store.close().await;
 }

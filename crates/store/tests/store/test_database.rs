@@ -1,11 +1,24 @@
 //! A fresh database for one test, deleted when the test has passed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ledger::LedgerEntry;
+use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use store::Store;
 use uuid::Uuid;
+
+/// A schema in which each call was a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OldSchema {
+    /// Without the columns that were added later.
+    First,
+    /// The last one before calls were stored in blocks.
+    Last,
+    /// The rows that are left to be moved into blocks.
+    Left,
+}
 
 /// The location of a test's database.
 pub(crate) enum TestDatabase {
@@ -85,6 +98,134 @@ impl TestDatabase {
                 db.close().await
             }
         }
+    }
+
+    /// Runs a statement with values in its text.
+    pub(crate) async fn execute_text(&self, sql: String) {
+        match self {
+            Self::Sqlite { .. } => {
+                let mut db = sqlx::SqliteConnection::connect(&self.url()).await.unwrap();
+                sqlx::query(AssertSqlSafe(sql)).execute(&mut db).await.unwrap();
+                db.close().await.unwrap();
+            }
+            Self::Postgres { server, name } => {
+                let mut db = server.clone().database(name).connect().await.unwrap();
+                sqlx::query(AssertSqlSafe(sql)).execute(&mut db).await.unwrap();
+                db.close().await.unwrap();
+            }
+        }
+    }
+
+    /// Creates the schema of an earlier build.
+    pub(crate) async fn migrate_to(&self, version: i64) {
+        let folder = match self {
+            Self::Sqlite { .. } => "migrations/sqlite",
+            Self::Postgres { .. } => "migrations/postgres",
+        };
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let all = Migrator::new(folder).await.unwrap();
+        let some = all.iter().filter(|migration| migration.version <= version);
+        let some = Migrator::with_migrations(some.cloned().collect());
+        match self {
+            Self::Sqlite { .. } => {
+                let options: sqlx::sqlite::SqliteConnectOptions = self.url().parse().unwrap();
+                let mut db = options.create_if_missing(true).connect().await.unwrap();
+                some.run(&mut db).await.unwrap();
+                db.close().await.unwrap();
+            }
+            Self::Postgres { server, name } => {
+                let mut db = server.clone().database(name).connect().await.unwrap();
+                some.run(&mut db).await.unwrap();
+                db.close().await.unwrap();
+            }
+        }
+    }
+
+    /// Inserts calls as an earlier build did.
+    pub(crate) async fn insert_old_rows(&self, calls: &[LedgerEntry], schema: OldSchema) {
+        let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        let json = |list: serde_json::Result<String>| text(&list.unwrap());
+        let table = match schema {
+            OldSchema::First | OldSchema::Last => "entries",
+            OldSchema::Left => "old_entries",
+        };
+        let mut columns =
+            "request_id, key_id, account_id, started, ended, first_byte_us, dialect, \
+            model, lane, attempts, stream, status, outcome, input, cache_read, cache_write, \
+            cache_write_long, input_audio, input_image, output, thinking, output_audio, \
+            output_image, searches, estimated, cost, borne, price_version, losses, failed"
+                .to_owned();
+        if schema != OldSchema::First {
+            columns.push_str(
+                ", held, images, seconds, service, ended_by, charges, told, reasons, knowledge",
+            );
+        }
+        let mut rows: Vec<String> = Vec::new();
+        for call in calls {
+            let (usage, null) = (&call.usage, || "NULL".to_owned());
+            let mut values = vec![
+                text(&call.request_id),
+                text(&call.key_id),
+                text(&call.account_id),
+                call.started.get().to_string(),
+                call.ended.get().to_string(),
+                call.first_byte_us.map_or_else(null, |time| time.get().to_string()),
+                text(&call.dialect),
+                text(&call.model),
+                text(&call.lane),
+                call.attempts.to_string(),
+                call.stream.to_string(),
+                call.status.to_string(),
+                text(call.outcome.word()),
+            ];
+            values.extend(
+                [
+                    usage.input,
+                    usage.cache_read,
+                    usage.cache_write,
+                    usage.cache_write_long,
+                    usage.input_audio,
+                    usage.input_image,
+                    usage.output,
+                    usage.thinking,
+                    usage.output_audio,
+                    usage.output_image,
+                    usage.searches,
+                ]
+                .map(|count| count.to_string()),
+            );
+            values.extend([
+                call.estimated.to_string(),
+                call.cost.as_nanos().to_string(),
+                call.absorbed.as_nanos().to_string(),
+                text(&call.price_version),
+                json(serde_json::to_string(&call.losses)),
+                json(serde_json::to_string(&call.failed)),
+            ]);
+            if schema != OldSchema::First {
+                let told = call
+                    .told
+                    .as_ref()
+                    .map_or_else(|| text(""), |told| json(serde_json::to_string(told)));
+                let is_usual =
+                    call.knowledge.is_final() && call.ended_by == call.outcome.usual_end();
+                values.extend([
+                    call.held.map_or_else(null, |held| held.as_nanos().to_string()),
+                    usage.images.to_string(),
+                    usage.seconds.to_string(),
+                    text(&call.service),
+                    // Rows from before these columns were added have none.
+                    if is_usual { text("") } else { text(call.ended_by.word()) },
+                    json(serde_json::to_string(&call.charges)),
+                    told,
+                    json(serde_json::to_string(&call.reasons)),
+                    if is_usual { null() } else { call.knowledge.rank().to_string() },
+                ]);
+            }
+            rows.push(format!("({})", values.join(", ")));
+        }
+        self.execute_text(format!("INSERT INTO {table} ({columns}) VALUES {}", rows.join(", ")))
+            .await;
     }
 
     /// Returns the number of transactions that nobody works on. SQLite cannot tell.

@@ -1,0 +1,170 @@
+//! Texts as bytes in which the ids of this program take half the space, and ids of calls as numbers.
+//!
+//! The first byte names the form: a UUID, the id of a request, or the text itself. Every text has one
+//! form, so equal bytes are equal texts.
+
+use std::ops::RangeInclusive;
+
+use aws_lc_rs::digest;
+
+const PLAIN: u8 = 0;
+const UUID: u8 = 1;
+const REQUEST: u8 = 2;
+
+const REQUEST_PREFIX: &[u8] = b"req_";
+const REQUEST_DIGITS: usize = 29;
+/// Lengths of the parts of a UUID.
+const UUID_PARTS: [usize; 5] = [8, 4, 4, 4, 12];
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Returns the bytes of a text.
+pub(crate) fn compact(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let digits = bytes.strip_prefix(REQUEST_PREFIX).filter(|rest| rest.len() == REQUEST_DIGITS);
+    // A leading zero makes the number of digits even.
+    let request = digits.and_then(|digits| packed(REQUEST, std::iter::once(&b'0').chain(digits)));
+    request.or_else(|| compact_uuid(bytes)).unwrap_or_else(|| [&[PLAIN], bytes].concat())
+}
+
+fn compact_uuid(bytes: &[u8]) -> Option<Vec<u8>> {
+    if bytes.len() != 36 {
+        return None;
+    }
+    let mut parts = bytes.split(|byte| *byte == b'-').map(<[u8]>::len);
+    if !UUID_PARTS.into_iter().all(|length| parts.next() == Some(length)) || parts.next().is_some()
+    {
+        return None;
+    }
+    packed(UUID, bytes.iter().filter(|byte| **byte != b'-'))
+}
+
+/// Packs digits in pairs; `None` if one is none.
+fn packed<'a>(form: u8, digits: impl Iterator<Item = &'a u8>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(17);
+    bytes.push(form);
+    let mut high = None;
+    for digit in digits {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        match high.take() {
+            None => high = Some(value),
+            Some(high) => bytes.push(high << 4 | value),
+        }
+    }
+    Some(bytes)
+}
+
+/// Returns the text of bytes; `None` if they are of no form.
+pub(crate) fn expand(bytes: &[u8]) -> Option<String> {
+    let (form, rest) = bytes.split_first()?;
+    match *form {
+        PLAIN => std::str::from_utf8(rest).ok().map(str::to_owned),
+        UUID if rest.len() == 16 => {
+            let mut digits = digits(rest);
+            let mut text = String::with_capacity(36);
+            for (number, length) in UUID_PARTS.into_iter().enumerate() {
+                if number > 0 {
+                    text.push('-');
+                }
+                text.extend(digits.by_ref().take(length));
+            }
+            Some(text)
+        }
+        REQUEST if rest.len() == 15 => {
+            let mut text = String::with_capacity(33);
+            text.push_str("req_");
+            text.extend(digits(rest).skip(1));
+            Some(text)
+        }
+        _ => None,
+    }
+}
+
+/// Numbers that a call may have in the database.
+pub(crate) const CALL_NUMBERS: i64 = 8;
+/// Digits of an id of a request that are its time in microseconds.
+const TIME_DIGITS: usize = 13;
+/// Bits of a number beside the time, so that most calls of a microsecond differ.
+const WORD_BITS: u32 = 11;
+
+/// Returns the numbers of a call with that id, in the order in which they are tried. They ascend with
+/// the time in the id, so that new calls lie side by side in the database. Different ids can have the
+/// same numbers.
+pub(crate) fn call_numbers(request_id: &str) -> RangeInclusive<i64> {
+    let first = match request_number(request_id) {
+        Some(number) => number,
+        None => {
+            let hash = digest::digest(&digest::SHA256, request_id.as_bytes());
+            let word = hash.as_ref().first_chunk().copied().map_or(0, u64::from_be_bytes);
+            // Without the sign, and with room for the numbers that follow.
+            (word >> 2).cast_signed()
+        }
+    };
+    first..=first.saturating_add(CALL_NUMBERS - 1)
+}
+
+fn request_number(request_id: &str) -> Option<i64> {
+    let digits = request_id.strip_prefix("req_").filter(|rest| rest.len() == REQUEST_DIGITS)?;
+    let (time, word) = digits.split_at_checked(TIME_DIGITS)?;
+    let time = u64::from_str_radix(time, 16).ok().filter(|time| *time < 1 << 51)?;
+    let word = u64::from_str_radix(word, 16).ok()?;
+    Some((time << WORD_BITS | word & ((1 << WORD_BITS) - 1)).cast_signed())
+}
+
+fn digits(bytes: &[u8]) -> impl Iterator<Item = char> {
+    let digit = |value: u8| DIGITS.get(usize::from(value)).copied().map_or('0', char::from);
+    bytes.iter().flat_map(move |byte| [digit(byte >> 4), digit(byte & 15)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_has_one_form_and_is_read_again() {
+        for (text, length) in [
+            ("", 1),
+            ("a", 2),
+            ("0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", 17),
+            ("0190A1B2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", 37),
+            ("0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5g", 37),
+            ("0190a1b2c-3d4-7e5f-8a9b-0c1d2e3f4a5b", 37),
+            ("0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b0", 38),
+            ("------------------------------------", 37),
+            ("req_0065f0a1b2c3d0123456789abcdef", 16),
+            ("req_0065f0a1b2c3d0123456789abcdeF", 34),
+            ("req_0065f0a1b2c3d0123456789abcde", 33),
+            ("REQ_0065f0a1b2c3d0123456789abcdef", 34),
+            ("\u{1}ä\u{2}", 5),
+        ] {
+            let bytes = compact(text);
+            assert_eq!(bytes.len(), length, "{text}");
+            assert_eq!(expand(&bytes).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn bytes_of_no_form_are_refused() {
+        for bytes in [&[][..], &[9], &[UUID], &[UUID; 18], &[REQUEST; 15], &[PLAIN, 0xff]] {
+            assert_eq!(expand(bytes), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_calls_ascend_with_time_and_never_change() {
+        let ids = ["req_0065f0a1b2c3d0123456789abcdef", "req_0065f0a1b2c3effffffffffffffff"];
+        let numbers = ids.map(|id| *call_numbers(id).start());
+        assert_eq!(numbers, [0x65f_0a1b_2c3d << 11 | 0x5ef, 0x65f_0a1b_2c3e << 11 | 0x7ff]);
+        // Databases in use have these numbers.
+        assert_eq!(*call_numbers("").start(), 0x38ec_3110_a63f_0705);
+        for id in
+            ["", "a", "req_fffffffffffff0123456789abcdef", "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"]
+        {
+            let numbers = call_numbers(id);
+            assert!(*numbers.start() >= 0 && numbers.count() == 8, "{id}");
+        }
+    }
+}
