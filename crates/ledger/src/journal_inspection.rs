@@ -12,15 +12,15 @@ use crate::disk::{
 use crate::journal::{recover, settled_entries};
 use crate::segment_manifest::SegmentManifest;
 use crate::segment_scan::scan;
-use crate::{Disk, LedgerEntry, Segment, SegmentDamage};
+use crate::{Disk, LedgerEntry, Segment, SegmentDamage, SettledCall};
 
 /// Calls of a journal that the store may not have.
 #[derive(Clone, Debug, Default)]
 pub struct JournalInspection {
     /// Calls that were settled.
-    pub settled: Vec<Arc<LedgerEntry>>,
+    pub settled: Vec<SettledCall>,
     /// Calls that run, or that ran when their process died, charged as recovery would.
-    pub open: Vec<Arc<LedgerEntry>>,
+    pub open: Vec<SettledCall>,
     /// Number of bytes at the ends of segments of records that were not written completely. A record
     /// that is being written counts too.
     pub torn_bytes: usize,
@@ -70,7 +70,7 @@ impl JournalInspection {
         }
         damage.extend(found.damage);
         damage.extend(disk.retired_damage()?);
-        let mut settled: Vec<_> = found.settled.into_iter().map(|call| call.entry).collect();
+        let mut settled = found.settled;
         // Recovery appends the calls that were left open.
         let open = settled.split_off(settled.len().saturating_sub(found.interrupted));
         Ok(Self { settled, open, torn_bytes: found.torn, damage })

@@ -3,7 +3,7 @@
 use canon::{Micros, Money, Usage};
 use ledger::{
     CallOutcome, CallProgress, Disk, FileDisk, HoldError, HoldRefusal, HoldTicket,
-    JournalInspection, KeyBalance, LeaseClient, LedgerEntry, MemoryDisk, OpenCalls, TestClock,
+    JournalInspection, KeyBalance, LeaseClient, MemoryDisk, OpenCalls, SettledCall, TestClock,
 };
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -450,8 +450,8 @@ fn a_moved_journal_is_noticed_and_all_calls_are_written_again() {
     assert!(!book.is_failing());
     book.sync().unwrap();
     let found = JournalInspection::read(&folder, Micros::new(9)).unwrap();
-    let ids = |calls: &[Arc<LedgerEntry>]| -> Vec<String> {
-        calls.iter().map(|call| call.request_id.clone()).collect()
+    let ids = |calls: &[SettledCall]| -> Vec<String> {
+        calls.iter().map(|call| call.entry.request_id.clone()).collect()
     };
     assert_eq!(
         (ids(&found.settled), ids(&found.open)),

@@ -7,15 +7,14 @@ use clap::Args;
 use config::Config;
 use jiff::Timestamp;
 use ledger::{
-    Clock as _, FileDisk, JournalInspection, LeaseStore, LedgerEntry, MarkRaise, PostedMark,
-    RetiredSegments, SettledCall, SystemClock,
+    Clock as _, FileDisk, JournalInspection, LeaseStore, MarkRaise, PostedMark, RetiredSegments,
+    SettledCall, SystemClock,
 };
 use relay::node_name;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use store::{AdoptedCounts, LeaseTotal, Store};
 
 use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
@@ -77,7 +76,7 @@ pub(super) async fn back_up(common: &CommonArgs, file: &Path) -> anyhow::Result<
 }
 
 /// Returns the settled calls of this node's journal.
-fn settled_calls(config: &Config) -> anyhow::Result<Vec<Arc<LedgerEntry>>> {
+fn settled_calls(config: &Config) -> anyhow::Result<Vec<SettledCall>> {
     Ok(inspect(config)?.settled)
 }
 
@@ -90,15 +89,13 @@ fn journal_folder(config: &Config) -> PathBuf {
     config.data_folder.join("journal")
 }
 
-/// Posts calls of this node that a database lacks, and returns their number. Each pays as far as its cap
-/// has room. The database counts them as if the node had posted them, so that it misses none later.
+/// Posts calls of this node that a database lacks, and returns their number. Each is paid by its lease, or
+/// as far as its cap has room if that is closed. The database counts them as if the node had posted them, so that it misses none later.
 async fn post_missing(
     store: &Store,
     config: &Config,
-    calls: Vec<Arc<LedgerEntry>>,
+    calls: Vec<SettledCall>,
 ) -> anyhow::Result<usize> {
-    let calls = calls.into_iter().map(|entry| SettledCall { entry, lease: None, shown: true });
-    let calls: Vec<SettledCall> = calls.collect();
     let mut posted = 0;
     for batch in calls.chunks(ledger::MAX_BATCH_CALLS) {
         let raise = own_mark(store, config).await?.1;
@@ -119,7 +116,9 @@ async fn own_mark(store: &Store, config: &Config) -> anyhow::Result<(String, Mar
 async fn post_journal(store: &Store, config: &Config) -> anyhow::Result<usize> {
     let mut posted = 0;
     for calls in RetiredSegments::find(&journal_folder(config))? {
-        let calls = calls.context("the journal cannot be read")?.into_iter().map(Arc::new);
+        let calls = calls.context("the journal cannot be read")?.into_iter();
+        let calls =
+            calls.map(|entry| SettledCall { entry: entry.into(), lease: None, shown: true });
         posted += post_missing(store, config, calls.collect()).await?;
     }
     let JournalInspection { settled, open, .. } = inspect(config)?;

@@ -8,15 +8,14 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use ledger::{
-    Clock as _, DamagedSpan, JournalInspection, LedgerEntry, SegmentDamage, StoreRollback,
-    SystemClock,
+    Clock as _, DamagedSpan, JournalInspection, LedgerEntry, SegmentDamage, SettledCall,
+    StoreRollback, SystemClock,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use store::{EntryFilter, InvariantCheck, Store, StoreError};
 
 use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
@@ -153,11 +152,11 @@ impl UnpostedCalls {
         let journal = JournalInspection::read(&journal, SystemClock.now())
             .context("the journal cannot be read")?;
         // The store is asked after the journal was read, so a call posted in between counts as posted.
-        let missing = async |calls: Vec<Arc<LedgerEntry>>| {
+        let missing = async |calls: Vec<SettledCall>| {
             let mut missing = Vec::new();
-            for call in calls {
-                if store.entry(&call.request_id).await?.is_none() {
-                    missing.push(call.request_id.clone());
+            for SettledCall { entry, .. } in calls {
+                if store.entry(&entry.request_id).await?.is_none() {
+                    missing.push(entry.request_id.clone());
                 }
             }
             Ok::<_, StoreError>(missing)

@@ -1,7 +1,7 @@
 //! Records of a running call in the journal, from which a dead gateway's calls are settled.
 
 use canon::{Micros, Money};
-use ledger::JournalInspection;
+use ledger::{JournalInspection, SettledCall};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream, sse};
@@ -31,7 +31,7 @@ async fn journal_while_running(format: &str, path: &str, body: &Value) -> Journa
 async fn a_call_that_a_provider_has_is_in_the_journal_with_its_lane_and_cost() {
     for stream in [false, true] {
         let seen = journal_while_running("chat", CHAT, &chat(stream)).await;
-        let [open] = &*seen.open else { panic!("{seen:?}") };
+        let [SettledCall { entry: open, .. }] = &*seen.open else { panic!("{seen:?}") };
         assert_eq!(open.lane, "p/up");
         // Nothing was seen, so the key pays nothing and the operator absorbs the estimate.
         assert_eq!(open.cost, Money::ZERO);
@@ -41,10 +41,10 @@ async fn a_call_that_a_provider_has_is_in_the_journal_with_its_lane_and_cost() {
     let long = json!({ "model": "m", "max_tokens": 50,
                        "messages": [{ "role": "user", "content": "harbour ".repeat(1_000) }] });
     let seen = journal_while_running("chat", CHAT, &long).await;
-    let [open] = &*seen.open else { panic!("{seen:?}") };
+    let [SettledCall { entry: open, .. }] = &*seen.open else { panic!("{seen:?}") };
     // Two thousand tokens at the least, which no short prompt costs.
     let [short] = &*journal_while_running("chat", CHAT, &chat(false)).await.open else { panic!() };
-    assert!(open.absorbed > short.absorbed, "{open:?} {short:?}");
+    assert!(open.absorbed > short.entry.absorbed, "{open:?} {short:?}");
 }
 
 /// The first lane has the request and breaks, the second one costs twenty times as much.
@@ -81,7 +81,7 @@ async fn a_second_lane_is_in_the_journal_with_its_own_prices_and_the_cost_of_the
             seen
         };
         let seen = tokio::join!(calling, looking).1;
-        let [open] = &*seen.open else { panic!("{seen:?}") };
+        let [SettledCall { entry: open, .. }] = &*seen.open else { panic!("{seen:?}") };
         assert_eq!((&*open.lane, open.attempts, open.cost), ("q/up", 2, Money::ZERO), "{open:?}");
         let [failed] = &*open.failed else { panic!("{open:?}") };
         assert_eq!(failed.lane, "p/up");
