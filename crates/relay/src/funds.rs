@@ -28,8 +28,8 @@ const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 const POST_PAUSE: Duration = Duration::from_millis(100);
 /// The same for a busy node: a batch writes each sum of usage once, however many calls it has.
 const BUSY_POST_PAUSE: Duration = Duration::from_secs(1);
-/// Number of calls in a batch from which on the node is busy.
-const BUSY_BATCH_CALLS: usize = 100;
+/// Number of calls per millisecond from which on a node is busy.
+const BUSY_CALLS: usize = 1;
 /// Longest pause between attempts to store settled calls, while the node runs and at shutdown.
 const MAX_POST_PAUSE: Duration = Duration::from_secs(5);
 const MAX_LAST_POST_PAUSE: Duration = Duration::from_millis(500);
@@ -143,7 +143,7 @@ impl NodeFunds {
 
     /// Posts settled calls to the store until `stop` is cancelled and no call is left.
     pub async fn post_settled_calls(&self, stop: &CancellationToken) {
-        let mut wait = POST_PAUSE;
+        let (mut wait, mut pause) = (POST_PAUSE, POST_PAUSE);
         let mut calls_ended: Option<Instant> = None;
         let mut refusals_stored = Instant::now();
         loop {
@@ -164,11 +164,12 @@ impl NodeFunds {
                     wait = POST_PAUSE;
                     // Small batches cost the store almost as much as large ones, so wait for more
                     // calls.
-                    if count == 0 || (count < BUSY_BATCH_CALLS && !stops) {
+                    pause = pause_after(count, pause);
+                    if count == 0 || (pause == POST_PAUSE && !stops) {
                         tokio::time::sleep(POST_PAUSE).await;
                     } else if count < MAX_BATCH_CALLS && !stops {
                         // A stop ends the pause, and no further one is made.
-                        let _ = tokio::time::timeout(BUSY_POST_PAUSE, stop.cancelled()).await;
+                        let _ = tokio::time::timeout(pause, stop.cancelled()).await;
                     }
                 }
                 Err(e) => {
@@ -296,4 +297,29 @@ pub fn write_node_name(data_folder: &Path, name: &str) -> anyhow::Result<()> {
     std::fs::write(data_folder.join("node"), format!("{name}\n")).map_err(|e| {
         anyhow::anyhow!("the data folder {} cannot be written: {e}", data_folder.display())
     })
+}
+
+/// Returns the pause after a batch with that many calls, which came within the pause before it.
+fn pause_after(calls: usize, before: Duration) -> Duration {
+    let few = usize::try_from(before.as_millis()).unwrap_or(usize::MAX).saturating_mul(BUSY_CALLS);
+    if calls < few { POST_PAUSE } else { BUSY_POST_PAUSE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_busy_by_its_rate_and_not_by_its_last_pause() {
+        for (calls, before, after) in [
+            (0, POST_PAUSE, POST_PAUSE),
+            (99, POST_PAUSE, POST_PAUSE),
+            (100, POST_PAUSE, BUSY_POST_PAUSE),
+            (150, BUSY_POST_PAUSE, POST_PAUSE),
+            (999, BUSY_POST_PAUSE, POST_PAUSE),
+            (1_000, BUSY_POST_PAUSE, BUSY_POST_PAUSE),
+        ] {
+            assert_eq!(pause_after(calls, before), after, "{calls} calls after {before:?}");
+        }
+    }
 }
