@@ -146,7 +146,7 @@ impl SseDecoder {
         self.bytes.get(self.used..).unwrap_or_default()
     }
 
-    /// Copies an incomplete line into `begins`. Nothing else is copied.
+    /// Copies an incomplete line into `partial_line`. Nothing else is copied.
     fn keep_partial_line(&mut self) {
         let rest = self.bytes.get(self.used..).unwrap_or_default();
         self.partial_line.extend_from_slice(rest);
