@@ -11,7 +11,6 @@ use std::fmt;
 use std::sync::{LazyLock, OnceLock};
 
 use crate::json;
-use crate::string_scan::ONES;
 use crate::text::BorrowedText;
 use crate::text::to_camel_case;
 
@@ -156,6 +155,9 @@ impl WordSearch {
         self.others.iter().chain(file_text).any(|word| word.find(body).is_some())
     }
 }
+
+/// A number with the value one in each byte.
+const ONES: u64 = u64::MAX / 255;
 
 /// Finds a quote. Most are near, where a search with vector instructions costs more than it saves.
 fn find_quote(text: &[u8]) -> Option<usize> {

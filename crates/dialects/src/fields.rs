@@ -4,9 +4,9 @@
 use canon::{CacheBreakpoint, Citation, ExtraFields, Finish, Losses, ToolChoiceMode, WireFormat};
 use serde_json::{Map, Number, Value};
 use std::collections::HashSet;
+use text_scan::plain_length;
 
 use crate::json;
-use crate::string_scan::plain_length;
 use crate::write_json::WriteJson;
 
 /// Loss text for a search in the history of another provider.

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use simdutf8::basic::from_utf8;
 use std::ops::Range;
+use text_scan::plain_length;
 
 use crate::json_reader;
-use crate::string_scan::plain_length;
 use crate::wire_rule::{FieldProblem, join_path};
 
 /// The maximum nesting depth of a request.

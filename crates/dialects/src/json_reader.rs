@@ -17,8 +17,8 @@ use serde_json::Number;
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::Range;
+use text_scan::plain_length;
 
-use crate::string_scan::string_length;
 
 /// Maximum nesting depth, as in `serde_json`.
 const MAX_NESTING: usize = 127;
@@ -151,7 +151,7 @@ impl<'de> JsonReader<'de> {
     /// Finds the end of the plain bytes of a string. Returns the byte that follows them.
     #[inline]
     fn skip_plain(&mut self) -> u8 {
-        self.at += string_length(self.text.as_bytes().get(self.at..).unwrap_or_default());
+        self.at += plain_length(self.text.as_bytes().get(self.at..).unwrap_or_default());
         self.byte(self.at)
     }
 

@@ -46,7 +46,6 @@ pub mod signature_cache;
 mod signed_span;
 mod skeleton;
 mod sse;
-mod string_scan;
 mod text;
 mod thinking_range;
 mod upstream_error;

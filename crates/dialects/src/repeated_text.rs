@@ -8,8 +8,8 @@ use bytes::Bytes;
 use canon::{ApiError, Event, PartDelta, PartIndex, Usage};
 use memchr::memmem::{self, Finder};
 use memchr::{memchr, memrchr};
+use text_scan::plain_length;
 
-use crate::string_scan::plain_length;
 use crate::{FrameAction, RepeatedText, ReplyMeter, StreamFrame, StreamMeter, StreamReader, json};
 
 /// Number of templates that fit no event, after which no more are made.

@@ -5,9 +5,9 @@
 //! lengths of the values before it. It needs no parser.
 
 use std::ops::Range;
+use text_scan::plain_length;
 
 use crate::json_reader::JsonReader;
-use crate::string_scan::string_length;
 
 /// Number of values above which a text has no skeleton.
 const MAX_VALUES: usize = 128;
@@ -87,7 +87,7 @@ impl Skeleton {
             done = *fixed;
             at += match is_text {
                 true => {
-                    let plain = string_length(rest);
+                    let plain = plain_length(rest);
                     match rest.get(plain)? {
                         b'"' => plain,
                         _ => JsonReader::of_reply(text.get(at - 1..)?).string_bytes().ok()? - 2,
@@ -122,7 +122,7 @@ impl FittedText<'_> {
 /// Returns the place of the quote that ends a string.
 fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
-        at += string_length(bytes.get(at..)?);
+        at += plain_length(bytes.get(at..)?);
         match bytes.get(at)? {
             b'\\' => at += 2,
             _ => return Some(at),
