@@ -11,9 +11,19 @@ const KEPT_BYTES: usize = 256;
 /// other characters before an address.
 const DECORATION_BYTES: usize = 16;
 
-/// The outline of a body; empty for a body without long texts.
+/// The outline of a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BodyOutline(Vec<u8>);
+pub struct BodyOutline(OutlineBytes);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum OutlineBytes {
+    /// The body has no long texts.
+    #[default]
+    Whole,
+    Reduced(Vec<u8>),
+    /// Nothing of the body has to be searched.
+    Nothing,
+}
 
 impl BodyOutline {
     /// Creates an outline. The long texts are strings without escapes, in the order of the body.
@@ -32,12 +42,26 @@ impl BodyOutline {
         if done > 0 {
             outline.extend_from_slice(body.get(done..).unwrap_or_default());
         }
-        Self(outline)
+        Self(if done > 0 { OutlineBytes::Reduced(outline) } else { OutlineBytes::Whole })
+    }
+
+    /// The outline of a body that names no object, no media and no address.
+    pub(crate) const fn nothing() -> Self {
+        Self(OutlineBytes::Nothing)
+    }
+
+    /// Returns true if the body names no object, no media and no address.
+    pub fn is_nothing(&self) -> bool {
+        self.0 == OutlineBytes::Nothing
     }
 
     /// Returns the bytes to search.
     pub fn of<'a>(&'a self, body: &'a [u8]) -> &'a [u8] {
-        if self.0.is_empty() { body } else { &self.0 }
+        match &self.0 {
+            OutlineBytes::Whole => body,
+            OutlineBytes::Reduced(outline) => outline,
+            OutlineBytes::Nothing => &[],
+        }
     }
 }
 

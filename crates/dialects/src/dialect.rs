@@ -149,14 +149,27 @@ pub trait Dialect: PassThrough + Send + Sync {
     fn origin(&self) -> WireFormat {
         self.traits().origin
     }
-    /// Parses a caller's request once.
+    /// Parses a caller's request once. The facts of a request that holds only text need no parser.
     fn parse(
         &self,
         target: &RequestTarget,
         body: &[u8],
         wanted: RequestUse<'_>,
     ) -> Result<ParsedRequest, ApiError> {
-        (self.functions().parse)(target, body, wanted)
+        let (parse, traits) = (self.functions().parse, self.traits());
+        let wants_chat = match wanted {
+            RequestUse::Facts => &|_: &RequestFacts| false,
+            RequestUse::Both(wants_chat) => wants_chat,
+            RequestUse::Count | RequestUse::Request => return parse(target, body, wanted),
+        };
+        match traits.plain_request.recognise(traits.request_fields, target, body) {
+            Some(facts) if wants_chat(&facts) => {
+                let ParsedRequest { chat, .. } = parse(target, body, RequestUse::Request)?;
+                Ok(ParsedRequest { facts: Some(facts), chat })
+            }
+            Some(facts) => Ok(ParsedRequest { facts: Some(facts), chat: None }),
+            None => parse(target, body, wanted),
+        }
     }
     /// Checks a caller's request and returns the facts that the relay needs.
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {

@@ -192,6 +192,9 @@ impl Needles {
         body: &[u8],
         more: impl FnOnce() -> BTreeSet<String>,
     ) -> bool {
+        if body.is_empty() {
+            return false;
+        }
         let words = || self.words.iter().map(|word| (*word).to_owned()).chain(more()).collect();
         let search = self.search.get_or_init(|| WordSearch::new(words()));
         search.is_in(body) || has_escaped_letter(body)

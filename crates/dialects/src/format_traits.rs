@@ -8,6 +8,7 @@ use canon::{MediaKind, StopSupport, WireFormat};
 use crate::count_endpoint::CountEndpoint;
 use crate::media_urls::MediaUrlFields;
 use crate::object_fields::ObjectFields;
+use crate::plain_request::PlainShape;
 use crate::wire_object::FieldSpec;
 
 /// Facts about a wire format.
@@ -17,6 +18,8 @@ pub struct FormatTraits {
     pub origin: WireFormat,
     /// The described fields of a request.
     pub(crate) request_fields: &'static [FieldSpec],
+    /// The form of requests that hold only text.
+    pub(crate) plain_request: PlainShape,
     /// Means to end a reply early.
     pub stop_support: StopSupport,
     /// True if a request can ask for several candidates.

@@ -35,6 +35,7 @@ pub mod messages;
 pub mod native;
 mod object_fields;
 mod openai_values;
+mod plain_request;
 mod prompt_blocks;
 mod proto_json;
 mod repeated_text;

@@ -53,7 +53,7 @@ pub(crate) struct ObjectField {
 }
 
 /// Returns true for white space and for the byte order mark.
-fn is_blank(c: char) -> bool {
+pub(crate) fn is_blank(c: char) -> bool {
     c.is_whitespace() || c == '\u{feff}'
 }
 
@@ -242,7 +242,7 @@ pub fn stored_objects(
     outline: &BodyOutline,
 ) -> Result<Vec<StoredObject>, ApiError> {
     let words = || table.fields.iter().flat_map(ObjectField::needles).collect();
-    if !table.needles.or_one_is_in(outline.of(body), words) {
+    if outline.is_nothing() || !table.needles.or_one_is_in(outline.of(body), words) {
         return Ok(Vec::new());
     }
     let paths: Vec<KeyPath> = table.fields.iter().map(|field| field.path).collect();

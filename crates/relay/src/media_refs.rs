@@ -87,6 +87,9 @@ impl MediaRefs {
         let inline = InlineMedia::default();
         let (items, index) = (Vec::new(), HashMap::new());
         let mut refs = Self { inline, items, index, other_path: None, allowance };
+        if facts.outline.is_nothing() {
+            return Ok(refs);
+        }
         let origin = call.dialect.origin();
         let is_barred = lanes
             .iter()

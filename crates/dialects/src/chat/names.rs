@@ -1,10 +1,12 @@
 //! Constants that the readers and the writers of the chat format share.
 
 use canon::{MediaKind, Modality, StopSupport, WireFormat};
+use std::sync::OnceLock;
 
 use crate::field_scan::Needles;
 use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle};
 use crate::media_urls::MediaUrlFields;
+use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Chat;
@@ -13,6 +15,23 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Chat;
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
     request_fields: super::request::ChatRequestView::FIELDS,
+    plain_request: PlainShape {
+        turns: "messages",
+        turn: PlainTurn {
+            kind: None,
+            roles: &["system", "developer", "user", "assistant"],
+            needs_role: true,
+            content: "content",
+            may_be_text: true,
+            part_kinds: &["text"],
+        },
+        instructions: PlainInstructions::Text,
+        takes_one_text: false,
+        is_in_path: false,
+        reports_usage: false,
+        needs_limit: false,
+        known: OnceLock::new(),
+    },
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_SEQUENCES,
         reports_stop_text: false,

@@ -1,11 +1,13 @@
 //! Constants that the readers and the writers of the messages format share.
 
 use canon::{MediaKind, StopSupport, WireFormat};
+use std::sync::OnceLock;
 
 use crate::count_endpoint::CountEndpoint;
 use crate::field_scan::Needles;
 use crate::format_traits::{FormatTraits, LimitHeaderStyle};
 use crate::media_urls::MediaUrlFields;
+use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Messages;
@@ -14,6 +16,23 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Messages;
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
     request_fields: super::request::MessagesRequestView::FIELDS,
+    plain_request: PlainShape {
+        turns: "messages",
+        turn: PlainTurn {
+            kind: None,
+            roles: &["user", "assistant", "system"],
+            needs_role: true,
+            content: "content",
+            may_be_text: true,
+            part_kinds: &["text"],
+        },
+        instructions: PlainInstructions::TextOrParts,
+        takes_one_text: false,
+        is_in_path: false,
+        reports_usage: true,
+        needs_limit: true,
+        known: OnceLock::new(),
+    },
     stop_support: StopSupport {
         max_stop_texts: usize::MAX,
         reports_stop_text: true,

@@ -1,11 +1,13 @@
 //! Constants, words and paths that the readers and the writers of the native format share.
 
 use canon::{EffortLevel, ImageDetail, Modality, StopSupport, WireFormat};
+use std::sync::OnceLock;
 
 use crate::count_endpoint::{CountEndpoint, WholeRequest};
 use crate::field_scan::Needles;
 use crate::format_traits::{ALL_MEDIA, FormatTraits};
 use crate::media_urls::MediaUrlFields;
+use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
 use crate::text::by_word;
 
 /// This format, as other formats name it.
@@ -18,6 +20,23 @@ pub(super) const LIMIT_FIELD: &str = "maxOutputTokens";
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
     request_fields: super::request::NativeRequestView::FIELDS,
+    plain_request: PlainShape {
+        turns: "contents",
+        turn: PlainTurn {
+            kind: None,
+            roles: &["user", "model"],
+            needs_role: false,
+            content: "parts",
+            may_be_text: false,
+            part_kinds: &[],
+        },
+        instructions: PlainInstructions::Turn,
+        takes_one_text: false,
+        is_in_path: true,
+        reports_usage: true,
+        needs_limit: false,
+        known: OnceLock::new(),
+    },
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_TEXTS,
         reports_stop_text: false,

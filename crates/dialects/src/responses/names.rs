@@ -1,11 +1,13 @@
 //! Constants that the readers and the writers of the responses format share.
 
 use canon::{MediaKind, StopSupport, ThinkingDisplay, WireFormat};
+use std::sync::OnceLock;
 
 use crate::count_endpoint::CountEndpoint;
 use crate::field_scan::Needles;
 use crate::format_traits::{FormatTraits, LimitHeaderStyle};
 use crate::media_urls::MediaUrlFields;
+use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Responses;
@@ -17,6 +19,23 @@ pub(super) const LIMIT_FIELD: &str = "max_output_tokens";
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
     request_fields: super::request::ResponsesRequestView::FIELDS,
+    plain_request: PlainShape {
+        turns: "input",
+        turn: PlainTurn {
+            kind: Some("message"),
+            roles: &["user", "assistant", "system", "developer"],
+            needs_role: true,
+            content: "content",
+            may_be_text: true,
+            part_kinds: &["input_text", "output_text", "text"],
+        },
+        instructions: PlainInstructions::Text,
+        takes_one_text: true,
+        is_in_path: false,
+        reports_usage: true,
+        needs_limit: false,
+        known: OnceLock::new(),
+    },
     stop_support: StopSupport {
         max_stop_texts: 0,
         reports_stop_text: false,
