@@ -69,7 +69,7 @@ impl HttpService for BucketClient {
                 Response::new(HttpResponseBody::new(SyncBody(Mutex::new(received.body))));
             *response.status_mut() = http::StatusCode::from_u16(received.status)
                 .map_err(|e| HttpError::new(HttpErrorKind::Decode, e))?;
-            *response.headers_mut() = received.headers;
+            *response.headers_mut() = received.headers.to_map();
             Ok(response)
         })
     }

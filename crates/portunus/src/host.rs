@@ -120,6 +120,6 @@ pub(crate) async fn fetch(
     let body = Limited::new(answer.body, max_bytes).collect().await.map_err(failed)?;
     let mut response = http::Response::new(body.to_bytes().to_vec());
     *response.status_mut() = http::StatusCode::from_u16(answer.status).map_err(failed)?;
-    *response.headers_mut() = answer.headers;
+    *response.headers_mut() = answer.headers.to_map();
     Ok(response)
 }

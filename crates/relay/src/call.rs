@@ -10,7 +10,7 @@ use dialects::json::BodyEdit;
 use dialects::{
     Dialect, ParsedRequest, ReplyStamp, RequestFacts, RequestTarget, RequestUse, with_own_spelling,
 };
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -303,7 +303,8 @@ async fn read_body(
     admission: &Admission,
     engine: &Engine,
 ) -> Result<Bytes, ApiError> {
-    let coding = ContentCoding::from_headers(headers);
+    let codings = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
+    let coding = ContentCoding::from_values(codings);
     let wrong = check_content_type(headers, body_kind, coding.as_ref().err()).err();
     // A caller that waits to be asked is not asked for a body that is refused.
     if let Some(error) = wrong.as_ref().filter(|_| headers.contains_key(EXPECT)) {

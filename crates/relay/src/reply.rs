@@ -20,7 +20,7 @@ use std::task::Poll;
 use std::time::Duration;
 use store::is_large;
 use tokio::time::error::Elapsed;
-use transport::{ClientBody, ClientResponse, DecodeError, UndecodedBody};
+use transport::{ClientBody, ClientResponse, DecodeError, HeaderBlock, UndecodedBody};
 
 use super::call_texts::text_owners;
 use super::compressed_body::CompressedRest;
@@ -279,8 +279,8 @@ pub(super) fn before_first_byte(error: ApiError) -> ApiError {
 }
 
 /// Returns true if the content type is that of an event stream, or missing.
-pub(super) fn is_stream(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+pub(super) fn is_stream(headers: &HeaderBlock) -> bool {
+    let kind = headers.text("content-type");
     kind.is_none_or(|kind| kind.starts_with("text/event-stream"))
 }
 
@@ -331,7 +331,7 @@ async fn read_body_counted(
     call: &Call,
     received: &mut usize,
 ) -> Result<Bytes, ApiError> {
-    let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = answer.headers.text("content-type");
     if kind.is_some_and(|kind| kind.starts_with("text/html")) {
         return Err(unusable_answer("a web page was returned instead of a reply"));
     }

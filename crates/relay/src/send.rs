@@ -2,10 +2,10 @@
 
 use canon::{ApiError, ErrorKind, UpstreamProgress, scrub_for};
 use dialects::{Dialect, ProviderRequest};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::time::Duration;
-use transport::{ClientBody, ClientResponse};
+use transport::{ClientBody, ClientResponse, HeaderFields};
 use upstream::{AttemptFailure, SendOptions, suggested_wait};
 
 use super::Call;
@@ -33,7 +33,7 @@ pub(super) async fn send_with_headers(
     call: &Call,
     candidate: &Candidate,
     dialect: &'static dyn Dialect,
-    headers: HeaderMap,
+    headers: HeaderFields,
     outgoing: ProviderRequest,
 ) -> Result<ClientResponse, ApiError> {
     let (provider, options) = (&candidate.lane.provider, send_options(call, candidate));
@@ -53,7 +53,7 @@ pub(super) async fn get_from_lane(
     dialect: &'static dyn Dialect,
     at: &str,
 ) -> Result<ClientResponse, ApiError> {
-    let headers = request_headers(call, dialect);
+    let headers = request_headers(call, dialect).to_map();
     let answer = candidate.lane.provider.get(at, headers, &send_options(call, candidate)).await?;
     match answer.status {
         200 => Ok(answer),
@@ -104,17 +104,20 @@ async fn read_error(
 }
 
 /// Returns the headers of the lane's format, plus the caller's forwarded ones if the formats agree.
-pub(super) fn request_headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
+pub(super) fn request_headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderFields {
     let same = dialect.origin() == call.dialect.origin();
-    let mut headers = if same { call.forwarded_headers.clone() } else { HeaderMap::new() };
+    let mut headers = HeaderFields::default();
+    if same {
+        headers = HeaderFields::from(&call.forwarded_headers);
+    }
     for (name, value) in dialect.traits().request_headers {
-        headers.entry(*name).or_insert(HeaderValue::from_static(value));
+        headers.insert_default(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     if let Some(trace) = call.trace.and_then(|trace| trace.header()) {
-        headers.insert("traceparent", trace);
+        headers.insert(HeaderName::from_static("traceparent"), trace);
     }
     if let Some(state) = &call.trace_state {
-        headers.insert("tracestate", state.clone());
+        headers.insert(HeaderName::from_static("tracestate"), state.clone());
     }
     headers.insert(HOPS_HEADER, call.options.hops.clone());
     headers
@@ -135,7 +138,7 @@ async fn read_error_body(answer: ClientResponse) -> (HeaderMap, Vec<u8>) {
         }
     };
     let _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, reading).await;
-    (answer.headers, read)
+    (answer.headers.to_map(), read)
 }
 
 /// Classifies an error for the health of the lane.

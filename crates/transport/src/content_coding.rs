@@ -4,8 +4,6 @@ use brotli_decompressor::DecompressorWriter;
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use flate2::{Decompress, FlushDecompress, Status};
-use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
 use std::fmt;
 use std::io::{self, Write};
 use zstd::zstd_safe::{
@@ -43,14 +41,14 @@ pub enum ContentCoding {
 pub const SUPPORTED_CODINGS: &str = "gzip, deflate, br, zstd";
 
 impl ContentCoding {
-    /// Returns the coding named by the headers. The error names an unknown coding, or several.
-    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, UnknownCoding> {
-        if !headers.contains_key(CONTENT_ENCODING) {
-            return Ok(None);
-        }
+    /// Returns the coding named by the values of `Content-Encoding`. The error names an unknown coding,
+    /// or several.
+    pub fn from_values<'a>(
+        values: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Option<Self>, UnknownCoding> {
         let mut found = None;
-        for value in headers.get_all(CONTENT_ENCODING) {
-            let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+        for value in values {
+            let text = String::from_utf8_lossy(value).to_ascii_lowercase();
             for word in text.split(',').map(str::trim) {
                 let coding = match word {
                     "" | "identity" => continue,

@@ -48,7 +48,7 @@ pub fn answers(pieces: &[&[u8]]) -> Vec<Message> {
             let Some((framing, keep)) = &mut body else {
                 let Ok(head) = response_head::parse_head(&mut read) else { return messages };
                 let Some(head) = head else { break };
-                let line = format!("{} {:?}", head.status, head.headers);
+                let line = format!("{} {:?}", head.status, head.headers.to_map());
                 messages.push(Message { head: line, ..Message::default() });
                 body = Some((head.framing, head.keep_alive || head.is_interim()));
                 continue;

@@ -11,19 +11,23 @@ mod digits;
 mod framing;
 #[doc(hidden)]
 pub mod fuzz;
+mod header_block;
+mod header_fields;
 pub mod server;
 
 pub use client::{
     AddressGuard, AllowListError, BodyError, ClientBody, ClientResponse, EventStreamBody,
     FetchTarget, Http1Body, HttpClient, LocalBody, LocalService, LookupFuture, NameResolver,
     NetworkBody, NetworkClient, NotPublic, Outbound, OutboundError, ProxySettings, RequestBody,
-    SendError, SentMark, SystemResolver, UndecodedBody, is_public, is_public_host,
+    RequestTemplate, SendError, SentMark, SystemResolver, UndecodedBody, is_public, is_public_host,
 };
 pub use content_coding::{
     BodyDecoder, ContentCoding, DecodeError, MAX_EXPANSION, SUPPORTED_CODINGS, UnknownCoding,
 };
 pub use deadline_timer::TimerPool;
 pub use framing::{ChunkState, Framing, FramingError, FramingStep};
+pub use header_block::{HeaderBlock, visible_text};
+pub use header_fields::HeaderFields;
 pub use server::{
     Connections, HttpLimits, RequestHandler, ShutdownPhase, body_error, read_whole, too_large,
 };

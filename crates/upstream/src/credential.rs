@@ -111,6 +111,22 @@ impl Credential {
         }
     }
 
+    /// Returns true if the credential is the same for every request.
+    pub(crate) const fn is_fixed(&self) -> bool {
+        match self.0 {
+            CredentialKind::None | CredentialKind::Header(..) => true,
+            CredentialKind::Google(_) | CredentialKind::SigV4(_) => false,
+        }
+    }
+
+    /// Returns the header of a credential that is the same for every request.
+    pub(crate) const fn fixed_header(&self) -> Option<(&HeaderName, &HeaderValue)> {
+        match &self.0 {
+            CredentialKind::Header(name, value) => Some((name, value)),
+            CredentialKind::None | CredentialKind::Google(_) | CredentialKind::SigV4(_) => None,
+        }
+    }
+
     /// Adds the credential to a request that is otherwise complete.
     pub(crate) async fn authenticate(
         &self,

@@ -2,19 +2,20 @@
 
 use bytes::Bytes;
 use canon::{ApiError, Blame, ErrorKind, UpstreamProgress, WireFormat};
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::{self, Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
+use parking_lot::RwLock;
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::credential::Credential;
 use crate::secret_filter::{self, FindKnown};
 use transport::Outbound;
-use transport::RequestBody;
 use transport::{ClientResponse, HttpClient, SendError, SentMark, TimerPool};
+use transport::{HeaderFields, RequestBody, RequestTemplate};
 
 /// Timeouts of the steps of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,30 @@ pub struct Provider {
     client: HttpClient,
     /// Timers of the waits for answers.
     timers: Arc<TimerPool>,
+    /// Heads of requests to the paths of calls.
+    templates: Arc<TemplateCache>,
+}
+
+/// Templates by credential and path. Their number is limited, because paths can name models.
+#[derive(Debug, Default)]
+struct TemplateCache(RwLock<Vec<(usize, String, Arc<RequestTemplate>)>>);
+
+/// Paths and credentials whose requests have a template.
+const MAX_TEMPLATES: usize = 64;
+
+impl TemplateCache {
+    fn get(&self, credential: usize, path: &str) -> Option<Arc<RequestTemplate>> {
+        let known = self.0.read();
+        let found = known.iter().find(|(own, at, _)| *own == credential && at == path)?;
+        Some(Arc::clone(&found.2))
+    }
+
+    fn keep(&self, credential: usize, path: &str, template: &Arc<RequestTemplate>) {
+        let mut known = self.0.write();
+        if known.len() < MAX_TEMPLATES {
+            known.push((credential, path.to_owned(), Arc::clone(template)));
+        }
+    }
 }
 
 /// Options of one request.
@@ -141,6 +166,7 @@ impl Provider {
             more_credentials: Vec::new(),
             client,
             timers: Arc::default(),
+            templates: Arc::default(),
         })
     }
 
@@ -148,13 +174,15 @@ impl Provider {
     #[must_use]
     pub fn with_credentials(mut self, credentials: impl IntoIterator<Item = Credential>) -> Self {
         self.more_credentials.extend(credentials);
+        self.templates = Arc::default();
         self
     }
 
     /// Replaces the settings of outgoing connections.
     #[must_use]
     pub fn with_outbound(self, outbound: &Outbound) -> Self {
-        Self { client: HttpClient::network(self.timeouts.connect, outbound), ..self }
+        let client = HttpClient::network(self.timeouts.connect, outbound);
+        Self { client, templates: Arc::default(), ..self }
     }
 
     /// Limits the calls that run at once.
@@ -270,21 +298,48 @@ impl Provider {
     pub async fn send(
         &self,
         path: &str,
-        headers: HeaderMap,
+        headers: HeaderFields,
         pieces: Vec<Bytes>,
         options: &SendOptions<'_>,
     ) -> Result<ClientResponse, ApiError> {
+        let template = match self.templates.get(options.credential, path) {
+            Some(template) => template,
+            None => self.make_template(path, options.credential)?,
+        };
+        let body = RequestBody::new(pieces);
+        if !self.credential(options.credential).is_fixed() {
+            // Boxed, because it would enlarge the future of every call.
+            return Box::pin(self.exchange(template.to_request(&headers, body), options)).await;
+        }
+        let SendOptions { new_connection, connect, sent, .. } = *options;
+        let content = (headers, body);
+        let sending = pin!(async {
+            let sending =
+                self.client.send_templated(&template, content, new_connection, connect, sent);
+            Ok(sending.await)
+        });
+        self.wait_for_head(sending, options).await
+    }
+
+    /// Makes the template of requests that post to a path with a credential, as far as it is fixed.
+    fn make_template(
+        &self,
+        path: &str,
+        credential: usize,
+    ) -> Result<Arc<RequestTemplate>, ApiError> {
         let uri = self
             .base_url
             .join(path)
             .map_err(|e| ApiError::internal(format!("{}: {path} is not a path: {e}", self.name)))?;
-        let mut request = Request::new(RequestBody::new(pieces));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = headers;
-        let json = HeaderValue::from_static("application/json");
-        request.headers_mut().entry(CONTENT_TYPE).or_insert(json);
-        self.exchange(request, options).await
+        let mut headers = HeaderFields::default();
+        headers.append(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        usual_headers().into_iter().for_each(|(name, value)| headers.append(name, value));
+        if let Some((name, value)) = self.credential(credential).fixed_header() {
+            headers.insert(name.clone(), value.clone());
+        }
+        let template = Arc::new(self.client.template(Method::POST, uri, headers));
+        self.templates.keep(credential, path, &template);
+        Ok(template)
     }
 
     /// Sends a GET request to a path or to a URL of the provider.
@@ -358,12 +413,9 @@ impl Provider {
         mut request: Request<RequestBody>,
         options: &SendOptions<'_>,
     ) -> Result<ClientResponse, ApiError> {
-        let headers = request.headers_mut();
-        // As the vendors' own clients do, for streams as well.
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(agent));
+        for (name, value) in usual_headers() {
+            request.headers_mut().insert(name, value);
+        }
         let credential = self.credential(options.credential);
         let sending = async {
             // The token may have to be fetched first. Nothing was sent to the provider then.
@@ -372,11 +424,22 @@ impl Provider {
             let SendOptions { new_connection, connect, sent, .. } = *options;
             Ok(self.client.send_within(request, new_connection, connect, sent).await)
         };
-        // Pinned in place: `timeout` would move the whole future twice.
-        let error = match self.timers.timeout(options.first_byte, pin!(sending)).await {
+        self.wait_for_head(pin!(sending), options).await
+    }
+
+    /// Waits for the head of a response. The future is pinned, because the timer would move it as a
+    /// whole.
+    async fn wait_for_head(
+        &self,
+        sending: Pin<
+            &mut impl Future<Output = Result<Result<ClientResponse, SendError>, ApiError>>,
+        >,
+        options: &SendOptions<'_>,
+    ) -> Result<ClientResponse, ApiError> {
+        let error = match self.timers.timeout(options.first_byte, sending).await {
             Some(Ok(Ok(response))) => {
                 if response.status == 401 {
-                    credential.mark_refused();
+                    self.credential(options.credential).mark_refused();
                 }
                 return Ok(response.decode_event_stream());
             }
@@ -408,6 +471,17 @@ impl Provider {
         let note = format!("{}: {}", self.name, error.log_note().unwrap_or_default());
         Err(error.with_log_note(note))
     }
+}
+
+/// Returns the headers of all requests, which are those of the vendors' own clients, for streams as
+/// well.
+fn usual_headers() -> [(HeaderName, HeaderValue); 3] {
+    let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
+    [
+        (ACCEPT, HeaderValue::from_static("application/json")),
+        (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
+        (USER_AGENT, HeaderValue::from_static(agent)),
+    ]
 }
 
 fn timeout_error(what: &str, within: Duration) -> ApiError {

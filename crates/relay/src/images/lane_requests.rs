@@ -5,8 +5,8 @@ use canon::{ApiError, GeneratedImage, ImageReply, Usage, scrub_for};
 use dialects::Dialect;
 use dialects::images::{ImageAnswer, ImageProtocol, ImageProviderRequest};
 use futures_util::stream::{StreamExt as _, iter};
-use http::HeaderValue;
 use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -134,7 +134,7 @@ pub(super) async fn send(
         headers.insert(CONTENT_TYPE, content_type);
     }
     for (name, value) in more {
-        headers.insert(*name, HeaderValue::from_static(value));
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     lane::send_with_headers(call, candidate, dialect, headers, outgoing).await
 }

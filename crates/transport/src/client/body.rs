@@ -1,7 +1,6 @@
 //! Bodies of requests to providers and of their responses.
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::VecDeque;
@@ -15,6 +14,7 @@ use crate::client::event_stream::EventStreamBody;
 use crate::client::h1::Http1Body;
 use crate::client::http_client::LocalBody;
 use crate::content_coding::{BodyDecoder, ContentCoding, DecodeError};
+use crate::header_block::HeaderBlock;
 
 /// Largest decompressed response.
 const MAX_DECODED_BYTES: usize = 256 << 20;
@@ -150,8 +150,8 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl ClientBody {
     /// Wraps a body from the network and decompresses it if necessary.
-    pub(crate) fn from_network(headers: &HeaderMap, body: NetworkBody) -> Self {
-        let decoder = match ContentCoding::from_headers(headers) {
+    pub(crate) fn from_network(headers: &HeaderBlock, body: NetworkBody) -> Self {
+        let decoder = match ContentCoding::from_values(headers.get_all("content-encoding")) {
             Ok(None) => return Self::Network(body),
             Ok(Some(coding)) => BodyDecoder::new(coding, MAX_DECODED_BYTES),
             Err(unknown) => Err(DecodeError::Broken(format!("the coding `{unknown}` is unknown"))),

@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 
 use crate::client::body::{BodyError, ClientBody};
 use crate::client::http_client::ClientResponse;
+use crate::header_block::HeaderBlock;
 
 const EVENT_STREAM_TYPE: &str = "application/vnd.amazon.eventstream";
 /// Length of the two lengths and their checksum.
@@ -30,12 +31,14 @@ const MAX_FRAME_BYTES: usize = 16 << 20;
 impl ClientResponse {
     /// Decodes the frames of an AWS event stream; returns any other response unchanged.
     pub fn decode_event_stream(mut self) -> Self {
-        let kind = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let kind = self.headers.text("content-type");
         if self.status != 200 || !kind.is_some_and(|kind| kind.starts_with(EVENT_STREAM_TYPE)) {
             return self;
         }
-        self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        self.headers.remove(CONTENT_LENGTH);
+        let mut headers = self.headers.to_map();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.remove(CONTENT_LENGTH);
+        self.headers = HeaderBlock::from_map(&headers);
         let body = EventStreamBody { body: self.body, decoder: FrameDecoder::default() };
         Self { body: ClientBody::EventStream(Box::new(body)), ..self }
     }

@@ -20,10 +20,12 @@ use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 use crate::client::body::{BodyError, RequestBody};
 use crate::client::outbound::ClientStream;
 use crate::client::pool::HostPool;
+use crate::client::request_template::RequestTemplate;
 use crate::client::response_head::{self, MAX_HEAD_BYTES, ResponseHead};
 use crate::client::sent_mark::SentMark;
 use crate::digits::write_decimal;
 use crate::framing::{Framing, FramingStep};
+use crate::header_fields::{HeaderFields, write_line};
 
 /// Size of the first read, and of the largest.
 const MIN_READ_BYTES: usize = 8 << 10;
@@ -109,11 +111,30 @@ impl ClientWire {
         let small = &mut self.out.small;
         small.clear();
         write_head(&head, body.remaining_bytes(), self.is_proxied, small);
-        let mut pieces = body.into_pieces();
-        if pieces.iter().map(Bytes::len).sum::<usize>() <= MAX_COPIED_BYTES {
-            pieces.drain(..).for_each(|piece| small.extend_from_slice(&piece));
+        self.buffer_body(body);
+    }
+
+    /// Takes the next request of a template like [`Self::buffer_request`]. No proxy reads it.
+    pub(crate) fn buffer_templated(
+        &mut self,
+        template: &RequestTemplate,
+        fields: &HeaderFields,
+        body: RequestBody,
+    ) {
+        let small = &mut self.out.small;
+        small.clear();
+        template.write(fields, body.remaining_bytes(), small);
+        self.buffer_body(body);
+    }
+
+    /// Takes the body behind the head that is written.
+    fn buffer_body(&mut self, body: RequestBody) {
+        self.out.pieces.clear();
+        if body.remaining_bytes() <= MAX_COPIED_BYTES as u64 {
+            body.pieces().for_each(|piece| self.out.small.extend_from_slice(piece));
+        } else {
+            self.out.pieces = body.into_pieces();
         }
-        self.out.pieces = pieces;
         self.out.sent = 0;
         self.out.is_finished = false;
     }
@@ -238,25 +259,19 @@ impl RequestBuffer {
     }
 }
 
-fn write_head(head: &http::request::Parts, length: u64, is_proxied: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(head.method.as_str().as_bytes());
-    out.push(b' ');
-    if is_proxied {
-        let _ = write!(out, "{}", head.uri);
-    } else {
-        let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-        out.extend_from_slice(path.as_bytes());
-    }
-    out.extend_from_slice(b" HTTP/1.1\r\n");
+pub(crate) fn write_head(
+    head: &http::request::Parts,
+    length: u64,
+    is_proxied: bool,
+    out: &mut Vec<u8>,
+) {
+    write_request_line(&head.method, &head.uri, is_proxied, out);
     if !head.headers.contains_key(HOST) {
         write_host(&head.uri, out);
     }
     for (name, value) in &head.headers {
         if *name != CONTENT_LENGTH {
-            out.extend_from_slice(name.as_str().as_bytes());
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(value.as_bytes());
-            out.extend_from_slice(b"\r\n");
+            write_line(name.as_str(), value.as_bytes(), out);
         }
     }
     if length > 0 || head.method == Method::POST {
@@ -267,8 +282,20 @@ fn write_head(head: &http::request::Parts, length: u64, is_proxied: bool, out: &
     out.extend_from_slice(b"\r\n");
 }
 
+pub(crate) fn write_request_line(method: &Method, uri: &Uri, is_proxied: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(method.as_str().as_bytes());
+    out.push(b' ');
+    if is_proxied {
+        let _ = write!(out, "{uri}");
+    } else {
+        let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        out.extend_from_slice(path.as_bytes());
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
 /// Writes the `Host` header without a default port.
-fn write_host(uri: &Uri, out: &mut Vec<u8>) {
+pub(crate) fn write_host(uri: &Uri, out: &mut Vec<u8>) {
     let default_port: &[u8] = if uri.scheme() == Some(&Scheme::HTTPS) { b":443" } else { b":80" };
     let authority = uri.authority().map_or("", Authority::as_str).as_bytes();
     let user = memchr::memrchr(b'@', authority).map_or(0, |at| at + 1);

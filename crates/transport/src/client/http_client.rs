@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use canon::UpstreamProgress;
 use http::header::PROXY_AUTHORIZATION;
-use http::{HeaderMap, Request, Response};
+use http::{Method, Request, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -19,7 +19,10 @@ use crate::client::connection_use::ConnectionUse;
 use crate::client::h1::{ClientWire, ExchangeError, Http1Body};
 use crate::client::outbound::{OpenedConnection, Outbound, OutboundConnector};
 use crate::client::pool::{ConnectionPool, HostPool, Http2Connection, PooledConnection};
+use crate::client::request_template::RequestTemplate;
 use crate::client::sent_mark::{BodyEnd, SentMark};
+use crate::header_block::HeaderBlock;
+use crate::header_fields::HeaderFields;
 
 /// Interval and timeout of HTTP/2 pings.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -43,7 +46,7 @@ pub struct ClientResponse {
     /// HTTP status.
     pub status: u16,
     /// Headers.
-    pub headers: HeaderMap,
+    pub headers: HeaderBlock,
     /// Body.
     pub body: ClientBody,
 }
@@ -118,11 +121,47 @@ impl HttpClient {
                 let (head, body) = local.call(request.map(RequestBody::join)).await.into_parts();
                 Ok(ClientResponse {
                     status: head.status.as_u16(),
-                    headers: head.headers,
+                    headers: HeaderBlock::from_map(&head.headers),
                     body: ClientBody::Local(body),
                 })
             }
         }
+    }
+}
+
+impl HttpClient {
+    /// Makes the template of requests to a URL.
+    pub fn template(&self, method: Method, uri: Uri, headers: HeaderFields) -> RequestTemplate {
+        let pool = match (self, uri.scheme(), uri.authority()) {
+            (Self::Network(NetworkClient(core)), Some(scheme), Some(authority))
+                if !core.connector.is_read_by_proxy(&uri) =>
+            {
+                Some(core.pool.host(scheme, authority.as_str()))
+            }
+            _ => None,
+        };
+        RequestTemplate::new(method, uri, headers, pool)
+    }
+
+    /// Sends a request of a template of this client like [`Self::send_within`].
+    pub async fn send_templated(
+        &self,
+        template: &RequestTemplate,
+        (fields, body): (HeaderFields, RequestBody),
+        new_connection: bool,
+        connect_timeout: Duration,
+        sent: &SentMark,
+    ) -> Result<ClientResponse, SendError> {
+        let pool = template.pool_for(&fields).filter(|_| !new_connection);
+        // Another connection than an idle one of HTTP/1 takes the request as such.
+        if let Some((pool, mut wire)) = pool.and_then(|pool| Some((pool, pool.take_http1()?))) {
+            wire.buffer_templated(template, &fields, body);
+            drop(fields);
+            return exchange_http1(wire, Arc::clone(pool), sent).await;
+        }
+        let request = template.to_request(&fields, body);
+        // Boxed, because it is rare and would enlarge the future of every call.
+        Box::pin(self.send_within(request, new_connection, connect_timeout, sent)).await
     }
 }
 
@@ -294,8 +333,9 @@ impl Http2Connection {
         self.used.mark_answered();
         sent.set_whole();
         let (head, body) = response.into_parts();
-        let body = ClientBody::from_network(&head.headers, NetworkBody::Http2(body));
-        Ok(ClientResponse { status: head.status.as_u16(), headers: head.headers, body })
+        let headers = HeaderBlock::from_map(&head.headers);
+        let body = ClientBody::from_network(&headers, NetworkBody::Http2(body));
+        Ok(ClientResponse { status: head.status.as_u16(), headers, body })
     }
 }
 

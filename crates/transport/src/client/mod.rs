@@ -11,6 +11,7 @@ mod http_client;
 mod outbound;
 mod pool;
 mod public_address;
+mod request_template;
 mod resolver;
 pub(crate) mod response_head;
 mod sent_mark;
@@ -24,5 +25,6 @@ pub use http_client::{
 };
 pub use outbound::{Outbound, OutboundError, ProxySettings};
 pub use public_address::{is_public, is_public_host};
+pub use request_template::RequestTemplate;
 pub use resolver::{LookupFuture, NameResolver, SystemResolver};
 pub use sent_mark::SentMark;

@@ -276,6 +276,12 @@ impl OutboundConnector {
         Ok(OpenedConnection { stream: ClientStream::Tls(Box::new(stream)), is_proxied, is_http2 })
     }
 
+    /// Returns true if a proxy reads the requests to this URL.
+    pub(crate) fn is_read_by_proxy(&self, target: &Uri) -> bool {
+        let is_tls = target.scheme_str() == Some("https");
+        !is_tls && self.outbound.proxy(target).is_some_and(|proxy| !is_socks(&proxy))
+    }
+
     /// Returns the `Proxy-Authorization` header of a request to this URL.
     pub(crate) fn proxy_authorization(&self, target: &Uri) -> Option<HeaderValue> {
         self.outbound.proxy_authorization(target)

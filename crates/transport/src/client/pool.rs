@@ -80,12 +80,13 @@ impl HostPool {
             }
             kept.http2 = None;
         }
-        while let Some((last, mut wire)) = kept.idle.pop_back() {
-            if last.elapsed() < IDLE_TIMEOUT && wire.is_idle() {
-                return Some(PooledConnection::Http1(wire));
-            }
-        }
-        None
+        kept.take_idle().map(PooledConnection::Http1)
+    }
+
+    /// Returns a usable HTTP/1 connection, unless there is one of HTTP/2.
+    pub(crate) fn take_http1(&self) -> Option<Box<ClientWire>> {
+        let mut kept = self.0.lock();
+        if kept.http2.is_some() { None } else { kept.take_idle() }
     }
 
     /// Puts back an HTTP/1 connection whose exchange is complete.
@@ -123,6 +124,17 @@ impl HostPool {
 }
 
 impl IdleConnections {
+    /// Returns a usable HTTP/1 connection, the most recently used first.
+    fn take_idle(&mut self) -> Option<Box<ClientWire>> {
+        let now = Instant::now();
+        while let Some((last, mut wire)) = self.idle.pop_back() {
+            if now.saturating_duration_since(last) < IDLE_TIMEOUT && wire.is_idle() {
+                return Some(wire);
+            }
+        }
+        None
+    }
+
     /// Returns true if there is a connection.
     fn is_used(&self) -> bool {
         !self.idle.is_empty() || self.http2.is_some()

@@ -2,11 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{HeaderName, HeaderValue};
 use std::mem::MaybeUninit;
 
 use crate::client::body::BodyError;
 use crate::framing::Framing;
+use crate::header_block::{FieldSpan, HeaderBlock};
 
 /// Limits of a response head.
 pub(crate) const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -18,7 +19,7 @@ const MAX_TRAILER_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: HeaderBlock,
     pub(crate) framing: Framing,
     /// True if the connection may be used again.
     pub(crate) keep_alive: bool,
@@ -33,28 +34,37 @@ impl ResponseHead {
 
 /// Parses a head once it is complete.
 pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, BodyError> {
-    let Some(end) = head_end(bytes) else { return Ok(None) };
-    let head = bytes.split_to(end).freeze();
+    // The parser skips any number of empty lines before a head, which are the end of one here.
+    let head = match bytes.first() {
+        Some(b'H') => &**bytes,
+        Some(_) => match head_end(bytes).and_then(|end| bytes.get(..end)) {
+            Some(head) => head,
+            None => return Ok(None),
+        },
+        None => return Ok(None),
+    };
     let mut slots = [const { MaybeUninit::uninit() }; MAX_RESPONSE_HEADERS];
     let mut read = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
-    match config.parse_response_with_uninit_headers(&mut read, &head, &mut slots)? {
-        httparse::Status::Complete(length) if length == head.len() => {}
-        httparse::Status::Complete(_) | httparse::Status::Partial => {
-            return Err("the response is not HTTP/1.1".into());
+    let end = match config.parse_response_with_uninit_headers(&mut read, head, &mut slots) {
+        Ok(httparse::Status::Complete(end)) => end,
+        Ok(httparse::Status::Partial) => {
+            return head_end(bytes)
+                .map_or(Ok(None), |_| Err("the response is not HTTP/1.1".into()));
         }
-    }
+        // A head is refused once it is complete.
+        Err(e) => return head_end(bytes).map_or(Ok(None), |_| Err(e.into())),
+    };
     let status = read.code.unwrap_or_default();
     if status < 100 || status == 101 {
         return Err(format!("the status {status} is invalid").into());
     }
     let is_http10 = read.version == Some(0);
     let mut seen = ResponseFraming::default();
-    let mut headers = HeaderMap::with_capacity(read.headers.len());
+    let mut fields = Vec::with_capacity(read.headers.len());
     for header in read.headers.iter() {
-        let name = HeaderName::from_bytes(header.name.as_bytes())?;
-        seen.record(&name, header.value)?;
-        headers.append(name, HeaderValue::from_maybe_shared(head.slice_ref(header.value))?);
+        seen.record(header.name, header.value)?;
+        fields.push(FieldSpan::of(header, head));
     }
     let ResponseFraming { length, has_transfer_coding, chunked, close, keep_alive } = seen;
     if has_transfer_coding && is_http10 {
@@ -71,6 +81,7 @@ pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, B
     // RFC 9112, section 6.3: a message with both lengths may be an attempt at response splitting.
     let is_certain = framing != Framing::UntilClose && !(has_transfer_coding && length.is_some());
     let keep_alive = is_certain && !close && (!is_http10 || keep_alive);
+    let headers = HeaderBlock::new(bytes.split_to(end), fields);
     Ok(Some(ResponseHead { status, headers, framing, keep_alive }))
 }
 
@@ -110,10 +121,10 @@ struct ResponseFraming {
 }
 
 impl ResponseFraming {
-    fn record(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), BodyError> {
+    fn record(&mut self, name: &str, value: &[u8]) -> Result<(), BodyError> {
         let mut words = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-        match *name {
-            CONTENT_LENGTH => {
+        match name.len() {
+            14 if name.eq_ignore_ascii_case("content-length") => {
                 let text = std::str::from_utf8(value).unwrap_or_default();
                 let digits = text.bytes().all(|byte| byte.is_ascii_digit());
                 let length = text.parse().ok().filter(|_| digits);
@@ -123,12 +134,12 @@ impl ResponseFraming {
                 }
                 self.length = Some(length);
             }
-            TRANSFER_ENCODING => {
+            17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 self.has_transfer_coding = true;
                 self.chunked =
                     words.next_back().is_some_and(|word| word.eq_ignore_ascii_case(b"chunked"));
             }
-            CONNECTION => {
+            10 if name.eq_ignore_ascii_case("connection") => {
                 for word in words {
                     self.close |= word.eq_ignore_ascii_case(b"close");
                     self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
@@ -211,5 +222,59 @@ mod tests {
         }
         let many = "a: b\r\n".repeat(MAX_RESPONSE_HEADERS + 1);
         assert!(read(format!("HTTP/1.1 200 OK\r\n{many}\r\n")).is_err());
+    }
+
+    /// Finds the end of a head first and parses the bytes before it.
+    fn read_bounded(bytes: &[u8]) -> Option<Result<(usize, HeaderMap), ()>> {
+        let end = head_end(bytes)?;
+        let mut slots = [httparse::EMPTY_HEADER; MAX_RESPONSE_HEADERS];
+        let mut read = httparse::Response::new(&mut slots);
+        let parsed = read.parse(&bytes[..end]);
+        if parsed != Ok(httparse::Status::Complete(end)) {
+            return Some(Err(()));
+        }
+        let mut headers = HeaderMap::new();
+        for header in read.headers.iter() {
+            let name = HeaderName::from_bytes(header.name.as_bytes()).unwrap();
+            headers.append(name, HeaderValue::from_bytes(header.value).unwrap());
+        }
+        Some(Ok((end, headers)))
+    }
+
+    #[test]
+    fn heads_end_where_their_first_empty_line_is() {
+        let samples = [
+            "HTTP/1.1 200 OK\r\nA: b\r\nc:d\r\nA: e\r\n\r\nx\r\n\r\n",
+            "HTTP/1.1 200 OK\nA: b\n\nrest\n\n",
+            "\r\nHTTP/1.1 404 No\r\n\r\n",
+            "H",
+            "",
+        ];
+        let pieces = ["\r", "\n", "\r\n", "\n\n", ":", " ", "\0", "a", "\u{e9}", "HTTP/1.1"];
+        let mut seen = [0; 3];
+        for sample in samples {
+            for at in (0..=sample.len()).filter(|at| sample.is_char_boundary(*at)) {
+                for piece in pieces {
+                    for skipped in 0..3 {
+                        let rest = sample.as_bytes().get(at + skipped..).unwrap_or_default();
+                        let bytes = [sample[..at].as_bytes(), piece.as_bytes(), rest].concat();
+                        let mut left = BytesMut::from(&bytes[..]);
+                        match (parse_head(&mut left), read_bounded(&bytes)) {
+                            (Ok(None), None) => seen[0] += 1,
+                            (Err(_), Some(Err(()))) => seen[1] += 1,
+                            (Ok(Some(head)), Some(Ok((end, headers)))) => {
+                                seen[2] += 1;
+                                assert_eq!(bytes.len() - left.len(), end, "{bytes:?}");
+                                assert_eq!(head.headers.to_map(), headers, "{bytes:?}");
+                            }
+                            // The parser accepts any status.
+                            (Err(_), Some(Ok(_))) => {}
+                            (own, other) => panic!("{own:?} {other:?} {bytes:?}"),
+                        }
+                    }
+                }
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
     }
 }

@@ -171,7 +171,7 @@ fn proved(source: upstream::GoogleAuth, served: &ScriptedProvider) -> upstream::
 }
 
 async fn send(provider: &upstream::Provider) {
-    let headers = http::HeaderMap::new();
+    let headers = transport::HeaderFields::default();
     let how = upstream::SendOptions {
         credential: 0,
         new_connection: false,
