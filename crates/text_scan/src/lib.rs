@@ -27,9 +27,24 @@ pub struct PlainText {
 pub fn plain_length(text: &[u8]) -> usize {
     // Most names and words are short.
     match text.first_chunk() {
-        Some(block) => find_escaped(*block).unwrap_or_else(|| plain_text(text).length),
-        None => plain_text(text).length,
+        Some(block) => find_escaped(*block).unwrap_or_else(|| longer_length(text)),
+        None => text.iter().position(is_escaped).unwrap_or(text.len()),
     }
+}
+
+/// Returns the plain length of a text whose first eight bytes are plain.
+fn longer_length(text: &[u8]) -> usize {
+    for at in [8, 16] {
+        let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk) else {
+            // The last eight bytes, some of them for the second time.
+            let found = text.last_chunk().and_then(|block| find_escaped(*block));
+            return found.map_or(text.len(), |found| text.len() - 8 + found);
+        };
+        if let Some(found) = find_escaped(*block) {
+            return at + found;
+        }
+    }
+    24 + plain_text(text.get(24..).unwrap_or_default()).length
 }
 
 /// Finds the end of the leading bytes that can stand in a JSON string as they are.
@@ -53,11 +68,21 @@ fn find_escaped(block: [u8; 8]) -> Option<usize> {
     (found != 0).then(|| found.trailing_zeros() as usize / 8)
 }
 
+fn is_escaped(byte: &u8) -> bool {
+    (byte ^ QUOTE_BIT <= FIRST_PLAIN) | (*byte == b'\\')
+}
+
 /// Searches from a position. The bytes before it are plain, and ASCII or not.
 fn portable(text: &[u8], from: usize, mut is_ascii: bool) -> PlainText {
-    let (mut length, rest) = (from, text.get(from..).unwrap_or_default());
+    let (mut length, mut rest) = (from, text.get(from..).unwrap_or_default());
+    // Without an early end, so that the compiler can use vector instructions.
+    while let Some((block, more)) = rest.split_first_chunk::<64>()
+        && !block.iter().fold(false, |found, byte| found | is_escaped(byte))
+    {
+        is_ascii &= block.is_ascii();
+        (length, rest) = (length + 64, more);
+    }
     let (blocks, last) = rest.as_chunks::<8>();
-    let is_escaped = |byte: &u8| (byte ^ QUOTE_BIT <= FIRST_PLAIN) | (*byte == b'\\');
     for block in blocks {
         if let Some(found) = find_escaped(*block) {
             let plain = block.get(..found).unwrap_or_default();
