@@ -1,22 +1,21 @@
 //! Authentication: finds the API key of a request in its headers or query.
 
 use canon::{ApiError, ErrorKind};
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, Uri};
 use std::sync::Arc;
+use transport::{HeaderBlock, visible_text};
 
 use crate::keys::{ApiKey, KeyCache};
 
 /// Longer values are rejected without a lookup.
 const MAX_KEY_BYTES: usize = 256;
 
-/// Returns the key of a request. `?key=` is accepted only on paths of the native format.
+/// Returns the key of a request with these headers, this path and this query. `?key=` is accepted only on paths of the native format.
 pub async fn authenticate(
     cache: &KeyCache,
-    uri: &Uri,
-    headers: &HeaderMap,
+    headers: &HeaderBlock,
+    target: (&str, &str),
 ) -> Result<Arc<ApiKey>, ApiError> {
-    match extract_key(uri, headers)? {
+    match extract_key(headers, target)? {
         Some(text) => cache.find(text).await,
         None => Err(ApiError::new(
             ErrorKind::Unauthenticated,
@@ -29,17 +28,20 @@ pub async fn authenticate(
 /// are an error.
 ///
 /// `Authorization: Bearer` is RFC 6750, section 2.1.
-fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, ApiError> {
+fn extract_key<'a>(
+    headers: &'a HeaderBlock,
+    (path, query): (&str, &'a str),
+) -> Result<Option<&'a str>, ApiError> {
     let unreadable = || ApiError::new(ErrorKind::Unauthenticated, "the API key cannot be read");
     let mut found: Option<&str> = None;
-    let mut take = |text: &'a str| match found.replace(text) {
+    let mut take = |text| match found.replace(text) {
         Some(other) if other != text => Err(ApiError::new(
             ErrorKind::Unauthenticated,
             "two different API keys were sent; send one",
         )),
         Some(_) | None => Ok(()),
     };
-    let mut bearers = headers.get_all(AUTHORIZATION).iter();
+    let mut bearers = headers.get_all("authorization");
     if let Some(value) = bearers.next() {
         if bearers.next().is_some() {
             return Err(ApiError::new(
@@ -47,7 +49,7 @@ fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a st
                 "two `Authorization` headers were sent",
             ));
         }
-        let text = value.to_str().map_err(|_| unreadable())?;
+        let text = visible_text(value).ok_or_else(unreadable)?;
         let (scheme, key) = text.split_once(' ').unwrap_or((text, ""));
         if !scheme.eq_ignore_ascii_case("bearer") || key.is_empty() || key.len() > MAX_KEY_BYTES {
             return Err(ApiError::new(
@@ -57,9 +59,8 @@ fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a st
         }
         take(key)?;
     }
-    let key_headers = headers.keys().filter(|name| carries_bare_key(name));
-    for value in key_headers.flat_map(|name| headers.get_all(name)) {
-        let key = value.to_str().map_err(|_| unreadable())?;
+    for (_, value) in headers.iter().filter(|(name, _)| carries_bare_key(name)) {
+        let key = visible_text(value).ok_or_else(unreadable)?;
         if key.len() > MAX_KEY_BYTES {
             return Err(unreadable());
         }
@@ -68,9 +69,8 @@ fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a st
             take(key)?;
         }
     }
-    if is_native_path(uri.path()) {
-        let query = uri.query().unwrap_or_default().split('&');
-        for key in query.filter_map(|pair| pair.strip_prefix("key=")) {
+    if is_native_path(path) {
+        for key in query.split('&').filter_map(|pair| pair.strip_prefix("key=")) {
             take(key)?;
         }
     }
@@ -79,8 +79,8 @@ fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a st
 
 /// Returns true for headers that carry the bare key. A pass over the few headers of a request is less
 /// work than three lookups.
-fn carries_bare_key(name: &HeaderName) -> bool {
-    matches!(name.as_str(), "x-api-key" | "x-vendor-api-key" | "x-goog-api-key")
+fn carries_bare_key(name: &str) -> bool {
+    matches!(name, "x-api-key" | "x-vendor-api-key" | "x-goog-api-key")
 }
 
 /// Returns true if the path belongs to the native format or is shared with it.

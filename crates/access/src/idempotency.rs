@@ -14,7 +14,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind, Micros};
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, HeaderName, Request, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::{Body as HttpBody, Frame};
 use ledger::CallOutcome;
 use ledger::{Clock, OpenCalls};
@@ -29,9 +29,10 @@ use store::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use transport::{HeaderBlock, ServerBody, ServerRequest, visible_text};
 
 /// Name of the request header.
-pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+pub const HEADER: &str = "idempotency-key";
 const REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempotent-replayed");
 const MAX_NAME_BYTES: usize = 255;
 /// Bytes of a body that are hashed before other tasks get their turn: a few milliseconds.
@@ -75,8 +76,8 @@ impl IdempotencyKeys {
         owner: &ObjectOwner,
         request_id: &str,
         body_limit: usize,
-        request: Request<Body>,
-        run: impl FnOnce(Request<Body>) -> F,
+        request: ServerRequest,
+        run: impl FnOnce(ServerRequest) -> F,
     ) -> Result<Response, ApiError> {
         let name = call_name(request.headers())?;
         let (request, hash) = read_and_hash(request, body_limit).await?;
@@ -147,10 +148,10 @@ impl IdempotencyKeys {
 }
 
 /// Returns the caller's idempotency key.
-fn call_name(headers: &HeaderMap) -> Result<String, ApiError> {
+fn call_name(headers: &HeaderBlock) -> Result<String, ApiError> {
     let invalid = |message: &'static str| ApiError::invalid("Idempotency-Key", message);
-    let mut values = headers.get_all(HEADER).iter();
-    let value = values.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut values = headers.get_all(HEADER);
+    let value = values.next().and_then(visible_text).unwrap_or_default();
     if value.is_empty() || value.len() > MAX_NAME_BYTES {
         return Err(invalid("`Idempotency-Key` must be a text of 1 to 255 visible characters"));
     }
@@ -163,15 +164,14 @@ fn call_name(headers: &HeaderMap) -> Result<String, ApiError> {
 /// Reads the body and returns the request with a hash of path, query and body. A different hash
 /// under the same key is an error.
 async fn read_and_hash(
-    request: Request<Body>,
+    mut request: ServerRequest,
     limit: usize,
-) -> Result<(Request<Body>, Vec<u8>), ApiError> {
-    let (head, body) = request.into_parts();
-    let body = transport::read_whole(body, limit).await?;
+) -> Result<(ServerRequest, Vec<u8>), ApiError> {
+    let body = transport::read_whole(std::mem::take(&mut request.body), limit).await?;
     let mut hash = digest::Context::new(&digest::SHA256);
-    hash.update(head.uri.path().as_bytes());
+    hash.update(request.path().as_bytes());
     // `key=` is skipped: it carries the API key, which changes with a rotation.
-    let query = head.uri.query().unwrap_or_default().split('&');
+    let query = request.query().split('&');
     for pair in query.filter(|pair| !pair.starts_with("key=")) {
         hash.update(b"&");
         hash.update(pair.as_bytes());
@@ -185,7 +185,8 @@ async fn read_and_hash(
         hash.update(piece);
     }
     let hash = hash.finish().as_ref().to_vec();
-    Ok((Request::from_parts(head, Body::from(body)), hash))
+    request.body = ServerBody::Whole(body);
+    Ok((request, hash))
 }
 
 /// Claim of this request on its idempotency key. Dropping an unfinished claim releases it, so that
@@ -446,8 +447,9 @@ mod tests {
         (keys, ObjectOwner::account("a"))
     }
 
-    fn request() -> Request<Body> {
-        Request::builder().uri("/v1/x").header(HEADER, "n").body(Body::from("body")).unwrap()
+    fn request() -> ServerRequest {
+        let request = http::Request::builder().uri("/v1/x").header(HEADER, "n");
+        ServerRequest::from(request.body(Body::from("body")).unwrap())
     }
 
     #[tokio::test]

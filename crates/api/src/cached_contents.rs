@@ -135,7 +135,7 @@ fn provider_cache(copy: CacheCopy) -> Option<ProviderCache> {
 /// Lists the contents of an owner, oldest first.
 pub(super) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
     let (mut limit, mut after) = (USUAL_PAGE, None);
-    for (name, value) in query_pairs(incoming.request.uri().query().unwrap_or_default()) {
+    for (name, value) in query_pairs(incoming.request.query()) {
         match name.as_str() {
             "pageSize" | "page_size" => match value.parse::<u32>() {
                 Ok(count @ 1..=1000) => limit = count,
@@ -177,7 +177,7 @@ pub(super) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
 /// Changes the expiry of content.
 pub(super) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
     let CacheLookup { state, owner, id } = CacheLookup::from_request(&incoming);
-    let query = query_pairs(incoming.request.uri().query().unwrap_or_default());
+    let query = query_pairs(incoming.request.query());
     for (name, mask) in query {
         let is_mask = matches!(name.as_str(), "updateMask" | "update_mask");
         if is_mask && !mask.split(',').all(|field| CHANGEABLE.contains(&field.trim())) {
@@ -218,7 +218,7 @@ struct CacheLookup {
 
 impl CacheLookup {
     fn from_request(incoming: &ApiRequest) -> Self {
-        let path = incoming.request.uri().path();
+        let path = incoming.request.path();
         let id = path.split_once("/cachedContents/").map_or("", |(_, id)| id);
         let (state, owner) = (Arc::clone(&incoming.state), incoming.key.object_owner());
         Self { state, owner, id: percent_decode(id) }

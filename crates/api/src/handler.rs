@@ -1,16 +1,14 @@
 //! Handlers of a listener: the whole API, or metrics alone.
 
-use axum::body::Body;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind, Micros};
 use futures_util::FutureExt as _;
 use http::header::{HeaderName, HeaderValue};
-use http::{HeaderMap, Request};
 use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use transport::RequestHandler;
+use transport::{HeaderBlock, RequestHandler, ServerRequest};
 
 use crate::health::{alive, metrics_text, ready};
 use crate::serve::ApiService;
@@ -37,20 +35,21 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
-    fn new(state: &ApiState, path: &str, headers: &HeaderMap) -> Self {
-        Self { id: next_id(state), format: ErrorFormat::for_path(path, headers) }
+    fn new(state: &ApiState, path: &str, headers: &HeaderBlock) -> Self {
+        let format = ErrorFormat::for_path(path, |name| headers.contains(name));
+        Self { id: next_id(state), format }
     }
 }
 
 impl RequestHandler for ApiHandler {
     type Context = RequestContext;
 
-    fn context(&self, path: &str, headers: &HeaderMap) -> RequestContext {
+    fn context(&self, path: &str, headers: &HeaderBlock) -> RequestContext {
         RequestContext::new(self.api.state(), path, headers)
     }
 
     /// Answers one request. A panic becomes an internal error of this request and affects no other.
-    async fn answer(&self, request: Request<Body>, context: RequestContext) -> Response {
+    async fn answer(&self, request: ServerRequest, context: RequestContext) -> Response {
         let RequestContext { id, format } = context;
         let work = self.api.serve(RequestId(Arc::clone(&id)), self.peer, request);
         let response = match AssertUnwindSafe(work).catch_unwind().await {
@@ -79,16 +78,16 @@ pub struct MetricsHandler(pub Arc<ApiState>);
 impl RequestHandler for MetricsHandler {
     type Context = RequestContext;
 
-    fn context(&self, path: &str, headers: &HeaderMap) -> RequestContext {
+    fn context(&self, path: &str, headers: &HeaderBlock) -> RequestContext {
         RequestContext::new(&self.0, path, headers)
     }
 
-    async fn answer(&self, request: Request<Body>, context: RequestContext) -> Response {
+    async fn answer(&self, request: ServerRequest, context: RequestContext) -> Response {
         let state = Arc::clone(&self.0);
-        let outcome = match request.uri().path() {
+        let outcome = match request.path() {
             "/metrics" => Ok(metrics_text(&state)),
-            "/healthz" => alive(state, request).await,
-            "/readyz" => ready(state, request).await,
+            "/healthz" => alive(state, request.into_http()).await,
+            "/readyz" => ready(state, request.into_http()).await,
             _ => {
                 let message = "there is nothing here but /metrics, /healthz and /readyz";
                 Err(ApiError::new(ErrorKind::UnknownPath, message))
@@ -116,7 +115,7 @@ fn next_id(state: &ApiState) -> Arc<str> {
 }
 
 fn refuse(state: &ApiState, error: &ApiError, path: &str) -> Response {
-    let format = ErrorFormat::for_path(path, &HeaderMap::new());
+    let format = ErrorFormat::for_path(path, |_| false);
     let id = next_id(state);
     let response = format.to_response(error, &id);
     let response = match error.kind() {

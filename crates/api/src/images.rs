@@ -5,7 +5,6 @@ use axum::response::Response;
 use canon::ApiError;
 use dialects::images::{self, ImageRequestForm};
 use dialects::{RequestTarget, chat::ChatDialect};
-use http::header::CONTENT_TYPE;
 
 use crate::request::ApiRequest;
 use crate::tasks::{self, AsyncOptions};
@@ -28,11 +27,9 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
 pub(crate) async fn read_image_call(
     incoming: ApiRequest,
 ) -> Result<(Call, ImageRequestForm), ApiError> {
-    let content_type = incoming.request.headers().get(CONTENT_TYPE);
-    let content_type =
-        content_type.and_then(|content_type| content_type.to_str().ok()).unwrap_or_default();
+    let content_type = incoming.request.headers().text("content-type").unwrap_or_default();
     let form = match images::boundary(content_type) {
-        _ if incoming.request.uri().path() != EDITS => Ok(ImageRequestForm::Generation),
+        _ if incoming.request.path() != EDITS => Ok(ImageRequestForm::Generation),
         None => Ok(ImageRequestForm::JsonEdit),
         Some(boundary) => boundary.map(|boundary| ImageRequestForm::MultipartEdit { boundary }),
     };

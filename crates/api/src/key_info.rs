@@ -80,7 +80,7 @@ fn budget_json(budget: &BudgetStatus) -> Value {
 }
 
 pub(super) async fn receipt(incoming: ApiRequest) -> Result<Response, ApiError> {
-    let id = incoming.request.uri().path().strip_prefix("/v1/usage/").unwrap_or_default();
+    let id = incoming.request.path().strip_prefix("/v1/usage/").unwrap_or_default();
     let entry = match incoming.state.engine.funds.open_calls.find_unposted(id) {
         Some(entry) => Some(entry),
         None => incoming.state.store.entry(id).await.map_err(unreadable)?,

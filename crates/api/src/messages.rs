@@ -5,9 +5,9 @@ use axum::response::Response;
 use canon::ApiError;
 use dialects::RequestTarget;
 use dialects::messages::{self, BETA_HEADER, MessagesDialect};
-use http::HeaderName;
 use serde_json::json;
 use std::sync::Arc;
+use transport::visible_text;
 
 use crate::request::ApiRequest;
 use crate::state::ApiState;
@@ -35,9 +35,8 @@ fn read_call(incoming: ApiRequest) -> impl Future<Output = Result<Box<Call>, Api
     let interleaved = incoming
         .request
         .headers()
-        .get_all(const { HeaderName::from_static(BETA_HEADER) })
-        .iter()
-        .any(|value| value.to_str().is_ok_and(messages::enables_interleaved_thinking));
+        .get_all(BETA_HEADER)
+        .any(|value| visible_text(value).is_some_and(messages::enables_interleaved_thinking));
     Call::read(
         incoming.into_call(),
         &MessagesDialect,

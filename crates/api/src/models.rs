@@ -2,11 +2,9 @@
 //! <https://platform.openai.com/docs/api-reference/models>,
 //! <https://docs.anthropic.com/en/api/models-list>, <https://ai.google.dev/api/models>.
 
-use axum::body::Body;
 use axum::response::Response;
 use canon::{ApiError, EffortLevel, JsonOutput, ThinkingRange, ToolKind};
 use catalog::{Model, ModelCapabilities, ModelKind};
-use http::Request;
 use serde_json::{Value, json};
 use std::ops::Range;
 
@@ -15,6 +13,7 @@ use crate::request::ApiRequest;
 use access::keys::ApiKey;
 use dialects::is_native_client;
 use relay::json_response;
+use transport::ServerRequest;
 
 /// Client whose list format is wanted.
 #[derive(Clone, Copy)]
@@ -25,14 +24,14 @@ enum ModelListShape {
 }
 
 impl ModelListShape {
-    fn of(request: &Request<Body>) -> Self {
+    fn of(request: &ServerRequest) -> Self {
         let headers = request.headers();
         // Only native clients send the key in the query.
-        let query = request.uri().query().unwrap_or_default();
+        let query = request.query();
         let by_address = || query_pairs(query).iter().any(|(name, _)| name == "key");
-        if headers.contains_key("anthropic-version") {
+        if headers.contains("anthropic-version") {
             Self::Messages
-        } else if is_native_client(|name| headers.contains_key(name)) || by_address() {
+        } else if is_native_client(|name| headers.contains(name)) || by_address() {
             Self::Native
         } else {
             Self::Chat
@@ -59,7 +58,7 @@ fn list_as(incoming: &ApiRequest, shape: ModelListShape) -> Result<Response, Api
     let config = incoming.state.config();
     let models: Vec<(&str, &Model)> =
         config.catalog.iter().flat_map(|model| callable(&incoming.key, model)).collect();
-    let slice = page_range(shape, incoming.request.uri().query().unwrap_or_default(), &models)?;
+    let slice = page_range(shape, incoming.request.query(), &models)?;
     let shown = models.get(slice.clone()).unwrap_or_default();
     let data: Vec<Value> = shown.iter().map(|(id, model)| model_json(shape, id, model)).collect();
     let more = slice.end < models.len();
@@ -136,7 +135,7 @@ pub(super) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
 }
 
 fn get_as(incoming: &ApiRequest, shape: ModelListShape) -> Result<Response, ApiError> {
-    let path = incoming.request.uri().path();
+    let path = incoming.request.path();
     let id = path.split_once("/models/").map_or("", |(_, id)| id);
     let id = percent_decode(id);
     let config = incoming.state.config();

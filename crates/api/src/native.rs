@@ -18,7 +18,7 @@ use crate::{cached_contents, embeddings, token_count};
 use relay::{self, Call};
 
 pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
-    let path = incoming.request.uri().path();
+    let path = incoming.request.path();
     let rest = percent_decode(path.split_once("/models/").map_or("", |(_, rest)| rest));
     // A model id may contain colons, so the operator follows the last one.
     let Some((model, operator)) = rest.rsplit_once(':') else {
@@ -28,7 +28,7 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
         ));
     };
     let model = model_id(&incoming.state.config(), model);
-    let alt = query_pairs(incoming.request.uri().query().unwrap_or_default());
+    let alt = query_pairs(incoming.request.query());
     let alt = alt.iter().find(|(name, _)| name == "alt").map(|(_, value)| value.as_str());
     let events = match alt {
         Some("sse") => true,

@@ -2,13 +2,12 @@
 
 use access::keys::ApiKey;
 use access::limits::Admission;
-use axum::body::Body;
 use axum::response::Response;
 use canon::ApiError;
 use futures_util::future::BoxFuture;
-use http::Request;
 use relay::{CallRequest, RequestId};
 use std::sync::Arc;
+use transport::ServerRequest;
 
 use crate::state::ApiState;
 
@@ -19,7 +18,7 @@ pub(crate) struct ApiRequest {
     pub(crate) id: RequestId,
     /// Resources held until the request ends.
     pub(crate) admission: Admission,
-    pub(crate) request: Request<Body>,
+    pub(crate) request: ServerRequest,
 }
 
 /// The future of a handler.

@@ -11,7 +11,7 @@ use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::header::{
-    ACCEPT, CACHE_CONTROL, EXPECT, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, Request, StatusCode};
 use http_body::Body as _;
@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt as _;
+use transport::{ServerBody, ServerRequest};
 
 use crate::request::{ApiRequest, HandlerFuture};
 use crate::routes::{
@@ -59,19 +60,14 @@ impl ApiService {
     }
 
     /// Answers a request with that id from that address.
-    pub async fn serve(
-        &self,
-        id: RequestId,
-        peer: SocketAddr,
-        mut request: Request<Body>,
-    ) -> Response {
-        match self.routes.find(request.uri().path()) {
+    pub async fn serve(&self, id: RequestId, peer: SocketAddr, request: ServerRequest) -> Response {
+        match self.routes.find(request.path()) {
             None => {
-                // Only pages read these extensions; inserting them allocates.
-                request.extensions_mut().insert(id);
                 let config = self.state.config();
                 let client =
                     limits::client_address(&config.trusted_proxies, peer, request.headers());
+                let mut request = request.into_http();
+                request.extensions_mut().insert(id);
                 request.extensions_mut().insert(ConnectInfo(client));
                 let admitted =
                     self.state.limiter.admit_network(client, NetworkUse::Public, &config.gate);
@@ -96,19 +92,19 @@ impl ApiService {
 
     /// Refuses a request for a page, or for an unknown path of the API in its format.
     async fn refuse_page(&self, error: ApiError, request: Request<Body>) -> Response {
-        let format = ErrorFormat::for_path(request.uri().path(), request.headers());
+        let format = path_format(&request);
         let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
         if !matches!(format, ErrorFormat::Plain) {
-            return refuse(error, format, &id, request).await;
+            return refuse(error, format, &id, request.into()).await;
         }
-        drain_body(request).await;
+        drain_body(request.into()).await;
         let wait = error.retry_after().unwrap_or_default();
         (self.pages.too_many_requests)(wait.as_secs().max(1))
     }
 
     async fn serve_page(&self, request: Request<Body>) -> Response {
         let caller = (!wants_page(request.headers())).then(|| {
-            let format = match ErrorFormat::for_path(request.uri().path(), request.headers()) {
+            let format = match path_format(&request) {
                 ErrorFormat::Plain => ErrorFormat::Dialect(dialects::DEFAULT),
                 own @ ErrorFormat::Dialect(_) => own,
             };
@@ -140,7 +136,7 @@ fn admit_network(
     state: &ApiState,
     kind: NetworkUse,
     peer: SocketAddr,
-    request: &Request<Body>,
+    request: &ServerRequest,
 ) -> Result<NetworkPermit, ApiError> {
     let config = state.config();
     let client = limits::client_address(&config.trusted_proxies, peer, request.headers());
@@ -152,20 +148,21 @@ async fn dispatch(
     route: RouteHandler,
     id: RequestId,
     peer: SocketAddr,
-    request: Request<Body>,
+    request: ServerRequest,
 ) -> Response {
-    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
+    let format = request_format(&request);
     let outcome = match route {
         RouteHandler::Public(handler) => {
             match admit_network(&state, NetworkUse::Public, peer, &request) {
-                Ok(_permit) => handler(state, request).await,
+                Ok(_permit) => handler(state, request.into_http()).await,
                 Err(error) => return refuse(error, format, &id, request).await,
             }
         }
-        RouteHandler::Probe(handler) => handler(state, request).await,
+        RouteHandler::Probe(handler) => handler(state, request.into_http()).await,
         RouteHandler::Keyed(route) => {
             let keys = &state.engine.keys;
-            return match authentication::authenticate(keys, request.uri(), request.headers()).await
+            return match authentication::authenticate(keys, request.headers(), request.target())
+                .await
             {
                 Ok(key) => serve_keyed((&state, &key, &id), format, route, peer, request).await,
                 Err(error) => {
@@ -177,6 +174,16 @@ async fn dispatch(
         }
     };
     outcome.unwrap_or_else(|error| format.to_response(&error, &id.0))
+}
+
+/// Returns the format of errors of a request.
+fn request_format(request: &ServerRequest) -> ErrorFormat {
+    ErrorFormat::for_path(request.path(), |name| request.headers().contains(name))
+}
+
+/// Returns the format of errors of a request for a page.
+fn path_format(request: &Request<Body>) -> ErrorFormat {
+    ErrorFormat::for_path(request.uri().path(), |name| request.headers().contains_key(name))
 }
 
 /// Returns the handler of a request.
@@ -194,7 +201,7 @@ pub async fn serve_with_key(
     peer: SocketAddr,
     request: Request<Body>,
 ) -> Response {
-    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
+    let format = path_format(&request);
     let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
     let route = find_handler(&request);
     let key =
@@ -203,7 +210,7 @@ pub async fn serve_with_key(
         return path_not_found(request).await;
     };
     match key {
-        Some(key) => serve_keyed((&state, &key, &id), format, route, peer, request).await,
+        Some(key) => serve_keyed((&state, &key, &id), format, route, peer, request.into()).await,
         None => format.to_response(
             &ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more")
                 .with_code("invalid_api_key"),
@@ -218,16 +225,12 @@ async fn serve_keyed(
     format: ErrorFormat,
     route: KeyedHandler,
     peer: SocketAddr,
-    mut request: Request<Body>,
+    request: ServerRequest,
 ) -> Response {
     let proxies = &state.config().trusted_proxies;
-    if matches!(route.need, RouteNeed::Admin(_)) {
-        let client = limits::client_address(proxies, peer, request.headers());
-        request.extensions_mut().insert(ConnectInfo(client));
-    }
     let allowed = limits::check_address(proxies, key, peer, request.headers())
         .and_then(|()| check_scope(key, route.need));
-    let answered = run_keyed((state, key, id), allowed, route, request).await;
+    let answered = run_keyed((state, key, id), allowed, route, peer, request).await;
     let mut response = answered.unwrap_or_else(|error| format.to_response(&error, &id.0));
     if !route.paid {
         // It may hold a secret, and belongs to this key alone.
@@ -248,7 +251,8 @@ async fn run_keyed(
     (state, key, id): (&Arc<ApiState>, &Arc<ApiKey>, &RequestId),
     allowed: Result<(), ApiError>,
     route: KeyedHandler,
-    mut request: Request<Body>,
+    peer: SocketAddr,
+    mut request: ServerRequest,
 ) -> Result<Response, ApiError> {
     let KeyedHandler { handler, paid: _, need } = route;
     let entered = match allowed {
@@ -270,9 +274,10 @@ async fn run_keyed(
         request,
     };
     if matches!(need, RouteNeed::Admin(_)) {
-        return run_admin(incoming, handler).await;
+        // Boxed, so that calls do not carry the size of this future.
+        return Box::pin(run_admin(incoming, peer, handler)).await;
     }
-    if route.paid && incoming.request.headers().contains_key(idempotency::HEADER) {
+    if route.paid && incoming.request.headers().contains(idempotency::HEADER) {
         // Boxed, so that other calls do not carry the size of this future.
         return Box::pin(run_once(incoming, handler)).await;
     }
@@ -283,7 +288,7 @@ async fn run_keyed(
 async fn admit(
     (state, key): (&Arc<ApiState>, &Arc<ApiKey>),
     route: KeyedHandler,
-    request: &mut Request<Body>,
+    request: &mut ServerRequest,
 ) -> Result<Admission, ApiError> {
     let (config, caller) = (state.config(), &key.record.id);
     let mut admission = Admission::default();
@@ -306,15 +311,15 @@ async fn admit(
 /// disconnects cannot stop it between the commit of a change and the update of this node's caches.
 async fn run_admin(
     incoming: ApiRequest,
+    peer: SocketAddr,
     handler: fn(ApiRequest) -> HandlerFuture,
 ) -> Result<Response, ApiError> {
-    let ApiRequest { state, key, id, admission, request } = incoming;
-    let (parts, body) = request.into_parts();
-    let body = crate::admin::read_bytes(body).await?;
+    let ApiRequest { state, key, id, admission, mut request } = incoming;
+    let client = limits::client_address(&state.config().trusted_proxies, peer, request.headers());
+    let origin = RequestOrigin::new(Some(client.ip()), &request.headers().to_map());
+    let body = crate::admin::read_bytes(std::mem::take(&mut request.body)).await?;
     let key = state.engine.keys.read_again(&key.record.id).await?;
-    let client = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-    let origin = RequestOrigin::new(client.map(|client| client.0.ip()), &parts.headers);
-    let request = Request::from_parts(parts, Body::from(body));
+    request.body = ServerBody::Whole(body);
     let tasks = state.engine.tasks.clone();
     let work = handler(ApiRequest { state, key, id, admission, request });
     tasks.spawn(origin.scope(work)).await.map_err(|error| ApiError::internal(error.to_string()))?
@@ -340,7 +345,7 @@ async fn refuse(
     error: ApiError,
     format: ErrorFormat,
     id: &RequestId,
-    request: Request<Body>,
+    request: ServerRequest,
 ) -> Response {
     drain_body(request).await;
     format.to_response(&error, &id.0)
@@ -348,10 +353,10 @@ async fn refuse(
 
 /// Reads the rest of a refused request if it is small. Closing a connection with unread bytes
 /// causes a TCP reset, which can destroy the response (RFC 9112, section 9.6).
-async fn drain_body(request: Request<Body>) {
+async fn drain_body(request: ServerRequest) {
     const MAX_DRAIN_BYTES: usize = 256 << 10;
-    let is_awaited = request.headers().contains_key(EXPECT);
-    let mut body = request.into_body();
+    let is_awaited = request.headers().contains("expect");
+    let mut body = request.body;
     // A body that is refused for its size is not asked for, nor is one whose sender waits to be asked.
     if is_awaited || body.size_hint().lower() > MAX_DRAIN_BYTES as u64 {
         return;
@@ -367,13 +372,13 @@ async fn drain_body(request: Request<Body>) {
     let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
 }
 
-fn method_not_allowed(request: &Request<Body>, id: &RequestId, allowed: &HeaderValue) -> Response {
+fn method_not_allowed(request: &ServerRequest, id: &RequestId, allowed: &HeaderValue) -> Response {
     let message = format!(
         "{} is not allowed here; allowed: {}",
         request.method(),
         allowed.to_str().unwrap_or_default()
     );
-    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
+    let format = request_format(request);
     let error = ApiError::new(ErrorKind::MethodNotAllowed, message);
     relay::with_allow_header(format.to_response(&error, &id.0), allowed)
 }
@@ -393,7 +398,7 @@ fn wants_json(headers: &HeaderMap) -> bool {
 /// Answers a request for an unknown path.
 pub async fn path_not_found(request: Request<Body>) -> Response {
     let path = request.uri().path();
-    let format = ErrorFormat::for_path(path, request.headers());
+    let format = path_format(&request);
     not_found_error(path, format, request.extensions().get())
 }
 

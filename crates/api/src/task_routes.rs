@@ -23,7 +23,7 @@ struct TaskLookup {
 impl TaskLookup {
     fn from_request(incoming: ApiRequest) -> Self {
         let ApiRequest { state, key, id: _, admission: _, request } = incoming;
-        let path = request.uri().path();
+        let path = request.path();
         let rest = path.strip_prefix("/v1/tasks/");
         let rest = rest.or_else(|| path.strip_prefix("/v1/images/generations/"));
         let id = percent_decode(rest.unwrap_or_default().split('/').next().unwrap_or_default());
@@ -55,7 +55,7 @@ pub(super) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
 
 pub(super) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
     let (mut limit, mut after, mut status) = (20, None, None);
-    for (name, value) in query_pairs(incoming.request.uri().query().unwrap_or_default()) {
+    for (name, value) in query_pairs(incoming.request.query()) {
         match (name.as_str(), value.as_str()) {
             ("limit", text) => match text.parse::<u32>() {
                 Ok(count @ 1..=100) => limit = count,

@@ -138,7 +138,8 @@ async fn drain_calls(app: &App) {
 
 /// Answers a path that neither the API nor the console serves.
 async fn page_not_found(request: Request<Body>) -> Response {
-    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
+    let format =
+        ErrorFormat::for_path(request.uri().path(), |name| request.headers().contains_key(name));
     if matches!(format, ErrorFormat::Plain) && api::wants_page(request.headers()) {
         return console::not_found();
     }

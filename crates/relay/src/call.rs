@@ -2,7 +2,6 @@
 
 use access::keys::ApiKey;
 use access::limits::Admission;
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use canon::{ApiError, ChatRequest, ErrorKind};
 use config::Config;
@@ -10,8 +9,7 @@ use dialects::json::BodyEdit;
 use dialects::{
     Dialect, ParsedRequest, ReplyStamp, RequestFacts, RequestTarget, RequestUse, with_own_spelling,
 };
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
-use http::{HeaderMap, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::fmt::Display;
@@ -19,7 +17,9 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
-use transport::{ContentCoding, SUPPORTED_CODINGS, SentMark};
+use transport::{
+    ContentCoding, HeaderBlock, SUPPORTED_CODINGS, SentMark, ServerRequest, visible_text,
+};
 use upstream::{InFlightSlot, Timeouts};
 
 use super::cache_use::CacheUse;
@@ -41,7 +41,7 @@ pub struct CallRequest {
     /// Resources held until the request ends.
     pub admission: Admission,
     /// HTTP request.
-    pub request: Request<Body>,
+    pub request: ServerRequest,
 }
 
 /// Returns an error with the paths of the caller's own body.
@@ -156,11 +156,9 @@ impl Call {
         let options = CallOptions::from_headers(request.headers(), &engine.instance)?;
         let forwarded_headers = collect_forwarded_headers(dialect, request.headers());
         let trace = start_trace(&engine, options.has_trace, request.headers());
-        let trace_state =
-            trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
-        let (head, body) = request.into_parts();
+        let trace_state = trace.is_some().then(|| request.headers().value("tracestate")).flatten();
         let limit = config.max_body_bytes;
-        let body = read_body(&head.headers, body, body_kind, limit, &admission, &engine).await?;
+        let body = read_body(request, body_kind, limit, &admission, &engine).await?;
         if body_kind == BodyKind::Json {
             reserve_values(&engine, &body, &admission).await?;
         }
@@ -269,11 +267,10 @@ impl Call {
 }
 
 /// Continues the caller's trace. A new trace starts only if a collector is configured.
-fn start_trace(engine: &Engine, has_trace: bool, headers: &HeaderMap) -> Option<TraceContext> {
+fn start_trace(engine: &Engine, has_trace: bool, headers: &HeaderBlock) -> Option<TraceContext> {
     // Most calls have no header, and then no span id is generated.
-    let trace = has_trace
-        .then(|| TraceContext::from_headers(headers, engine.request_ids.next_word()))
-        .flatten();
+    let parent = if has_trace { headers.text("traceparent") } else { None };
+    let trace = parent.and_then(|text| TraceContext::parse(text, engine.request_ids.next_word()));
     if trace.is_some() || !engine.telemetry.is_on() {
         return trace;
     }
@@ -282,13 +279,16 @@ fn start_trace(engine: &Engine, has_trace: bool, headers: &HeaderMap) -> Option<
     Some(TraceContext::start(id, engine.request_ids.next_word()))
 }
 
-fn collect_forwarded_headers(dialect: &dyn Dialect, headers: &HeaderMap) -> HeaderMap {
+fn collect_forwarded_headers(dialect: &dyn Dialect, headers: &HeaderBlock) -> HeaderMap {
     let mut kept = HeaderMap::new();
     let forwarded = dialect.traits().forwarded_headers;
-    // A pass over the few headers of a request is less work than a lookup of each name.
-    for (name, value) in headers {
-        if forwarded.contains(&name.as_str()) {
-            kept.append(name, value.clone());
+    if forwarded.is_empty() {
+        return kept;
+    }
+    for (name, value) in headers.iter().filter(|(name, _)| forwarded.contains(name)) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value))
+        {
+            kept.append(name, value);
         }
     }
     kept
@@ -296,21 +296,21 @@ fn collect_forwarded_headers(dialect: &dyn Dialect, headers: &HeaderMap) -> Head
 
 /// Reads a body within its limit and decodes it.
 async fn read_body(
-    headers: &HeaderMap,
-    mut body: Body,
+    mut request: ServerRequest,
     body_kind: BodyKind,
     limit: usize,
     admission: &Admission,
     engine: &Engine,
 ) -> Result<Bytes, ApiError> {
-    let codings = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
-    let coding = ContentCoding::from_values(codings);
+    let mut body = std::mem::take(&mut request.body);
+    let headers = request.headers();
+    let coding = ContentCoding::from_values(headers.get_all("content-encoding"));
     let wrong = check_content_type(headers, body_kind, coding.as_ref().err()).err();
     // A caller that waits to be asked is not asked for a body that is refused.
-    if let Some(error) = wrong.as_ref().filter(|_| headers.contains_key(EXPECT)) {
+    if let Some(error) = wrong.as_ref().filter(|_| headers.contains("expect")) {
         return Err(error.clone());
     }
-    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let declared = headers.text("content-length").and_then(|value| value.parse().ok());
     if declared.is_some_and(|length: usize| length > limit) {
         return Err(transport::too_large(limit));
     }
@@ -384,11 +384,11 @@ pub enum BodyKind {
 }
 
 fn check_content_type(
-    headers: &HeaderMap,
+    headers: &HeaderBlock,
     body_kind: BodyKind,
     unknown_coding: Option<&impl Display>,
 ) -> Result<(), ApiError> {
-    if body_kind == BodyKind::Json && !headers.get(CONTENT_TYPE).is_some_and(is_json) {
+    if body_kind == BodyKind::Json && !headers.get("content-type").is_some_and(is_json) {
         return Err(ApiError::new(
             ErrorKind::UnsupportedMediaType,
             "the body must be JSON: send the header `Content-Type: application/json`",
@@ -406,12 +406,12 @@ fn check_content_type(
     }
 }
 
-fn is_json(content_type: &HeaderValue) -> bool {
+fn is_json(content_type: &[u8]) -> bool {
     // The usual case needs no search.
-    if content_type == "application/json" {
+    if content_type == b"application/json" {
         return true;
     }
-    let mut parts = content_type.to_str().unwrap_or_default().split(';').map(str::trim);
+    let mut parts = visible_text(content_type).unwrap_or_default().split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default();
     let charset = parts.find_map(|part| part.strip_prefix("charset="));
     kind.eq_ignore_ascii_case("application/json")

@@ -2,8 +2,9 @@
 //! gateways passed before.
 
 use canon::ApiError;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use std::time::Duration;
+use transport::{HeaderBlock, visible_text};
 
 const ROUTE_HEADER: &str = "x-portunus-route";
 pub(super) const LOSSY_HEADER: &str = "x-portunus-lossy";
@@ -32,7 +33,7 @@ pub(crate) struct CallOptions {
 
 impl CallOptions {
     /// Reads the headers of a request to the gateway with the id `own`.
-    pub(super) fn from_headers(headers: &HeaderMap, own: &HeaderValue) -> Result<Self, ApiError> {
+    pub(super) fn from_headers(headers: &HeaderBlock, own: &HeaderValue) -> Result<Self, ApiError> {
         let mut options = Self {
             timeout: None,
             cheapest_first: false,
@@ -44,9 +45,9 @@ impl CallOptions {
         };
         // One pass over the few headers that a request has is less work than a lookup of each of
         // these names, nearly all of which are absent.
-        for name in headers.keys() {
-            let value = || headers.get(name).map_or(&[][..], HeaderValue::as_bytes);
-            match name.as_str() {
+        for (name, _) in headers.iter() {
+            let value = || headers.get(name).unwrap_or_default();
+            match name {
                 "x-portunus-route" => options.cheapest_first = is_cheapest_first(value())?,
                 "x-portunus-strict" => options.strict = value() == b"true",
                 "x-portunus-lossy" => options.lossy = value() == b"true",
@@ -82,7 +83,7 @@ fn parse_timeout(value: &[u8]) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds > 0.0)
 }
 
-fn append_hop(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, ApiError> {
+fn append_hop(headers: &HeaderBlock, own: &HeaderValue) -> Result<HeaderValue, ApiError> {
     let wrong = || {
         ApiError::invalid(
             HOPS_HEADER.as_str(),
@@ -91,8 +92,8 @@ fn append_hop(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Api
     };
     let mut passed = String::new();
     let mut count = 0;
-    for value in headers.get_all(HOPS_HEADER) {
-        for hop in value.to_str().map_err(|_| wrong())?.split(',').map(str::trim) {
+    for value in headers.get_all(HOPS_HEADER.as_str()) {
+        for hop in visible_text(value).ok_or_else(wrong)?.split(',').map(str::trim) {
             if hop.as_bytes() == own.as_bytes() || count >= MAX_HOPS {
                 let message = "this request is in a loop: it has passed this gateway before; \
                            a provider's `base` leads back to it";
@@ -112,13 +113,14 @@ fn append_hop(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Api
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderMap;
 
     fn read(headers: &[(&str, &'static str)]) -> Result<CallOptions, ApiError> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_static(value));
         }
-        CallOptions::from_headers(&map, &HeaderValue::from_static("me"))
+        CallOptions::from_headers(&HeaderBlock::from_map(&map), &HeaderValue::from_static("me"))
     }
 
     #[test]

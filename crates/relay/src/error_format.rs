@@ -19,9 +19,8 @@ pub enum ErrorFormat {
 
 impl ErrorFormat {
     /// Returns the format for a path, even if no route exists there.
-    pub fn for_path(path: &str, headers: &HeaderMap) -> Self {
-        dialects::for_path(path, |name| headers.contains_key(name))
-            .map_or(Self::Plain, Self::Dialect)
+    pub fn for_path(path: &str, has_header: impl Fn(&str) -> bool) -> Self {
+        dialects::for_path(path, has_header).map_or(Self::Plain, Self::Dialect)
     }
 
     /// Returns the style of rate-limit headers; `None` if the format has none.

@@ -28,7 +28,8 @@ impl FieldSpan {
     }
 }
 
-fn span(part: &[u8], head: &[u8]) -> (u32, u32) {
+/// Returns the position of a part of a head.
+pub(crate) fn span(part: &[u8], head: &[u8]) -> (u32, u32) {
     let start = (part.as_ptr() as usize).wrapping_sub(head.as_ptr() as usize);
     let end = start.wrapping_add(part.len());
     (u32::try_from(start).unwrap_or(u32::MAX), u32::try_from(end).unwrap_or(u32::MAX))
@@ -125,6 +126,11 @@ impl HeaderBlock {
     /// Returns true if there is a header of that name, which is in lower case.
     pub fn contains(&self, name: &str) -> bool {
         self.get(name).is_some()
+    }
+
+    /// Returns the text at this position of the head.
+    pub(crate) fn head_text(&self, start: u32, end: u32) -> &str {
+        std::str::from_utf8(self.part((start, end))).unwrap_or_default()
     }
 
     fn part(&self, (start, end): (u32, u32)) -> &[u8] {

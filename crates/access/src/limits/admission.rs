@@ -5,8 +5,6 @@ use axum::body::Body;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind};
 use config::GateLimits;
-use http::Request;
-use http::header::CONTENT_LENGTH;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use store::RateLimits;
+use transport::{ServerBody, ServerRequest};
 
 use super::rate_window::RateWindow;
 use super::{RateLimiter, RatePermit, limit_error};
@@ -63,13 +62,13 @@ impl RateLimiter {
         &self,
         caller: &str,
         gate: &GateLimits,
-        request: &mut Request<Body>,
+        request: &mut ServerRequest,
     ) -> Result<Option<Arc<BufferPermit>>, ApiError> {
-        if request.body().is_end_stream() {
+        if request.body.is_end_stream() {
             return Ok(None);
         }
-        let declared = request.headers().get(CONTENT_LENGTH);
-        let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
+        let declared = request.headers().text("content-length");
+        let declared = declared.and_then(|length| length.parse().ok());
         if declared.is_some_and(|length: u64| length > gate.body) {
             return Err(transport::too_large(usize::try_from(gate.body).unwrap_or(usize::MAX)));
         }
@@ -81,9 +80,9 @@ impl RateLimiter {
         });
         permit.grow(declared.unwrap_or(0))?;
         if declared.is_none() {
-            let body = std::mem::take(request.body_mut());
+            let body = std::mem::take(&mut request.body);
             let permit = Arc::clone(&permit);
-            *request.body_mut() = Body::new(CountedBody { body, permit });
+            request.body = ServerBody::Stream(Body::new(CountedBody { body, permit }));
         }
         Ok(Some(permit))
     }
@@ -162,7 +161,7 @@ impl Drop for FreePermit {
 
 /// A body of unknown length, whose bytes are reserved as they arrive.
 struct CountedBody {
-    body: Body,
+    body: ServerBody,
     permit: Arc<BufferPermit>,
 }
 
@@ -212,9 +211,9 @@ mod tests {
         RateLimiter::new(Arc::new(SystemClock), None)
     }
 
-    fn upload(length: u64) -> Request<Body> {
-        let request = Request::builder().header(CONTENT_LENGTH, length);
-        request.body(Body::from("x")).unwrap()
+    fn upload(length: u64) -> ServerRequest {
+        let request = http::Request::builder().header(http::header::CONTENT_LENGTH, length);
+        ServerRequest::from(request.body(Body::from("x")).unwrap())
     }
 
     #[test]
@@ -239,9 +238,9 @@ mod tests {
         let limiter = limiter();
         let pieces = [Ok::<_, std::io::Error>(Bytes::from(vec![0; 40])), Ok(vec![0; 40].into())];
         let body = Body::from_stream(futures_util::stream::iter(pieces));
-        let mut request = Request::new(body);
+        let mut request = ServerRequest::from(http::Request::new(body));
         let permit = limiter.admit_body("a", &GATE, &mut request).unwrap();
-        let mut body = request.into_body();
+        let mut body = request.body;
         assert!(body.frame().await.unwrap().is_ok());
         assert_eq!(limiter.buffered_bytes(), 40);
         let error = body.frame().await.unwrap().unwrap_err();

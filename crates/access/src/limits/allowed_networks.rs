@@ -1,10 +1,10 @@
 //! Networks a key may be used from, IPv4 and IPv6.
 
 use canon::{ApiError, ErrorKind};
-use http::HeaderMap;
 use std::net::{IpAddr, SocketAddr};
 
 use config::IpRange;
+use transport::{HeaderBlock, visible_text};
 
 use crate::keys::ApiKey;
 
@@ -13,7 +13,7 @@ pub fn check(
     trusted_proxies: &[IpRange],
     key: &ApiKey,
     peer: SocketAddr,
-    headers: &HeaderMap,
+    headers: &HeaderBlock,
 ) -> Result<(), ApiError> {
     if key.record.ips.is_empty() {
         return Ok(());
@@ -33,7 +33,7 @@ pub fn check(
 pub fn client_address(
     trusted_proxies: &[IpRange],
     peer: SocketAddr,
-    headers: &HeaderMap,
+    headers: &HeaderBlock,
 ) -> SocketAddr {
     match caller_address(peer.ip(), &forwarded_for(headers), trusted_proxies) {
         Some(caller) if caller != peer.ip() => SocketAddr::new(caller, 0),
@@ -42,9 +42,9 @@ pub fn client_address(
 }
 
 /// All `X-Forwarded-For` headers as one list.
-fn forwarded_for(headers: &HeaderMap) -> String {
+fn forwarded_for(headers: &HeaderBlock) -> String {
     let forwarded = headers.get_all("x-forwarded-for");
-    let texts: Vec<&str> = forwarded.iter().map(|value| value.to_str().unwrap_or("?")).collect();
+    let texts: Vec<&str> = forwarded.map(|value| visible_text(value).unwrap_or("?")).collect();
     texts.join(",")
 }
 

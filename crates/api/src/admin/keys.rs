@@ -125,7 +125,7 @@ pub(super) fn parse_budget(
 
 pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
     actor(&incoming.state, &incoming.key).await?;
-    let query = query_pairs(incoming.request.uri().query().unwrap_or_default());
+    let query = query_pairs(incoming.request.query());
     let account = query.into_iter().find(|(name, _)| name == "account_id").map(|(_, id)| id);
     let store = &incoming.state.store;
     let keys = match &account {

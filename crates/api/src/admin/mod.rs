@@ -39,14 +39,15 @@ pub(super) use users::{list as list_users, reset as reset_user, sign_out as sign
 pub(super) use vault::{get as get_vault, rekey as rekey_vault};
 
 use ::admin::{Actor, AdminError, ReadVersion, version_of};
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::response::Response;
-use http::header::{ETAG, HeaderValue, IF_MATCH};
-use http::{Request, StatusCode};
+use http::StatusCode;
+use http::header::{ETAG, HeaderValue};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use store::{Account, AccountRole, StoreError};
+use transport::{ServerBody, ServerRequest, visible_text};
 
 use crate::request::ApiRequest;
 use crate::state::ApiState;
@@ -102,14 +103,14 @@ fn store_error(error: StoreError) -> ApiError {
 }
 
 /// Reads a body up to the size limit.
-pub(super) async fn read_bytes(body: Body) -> Result<Bytes, ApiError> {
+pub(super) async fn read_bytes(body: ServerBody) -> Result<Bytes, ApiError> {
     transport::read_whole(body, MAX_BODY_BYTES).await
 }
 
 /// Reads the JSON body of a change. Unknown fields are refused, so that a misspelt field has no
 /// silent effect.
-async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, ApiError> {
-    let bytes = read_bytes(request.into_body()).await?;
+async fn read_body<T: DeserializeOwned>(request: ServerRequest) -> Result<T, ApiError> {
+    let bytes = read_bytes(request.body).await?;
     // A derived struct would also accept a list of its fields in order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(ApiError::invalid("", "the body must be a JSON object"));
@@ -157,9 +158,9 @@ impl IfMatch {
     }
 }
 
-fn if_match(request: &Request<Body>) -> IfMatch {
-    let read = request.headers().get(IF_MATCH);
-    IfMatch(read.map(|value| value.to_str().unwrap_or_default().to_owned()))
+fn if_match(request: &ServerRequest) -> IfMatch {
+    let read = request.headers().get("if-match");
+    IfMatch(read.map(|value| visible_text(value).unwrap_or_default().to_owned()))
 }
 
 /// Returns the key as an actor, with the rights of its account.
@@ -238,7 +239,7 @@ fn list_response(data: Vec<impl Serialize>) -> Response {
 
 /// Returns the id in the request path between `before` and `behind`.
 fn path_id(incoming: &ApiRequest, before: &str, behind: &str) -> String {
-    let path = incoming.request.uri().path();
+    let path = incoming.request.path();
     let id = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
     id.unwrap_or_default().to_owned()
 }

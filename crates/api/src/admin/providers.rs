@@ -46,7 +46,7 @@ pub(crate) async fn put(incoming: ApiRequest) -> Result<Response, ApiError> {
 pub(crate) async fn delete(incoming: ApiRequest) -> Result<Response, ApiError> {
     let actor = actor(&incoming.state, &incoming.key).await?;
     let name = path_id(&incoming, PATH_PREFIX, "");
-    let query = query_pairs(incoming.request.uri().query().unwrap_or_default());
+    let query = query_pairs(incoming.request.query());
     let force = query.iter().any(|(name, value)| name == "force" && value == "true");
     let (admin, read) = (&incoming.state.admin, if_match(&incoming.request));
     let deleted = admin.delete_provider(&actor, &name, read.as_read_version(), force).await;

@@ -135,7 +135,7 @@ pub(crate) async fn put_member(incoming: ApiRequest) -> Result<Response, ApiErro
 pub(crate) async fn remove_member(incoming: ApiRequest) -> Result<Response, ApiError> {
     let actor = actor(&incoming.state, &incoming.key).await?;
     let (id, account) = team_and_account(&incoming)?;
-    let query = query_pairs(incoming.request.uri().query().unwrap_or_default());
+    let query = query_pairs(incoming.request.query());
     let keys = query.into_iter().find(|(name, _)| name == "keys").map(|(_, word)| word);
     let keys = match keys.as_deref() {
         Some("revoke") => MemberKeys::Revoke,

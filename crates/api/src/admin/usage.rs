@@ -18,7 +18,7 @@ const MAX_GROUPS: usize = 100;
 const MAX_STEPS: i64 = 1_000;
 
 pub(super) fn query_values(incoming: &ApiRequest) -> Map<String, Value> {
-    let pairs = query_pairs(incoming.request.uri().query().unwrap_or_default());
+    let pairs = query_pairs(incoming.request.query());
     pairs.into_iter().map(|(name, value)| (name, Value::from(value))).collect()
 }
 

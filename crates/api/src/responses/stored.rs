@@ -38,13 +38,13 @@ struct ResponseLookup {
 impl ResponseLookup {
     fn from_request(incoming: ApiRequest) -> Self {
         let ApiRequest { state, key, id: _, admission: _, request } = incoming;
-        let rest = request.uri().path().strip_prefix("/v1/responses/").unwrap_or_default();
+        let rest = request.path().strip_prefix("/v1/responses/").unwrap_or_default();
         Self {
             state,
             owner: key.object_owner(),
             key,
             id: percent_decode(rest.split('/').next().unwrap_or_default()),
-            query: query_pairs(request.uri().query().unwrap_or_default()),
+            query: query_pairs(request.query()),
         }
     }
 

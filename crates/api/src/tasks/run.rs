@@ -263,7 +263,7 @@ impl ApiState {
             key,
             id,
             admission: Admission::default(),
-            request,
+            request: request.into(),
         })
     }
 

@@ -1,13 +1,13 @@
 //! Submission of an image task: the call is checked, stored and answered at once.
 
-use axum::body::Body;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind, Micros};
-use http::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, Request, StatusCode};
+use http::header::{HeaderValue, LOCATION, RETRY_AFTER};
+use http::{HeaderName, StatusCode};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use store::{NewTask, ObjectOwner, TaskBody};
+use transport::{HeaderBlock, ServerRequest, visible_text};
 
 use super::view::{task_json, task_path};
 use crate::query::query_pairs;
@@ -34,8 +34,8 @@ pub(crate) struct AsyncOptions {
 
 impl AsyncOptions {
     /// Reads the options from a request.
-    pub(crate) fn from_request(request: &Request<Body>) -> Result<Self, ApiError> {
-        let query = query_pairs(request.uri().query().unwrap_or_default());
+    pub(crate) fn from_request(request: &ServerRequest) -> Result<Self, ApiError> {
+        let query = query_pairs(request.query());
         let requested =
             query.iter().find(|(name, _)| name == "async").map(|(_, value)| value.as_str());
         let requested = match requested {
@@ -46,17 +46,16 @@ impl AsyncOptions {
         let preferred = prefers_async(request.headers());
         // Content-Encoding and Content-Length are left out, because the stored body is already
         // decoded.
-        let is_stored = |name: &HeaderName| {
-            *name == CONTENT_TYPE
-                || matches!(
-                    name.as_str(),
-                    "x-portunus-strict" | "x-portunus-lossy" | "x-portunus-route"
-                )
+        let is_stored = |name: &str| {
+            matches!(
+                name,
+                "content-type" | "x-portunus-strict" | "x-portunus-lossy" | "x-portunus-route"
+            )
         };
         let headers = request.headers().iter().filter(|(name, _)| is_stored(name));
         let headers = headers
-            .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
-        let (path, headers) = (request.uri().path().to_owned(), headers.collect());
+            .filter_map(|(name, value)| Some((name.to_owned(), visible_text(value)?.to_owned())));
+        let (path, headers) = (request.path().to_owned(), headers.collect());
         Ok(Self { is_async: requested || preferred, by_prefer_header: preferred, path, headers })
     }
 
@@ -67,8 +66,8 @@ impl AsyncOptions {
 }
 
 /// Returns true for `Prefer: respond-async` (RFC 7240, section 4.1).
-fn prefers_async(headers: &HeaderMap) -> bool {
-    let words = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+fn prefers_async(headers: &HeaderBlock) -> bool {
+    let words = headers.get_all("prefer").filter_map(visible_text);
     words
         .flat_map(|value| value.split([',', ';']))
         .any(|word| word.trim().eq_ignore_ascii_case("respond-async"))
@@ -158,13 +157,14 @@ pub(crate) fn too_many_tasks(limit: u32) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::Body;
+    use http::Request;
 
     fn options(uri: &str, prefer: &str) -> Result<AsyncOptions, ApiError> {
         let request =
             Request::post(uri).header("prefer", prefer).header("x-portunus-strict", "true");
-        AsyncOptions::from_request(
-            &request.header("authorization", "Bearer x").body(Body::empty()).unwrap(),
-        )
+        let request = request.header("authorization", "Bearer x").body(Body::empty());
+        AsyncOptions::from_request(&request.unwrap().into())
     }
 
     #[test]

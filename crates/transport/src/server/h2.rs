@@ -30,6 +30,7 @@ use super::h2_frames::PrefixedStream;
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
 use super::request_body::PacedBody;
+use super::server_request::ServerRequest;
 
 /// Interval of pings on an idle connection.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -117,9 +118,11 @@ async fn answer<H: RequestHandler>(
     limits: &HttpLimits,
 ) -> Response<TrackedBody> {
     let request = request.map(|body| Body::new(PacedBody::new(body, |_| 0, limits)));
-    let context = handler.context(request.uri().path(), request.headers());
-    let response = match check_headers(request.headers(), limits) {
-        Err(error) => handler.refuse(&error, request.uri().path()),
+    let checked = check_headers(request.headers(), limits);
+    let request = ServerRequest::from(request);
+    let context = handler.context(request.path(), request.headers());
+    let response = match checked {
+        Err(error) => handler.refuse(&error, request.path()),
         Ok(()) => tokio::select! {
             biased;
             response = handler.answer(request, context.clone()) => response,

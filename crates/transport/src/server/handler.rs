@@ -1,9 +1,10 @@
 //! The service behind a listener.
 
-use axum::body::Body;
 use axum::response::Response;
 use canon::{ApiError, Micros};
-use http::{HeaderMap, Request};
+
+use super::server_request::ServerRequest;
+use crate::header_block::HeaderBlock;
 
 /// Answers the requests of one connection.
 ///
@@ -14,12 +15,12 @@ pub trait RequestHandler: Send + Sync + 'static {
     type Context: Clone + Send + Sync;
 
     /// Returns the context of a new request with this path and these headers.
-    fn context(&self, path: &str, headers: &HeaderMap) -> Self::Context;
+    fn context(&self, path: &str, headers: &HeaderBlock) -> Self::Context;
 
     /// Answers one request.
     fn answer(
         &self,
-        request: Request<Body>,
+        request: ServerRequest,
         context: Self::Context,
     ) -> impl Future<Output = Response> + Send;
 

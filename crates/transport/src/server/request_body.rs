@@ -1,6 +1,5 @@
 //! Bodies of requests: they must keep arriving, and are read within a limit.
 
-use axum::body::Body;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind};
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -13,6 +12,7 @@ use tokio::time::Instant;
 
 use super::h1::DeadlineTimer;
 use super::limits::HttpLimits;
+use super::server_request::ServerBody;
 
 /// A request body that must keep arriving.
 ///
@@ -91,8 +91,8 @@ where
 ///
 /// # Errors
 /// 413 if it is larger, 408 if it stalls, 400 if it breaks off.
-pub async fn read_whole(body: Body, limit: usize) -> Result<Bytes, ApiError> {
-    axum::body::to_bytes(body, limit).await.map_err(|error| body_error(&error, limit))
+pub async fn read_whole(body: ServerBody, limit: usize) -> Result<Bytes, ApiError> {
+    axum::body::to_bytes(body.into_body(), limit).await.map_err(|error| body_error(&error, limit))
 }
 
 /// Returns the error of a body that could not be read.

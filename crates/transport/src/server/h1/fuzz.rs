@@ -1,13 +1,13 @@
 //! The requests of a connection without the connection, for the fuzz targets.
 
 use bytes::BytesMut;
-use http::HeaderMap;
 use std::time::Duration;
 
 use super::head::{self, HeadScan};
 use crate::framing::{Framing, FramingStep};
 use crate::fuzz::Message;
 use crate::server::limits::HttpLimits;
+use crate::server::server_request::ServerBody;
 
 const LIMITS: HttpLimits = HttpLimits {
     connections: 1,
@@ -48,14 +48,16 @@ pub(crate) fn requests(pieces: &[&[u8]]) -> Vec<Message> {
                             return messages;
                         }
                     };
-                    let bytes = read.split_to(end).freeze();
-                    let Ok(head) = head::parse_head(&bytes, &LIMITS, HeaderMap::new()) else {
+                    let mut bytes = read.split_to(end);
+                    let Ok(head) = head::parse_head(&mut bytes, &LIMITS) else {
                         head::path_hint(&bytes);
                         return messages;
                     };
-                    let line = format!("{} {} {:?}", head.method, head.uri, head.headers);
-                    messages.push(Message { head: line, ..Message::default() });
                     reading = Reading::Body(head.framing, head.keep_alive);
+                    let (request, _) =
+                        head.into_request(ServerBody::Empty).into_http().into_parts();
+                    let line = format!("{} {} {:?}", request.method, request.uri, request.headers);
+                    messages.push(Message { head: line, ..Message::default() });
                 }
                 Reading::Body(framing, keep) => {
                     let Some(message) = messages.last_mut() else { break };

@@ -4,17 +4,18 @@
 //! defence against request smuggling (RFC 9112, section 11.2).
 
 use crate::framing::Framing;
+use crate::header_block::{FieldSpan, HeaderBlock, span};
 use crate::server::limits::{HttpLimits, MAX_HEADERS};
-use bytes::Bytes;
+use crate::server::server_request::{RequestPath, ServerBody, ServerRequest};
+use bytes::BytesMut;
 use canon::{ApiError, ErrorKind};
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
-};
-use http::{HeaderMap, Method, Uri};
+use http::{Method, Uri, Version};
 use std::mem::MaybeUninit;
 
 /// Longest request line. No path of the gateway is longer.
 const MAX_REQUEST_LINE_BYTES: usize = 8 << 10;
+/// Longest name that a [`http::HeaderName`] can hold.
+const MAX_NAME_BYTES: usize = (1 << 16) - 1;
 /// Longest host name.
 const MAX_HOST_BYTES: usize = 255;
 
@@ -22,8 +23,8 @@ const MAX_HOST_BYTES: usize = 255;
 #[derive(Debug)]
 pub(super) struct RequestHead {
     pub(super) method: Method,
-    pub(super) uri: Uri,
-    pub(super) headers: HeaderMap,
+    target: RequestPath,
+    headers: HeaderBlock,
     pub(super) framing: Framing,
     /// True for HTTP/1.0, which has no chunked coding.
     pub(super) is_http10: bool,
@@ -31,6 +32,15 @@ pub(super) struct RequestHead {
     pub(super) expects_continue: bool,
     /// True if the connection may be used again.
     pub(super) keep_alive: bool,
+}
+
+impl RequestHead {
+    /// Returns the request with this body.
+    pub(super) fn into_request(self, body: ServerBody) -> ServerRequest {
+        let Self { method, target, headers, is_http10, .. } = self;
+        let version = if is_http10 { Version::HTTP_10 } else { Version::HTTP_11 };
+        ServerRequest { method, target, version, headers, body }
+    }
 }
 
 /// Progress of the search for the end of a head.
@@ -82,12 +92,12 @@ impl HeadScan {
     }
 }
 
-/// Parses a complete head. `spare` is an empty map to reuse.
+/// Parses a complete head. The bytes are taken unless there is an error.
 pub(super) fn parse_head(
-    head: &Bytes,
+    bytes: &mut BytesMut,
     limits: &HttpLimits,
-    spare: HeaderMap,
 ) -> Result<RequestHead, ApiError> {
+    let head = &**bytes;
     let mut slots = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let slots = slots.get_mut(..limits.headers).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
@@ -109,19 +119,16 @@ pub(super) fn parse_head(
     };
     let method = Method::from_bytes(method.as_bytes())
         .map_err(|_| invalid_request("the method is unknown"))?;
-    let uri = parse_target(&method, head, target)?;
+    let target = parse_target(&method, head, target)?;
     let is_http10 = version == 0;
     let mut fields = RequestFraming::default();
-    let mut headers = spare;
-    headers.reserve(request.headers.len());
+    let mut spans = Vec::with_capacity(request.headers.len());
     for header in request.headers.iter() {
-        let name = HeaderName::from_bytes(header.name.as_bytes())
-            .map_err(|_| invalid_request("a header name is invalid"))?;
-        let value = head.slice_ref(header.value);
-        fields.record(&name, header.value, head)?;
-        let value = HeaderValue::from_maybe_shared(value)
-            .map_err(|_| invalid_request("a header value holds invalid characters"))?;
-        headers.append(name, value);
+        if header.name.len() > MAX_NAME_BYTES {
+            return Err(invalid_request("a header name is invalid"));
+        }
+        fields.record(header.name, header.value, head)?;
+        spans.push(FieldSpan::of(header, head));
     }
     let RequestFraming {
         hosts,
@@ -154,8 +161,8 @@ pub(super) fn parse_head(
     let keep_alive = !close && !upgrade && (!is_http10 || keep_alive);
     Ok(RequestHead {
         method,
-        uri,
-        headers,
+        target,
+        headers: HeaderBlock::new(std::mem::take(bytes), spans),
         framing,
         is_http10,
         expects_continue: expects_continue && !is_http10,
@@ -173,7 +180,12 @@ pub(super) fn path_hint(bytes: &[u8]) -> &str {
 
 /// Parses the request target: a path, an absolute URL (its authority is ignored), or `*` for
 /// `OPTIONS`.
-fn parse_target(method: &Method, head: &Bytes, target: &str) -> Result<Uri, ApiError> {
+fn parse_target(method: &Method, head: &[u8], target: &str) -> Result<RequestPath, ApiError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    if target.starts_with('/') && *method != Method::CONNECT && target.bytes().all(is_plain) {
+        let (start, end) = span(target.as_bytes(), head);
+        return Ok(RequestPath::Plain(start, end));
+    }
     let invalid = || invalid_request("the target of the request is not a path");
     let is_absolute = || {
         let start = target.get(..8).unwrap_or_default().to_ascii_lowercase();
@@ -184,7 +196,8 @@ fn parse_target(method: &Method, head: &Bytes, target: &str) -> Result<Uri, ApiE
         return Err(ApiError::new(ErrorKind::MethodNotAllowed, "CONNECT is not served here"));
     }
     if target.starts_with('/') || is_all || is_absolute() {
-        Uri::from_maybe_shared(head.slice_ref(target.as_bytes())).map_err(|_| invalid())
+        let uri: Uri = target.parse().map_err(|_| invalid())?;
+        Ok(RequestPath::Parsed(Box::new(uri)))
     } else {
         Err(invalid())
     }
@@ -204,9 +217,10 @@ struct RequestFraming {
 }
 
 impl RequestFraming {
-    fn record(&mut self, name: &HeaderName, value: &[u8], head: &[u8]) -> Result<(), ApiError> {
-        match *name {
-            HOST => {
+    fn record(&mut self, name: &str, value: &[u8], head: &[u8]) -> Result<(), ApiError> {
+        let is = |own: &str| name.eq_ignore_ascii_case(own);
+        match name.len() {
+            4 if is("host") => {
                 self.hosts += 1;
                 if !is_host(value) {
                     return Err(
@@ -214,7 +228,7 @@ impl RequestFraming {
                     );
                 }
             }
-            CONTENT_LENGTH => {
+            14 if is("content-length") => {
                 let invalid = || {
                     invalid_request("`Content-Length` is not one number")
                         .with_param("content-length")
@@ -224,21 +238,21 @@ impl RequestFraming {
                 }
                 self.length = Some(parse_length(value).ok_or_else(invalid)?);
             }
-            TRANSFER_ENCODING => {
+            17 if is("transfer-encoding") => {
                 if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     let message = "`Transfer-Encoding` can only be `chunked`";
                     return Err(invalid_request(message).with_param("transfer-encoding"));
                 }
                 self.chunked = true;
             }
-            CONNECTION => {
+            10 if is("connection") => {
                 for word in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
                     self.close |= word.eq_ignore_ascii_case(b"close");
                     self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
                 }
             }
-            UPGRADE => self.upgrade = true,
-            EXPECT => {
+            7 if is("upgrade") => self.upgrade = true,
+            6 if is("expect") => {
                 let known = value.eq_ignore_ascii_case(b"100-continue");
                 self.expects_continue |= known;
                 self.unknown_expectation |= !known;
@@ -258,10 +272,12 @@ fn is_tightly_spaced(value: &[u8], head: &[u8]) -> bool {
 }
 
 fn parse_length(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
+    let mut length: u64 = 0;
+    for digit in digits {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        length = length.checked_mul(10)?.checked_add(u64::from(digit))?;
     }
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    (!digits.is_empty()).then_some(length)
 }
 
 /// Returns true for a name or an address, with or without a port, and for an empty value.
@@ -326,9 +342,10 @@ mod tests {
         for size in 1..=bytes.len() {
             assert_eq!(end(&bytes, size).unwrap(), Some(head.len()), "{size}");
         }
-        let read = parse_head(&Bytes::from(head.to_vec()), &LIMITS, HeaderMap::new()).unwrap();
-        assert_eq!((read.uri.path(), read.framing), ("/v1/messages", Framing::Length(5)));
+        let read = parse_head(&mut BytesMut::from(&head[..]), &LIMITS).unwrap();
+        assert_eq!(read.framing, Framing::Length(5));
         assert!(read.keep_alive && !read.is_http10 && !read.expects_continue);
+        assert_eq!(read.into_request(ServerBody::Empty).path(), "/v1/messages");
     }
 
     #[test]

@@ -16,9 +16,9 @@ pub(super) use wire::ByteStream;
 use crate::framing::{Framing, FramingStep};
 use axum::body::Body;
 use axum::response::Response;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use canon::{ApiError, ErrorKind};
-use http::{HeaderMap, Method, Request, Version};
+use http::Method;
 use http_body::Body as _;
 use parking_lot::Mutex;
 use std::future::poll_fn;
@@ -32,6 +32,7 @@ use super::connections::{Connection as ConnectionGuard, ShutdownPhase};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
 use super::request_body::PacedBody;
+use super::server_request::{ServerBody, ServerRequest};
 use body::IncomingBody;
 use head::{HeadScan, RequestHead};
 use reply::{ReplyFraming, ReplyOptions};
@@ -74,7 +75,6 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
         limits,
         timer: DeadlineTimer::default(),
         out: ReplyBuffer::default(),
-        spare_headers: HeaderMap::new(),
     };
     let mut first = true;
     loop {
@@ -108,13 +108,11 @@ struct Http1Connection<S, H> {
     limits: HttpLimits,
     timer: DeadlineTimer,
     out: ReplyBuffer,
-    /// An empty map for the headers of the next request.
-    spare_headers: HeaderMap,
 }
 
 /// Result of waiting for a head.
 enum NextHead {
-    Head(Bytes),
+    Head(BytesMut),
     Refused(ApiError, String),
     Closed,
 }
@@ -131,14 +129,13 @@ enum SendOutcome {
 impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     /// Serves one request.
     async fn serve_request(&mut self, first: bool) -> NextStep {
-        let bytes = match self.next_head(first).await {
+        let mut bytes = match self.next_head(first).await {
             NextHead::Head(bytes) if first && bytes == HTTP2_PREFACE => return NextStep::Http2,
             NextHead::Head(bytes) => bytes,
             NextHead::Closed => return NextStep::Close,
             NextHead::Refused(error, path) => return self.refuse(&error, &path).await,
         };
-        let spare = std::mem::take(&mut self.spare_headers);
-        let head = match head::parse_head(&bytes, &self.limits, spare) {
+        let head = match head::parse_head(&mut bytes, &self.limits) {
             Ok(head) => head,
             Err(error) => {
                 let path = head::path_hint(&bytes).to_owned();
@@ -181,7 +178,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 if !wire.read.is_empty() {
                     match scan.find_end(&wire.read, limits) {
                         Ok(Some(end)) => {
-                            return Poll::Ready(NextHead::Head(wire.read.split_to(end).freeze()));
+                            return Poll::Ready(NextHead::Head(wire.read.split_to(end)));
                         }
                         Ok(None) if begins && !first => {
                             begins = false;
@@ -216,57 +213,45 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     }
 
     /// Builds the request for the handler. A body that is already complete needs no reader.
-    fn build_request(&self, head: RequestHead) -> Request<Body> {
-        let RequestHead {
-            method,
-            uri,
-            headers,
-            framing,
-            is_http10,
-            expects_continue,
-            keep_alive: _,
-        } = head;
+    fn build_request(&self, head: RequestHead) -> ServerRequest {
+        let framing = head.framing;
         let mut wire = self.wire.lock();
-        let request_number = wire.begin_request(framing, expects_continue);
+        let request_number = wire.begin_request(framing, head.expects_continue);
         let length = match framing {
             Framing::Length(length) => Some(length),
             Framing::Done | Framing::Chunked(_) | Framing::UntilClose | Framing::Broken => None,
         };
         let body = match (framing, length) {
-            (Framing::Done, _) => Body::empty(),
+            (Framing::Done, _) => ServerBody::Empty,
             (_, Some(length)) if length <= wire.read.len() as u64 => {
                 let ServerWire { framing, read, .. } = &mut *wire;
                 match framing.take(read) {
-                    Ok(FramingStep::Data(data)) => Body::from(data),
+                    Ok(FramingStep::Data(data)) => ServerBody::Whole(data),
                     Ok(FramingStep::Trailer(_) | FramingStep::NeedMore | FramingStep::End)
-                    | Err(_) => Body::empty(),
+                    | Err(_) => ServerBody::Empty,
                 }
             }
             _ => {
                 let last_frame_at = std::time::Instant::now();
                 let wire = Arc::clone(&self.wire);
                 let body = IncomingBody { wire, request_number, length, last_frame_at };
-                Body::new(PacedBody::new(body, IncomingBody::held_bytes, &self.limits))
+                let body = PacedBody::new(body, IncomingBody::held_bytes, &self.limits);
+                ServerBody::Stream(Body::new(body))
             }
         };
         drop(wire);
-        let mut request = Request::new(body);
-        *request.method_mut() = method;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = headers;
-        *request.version_mut() = if is_http10 { Version::HTTP_10 } else { Version::HTTP_11 };
-        request
+        head.into_request(body)
     }
 
     /// Runs the handler. Returns `None` if the caller disconnected.
     async fn run_handler(
         &mut self,
-        request: Request<Body>,
+        request: ServerRequest,
         options: ReplyOptions,
     ) -> Option<Response> {
         let Self { wire, handler, connection, limits, timer, .. } = self;
         let probe = if options.is_http10 { b"" } else { PROBE_HEAD };
-        let context = handler.context(request.uri().path(), request.headers());
+        let context = handler.context(request.path(), request.headers());
         let mut work = pin!(handler.answer(request, context.clone()));
         poll_fn(|cx| {
             if let Poll::Ready(response) = work.as_mut().poll(cx) {
@@ -288,10 +273,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     async fn send_reply(&mut self, response: Response, options: ReplyOptions) -> Option<bool> {
         let now = self.handler.now();
         let (framing, keep_alive) = reply::write_head(&response, options, now, &mut self.out.small);
-        let (head, body) = response.into_parts();
-        let sent = self.write_body(body, framing).await;
-        self.spare_headers = reply::recycle_headers(head.headers);
-        match sent {
+        match self.write_body(response.into_body(), framing).await {
             SendOutcome::Complete => Some(keep_alive),
             SendOutcome::Truncated => Some(false),
             SendOutcome::Lost => None,

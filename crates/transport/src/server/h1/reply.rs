@@ -3,8 +3,8 @@
 use axum::body::Body;
 use axum::response::Response;
 use canon::Micros;
+use http::StatusCode;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TRANSFER_ENCODING};
-use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use std::cell::RefCell;
 use std::time::{Duration, UNIX_EPOCH};
@@ -101,12 +101,6 @@ pub(super) fn write_head(
 pub(super) fn write_chunk_size(length: usize, out: &mut Vec<u8>) {
     write_hex(length as u64, out);
     out.extend_from_slice(b"\r\n");
-}
-
-/// Empties a header map for the next request.
-pub(super) fn recycle_headers(mut headers: HeaderMap) -> HeaderMap {
-    headers.clear();
-    headers
 }
 
 /// Returns true for headers that the server sets itself.
