@@ -3,6 +3,8 @@
 use canon::{Charge, Micros, Money, Usage};
 use serde::{Deserialize, Serialize};
 
+use crate::HoldRecord;
+
 /// The end of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -289,6 +291,23 @@ impl LedgerEntry {
         // Usage that is not estimated is the provider's own.
         let own = (!self.estimated && self.usage != Usage::default()).then_some(self.usage);
         self.told.as_deref().copied().or(own)
+    }
+
+    /// Takes those texts from the hold that the entry does not have.
+    pub fn complete(&mut self, held: HoldRecord) {
+        let HoldRecord { request_id, key_id, account_id, dialect, model, price_version, .. } = held;
+        for (own, of_hold) in [
+            (&mut self.request_id, request_id),
+            (&mut self.key_id, key_id),
+            (&mut self.account_id, account_id),
+            (&mut self.dialect, dialect),
+            (&mut self.model, model),
+            (&mut self.price_version, price_version),
+        ] {
+            if own.is_empty() {
+                *own = of_hold;
+            }
+        }
     }
 
     /// Adds a reason, once.

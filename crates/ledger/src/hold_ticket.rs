@@ -86,6 +86,11 @@ impl HoldTicket {
         self.held.as_ref().map_or(Money::ZERO, |held| held.amount)
     }
 
+    /// The hold; `None` once it is settled.
+    pub fn record(&self) -> Option<&HoldRecord> {
+        self.held.as_deref()
+    }
+
     /// The key that pays.
     pub fn key_id(&self) -> &str {
         self.held.as_ref().map_or("", |held| &held.key_id)
@@ -135,13 +140,13 @@ impl HoldTicket {
     /// be served for free waits for the receipt before the last byte.
     pub fn settle(mut self, entry: LedgerEntry) -> JournalReceipt {
         let Some(held) = self.held.take() else { return JournalReceipt::default() };
-        self.book.settle(&self.balance, &held, entry)
+        self.book.settle(&self.balance, held, entry)
     }
 }
 
 impl Drop for HoldTicket {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        self.book.settle_dropped(&self.balance, &held, self.is_sent);
+        self.book.settle_dropped(&self.balance, held, self.is_sent);
     }
 }

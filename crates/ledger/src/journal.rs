@@ -1,12 +1,13 @@
 //! Records of the journal, and recovery from them after a crash.
 //!
-//! A record is framed by its length and a CRC-32 checksum. Its fields are written by name in
-//! [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md); earlier versions wrote
-//! JSON, which is still read. [`crate::segment_scan`] reads them.
+//! A record is framed by its length and a CRC-32 checksum. [`crate::record_encoding`] describes its bytes.
+//! Earlier versions wrote all records as MessagePack or JSON, which is still read.
+//! [`crate::segment_scan`] reads them.
 
 use canon::Micros;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -70,20 +71,37 @@ pub enum JournalRecord {
 pub(crate) enum Written<'a> {
     Held(&'a HoldRecord),
     Reached(&'a ProgressRecord),
-    Settled(&'a LedgerEntry),
+    /// An entry without texts has those of its hold.
+    Settled {
+        entry: &'a LedgerEntry,
+        held: Option<&'a HoldRecord>,
+    },
     Voided(&'a str),
     Alive(Micros),
 }
 
+impl<'a> Written<'a> {
+    /// The record of an entry with all its texts.
+    pub(crate) const fn settled(entry: &'a LedgerEntry) -> Self {
+        Self::Settled { entry, held: None }
+    }
+}
+
 /// Length and checksum, four bytes each, little-endian.
 pub(crate) const FRAME_HEADER_BYTES: usize = 8;
-/// Capacity that holds nearly every record without growing.
-const USUAL_RECORD_BYTES: usize = 768;
+/// Size up to which the buffer of a thread is kept.
+const MAX_KEPT_BYTES: usize = 16 << 10;
 
-/// Encodes a record with its frame.
-pub(crate) fn frame(record: &Written<'_>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(USUAL_RECORD_BYTES);
-    bytes.resize(FRAME_HEADER_BYTES, 0);
+thread_local! {
+    /// Buffer in which a thread encodes its records.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Encodes a record with its frame and hands the bytes to `append`.
+pub(crate) fn framed<T>(record: &Written<'_>, append: impl FnOnce(&[u8]) -> T) -> T {
+    let mut bytes = BUFFER.take();
+    bytes.clear();
+    bytes.extend_from_slice(&[0; FRAME_HEADER_BYTES]);
     encode(record, &mut bytes);
     let payload = bytes.get(FRAME_HEADER_BYTES..).unwrap_or_default();
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -91,7 +109,11 @@ pub(crate) fn frame(record: &Written<'_>) -> Vec<u8> {
     if let Some(header) = bytes.first_chunk_mut::<FRAME_HEADER_BYTES>() {
         *header = (u64::from(sum) << u32::BITS | u64::from(length)).to_le_bytes();
     }
-    bytes
+    let appended = append(&bytes);
+    if bytes.capacity() <= MAX_KEPT_BYTES {
+        BUFFER.set(bytes);
+    }
+    appended
 }
 
 /// Calls that were found in the journal after a restart.
@@ -267,32 +289,38 @@ mod tests {
     }
 
     fn written(record: &JournalRecord) -> Vec<u8> {
-        match record {
-            JournalRecord::Held(held) => frame(&Written::Held(held)),
-            JournalRecord::Reached(reached) => frame(&Written::Reached(reached)),
-            JournalRecord::Settled(entry) => frame(&Written::Settled(entry)),
-            JournalRecord::Voided { request_id } => frame(&Written::Voided(request_id)),
-            JournalRecord::Alive { at } => frame(&Written::Alive(*at)),
-        }
+        let record = match record {
+            JournalRecord::Held(held) => Written::Held(held),
+            JournalRecord::Reached(reached) => Written::Reached(reached),
+            JournalRecord::Settled(entry) => Written::settled(entry),
+            JournalRecord::Voided { request_id } => Written::Voided(request_id),
+            JournalRecord::Alive { at } => Written::Alive(*at),
+        };
+        framed(&record, <[u8]>::to_vec)
     }
 
-    /// Encodes a record in the JSON format of earlier versions.
-    fn in_json(record: &JournalRecord) -> Vec<u8> {
-        let payload = serde_json::to_vec(record).unwrap_or_default();
+    /// Encodes a record in the formats of earlier versions.
+    fn written_before(record: &JournalRecord) -> Vec<u8> {
+        let json = serde_json::to_vec(record).unwrap_or_default();
+        let message_pack = rmp_serde::to_vec_named(record).unwrap_or_default();
+        [with_header(&json), with_header(&message_pack)].concat()
+    }
+
+    fn with_header(payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap_or_default().to_le_bytes();
-        let sum = crc32fast::hash(&payload).to_le_bytes();
-        [&length[..], &sum, &payload].concat()
+        let sum = crc32fast::hash(payload).to_le_bytes();
+        [&length[..], &sum, payload].concat()
     }
 
     #[test]
-    fn records_of_both_formats_are_read_back() {
+    fn records_of_all_formats_are_read_back() {
         let all = all();
         let now: Vec<u8> = all.iter().flat_map(written).collect();
         assert_eq!(scan(&now), SegmentScan { records: all.clone(), ..SegmentScan::default() });
         let mixed: Vec<u8> =
-            all.iter().flat_map(|one| [in_json(one), written(one)].concat()).collect();
-        let twice: Vec<JournalRecord> =
-            all.iter().flat_map(|one| [one.clone(), one.clone()]).collect();
-        assert_eq!(scan(&mixed), SegmentScan { records: twice, ..SegmentScan::default() });
+            all.iter().flat_map(|one| [written_before(one), written(one)].concat()).collect();
+        let records: Vec<JournalRecord> =
+            all.iter().flat_map(|one| [one.clone(), one.clone(), one.clone()]).collect();
+        assert_eq!(scan(&mixed), SegmentScan { records, ..SegmentScan::default() });
     }
 }

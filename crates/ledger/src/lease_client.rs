@@ -207,12 +207,13 @@ impl<S: LeaseStore> LeaseClient<S> {
         held: Arc<HoldRecord>,
         full: Money,
     ) -> Result<TryHold, HoldRefusal> {
-        if self.time_since_contact() > self.outage_limit.load() && balance.is_unlimited() {
+        let now = self.steady();
+        if now - self.last_contact.load() > self.outage_limit.load() && balance.is_unlimited() {
             return Err(HoldRefusal::Unreachable(
                 "the store has not answered for too long".to_owned(),
             ));
         }
-        match self.book.hold(balance, held, full, full) {
+        match self.book.hold_at(now, balance, held, full, full) {
             Ok(pending) => Ok(TryHold::Held(pending)),
             Err(HoldError::Short { held, .. }) => Ok(TryHold::MustWait(held)),
             Err(HoldError::Journal(e)) => Err(HoldRefusal::Journal(e)),

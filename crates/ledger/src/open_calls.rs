@@ -7,25 +7,27 @@
 //! memory and written again by [`OpenCalls::maintain_journal`].
 
 use canon::{Micros, Money, Usage};
-use foldhash::fast::RandomState;
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
 use crate::goodwill::GoodwillBook;
-use crate::journal::{Written, frame, recover};
+use crate::journal::{Written, framed, recover};
 use crate::journal_writer::{JournalWriter, KeptRecord, SETTLEMENT_BYTES, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
     CallOutcome, ChargeReason, Clock, Disk, EndedBy, HoldRecord, HoldShortage, JournalError,
     JournalErrors, JournalReceipt, JournalRecord, KeyBalance, LeaseToken, LedgerEntry, OpenCall,
-    PendingHold, ProgressRecord, RecoveredCalls, SegmentDamage, SettledCall, SettlementKnowledge,
+    PendingHold, RecoveredCalls, SegmentDamage, SettledCall, SettlementKnowledge,
 };
 
+mod call_table;
 mod progress;
 mod store_time;
 mod unleased;
+
+use call_table::{CallKey, CallTable, RunningCall, UnpostedCall};
 
 /// Reason no money was reserved for a call.
 #[derive(Debug, thiserror::Error)]
@@ -80,56 +82,6 @@ pub struct OpenedJournal {
     pub found: RecoveredCalls,
     /// The segments they were found in.
     pub segments: Vec<u64>,
-}
-
-#[derive(Default)]
-struct CallTable {
-    /// By request id. The gateway makes the ids, so that nobody can choose ones of equal hash.
-    open: HashMap<String, RunningCall, RandomState>,
-    settled: VecDeque<UnpostedCall>,
-    /// Number of calls, from the front of `settled`, that are being posted.
-    posting: usize,
-}
-
-/// A call with reserved money.
-struct RunningCall {
-    /// Its hold in the journal.
-    record: KeptRecord,
-    held: Arc<HoldRecord>,
-    /// True once the journal has the hold. Other nodes hear of it only then.
-    is_admitted: bool,
-    reached: Option<ProgressRecord>,
-    /// When it was admitted, by the steady clock.
-    since: Micros,
-    /// True if a heartbeat may have reported it.
-    shown: bool,
-    /// Number of changes, and number of changes the lease store has confirmed.
-    changes: u32,
-    confirmed: u32,
-}
-
-/// A settled call that is not yet confirmed by the lease store.
-struct UnpostedCall {
-    settled: SettledCall,
-    /// The balance it was paid from.
-    balance: Arc<KeyBalance>,
-    /// Its hold in the journal.
-    hold_record: Option<KeptRecord>,
-    /// Its entry in the journal; `None` if the journal did not take it.
-    record: Option<KeptRecord>,
-}
-
-impl UnpostedCall {
-    /// Returns true if the journal does not have the entry.
-    fn is_unwritten(&self) -> bool {
-        !self.record.as_ref().is_some_and(KeptRecord::is_written)
-    }
-
-    /// Returns true if the entry must be written again.
-    fn must_be_rewritten(&self) -> bool {
-        let has_failed = |record: &KeptRecord| record.failure().is_some();
-        self.record.as_ref().is_none_or(has_failed)
-    }
 }
 
 /// Settled calls that are being posted. Until they are confirmed they stay in [`OpenCalls`].
@@ -219,7 +171,7 @@ impl OpenCalls {
         let is_sound = found.damage.is_empty();
         let kept = if is_sound { found.settled.len().saturating_sub(found.interrupted) } else { 0 };
         for settled in found.settled.iter().skip(kept) {
-            drop(self.journal.append_unkept(&frame(&Written::Settled(&settled.entry))));
+            drop(self.append_unkept(&Written::settled(&settled.entry)));
         }
     }
 
@@ -257,13 +209,24 @@ impl OpenCalls {
     pub fn hold(
         self: &Arc<Self>,
         balance: &Arc<KeyBalance>,
+        held: Arc<HoldRecord>,
+        full: Money,
+        least: Money,
+    ) -> Result<PendingHold, HoldError> {
+        self.hold_at(self.clock.steady(), balance, held, full, least)
+    }
+
+    /// The same, at that moment of the steady clock.
+    pub(crate) fn hold_at(
+        self: &Arc<Self>,
+        since: Micros,
+        balance: &Arc<KeyBalance>,
         mut held: Arc<HoldRecord>,
         full: Money,
         least: Money,
     ) -> Result<PendingHold, HoldError> {
         self.journal.check_stall().map_err(HoldError::Journal)?;
         balance.account_id.get_or_init(|| held.account_id.clone());
-        let since = self.clock.steady();
         let Taken { amount, lease } = match balance.take(full, least, since) {
             Ok(taken) => taken,
             Err(Shortfall { free }) => return Err(HoldError::Short { held, free }),
@@ -272,7 +235,7 @@ impl OpenCalls {
         fill.amount = amount;
         fill.lease = lease;
         fill.at = self.now();
-        let record = match self.journal.append_hold(&frame(&Written::Held(&held))) {
+        let record = match self.append_hold(&held) {
             Ok(record) => record,
             Err(e) => {
                 balance.give_back(amount, lease, Money::ZERO);
@@ -290,20 +253,20 @@ impl OpenCalls {
             changes: 1,
             confirmed: 0,
         };
-        self.state.lock().open.insert(held.request_id.clone(), call);
+        self.state.lock().open.insert(CallKey(Arc::clone(&held)), call);
         let (book, balance) = (Arc::clone(self), Arc::clone(balance));
         Ok(PendingHold::new(book, balance, held, receipt))
     }
 
     /// Takes back a reservation that the journal does not have. Its call has not begun.
     pub(crate) fn abandon(&self, balance: &KeyBalance, held: &HoldRecord) {
-        let open = self.state.lock().open.remove(&held.request_id);
+        let open = self.state.lock().open.remove(held.request_id.as_str());
         balance.give_back(held.amount, held.lease, Money::ZERO);
         if open.is_some() {
             self.journal.change_promised(-1);
         }
         // A hold that is written all the same costs nothing.
-        drop(self.journal.append_unkept(&frame(&Written::Voided(&held.request_id))));
+        drop(self.append_unkept(&Written::Voided(&held.request_id)));
         self.journal.release(open.map(|open| open.record));
     }
 
@@ -318,7 +281,8 @@ impl OpenCalls {
         calls
             .map(|call| {
                 call.shown = true;
-                let open = OpenCall { held: (*call.held).clone(), reached: call.reached.clone() };
+                let reached = call.reached.as_deref().cloned();
+                let open = OpenCall { held: (*call.held).clone(), reached };
                 (open, call.changes)
             })
             .collect()
@@ -347,7 +311,7 @@ impl OpenCalls {
     pub(crate) fn confirm(&self, calls: &[OpenCall], changes: &[u32]) {
         let mut state = self.state.lock();
         for (call, changes) in calls.iter().zip(changes) {
-            if let Some(open) = state.open.get_mut(&call.held.request_id) {
+            if let Some(open) = state.open.get_mut(call.held.request_id.as_str()) {
                 open.confirmed = *changes;
             }
         }
@@ -430,7 +394,7 @@ impl OpenCalls {
         }
         if self.running_count() > 0 {
             // Tells how long a call without progress has run.
-            drop(self.journal.append_unkept(&frame(&Written::Alive(self.clock.now()))));
+            drop(self.append_unkept(&Written::Alive(self.clock.now())));
         }
         self.write_missing().and(maintained)
     }
@@ -439,7 +403,7 @@ impl OpenCalls {
     fn write_again(&self) {
         let mut state = self.state.lock();
         for call in state.open.values_mut() {
-            if let Ok(record) = self.journal.append_hold(&frame(&Written::Held(&call.held))) {
+            if let Ok(record) = self.append_hold(&call.held) {
                 // The room is that of the first record.
                 self.journal.change_promised(-1);
                 self.journal.release([std::mem::replace(&mut call.record, record)]);
@@ -449,10 +413,9 @@ impl OpenCalls {
             unposted.record.as_ref().is_some_and(KeptRecord::is_written)
         };
         for unposted in state.settled.iter_mut().filter(written) {
-            let record = frame_within_room(&unposted.settled.entry);
             // It takes room that nobody has reserved for it.
             self.journal.change_promised(1);
-            let again = self.journal.append_settlement(&record).ok();
+            let again = self.append_within_room(&unposted.settled.entry).ok();
             self.journal.release(std::mem::replace(&mut unposted.record, again));
         }
     }
@@ -463,7 +426,7 @@ impl OpenCalls {
         let mut records: HashMap<String, KeptRecord> = HashMap::new();
         let mut refusal = None;
         for entry in entries {
-            match self.journal.append_settlement(&frame_within_room(&entry)) {
+            match self.append_within_room(&entry) {
                 Ok(record) => drop(records.insert(entry.request_id.clone(), record)),
                 Err(e) => {
                     refusal = Some(e);
@@ -504,7 +467,7 @@ impl OpenCalls {
 
     /// Notes that the journal has the hold of a call.
     pub(crate) fn admit(&self, held: &HoldRecord) {
-        if let Some(open) = self.state.lock().open.get_mut(&held.request_id) {
+        if let Some(open) = self.state.lock().open.get_mut(held.request_id.as_str()) {
             open.is_admitted = true;
         }
     }
@@ -514,13 +477,15 @@ impl OpenCalls {
     pub(crate) fn settle_dropped(
         &self,
         balance: &Arc<KeyBalance>,
-        held: &HoldRecord,
+        held: Arc<HoldRecord>,
         is_sent: bool,
     ) {
-        let open = OpenCall {
-            held: held.clone(),
-            reached: self.state.lock().open.get(&held.request_id).and_then(|c| c.reached.clone()),
+        let reached = {
+            let state = self.state.lock();
+            let open = state.open.get(held.request_id.as_str());
+            open.and_then(|open| open.reached.as_deref().cloned())
         };
+        let open = OpenCall { held: (*held).clone(), reached };
         let now = self.now();
         let mut entry = open.settle(now, Some(now), SettlementKnowledge::Settled);
         if !is_sent {
@@ -545,7 +510,7 @@ impl OpenCalls {
     pub(crate) fn settle(
         &self,
         balance: &Arc<KeyBalance>,
-        held: &HoldRecord,
+        held: Arc<HoldRecord>,
         mut entry: LedgerEntry,
     ) -> JournalReceipt {
         // The operator pays for usage beyond the hold, so that the cap is never passed.
@@ -560,34 +525,47 @@ impl OpenCalls {
         entry.ended = self.now().max(held.at);
         // If the disk fails, the entry is posted from memory, or written again later. A crash before
         // that settles the call from its last recorded progress. The writer counts the failure.
-        let record = self.journal.append_settlement(&frame(&Written::Settled(&entry))).ok();
+        let record = Written::Settled { entry: &entry, held: Some(&held) };
+        let record = framed(&record, |record| self.journal.append_settlement(record)).ok();
         let receipt = JournalReceipt::new(&self.journal, record.as_ref());
         let mut state = self.state.lock();
-        let open = state.open.remove(&held.request_id);
+        let open = state.open.remove(held.request_id.as_str());
         let shown = open.as_ref().is_some_and(|open| open.shown);
         let hold_record = open.map(|open| open.record);
+        let HoldRecord { amount, lease, .. } = *held;
+        // The table had the other reference, so that the texts are moved.
+        entry.complete(Arc::unwrap_or_clone(held));
         // An end that its caller can provoke does not pay for the next one.
         if entry.outcome == CallOutcome::Done {
             self.goodwill.refill(&entry.account_id, cost);
         }
-        let settled = SettledCall { entry: Arc::new(entry), lease: held.lease, shown };
+        let settled = SettledCall { entry: Arc::new(entry), lease, shown };
         // Before the call can be posted: `KeyBalance::posted` expects the hold to be released.
-        balance.give_back(held.amount, held.lease, cost);
+        balance.give_back(amount, lease, cost);
         let balance = Arc::clone(balance);
         state.settled.push_back(UnpostedCall { settled, balance, hold_record, record });
         receipt
     }
-}
 
-/// Returns the record of a settled call, without details that the receipt can miss if the reserved
-/// room is too small for them.
-fn frame_within_room(entry: &LedgerEntry) -> Vec<u8> {
-    let record = frame(&Written::Settled(entry));
-    if record.len() <= SETTLEMENT_BYTES {
-        return record;
+    fn append_hold(&self, held: &HoldRecord) -> Result<KeptRecord, JournalError> {
+        framed(&Written::Held(held), |record| self.journal.append_hold(record))
     }
-    let (losses, charges) = (Vec::new(), Vec::new());
-    frame(&Written::Settled(&LedgerEntry { losses, charges, ..entry.clone() }))
+
+    fn append_unkept(&self, record: &Written<'_>) -> Option<KeptRecord> {
+        framed(record, |record| self.journal.append_unkept(record))
+    }
+
+    /// Appends a settled call, without details that the receipt can miss if the reserved room is too
+    /// small for them.
+    fn append_within_room(&self, entry: &LedgerEntry) -> Result<KeptRecord, JournalError> {
+        let append = |record: &[u8]| self.journal.append_settlement(record);
+        let fits = |record: &[u8]| (record.len() <= SETTLEMENT_BYTES).then(|| append(record));
+        framed(&Written::settled(entry), fits).unwrap_or_else(|| {
+            let (losses, charges) = (Vec::new(), Vec::new());
+            let entry = LedgerEntry { losses, charges, ..entry.clone() };
+            framed(&Written::settled(&entry), append)
+        })
+    }
 }
 
 impl Drop for OpenCalls {

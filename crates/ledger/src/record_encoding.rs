@@ -1,245 +1,404 @@
-//! MessagePack of the journal's records
-//! (<https://github.com/msgpack/msgpack/blob/master/spec.md>).
+//! Bytes of the journal's records.
 //!
-//! Every call writes two records, so they are written by hand: the same bytes as those of
-//! `rmp_serde::encode::write_named`, at a third of the work. Records are read by their
-//! `Deserialize`.
+//! Every call writes a hold and a settlement, so these two have a compact form: [`COMPACT_MARK`], the
+//! number of their layout, fields of fixed width in little-endian order, and texts that begin with their
+//! length. Words stand for the values of enums, so that a record can be read whatever order the program
+//! gives them later. A layout never changes: another one has another number.
+//!
+//! The other records are rare. They are MessagePack with the names of their fields
+//! (<https://github.com/msgpack/msgpack/blob/master/spec.md>), as all records of earlier versions are.
 
-use canon::{Charge, Money, ToolUses, Usage};
+use canon::{Charge, Micros, Money, Price, PriceDimension, ToolUses, Usage};
+use serde::de::IntoDeserializer as _;
+use serde::de::value::Error as WordError;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 use crate::journal::Written;
-use crate::{FailedAttempt, HoldRecord, LaterAttempt, LedgerEntry, ProgressRecord};
+use crate::{
+    CallOutcome, ChargeReason, EndedBy, FailedAttempt, HoldRecord, JournalRecord, LedgerEntry,
+    SettlementKnowledge,
+};
 
-const NIL: u8 = 0xc0;
+/// First byte of a compact record. MessagePack never uses it, and JSON does not either.
+pub(crate) const COMPACT_MARK: u8 = 0xc1;
+/// Layouts of compact records.
+pub(crate) const HOLD_LAYOUT: u8 = 1;
+pub(crate) const SETTLEMENT_LAYOUT: u8 = 2;
 
-/// Appends a record: a map with the name of its variant as the only key.
+/// Length from which on a text begins with this byte and a length of four bytes.
+const LONG_TEXT: u8 = u8::MAX;
+
+const STREAM: u16 = 1;
+const ESTIMATED: u16 = 1 << 1;
+const LEASE: u16 = 1 << 2;
+const FIRST_BYTE: u16 = 1 << 3;
+const HELD: u16 = 1 << 4;
+const RARE_FIELDS: u16 = 1 << 5;
+
+/// Number of counts in a usage.
+const COUNTS: usize = 18;
+/// Bit of a provider's own price, behind those of the counts.
+const BILL: u32 = 1 << 31;
+
+/// Fields of a settlement that few calls have.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct RareFields<'a> {
+    #[serde(skip_serializing_if = "is_empty")]
+    failed: Cow<'a, [FailedAttempt]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    told: Option<Cow<'a, Usage>>,
+    #[serde(skip_serializing_if = "is_empty")]
+    reasons: Cow<'a, [ChargeReason]>,
+    #[serde(skip_serializing_if = "SettlementKnowledge::is_final")]
+    knowledge: SettlementKnowledge,
+}
+
+fn is_empty<T: Clone>(list: &Cow<'_, [T]>) -> bool {
+    list.is_empty()
+}
+
+/// Appends a record.
 pub(crate) fn encode(record: &Written<'_>, out: &mut Vec<u8>) {
-    let mut writer = RecordWriter(out);
-    writer.map(1);
-    match record {
-        Written::Held(held) => {
-            writer.text("held");
-            writer.hold(held);
-        }
-        Written::Reached(reached) => {
-            writer.text("reached");
-            writer.progress(reached);
-        }
-        Written::Settled(entry) => {
-            writer.text("settled");
-            writer.entry(entry);
-        }
-        Written::Voided(request_id) => {
-            writer.text("voided");
-            writer.map(1);
-            writer.text_field("request_id", request_id);
-        }
-        Written::Alive(at) => {
-            writer.text("alive");
-            writer.map(1);
-            writer.int_field("at", at.get());
+    let rare = match record {
+        Written::Held(held) => return push_hold(out, held),
+        Written::Settled { entry, held } => return push_settlement(out, entry, *held),
+        Written::Reached(reached) => JournalRecord::Reached((*reached).clone()),
+        Written::Voided(id) => JournalRecord::Voided { request_id: (*id).to_owned() },
+        Written::Alive(at) => JournalRecord::Alive { at: *at },
+    };
+    // A map with text keys can be encoded, and a `Vec` takes all bytes.
+    let _ = rmp_serde::encode::write_named(out, &rare);
+}
+
+fn push_hold(out: &mut Vec<u8>, held: &HoldRecord) {
+    let HoldRecord {
+        request_id,
+        key_id,
+        account_id,
+        at,
+        amount,
+        dialect,
+        model,
+        stream,
+        price_version,
+        lease,
+        lane,
+        start_cost,
+        cost_per_second,
+    } = held;
+    let flags = flag(STREAM, *stream) | flag(LEASE, lease.is_some());
+    let [low, high] = flags.to_le_bytes();
+    out.extend_from_slice(&[COMPACT_MARK, HOLD_LAYOUT, low, high]);
+    push_ints(
+        out,
+        [
+            at.get(),
+            amount.as_nanos(),
+            start_cost.as_nanos(),
+            cost_per_second.as_nanos(),
+            lease.unwrap_or_default(),
+        ],
+    );
+    for text in [request_id, key_id, account_id, dialect, model, price_version, lane] {
+        push_text(out, text);
+    }
+}
+
+fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRecord>) {
+    let LedgerEntry {
+        request_id,
+        key_id,
+        account_id,
+        started,
+        ended,
+        first_byte_us,
+        dialect,
+        model,
+        lane,
+        attempts,
+        failed,
+        stream,
+        status,
+        outcome,
+        ended_by,
+        usage,
+        estimated,
+        cost,
+        held: held_amount,
+        absorbed,
+        price_version,
+        service,
+        charges,
+        losses,
+        told,
+        reasons,
+        knowledge,
+    } = entry;
+    let has_rare =
+        !failed.is_empty() || told.is_some() || !reasons.is_empty() || !knowledge.is_final();
+    let flags = flag(STREAM, *stream)
+        | flag(ESTIMATED, *estimated)
+        | flag(FIRST_BYTE, first_byte_us.is_some())
+        | flag(HELD, held_amount.is_some())
+        | flag(RARE_FIELDS, has_rare);
+    let [low, high] = flags.to_le_bytes();
+    out.extend_from_slice(&[COMPACT_MARK, SETTLEMENT_LAYOUT, low, high]);
+    push_ints(
+        out,
+        [
+            started.get(),
+            ended.get(),
+            first_byte_us.unwrap_or_default().get(),
+            cost.as_nanos(),
+            held_amount.unwrap_or_default().as_nanos(),
+            absorbed.as_nanos(),
+            i64::from(*attempts) << u16::BITS | i64::from(*status),
+        ],
+    );
+    let texts: [&str; 10] = [
+        or_held(request_id, held, |held| &held.request_id),
+        or_held(key_id, held, |held| &held.key_id),
+        or_held(account_id, held, |held| &held.account_id),
+        or_held(dialect, held, |held| &held.dialect),
+        or_held(model, held, |held| &held.model),
+        or_held(price_version, held, |held| &held.price_version),
+        lane,
+        service,
+        outcome.word(),
+        ended_by.word(),
+    ];
+    for text in texts {
+        push_text(out, text);
+    }
+    push_usage(out, usage);
+    push_length(out, charges.len());
+    for Charge { dimension, count, price } in charges {
+        push_ints(out, [count.cast_signed(), price.as_picos()]);
+        push_text(out, dimension.as_str());
+    }
+    push_length(out, losses.len());
+    for loss in losses {
+        push_text(out, loss);
+    }
+    if has_rare {
+        let rare = RareFields {
+            failed: Cow::Borrowed(failed),
+            told: told.as_deref().map(Cow::Borrowed),
+            reasons: Cow::Borrowed(reasons),
+            knowledge: *knowledge,
+        };
+        // A map with text keys can be encoded, and a `Vec` takes all bytes.
+        let _ = rmp_serde::encode::write_named(out, &rare);
+    }
+}
+
+/// Returns a text of the entry, or that of its hold if the entry has none.
+fn or_held<'a>(
+    own: &'a str,
+    held: Option<&'a HoldRecord>,
+    of_hold: impl Fn(&'a HoldRecord) -> &'a String,
+) -> &'a str {
+    match held {
+        Some(held) if own.is_empty() => of_hold(held),
+        Some(_) | None => own,
+    }
+}
+
+const fn flag(bit: u16, is_set: bool) -> u16 {
+    if is_set { bit } else { 0 }
+}
+
+fn push_ints<const N: usize>(out: &mut Vec<u8>, values: [i64; N]) {
+    out.extend_from_slice(values.map(i64::to_le_bytes).as_flattened());
+}
+
+fn push_length(out: &mut Vec<u8>, length: usize) {
+    match u8::try_from(length) {
+        Ok(length) if length < LONG_TEXT => out.push(length),
+        Ok(_) | Err(_) => {
+            out.push(LONG_TEXT);
+            out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
         }
     }
 }
 
-struct RecordWriter<'a>(&'a mut Vec<u8>);
+fn push_text(out: &mut Vec<u8>, text: &str) {
+    push_length(out, text.len());
+    out.extend_from_slice(text.as_bytes());
+}
 
-impl RecordWriter<'_> {
-    fn hold(&mut self, held: &HoldRecord) {
-        let HoldRecord {
-            request_id,
-            key_id,
-            account_id,
-            at,
-            amount,
-            dialect,
-            model,
-            stream,
-            price_version,
-            lease,
-            lane,
-            start_cost,
-            cost_per_second,
-        } = held;
-        let optional = [
-            lease.is_some(),
-            !lane.is_empty(),
-            *start_cost != Money::ZERO,
-            *cost_per_second != Money::ZERO,
-        ];
-        self.map(9 + optional.into_iter().filter(|is_written| *is_written).count());
-        self.text_field("request_id", request_id);
-        self.text_field("key_id", key_id);
-        self.text_field("account_id", account_id);
-        self.int_field("at", at.get());
-        self.int_field("amount", amount.as_nanos());
-        self.text_field("dialect", dialect);
-        self.text_field("model", model);
-        self.bool_field("stream", *stream);
-        self.text_field("price_version", price_version);
-        if let Some(lease) = lease {
-            self.int_field("lease", *lease);
+/// Appends the counts that are not zero, behind a word with a bit for each of them.
+fn push_usage(out: &mut Vec<u8>, usage: &Usage) {
+    let counts = counts(usage);
+    let mut bits = if usage.bill.is_some() { BILL } else { 0 };
+    for (place, count) in counts.iter().enumerate() {
+        bits |= u32::from(*count > 0) << place;
+    }
+    out.extend_from_slice(&bits.to_le_bytes());
+    for count in counts.into_iter().filter(|count| *count > 0) {
+        out.extend_from_slice(&count.to_le_bytes());
+    }
+    if let Some(bill) = usage.bill {
+        push_ints(out, [bill.as_nanos()]);
+    }
+}
+
+const fn counts(usage: &Usage) -> [u64; COUNTS] {
+    let Usage {
+        input,
+        cache_read,
+        cache_write,
+        cache_write_long,
+        input_audio,
+        input_image,
+        input_video,
+        output,
+        thinking,
+        output_audio,
+        output_image,
+        searches,
+        images,
+        seconds,
+        cache_storage,
+        tools: ToolUses { file_searches, code_runs, image_tokens },
+        search_context: _,
+        bill: _,
+    } = *usage;
+    [
+        input,
+        output,
+        cache_read,
+        cache_write,
+        cache_write_long,
+        input_audio,
+        input_image,
+        input_video,
+        thinking,
+        output_audio,
+        output_image,
+        searches,
+        images,
+        seconds,
+        cache_storage,
+        file_searches,
+        code_runs,
+        image_tokens,
+    ]
+}
+
+/// Reads a compact record; `None` if the bytes are none.
+pub(crate) fn decode(bytes: &[u8]) -> Option<JournalRecord> {
+    let (head, rest) = bytes.split_first_chunk::<4>()?;
+    let [COMPACT_MARK, layout, low, high] = *head else { return None };
+    let (mut reader, flags) = (CompactReader(rest), u16::from_le_bytes([low, high]));
+    match layout {
+        HOLD_LAYOUT => {
+            let held = reader.hold(flags)?;
+            reader.0.is_empty().then_some(JournalRecord::Held(held))
         }
-        if !lane.is_empty() {
-            self.text_field("lane", lane);
-        }
-        if *start_cost != Money::ZERO {
-            self.int_field("start_cost", start_cost.as_nanos());
-        }
-        if *cost_per_second != Money::ZERO {
-            self.int_field("cost_per_second", cost_per_second.as_nanos());
-        }
+        SETTLEMENT_LAYOUT => reader.settlement(flags).map(JournalRecord::Settled),
+        _ => None,
+    }
+}
+
+/// The rest of a compact record.
+struct CompactReader<'a>(&'a [u8]);
+
+impl CompactReader<'_> {
+    fn hold(&mut self, flags: u16) -> Option<HoldRecord> {
+        let [at, amount, start_cost, cost_per_second, lease] = self.ints()?;
+        Some(HoldRecord {
+            at: Micros::new(at),
+            amount: Money::from_nanos(amount),
+            start_cost: Money::from_nanos(start_cost),
+            cost_per_second: Money::from_nanos(cost_per_second),
+            lease: (flags & LEASE != 0).then_some(lease),
+            stream: flags & STREAM != 0,
+            request_id: self.text()?,
+            key_id: self.text()?,
+            account_id: self.text()?,
+            dialect: self.text()?,
+            model: self.text()?,
+            price_version: self.text()?,
+            lane: self.text()?,
+        })
     }
 
-    fn progress(&mut self, reached: &ProgressRecord) {
-        let ProgressRecord { request_id, at, lane, usage, cost, attempt } = reached;
-        self.map(5 + usize::from(attempt.is_some()));
-        self.text_field("request_id", request_id);
-        self.int_field("at", at.get());
-        self.text_field("lane", lane);
-        self.text("usage");
-        self.usage(usage);
-        self.int_field("cost", cost.as_nanos());
-        if let Some(attempt) = attempt {
-            self.text("attempt");
-            self.later_attempt(attempt);
+    /// Reads a settlement, to the end of the record.
+    fn settlement(&mut self, flags: u16) -> Option<LedgerEntry> {
+        let [started, ended, first_byte, cost, held, absorbed, attempts] = self.ints()?;
+        let mut entry = LedgerEntry {
+            started: Micros::new(started),
+            ended: Micros::new(ended),
+            first_byte_us: (flags & FIRST_BYTE != 0).then_some(Micros::new(first_byte)),
+            stream: flags & STREAM != 0,
+            estimated: flags & ESTIMATED != 0,
+            cost: Money::from_nanos(cost),
+            held: (flags & HELD != 0).then_some(Money::from_nanos(held)),
+            absorbed: Money::from_nanos(absorbed),
+            attempts: u32::try_from(attempts >> u16::BITS).ok()?,
+            status: u16::try_from(attempts & i64::from(u16::MAX)).ok()?,
+            request_id: self.text()?,
+            key_id: self.text()?,
+            account_id: self.text()?,
+            dialect: self.text()?,
+            model: self.text()?,
+            price_version: self.text()?,
+            lane: self.text()?,
+            service: self.text()?,
+            outcome: CallOutcome::by_word(&self.text()?)?,
+            ended_by: EndedBy::by_word(&self.text()?)?,
+            usage: self.usage()?,
+            ..LedgerEntry::default()
+        };
+        for _ in 0..self.length()? {
+            entry.charges.push(self.charge()?);
         }
+        for _ in 0..self.length()? {
+            entry.losses.push(self.text()?);
+        }
+        if flags & RARE_FIELDS == 0 {
+            return self.0.is_empty().then_some(entry);
+        }
+        let RareFields { failed, told, reasons, knowledge } =
+            rmp_serde::from_slice(std::mem::take(&mut self.0)).ok()?;
+        entry.failed = failed.into_owned();
+        entry.told = told.map(|told| Box::new(told.into_owned()));
+        entry.reasons = reasons.into_owned();
+        entry.knowledge = knowledge;
+        Some(entry)
     }
 
-    fn later_attempt(&mut self, attempt: &LaterAttempt) {
-        let LaterAttempt { at, start_cost, cost_per_second, price_version, absorbed, failed } =
-            attempt;
-        self.map(6);
-        self.int_field("at", at.get());
-        self.int_field("start_cost", start_cost.as_nanos());
-        self.int_field("cost_per_second", cost_per_second.as_nanos());
-        self.text_field("price_version", price_version);
-        self.int_field("absorbed", absorbed.as_nanos());
-        self.text("failed");
-        self.array(failed.len());
-        failed.iter().for_each(|attempt| self.failed_attempt(attempt));
+    fn charge(&mut self) -> Option<Charge> {
+        let [count, price] = self.ints()?;
+        let word = self.text()?;
+        let dimension = PriceDimension::deserialize(word.as_str().into_deserializer());
+        let dimension = dimension.map_err(|e: WordError| e).ok()?;
+        Some(Charge { dimension, count: count.cast_unsigned(), price: Price::from_picos(price) })
     }
 
-    fn entry(&mut self, entry: &LedgerEntry) {
-        let LedgerEntry {
-            request_id,
-            key_id,
-            account_id,
-            started,
-            ended,
-            first_byte_us,
-            dialect,
-            model,
-            lane,
-            attempts,
-            failed,
-            stream,
-            status,
-            outcome,
-            ended_by,
-            usage,
-            estimated,
-            cost,
-            held,
-            absorbed,
-            price_version,
-            service,
-            charges,
-            losses,
-            told,
-            reasons,
-            knowledge,
-        } = entry;
-        let optional = [
-            !failed.is_empty(),
-            held.is_some(),
-            !service.is_empty(),
-            !charges.is_empty(),
-            told.is_some(),
-            !reasons.is_empty(),
-            !knowledge.is_final(),
-        ];
-        self.map(20 + optional.into_iter().filter(|is_written| *is_written).count());
-        self.text_field("request_id", request_id);
-        self.text_field("key_id", key_id);
-        self.text_field("account_id", account_id);
-        self.int_field("started", started.get());
-        self.int_field("ended", ended.get());
-        self.text("first_byte_us");
-        match first_byte_us {
-            Some(time) => self.int(time.get()),
-            None => self.byte(NIL),
+    fn usage(&mut self) -> Option<Usage> {
+        let (bits, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        let bits = u32::from_le_bytes(*bits);
+        let mut read = [0; COUNTS];
+        for (place, count) in read.iter_mut().enumerate() {
+            if bits >> place & 1 == 1 {
+                let [value] = self.ints()?;
+                *count = value.cast_unsigned();
+            }
         }
-        self.text_field("dialect", dialect);
-        self.text_field("model", model);
-        self.text_field("lane", lane);
-        self.uint_field("attempts", u64::from(*attempts));
-        if !failed.is_empty() {
-            self.text("failed");
-            self.array(failed.len());
-            failed.iter().for_each(|attempt| self.failed_attempt(attempt));
-        }
-        self.bool_field("stream", *stream);
-        self.uint_field("status", u64::from(*status));
-        self.text_field("outcome", outcome.word());
-        self.text_field("ended_by", ended_by.word());
-        self.text("usage");
-        self.usage(usage);
-        self.bool_field("estimated", *estimated);
-        self.int_field("cost", cost.as_nanos());
-        if let Some(held) = held {
-            self.int_field("held", held.as_nanos());
-        }
-        self.int_field("borne", absorbed.as_nanos());
-        self.text_field("price_version", price_version);
-        if !service.is_empty() {
-            self.text_field("service", service);
-        }
-        if !charges.is_empty() {
-            self.text("charges");
-            self.array(charges.len());
-            charges.iter().for_each(|charge| self.charge(charge));
-        }
-        self.text("losses");
-        self.array(losses.len());
-        losses.iter().for_each(|loss| self.text(loss));
-        if let Some(told) = told {
-            self.text("told");
-            self.usage(told);
-        }
-        if !reasons.is_empty() {
-            self.text("reasons");
-            self.array(reasons.len());
-            reasons.iter().for_each(|reason| self.text(reason.word()));
-        }
-        if !knowledge.is_final() {
-            self.text_field("knowledge", knowledge.word());
-        }
-    }
-
-    fn failed_attempt(&mut self, attempt: &FailedAttempt) {
-        let FailedAttempt { lane, outcome, status, ms } = attempt;
-        self.map(4);
-        self.text_field("lane", lane);
-        self.text_field("outcome", outcome);
-        self.text("status");
-        match status {
-            Some(status) => self.uint(u64::from(*status)),
-            None => self.byte(NIL),
-        }
-        self.uint_field("ms", *ms);
-    }
-
-    fn usage(&mut self, usage: &Usage) {
-        let Usage {
+        let [
             input,
+            output,
             cache_read,
             cache_write,
             cache_write_long,
             input_audio,
             input_image,
             input_video,
-            output,
             thinking,
             output_audio,
             output_image,
@@ -247,293 +406,60 @@ impl RecordWriter<'_> {
             images,
             seconds,
             cache_storage,
-            tools,
-            search_context: _,
-            bill,
-        } = *usage;
-        let rare = [cache_storage > 0, !tools.is_none(), bill.is_some()];
-        self.map(14 + rare.into_iter().filter(|is_set| *is_set).count());
-        self.uint_field("input", input);
-        self.uint_field("cache_read", cache_read);
-        self.uint_field("cache_write", cache_write);
-        self.uint_field("cache_write_long", cache_write_long);
-        self.uint_field("input_audio", input_audio);
-        self.uint_field("input_image", input_image);
-        self.uint_field("input_video", input_video);
-        self.uint_field("output", output);
-        self.uint_field("thinking", thinking);
-        self.uint_field("output_audio", output_audio);
-        self.uint_field("output_image", output_image);
-        self.uint_field("searches", searches);
-        self.uint_field("images", images);
-        self.uint_field("seconds", seconds);
-        if cache_storage > 0 {
-            self.uint_field("cache_storage", cache_storage);
+            file_searches,
+            code_runs,
+            image_tokens,
+        ] = read;
+        let bill = if bits & BILL == 0 { None } else { Some(self.ints::<1>()?) };
+        Some(Usage {
+            input,
+            output,
+            cache_read,
+            cache_write,
+            cache_write_long,
+            input_audio,
+            input_image,
+            input_video,
+            thinking,
+            output_audio,
+            output_image,
+            searches,
+            images,
+            seconds,
+            cache_storage,
+            tools: ToolUses { file_searches, code_runs, image_tokens },
+            bill: bill.map(|[nanos]| Money::from_nanos(nanos)),
+            ..Usage::default()
+        })
+    }
+
+    fn ints<const N: usize>(&mut self) -> Option<[i64; N]> {
+        let mut values = [0; N];
+        for value in &mut values {
+            let (bytes, rest) = self.0.split_first_chunk()?;
+            (*value, self.0) = (i64::from_le_bytes(*bytes), rest);
         }
-        if !tools.is_none() {
-            let ToolUses { file_searches, code_runs, image_tokens } = tools;
-            self.text("tools");
-            self.map(3);
-            self.uint_field("file_searches", file_searches);
-            self.uint_field("code_runs", code_runs);
-            self.uint_field("image_tokens", image_tokens);
+        Some(values)
+    }
+
+    fn length(&mut self) -> Option<usize> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        if *first < LONG_TEXT {
+            return Some(usize::from(*first));
         }
-        if let Some(bill) = bill {
-            self.int_field("bill", bill.as_nanos());
-        }
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        usize::try_from(u32::from_le_bytes(*bytes)).ok()
     }
 
-    fn charge(&mut self, charge: &Charge) {
-        let Charge { dimension, count, price } = charge;
-        self.map(3);
-        self.text_field("of", dimension.as_str());
-        self.uint_field("count", *count);
-        self.int_field("price", price.as_picos());
+    fn text(&mut self) -> Option<String> {
+        let length = self.length()?;
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        std::str::from_utf8(text).ok().map(str::to_owned)
     }
-
-    // The names are constants: inlined, their lengths are known to the compiler.
-    #[inline]
-    fn text_field(&mut self, name: &str, value: &str) {
-        self.text(name);
-        self.text(value);
-    }
-
-    #[inline]
-    fn int_field(&mut self, name: &str, value: i64) {
-        self.text(name);
-        self.int(value);
-    }
-
-    #[inline]
-    fn uint_field(&mut self, name: &str, value: u64) {
-        self.text(name);
-        self.uint(value);
-    }
-
-    #[inline]
-    fn bool_field(&mut self, name: &str, value: bool) {
-        self.text(name);
-        self.byte(0xc2 | u8::from(value));
-    }
-
-    #[inline]
-    fn byte(&mut self, byte: u8) {
-        self.0.push(byte);
-    }
-
-    #[inline]
-    fn marked<const N: usize>(&mut self, mark: u8, bytes: [u8; N]) {
-        self.0.push(mark);
-        self.0.extend_from_slice(&bytes);
-    }
-
-    #[inline]
-    fn text(&mut self, text: &str) {
-        match text.len() {
-            length @ ..32 => self.byte(0xa0 | low_byte(length)),
-            length => self.long_text_mark(length),
-        }
-        self.0.extend_from_slice(text.as_bytes());
-    }
-
-    #[cold]
-    fn long_text_mark(&mut self, length: usize) {
-        match length {
-            ..0x100 => self.marked(0xd9, [low_byte(length)]),
-            0x100..0x1_0000 => self.marked(0xda, low_word(length).to_be_bytes()),
-            _ => self.marked(0xdb, low_double(length).to_be_bytes()),
-        }
-    }
-
-    #[inline]
-    fn map(&mut self, length: usize) {
-        match length {
-            ..16 => self.byte(0x80 | low_byte(length)),
-            _ => self.marked(0xde, low_word(length).to_be_bytes()),
-        }
-    }
-
-    fn array(&mut self, length: usize) {
-        match length {
-            ..16 => self.byte(0x90 | low_byte(length)),
-            16..0x1_0000 => self.marked(0xdc, low_word(length).to_be_bytes()),
-            _ => self.marked(0xdd, low_double(length).to_be_bytes()),
-        }
-    }
-
-    /// Writes a number in its shortest form. One that is not negative has the form without a sign.
-    fn int(&mut self, value: i64) {
-        if let Ok(value) = u64::try_from(value) {
-            return self.uint(value);
-        }
-        if value >= -32 {
-            self.byte(value.to_be_bytes()[7]);
-        } else if let Ok(value) = i8::try_from(value) {
-            self.marked(0xd0, value.to_be_bytes());
-        } else if let Ok(value) = i16::try_from(value) {
-            self.marked(0xd1, value.to_be_bytes());
-        } else if let Ok(value) = i32::try_from(value) {
-            self.marked(0xd2, value.to_be_bytes());
-        } else {
-            self.marked(0xd3, value.to_be_bytes());
-        }
-    }
-
-    #[inline]
-    fn uint(&mut self, value: u64) {
-        match u8::try_from(value) {
-            Ok(value @ ..0x80) => self.byte(value),
-            Ok(value) => self.marked(0xcc, [value]),
-            Err(_) => self.large_uint(value),
-        }
-    }
-
-    fn large_uint(&mut self, value: u64) {
-        if let Ok(value) = u16::try_from(value) {
-            self.marked(0xcd, value.to_be_bytes());
-        } else if let Ok(value) = u32::try_from(value) {
-            self.marked(0xce, value.to_be_bytes());
-        } else {
-            self.marked(0xcf, value.to_be_bytes());
-        }
-    }
-}
-
-fn low_byte(length: usize) -> u8 {
-    u8::try_from(length).unwrap_or(u8::MAX)
-}
-
-fn low_word(length: usize) -> u16 {
-    u16::try_from(length).unwrap_or(u16::MAX)
-}
-
-fn low_double(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{CallOutcome, ChargeReason, EndedBy, JournalRecord, SettlementKnowledge};
-    use canon::{Micros, Price, PriceDimension};
-
-    /// Lengths and amounts on both sides of every change of form.
-    const SIZES: [u64; 12] = [0, 15, 16, 31, 32, 127, 128, 255, 256, 65_535, 65_536, u64::MAX];
-
-    fn same_as_serde(record: &Written<'_>) {
-        let mut bytes = Vec::new();
-        encode(record, &mut bytes);
-        let want = match record {
-            Written::Held(held) => rmp_serde::encode::to_vec_named(&named("held", held)),
-            Written::Reached(reached) => {
-                rmp_serde::encode::to_vec_named(&named("reached", reached))
-            }
-            Written::Settled(entry) => rmp_serde::encode::to_vec_named(&named("settled", entry)),
-            Written::Voided(request_id) => {
-                let request_id = (*request_id).to_owned();
-                rmp_serde::encode::to_vec_named(&JournalRecord::Voided { request_id })
-            }
-            Written::Alive(at) => {
-                rmp_serde::encode::to_vec_named(&JournalRecord::Alive { at: *at })
-            }
-        };
-        assert_eq!(bytes, want.unwrap());
-    }
-
-    fn named<T>(name: &str, record: T) -> std::collections::BTreeMap<String, T> {
-        [(name.to_owned(), record)].into()
-    }
-
-    #[test]
-    fn bytes_are_those_of_serde() {
-        for size in SIZES {
-            let text = "ä".repeat(usize::try_from(size).unwrap().min(70_000) / 2);
-            let int = i64::try_from(size).unwrap_or(i64::MAX);
-            for int in [int, -int, -int - 1, 33 - int] {
-                let held = HoldRecord {
-                    request_id: text.clone(),
-                    key_id: "k".to_owned(),
-                    account_id: String::new(),
-                    at: Micros::new(int),
-                    amount: Money::from_nanos(int),
-                    dialect: "chat".to_owned(),
-                    model: text.clone(),
-                    stream: size % 2 == 0,
-                    price_version: "v".to_owned(),
-                    lease: (size > 100).then_some(int),
-                    lane: if size > 15 { text.clone() } else { String::new() },
-                    start_cost: Money::from_nanos(int),
-                    cost_per_second: Money::from_nanos(if size > 31 { int } else { 0 }),
-                };
-                same_as_serde(&Written::Held(&held));
-                same_as_serde(&Written::Voided(&text));
-                same_as_serde(&Written::Alive(Micros::new(int)));
-                let tools = ToolUses { code_runs: size, ..ToolUses::default() };
-                let usage = Usage {
-                    input: size,
-                    cache_write: size,
-                    seconds: size,
-                    cache_storage: size,
-                    tools,
-                    bill: (size > 15).then_some(Money::from_nanos(int)),
-                    ..Usage::default()
-                };
-                let reached = ProgressRecord {
-                    request_id: text.clone(),
-                    at: Micros::new(int),
-                    lane: text.clone(),
-                    usage,
-                    cost: Money::from_nanos(int),
-                    attempt: None,
-                };
-                same_as_serde(&Written::Reached(&reached));
-                let attempt = LaterAttempt {
-                    at: Micros::new(int),
-                    start_cost: Money::from_nanos(int),
-                    price_version: text.clone(),
-                    absorbed: Money::from_nanos(int),
-                    failed: vec![FailedAttempt::default(); usize::from(size > 31) * 20],
-                    ..LaterAttempt::default()
-                };
-                let attempt = Some(Box::new(attempt));
-                same_as_serde(&Written::Reached(&ProgressRecord { attempt, ..reached }));
-            }
-        }
-    }
-
-    #[test]
-    fn entries_are_those_of_serde() {
-        same_as_serde(&Written::Settled(&LedgerEntry::default()));
-        for count in [1, 15, 16, 70_000] {
-            let dimension = PriceDimension::CacheWriteLong;
-            let charge = Charge { dimension, count: 300, price: Price::from_picos(-7) };
-            let attempt =
-                FailedAttempt { status: Some(503), ms: 1 << 40, ..FailedAttempt::default() };
-            let entry = LedgerEntry {
-                request_id: "r".repeat(40),
-                first_byte_us: Some(Micros::new(70_000)),
-                attempts: u32::MAX,
-                failed: vec![attempt.clone(), FailedAttempt { status: None, ..attempt }],
-                status: 200,
-                held: Some(Money::from_nanos(1)),
-                absorbed: Money::from_nanos(-1),
-                service: "flex".to_owned(),
-                charges: vec![charge; count],
-                losses: vec!["part.seal".to_owned(); count],
-                told: Some(Box::new(Usage { output: 1 << 40, ..Usage::default() })),
-                reasons: ChargeReason::ALL.to_vec(),
-                ..LedgerEntry::default()
-            };
-            same_as_serde(&Written::Settled(&entry));
-        }
-        for outcome in CallOutcome::ALL {
-            same_as_serde(&Written::Settled(&LedgerEntry { outcome, ..LedgerEntry::default() }));
-        }
-        for knowledge in SettlementKnowledge::ALL {
-            same_as_serde(&Written::Settled(&LedgerEntry { knowledge, ..LedgerEntry::default() }));
-        }
-        for ended_by in EndedBy::ALL {
-            same_as_serde(&Written::Settled(&LedgerEntry { ended_by, ..LedgerEntry::default() }));
-        }
-    }
-}
+mod tests;

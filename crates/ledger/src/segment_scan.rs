@@ -6,6 +6,7 @@
 
 use crate::JournalRecord;
 use crate::journal::FRAME_HEADER_BYTES;
+use crate::record_encoding::{COMPACT_MARK, HOLD_LAYOUT, SETTLEMENT_LAYOUT, decode};
 
 /// Largest record that is looked for behind damage.
 const MAX_SOUGHT_BYTES: usize = 1 << 20;
@@ -106,16 +107,22 @@ fn record_between(bytes: &[u8], at: usize, end: usize) -> Option<JournalRecord> 
     }
     // Every JSON record begins with a brace, and no MessagePack record does.
     match payload.first()? {
+        &COMPACT_MARK => decode(payload),
         b'{' => serde_json::from_slice(payload).ok(),
         _ => rmp_serde::from_slice(payload).ok(),
     }
 }
 
-/// Returns true if a record may begin at that offset: an object or a map of one short text.
+/// Returns true if a record may begin at that offset: a known layout, or an object or a map of one short
+/// text.
 fn may_begin_at(bytes: &[u8], at: usize) -> bool {
     let payload = bytes.get(at.saturating_add(FRAME_HEADER_BYTES)..).unwrap_or_default();
-    matches!(payload, [0x81, 0xa1..=0xbf, ..] | [b'{', b'"', ..])
-        && header_at(bytes, at).is_some_and(|(length, _)| length <= MAX_SOUGHT_BYTES)
+    matches!(
+        payload,
+        [COMPACT_MARK, HOLD_LAYOUT | SETTLEMENT_LAYOUT, ..]
+            | [0x81, 0xa1..=0xbf, ..]
+            | [b'{', b'"', ..]
+    ) && header_at(bytes, at).is_some_and(|(length, _)| length <= MAX_SOUGHT_BYTES)
 }
 
 /// Looks at bytes that are no record.
@@ -156,7 +163,7 @@ mod tests {
     use canon::{Micros, Money};
 
     use super::*;
-    use crate::journal::{Written, frame};
+    use crate::journal::{Written, framed};
     use crate::{HoldRecord, OpenCall, SettlementKnowledge};
 
     fn held(id: usize) -> HoldRecord {
@@ -180,7 +187,8 @@ mod tests {
         let calls = (0..calls).map(|id| {
             let entry = OpenCall { held: held(id), reached: None };
             let entry = entry.settle(Micros::new(8), None, SettlementKnowledge::Journal);
-            [frame(&Written::Held(&held(id))), frame(&Written::Settled(&entry))]
+            [Written::Held(&held(id)), Written::settled(&entry)]
+                .map(|record| framed(&record, <[u8]>::to_vec))
         });
         calls.flatten().collect()
     }

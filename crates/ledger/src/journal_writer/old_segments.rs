@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::JournalWriter;
 use crate::disk::segment_name;
-use crate::journal::{Written, frame, settled_entries};
+use crate::journal::{Written, framed, settled_entries};
 use crate::segment_scan::scan;
 use crate::{DamagedSpan, JournalRecord};
 
@@ -49,7 +49,7 @@ impl JournalWriter {
         let found = scan(&bytes).require(bytes.len(), self.manifest.written(segment));
         if !found.damage.is_empty() {
             for entry in settled_entries(found.records.clone()) {
-                drop(self.append_unkept(&frame(&Written::Settled(&entry))));
+                drop(framed(&Written::settled(&entry), |record| self.append_unkept(record)));
             }
             self.errors.note(&damage_error(segment, &found.damage));
             self.set_aside(segment);

@@ -1,7 +1,7 @@
 //! Progress of running calls.
 
 use super::OpenCalls;
-use crate::journal::{Written, frame};
+use crate::journal::{Written, framed};
 use crate::{CallProgress, HoldRecord, JournalReceipt, LaterAttempt, ProgressRecord};
 
 impl OpenCalls {
@@ -11,7 +11,8 @@ impl OpenCalls {
         let (request_id, at) = (held.request_id.clone(), self.now());
         let attempt = {
             let state = self.state.lock();
-            let reached = state.open.get(&held.request_id).and_then(|open| open.reached.as_ref());
+            let reached =
+                state.open.get(held.request_id.as_str()).and_then(|open| open.reached.as_ref());
             reached.and_then(|reached| reached.attempt.clone())
         };
         // A lost record makes recovery charge less. The writer counts the failure.
@@ -36,10 +37,11 @@ impl OpenCalls {
     }
 
     fn reach(&self, reached: ProgressRecord) -> JournalReceipt {
-        let record = self.journal.append_unkept(&frame(&Written::Reached(&reached)));
+        let record =
+            framed(&Written::Reached(&reached), |record| self.journal.append_unkept(record));
         let mut state = self.state.lock();
-        if let Some(open) = state.open.get_mut(&reached.request_id) {
-            open.reached = Some(reached);
+        if let Some(open) = state.open.get_mut(reached.request_id.as_str()) {
+            open.reached = Some(Box::new(reached));
             open.changes = open.changes.saturating_add(1);
         }
         JournalReceipt::new(&self.journal, record.as_ref())
