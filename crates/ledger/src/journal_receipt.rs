@@ -9,14 +9,16 @@ use crate::journal_writer::{JournalWriter, KeptRecord};
 
 /// Waits until the journal has a record, or cannot have it for the time being.
 ///
-/// The first poll lets the other tasks of the thread run, because they may append too. The second one
-/// wakes the writer thread, which then writes all their records at once.
+/// The first of the tasks that wait for a batch lets the other tasks of the thread run, because they may
+/// append too. At its second poll it wakes the writer thread, which then writes all their records at once.
+/// The other tasks are polled again when that is done.
 #[derive(Default)]
 pub struct JournalReceipt {
     /// `None` if nothing is to be waited for.
     record: Option<(Arc<JournalWriter>, KeptRecord)>,
     /// Place of the task among those that wait; `None` before the first poll.
     place: Option<usize>,
+    /// True once the thread is woken, or if that is the task of another one.
     has_notified: bool,
 }
 
@@ -42,7 +44,9 @@ impl Future for JournalReceipt {
         if let Err(e) = journal.check_stall() {
             return Poll::Ready(Err(e));
         }
-        if is_first {
+        if *place != Some(0) {
+            *has_notified = true;
+        } else if is_first {
             cx.waker().wake_by_ref();
         } else if !std::mem::replace(has_notified, true) {
             journal.wake_thread();
