@@ -61,8 +61,8 @@ pub type Lossy<T> = (T, Vec<Loss>);
 pub struct Losses {
     named: Vec<Loss>,
     /// Hashes of the names that are only counted. A collision makes the count too low by one, nothing
-    /// else.
-    counted: HashSet<u64>,
+    /// else. `None` in nearly all sets.
+    counted: Option<Box<HashSet<u64>>>,
     unnamed: u64,
 }
 
@@ -90,7 +90,7 @@ impl Losses {
         }
         if self.named.len() < MAX_NAMED_LOSSES {
             self.named.push(loss());
-        } else if self.counted.insert(name_hash) {
+        } else if self.counted.get_or_insert_default().insert(name_hash) {
             self.unnamed += 1;
         }
     }

@@ -39,6 +39,10 @@ impl Money {
     ///
     /// Saturates: an amount that does not fit becomes the largest one, which no cap allows.
     pub fn from_picos(picos: i128) -> Self {
+        // Nearly every amount fits in 64 bits, of which a division is cheap.
+        if let Ok(picos) = i64::try_from(picos) {
+            return Self(picos.div_euclid(1000) + i64::from(picos.rem_euclid(1000) != 0));
+        }
         let nanos = picos.div_euclid(1000) + i128::from(picos.rem_euclid(1000) != 0);
         Self(i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX }))
     }
@@ -63,35 +67,57 @@ impl Sum for Money {
     }
 }
 
-/// Letters of the largest amount: ten digits, a point and nine digits.
-const MAX_AMOUNT_LETTERS: usize = 20;
-/// Place of the point among them.
-const POINT_PLACE: usize = 10;
+/// Letters of the largest amount: a sign, ten digits, a point and nine digits.
+const MAX_AMOUNT_LETTERS: usize = 21;
+/// Digits after the point.
+const FRACTION_DIGITS: usize = 9;
+
+impl Money {
+    /// Returns the amount with nine digits after the point. Every reply carries its cost, so this does without
+    /// the machinery of `format!`.
+    pub fn to_text(self) -> String {
+        self.with_text(str::to_owned)
+    }
+
+    fn with_text<T>(self, show: impl FnOnce(&str) -> T) -> T {
+        let mut text = [b'0'; MAX_AMOUNT_LETTERS];
+        let mut left = self.0.unsigned_abs();
+        let mut start = text.len();
+        let mut letters = text.iter_mut().rev();
+        let mut push = |letter: u8| {
+            if let Some(slot) = letters.next() {
+                *slot = letter;
+                start -= 1;
+            }
+        };
+        let mut digit = || {
+            let digit = (left % 10) as u8;
+            left /= 10;
+            (b'0' + digit, left > 0)
+        };
+        for _ in 0..FRACTION_DIGITS {
+            push(digit().0);
+        }
+        push(b'.');
+        loop {
+            let (letter, has_more) = digit();
+            push(letter);
+            if !has_more {
+                break;
+            }
+        }
+        if self.0 < 0 {
+            push(b'-');
+        }
+        let letters = text.get(start..).unwrap_or_default();
+        show(std::str::from_utf8(letters).unwrap_or_default())
+    }
+}
 
 /// Always nine digits after the point: `0.000012500`.
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the machinery of `write!`, because every reply carries its cost.
-        let mut text = [b'0'; MAX_AMOUNT_LETTERS];
-        let mut start = text.len();
-        let mut left = self.0.unsigned_abs();
-        for (place, slot) in text.iter_mut().enumerate().rev() {
-            if place == POINT_PLACE {
-                *slot = b'.';
-                continue;
-            }
-            if left == 0 && place + 1 < POINT_PLACE {
-                break;
-            }
-            *slot = b'0' + u8::try_from(left % 10).unwrap_or_default();
-            left /= 10;
-            start = place;
-        }
-        if self.0 < 0 {
-            f.write_str("-")?;
-        }
-        let digits = text.get(start..).unwrap_or_default();
-        f.write_str(std::str::from_utf8(digits).unwrap_or_default())
+        self.with_text(|text| f.write_str(text))
     }
 }
 

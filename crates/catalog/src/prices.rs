@@ -10,6 +10,9 @@ use canon::{Charge, Money, Price, PriceDimension, SearchContext, ServiceTier, To
 
 use crate::{ImagePrice, ImageSpec};
 
+/// Number of charges that few calls exceed.
+const USUAL_CHARGES: usize = 4;
+
 /// All prices of one model at one provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelPrices {
@@ -218,7 +221,7 @@ impl ModelPrices {
 
     /// Returns the parts of that cost. Their sum, rounded up once, is the cost.
     pub fn charges(&self, usage: &Usage, units: &BilledUnits<'_>) -> Vec<Charge> {
-        let mut charges = Vec::new();
+        let mut charges = Vec::with_capacity(USUAL_CHARGES);
         self.visit_charges(usage, units, |charge| charges.push(charge));
         charges
     }

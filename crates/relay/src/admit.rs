@@ -69,10 +69,10 @@ pub(super) async fn admit(
         lane.prices.running_cost(input, output.saturating_mul(candidates))
     });
     let full = bound(requested_output);
-    let least = bound(requested_output.min(MIN_USEFUL_OUTPUT_TOKENS));
+    let least = || bound(requested_output.min(MIN_USEFUL_OUTPUT_TOKENS));
     let ticket = match reserve(call, record, full, least).await {
         Ok(ticket) => ticket,
-        Err(error) => return Err(account.record_refusal(error)),
+        Err(error) => return Err(account.record_refusal(call, facts, error)),
     };
     let limit = (ticket.amount() < full)
         .then(|| affordable_output(bound, ticket.amount(), requested_output));
@@ -93,11 +93,11 @@ pub(super) async fn admit_with_max_cost(
     let record = hold_record(call, facts, route, &mut account, |lane, _| {
         (likely_cost(lane), lane.prices.running_cost(0, 0).1)
     });
-    match reserve(call, record, bound, bound).await {
+    match reserve(call, record, bound, || bound).await {
         Ok(ticket) => {
             Ok(account.attach_hold(ticket, facts.max_output_tokens.unwrap_or_default(), None))
         }
-        Err(error) => Err(account.record_refusal(error)),
+        Err(error) => Err(account.record_refusal(call, facts, error)),
     }
 }
 
@@ -168,19 +168,19 @@ pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiErro
     }
 }
 
-/// Reserves money from the key's balance. Its leases respect the caps and budgets of the key and its
-/// account.
+/// Reserves money from the key's balance: all of `full`, or at least `least`. Its leases respect the caps
+/// and budgets of the key and its account.
 async fn reserve(
     call: &Call,
     record: Arc<HoldRecord>,
     full: Money,
-    least: Money,
+    least: impl Fn() -> Money,
 ) -> Result<HoldTicket, ApiError> {
     let wait = call.config.money_wait;
-    match call.engine.funds.reserve(&call.key.balance, record, full, least, wait).await {
+    match call.engine.funds.reserve(&call.key.balance, record, full, &least, wait).await {
         Ok(ticket) => Ok(ticket),
         Err(HoldRefusal::Spent(shortage) | HoldRefusal::Held(shortage)) => {
-            Err(no_money(&shortage, least))
+            Err(no_money(&shortage, least()))
         }
         Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
         Err(HoldRefusal::Unreachable(why)) => Err(cannot_account().with_log_note(why)),

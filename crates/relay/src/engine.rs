@@ -116,7 +116,12 @@ impl Engine {
 
     /// Microseconds since start on a monotonic clock.
     pub fn monotonic_now(&self) -> Micros {
-        Micros::from(self.started.elapsed())
+        self.monotonic_at(Instant::now())
+    }
+
+    /// The same at that moment.
+    pub fn monotonic_at(&self, moment: Instant) -> Micros {
+        Micros::from(moment.saturating_duration_since(self.started))
     }
 
     /// Returns true once running calls must end because the drain timeout is over.

@@ -78,7 +78,7 @@ impl NodeFunds {
         balance: &Arc<KeyBalance>,
         record: Arc<HoldRecord>,
         full: Money,
-        least: Money,
+        least: impl Fn() -> Money,
         wait: Duration,
     ) -> Result<HoldTicket, HoldRefusal> {
         let record = match self.lease_client.try_hold(balance, record, full)? {
@@ -86,7 +86,7 @@ impl NodeFunds {
             TryHold::MustWait(record) => record,
         };
         // Boxed because it is rare: the future of every call would grow by its size.
-        Box::pin(self.reserve_from_store(balance, record, full, least, wait)).await
+        Box::pin(self.reserve_from_store(balance, record, full, least(), wait)).await
     }
 
     /// Reserves money that the leases of this node do not cover.

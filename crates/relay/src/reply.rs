@@ -229,7 +229,7 @@ pub(super) async fn settled_response(body: Bytes, account: BoxedAccount) -> Resp
     let mut response = json_response(Body::from(body));
     add_call_headers(&mut response, &account);
     let cost = account.close_done().written().await;
-    if let Ok(cost) = HeaderValue::from_str(&cost.to_string()) {
+    if let Ok(cost) = HeaderValue::try_from(cost.to_text()) {
         response.headers_mut().insert(COST_HEADER, cost);
     }
     response

@@ -73,6 +73,8 @@ fn wrong_kind_error(model: &str, kind: ModelKind) -> ApiError {
 pub(super) struct Candidate {
     pub(super) lane: Arc<LiveLane>,
     pub(super) credential_index: usize,
+    /// Position in the order of preference.
+    pub(super) priority: u32,
     /// True if the request must open a new connection.
     pub(super) new_connection: bool,
     pub(super) health: Arc<HealthTracker>,
@@ -82,6 +84,21 @@ impl Candidate {
     /// Returns the hash of the lane and the credential.
     pub(super) fn slot_hash(&self) -> Option<u64> {
         self.lane.slots.get(self.credential_index).map(|slot| slot.hash_key)
+    }
+
+    /// Describes the candidate for the order of attempts.
+    fn rank(&self, now: Micros) -> LaneCandidate {
+        let slots = &self.lane.slots;
+        #[expect(clippy::cast_precision_loss, reason = "a lane has few credentials")]
+        let weight = f64::from(self.lane.weight) / slots.len().max(1) as f64;
+        LaneCandidate {
+            priority: self.priority,
+            weight,
+            hash_key: self.slot_hash().unwrap_or_default(),
+            state: self.standing(now),
+            pending: self.health.pending(),
+            latency: self.health.latency(now),
+        }
     }
 
     /// Returns the health of the candidate. Treats a provider at its `max_in_flight` as busy.
@@ -250,8 +267,6 @@ pub(super) fn ordered_candidates(
         && !route.lanes.iter().any(|lane| strict.serves(lane, needs));
     let judge = LaneJudge { drops_media, ..strict };
     let mut candidates = Vec::with_capacity(route.lanes.len());
-    let mut lane_candidates: Vec<LaneCandidate> = Vec::new();
-    let mut has_ties = false;
     for (index, lane) in route.lanes.iter().enumerate() {
         if !may_use_lane(call, route, lane) {
             continue;
@@ -262,29 +277,24 @@ pub(super) fn ordered_candidates(
         let priority = ranks.get(index).copied().unwrap_or(lane.priority);
         for (credential, slot) in lane.slots.iter().enumerate() {
             let health = Arc::clone(&slot.health);
-            let candidate = Candidate {
+            candidates.push(Candidate {
                 lane: Arc::clone(lane),
                 credential_index: credential,
+                priority,
                 new_connection: false,
                 health,
-            };
-            #[expect(clippy::cast_precision_loss, reason = "a lane has few credentials")]
-            let weight = f64::from(lane.weight) / lane.slots.len() as f64;
-            has_ties |= lane_candidates.last().is_some_and(|last| last.priority == priority);
-            lane_candidates.push(LaneCandidate {
-                priority,
-                weight,
-                hash_key: slot.hash_key,
-                state: candidate.standing(now),
-                pending: candidate.health.pending(),
-                latency: candidate.health.latency(now),
             });
-            candidates.push(candidate);
         }
     }
     if candidates.len() < 2 {
         return candidates;
     }
+    let lane_candidates: Vec<LaneCandidate> =
+        candidates.iter().map(|candidate| candidate.rank(now)).collect();
+    let has_ties = lane_candidates.windows(2).any(|pair| match pair {
+        [one, next] => one.priority == next.priority,
+        _ => false,
+    });
     let affinity = if has_ties { conversation_hash(call) } else { None };
     let seed = affinity.unwrap_or_else(|| request_id::random_from_id(&call.id));
     let order = upstream::order_lanes(&lane_candidates, seed, affinity.is_some());

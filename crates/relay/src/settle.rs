@@ -5,7 +5,9 @@ mod charge;
 mod explain;
 mod goodwill;
 
-use canon::{ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, Usage};
+use canon::{
+    ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, Usage, WireFormat,
+};
 use catalog::{Model, ModelKind, ModelPrices};
 use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
@@ -52,7 +54,7 @@ pub(super) struct CallAccount {
     engine: Arc<Engine>,
     prices: Arc<ModelPrices>,
     arrived: Instant,
-    dialect: &'static str,
+    format: WireFormat,
     kind: ModelKind,
     input_bytes: u64,
     /// Upper bound of the output that money was reserved for.
@@ -124,12 +126,11 @@ pub(super) struct CallAccount {
 impl CallAccount {
     /// Creates an account without a reservation.
     pub(super) fn new(call: &Call, facts: &RequestFacts, model: &Model) -> BoxedAccount {
-        let (now, prices) = (call.engine.clock.now(), &model.prices);
         Box::new(Self {
             engine: Arc::clone(&call.engine),
-            prices: Arc::clone(prices),
+            prices: Arc::clone(&model.prices),
             arrived: call.arrived,
-            dialect: call.dialect.origin().as_str(),
+            format: call.dialect.origin(),
             kind: model.kind,
             input_bytes: call.body.len() as u64,
             max_output_tokens: 0,
@@ -168,28 +169,11 @@ impl CallAccount {
             sent: Arc::clone(&call.sent),
             rate_permit: call.admission.rate.clone(),
             in_flight_slot: Arc::clone(&call.in_flight_slot),
+            // The hold has the texts and the time.
             entry: LedgerEntry {
-                request_id: String::from(&*call.id),
-                key_id: call.key.record.id.clone(),
-                account_id: call.key.record.account_id.clone(),
-                started: now,
-                ended: now,
-                first_byte_us: None,
-                dialect: call.dialect.origin().as_str().to_owned(),
-                model: facts.model.clone(),
-                lane: String::new(),
-                attempts: 0,
-                failed: Vec::new(),
                 stream: facts.stream,
                 status: 503,
                 outcome: CallOutcome::CallerLeft,
-                usage: Usage::default(),
-                estimated: false,
-                cost: Money::ZERO,
-                held: None,
-                absorbed: Money::ZERO,
-                price_version: prices.version.clone(),
-                losses: Vec::new(),
                 ..LedgerEntry::default()
             },
         })
@@ -230,19 +214,36 @@ impl CallAccount {
     }
 
     /// Counts a call whose reservation was refused. It costs nothing, so the ledger has no row of it.
-    pub(super) fn record_refusal(mut self, error: ApiError) -> ApiError {
+    pub(super) fn record_refusal(
+        mut self,
+        call: &Call,
+        facts: &RequestFacts,
+        error: ApiError,
+    ) -> ApiError {
         let reason = RefusalReason::of(&error);
+        let (record, at) = (&call.key.record, self.engine.clock.now());
+        self.entry = LedgerEntry {
+            request_id: String::from(&*call.id),
+            key_id: record.id.clone(),
+            account_id: record.account_id.clone(),
+            dialect: self.format.as_str().to_owned(),
+            model: facts.model.clone(),
+            price_version: self.prices.version.clone(),
+            started: at,
+            ended: at,
+            ..std::mem::take(&mut self.entry)
+        };
         self.entry.outcome = CallOutcome::Failed;
         self.entry.status = reason.status();
         self.entry.ended_by = match reason {
             RefusalReason::Spent | RefusalReason::Reserved => EndedBy::Cap,
             RefusalReason::Unavailable => EndedBy::Operator,
         };
-        self.engine.metrics.record_call(self.dialect, &self.entry);
+        self.engine.metrics.record_call(self.format, &self.entry);
         self.engine.metrics.record_refusal(reason.word());
         self.engine.telemetry.record_call(self.trace, self.kind, &self.entry);
-        let LedgerEntry { key_id, account_id, model, started: at, .. } = &self.entry;
-        let refused = RefusedAt { at: *at, reason };
+        let LedgerEntry { key_id, account_id, model, .. } = &self.entry;
+        let refused = RefusedAt { at, reason };
         self.engine.funds.refusals.add(key_id, account_id, model, refused);
         error
     }
@@ -296,9 +297,11 @@ impl CallAccount {
 
     /// Records the start of the reply.
     pub(super) fn first_byte(&mut self) {
-        self.attempt_answered();
+        let now = Instant::now();
+        self.answered_at(now);
         self.entry.status = 200;
-        self.entry.first_byte_us.get_or_insert(self.arrived.elapsed().into());
+        let wait = now.saturating_duration_since(self.arrived);
+        self.entry.first_byte_us.get_or_insert(wait.into());
     }
 
     /// Records a reply that is complete.
@@ -407,8 +410,10 @@ impl CallAccount {
         }
         self.in_flight_slot.free();
         self.entry.outcome = outcome;
-        let losses = std::mem::take(&mut self.losses).into_vec();
-        self.entry.losses = losses.into_iter().map(|loss| loss.path).collect();
+        if !self.losses.is_empty() {
+            let losses = std::mem::take(&mut self.losses).into_vec();
+            self.entry.losses = losses.into_iter().map(|loss| loss.path).collect();
+        }
         self.compute_charge(outcome, &hold);
         self.attempt = None;
         self.entry.ended_by = self.ended_by.unwrap_or_else(|| self.default_end(outcome));
@@ -417,8 +422,12 @@ impl CallAccount {
         }
         let cost = self.entry.cost.min(hold.amount());
         self.engine.metrics.running_calls.dec();
-        self.engine.metrics.record_call(self.dialect, &self.entry);
+        self.engine.metrics.record_call(self.format, &self.entry);
         if self.engine.telemetry.is_on() {
+            if let Some(record) = hold.record() {
+                self.entry.started = record.at;
+                self.entry.complete(record.clone());
+            }
             self.entry.ended = self.engine.clock.now();
             self.engine.telemetry.record_call(self.trace, self.kind, &self.entry);
         }

@@ -2,22 +2,28 @@
 //!
 //! Hot counters are kept as handles, so that counting takes no lock.
 
-use canon::Money;
+use canon::{Money, WireFormat};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use upstream::LaneState;
 
 use config::LaneHealth;
 
+/// Status of an answered call.
+const ANSWERED: u16 = 200;
+
 /// All counters of this process.
 pub struct GatewayMetrics {
     registry: Registry,
     calls: Family<CallLabels, Counter>,
+    /// The counter of answered calls of each wire format, once it is used.
+    answered_calls: [OnceLock<Counter>; WireFormat::ALL.len()],
     refused_calls: Family<RefusalLabels, Counter>,
     input_tokens: Counter,
     output_tokens: Counter,
@@ -145,6 +151,7 @@ impl GatewayMetrics {
         Self {
             registry,
             calls,
+            answered_calls: [const { OnceLock::new() }; WireFormat::ALL.len()],
             refused_calls,
             input_tokens,
             output_tokens,
@@ -173,9 +180,17 @@ impl GatewayMetrics {
     }
 
     /// Counts a settled or refused call.
-    pub fn record_call(&self, dialect: &'static str, entry: &ledger::LedgerEntry) {
-        let labels = CallLabels { dialect, status: entry.status.into() };
-        self.calls.get_or_create(&labels).inc();
+    pub fn record_call(&self, format: WireFormat, entry: &ledger::LedgerEntry) {
+        let labels = CallLabels { dialect: format.as_str(), status: entry.status.into() };
+        let place = WireFormat::ALL.iter().position(|one| *one == format);
+        match place.and_then(|place| self.answered_calls.get(place)) {
+            Some(counter) if entry.status == ANSWERED => {
+                counter.get_or_init(|| self.calls.get_or_create(&labels).clone()).inc();
+            }
+            Some(_) | None => {
+                self.calls.get_or_create(&labels).inc();
+            }
+        }
         self.input_tokens.inc_by(entry.usage.input);
         self.output_tokens.inc_by(entry.usage.output);
         self.cost_nanodollars.inc_by(u64::try_from(entry.cost.as_nanos()).unwrap_or(0));

@@ -43,20 +43,21 @@ impl CallAccount {
             }
             None => {}
         }
-        self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
+        let now = Instant::now();
+        self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_at(now)), slot));
         self.sent.clear();
         self.entry.attempts += 1;
         (self.copies, self.cached_input) = (1, 0);
         self.has_absorbed = false;
         (self.attempt_usage, self.absorbed_before) = (Usage::default(), self.entry.absorbed);
-        lane.name.clone_into(&mut self.entry.lane);
-        self.attempt_started = Instant::now();
+        self.entry.lane = lane.name.clone();
+        self.attempt_started = now;
         self.silence = Duration::ZERO;
         self.meter = ReplyMeter::default();
         self.searches_once = lane.served_model.counts.searches_once;
         if self.prices.version != lane.prices.version {
             self.prices = Arc::clone(&lane.prices);
-            lane.prices.version.clone_into(&mut self.entry.price_version);
+            self.entry.price_version = lane.prices.version.clone();
         }
         let is_text = || lane.capabilities.output.iter().all(|kind| kind == "text");
         let may_exceed = self.entry.stream && is_text();
@@ -137,8 +138,12 @@ impl CallAccount {
 
     /// Records that the lane answered, even if it refused the request.
     pub(crate) fn attempt_answered(&mut self) {
+        self.answered_at(Instant::now());
+    }
+
+    pub(super) fn answered_at(&mut self, now: Instant) {
         if let Some((attempt, _)) = &mut self.attempt {
-            attempt.succeeded(self.engine.monotonic_now());
+            attempt.succeeded(self.engine.monotonic_at(now));
         }
     }
 

@@ -251,14 +251,14 @@ impl CallAccount {
         }
         self.entry.cost = Charge::total(&self.entry.charges);
         if let Some(told) = self.meter.usage.filter(|told| !self.is_possible(told)) {
-            self.report_bad_count("reports impossible usage");
+            self.report_bad_count(hold, "reports impossible usage");
             if self.is_conceivable(&told) {
                 let rest = self.price_of(&told.with_whole_sums()).saturating_sub(self.entry.cost);
                 self.entry.absorbed = self.entry.absorbed.saturating_add(rest.max(Money::ZERO));
             }
         } else if self.entry.cost > hold.amount() {
             // The reservation covers every limit that was sent, so the provider exceeded one.
-            self.report_bad_count("exceeded the limits it was given");
+            self.report_bad_count(hold, "exceeded the limits it was given");
         }
         self.entry.service = self.billed_tier().map(tier_label).unwrap_or_default();
         let bill = usage.bill.take();
@@ -270,10 +270,11 @@ impl CallAccount {
         }
     }
 
-    fn report_bad_count(&self, what: &str) {
+    fn report_bad_count(&self, hold: &HoldTicket, what: &str) {
+        let request_id = hold.record().map_or("", |record| &record.request_id);
         let reported = self.meter.usage.unwrap_or_default();
         tracing::error!(
-            request.id = self.entry.request_id,
+            request.id = request_id,
             lane.name = self.entry.lane,
             tokens.input = reported.input,
             tokens.output = reported.output,
