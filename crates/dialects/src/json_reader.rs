@@ -19,7 +19,6 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use text_scan::plain_length;
 
-
 /// Maximum nesting depth, as in `serde_json`.
 const MAX_NESTING: usize = 127;
 

@@ -221,10 +221,7 @@ pub(crate) fn run(quick: bool, rivals: bool, write: bool) -> Result<bool> {
     let built = workspace::target().join("dist");
     let stage =
         BenchStage::set(&built.join("portunus"), &built.join("examples/hyper_proxy"), &cores)?;
-    let mut rows = Vec::new();
-
-    rows.push(starts(&stage, run_length.starts)?);
-    rows.push(without_load::ledger(&stage)?);
+    let mut rows = vec![starts(&stage, run_length.starts)?];
     let small = small_body();
     let (nginx, _) = stage.start(Target::Nginx, &small)?;
     let (hyper, _) = stage.start(Target::Hyper, &small)?;

@@ -1,8 +1,7 @@
-//! Measurements without load: memory of idle streams, and the cost of the ledger alone.
+//! Measurement without load: memory of idle streams.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -13,12 +12,8 @@ use super::report::{FigureRow, Goal};
 use super::targets::{BenchStage, IDLE_STREAMS_MODEL, Target};
 use super::usage;
 use crate::gateway::Server;
-use crate::process::TempFolder;
-use crate::tools::{self, cargo};
-use crate::workspace;
 
 const IDLE_KIB: Goal = Goal::value(16.0, 64.0);
-const LEDGER_US: Goal = Goal::value(5.0, 10.0);
 /// Number of open streams. Each takes two connections of a proxy, and the default limit of open
 /// files allows few more.
 const OPEN_STREAMS: u16 = 300;
@@ -70,22 +65,4 @@ fn begin(stage: &BenchStage, target: Target, address: SocketAddr) -> Result<TcpS
         read.extend_from_slice(piece.get(..count).unwrap_or_default());
     }
     Ok(stream)
-}
-
-/// Measures the processor time of sizing, hold, journal and settlement of one call.
-pub(super) fn ledger(stage: &BenchStage) -> Result<FigureRow> {
-    let build = ["build", "--profile", "dist", "-p", "portunus", "--example", "hold_cost"];
-    tools::run(&mut cargo(&build))?;
-    let program = workspace::target().join("dist/examples/hold_cost");
-    let scratch = TempFolder::new("hold-cost")?;
-    let mut command: Command = crate::gateway::pinned(&program, stage.cores());
-    let output = command.arg(scratch.path().join("journal")).output()?;
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(FigureRow {
-        what: "sizing, hold, journal and settlement: processor µs/call".into(),
-        gateway: Some(stdout.trim().parse().context("hold_cost printed no figure")?),
-        goal: Some(LEDGER_US),
-        ..FigureRow::default()
-    })
 }
