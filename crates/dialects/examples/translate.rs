@@ -8,8 +8,8 @@
 use bytes::Bytes;
 use canon::{ChatRequest, Event, StopEnforcer, WireFormat};
 use dialects::{
-    Dialect, FrameAction, LaneSettings, RepeatedText, ReplyMeter, ReplyStamp, RequestFacts,
-    RequestTarget, RequestUse, SseDecoder,
+    Dialect, FrameAction, LaneSettings, ReplyMeter, ReplyStamp, RequestFacts, RequestTarget,
+    RequestUse, SseDecoder, TextRun,
 };
 use std::error::Error;
 use std::hint::black_box;
@@ -121,12 +121,12 @@ fn stream(sample: &TranslationSample) -> Result<usize, Box<dyn Error>> {
     let mut events: Vec<Event> = Vec::new();
     let mut out = Vec::with_capacity(sample.reply.len());
     decoder.push(sample.reply.clone());
+    let mut run = TextRun::default();
     loop {
-        while let Some(events) = decoder.events()
-            && let Some(RepeatedText { place, text, length }) = reader.repeat(events)
-        {
-            writer.push_text(place, text, &mut out);
-            decoder.skip(length);
+        let taken = decoder.events().map_or(0, |events| reader.repeat(events, &mut run));
+        if taken > 0 {
+            writer.push_run(&run, &mut out);
+            decoder.skip(taken);
         }
         let Some(frame) = decoder.next_frame()? else { break };
         reader.push(&frame, &mut events)?;

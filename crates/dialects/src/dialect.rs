@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use canon::{
     ApiError, CacheField, ChatReply, ChatRequest, Event, HostedTools, Loss, Losses, Lossy, Media,
-    Part, PartDelta, PartIndex, PartStart, RequestNeeds, Role, ServiceTier, ThinkingRange, Usage,
+    Part, PartDelta, PartStart, RequestNeeds, Role, ServiceTier, ThinkingRange, Usage,
     WireFormat,
 };
 use serde::Deserialize;
@@ -18,6 +18,7 @@ use crate::media_problem::MediaProblem;
 use crate::object_fields::ForeignObject;
 use crate::service_tier::{event_tier, extras_tier};
 use crate::sse::StreamFrame;
+use crate::text_run::TextRun;
 
 /// Facts of a request that stand in its path and headers, not in its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -468,24 +469,14 @@ pub trait StreamMeter: Send {
     }
 }
 
-/// An event that differs from the one before only in its text.
-#[derive(Clone, Copy, Debug)]
-pub struct RepeatedText<'a> {
-    /// The part that grows.
-    pub place: PartIndex,
-    /// The text.
-    pub text: &'a str,
-    /// The length of the event with its framing.
-    pub length: usize,
-}
-
 /// Turns a provider's stream into events.
 pub trait StreamReader: Send {
     /// Takes the next frame.
     fn push(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError>;
-    /// Takes the first of these events if it differs from the one before only in its text.
-    fn repeat<'a>(&mut self, _events: &'a [u8]) -> Option<RepeatedText<'a>> {
-        None
+    /// Takes the texts of the first of these events that differ from the one before only in their text.
+    /// Returns the length of these events.
+    fn repeat(&mut self, _events: &[u8], _run: &mut TextRun) -> usize {
+        0
     }
     /// Ends the stream with the provider's body: adds a missing end, or returns an error if the
     /// stream broke off.
@@ -498,9 +489,9 @@ pub trait StreamReader: Send {
 pub trait StreamWriter: Send {
     /// Appends the framed output of an event to `out`.
     fn push(&mut self, event: Event, out: &mut Vec<u8>);
-    /// Appends the framed output of a text that grows a part.
-    fn push_text(&mut self, place: PartIndex, text: &str, out: &mut Vec<u8>) {
-        self.push(Event::PartDelta(place, PartDelta::Text(text.to_owned())), out);
+    /// Appends the framed output of texts that grow a part.
+    fn push_run(&mut self, run: &TextRun, out: &mut Vec<u8>) {
+        run.events().for_each(|event| self.push(event, out));
     }
     /// Writes the end of the stream and returns the losses.
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss>;

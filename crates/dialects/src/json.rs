@@ -135,6 +135,13 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
         out.reserve(text.len() + SPARE_BYTES);
     }
     out.push(b'"');
+    write_in_string(text, out);
+    out.push(b'"');
+}
+
+/// Writes a text that stands between quotes.
+#[inline]
+pub(crate) fn write_in_string(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
     while let Some((plain, escaped)) = rest.split_at_checked(plain_length(rest)) {
         out.extend_from_slice(plain);
@@ -156,7 +163,6 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
         }
         rest = more;
     }
-    out.push(b'"');
 }
 
 /// Replaces escapes of half a character (a surrogate without its other half), which UTF-8 cannot

@@ -48,6 +48,8 @@ mod signed_span;
 mod skeleton;
 mod sse;
 mod text;
+mod text_run;
+mod text_template;
 mod thinking_range;
 mod upstream_error;
 mod value_count;
@@ -62,8 +64,8 @@ pub use carried_media::{check_media, drop_media};
 pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
-    Dialect, FrameAction, LaneSettings, ParsedRequest, PassThrough, ProviderRequest, RepeatedText,
-    ReplyMeter, ReplyStamp, RequestFacts, RequestTarget, RequestUse, StreamMeter, StreamReader,
+    Dialect, FrameAction, LaneSettings, ParsedRequest, PassThrough, ProviderRequest, ReplyMeter,
+    ReplyStamp, RequestFacts, RequestTarget, RequestUse, StreamMeter, StreamReader,
     StreamWriter,
 };
 pub use endings::failed_turn;
@@ -79,6 +81,7 @@ pub use object_fields::{
 };
 pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
+pub use text_run::TextRun;
 pub use value_count::{MAX_REQUEST_VALUES, count_values};
 
 use canon::WireFormat;

@@ -4,143 +4,16 @@
 //! event that was parsed and has a string without escapes between, so it is valid JSON and means the
 //! same apart from the text. It needs no parser.
 
-use bytes::Bytes;
 use canon::{ApiError, Event, PartDelta, PartIndex, Usage};
 use memchr::memmem::{self, Finder};
 use memchr::{memchr, memrchr};
-use text_scan::plain_length;
 
-use crate::{FrameAction, RepeatedText, ReplyMeter, StreamFrame, StreamMeter, StreamReader, json};
+use crate::text_run::{TextFrame, TextRun};
+use crate::text_template::{TemplateSlot, TextTemplate};
+use crate::{FrameAction, ReplyMeter, StreamFrame, StreamMeter, StreamReader, json};
 
-/// Number of templates that fit no event, after which no more are made.
-const MAX_USELESS_TEMPLATES: u8 = 8;
-/// Longer texts are checked like any other event.
-const MAX_TEXT_BYTES: usize = 64 << 10;
-
-/// The bytes around the text of an event.
-#[derive(Debug)]
-struct TextTemplate {
-    event: Option<Bytes>,
-    /// The beginning: up to the sequence number if there is one, else up to the text.
-    head: Vec<u8>,
-    /// The bytes between sequence number and text; `None` without a number.
-    middle: Option<Vec<u8>>,
-    tail: Vec<u8>,
-    /// The event as it is received: its bytes up to the end of `head`, and from `tail` on. `None` if
-    /// it has several lines of data.
-    framed: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-/// The first one of several events.
-struct FirstEvent<'a> {
-    /// The bytes between head and tail.
-    varied: &'a [u8],
-    text: &'a [u8],
-    /// The events behind it.
-    rest: &'a [u8],
-}
-
-impl TextTemplate {
-    /// Returns the template of an event whose text is the string at `start`.
-    fn new(frame: &StreamFrame, start: usize, length: usize) -> Option<Self> {
-        const NUMBER: &[u8] = b"\"sequence_number\":";
-        let (before, rest) = frame.data.split_at_checked(start)?;
-        let tail = rest.get(length..)?;
-        if before.last() != Some(&b'"') || tail.first() != Some(&b'"') {
-            return None;
-        }
-        let number = memmem::find(before, NUMBER).map(|at| before.split_at(at + NUMBER.len()));
-        let (head, middle) = match number {
-            Some((head, rest)) => (head, Some(behind_digits(rest))),
-            None => (before, None),
-        };
-        let middle = middle.map(<[u8]>::to_vec);
-        let name = frame.event.as_deref().map(|name| [b"event: ", name, b"\n"].concat());
-        let framed = memchr(b'\n', &frame.data).is_none().then(|| {
-            let opening = [name.as_deref().unwrap_or_default(), b"data: ", head].concat();
-            (opening, [tail, b"\n\n"].concat())
-        });
-        let (event, head, tail) = (frame.event.clone(), head.to_vec(), tail.to_vec());
-        Some(Self { event, head, middle, tail, framed })
-    }
-
-    /// Returns the bytes of an event of this template between head and tail.
-    fn varied<'a>(&self, frame: &'a StreamFrame) -> Option<&'a [u8]> {
-        frame.data.get(self.head.len()..frame.data.len().checked_sub(self.tail.len())?)
-    }
-
-    /// Returns the bytes of an event between head and tail, and its text at the end of them; `None`
-    /// if the event differs in anything else.
-    fn split<'a>(&self, frame: &'a StreamFrame) -> Option<(&'a [u8], &'a str)> {
-        let varied = frame.data.strip_prefix(&self.head[..])?.strip_suffix(&self.tail[..])?;
-        if frame.event != self.event {
-            return None;
-        }
-        let text = self.behind_number(varied)?;
-        let is_text = !text.is_empty() && plain_length(text) == text.len();
-        Some((varied, std::str::from_utf8(text).ok().filter(|_| is_text)?))
-    }
-
-    /// Returns the bytes behind the sequence number, if there is one, and what follows it.
-    fn behind_number<'a>(&self, varied: &'a [u8]) -> Option<&'a [u8]> {
-        let Some(middle) = &self.middle else { return Some(varied) };
-        let rest = behind_digits(varied);
-        let digits = varied.len() - rest.len();
-        let is_number = digits == 1 || (digits > 1 && varied.first() != Some(&b'0'));
-        rest.strip_prefix(&middle[..]).filter(|_| is_number)
-    }
-
-    /// Returns the first one of these events; `None` if it differs in anything but its text.
-    fn first<'a>(&self, events: &'a [u8]) -> Option<FirstEvent<'a>> {
-        let (opening, closing) = self.framed.as_ref()?;
-        let varied = events.strip_prefix(&opening[..])?;
-        let text = self.behind_number(varied)?;
-        let (text, end) = text.split_at_checked(plain_length(text))?;
-        let rest = end.strip_prefix(&closing[..])?;
-        let varied = varied.get(..varied.len() - end.len())?;
-        let is_short = (1..=MAX_TEXT_BYTES).contains(&text.len());
-        is_short.then_some(FirstEvent { varied, text, rest })
-    }
-}
-
-/// Returns the bytes behind leading digits.
-fn behind_digits(bytes: &[u8]) -> &[u8] {
-    let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    bytes.get(digits..).unwrap_or_default()
-}
-
-/// The current template, as long as templates are of use.
-#[derive(Debug, Default)]
-struct TemplateSlot {
-    current: Option<TextTemplate>,
-    useless: u8,
-}
-
-impl TemplateSlot {
-    /// Returns the varied bytes and the text of an event like the one before.
-    fn split<'a>(&mut self, frame: &'a StreamFrame) -> Option<(&'a [u8], &'a str)> {
-        let found = self.current.as_ref()?.split(frame);
-        match found {
-            Some(_) => self.useless = 0,
-            None => {
-                self.current = None;
-                self.useless += 1;
-            }
-        }
-        found
-    }
-
-    /// Returns the first one of these events, if it is like the one before.
-    fn first<'a>(&mut self, events: &'a [u8]) -> Option<FirstEvent<'a>> {
-        let first = self.current.as_ref()?.first(events)?;
-        self.useless = 0;
-        Some(first)
-    }
-
-    fn may_learn(&self) -> bool {
-        self.useless < MAX_USELESS_TEMPLATES
-    }
-}
+/// Bytes that are copied at once. Larger copies begin slowly.
+const COPIED_BYTES: usize = 2 << 10;
 
 /// Returns the position of bytes that occur exactly once.
 fn find_only(data: &[u8], bytes: &[u8]) -> Option<usize> {
@@ -161,9 +34,10 @@ fn key_before(data: &[u8], at: usize) -> Option<&[u8]> {
 
 /// A stream reader that can take a text without its event.
 pub(crate) trait TextReader: StreamReader {
-    /// Takes a text that grows a part. Its event differs from the one before only in this text.
-    /// Returns false if the event must be parsed.
-    fn push_text(&mut self, place: PartIndex, text: &str) -> bool;
+    /// Returns true if an event that differs from the one before only in its text need not be parsed.
+    fn can_repeat(&self, place: PartIndex) -> bool;
+    /// Takes a text that grows a part, of one such event or of several.
+    fn push_text(&mut self, place: PartIndex, text: &str);
 }
 
 /// Reads a stream and parses only events that differ from the one before in more than their text.
@@ -177,8 +51,9 @@ pub(crate) struct RepeatingReader<R> {
 impl<R: TextReader> StreamReader for RepeatingReader<R> {
     fn push(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError> {
         if let Some((_, text)) = self.template.split(frame)
-            && self.reader.push_text(self.place, text)
+            && self.reader.can_repeat(self.place)
         {
+            self.reader.push_text(self.place, text);
             out.push(Event::PartDelta(self.place, PartDelta::Text(text.to_owned())));
             return Ok(());
         }
@@ -200,15 +75,16 @@ impl<R: TextReader> StreamReader for RepeatingReader<R> {
         Ok(())
     }
 
-    fn repeat<'a>(&mut self, events: &'a [u8]) -> Option<RepeatedText<'a>> {
-        let FirstEvent { text, rest, .. } = self.template.first(events)?;
-        let text = std::str::from_utf8(text).ok()?;
-        let length = events.len() - rest.len();
-        self.reader.push_text(self.place, text).then_some(RepeatedText {
-            place: self.place,
-            text,
-            length,
-        })
+    fn repeat(&mut self, events: &[u8], run: &mut TextRun) -> usize {
+        if !self.reader.can_repeat(self.place) {
+            return 0;
+        }
+        let Self { reader, template, place } = self;
+        let taken = run.fill(*place, |texts| template.run(events, |_, text| texts.add(text)));
+        if taken > 0 {
+            reader.push_text(*place, run.joined());
+        }
+        taken
     }
 
     fn finish(&mut self, out: &mut Vec<Event>) -> Result<(), ApiError> {
@@ -234,16 +110,18 @@ pub(crate) struct RepeatingMeter<M> {
     /// The keys under which texts stand.
     keys: &'static [Finder<'static>],
     template: TemplateSlot,
-    /// The bytes to write before and after the varied bytes of an event.
-    written: (Vec<u8>, Vec<u8>),
+    /// The bytes to write around the varied bytes of an event.
+    written: TextFrame,
+    /// True if events are written as they are received.
+    is_unchanged: bool,
     /// True if the current event is like the one before.
     is_repeated: bool,
 }
 
 impl<M: TextMeter> RepeatingMeter<M> {
     pub(crate) fn new(meter: M, keys: &'static [Finder<'static>]) -> Self {
-        let written = (Vec::new(), Vec::new());
-        Self { meter, keys, template: TemplateSlot::default(), written, is_repeated: false }
+        let (template, written) = Default::default();
+        Self { meter, keys, template, written, is_unchanged: false, is_repeated: false }
     }
 
     /// Makes a template of an event that added `bytes` of output and is forwarded.
@@ -256,13 +134,14 @@ impl<M: TextMeter> RepeatingMeter<M> {
         let mut written = Vec::new();
         self.meter.write(frame, &mut written);
         let quoted = [b"\"", varied, b"\""].concat();
-        let start = match template.middle {
-            Some(_) => find_only(&written, varied)?,
-            None => find_only(&written, &quoted)? + 1,
+        let start = match template.is_numbered() {
+            true => find_only(&written, varied)?,
+            false => find_only(&written, &quoted)? + 1,
         };
         let tail = written.split_off(start + varied.len());
         written.truncate(start);
-        self.written = (written, tail);
+        self.written = TextFrame::new(written, tail);
+        self.is_unchanged = template.is_like(&self.written);
         Some(template)
     }
 }
@@ -287,16 +166,24 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
     }
 
     fn repeat(&mut self, events: &[u8], out: &mut Vec<u8>) -> usize {
-        let (head, tail) = &self.written;
-        let mut left = events;
-        while let Some(FirstEvent { varied, text, rest }) = self.template.first(left) {
-            self.meter.add_text(text);
-            for piece in [head, varied, tail] {
-                out.extend_from_slice(piece);
-            }
-            left = rest;
+        let Self { meter, template, written, .. } = self;
+        if self.is_unchanged {
+            let taken = template.run(events, |_, text| meter.add_text(text));
+            let taken_events = events.get(..taken).unwrap_or_default();
+            taken_events.chunks(COPIED_BYTES).for_each(|part| out.extend_from_slice(part));
+            return taken;
         }
-        events.len() - left.len()
+        let mut opening = written.before();
+        let taken = template.run(events, |varied, text| {
+            meter.add_text(text);
+            out.extend_from_slice(opening);
+            out.extend_from_slice(varied);
+            opening = written.between();
+        });
+        if taken > 0 {
+            out.extend_from_slice(written.after());
+        }
+        taken
     }
 
     fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
@@ -304,8 +191,7 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
         let Some(varied) = template.and_then(|template| template.varied(frame)) else {
             return self.meter.write(frame, out);
         };
-        let (head, tail) = &self.written;
-        for piece in [head, varied, tail] {
+        for piece in [self.written.before(), varied, self.written.after()] {
             out.extend_from_slice(piece);
         }
     }
@@ -330,34 +216,10 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text_template::MAX_TEXT_BYTES;
     use crate::{Dialect, RequestFacts, SseDecoder};
+    use bytes::Bytes;
     use std::cell::RefCell;
-
-    fn template(event: &str, text: &str) -> TextTemplate {
-        let start = event.find(text).unwrap();
-        TextTemplate::new(&StreamFrame::data(event.to_owned()), start, text.len()).unwrap()
-    }
-
-    #[test]
-    fn only_an_event_with_another_text_is_repeated() {
-        let known = template(r#"{"a":1,"text":"one","b":[]}"#, "one");
-        for (event, expected) in [
-            (r#"{"a":1,"text":"two words","b":[]}"#, Some("two words")),
-            (r#"{"a":1,"text":"h\u00fc","b":[]}"#, None),
-            (r#"{"a":1,"text":"hü","b":[]}"#, Some("hü")),
-            (r#"{"a":1,"text":"","b":[]}"#, None),
-            (r#"{"a":2,"text":"two","b":[]}"#, None),
-            (r#"{"a":1,"text":"two","b":[1]}"#, None),
-            (r#"{"a":1,"text":"two","text":"three","b":[]}"#, None),
-            ("{\"a\":1,\"text\":\"a\nb\",\"b\":[]}", None),
-            (r#"{"a":1,"text":"#, None),
-        ] {
-            let frame = StreamFrame::data(event);
-            assert_eq!(known.split(&frame).map(|(_, text)| text), expected, "{event}");
-        }
-        let named = StreamFrame { event: Some(Bytes::from("x")), data: Bytes::new() };
-        assert!(known.split(&named).is_none());
-    }
 
     /// Streams whose events repeat, with some that do not.
     fn streams() -> Vec<(&'static dyn Dialect, String)> {
@@ -451,13 +313,11 @@ mod tests {
                 let reader = RefCell::new((dialect.stream_reader(), Vec::new()));
                 let take = |events: &[u8]| {
                     let (reader, out) = &mut *reader.borrow_mut();
-                    let text = if is_taken { reader.repeat(events) } else { None };
-                    text.map_or(0, |RepeatedText { place, text, length }| {
-                        out.push(Event::PartDelta(place, PartDelta::Text(text.to_owned())));
-                        length
-                    })
+                    let mut run = TextRun::default();
+                    let taken = if is_taken { reader.repeat(events, &mut run) } else { 0 };
+                    out.extend(run.events());
+                    taken
                 };
-                // One event at a time is taken here, between two frames.
                 run(&stream, length, take, |frame| {
                     let (reader, out) = &mut *reader.borrow_mut();
                     reader.push(frame, out).unwrap();
@@ -477,21 +337,5 @@ mod tests {
         let key = |text: &str| key_before(event, memmem::find(event, text.as_bytes()).unwrap());
         assert_eq!(key("\"one\""), Some(&b"text"[..]));
         assert_eq!(key("\"two\""), None);
-    }
-
-    #[test]
-    fn the_sequence_number_may_change() {
-        let known = template(r#"{"sequence_number":9,"i":0,"delta":"one"}"#, "one");
-        for (event, expected) in [
-            (r#"{"sequence_number":10,"i":0,"delta":"two"}"#, Some("two")),
-            (r#"{"sequence_number":0,"i":0,"delta":"two"}"#, Some("two")),
-            (r#"{"sequence_number":01,"i":0,"delta":"two"}"#, None),
-            (r#"{"sequence_number":,"i":0,"delta":"two"}"#, None),
-            (r#"{"sequence_number":1.5,"i":0,"delta":"two"}"#, None),
-            (r#"{"sequence_number":10,"i":1,"delta":"two"}"#, None),
-        ] {
-            let frame = StreamFrame::data(event);
-            assert_eq!(known.split(&frame).map(|(_, text)| text), expected, "{event}");
-        }
     }
 }

@@ -103,10 +103,6 @@ pub struct SseDecoder {
     /// The last chunk, and the number of its bytes already consumed.
     bytes: Bytes,
     used: usize,
-    /// True if the last chunk is valid UTF-8, and so is every line in it.
-    is_valid: bool,
-    /// True if the lines of the last chunk end with line feeds only.
-    has_feeds: bool,
     /// Beginning of a line whose end has not arrived yet.
     partial_line: BytesMut,
     event: Option<Bytes>,
@@ -138,8 +134,6 @@ impl SseDecoder {
         let rest = self.rest();
         self.bytes = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
         self.used = 0;
-        self.is_valid = from_utf8(&self.bytes).is_ok();
-        self.has_feeds = memchr(b'\r', &self.bytes).is_none();
     }
 
     fn rest(&self) -> &[u8] {
@@ -155,6 +149,9 @@ impl SseDecoder {
 
     /// Returns the next complete event, or `None` until more bytes arrive.
     pub fn next_frame(&mut self) -> Result<Option<StreamFrame>, ApiError> {
+        if self.release_idle() {
+            return Ok(None);
+        }
         if let Some(frame) = self.whole_frame() {
             return Ok(Some(frame));
         }
@@ -173,10 +170,19 @@ impl SseDecoder {
         Ok(None)
     }
 
-    /// Returns the received bytes behind the last event if a next event may stand there in its usual
-    /// form: in valid UTF-8, its lines ended by line feeds.
+    /// Returns the received bytes behind the last event, if no part of the next one is taken.
     pub fn events(&self) -> Option<&[u8]> {
-        (self.is_between() && self.is_valid).then(|| self.rest())
+        self.is_between().then(|| self.rest())
+    }
+
+    /// Returns true if everything that has arrived is taken, and it ended with an event. The buffer of
+    /// the last chunk can then be used again.
+    pub fn release_idle(&mut self) -> bool {
+        let is_idle = self.is_between() && self.rest().is_empty();
+        if is_idle {
+            (self.bytes, self.used) = (Bytes::new(), 0);
+        }
+        is_idle
     }
 
     /// Skips events that were taken from these bytes.
@@ -184,10 +190,10 @@ impl SseDecoder {
         self.used += bytes;
     }
 
-    /// Returns true between two events, if the lines of the last chunk end with line feeds.
+    /// Returns true between two events.
     fn is_between(&self) -> bool {
         let is_new = self.event.is_none() && matches!(self.data, DataLines::None);
-        is_new && self.started && !self.after_cr && self.partial_line.is_empty() && self.has_feeds
+        is_new && self.started && !self.after_cr && self.partial_line.is_empty()
     }
 
     /// Returns the next event if it has the usual form: an event name or none, one line of data and
@@ -198,22 +204,19 @@ impl SseDecoder {
         }
         let rest = self.rest();
         let name = match rest.strip_prefix(b"event: ") {
-            Some(line) => Some(memchr(b'\n', line)? + 7),
+            Some(line) => Some(line_feed(line)? + 7),
             None => None,
         };
         let begin = name.map_or(0, |end| end + 1);
         let line = rest.get(begin..)?.strip_prefix(b"data: ")?;
-        let end = memchr(b'\n', line)?;
+        let end = line_feed(line)?;
         if line.get(end + 1) != Some(&b'\n') || end > self.max_bytes() {
             return None;
         }
         let from = self.used;
         let data = from + begin + 6;
         self.used = data + end + 2;
-        let slice = |range| match self.is_valid {
-            true => self.bytes.slice(range),
-            false => valid_utf8(self.bytes.slice(range)),
-        };
+        let slice = |range| valid_utf8(self.bytes.slice(range));
         let event = name.map(|end| slice(from + 7..from + end));
         Some(StreamFrame { event, data: slice(data..data + end) })
     }
@@ -323,10 +326,15 @@ impl DataLines {
     }
 }
 
+/// Returns the length of a line that a line feed ends; `None` for any other line.
+fn line_feed(bytes: &[u8]) -> Option<usize> {
+    memchr2(b'\n', b'\r', bytes).filter(|end| bytes.get(*end) == Some(&b'\n'))
+}
+
 /// Replaces invalid UTF-8, as the event-stream format requires.
 fn valid_utf8(bytes: Bytes) -> Bytes {
     // Fast path: nearly every event is valid UTF-8.
-    if std::str::from_utf8(&bytes).is_ok() {
+    if from_utf8(&bytes).is_ok() {
         return bytes;
     }
     match String::from_utf8_lossy(&bytes) {

@@ -6,8 +6,8 @@ use canon::{
     WireFormat, scrub_for,
 };
 use dialects::{
-    CustomToolCalls, Dialect, FrameAction, RepeatedText, ReplyMeter, ReplyStamp, RequestFacts,
-    SseDecoder, StreamFrame, StreamMeter, StreamReader, StreamWriter, failed_turn,
+    CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
+    StreamFrame, StreamMeter, StreamReader, StreamWriter, TextRun, failed_turn,
 };
 
 use std::sync::Arc;
@@ -22,6 +22,11 @@ use super::reply::{ConvertedReply, check_ending};
 use super::settle::FinishedReply;
 use super::signature_cache::SignatureCollector;
 use super::value_count::check_reply_values;
+
+/// Smallest piece of a provider that has much to send at once, and the room for output of such a
+/// provider.
+const MIN_BURST_BYTES: usize = 4 << 10;
+const BURST_BYTES: usize = 48 << 10;
 
 /// Converts the provider's bytes to the caller's.
 pub(super) struct StreamPipeline {
@@ -50,6 +55,8 @@ struct TranslatedStream {
     custom_calls: CustomToolCalls,
     signatures: Option<SignatureCollector>,
     events: Vec<Event>,
+    /// The texts of repeated events.
+    run: TextRun,
     meter: ReplyMeter,
     losses: Vec<Loss>,
 }
@@ -186,13 +193,21 @@ impl StreamPipeline {
 
     /// Feeds bytes of the provider and appends the caller's bytes to `out`.
     pub(super) fn push_bytes(&mut self, bytes: Bytes, out: &mut Vec<u8>) -> StreamProgress {
-        // Passed through, output is about as long as input. Other formats may need twice as much, and
-        // a buffer that grows is copied.
-        out.reserve(match &self.mode {
+        // Passed through, output is about as long as input. Other formats may need twice as much.
+        let room = match &self.mode {
             StreamMode::PassThrough(_) => bytes.len(),
             StreamMode::Translated(_) => 2 * bytes.len(),
-        });
+        };
+        if out.capacity() - out.len() < room {
+            // A burst mostly goes on, and a buffer that grows is copied.
+            let is_burst = bytes.len() >= MIN_BURST_BYTES;
+            out.reserve(if is_burst { room.max(BURST_BYTES) } else { room });
+        }
         self.decoder.push(bytes);
+        self.push_repeated(out);
+        if self.decoder.release_idle() {
+            return StreamProgress::Ongoing;
+        }
         let owners = Arc::clone(&self.owners);
         scrub_for(&owners, || self.push_frames(out))
     }
@@ -215,10 +230,9 @@ impl StreamPipeline {
     /// Takes all frames that have arrived.
     fn push_frames(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         loop {
-            self.push_repeated(out);
             match self.decoder.next_frame() {
                 Ok(Some(frame)) => match self.push_frame(&frame, out) {
-                    StreamProgress::Ongoing => {}
+                    StreamProgress::Ongoing => self.push_repeated(out),
                     end => return end,
                 },
                 Ok(None) => return StreamProgress::Ongoing,
@@ -366,6 +380,7 @@ impl TranslatedStream {
                 }),
             },
             events: Vec::new(),
+            run: TextRun::default(),
             meter: ReplyMeter::default(),
             losses: Vec::new(),
         }
@@ -394,18 +409,17 @@ impl TranslatedStream {
     /// Takes the first of these events that differ from the one before only in their text. Returns
     /// their length.
     fn repeat(&mut self, events: &[u8], out: &mut Vec<u8>) -> usize {
-        let mut taken = 0;
-        while self.custom_calls.is_idle()
-            && self.stop_enforcer.forwards_text()
-            && let Some(events) = events.get(taken..)
-            && let Some(RepeatedText { place, text, length }) = self.reader.repeat(events)
-        {
-            taken += length;
-            self.meter.output_bytes += text.len() as u64;
+        if !self.custom_calls.is_idle() || !self.stop_enforcer.forwards_text() {
+            return 0;
+        }
+        let taken = self.reader.repeat(events, &mut self.run);
+        if taken > 0 {
+            let texts = self.run.joined();
+            self.meter.output_bytes += texts.len() as u64;
             if let Some(signatures) = &mut self.signatures {
-                signatures.add_text(place, text);
+                signatures.add_text(self.run.place(), texts);
             }
-            self.writer.push_text(place, text, out);
+            self.writer.push_run(&self.run, out);
         }
         taken
     }
@@ -481,6 +495,7 @@ impl TranslatedStream {
             custom_calls,
             signatures,
             events,
+            run: _,
             meter,
             losses: _,
         } = self;

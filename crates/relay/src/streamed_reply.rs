@@ -12,7 +12,7 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::time::Sleep;
 use tokio_util::task::TaskTracker;
 use transport::ClientBody;
@@ -26,6 +26,8 @@ use super::stream_pipeline::{StreamPipeline, StreamProgress};
 use super::work_budget::WorkBudget;
 use config::LiveLane;
 
+/// Pieces from this size on are mostly followed by more, which is read before they are sent.
+const BURST_PIECE_BYTES: usize = 2 << 10;
 /// Output size at which a chunk is sent even if more data is available.
 const FLUSH_THRESHOLD_BYTES: usize = 64 << 10;
 /// Longest silence towards the caller before a keep-alive is sent.
@@ -62,7 +64,8 @@ pub(super) struct StreamedReply {
     /// Number of checks since the provider's last bytes that found the reply waiting for more. Silence
     /// is counted in checks: a process that was stopped for a while first reads what came meanwhile.
     silent_checks: u32,
-    last_sent: Instant,
+    /// Number of checks since the last chunk to the caller.
+    unsent_checks: u32,
     /// True if the body must end with an error, for clients that ignore an error event.
     must_abort: bool,
     /// Runs from the last chunk of a body that must end with an error.
@@ -92,7 +95,7 @@ impl StreamedReply {
             waker: None,
             is_waiting: false,
             silent_checks: 0,
-            last_sent: Instant::now(),
+            unsent_checks: 0,
             must_abort: false,
             abort_timer: None,
         }
@@ -322,8 +325,9 @@ impl StreamedReply {
             let error = ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed");
             return self.abort(&error);
         }
-        if self.is_waiting && self.out.is_empty() && self.last_sent.elapsed() > KEEP_ALIVE_INTERVAL
-        {
+        self.unsent_checks += 1;
+        let is_quiet = CHECK_INTERVAL * self.unsent_checks > KEEP_ALIVE_INTERVAL;
+        if self.is_waiting && self.out.is_empty() && is_quiet {
             self.out.extend_from_slice(self.call.dialect.traits().keep_alive);
         }
         self.checkpoint();
@@ -356,9 +360,14 @@ impl StreamedReply {
                     if let Ok(data) = frame.into_data() {
                         self.silent_checks = 0;
                         self.budget.add(data.len());
+                        let is_burst = data.len() >= BURST_PIECE_BYTES;
                         let progress = self.pipeline.push_bytes(data, &mut self.out);
                         self.note_output();
                         self.apply_progress(progress);
+                        // A transport asks for more before it writes.
+                        if !is_burst && !self.out.is_empty() {
+                            return self.poll_out(cx);
+                        }
                     }
                 }
                 Poll::Ready(Some(Err(e))) => {
@@ -393,7 +402,7 @@ impl StreamedReply {
             self.recording = None;
         }
         if !self.out.is_empty() {
-            self.last_sent = Instant::now();
+            self.unsent_checks = 0;
             return Poll::Ready(Some(Ok(Bytes::from(std::mem::take(&mut self.out)))));
         }
         if self.upstream.is_some() {

@@ -77,7 +77,9 @@ impl Framing {
         match self {
             Self::Done => Ok(FramingStep::End),
             Self::Broken => Err(FramingError("the body broke off")),
-            Self::Length(_) | Self::UntilClose if bytes.is_empty() => Ok(FramingStep::NeedMore),
+            Self::Length(_) | Self::UntilClose | Self::Chunked(_) if bytes.is_empty() => {
+                Ok(FramingStep::NeedMore)
+            }
             Self::UntilClose => Ok(FramingStep::Data(bytes.split().freeze())),
             Self::Length(left) => {
                 let count = bytes_within(*left, bytes.len());
@@ -109,9 +111,9 @@ impl ChunkState {
             let rest = bytes.get(next..).unwrap_or_default();
             match self.position {
                 ChunkPosition::Size => {
-                    match first_line(rest, MAX_SIZE_LINE_BYTES).and_then(|line| {
-                        line.map(|line| Ok((parse_chunk_size(line)?, line.len() + 2))).transpose()
-                    }) {
+                    let plain = plain_size_line(rest);
+                    let line = plain.map_or_else(|| any_size_line(rest), |line| Ok(Some(line)));
+                    match line {
                         Ok(Some((size, skip))) => {
                             next += skip;
                             self.position = if size == 0 {
@@ -127,17 +129,22 @@ impl ChunkState {
                 ChunkPosition::Data(_) if rest.is_empty() => break Ok(FramingStep::NeedMore),
                 ChunkPosition::Data(left) => {
                     let count = bytes_within(left, rest.len());
+                    let from = next;
+                    next += count;
+                    self.position = match (left - count as u64, rest.get(count..count + 2)) {
+                        (0, Some(b"\r\n")) => {
+                            next += 2;
+                            ChunkPosition::Size
+                        }
+                        (0, _) => ChunkPosition::DataEnd,
+                        (left, _) => ChunkPosition::Data(left),
+                    };
                     if length == 0 {
-                        start = next;
+                        start = from;
                     } else {
-                        bytes.copy_within(next..next + count, start + length);
+                        bytes.copy_within(from..from + count, start + length);
                     }
                     length += count;
-                    next += count;
-                    self.position = match left - count as u64 {
-                        0 => ChunkPosition::DataEnd,
-                        left => ChunkPosition::Data(left),
-                    };
                 }
                 ChunkPosition::DataEnd => match rest.get(..2) {
                     None => break Ok(FramingStep::NeedMore),
@@ -208,6 +215,29 @@ fn first_line(bytes: &[u8], longest: usize) -> Result<Option<&[u8]>, FramingErro
     }
 }
 
+/// Returns the size in a complete line of up to eight digits and the length of the line, which is the
+/// most frequent one; `None` for any other line.
+fn plain_size_line(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut size = 0;
+    for (at, byte) in bytes.iter().take(9).enumerate() {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            b'\r' if at > 0 && bytes.get(at + 1) == Some(&b'\n') => return Some((size, at + 2)),
+            _ => return None,
+        };
+        size = size << 4 | u64::from(digit);
+    }
+    None
+}
+
+/// Returns the size in a line and the length of the line, once it is complete.
+fn any_size_line(bytes: &[u8]) -> Result<Option<(u64, usize)>, FramingError> {
+    let Some(line) = first_line(bytes, MAX_SIZE_LINE_BYTES)? else { return Ok(None) };
+    Ok(Some((parse_chunk_size(line)?, line.len() + 2)))
+}
+
 fn parse_chunk_size(line: &[u8]) -> Result<u64, FramingError> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
     let fits = !digits.is_empty() && digits.len() < 16;
@@ -220,6 +250,7 @@ fn parse_chunk_size(line: &[u8]) -> Result<u64, FramingError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// Returns the body and the bytes behind it, for input in pieces of this size.
     fn read(
@@ -318,5 +349,14 @@ mod tests {
         }
         let endless = format!("0\r\n{}", "a: b\r\n".repeat(100));
         assert!(read(Framing::chunked(100), endless.as_bytes(), 7).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn plain_lines_have_the_size_that_any_line_has(line in "[0-9a-fA-Fg;\\r\\n ]{0,12}(\r\n)?[a-z]{0,2}") {
+            if let Some(plain) = plain_size_line(line.as_bytes()) {
+                prop_assert_eq!(any_size_line(line.as_bytes()), Ok(Some(plain)));
+            }
+        }
     }
 }

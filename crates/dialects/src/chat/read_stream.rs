@@ -83,11 +83,13 @@ impl StreamReader for ChatStreamReader {
 }
 
 impl TextReader for ChatStreamReader {
-    fn push_text(&mut self, place: PartIndex, _text: &str) -> bool {
+    fn can_repeat(&self, place: PartIndex) -> bool {
         // Audio comes together with its transcript.
         let own = self.candidates.iter().find(|candidate| candidate.index == place.candidate);
         own.is_some_and(|candidate| candidate.audio.is_empty())
     }
+
+    fn push_text(&mut self, _place: PartIndex, _text: &str) {}
 }
 
 /// A field of the whole answer or of a candidate that only this format has.

@@ -16,8 +16,9 @@ use crate::fields::{ObjectWriter, note_foreign_field, note_foreign_fields, note_
 use crate::openai_values::code_block;
 use crate::service_tier;
 use crate::text::char_count;
+use crate::text_run::TextFrame;
 use crate::write_json::WriteJson;
-use crate::{ReplyStamp, StreamFrame, StreamWriter, json, signed_span};
+use crate::{ReplyStamp, StreamFrame, StreamWriter, TextRun, json, signed_span};
 
 /// Stream writer. Order: the role, the content, the finish reason, the usage if requested,
 /// `[DONE]`.
@@ -31,8 +32,8 @@ pub(super) struct ChatStreamWriter {
     tier: Option<&'static str>,
     /// Beginning of a chunk up to `choices`.
     chunk_prefix: String,
-    /// Bytes around a text of the candidate that was written last.
-    text_frame: Option<TextFrame>,
+    /// The candidate whose text was written last, and the bytes around its texts.
+    text_frame: Option<(u32, TextFrame)>,
     wants_usage: bool,
     wants_logprobs: bool,
     usage: Usage,
@@ -40,13 +41,6 @@ pub(super) struct ChatStreamWriter {
     candidates: BTreeMap<u32, ChatCandidateOutput>,
     failed: bool,
     losses: Losses,
-}
-
-/// A chunk with a text: the bytes before and after it.
-struct TextFrame {
-    candidate: u32,
-    before: Vec<u8>,
-    after: Vec<u8>,
 }
 
 /// State of the part in a slot. The signature of a whole thought follows the thought, so that it is
@@ -249,28 +243,39 @@ impl ChatStreamWriter {
     }
 
     fn write_text(&mut self, place: PartIndex, text: &str, out: &mut Vec<u8>) {
+        let is_midline = if text.is_empty() { None } else { Some(!text.ends_with('\n')) };
+        self.note_text(place.candidate, char_count(text), is_midline, out);
+        if let Some((_, frame)) = &self.text_frame {
+            out.reserve(frame.between().len() + text.len());
+            out.extend_from_slice(frame.before());
+            json::write_in_string(text, out);
+            out.extend_from_slice(frame.after());
+        }
+    }
+
+    /// Prepares the output of texts with so many characters.
+    fn note_text(
+        &mut self,
+        candidate: u32,
+        chars: usize,
+        is_midline: Option<bool>,
+        out: &mut Vec<u8>,
+    ) {
         // A candidate with a frame has begun.
-        if self.text_frame.as_ref().is_none_or(|frame| frame.candidate != place.candidate) {
-            self.begin(place.candidate, out);
+        let has_frame = self.text_frame.as_ref().is_some_and(|(owner, _)| *owner == candidate);
+        if !has_frame {
+            self.begin(candidate, out);
         }
-        let state = self.candidates.entry(place.candidate).or_default();
-        state.chars += char_count(text);
-        if !text.is_empty() {
-            state.midline = !text.ends_with('\n');
-        }
+        let state = self.candidates.entry(candidate).or_default();
+        state.chars += chars;
+        state.midline = is_midline.unwrap_or(state.midline);
         // Hot path, once per token: what surrounds the text is written once.
-        if self.text_frame.as_ref().is_none_or(|frame| frame.candidate != place.candidate) {
-            let (mut before, mut after) = (Vec::new(), b"}".to_vec());
-            self.open_choice(place.candidate, &mut before);
-            before.extend_from_slice(b"{\"content\":");
+        if !has_frame {
+            let (mut before, mut after) = (Vec::new(), b"\"}".to_vec());
+            self.open_choice(candidate, &mut before);
+            before.extend_from_slice(b"{\"content\":\"");
             self.close_choice(None, None, &mut after);
-            self.text_frame = Some(TextFrame { candidate: place.candidate, before, after });
-        }
-        if let Some(TextFrame { before, after, .. }) = &self.text_frame {
-            out.reserve(before.len() + text.len() + 2 + after.len());
-            out.extend_from_slice(before);
-            json::write_string(text, out);
-            out.extend_from_slice(after);
+            self.text_frame = Some((candidate, TextFrame::new(before, after)));
         }
     }
 
@@ -432,11 +437,14 @@ impl StreamWriter for ChatStreamWriter {
         }
     }
 
-    fn push_text(&mut self, place: PartIndex, text: &str, out: &mut Vec<u8>) {
-        if matches!(self.parts.get(&place), Some(ChatPartState::Text { .. })) {
-            return self.write_text(place, text, out);
+    fn push_run(&mut self, run: &TextRun, out: &mut Vec<u8>) {
+        if !matches!(self.parts.get(&run.place()), Some(ChatPartState::Text { .. })) {
+            return run.events().for_each(|event| self.push(event, out));
         }
-        self.add_growth(place, PartDelta::Text(text.to_owned()), out);
+        self.note_text(run.place().candidate, run.chars(), Some(true), out);
+        if let Some((_, frame)) = &self.text_frame {
+            run.write(frame, out);
+        }
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {

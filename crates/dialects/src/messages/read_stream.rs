@@ -108,13 +108,16 @@ impl StreamReader for MessagesStreamReader {
 }
 
 impl TextReader for MessagesStreamReader {
-    fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
+    fn can_repeat(&self, _place: PartIndex) -> bool {
+        true
+    }
+
+    fn push_text(&mut self, place: PartIndex, text: &str) {
         let is_text =
             |open: &&mut OpenBlock| open.slot == place.slot && matches!(open.kind, BlockKind::Text);
         if let Some(open) = self.open.iter_mut().find(is_text) {
             open.length += char_count(text);
         }
-        true
     }
 }
 

@@ -8,7 +8,7 @@
 
 use canon::{
     ChatReply, ChatRequest, Citation, Event, Finish, FinishReason, Losses, Lossy, Media, MediaKind,
-    MediaSource, Part, PartDelta, PartKind, PartStart, ReplyCandidate, Signature, ThinkingDisplay,
+    MediaSource, Part, PartDelta, PartIndex, PartKind, PartStart, ReplyCandidate, Signature, ThinkingDisplay,
     ToolCall, Usage, WireFormat, into_events,
 };
 use serde_json::{Map, Value};
@@ -19,7 +19,7 @@ use super::own::server_tools::ToolRuns;
 use super::own::tool_names;
 use super::signatures::{self, OpenText};
 use super::{usage, write_content};
-use crate::ReplyStamp;
+use crate::{ReplyStamp, TextRun};
 use crate::endings;
 use crate::envelope;
 use crate::fields::{ObjectWriter, lose, note_citation, note_foreign_field, note_foreign_fields};
@@ -37,6 +37,10 @@ pub(super) trait BlockOutput {
     }
     /// Adds a text to a field of the open block.
     fn grow(&mut self, delta: &'static str, field: &str, text: &str);
+    /// Adds texts to a field of the open block.
+    fn grow_run(&mut self, delta: &'static str, field: &str, run: &TextRun) {
+        run.texts().for_each(|text| self.grow(delta, field, text));
+    }
     fn cite(&mut self, citation: Value);
     fn stop(&mut self) {}
     /// Writes a complete block.
@@ -242,6 +246,21 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             }
         }
         self.advance();
+    }
+
+    /// Writes texts of the part that is written live. Returns false if they have to be pushed.
+    pub(super) fn push_run(&mut self, run: &TextRun) -> bool {
+        let Some(mut first) = self.parts.first_entry() else { return false };
+        let is_own = run.place() == PartIndex { candidate: 0, slot: *first.key() };
+        let part = first.get_mut();
+        let is_text = matches!(part.start, PartStart::Text | PartStart::Refusal);
+        let is_live = part.started && !part.closed && part.waiting.is_empty();
+        if !is_own || !is_text || !is_live || !part.citations.is_empty() {
+            return false;
+        }
+        self.output.grow_run("text_delta", "text", run);
+        part.written_text.push_str(run.joined());
+        true
     }
 
     /// Writes everything that may be written by now.

@@ -11,8 +11,9 @@ use super::{fault, usage, write_content};
 use crate::fields::ObjectWriter;
 use crate::service_tier::{TIER_FIELD, USAGE_EXTRA};
 use crate::sse::write_event;
+use crate::text_run::TextFrame;
 use crate::write_json::ObjectText;
-use crate::{ReplyStamp, StreamFrame, StreamWriter, json};
+use crate::{ReplyStamp, StreamFrame, StreamWriter, TextRun, json};
 
 /// Writes the events of a messages stream.
 pub(super) struct MessagesStreamWriter {
@@ -29,8 +30,8 @@ pub(super) struct MessagesStreamWriter {
 struct BlockEvents {
     /// The index of the next block.
     index: u32,
-    /// The kind of the last delta of the block, and the bytes before its text.
-    delta: (&'static str, Vec<u8>),
+    /// The kind of the last delta of the block, and the bytes around its text.
+    delta: (&'static str, TextFrame),
     out: Vec<u8>,
 }
 
@@ -106,6 +107,15 @@ impl StreamWriter for MessagesStreamWriter {
         std::mem::swap(&mut self.blocks.output.out, out);
     }
 
+    fn push_run(&mut self, run: &TextRun, out: &mut Vec<u8>) {
+        std::mem::swap(&mut self.blocks.output.out, out);
+        let is_written = self.blocks.push_run(run);
+        std::mem::swap(&mut self.blocks.output.out, out);
+        if !is_written {
+            run.events().for_each(|event| self.push(event, out));
+        }
+    }
+
     fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
         // Counts may arrive after the end, so the end is written only now. A reply without an end
         // stays open: its reader has reported an error.
@@ -135,6 +145,27 @@ pub(super) fn write_truncated(open: Option<u32>, usage: &Usage, out: &mut Vec<u8
     write_stop(out);
 }
 
+impl BlockEvents {
+    /// Sets the bytes around the text of a delta.
+    fn set_delta(&mut self, delta: &'static str, field: &str) {
+        let Self { index, delta: (last, frame), .. } = self;
+        if *last != delta {
+            let index = index.to_string();
+            *last = delta;
+            let before = [
+                "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":",
+                &index,
+                ",\"delta\":{\"type\":\"",
+                delta,
+                "\",\"",
+                field,
+                "\":\"",
+            ];
+            *frame = TextFrame::new(before.concat().into_bytes(), b"\"}}\n\n".to_vec());
+        }
+    }
+}
+
 impl BlockOutput for BlockEvents {
     fn start(&mut self, block: Value) {
         write_event("content_block_start", &mut self.out, |event| {
@@ -144,26 +175,17 @@ impl BlockOutput for BlockEvents {
 
     /// Writes a delta, the most frequent event.
     fn grow(&mut self, delta: &'static str, field: &str, text: &str) {
-        let Self { index, delta: (last, head), out } = self;
-        if *last != delta {
-            let index = index.to_string();
-            *last = delta;
-            *head = [
-                "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":",
-                &index,
-                ",\"delta\":{\"type\":\"",
-                delta,
-                "\",\"",
-                field,
-                "\":",
-            ]
-            .concat()
-            .into_bytes();
-        }
-        out.reserve(head.len() + text.len() + 6);
-        out.extend_from_slice(head);
-        json::write_string(text, out);
-        out.extend_from_slice(b"}}\n\n");
+        self.set_delta(delta, field);
+        let Self { delta: (_, frame), out, .. } = self;
+        out.reserve(frame.between().len() + text.len());
+        out.extend_from_slice(frame.before());
+        json::write_in_string(text, out);
+        out.extend_from_slice(frame.after());
+    }
+
+    fn grow_run(&mut self, delta: &'static str, field: &str, run: &TextRun) {
+        self.set_delta(delta, field);
+        run.write(&self.delta.1, &mut self.out);
     }
 
     fn cite(&mut self, citation: Value) {

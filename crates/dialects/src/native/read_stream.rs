@@ -115,13 +115,16 @@ impl StreamReader for NativeStreamReader {
 }
 
 impl TextReader for NativeStreamReader {
-    fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
+    fn can_repeat(&self, _place: PartIndex) -> bool {
+        true
+    }
+
+    fn push_text(&mut self, place: PartIndex, text: &str) {
         if let Some(own) = self.candidates.get_mut(&place.candidate)
             && matches!(own.open, Some(OpenPart { is_thought: false, .. }))
         {
             own.text.push_str(text);
         }
-        true
     }
 }
 

@@ -99,10 +99,16 @@ impl StreamReader for ResponsesStreamReader {
 }
 
 impl TextReader for ResponsesStreamReader {
-    fn push_text(&mut self, place: PartIndex, text: &str) -> bool {
+    fn can_repeat(&self, place: PartIndex) -> bool {
+        let mut parts = self.items.values().flat_map(|item| item.parts.values());
+        parts.any(|part| part.place == place)
+    }
+
+    fn push_text(&mut self, place: PartIndex, text: &str) {
         let mut parts = self.items.values_mut().flat_map(|item| item.parts.values_mut());
-        let own = parts.find(|part| part.place == place);
-        own.map(|part| part.forwarded.push_str(text)).is_some()
+        if let Some(own) = parts.find(|part| part.place == place) {
+            own.forwarded.push_str(text);
+        }
     }
 }
 

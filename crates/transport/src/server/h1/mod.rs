@@ -287,12 +287,15 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
         let mut sent = SendOutcome::Complete;
         let mut stalled: Option<Instant> = None;
         poll_fn(|cx| {
+            // A body that waits wakes the task, so that it is not asked again after each write.
+            let mut is_waiting = false;
             loop {
-                while let Some(open) = &mut body
+                while !is_waiting
+                    && let Some(open) = &mut body
                     && out.has_room()
                 {
                     match push_frame(open.as_mut(), framing, out, cx) {
-                        Poll::Pending => break,
+                        Poll::Pending => is_waiting = true,
                         Poll::Ready(None) => {}
                         Poll::Ready(Some(end)) => {
                             sent = end;

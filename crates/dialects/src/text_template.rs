@@ -1,0 +1,245 @@
+//! The bytes around the text of an event.
+
+use bytes::Bytes;
+use memchr::memchr;
+use memchr::memmem::Finder;
+use simdutf8::basic::from_utf8;
+use std::sync::LazyLock;
+use text_scan::plain_length;
+
+use crate::StreamFrame;
+use crate::text_run::TextFrame;
+
+/// The highest bit of each of eight bytes.
+const HIGH_BITS: u64 = u64::MAX / 255 * 128;
+/// Number of templates that fit no event, after which no more are made.
+const MAX_USELESS_TEMPLATES: u8 = 8;
+/// Longer texts are checked like any other event.
+pub(crate) const MAX_TEXT_BYTES: usize = 64 << 10;
+
+/// The field of the number of an event, which grows with each.
+static NUMBER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"sequence_number\":"));
+
+/// The bytes around the text of an event.
+#[derive(Debug)]
+pub(crate) struct TextTemplate {
+    event: Option<Bytes>,
+    /// The beginning: up to the sequence number if there is one, else up to the text.
+    head: Vec<u8>,
+    /// The bytes between sequence number and text; `None` without a number.
+    middle: Option<Vec<u8>>,
+    tail: Vec<u8>,
+    /// The event as it is received: its bytes up to the end of `head`, and from `tail` on. `None` if
+    /// it has several lines of data.
+    framed: Option<TextFrame>,
+}
+
+impl TextTemplate {
+    /// Returns the template of an event whose text is the string at `start`.
+    pub(crate) fn new(frame: &StreamFrame, start: usize, length: usize) -> Option<Self> {
+        let (before, rest) = frame.data.split_at_checked(start)?;
+        let tail = rest.get(length..)?;
+        if before.last() != Some(&b'"') || tail.first() != Some(&b'"') {
+            return None;
+        }
+        let number = NUMBER.find(before).map(|at| before.split_at(at + NUMBER.needle().len()));
+        let (head, middle) = match number {
+            Some((head, rest)) => (head, Some(behind_digits(rest))),
+            None => (before, None),
+        };
+        let middle = middle.map(<[u8]>::to_vec);
+        let name = frame.event.as_deref().map(|name| [b"event: ", name, b"\n"].concat());
+        let framed = memchr(b'\n', &frame.data).is_none().then(|| {
+            let opening = [name.as_deref().unwrap_or_default(), b"data: ", head].concat();
+            TextFrame::new(opening, [tail, b"\n\n"].concat())
+        });
+        let (event, head, tail) = (frame.event.clone(), head.to_vec(), tail.to_vec());
+        Some(Self { event, head, middle, tail, framed })
+    }
+
+    /// Returns true if the events have a number.
+    pub(crate) fn is_numbered(&self) -> bool {
+        self.middle.is_some()
+    }
+
+    /// Returns true if events with these bytes around their text are those that are received.
+    pub(crate) fn is_like(&self, written: &TextFrame) -> bool {
+        let is_like = |own: &TextFrame| {
+            own.before() == written.before() && own.after() == written.after()
+        };
+        self.framed.as_ref().is_some_and(is_like)
+    }
+
+    /// Returns the bytes of an event of this template between head and tail.
+    pub(crate) fn varied<'a>(&self, frame: &'a StreamFrame) -> Option<&'a [u8]> {
+        frame.data.get(self.head.len()..frame.data.len().checked_sub(self.tail.len())?)
+    }
+
+    /// Returns the bytes of an event between head and tail, and its text at the end of them; `None`
+    /// if the event differs in anything else.
+    pub(crate) fn split<'a>(&self, frame: &'a StreamFrame) -> Option<(&'a [u8], &'a str)> {
+        let varied = frame.data.strip_prefix(&self.head[..])?.strip_suffix(&self.tail[..])?;
+        if frame.event != self.event {
+            return None;
+        }
+        let text = self.behind_number(varied)?;
+        let is_text = !text.is_empty() && plain_length(text) == text.len();
+        Some((varied, std::str::from_utf8(text).ok().filter(|_| is_text)?))
+    }
+
+    /// Returns the bytes behind the sequence number, if there is one, and what follows it.
+    #[inline]
+    fn behind_number<'a>(&self, varied: &'a [u8]) -> Option<&'a [u8]> {
+        let Some(middle) = &self.middle else { return Some(varied) };
+        let rest = behind_digits(varied);
+        let digits = varied.len() - rest.len();
+        let is_number = digits == 1 || (digits > 1 && varied.first() != Some(&b'0'));
+        rest.strip_prefix(&middle[..]).filter(|_| is_number)
+    }
+
+    /// Calls `take` with the bytes between head and tail, and with the text at the end of them, for the
+    /// first of these events that differ in nothing else. Returns the length of these events.
+    #[inline]
+    fn run<'a>(&self, events: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) -> usize {
+        let Some(framed) = &self.framed else { return 0 };
+        let mut taken = 0;
+        let mut next = events.strip_prefix(framed.before());
+        while let Some(varied) = next
+            && let Some(text) = self.behind_number(varied)
+        {
+            let length = plain_length(text);
+            let Some((text, end)) = text.split_at_checked(length) else { break };
+            next = end.strip_prefix(framed.between());
+            if (next.is_none() && !end.starts_with(framed.after()))
+                || !(1..=MAX_TEXT_BYTES).contains(&length)
+                || !is_utf8(text)
+            {
+                break;
+            }
+            take(varied.get(..varied.len() - end.len()).unwrap_or_default(), text);
+            taken = events.len() - end.len() + framed.after().len();
+        }
+        taken
+    }
+}
+
+/// Returns true if a text is valid UTF-8. Most texts are short and ASCII.
+#[inline]
+fn is_utf8(text: &[u8]) -> bool {
+    let mut bits = 0;
+    let mut rest = text;
+    while let Some((block, more)) = rest.split_first_chunk() {
+        bits |= u64::from_le_bytes(*block);
+        rest = more;
+    }
+    let last = rest.iter().fold(0, |bits, byte| bits | byte);
+    ((bits & HIGH_BITS) == 0 && last < 128) || from_utf8(text).is_ok()
+}
+
+/// Returns the bytes behind leading digits.
+fn behind_digits(bytes: &[u8]) -> &[u8] {
+    let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    bytes.get(digits..).unwrap_or_default()
+}
+
+/// The current template, as long as templates are of use.
+#[derive(Debug, Default)]
+pub(crate) struct TemplateSlot {
+    pub(crate) current: Option<TextTemplate>,
+    useless: u8,
+}
+
+impl TemplateSlot {
+    /// Returns the varied bytes and the text of an event like the one before.
+    pub(crate) fn split<'a>(&mut self, frame: &'a StreamFrame) -> Option<(&'a [u8], &'a str)> {
+        let found = self.current.as_ref()?.split(frame);
+        match found {
+            Some(_) => self.useless = 0,
+            None => {
+                self.current = None;
+                self.useless += 1;
+            }
+        }
+        found
+    }
+
+    /// Calls `take` with the varied bytes and the text of the first of these events that are like the
+    /// one before. Returns the length of these events.
+    #[inline]
+    pub(crate) fn run<'a>(
+        &mut self,
+        events: &'a [u8],
+        take: impl FnMut(&'a [u8], &'a [u8]),
+    ) -> usize {
+        let taken = self.current.as_ref().map_or(0, |template| template.run(events, take));
+        if taken > 0 {
+            self.useless = 0;
+        }
+        taken
+    }
+
+    pub(crate) fn may_learn(&self) -> bool {
+        self.useless < MAX_USELESS_TEMPLATES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(event: &str, text: &str) -> TextTemplate {
+        let start = event.find(text).unwrap();
+        TextTemplate::new(&StreamFrame::data(event.to_owned()), start, text.len()).unwrap()
+    }
+
+    #[test]
+    fn only_an_event_with_another_text_is_repeated() {
+        let known = template(r#"{"a":1,"text":"one","b":[]}"#, "one");
+        for (event, expected) in [
+            (r#"{"a":1,"text":"two words","b":[]}"#, Some("two words")),
+            (r#"{"a":1,"text":"h\u00fc","b":[]}"#, None),
+            (r#"{"a":1,"text":"hü","b":[]}"#, Some("hü")),
+            (r#"{"a":1,"text":"","b":[]}"#, None),
+            (r#"{"a":2,"text":"two","b":[]}"#, None),
+            (r#"{"a":1,"text":"two","b":[1]}"#, None),
+            (r#"{"a":1,"text":"two","text":"three","b":[]}"#, None),
+            ("{\"a\":1,\"text\":\"a\nb\",\"b\":[]}", None),
+            (r#"{"a":1,"text":"#, None),
+        ] {
+            let frame = StreamFrame::data(event);
+            assert_eq!(known.split(&frame).map(|(_, text)| text), expected, "{event}");
+            let events = format!("data: {event}\n\ndata: {event}\n\n");
+            let mut texts = Vec::new();
+            let taken = known.run(events.as_bytes(), |_, text| texts.push(text));
+            assert_eq!(texts, expected.map_or(vec![], |text| vec![text.as_bytes(); 2]));
+            assert_eq!(taken, if expected.is_some() { events.len() } else { 0 });
+        }
+        let named = StreamFrame { event: Some(Bytes::from("x")), data: Bytes::new() };
+        assert!(known.split(&named).is_none());
+    }
+
+    #[test]
+    fn invalid_text_is_not_repeated() {
+        let known = template(r#"{"text":"one"}"#, "one");
+        for text in [&b"\xff"[..], b"12345678\xc3", b"1234567890123\xe6\xb8"] {
+            let event = [b"data: {\"text\":\"", text, b"\"}\n\n"].concat();
+            assert_eq!(known.run(&event, |_, _| {}), 0);
+        }
+    }
+
+    #[test]
+    fn the_sequence_number_may_change() {
+        let known = template(r#"{"sequence_number":9,"i":0,"delta":"one"}"#, "one");
+        for (event, expected) in [
+            (r#"{"sequence_number":10,"i":0,"delta":"two"}"#, Some("two")),
+            (r#"{"sequence_number":0,"i":0,"delta":"two"}"#, Some("two")),
+            (r#"{"sequence_number":01,"i":0,"delta":"two"}"#, None),
+            (r#"{"sequence_number":,"i":0,"delta":"two"}"#, None),
+            (r#"{"sequence_number":1.5,"i":0,"delta":"two"}"#, None),
+            (r#"{"sequence_number":10,"i":1,"delta":"two"}"#, None),
+        ] {
+            let frame = StreamFrame::data(event);
+            assert_eq!(known.split(&frame).map(|(_, text)| text), expected, "{event}");
+        }
+    }
+}
