@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use canon::{
     ApiError, CacheField, ChatReply, ChatRequest, Event, HostedTools, Loss, Losses, Lossy, Media,
-    Part, PartDelta, PartStart, RequestNeeds, Role, ServiceTier, ThinkingRange, Usage,
-    WireFormat,
+    Part, PartDelta, PartStart, RequestNeeds, Role, ServiceTier, ThinkingRange, Usage, WireFormat,
 };
 use serde::Deserialize;
 use std::ops::Range;

@@ -377,15 +377,29 @@ fn shorten(message: &str) -> String {
 
 /// Returns the string under a key, with its escapes.
 pub(crate) fn raw_text<'a>(data: &'a [u8], key: &Finder<'_>) -> Option<&'a [u8]> {
-    let at = key.find(data)?;
-    let rest = data.get(at + key.needle().len()..)?.trim_ascii_start();
-    let text = rest.strip_prefix(b"\"")?;
+    data.get(raw_text_place(data, key)?)
+}
+
+/// Returns the place of the string under a key, without its quotes.
+pub(crate) fn raw_text_place(data: &[u8], key: &Finder<'_>) -> Option<Range<usize>> {
+    let start = text_start(data, key.find(data)? + key.needle().len())?;
+    Some(start..start + raw_text_bytes(data.get(start..)?)?)
+}
+
+/// Returns the place behind the quote of the string that stands here.
+fn text_start(data: &[u8], at: usize) -> Option<usize> {
+    let text = data.get(at..)?.trim_ascii_start().strip_prefix(b"\"")?;
+    Some(data.len() - text.len())
+}
+
+/// Returns the length of a string up to its end.
+fn raw_text_bytes(text: &[u8]) -> Option<usize> {
     let mut end = 0;
     loop {
         end += memchr2(b'"', b'\\', text.get(end..)?)?;
         match text.get(end) {
             Some(b'\\') => end += 2,
-            _ => return text.get(..end),
+            _ => return Some(end),
         }
     }
 }
@@ -393,13 +407,35 @@ pub(crate) fn raw_text<'a>(data: &'a [u8], key: &Finder<'_>) -> Option<&'a [u8]>
 /// Returns the approximate length of the string under a key: an escape counts as one byte. `None`
 /// if there is no string.
 pub(crate) fn text_bytes(data: &[u8], key: &Finder<'_>) -> Option<u64> {
-    text_at(data, key.find(data)? + key.needle().len())
+    let start = text_start(data, key.find(data)? + key.needle().len())?;
+    data.get(start..).map(counted_bytes)
 }
 
 /// Returns the total length of the strings under the keys. Without any of them, an estimate: most
 /// of a frame is syntax.
 pub(crate) fn total_text_bytes(data: &[u8], keys: &[Finder<'_>]) -> u64 {
     let mut total = None;
+    visit_texts(data, keys, |start| {
+        *total.get_or_insert(0) += data.get(start..).map_or(0, counted_bytes);
+    });
+    total.unwrap_or(data.len() as u64 / 8)
+}
+
+/// Returns the places of the strings under the keys, without their quotes.
+pub(crate) fn text_places(data: &[u8], keys: &[Finder<'_>]) -> Option<Vec<Range<usize>>> {
+    let mut places = Some(Vec::new());
+    visit_texts(data, keys, |start| {
+        let length = data.get(start..).and_then(raw_text_bytes);
+        match (length, &mut places) {
+            (Some(length), Some(places)) => places.push(start..start + length),
+            _ => places = None,
+        }
+    });
+    places
+}
+
+/// Calls a function with the place behind the quote of each string under the keys.
+fn visit_texts(data: &[u8], keys: &[Finder<'_>], mut visit: impl FnMut(usize)) {
     let mut rest = data;
     // One pass from string to string is less work than a search for each key.
     while let Some(found) = memchr(b'"', rest) {
@@ -409,8 +445,8 @@ pub(crate) fn total_text_bytes(data: &[u8], keys: &[Finder<'_>]) -> u64 {
         let is_here =
             |key: &&Finder<'_>| key.needle().get(1) == first && rest.starts_with(key.needle());
         let key = keys.iter().find(is_here);
-        if let Some(bytes) = key.and_then(|key| text_at(rest, key.needle().len())) {
-            *total.get_or_insert(0) += bytes;
+        if let Some(start) = key.and_then(|key| text_start(rest, key.needle().len())) {
+            visit(data.len() - rest.len() + start);
         }
         rest = rest.get(1..).unwrap_or_default();
         while let Some(found) = memchr2(b'"', b'\\', rest) {
@@ -421,21 +457,21 @@ pub(crate) fn total_text_bytes(data: &[u8], keys: &[Finder<'_>]) -> u64 {
             }
         }
     }
-    total.unwrap_or(data.len() as u64 / 8)
 }
 
-fn text_at(data: &[u8], at: usize) -> Option<u64> {
-    let mut rest = data.get(at..)?.trim_ascii_start().strip_prefix(b"\"")?;
+/// Returns the length of a string up to its end. An escape counts as one byte.
+pub(crate) fn counted_bytes(text: &[u8]) -> u64 {
+    let mut rest = text;
     let mut bytes = 0;
     while let Some(at) = memchr2(b'"', b'\\', rest) {
         bytes += at as u64;
         if rest.get(at) == Some(&b'"') {
-            return Some(bytes);
+            return bytes;
         }
         bytes += 1;
         rest = rest.get(at + 2..).unwrap_or_default();
     }
-    Some(bytes + rest.len() as u64)
+    bytes + rest.len() as u64
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::ptr;
 
-use crate::reply_shape::ObjectShape;
-use crate::skeleton::Skeleton;
+use crate::reply_shape::{NoteLabel, ObjectShape};
+use crate::skeleton::{Skeleton, ValueAnchor};
 
 /// A change of a reply.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct ShapeEdit {
     pub(crate) range: Range<usize>,
     /// The JSON of the new value; `None` for the selected model.
@@ -17,43 +17,84 @@ pub(crate) struct ShapeEdit {
 }
 
 /// The result of a pass over a reply.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct ReplyEdits {
     pub(crate) edits: Vec<ShapeEdit>,
-    /// The places of noted values, with the names of their fields.
-    pub(crate) noted: Vec<(&'static str, Range<usize>)>,
+    /// The places of noted values, with their labels.
+    pub(crate) noted: Vec<(NoteLabel, Range<usize>)>,
+    /// The places of texts that are output, without their quotes.
+    pub(crate) texts: Vec<Range<usize>>,
     /// The number of items in lists.
     pub(crate) items: usize,
     /// True for an object without doubled fields and with one list, of objects.
     pub(crate) is_regular: bool,
 }
 
+impl ReplyEdits {
+    /// Returns all ranges.
+    fn ranges(&mut self) -> impl Iterator<Item = &mut Range<usize>> {
+        let edits = self.edits.iter_mut().map(|edit| &mut edit.range);
+        let noted = self.noted.iter_mut().map(|(_, range)| range);
+        edits.chain(noted).chain(&mut self.texts)
+    }
+}
+
 /// A reply whose changes are those of every reply with its skeleton.
 struct KnownReply {
     shape: &'static ObjectShape,
     skeleton: Skeleton,
+    /// The changes of the last reply with this skeleton.
     found: ReplyEdits,
+    /// Begin and end of each of its ranges.
+    anchors: Vec<(ValueAnchor, ValueAnchor)>,
+    /// The reply that came after it the last time.
+    next: usize,
+    /// The number of the last reply with this skeleton.
+    used: u64,
 }
 
 /// The last replies and events of this thread with different skeletons.
 #[derive(Default)]
 struct KnownReplies {
     replies: Vec<KnownReply>,
+    /// The last one that was found.
+    last: usize,
+    /// The number of replies that were found.
+    count: u64,
+    /// The ends of the values of a reply.
+    ends: Vec<usize>,
     /// Number of replies since the last one with a known skeleton.
     misses: u32,
 }
 
 /// Number of skeletons that a thread keeps.
-const MAX_KNOWN_REPLIES: usize = 16;
+const MAX_KNOWN_REPLIES: usize = 24;
 
-/// Returns the changes of a reply with a known skeleton.
-pub(crate) fn find(text: &str, shape: &'static ObjectShape) -> Option<ReplyEdits> {
-    KNOWN_REPLIES.with_borrow_mut(|known| known.find(text, shape))
+/// Calls a function with the changes of a reply with a known skeleton.
+pub(crate) fn find<R>(
+    text: &str,
+    shape: &'static ObjectShape,
+    with_found: impl FnOnce(&ReplyEdits) -> R,
+) -> Option<R> {
+    KNOWN_REPLIES.with(|known| {
+        let mut known = known.try_borrow_mut().ok()?;
+        known.find(text, shape).map(with_found)
+    })
 }
 
 /// Keeps a reply. Its changes must not depend on its strings and numbers.
 pub(crate) fn learn(text: &str, shape: &'static ObjectShape, found: &ReplyEdits) {
-    KNOWN_REPLIES.with_borrow_mut(|known| known.learn(text, shape, found));
+    KNOWN_REPLIES.with(|known| {
+        if let Ok(mut known) = known.try_borrow_mut() {
+            known.learn(text, shape, found);
+        }
+    });
+}
+
+/// Forgets all replies of this thread.
+#[cfg(test)]
+pub(crate) fn forget() {
+    KNOWN_REPLIES.take();
 }
 
 thread_local! {
@@ -61,22 +102,26 @@ thread_local! {
 }
 
 impl KnownReplies {
-    fn find(&mut self, text: &str, shape: &'static ObjectShape) -> Option<ReplyEdits> {
-        let fitted = |(at, known): (usize, &KnownReply)| {
-            let fitted = ptr::eq(known.shape, shape).then(|| known.skeleton.fit(text))??;
-            let ReplyEdits { edits, noted, items, is_regular } = &known.found;
-            let edits = edits.iter().map(|ShapeEdit { range, json }| ShapeEdit {
-                range: fitted.moved(range),
-                json: json.clone(),
-            });
-            let noted = noted.iter().map(|(name, range)| (*name, fitted.moved(range)));
-            let (edits, noted) = (edits.collect(), noted.collect());
-            Some((at, ReplyEdits { edits, noted, items: *items, is_regular: *is_regular }))
+    fn find(&mut self, text: &str, shape: &'static ObjectShape) -> Option<&ReplyEdits> {
+        let Self { replies, last, count, ends, misses } = self;
+        let mut fits =
+            |known: &KnownReply| ptr::eq(known.shape, shape) && known.skeleton.fit(text, ends);
+        // The events of a stream mostly come in the same order.
+        let usual = replies.get(*last).map_or(0, |last| last.next);
+        let at = match replies.get(usual).is_some_and(&mut fits) {
+            true => usual,
+            false => replies.iter().position(fits)?,
         };
-        let (at, found) = self.replies.iter().enumerate().find_map(fitted)?;
-        self.misses = 0;
-        if at > 0 {
-            self.replies.swap(at, at - 1);
+        *misses = 0;
+        if let Some(last) = replies.get_mut(*last) {
+            last.next = at;
+        }
+        *last = at;
+        *count += 1;
+        let KnownReply { found, anchors, used, .. } = replies.get_mut(at)?;
+        *used = *count;
+        for (range, (start, end)) in found.ranges().zip(anchors) {
+            *range = start.place(ends)..end.place(ends);
         }
         Some(found)
     }
@@ -86,7 +131,17 @@ impl KnownReplies {
         let is_due = self.misses.count_ones() <= 1;
         self.misses = self.misses.saturating_add(1);
         let Some(skeleton) = is_due.then(|| Skeleton::of(text)).flatten() else { return };
-        self.replies.truncate(MAX_KNOWN_REPLIES - 1);
-        self.replies.push(KnownReply { shape, skeleton, found: found.clone() });
+        let is_full = self.replies.len() >= MAX_KNOWN_REPLIES;
+        let mut found = found.clone();
+        let anchors =
+            found.ranges().map(|range| (skeleton.anchor(range.start), skeleton.anchor(range.end)));
+        let anchors = anchors.collect();
+        self.count += 1;
+        let new = KnownReply { shape, skeleton, found, anchors, next: 0, used: self.count };
+        let oldest = self.replies.iter_mut().min_by_key(|known| known.used);
+        match oldest.filter(|_| is_full) {
+            Some(oldest) => *oldest = new,
+            None => self.replies.push(new),
+        }
     }
 }

@@ -47,6 +47,7 @@ pub mod signature_cache;
 mod signed_span;
 mod skeleton;
 mod sse;
+mod stream_completer;
 mod text;
 mod text_run;
 mod text_template;
@@ -65,8 +66,7 @@ pub use count_endpoint::CountEndpoint;
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
     Dialect, FrameAction, LaneSettings, ParsedRequest, PassThrough, ProviderRequest, ReplyMeter,
-    ReplyStamp, RequestFacts, RequestTarget, RequestUse, StreamMeter, StreamReader,
-    StreamWriter,
+    ReplyStamp, RequestFacts, RequestTarget, RequestUse, StreamMeter, StreamReader, StreamWriter,
 };
 pub use endings::failed_turn;
 pub use envelope_mac::{EnvelopeMac, MAC_BYTES, set_envelope_mac};

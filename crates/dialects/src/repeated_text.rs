@@ -7,6 +7,7 @@
 use canon::{ApiError, Event, PartDelta, PartIndex, Usage};
 use memchr::memmem::{self, Finder};
 use memchr::{memchr, memrchr};
+use std::ops::Range;
 
 use crate::text_run::{TextFrame, TextRun};
 use crate::text_template::{TemplateSlot, TextTemplate};
@@ -80,7 +81,10 @@ impl<R: TextReader> StreamReader for RepeatingReader<R> {
             return 0;
         }
         let Self { reader, template, place } = self;
-        let taken = run.fill(*place, |texts| template.run(events, |_, text| texts.add(text)));
+        let taken = run.fill(*place, |texts| {
+            texts.reserve(template.max_events(events.len()));
+            template.run(events, true, |_, text| texts.add(text))
+        });
         if taken > 0 {
             reader.push_text(*place, run.joined());
         }
@@ -102,6 +106,10 @@ pub(crate) trait TextMeter: StreamMeter {
     fn add_text(&mut self, text: &[u8]);
     /// Returns the number of candidates that have ended. An event that ends one is not repeated.
     fn ended(&self) -> usize;
+    /// Returns the place of the text in the last event, if it is known.
+    fn text_place(&self) -> Option<Range<usize>> {
+        None
+    }
 }
 
 /// Meters a stream and parses only events that differ from the one before in more than their text.
@@ -126,9 +134,12 @@ impl<M: TextMeter> RepeatingMeter<M> {
 
     /// Makes a template of an event that added `bytes` of output and is forwarded.
     fn learn(&mut self, frame: &StreamFrame, bytes: usize) -> Option<TextTemplate> {
-        let texts = self.keys.iter().filter_map(|key| json::raw_text(&frame.data, key));
-        let text = { texts }.find(|text| !text.is_empty()).filter(|text| text.len() == bytes)?;
-        let start = (text.as_ptr() as usize).checked_sub(frame.data.as_ptr() as usize)?;
+        let place = self.meter.text_place().or_else(|| {
+            let mut places =
+                self.keys.iter().filter_map(|key| json::raw_text_place(&frame.data, key));
+            places.find(|place| !place.is_empty())
+        });
+        let start = place.filter(|place| place.len() == bytes)?.start;
         let template = TextTemplate::new(frame, start, bytes)?;
         let (varied, _) = template.split(frame)?;
         let mut written = Vec::new();
@@ -168,13 +179,13 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
     fn repeat(&mut self, events: &[u8], out: &mut Vec<u8>) -> usize {
         let Self { meter, template, written, .. } = self;
         if self.is_unchanged {
-            let taken = template.run(events, |_, text| meter.add_text(text));
+            let taken = template.run(events, true, |_, text| meter.add_text(text));
             let taken_events = events.get(..taken).unwrap_or_default();
             taken_events.chunks(COPIED_BYTES).for_each(|part| out.extend_from_slice(part));
             return taken;
         }
         let mut opening = written.before();
-        let taken = template.run(events, |varied, text| {
+        let taken = template.run(events, false, |varied, text| {
             meter.add_text(text);
             out.extend_from_slice(opening);
             out.extend_from_slice(varied);

@@ -6,7 +6,6 @@
 
 use bytes::Bytes;
 use canon::scrub_value;
-use memchr::memmem;
 use simdutf8::basic::from_utf8;
 use std::ops::Range;
 
@@ -15,6 +14,7 @@ use crate::json_reader::{JsonReader, ReadError};
 use crate::known_replies::{self, ReplyEdits, ShapeEdit};
 use crate::wire_object::written_value;
 use crate::{ReplyStamp, StreamFrame};
+use text_scan::plain_length;
 
 /// The value of a field that a reply lacks.
 #[derive(Clone, Copy, Debug)]
@@ -31,16 +31,30 @@ pub(crate) enum DefaultValue {
     MissingModel,
     /// The position in its list.
     Position,
+    /// The position in its list. A present value is noted for the meter.
+    NotedPosition(NoteLabel),
     /// A JSON value, or none. The texts of a present value are about the call, and are written without
     /// the operator's secrets.
     Scrubbed(Option<&'static str>),
+    /// The same without a value. A present value is noted for the meter.
+    NotedScrubbed(NoteLabel),
     /// A value that is given for this reply, by its JSON pointer.
     Given(&'static str),
     /// None. A present value is noted for the meter.
-    Noted,
+    Noted(NoteLabel),
     /// A JSON value. A present value is noted for the meter.
-    NotedJson(&'static str),
+    NotedJson(NoteLabel, &'static str),
 }
+
+impl DefaultValue {
+    /// Returns true if the texts of a present value are changed.
+    const fn is_scrubbed(self) -> bool {
+        matches!(self, Self::Scrubbed(_) | Self::NotedScrubbed(_))
+    }
+}
+
+/// The label of a noted value. Each shape has its own.
+pub(crate) type NoteLabel = u8;
 
 /// The documented fields of an object, and the objects inside it.
 #[derive(Debug)]
@@ -48,21 +62,44 @@ pub(crate) struct ObjectShape {
     pub(crate) fields: &'static [(&'static str, DefaultValue)],
     /// Objects, or lists of objects, that are completed if they are present.
     pub(crate) inside: &'static [(&'static str, &'static ObjectShape)],
+    /// Finds the texts of a reply that are output, for its meter.
+    pub(crate) find_texts: Option<FindTexts>,
+    /// The label of values under other names, if they are noted.
+    pub(crate) rest: Option<NoteLabel>,
 }
 
+/// Returns the places of the texts that are output, which must depend on nothing but the skeleton; `None`
+/// if the reply has to be read for them.
+pub(crate) type FindTexts = fn(&str, &ReplyEdits) -> Option<Vec<Range<usize>>>;
+
 impl ObjectShape {
+    /// Describes an object with described objects inside.
+    pub(crate) const fn with_objects(
+        fields: &'static [(&'static str, DefaultValue)],
+        inside: &'static [(&'static str, &'static Self)],
+    ) -> Self {
+        Self { fields, inside, find_texts: None, rest: None }
+    }
+
     /// Describes an object without described objects inside.
     pub(crate) const fn flat(fields: &'static [(&'static str, DefaultValue)]) -> Self {
-        Self { fields, inside: &[] }
+        Self::with_objects(fields, &[])
     }
 }
 
 /// The values of one reply.
-struct ReplyValues<'a> {
+pub(crate) struct ReplyValues<'a> {
     model: &'a str,
     stamp: Option<&'a ReplyStamp>,
     /// The values of [`DefaultValue::Given`].
     given: Option<&'a serde_json::Value>,
+}
+
+impl<'a> ReplyValues<'a> {
+    /// Returns the values of an event.
+    pub(crate) const fn of_event(model: &'a str) -> Self {
+        Self { model, stamp: None, given: None }
+    }
 }
 
 /// Returns a whole reply with its documented fields and the selected model. The provider's bytes
@@ -77,39 +114,76 @@ pub(crate) fn complete(
     apply(body, edits).unwrap_or_else(|| body.clone())
 }
 
-/// A reply with its documented fields, and the values that its meter wants.
+/// The values of a reply that its meter wants.
 pub(crate) struct NotedReply<'a> {
-    pub(crate) completed: Bytes,
-    /// The number of items in the list of the reply.
-    pub(crate) items: usize,
-    values: Vec<(&'static str, &'a str)>,
+    text: &'a str,
+    found: &'a ReplyEdits,
 }
 
 impl<'a> NotedReply<'a> {
-    /// Returns the values of a field.
-    pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = &'a str> {
-        self.values.iter().filter(move |(field, _)| *field == name).map(|(_, value)| *value)
+    /// Returns the values that have a label.
+    pub(crate) fn values(&self, label: NoteLabel) -> impl Iterator<Item = &'a str> {
+        let Self { text, found } = *self;
+        let noted = found.noted.iter().filter(move |(own, _)| *own == label);
+        noted.map(|(_, range)| text.get(range.clone()).unwrap_or_default())
+    }
+
+    /// Returns all values with their labels.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (NoteLabel, &'a str)> {
+        let Self { text, found } = *self;
+        found
+            .noted
+            .iter()
+            .map(|(label, range)| (*label, text.get(range.clone()).unwrap_or_default()))
+    }
+
+    /// Returns the places of the texts that are output.
+    pub(crate) fn texts(&self) -> &'a [Range<usize>] {
+        &self.found.texts
+    }
+
+    /// Returns the number of items in the list of the reply.
+    pub(crate) fn items(&self) -> usize {
+        self.found.items
     }
 }
 
-/// Completes a reply and notes its values in one pass; `None` if it has to be read for an error: it is
-/// not an object, has a field twice, no list, or something in the list that is not an object.
-pub(crate) fn complete_noted<'a>(
-    body: &'a Bytes,
+/// Completes a reply and reads its noted values in one pass; `None` if it has to be read for an error:
+/// it is not an object, has a field twice, no list, or something in the list that is not an object.
+pub(crate) fn complete_noted<R>(
+    body: &Bytes,
     shape: &'static ObjectShape,
     model: &str,
     stamp: &ReplyStamp,
-) -> Option<NotedReply<'a>> {
+    read: impl FnOnce(&NotedReply<'_>) -> Option<R>,
+) -> Option<(R, Bytes)> {
     let text = from_utf8(body).ok()?;
     let values = ReplyValues { model, stamp: Some(stamp), given: None };
-    let ReplyEdits { edits, noted, items, is_regular } = find_edits(text, shape, &values)?;
-    if !is_regular {
-        return None;
-    }
-    let edits = body_edits(body, edits, &values);
-    let noted = noted.into_iter().map(|(name, place)| Some((name, text.get(place)?)));
-    let completed = apply(body, edits).unwrap_or_else(|| body.clone());
-    Some(NotedReply { completed, items, values: noted.collect::<Option<_>>()? })
+    with_noted(text, shape, &values, |found| {
+        let meant = read(&NotedReply { text, found })?;
+        let edits = body_edits(body, &found.edits, &values);
+        Some((meant, apply(body, edits).unwrap_or_else(|| body.clone())))
+    })
+}
+
+/// Reads the noted values of an event; `None` if it has to be parsed.
+pub(crate) fn read_noted<R>(
+    frame: &StreamFrame,
+    shape: &'static ObjectShape,
+    read: impl FnOnce(&NotedReply<'_>) -> Option<R>,
+) -> Option<R> {
+    let text = from_utf8(&frame.data).ok()?;
+    let values = ReplyValues::of_event("");
+    with_noted(text, shape, &values, |found| read(&NotedReply { text, found }))
+}
+
+fn with_noted<R>(
+    text: &str,
+    shape: &'static ObjectShape,
+    values: &ReplyValues<'_>,
+    read: impl FnOnce(&ReplyEdits) -> Option<R>,
+) -> Option<R> {
+    with_edits(text, shape, values, |found| if found.is_regular { read(found) } else { None })?
 }
 
 /// Returns a reply or an event with its documented fields, whose values are given.
@@ -123,45 +197,75 @@ pub(crate) fn complete_with(
 }
 
 /// Returns the edited body; `None` without edits.
-fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Option<Bytes> {
+pub(crate) fn apply(body: &Bytes, edits: Vec<BodyEdit>) -> Option<Bytes> {
+    if let [BodyEdit { range, replacement }] = &edits[..]
+        && let (Some(head), Some(tail)) = (body.get(..range.start), body.get(range.end..))
+    {
+        return Some(Bytes::from([head, replacement, tail].concat()));
+    }
     (!edits.is_empty()).then(|| Bytes::from(BodySegments::with_edits(body, edits).to_vec()))
 }
 
-fn edits(body: &[u8], shape: &'static ObjectShape, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
-    let found = from_utf8(body).ok().and_then(|text| find_edits(text, shape, values));
-    found.map(|found| body_edits(body, found.edits, values)).unwrap_or_default()
+/// Returns the edits that complete a reply or an event.
+pub(crate) fn edits(
+    body: &[u8],
+    shape: &'static ObjectShape,
+    values: &ReplyValues<'_>,
+) -> Vec<BodyEdit> {
+    let found = from_utf8(body).ok().and_then(|text| {
+        with_edits(text, shape, values, |found| body_edits(body, &found.edits, values))
+    });
+    found.unwrap_or_default()
 }
 
 /// Returns the edits that change something.
-fn body_edits(body: &[u8], edits: Vec<ShapeEdit>, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
-    let model = || default_json(DefaultValue::SelectedModel, values, 0, None).map(Bytes::from);
-    let edits = edits.into_iter().filter_map(|ShapeEdit { range, json }| {
-        let replacement = json.or_else(model)?;
-        (body.get(range.clone())? != &replacement[..]).then_some(BodyEdit { range, replacement })
+fn body_edits(body: &[u8], edits: &[ShapeEdit], values: &ReplyValues<'_>) -> Vec<BodyEdit> {
+    let edits = edits.iter().filter_map(|ShapeEdit { range, json }| {
+        let old = body.get(range.clone())?;
+        let replacement = match json {
+            Some(json) => json.clone(),
+            // Most models have their own names, without escapes.
+            None if is_string_of(old, values.model) => return None,
+            None => Bytes::from(default_json(DefaultValue::SelectedModel, values, 0, None)?),
+        };
+        (old != &replacement[..]).then(|| BodyEdit { range: range.clone(), replacement })
     });
     edits.collect()
 }
 
-/// Returns the changes that complete a reply or an event; `None` if it is not JSON.
-fn find_edits(
+/// Returns true if a JSON string is this text without escapes.
+fn is_string_of(json: &[u8], text: &str) -> bool {
+    let inner = json.strip_prefix(b"\"").and_then(|json| json.strip_suffix(b"\""));
+    inner == Some(text.as_bytes()) && plain_length(text.as_bytes()) == text.len()
+}
+
+/// Calls a function with the changes that complete a reply or an event; `None` if it is not JSON.
+fn with_edits<R>(
     text: &str,
     shape: &'static ObjectShape,
     values: &ReplyValues<'_>,
-) -> Option<ReplyEdits> {
-    let known = known_replies::find(text, shape);
-    if known.is_some() {
-        return known;
+    read: impl FnOnce(&ReplyEdits) -> R,
+) -> Option<R> {
+    let mut read = Some(read);
+    let known = known_replies::find(text, shape, |found| read.take().map(|read| read(found)));
+    if let Some(result) = known {
+        return result;
     }
     let pass = run_pass(text, shape, values)?;
     let is_object = text.trim_ascii_start().starts_with('{');
     let is_regular =
         is_object && !pass.has_doubles && pass.lists == 1 && pass.items == pass.objects;
     let CompletionPass { edits, noted, items, is_repeatable, .. } = pass;
-    let found = ReplyEdits { edits, noted, items, is_regular };
+    let mut found = ReplyEdits { edits, noted, texts: Vec::new(), items, is_regular };
+    if let Some(find_texts) = shape.find_texts.filter(|_| is_regular) {
+        let texts = find_texts(text, &found);
+        found.is_regular = texts.is_some();
+        found.texts = texts.unwrap_or_default();
+    }
     if is_repeatable {
         known_replies::learn(text, shape, &found);
     }
-    Some(found)
+    read.take().map(|read| read(&found))
 }
 
 /// Makes a pass over a reply; `None` if it is not JSON.
@@ -191,8 +295,8 @@ struct CompletionPass<'t, 'v> {
     text: &'t str,
     values: &'v ReplyValues<'v>,
     edits: Vec<ShapeEdit>,
-    /// The places of noted values, with the names of their fields.
-    noted: Vec<(&'static str, Range<usize>)>,
+    /// The places of noted values, with their labels.
+    noted: Vec<(NoteLabel, Range<usize>)>,
     /// True if the edits do not depend on strings and numbers of the reply, nor on its stamp.
     is_repeatable: bool,
     /// True if an object has a described field twice.
@@ -252,9 +356,11 @@ impl<'t> CompletionPass<'t, '_> {
                     reader.written_value()?;
                 }
             }
-            let Some((at, (name, default))) =
-                field.and_then(|at| Some((at, shape.fields.get(at)?)))
+            let Some((at, (_, default))) = field.and_then(|at| Some((at, shape.fields.get(at)?)))
             else {
+                let range = start..reader.last();
+                let is_present = self.text.get(range.clone()) != Some("null");
+                self.noted.extend(shape.rest.filter(|_| is_present).map(|label| (label, range)));
                 continue;
             };
             self.has_doubles |= present & (1 << at) != 0;
@@ -262,12 +368,16 @@ impl<'t> CompletionPass<'t, '_> {
             let range = start..reader.last();
             let value = self.text.get(range.clone()).unwrap_or_default();
             let value = Some(value).filter(|value| *value != "null");
-            if matches!(default, DefaultValue::Noted | DefaultValue::NotedJson(_)) {
-                self.noted.extend(value.map(|_| (*name, range.clone())));
+            if let DefaultValue::Noted(label)
+            | DefaultValue::NotedJson(label, _)
+            | DefaultValue::NotedPosition(label)
+            | DefaultValue::NotedScrubbed(label) = default
+            {
+                self.noted.extend(value.map(|_| (*label, range.clone())));
             }
             if matches!(default, DefaultValue::SelectedModel) {
                 self.edits.push(ShapeEdit { range, json: None });
-            } else if (value.is_none() || matches!(default, DefaultValue::Scrubbed(_)))
+            } else if (value.is_none() || default.is_scrubbed())
                 && let Some(json) = self.default_json(*default, position, value)
             {
                 self.edits.push(ShapeEdit { range, json: Some(Bytes::from(json)) });
@@ -303,11 +413,12 @@ impl<'t> CompletionPass<'t, '_> {
             | DefaultValue::Given(_)
             | DefaultValue::SelectedModel
             | DefaultValue::MissingModel => false,
-            DefaultValue::Scrubbed(_) => present.is_none(),
+            DefaultValue::Scrubbed(_) | DefaultValue::NotedScrubbed(_) => present.is_none(),
             DefaultValue::Json(_)
             | DefaultValue::Position
-            | DefaultValue::Noted
-            | DefaultValue::NotedJson(_) => true,
+            | DefaultValue::NotedPosition(_)
+            | DefaultValue::Noted(_)
+            | DefaultValue::NotedJson(..) => true,
         };
         default_json(default, self.values, position, present)
     }
@@ -322,132 +433,33 @@ fn default_json(
 ) -> Option<String> {
     let string = |text: &str| serde_json::Value::from(text).to_string();
     Some(match default {
-        DefaultValue::Noted => return None,
-        DefaultValue::Json(json) | DefaultValue::NotedJson(json) => json.to_owned(),
+        DefaultValue::Noted(_) => return None,
+        DefaultValue::Json(json) | DefaultValue::NotedJson(_, json) => json.to_owned(),
         DefaultValue::Id(prefix) => string(&format!("{prefix}{}", values.stamp?.id)),
         DefaultValue::Created(write) => write(values.stamp?.created),
         DefaultValue::SelectedModel | DefaultValue::MissingModel => {
             string(Some(values.model).filter(|model| !model.is_empty())?)
         }
-        DefaultValue::Position => position.to_string(),
+        DefaultValue::Position | DefaultValue::NotedPosition(_) => position.to_string(),
         DefaultValue::Given(pointer) => {
             values.given?.pointer(pointer).filter(|value| !value.is_null())?.to_string()
         }
-        DefaultValue::Scrubbed(json) => {
-            let Some(present) = present else { return json.map(str::to_owned) };
+        DefaultValue::Scrubbed(_) | DefaultValue::NotedScrubbed(_) => {
+            let Some(present) = present else {
+                let DefaultValue::Scrubbed(json) = default else { return None };
+                return json.map(str::to_owned);
+            };
             let value = written_value(present);
             Some(scrub_value(value.clone())).filter(|clean| *clean != value)?.to_string()
         }
     })
 }
 
-/// Completes the events of a stream. Only the first one is parsed, and a late one where the format
-/// needs it, unless the first one lacks fields: the others are searched for the model that it named.
-pub(crate) struct StreamCompleter {
-    shape: &'static ObjectShape,
-    model: String,
-    state: CompleterState,
-    /// The current event, if it was changed.
-    changed: Option<StreamFrame>,
-}
-
-enum CompleterState {
-    First,
-    /// The provider's events lack fields, so that each one is parsed.
-    Parse,
-    /// The events are complete. The model field stands in each one as in the first: the searched
-    /// bytes and their replacement.
-    Search(Vec<u8>, Vec<u8>),
-    /// Nothing is to be changed.
-    Idle,
-}
-
-impl StreamCompleter {
-    pub(crate) fn new(shape: &'static ObjectShape, model: &str) -> Self {
-        Self { shape, model: model.to_owned(), state: CompleterState::First, changed: None }
-    }
-
-    /// Takes the next event that may have to be changed.
-    pub(crate) fn observe(&mut self, frame: &StreamFrame) {
-        let data = &frame.data;
-        let found = match &self.state {
-            CompleterState::Search(old, new) => replace_first(data, old, new),
-            CompleterState::First | CompleterState::Parse | CompleterState::Idle => None,
-        };
-        let changed = match &self.state {
-            CompleterState::Idle => None,
-            CompleterState::Search(..) if found.is_some() => found,
-            CompleterState::Search(..) if memmem::find(data, MODEL_KEY).is_none() => None,
-            // A later event names another model, or names it in another way.
-            CompleterState::First | CompleterState::Parse | CompleterState::Search(..) => {
-                let values = ReplyValues { model: &self.model, stamp: None, given: None };
-                let edits = edits(data, self.shape, &values);
-                if matches!(self.state, CompleterState::First) {
-                    self.state = later_state(data, &edits);
-                }
-                apply(data, edits)
-            }
-        };
-        self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });
-    }
-
-    /// Takes an event with fields that the first one could not have, such as the counts at the end.
-    pub(crate) fn observe_late(&mut self, frame: &StreamFrame) {
-        let values = ReplyValues { model: &self.model, stamp: None, given: None };
-        let edits = edits(&frame.data, self.shape, &values);
-        let changed = apply(&frame.data, edits);
-        self.changed = changed.map(|data| StreamFrame { event: frame.event.clone(), data });
-    }
-
-    /// Keeps an event that was changed before it was observed, and has to be written in that form.
-    pub(crate) fn keep(&mut self, repaired: StreamFrame) {
-        self.changed.get_or_insert(repaired);
-    }
-
-    /// Forgets the last event, because the current one needs no change.
-    pub(crate) fn skip(&mut self) {
-        self.changed = None;
-    }
-
-    /// Returns the event to write: the current one as changed, or else as it is.
-    pub(crate) fn frame<'a>(&'a self, frame: &'a StreamFrame) -> &'a StreamFrame {
-        self.changed.as_ref().unwrap_or(frame)
-    }
-}
-
-/// The name of the field for the model. Inside of texts its quotes are escaped.
-const MODEL_KEY: &[u8] = b"\"model\"";
-
-fn replace_first(data: &[u8], old: &[u8], new: &[u8]) -> Option<Bytes> {
-    let (head, rest) = data.split_at(memmem::find(data, old)?);
-    Some(Bytes::from([head, new, rest.get(old.len()..)?].concat()))
-}
-
-/// Decides by the edits of the first event.
-fn later_state(data: &[u8], edits: &[BodyEdit]) -> CompleterState {
-    let [BodyEdit { range, replacement }] = edits else {
-        return if edits.is_empty() { CompleterState::Idle } else { CompleterState::Parse };
-    };
-    let front = data.get(..range.start).unwrap_or_default();
-    let found = memmem::rfind(front, MODEL_KEY).filter(|_| !range.is_empty());
-    // Only white space and the colon stand between the name and the value.
-    let between = |at: usize| front.get(at + MODEL_KEY.len()..).unwrap_or_default();
-    match found.filter(|at| between(*at).iter().all(|b| matches!(b, b':' | b' '))) {
-        Some(at) => {
-            let name = front.get(at..).unwrap_or_default();
-            let value = data.get(range.clone()).unwrap_or_default();
-            CompleterState::Search([name, value].concat(), [name, &replacement[..]].concat())
-        }
-        None => CompleterState::Parse,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ITEM: ObjectShape =
-        ObjectShape { fields: &[("index", DefaultValue::Position)], inside: &[] };
+    const ITEM: ObjectShape = ObjectShape::flat(&[("index", DefaultValue::Position)]);
     static SHAPE: ObjectShape = ObjectShape {
         fields: &[
             ("model", DefaultValue::SelectedModel),
@@ -455,11 +467,17 @@ mod tests {
             ("id", DefaultValue::Id("r-")),
         ],
         inside: &[("list", &ITEM), ("one", &ITEM)],
+        find_texts: None,
+        rest: None,
     };
 
     /// A field that is written if it is missing, and completed if it is there.
-    static NESTED: ObjectShape =
-        ObjectShape { fields: &[("list", DefaultValue::Json("[]"))], inside: &[("list", &ITEM)] };
+    static NESTED: ObjectShape = ObjectShape {
+        fields: &[("list", DefaultValue::Json("[]"))],
+        inside: &[("list", &ITEM)],
+        find_texts: None,
+        rest: None,
+    };
 
     #[test]
     fn an_empty_object_in_a_required_list_is_completed_in_its_place() {
@@ -522,22 +540,6 @@ mod tests {
         ] {
             let out = complete(&Bytes::from(body), &ABOUT, "mine", &stamp);
             assert_eq!(String::from_utf8(out.to_vec()).unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn later_events_are_searched_for_the_first_ones_model() {
-        let mut completer = StreamCompleter::new(&SHAPE, "mine");
-        let complete = r#"{"object":"o","model": "theirs","text":"\"model\": \"theirs\""}"#;
-        for (event, expected) in [
-            (complete, complete.replacen("theirs", "mine", 1)),
-            (r#"{"text":"a","model": "theirs"}"#, r#"{"text":"a","model": "mine"}"#.to_owned()),
-            (r#"{"text":"a"}"#, r#"{"text":"a"}"#.to_owned()),
-            (r#"{"object":"o","model":"b"}"#, r#"{"object":"o","model":"mine"}"#.to_owned()),
-        ] {
-            let frame = StreamFrame::data(event);
-            completer.observe(&frame);
-            assert_eq!(completer.frame(&frame).data, expected.as_bytes());
         }
     }
 }

@@ -34,10 +34,22 @@ struct ValuePlace {
     is_text: bool,
 }
 
-/// The places of the values in a text with a known skeleton.
-pub(crate) struct FittedText<'s> {
-    values: &'s [ValuePlace],
-    ends: Vec<usize>,
+/// A place in a text, told by the last value before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ValueAnchor {
+    /// The number of values before it.
+    values: usize,
+    /// The bytes behind the last one of them, or behind the beginning.
+    offset: usize,
+}
+
+impl ValueAnchor {
+    /// Returns the place in a text whose values have these ends.
+    #[inline]
+    pub(crate) fn place(self, ends: &[usize]) -> usize {
+        let last = self.values.checked_sub(1).and_then(|last| ends.get(last));
+        self.offset + last.copied().unwrap_or_default()
+    }
 }
 
 impl Skeleton {
@@ -75,10 +87,15 @@ impl Skeleton {
         Some(Self { fixed, values })
     }
 
-    /// Returns the places of the values if the text has this skeleton.
-    pub(crate) fn fit(&self, text: &str) -> Option<FittedText<'_>> {
+    /// Returns true if the text has this skeleton. Sets the ends of its values.
+    pub(crate) fn fit(&self, text: &str, ends: &mut Vec<usize>) -> bool {
+        ends.clear();
+        self.find_ends(text, ends).is_some()
+    }
+
+    #[inline]
+    fn find_ends(&self, text: &str, ends: &mut Vec<usize>) -> Option<()> {
         let bytes = text.as_bytes();
-        let mut ends = Vec::with_capacity(self.values.len());
         let (mut at, mut done) = (0, 0);
         for ValuePlace { fixed, is_text, .. } in &self.values {
             let before = self.fixed.get(done..*fixed)?;
@@ -97,25 +114,14 @@ impl Skeleton {
             };
             ends.push(at);
         }
-        let is_end = bytes.get(at..)? == self.fixed.get(done..)?;
-        is_end.then_some(FittedText { values: &self.values, ends })
-    }
-}
-
-impl FittedText<'_> {
-    /// Returns the range that stands where this one stood in the earlier text. Its ends must not be inside
-    /// of a value.
-    pub(crate) fn moved(&self, range: &Range<usize>) -> Range<usize> {
-        self.place(range.start)..self.place(range.end)
+        (bytes.get(at..)? == self.fixed.get(done..)?).then_some(())
     }
 
-    fn place(&self, at: usize) -> usize {
-        let before = self.values.partition_point(|value| value.range.end <= at);
-        let last = before.checked_sub(1).and_then(|last| {
-            let (value, end) = (self.values.get(last)?, self.ends.get(last)?);
-            Some(end + at - value.range.end)
-        });
-        last.unwrap_or(at)
+    /// Returns a place of the earlier text, which must not be inside of a value.
+    pub(crate) fn anchor(&self, at: usize) -> ValueAnchor {
+        let values = self.values.partition_point(|value| value.range.end <= at);
+        let last = values.checked_sub(1).and_then(|last| self.values.get(last));
+        ValueAnchor { values, offset: at - last.map_or(0, |value| value.range.end) }
     }
 }
 
@@ -175,7 +181,7 @@ mod tests {
             (r#"{"a":"one", "b":[1,2,null],"c":{"d":""},"e":tru"#, false),
             (r#"{"a":"one"#, false),
         ] {
-            assert_eq!(known.fit(text).is_some(), fits, "{text}");
+            assert_eq!(known.fit(text, &mut Vec::new()), fits, "{text}");
         }
     }
 
@@ -184,14 +190,18 @@ mod tests {
         let known = r#"{"a":"one","b":[12,{"c":null}],"d":{}}"#;
         let other = r#"{"a":"three","b":[7,{"c":null}],"d":{}}"#;
         let skeleton = Skeleton::of(known).unwrap();
-        let fitted = skeleton.fit(other).unwrap();
+        let mut ends = Vec::new();
+        assert!(skeleton.fit(other, &mut ends));
+        let moved = |range: Range<usize>| {
+            let place = |at: usize| skeleton.anchor(at).place(&ends);
+            place(range.start)..place(range.end)
+        };
         for part in ["\"a\"", "12", "{\"c\":null}", "null", "{}", "}"] {
             let start = known.find(part).unwrap();
-            let moved = fitted.moved(&(start..start + part.len()));
             let expected = if part == "12" { "7" } else { part };
-            assert_eq!(other.get(moved), Some(expected), "{part}");
+            assert_eq!(other.get(moved(start..start + part.len())), Some(expected), "{part}");
         }
         let text = known.find("\"one\"").unwrap();
-        assert_eq!(other.get(fitted.moved(&(text..text + 5))), Some("\"three\""));
+        assert_eq!(other.get(moved(text..text + 5)), Some("\"three\""));
     }
 }

@@ -2,6 +2,9 @@
 
 use canon::{Event, PartDelta, PartIndex};
 
+/// Expected length of a text.
+const AVERAGE_TEXT_BYTES: usize = 8;
+
 /// Consecutive texts that grow one part. Each of them stands in JSON as it is: it has no quotes, no
 /// backslashes and no control characters.
 #[derive(Debug, Default)]
@@ -86,7 +89,14 @@ pub(crate) struct TextRunBuilder<'r> {
 }
 
 impl TextRunBuilder<'_> {
+    /// Makes room for so many texts of an average length.
+    pub(crate) fn reserve(&mut self, texts: usize) {
+        self.ends.reserve(texts);
+        self.bytes.reserve(texts * AVERAGE_TEXT_BYTES);
+    }
+
     /// Adds a text, which must be valid UTF-8.
+    #[inline]
     pub(crate) fn add(&mut self, text: &[u8]) {
         self.bytes.extend_from_slice(text);
         self.ends.push(self.bytes.len());

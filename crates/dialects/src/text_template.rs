@@ -20,6 +20,10 @@ pub(crate) const MAX_TEXT_BYTES: usize = 64 << 10;
 /// The field of the number of an event, which grows with each.
 static NUMBER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"sequence_number\":"));
 
+/// The field of letters that hide the length of a text,
+/// <https://platform.openai.com/docs/api-reference/chat/create#chat_create-stream_options>.
+static OBFUSCATION: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"obfuscation\":\""));
+
 /// The bytes around the text of an event.
 #[derive(Debug)]
 pub(crate) struct TextTemplate {
@@ -32,6 +36,48 @@ pub(crate) struct TextTemplate {
     /// The event as it is received: its bytes up to the end of `head`, and from `tail` on. `None` if
     /// it has several lines of data.
     framed: Option<TextFrame>,
+    padding: Option<TailPadding>,
+}
+
+/// Bytes behind the text that mean nothing, and hide its length: spaces before the last brace, or a
+/// string of random letters.
+#[derive(Debug)]
+struct TailPadding {
+    is_string: bool,
+    /// The bytes between the text and the padding, and behind the padding.
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+impl TailPadding {
+    /// Finds the padding in the bytes behind a text.
+    fn find(tail: &[u8]) -> Option<Self> {
+        if let Some(at) = OBFUSCATION.find(tail) {
+            let (before, rest) = tail.split_at_checked(at + OBFUSCATION.needle().len())?;
+            let after = rest.get(plain_length(rest)..)?;
+            let after = [after, b"\n\n"].concat();
+            return Some(Self { is_string: true, before: before.to_vec(), after });
+        }
+        let before = trim_spaces(tail.strip_suffix(b"}")?);
+        Some(Self { is_string: false, before: before.to_vec(), after: b"}\n\n".to_vec() })
+    }
+
+    /// Returns the bytes behind an event, of which these bytes are the end.
+    fn behind<'a>(&self, end: &'a [u8]) -> Option<&'a [u8]> {
+        let rest = end.strip_prefix(&self.before[..])?;
+        let length = match self.is_string {
+            true => plain_length(rest),
+            false => rest.iter().take_while(|byte| **byte == b' ').count(),
+        };
+        let (padding, rest) = rest.split_at_checked(length)?;
+        rest.strip_prefix(&self.after[..]).filter(|_| padding.is_ascii())
+    }
+}
+
+/// Returns the bytes without spaces at their end.
+fn trim_spaces(bytes: &[u8]) -> &[u8] {
+    let spaces = bytes.iter().rev().take_while(|byte| **byte == b' ').count();
+    bytes.get(..bytes.len() - spaces).unwrap_or_default()
 }
 
 impl TextTemplate {
@@ -53,8 +99,9 @@ impl TextTemplate {
             let opening = [name.as_deref().unwrap_or_default(), b"data: ", head].concat();
             TextFrame::new(opening, [tail, b"\n\n"].concat())
         });
+        let padding = TailPadding::find(tail);
         let (event, head, tail) = (frame.event.clone(), head.to_vec(), tail.to_vec());
-        Some(Self { event, head, middle, tail, framed })
+        Some(Self { event, head, middle, tail, framed, padding })
     }
 
     /// Returns true if the events have a number.
@@ -64,9 +111,8 @@ impl TextTemplate {
 
     /// Returns true if events with these bytes around their text are those that are received.
     pub(crate) fn is_like(&self, written: &TextFrame) -> bool {
-        let is_like = |own: &TextFrame| {
-            own.before() == written.before() && own.after() == written.after()
-        };
+        let is_like =
+            |own: &TextFrame| own.before() == written.before() && own.after() == written.after();
         self.framed.as_ref().is_some_and(is_like)
     }
 
@@ -98,10 +144,17 @@ impl TextTemplate {
     }
 
     /// Calls `take` with the bytes between head and tail, and with the text at the end of them, for the
-    /// first of these events that differ in nothing else. Returns the length of these events.
+    /// first of these events that differ in nothing else, or, with `any_padding`, in their padding.
+    /// Returns the length of these events.
     #[inline]
-    fn run<'a>(&self, events: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) -> usize {
+    fn run<'a>(
+        &self,
+        events: &'a [u8],
+        any_padding: bool,
+        mut take: impl FnMut(&'a [u8], &'a [u8]),
+    ) -> usize {
         let Some(framed) = &self.framed else { return 0 };
+        let padding = self.padding.as_ref().filter(|_| any_padding);
         let mut taken = 0;
         let mut next = events.strip_prefix(framed.before());
         while let Some(varied) = next
@@ -110,14 +163,17 @@ impl TextTemplate {
             let length = plain_length(text);
             let Some((text, end)) = text.split_at_checked(length) else { break };
             next = end.strip_prefix(framed.between());
-            if (next.is_none() && !end.starts_with(framed.after()))
-                || !(1..=MAX_TEXT_BYTES).contains(&length)
-                || !is_utf8(text)
-            {
+            let mut after = framed.after().len();
+            if next.is_none() && !end.starts_with(framed.after()) {
+                let Some(rest) = padding.and_then(|padding| padding.behind(end)) else { break };
+                next = rest.strip_prefix(framed.before());
+                after = end.len() - rest.len();
+            }
+            if !(1..=MAX_TEXT_BYTES).contains(&length) || !is_utf8(text) {
                 break;
             }
             take(varied.get(..varied.len() - end.len()).unwrap_or_default(), text);
-            taken = events.len() - end.len() + framed.after().len();
+            taken = events.len() - end.len() + after;
         }
         taken
     }
@@ -163,15 +219,23 @@ impl TemplateSlot {
         found
     }
 
+    /// Returns the number of events like the one before that have room in so many bytes.
+    pub(crate) fn max_events(&self, bytes: usize) -> usize {
+        let framed = self.current.as_ref().and_then(|template| template.framed.as_ref());
+        framed.map_or(0, |framed| bytes / framed.between().len().max(1))
+    }
+
     /// Calls `take` with the varied bytes and the text of the first of these events that are like the
-    /// one before. Returns the length of these events.
+    /// one before, apart from their padding if it may differ. Returns the length of these events.
     #[inline]
     pub(crate) fn run<'a>(
         &mut self,
         events: &'a [u8],
+        any_padding: bool,
         take: impl FnMut(&'a [u8], &'a [u8]),
     ) -> usize {
-        let taken = self.current.as_ref().map_or(0, |template| template.run(events, take));
+        let template = self.current.as_ref();
+        let taken = template.map_or(0, |template| template.run(events, any_padding, take));
         if taken > 0 {
             self.useless = 0;
         }
@@ -210,7 +274,7 @@ mod tests {
             assert_eq!(known.split(&frame).map(|(_, text)| text), expected, "{event}");
             let events = format!("data: {event}\n\ndata: {event}\n\n");
             let mut texts = Vec::new();
-            let taken = known.run(events.as_bytes(), |_, text| texts.push(text));
+            let taken = known.run(events.as_bytes(), true, |_, text| texts.push(text));
             assert_eq!(texts, expected.map_or(vec![], |text| vec![text.as_bytes(); 2]));
             assert_eq!(taken, if expected.is_some() { events.len() } else { 0 });
         }
@@ -223,7 +287,7 @@ mod tests {
         let known = template(r#"{"text":"one"}"#, "one");
         for text in [&b"\xff"[..], b"12345678\xc3", b"1234567890123\xe6\xb8"] {
             let event = [b"data: {\"text\":\"", text, b"\"}\n\n"].concat();
-            assert_eq!(known.run(&event, |_, _| {}), 0);
+            assert_eq!(known.run(&event, true, |_, _| {}), 0);
         }
     }
 
@@ -241,5 +305,28 @@ mod tests {
             let frame = StreamFrame::data(event);
             assert_eq!(known.split(&frame).map(|(_, text)| text), expected, "{event}");
         }
+    }
+
+    #[test]
+    fn padding_may_differ() {
+        let spaces = template(r#"{"d":{"text":"one"}  }"#, "one");
+        let letters = template(r#"{"d":{"text":"one"},"obfuscation":"abc"}"#, "one");
+        for (known, event, fits) in [
+            (&spaces, r#"{"d":{"text":"two"}}"#, true),
+            (&spaces, r#"{"d":{"text":"two"}     }"#, true),
+            (&spaces, "{\"d\":{\"text\":\"two\"}\t}", false),
+            (&spaces, r#"{"d":{"text":"two"} ,"a":1}"#, false),
+            (&letters, r#"{"d":{"text":"two"},"obfuscation":""}"#, true),
+            (&letters, r#"{"d":{"text":"two"},"obfuscation":"ABCDEFGHIJKLMNOP"}"#, true),
+            (&letters, r#"{"d":{"text":"two"},"obfuscation":"ü"}"#, false),
+            (&letters, r#"{"d":{"text":"two"},"obfuscation":"\n"}"#, false),
+            (&letters, r#"{"d":{"text":"two"},"obfuscation":"a","b":1}"#, false),
+        ] {
+            let events = format!("data: {event}\n\n").repeat(2);
+            let taken = known.run(events.as_bytes(), true, |_, text| assert_eq!(text, b"two"));
+            assert_eq!(taken, if fits { events.len() } else { 0 }, "{event}");
+        }
+        let other = b"data: {\"d\":{\"text\":\"two\"}}\n\n";
+        assert_eq!(spaces.run(other, false, |_, _| {}), 0);
     }
 }

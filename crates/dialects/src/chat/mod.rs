@@ -8,6 +8,7 @@
 mod content;
 mod fault;
 mod names;
+mod noted_chunk;
 mod objects;
 mod own;
 mod pass_through;

@@ -5,18 +5,21 @@ use bytes::Bytes;
 use canon::{ApiError, ServiceTier, Usage};
 use memchr::memmem::Finder;
 use serde_json::Value;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use super::names::{DONE_MARKER, LIMIT_FIELD, ORIGIN, PATH, STREAM_OPTIONS_FIELD};
 use super::read_reply::unreadable;
-use super::reply::{ChatMeterChoice, ChatMeterView};
+use super::reply::{ChatMeterChoice, ChatMeterView, has_output};
 use super::usage::ChatUsage;
 use super::{ChatDialect, fault, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::known_replies::ReplyEdits;
 use crate::repeated_text::{RepeatingMeter, TextMeter};
-use crate::reply_shape::{self, DefaultValue, NotedReply, ObjectShape, StreamCompleter};
+use crate::reply_shape::{self, DefaultValue, NoteLabel, NotedReply, ObjectShape};
 use crate::service_tier::read_request_tier;
+use crate::stream_completer::StreamCompleter;
 use crate::wire_value::LooseText;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
@@ -68,10 +71,9 @@ impl PassThrough for ChatDialect {
         facts: &RequestFacts,
         stamp: &ReplyStamp,
     ) -> Result<(ReplyMeter, Bytes), ApiError> {
-        if let Some(noted) = reply_shape::complete_noted(body, &REPLY, &facts.model, stamp)
-            && let Some(meter) = self.meter_noted(body, &noted)
-        {
-            return Ok((meter, noted.completed));
+        let read = |noted: &NotedReply<'_>| self.meter_noted(body, noted);
+        if let Some(passed) = reply_shape::complete_noted(body, &REPLY, &facts.model, stamp, read) {
+            return Ok(passed);
         }
         let meter = self.meter_reply(body)?;
         Ok((meter, self.complete_reply(body, facts, stamp)))
@@ -85,6 +87,7 @@ impl PassThrough for ChatDialect {
             candidates: peek.candidates,
             ended: Vec::new(),
             first_chunk: Bytes::new(),
+            text_place: None,
             totals: ReplyMeter::default(),
         };
         Box::new(RepeatingMeter::new(meter, &*TEXT_KEYS))
@@ -98,26 +101,63 @@ impl PassThrough for ChatDialect {
 }
 
 impl ChatDialect {
-    /// Meters a reply by its noted values; `None` if it has to be read for an error.
+    /// Meters a reply by its noted values; `None` if it has to be read.
     fn meter_noted(&self, body: &Bytes, noted: &NotedReply<'_>) -> Option<ReplyMeter> {
-        if noted.values(ERROR_FIELD).next().is_some() {
+        let usage = usage::noted_usage(noted)?;
+        let tier = noted_tier(noted)?;
+        if noted.values(ERROR).next().is_some() {
             return None;
         }
-        let usage = match noted.values(USAGE_FIELD).next() {
-            Some(usage) => ChatUsage::count(Some(&json::read(usage).ok()?)),
-            None => None,
-        };
-        let tier = noted.values(TIER_FIELD).next().map(json::read).transpose().ok()?;
-        let messages = noted.values(MESSAGE_FIELD);
-        let texts = messages.map(|one| json::total_text_bytes(one.as_bytes(), &*TEXT_KEYS)).sum();
+        let texts = noted.texts().iter().filter_map(|place| body.get(place.clone()));
+        let texts = texts.map(json::counted_bytes).sum();
         Some(ReplyMeter {
-            is_finished: noted.values(FINISH_FIELD).count() == noted.items,
+            is_finished: noted.values(FINISH).count() == noted.items(),
             output_bytes: ReplyMeter::reply_output_bytes(self, body, usage, texts),
             usage,
             is_estimated: false,
-            service_tier: read_tier(tier),
+            service_tier: tier,
         })
     }
+}
+
+/// Labels of noted values, behind those of the counts.
+const TIER: NoteLabel = usage::LABELS;
+const ERROR: NoteLabel = usage::LABELS + 1;
+const MESSAGE_LABEL: NoteLabel = usage::LABELS + 2;
+const FINISH: NoteLabel = usage::LABELS + 3;
+const INDEX: NoteLabel = usage::LABELS + 4;
+const DELTA: NoteLabel = usage::LABELS + 5;
+const FAILURE: NoteLabel = usage::LABELS + 6;
+
+/// Returns the noted service tier, if any; `None` if it has to be read.
+fn noted_tier(noted: &NotedReply<'_>) -> Option<Option<ServiceTier>> {
+    match noted.values(TIER).next() {
+        Some(tier) => Some(Some(read_request_tier(ORIGIN, plain_string(tier)?))),
+        None => Some(None),
+    }
+}
+
+/// Returns the text of a JSON string without escapes.
+fn plain_string(json: &str) -> Option<&str> {
+    let text = json.strip_prefix('"')?.strip_suffix('"')?;
+    (!text.contains('\\')).then_some(text)
+}
+
+/// Returns the places of the texts in all messages; `None` if one has none, and is estimated.
+fn message_texts(text: &str, found: &ReplyEdits) -> Option<Vec<Range<usize>>> {
+    let mut places = Vec::new();
+    for (_, range) in found.noted.iter().filter(|(label, _)| *label == MESSAGE_LABEL) {
+        let texts = json::text_places(text.get(range.clone())?.as_bytes(), &*TEXT_KEYS)?;
+        let moved = |place: &Range<usize>| range.start + place.start..range.start + place.end;
+        places.extend(Some(&texts).filter(|texts| !texts.is_empty())?.iter().map(moved));
+    }
+    Some(places)
+}
+
+/// Returns the places of the first texts under each key.
+fn chunk_texts(text: &str, _found: &ReplyEdits) -> Option<Vec<Range<usize>>> {
+    let place = |key| json::raw_text_place(text.as_bytes(), key);
+    Some(TEXT_KEYS.iter().filter_map(place).collect())
 }
 
 /// The documented fields of a completion,
@@ -128,45 +168,33 @@ static REPLY: ObjectShape = ObjectShape {
         ("object", DefaultValue::Json("\"chat.completion\"")),
         ("created", DefaultValue::Created(|seconds| seconds.to_string())),
         ("model", DefaultValue::SelectedModel),
-        (USAGE_FIELD, DefaultValue::Noted),
-        (TIER_FIELD, DefaultValue::Noted),
-        (ERROR_FIELD, DefaultValue::Noted),
+        ("usage", DefaultValue::Noted(usage::USAGE)),
+        ("service_tier", DefaultValue::Noted(TIER)),
+        ("error", DefaultValue::Noted(ERROR)),
     ],
-    inside: &[("choices", &CHOICE), (USAGE_FIELD, &USAGE)],
+    inside: &[("choices", &CHOICE), ("usage", &usage::USAGE_SHAPE)],
+    find_texts: Some(message_texts),
+    rest: None,
 };
 
-const USAGE_FIELD: &str = "usage";
-const TIER_FIELD: &str = "service_tier";
-const ERROR_FIELD: &str = "error";
-const MESSAGE_FIELD: &str = "message";
-const FINISH_FIELD: &str = "finish_reason";
-
-static CHOICE: ObjectShape = ObjectShape {
-    fields: &[
+static CHOICE: ObjectShape = ObjectShape::with_objects(
+    &[
         ("index", DefaultValue::Position),
         ("logprobs", DefaultValue::Json("null")),
-        (FINISH_FIELD, DefaultValue::NotedJson("null")),
-        (MESSAGE_FIELD, DefaultValue::Noted),
+        ("finish_reason", DefaultValue::NotedJson(FINISH, "null")),
+        ("message", DefaultValue::Noted(MESSAGE_LABEL)),
         // Not read, but it must not be there twice.
-        ("delta", DefaultValue::Noted),
+        ("delta", DefaultValue::Noted(DELTA)),
         (CHOICE_ERROR, DefaultValue::Scrubbed(None)),
     ],
-    inside: &[(MESSAGE_FIELD, &MESSAGE)],
-};
+    &[("message", &MESSAGE)],
+);
 
 static MESSAGE: ObjectShape = ObjectShape::flat(&[
     ("role", DefaultValue::Json("\"assistant\"")),
     ("content", DefaultValue::Json("null")),
     ("refusal", DefaultValue::Json("null")),
 ]);
-
-static USAGE: ObjectShape = ObjectShape::flat(&[
-    ("prompt_tokens_details", DefaultValue::Json("{\"cached_tokens\":0,\"audio_tokens\":0}")),
-    ("completion_tokens_details", DefaultValue::Json(NO_DETAILS)),
-]);
-
-const NO_DETAILS: &str = "{\"reasoning_tokens\":0,\"audio_tokens\":0,\
-    \"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}";
 
 /// The documented fields of a chunk,
 /// <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
@@ -175,15 +203,21 @@ static CHUNK: ObjectShape = ObjectShape {
         ("object", DefaultValue::Json("\"chat.completion.chunk\"")),
         ("model", DefaultValue::SelectedModel),
         ("choices", DefaultValue::Json("[]")),
+        ("usage", DefaultValue::Noted(usage::USAGE)),
+        ("service_tier", DefaultValue::Noted(TIER)),
+        ("error", DefaultValue::Noted(ERROR)),
     ],
-    inside: &[("choices", &CHUNK_CHOICE), ("usage", &USAGE)],
+    inside: &[("choices", &CHUNK_CHOICE), ("usage", &usage::USAGE_SHAPE)],
+    find_texts: Some(chunk_texts),
+    rest: None,
 };
 
 static CHUNK_CHOICE: ObjectShape = ObjectShape::flat(&[
-    ("index", DefaultValue::Position),
-    ("delta", DefaultValue::Json("{}")),
-    ("finish_reason", DefaultValue::Json("null")),
-    (CHOICE_ERROR, DefaultValue::Scrubbed(None)),
+    ("index", DefaultValue::NotedPosition(INDEX)),
+    ("delta", DefaultValue::NotedJson(DELTA, "{}")),
+    ("finish_reason", DefaultValue::NotedJson(FINISH, "null")),
+    ("message", DefaultValue::Noted(MESSAGE_LABEL)),
+    (CHOICE_ERROR, DefaultValue::NotedScrubbed(FAILURE)),
 ]);
 
 /// The failure of one choice, <https://openrouter.ai/docs/api/reference/errors-and-debugging>.
@@ -204,7 +238,86 @@ struct ChatStreamMeter {
     ended: Vec<u32>,
     /// A chunk with the id of the stream.
     first_chunk: Bytes,
+    /// The place of the text in the last chunk, if it is known.
+    text_place: Option<Range<usize>>,
     totals: ReplyMeter,
+}
+
+/// What a chunk tells the meter.
+#[derive(Debug, PartialEq)]
+struct ChatChunkFacts {
+    usage: Option<Usage>,
+    tier: Option<ServiceTier>,
+    /// True if there is a choice.
+    has_choice: bool,
+    /// True if a choice failed.
+    has_failure: bool,
+    /// The indexes of choices with a finish reason.
+    finished: Vec<u32>,
+    output_bytes: u64,
+    text_place: Option<Range<usize>>,
+}
+
+impl ChatChunkFacts {
+    /// Returns the facts of a parsed chunk; `None` for an event of the provider's own.
+    fn of_chunk(chunk: ChatMeterView<'_>, data: &[u8]) -> Option<Self> {
+        let usage = ChatUsage::count(chunk.usage.as_ref());
+        if chunk.choices.is_none() && usage.is_none() {
+            return None;
+        }
+        let choices = chunk.choices.unwrap_or_default();
+        let has_reason = |choice: &&ChatMeterChoice<'_>| {
+            choice.finish_reason.as_ref().is_some_and(|word| !word.0.is_empty())
+        };
+        let index = |choice: &ChatMeterChoice<'_>| {
+            choice.index.as_ref().and_then(|index| index.0).unwrap_or(0)
+        };
+        Some(Self {
+            usage,
+            tier: read_tier(chunk.service_tier),
+            has_choice: !choices.is_empty(),
+            has_failure: choices.iter().any(|choice| choice.error.is_some()),
+            finished: choices.iter().filter(has_reason).map(index).collect(),
+            output_bytes: if choices.is_empty() { 0 } else { output_bytes(data, &choices) },
+            text_place: None,
+        })
+    }
+
+    /// Returns the facts of a chunk by its noted values; `None` if it has to be parsed.
+    fn of_noted(noted: &NotedReply<'_>, data: &[u8]) -> Option<Self> {
+        let is_parsed = |label| noted.values(label).next().is_some();
+        if noted.items() > 1 || is_parsed(ERROR) || is_parsed(FAILURE) || is_parsed(MESSAGE_LABEL) {
+            return None;
+        }
+        let index = match noted.values(INDEX).next() {
+            Some(index) => u32::try_from(usage::plain_count(index)?).ok()?,
+            None => 0,
+        };
+        let reason = match noted.values(FINISH).next() {
+            Some(reason) => plain_string(reason)?,
+            None => "",
+        };
+        let mut facts = Self {
+            usage: usage::noted_usage(noted)?,
+            tier: noted_tier(noted)?,
+            has_choice: noted.items() > 0,
+            has_failure: false,
+            finished: if reason.is_empty() { Vec::new() } else { vec![index] },
+            output_bytes: 0,
+            text_place: None,
+        };
+        if !facts.has_choice {
+            return Some(facts);
+        }
+        let counted = |place: &Range<usize>| data.get(place.clone()).map_or(0, json::counted_bytes);
+        facts.text_place = noted.texts().iter().find(|place| !place.is_empty()).cloned();
+        facts.output_bytes = match &facts.text_place {
+            Some(place) => counted(place),
+            None if noted.values(DELTA).any(has_output) => data.len() as u64 / 8,
+            None => 0,
+        };
+        Some(facts)
+    }
 }
 
 impl ChatStreamMeter {
@@ -239,7 +352,13 @@ fn output_bytes(data: &[u8], choices: &[ChatMeterChoice<'_>]) -> u64 {
     let mut texts = TEXT_KEYS.iter().filter_map(|key| json::text_bytes(data, key));
     match texts.find(|bytes| *bytes > 0) {
         Some(bytes) => bytes,
-        None if choices.iter().any(ChatMeterChoice::has_output) => data.len() as u64 / 8,
+        None if choices
+            .iter()
+            .filter_map(|choice| choice.delta)
+            .any(|one| has_output(one.get())) =>
+        {
+            data.len() as u64 / 8
+        }
         None => 0,
     }
 }
@@ -251,6 +370,10 @@ impl TextMeter for ChatStreamMeter {
 
     fn ended(&self) -> usize {
         self.ended.len()
+    }
+
+    fn text_place(&self) -> Option<Range<usize>> {
+        self.text_place.clone()
     }
 }
 
@@ -266,41 +389,40 @@ impl StreamMeter for ChatStreamMeter {
             self.first_chunk = Bytes::copy_from_slice(data);
         }
         self.completer.observe(frame);
-        let chunk: ChatMeterView<'_> = frame.read()?;
-        if let Some(error) = chunk.error {
-            return Err(fault::read_object(error));
-        }
-        let usage = ChatUsage::count(chunk.usage.as_ref());
-        if chunk.choices.is_none() && usage.is_none() {
-            // An event of the provider's own. SDKs of this format expect `choices` in each chunk.
-            return Ok(FrameAction::Drop);
-        }
-        self.totals.service_tier =
-            read_tier(chunk.service_tier).or(self.totals.service_tier.take());
-        let choices = chunk.choices.unwrap_or_default();
-        if choices.iter().any(|choice| choice.error.is_some()) {
+        let noted = |noted: &NotedReply<'_>| ChatChunkFacts::of_noted(noted, data);
+        let facts = match reply_shape::read_noted(frame, &CHUNK, noted) {
+            Some(facts) => facts,
+            None => {
+                let mut chunk: ChatMeterView<'_> = frame.read()?;
+                if let Some(error) = chunk.error.take() {
+                    return Err(fault::read_object(error));
+                }
+                // An event of the provider's own. SDKs of this format expect `choices` in each chunk.
+                let facts = ChatChunkFacts::of_chunk(chunk, data);
+                let Some(facts) = facts else { return Ok(FrameAction::Drop) };
+                facts
+            }
+        };
+        self.text_place = facts.text_place;
+        self.totals.service_tier = facts.tier.or(self.totals.service_tier.take());
+        if facts.has_failure {
             self.completer.observe_late(frame);
         }
-        for choice in &choices {
-            if choice.finish_reason.as_ref().is_some_and(|word| !word.0.is_empty()) {
-                let index = choice.index.as_ref().and_then(|index| index.0).unwrap_or(0);
-                if !self.ended.contains(&index) {
-                    self.ended.push(index);
-                }
-                self.totals.is_finished = self.ended.len() >= self.candidates as usize;
+        for index in facts.finished {
+            if !self.ended.contains(&index) {
+                self.ended.push(index);
             }
+            self.totals.is_finished = self.ended.len() >= self.candidates as usize;
         }
-        if let Some(counts) = usage {
+        if let Some(counts) = facts.usage {
             // The first chunk has no counts, so that their details may be missing only here.
             self.completer.observe_late(frame);
             self.totals.usage = Some(self.totals.usage.unwrap_or_default().merged(counts));
-            if choices.is_empty() && !self.wants_usage {
+            if !facts.has_choice && !self.wants_usage {
                 return Ok(FrameAction::Drop);
             }
         }
-        if !choices.is_empty() {
-            self.totals.output_bytes += output_bytes(data, &choices);
-        }
+        self.totals.output_bytes += facts.output_bytes;
         Ok(FrameAction::Forward)
     }
 
@@ -334,6 +456,7 @@ impl StreamMeter for ChatStreamMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn one_pass_over_a_reply_tells_the_same_as_two() {
@@ -373,6 +496,66 @@ mod tests {
             for _ in 0..2 {
                 let one = ChatDialect.pass_reply(&body, &facts, &stamp);
                 assert_eq!(format!("{one:?}"), format!("{two:?}"), "{body:?}");
+            }
+        }
+    }
+
+    /// Chunks of several providers.
+    fn chunks() -> Vec<String> {
+        let told = r#""id":"x","object":"chat.completion.chunk","created":1,"model":"theirs""#;
+        let usage = r#"{"prompt_tokens":11,"completion_tokens":22,"total_tokens":33,"prompt_tokens_details":{"cached_tokens":4,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":5,"audio_tokens":0}}"#;
+        let deltas = [
+            r#"{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"finish_reason":null}"#,
+            r#"{"index":0,"delta":{"content":"some \"text\" ü"},"logprobs":null,"finish_reason":null}"#,
+            r#"{"index":1,"delta":{"reasoning_content":"hm","content":null},"finish_reason":""}"#,
+            r#"{"index":0,"delta":{},"finish_reason":"stop"}"#,
+            r#"{"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]}}"#,
+            r#"{"index":0,"delta":{"vendor":"words"},"finish_reason":7,"error":null}"#,
+            r#"{"index":0,"error":{"message":"no"},"finish_reason":"error"}"#,
+            r#"{"index":0,"message":{"content":"whole"},"finish_reason":"stop"}"#,
+        ];
+        let mut chunks: Vec<String> =
+            deltas.iter().map(|choice| format!(r#"{{{told},"choices":[{choice}]}}"#)).collect();
+        chunks.push(format!(r#"{{{told},"choices":[{},{}]}}"#, deltas[1], deltas[3]));
+        chunks.push(format!(r#"{{{told},"choices":[],"usage":{usage},"service_tier":"flex"}}"#));
+        chunks.push(format!(r#"{{{told},"choices":[{}],"usage":{usage}}}"#, deltas[3]));
+        chunks.push(format!(r#"{{{told},"choices":[],"usage":{{"prompt_tokens":1,"cost":0.5}}}}"#));
+        chunks.push(format!(r#"{{{told},"choices":[{}],"usage":null}}"#, deltas[1]));
+        chunks.push(format!(r#"{{{told},"usage":[{usage}]}}"#));
+        chunks.push(format!(r#"{{{told},"error":{{"message":"no"}},"choices":[]}}"#));
+        chunks
+    }
+
+    proptest! {
+        /// A chunk with a known skeleton tells its meter what a parsed one does.
+        #[test]
+        fn noted_chunks_tell_what_parsed_ones_tell(
+            chunk in 0..15_usize,
+            place in any::<prop::sample::Index>(),
+            byte in prop::option::of(prop_oneof![
+                Just(b'"'), Just(b'1'), Just(b'\\'), Just(b'{'), Just(b'['), Just(b'-'), Just(b'.'), Just(b' '),
+                Just(b'n'), any::<u8>(),
+            ]),
+        ) {
+            let chunks = chunks();
+            let mut data = chunks[chunk % chunks.len()].clone().into_bytes();
+            // Without its skeleton, with it, and with the byte.
+            for round in 0..3 {
+                if round == 0 {
+                    crate::known_replies::forget();
+                }
+                let at = place.index(data.len());
+                if let Some(byte) = byte.filter(|_| round == 2) {
+                    data[at] = byte;
+                }
+                let frame = StreamFrame::data(data.clone());
+                let read = |noted: &NotedReply<'_>| ChatChunkFacts::of_noted(noted, &data);
+                let Some(noted) = reply_shape::read_noted(&frame, &CHUNK, read) else { continue };
+                let parsed = frame.read::<ChatMeterView<'_>>().unwrap();
+                prop_assert!(parsed.error.is_none());
+                let mut parsed = ChatChunkFacts::of_chunk(parsed, &data).unwrap();
+                parsed.text_place.clone_from(&noted.text_place);
+                prop_assert_eq!(noted, parsed);
             }
         }
     }

@@ -10,11 +10,12 @@ use super::own::audio::AudioBuffer;
 use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView, split_content};
 use super::signatures::{self, ContentAuthor};
 use super::usage::ChatUsage;
-use super::{fault, read_content, read_reply, write_reply};
+use super::{fault, noted_chunk, read_content, read_reply, write_reply};
 use crate::endings;
 use crate::json;
 use crate::openai_values::read_logprobs;
 use crate::repeated_text::TextReader;
+use crate::reply_shape;
 use crate::service_tier::TIER_FIELD;
 use crate::sse::out_of_order;
 use crate::text::{BorrowedText, owned, present};
@@ -69,7 +70,11 @@ impl StreamReader for ChatStreamReader {
             self.done = true;
             return Ok(());
         }
-        self.read_chunk(frame.read()?, out)
+        let noted = reply_shape::read_noted(frame, &noted_chunk::CHUNK, |noted| {
+            let chunk = noted_chunk::view(noted, !self.started)?;
+            Some(self.read_chunk(chunk, out))
+        });
+        noted.unwrap_or_else(|| self.read_chunk(frame.read()?, out))
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
@@ -392,4 +397,72 @@ impl ChatCandidate {
 
 fn parse_list(raw: Option<&RawValue>) -> Vec<Value> {
     raw.and_then(|raw| json::read(raw.get()).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::known_replies;
+    use proptest::prelude::*;
+
+    /// Chunks of several providers.
+    fn chunks() -> Vec<String> {
+        let told = r#""id":"x","object":"chat.completion.chunk","created":1,"model":"theirs""#;
+        let usage = r#"{"prompt_tokens":11,"completion_tokens":22,"total_tokens":33,"prompt_tokens_details":{"cached_tokens":4,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":5,"audio_tokens":0}}"#;
+        let deltas = [
+            r#"{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"finish_reason":null}"#,
+            r#"{"index":0,"delta":{"content":"some \"text\" ü"},"logprobs":null,"finish_reason":null}"#,
+            r#"{"delta":{"content":["text"],"role":7},"finish_reason":""}"#,
+            r#"{"index":0,"delta":{},"finish_reason":"stop"}"#,
+            r#"{"index":0,"delta":{},"finish_reason":"stop","vendor":1}"#,
+            r#"{"index":0,"delta":{"vendor":"words","content":null},"finish_reason":7,"error":null}"#,
+            r#"{"index":0,"delta":[],"finish_reason":"tool_calls"}"#,
+            r#"{"index":0,"message":{"content":"whole"},"finish_reason":"stop"}"#,
+        ];
+        let mut chunks: Vec<String> =
+            deltas.iter().map(|choice| format!(r#"{{{told},"choices":[{choice}]}}"#)).collect();
+        chunks.push(format!(r#"{{{told},"choices":[{},{}]}}"#, deltas[1], deltas[3]));
+        chunks.push(format!(r#"{{{told},"choices":[],"usage":{usage},"service_tier":"flex"}}"#));
+        chunks.push(format!(r#"{{{told},"choices":[{}],"usage":{usage},"v":2}}"#, deltas[3]));
+        chunks.push(format!(r#"{{{told},"choices":[],"usage":{{"prompt_tokens":1,"cost":0.5}}}}"#));
+        chunks.push(r#"{"id":"","choices":[],"usage":null,"obfuscation":"x"}"#.to_owned());
+        chunks.push(format!(r#"{{{told},"usage":[{usage}]}}"#));
+        chunks.push(format!(r#"{{{told},"error":{{"message":"no"}},"choices":[]}}"#));
+        chunks
+    }
+
+    proptest! {
+        /// A chunk with a known skeleton is read like a parsed one.
+        #[test]
+        fn noted_chunks_are_read_like_parsed_ones(
+            order in prop::collection::vec(0..15_usize, 1..6),
+            place in any::<prop::sample::Index>(),
+            byte in prop::option::of(prop_oneof![
+                Just(b'"'), Just(b'1'), Just(b'\\'), Just(b'{'), Just(b'['), Just(b'-'), Just(b' '), any::<u8>(),
+            ]),
+        ) {
+            let chunks = chunks();
+            known_replies::forget();
+            // The second time the skeletons are known; the third time the last chunk has the byte.
+            for round in 0..3 {
+                let (mut noted, mut parsed) = <(ChatStreamReader, ChatStreamReader)>::default();
+                let (mut some, mut all) = (Vec::new(), Vec::new());
+                for (number, chunk) in order.iter().enumerate() {
+                    let mut data = chunks[chunk % chunks.len()].clone().into_bytes();
+                    let at = place.index(data.len());
+                    if let Some(byte) = byte.filter(|_| round == 2 && number + 1 == order.len()) {
+                        data[at] = byte;
+                    }
+                    let frame = StreamFrame::data(data);
+                    let one = noted.push(&frame, &mut some);
+                    let other = frame.read().and_then(|chunk| parsed.read_chunk(chunk, &mut all));
+                    prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
+                    if one.is_err() {
+                        break;
+                    }
+                }
+                prop_assert_eq!(format!("{some:?}"), format!("{all:?}"));
+            }
+        }
+    }
 }

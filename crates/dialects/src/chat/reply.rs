@@ -118,14 +118,11 @@ pub(super) fn split_content(content: Option<TextOrList<'_, Value>>) -> (String, 
     (thoughts.filter_map(text_of).collect(), parts.iter().filter_map(text_of).collect())
 }
 
-impl ChatMeterChoice<'_> {
-    /// Returns true if the delta holds anything but a role.
-    pub(super) fn has_output(&self) -> bool {
-        let fields: Option<DeltaFields<'_>> =
-            self.delta.and_then(|delta| json::read(delta.get()).ok());
-        fields.is_some_and(|fields| {
-            let is_empty = |value: &RawValue| matches!(value.get(), "null" | "\"\"" | "[]" | "{}");
-            fields.rest.present().any(|(_, value)| !is_empty(value))
-        })
-    }
+/// Returns true if a delta holds anything but a role.
+pub(super) fn has_output(delta: &str) -> bool {
+    let fields: Option<DeltaFields<'_>> = json::read(delta).ok();
+    fields.is_some_and(|fields| {
+        let is_empty = |value: &RawValue| matches!(value.get(), "null" | "\"\"" | "[]" | "{}");
+        fields.rest.present().any(|(_, value)| !is_empty(value))
+    })
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::fields::ObjectWriter;
 use crate::openai_values::TokenDetails;
+use crate::reply_shape::{DefaultValue, NoteLabel, NotedReply, ObjectShape};
 use crate::wire_object::wire_object;
 use crate::wire_value::{LooseText, LooseValue};
 
@@ -80,6 +81,127 @@ impl ChatUsage<'_> {
         }
     }
 }
+
+/// The label of the whole usage, and the number of labels.
+pub(super) const USAGE: NoteLabel = 15;
+pub(super) const LABELS: NoteLabel = 16;
+/// Labels of values that are read, of objects with counts, and of counts.
+const READ: NoteLabel = 14;
+const DETAILS: NoteLabel = 13;
+const COUNTS: usize = 13;
+
+/// The documented fields of the counts.
+pub(super) static USAGE_SHAPE: ObjectShape = ObjectShape::with_objects(
+    &[
+        ("prompt_tokens", DefaultValue::Noted(0)),
+        ("completion_tokens", DefaultValue::Noted(1)),
+        ("total_tokens", DefaultValue::Noted(2)),
+        (
+            "prompt_tokens_details",
+            DefaultValue::NotedJson(DETAILS, "{\"cached_tokens\":0,\"audio_tokens\":0}"),
+        ),
+        ("completion_tokens_details", DefaultValue::NotedJson(DETAILS, NO_DETAILS)),
+        ("cached_tokens", DefaultValue::Noted(3)),
+        ("prompt_cache_hit_tokens", DefaultValue::Noted(4)),
+        ("num_search_queries", DefaultValue::Noted(READ)),
+        ("citation_tokens", DefaultValue::Noted(READ)),
+        ("reasoning_tokens", DefaultValue::Noted(READ)),
+        ("search_context_size", DefaultValue::Noted(READ)),
+        ("cost", DefaultValue::Noted(READ)),
+        ("cost_in_usd_ticks", DefaultValue::Noted(READ)),
+    ],
+    &[
+        ("prompt_tokens_details", &PROMPT_DETAILS),
+        ("completion_tokens_details", &COMPLETION_DETAILS),
+    ],
+);
+
+const NO_DETAILS: &str = "{\"reasoning_tokens\":0,\"audio_tokens\":0,\
+    \"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}";
+
+static PROMPT_DETAILS: ObjectShape = ObjectShape::flat(&[
+    ("cached_tokens", DefaultValue::Noted(5)),
+    ("cache_write_tokens", DefaultValue::Noted(6)),
+    ("audio_tokens", DefaultValue::Noted(7)),
+    ("image_tokens", DefaultValue::Noted(8)),
+    ("video_tokens", DefaultValue::Noted(9)),
+    ("reasoning_tokens", DefaultValue::Noted(READ)),
+]);
+
+static COMPLETION_DETAILS: ObjectShape = ObjectShape::flat(&[
+    ("reasoning_tokens", DefaultValue::Noted(10)),
+    ("audio_tokens", DefaultValue::Noted(11)),
+    ("image_tokens", DefaultValue::Noted(12)),
+    ("cached_tokens", DefaultValue::Noted(READ)),
+    ("cache_write_tokens", DefaultValue::Noted(READ)),
+    ("video_tokens", DefaultValue::Noted(READ)),
+]);
+
+/// Returns the noted usage, if there is any; `None` if it has to be read.
+pub(super) fn noted_usage(noted: &NotedReply<'_>) -> Option<Option<Usage>> {
+    Some(noted_counts(noted)?.map(|counts| counts.to_canon()))
+}
+
+/// Returns the noted counts, if there are any; `None` if the usage has to be read.
+pub(super) fn noted_counts<'a>(noted: &NotedReply<'_>) -> Option<Option<ChatUsage<'a>>> {
+    let mut counts = [None; COUNTS];
+    let mut is_told = false;
+    for (label, value) in noted.all() {
+        match label {
+            USAGE | DETAILS if !value.starts_with('{') => return None,
+            USAGE => is_told = true,
+            READ => return None,
+            _ => {
+                if let Some(count) = counts.get_mut(usize::from(label)) {
+                    *count = Some(plain_count(value)?);
+                }
+            }
+        }
+    }
+    if !is_told {
+        return Some(None);
+    }
+    let [prompt_tokens, completion_tokens, total_tokens, cached_tokens, hits, rest @ ..] = counts;
+    let [cached, written, audio, image, video, thinking, said_audio, said_image] = rest;
+    let prompt = TokenDetails {
+        cached_tokens: cached,
+        cache_write_tokens: written,
+        audio_tokens: audio,
+        image_tokens: image,
+        video_tokens: video,
+        ..TokenDetails::default()
+    };
+    let completion = TokenDetails {
+        reasoning_tokens: thinking,
+        audio_tokens: said_audio,
+        image_tokens: said_image,
+        ..TokenDetails::default()
+    };
+    Some(Some(ChatUsage {
+        prompt_tokens,
+        completion_tokens,
+        total_tokens,
+        prompt_tokens_details: Some(prompt),
+        completion_tokens_details: Some(completion),
+        cached_tokens,
+        prompt_cache_hit_tokens: hits,
+        ..ChatUsage::default()
+    }))
+}
+
+/// Returns a count of a few digits; `None` for any other value.
+pub(super) fn plain_count(json: &str) -> Option<u64> {
+    let is_short = (1..=MAX_COUNT_DIGITS).contains(&json.len());
+    json.bytes()
+        .filter(|_| is_short)
+        .try_fold(0, |sum: u64, byte| {
+            byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0'))
+        })
+        .filter(|_| is_short)
+}
+
+/// Longest number of tokens that is read without a parser.
+const MAX_COUNT_DIGITS: usize = 18;
 
 /// Writes token counts. This format has no fields for searches and output images.
 pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {

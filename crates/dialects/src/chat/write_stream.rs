@@ -113,13 +113,23 @@ impl ChatStreamWriter {
 
     /// Sets the beginning of the chunks that follow.
     fn set_prefix(&mut self) {
-        let Self { id, created, model, .. } = self;
-        let tier = self.tier.map(|tier| format!(",\"service_tier\":\"{tier}\""));
-        self.chunk_prefix = format!(
-            "data: {{\"id\":\"chatcmpl-{id}\",\"object\":\"chat.completion.chunk\",\
-             \"created\":{created},\"model\":{model}{},\"choices\":[",
-            tier.unwrap_or_default()
-        );
+        let (before_tier, after_tier) = match self.tier {
+            Some(_) => (",\"service_tier\":\"", "\""),
+            None => ("", ""),
+        };
+        let prefix = [
+            "data: {\"id\":\"chatcmpl-",
+            &self.id,
+            "\",\"object\":\"chat.completion.chunk\",\"created\":",
+            &self.created.to_string(),
+            ",\"model\":",
+            &self.model,
+            before_tier,
+            self.tier.unwrap_or_default(),
+            after_tier,
+            ",\"choices\":[",
+        ];
+        self.chunk_prefix = prefix.concat();
         self.text_frame = None;
     }
 
@@ -420,8 +430,10 @@ impl StreamWriter for ChatStreamWriter {
             Event::Extra { origin, name, value, .. } => {
                 let losses = &mut self.losses;
                 let tier = service_tier::note_reply_field(origin, &name, &value, ORIGIN, losses);
-                self.tier = tier.or(self.tier);
-                self.set_prefix();
+                if tier.is_some_and(|tier| self.tier != Some(tier)) {
+                    self.tier = tier;
+                    self.set_prefix();
+                }
             }
             Event::Finish { candidate, finish } => {
                 self.begin(candidate, out);

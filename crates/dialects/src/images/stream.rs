@@ -80,6 +80,8 @@ static COMPLETED: ObjectShape = ObjectShape {
         ("usage", DefaultValue::Given("/usage")),
     ],
     inside: &[("usage", &USAGE)],
+    find_texts: None,
+    rest: None,
 };
 
 /// Returns the meter for a stream of that family, with `count` requested images.

@@ -20,6 +20,8 @@ static REPLY: ObjectShape = ObjectShape {
         ("usage", DefaultValue::Given("/usage")),
     ],
     inside: &[("usage", &USAGE)],
+    find_texts: None,
+    rest: None,
 };
 
 pub(super) static USAGE: ObjectShape = ObjectShape::flat(&[

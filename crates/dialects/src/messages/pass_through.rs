@@ -15,7 +15,8 @@ use super::usage::{MessagesCounts, MessagesUsage};
 use super::{MessagesDialect, fault, read_reply, read_stream, write_stream};
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
-use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
+use crate::reply_shape::{self, DefaultValue, ObjectShape};
+use crate::stream_completer::StreamCompleter;
 use crate::wire_object::raw_value;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
@@ -76,6 +77,8 @@ static REPLY: ObjectShape = ObjectShape {
         (STOP_DETAILS, DefaultValue::Scrubbed(None)),
     ],
     inside: &[("usage", &USAGE)],
+    find_texts: None,
+    rest: None,
 };
 
 static USAGE: ObjectShape = ObjectShape::flat(&[
@@ -85,8 +88,12 @@ static USAGE: ObjectShape = ObjectShape::flat(&[
 
 /// The event that begins a stream has the message. The official client fails without its usage.
 /// The one that ends it may have a text about the call.
-static EVENT: ObjectShape =
-    ObjectShape { fields: &[], inside: &[("message", &STARTED_MESSAGE), ("delta", &DELTA)] };
+static EVENT: ObjectShape = ObjectShape {
+    fields: &[],
+    inside: &[("message", &STARTED_MESSAGE), ("delta", &DELTA)],
+    find_texts: None,
+    rest: None,
+};
 
 static DELTA: ObjectShape = ObjectShape::flat(&[(STOP_DETAILS, DefaultValue::Scrubbed(None))]);
 
@@ -98,6 +105,8 @@ static STARTED_MESSAGE: ObjectShape = ObjectShape {
         ("usage", DefaultValue::Json("{\"input_tokens\":0,\"output_tokens\":0}")),
     ],
     inside: &[("usage", &USAGE)],
+    find_texts: None,
+    rest: None,
 };
 
 /// Lowers the thinking budget below a lowered output limit; the format refuses a larger budget.

@@ -74,28 +74,8 @@ impl StreamReader for MessagesStreamReader {
         if self.done {
             return Ok(());
         }
-        let event: MessagesEvent<'_> = frame.read()?;
-        let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
-        let index = event.index.unwrap_or(0);
-        match event.kind.as_deref().or_else(named).unwrap_or_default() {
-            "message_start" => self.start(*event.message.unwrap_or_default(), out),
-            "content_block_start" => match event.content_block {
-                Some(block) => self.start_block(index, block, out),
-                None => Err(out_of_order("a block start without its block")),
-            },
-            "content_block_delta" => {
-                event.delta.map_or(Ok(()), |delta| self.grow_block(index, delta, out))
-            }
-            "content_block_stop" => self.stop_block(index, out),
-            "message_delta" => self.end(event, out),
-            "message_stop" => {
-                self.done = true;
-                self.finish(out)
-            }
-            "error" => Err(fault::read_object(&event.error.map(raw_value).unwrap_or_default())),
-            // A ping, or an event this version does not know.
-            _ => Ok(()),
-        }
+        let read = self.push_block_event(&frame.data, out);
+        read.unwrap_or_else(|| self.push_parsed(frame, out))
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
@@ -121,7 +101,73 @@ impl TextReader for MessagesStreamReader {
     }
 }
 
+/// Returns the index at the beginning of these bytes, and the bytes behind it.
+fn split_index(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, rest) = bytes.split_at_checked(digits)?;
+    let is_number = digits == 1 || ((2..=9).contains(&digits) && number.first() != Some(&b'0'));
+    let value = || number.iter().fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
+    is_number.then(|| (value(), rest))
+}
+
 impl MessagesStreamReader {
+    /// Takes the events of a text block, in the form in which they nearly always come; `None` for any
+    /// other event. Spaces may stand before the last brace.
+    fn push_block_event(
+        &mut self,
+        data: &[u8],
+        out: &mut Vec<Event>,
+    ) -> Option<Result<(), ApiError>> {
+        let event = data.strip_prefix(b"{\"type\":\"")?.strip_suffix(b"}")?;
+        let event = event.trim_ascii_end();
+        if let Some(event) = event.strip_prefix(b"content_block_") {
+            if let Some(event) = event.strip_prefix(b"stop\",\"index\":") {
+                let (index, rest) = split_index(event)?;
+                return rest.is_empty().then(|| self.stop_block(index, out));
+            }
+            let event = event.strip_prefix(b"start\",\"index\":")?;
+            let (index, rest) = split_index(event)?;
+            if rest != b",\"content_block\":{\"type\":\"text\",\"text\":\"\"}" {
+                return None;
+            }
+            let block = MessagesReplyBlock::Text(MessagesReplyText::default());
+            return Some(self.start_block(index, block, out));
+        }
+        match event {
+            b"ping\"" => Some(Ok(())),
+            b"message_stop\"" => {
+                self.done = true;
+                Some(self.finish(out))
+            }
+            _ => None,
+        }
+    }
+
+    fn push_parsed(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError> {
+        let event: MessagesEvent<'_> = frame.read()?;
+        let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
+        let index = event.index.unwrap_or(0);
+        match event.kind.as_deref().or_else(named).unwrap_or_default() {
+            "message_start" => self.start(*event.message.unwrap_or_default(), out),
+            "content_block_start" => match event.content_block {
+                Some(block) => self.start_block(index, block, out),
+                None => Err(out_of_order("a block start without its block")),
+            },
+            "content_block_delta" => {
+                event.delta.map_or(Ok(()), |delta| self.grow_block(index, delta, out))
+            }
+            "content_block_stop" => self.stop_block(index, out),
+            "message_delta" => self.end(event, out),
+            "message_stop" => {
+                self.done = true;
+                self.finish(out)
+            }
+            "error" => Err(fault::read_object(&event.error.map(raw_value).unwrap_or_default())),
+            // A ping, or an event this version does not know.
+            _ => Ok(()),
+        }
+    }
+
     /// Reads the beginning of a message.
     pub(super) fn start(
         &mut self,
@@ -376,6 +422,56 @@ fn gather(block: &mut Map<String, Value>, delta: Map<String, Value>) {
         match (block.get_mut(&name), value) {
             (Some(Value::String(text)), Value::String(more)) => text.push_str(&more),
             (_, value) => drop(block.insert(name, value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EVENTS: [&str; 12] = [
+        r#"{"type":"message_start","message":{"id":"m"}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""} }"#,
+        r#"{"type":"content_block_start","index":12,"content_block":{"type":"text","text":"a"}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"content_block_stop","index":0   }"#,
+        r#"{"type":"content_block_stop","index":00}"#,
+        r#"{"type":"content_block_stop","index":4294967296}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#,
+        r#"{"type":"ping"}"#,
+        r#"{"type":"message_stop" }"#,
+    ];
+
+    proptest! {
+        #[test]
+        fn known_events_are_read_like_parsed_ones(
+            order in prop::collection::vec(0..EVENTS.len(), 1..8),
+            place in any::<prop::sample::Index>(),
+            byte in prop::option::of(prop_oneof![
+                Just(b'"'), Just(b'1'), Just(b' '), Just(b'}'), Just(b'\n'), any::<u8>(),
+            ]),
+        ) {
+            let (mut known, mut parsed) = <(MessagesStreamReader, MessagesStreamReader)>::default();
+            let (mut some, mut all) = (Vec::new(), Vec::new());
+            for (number, event) in order.iter().enumerate() {
+                let mut data = EVENTS[*event].as_bytes().to_vec();
+                let at = place.index(data.len());
+                if let Some(byte) = byte.filter(|_| number + 1 == order.len()) {
+                    data[at] = byte;
+                }
+                let frame = StreamFrame::data(data);
+                let one = known.push(&frame, &mut some);
+                let other = if parsed.done { Ok(()) } else { parsed.push_parsed(&frame, &mut all) };
+                prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
+                if one.is_err() {
+                    break;
+                }
+            }
+            prop_assert_eq!(format!("{some:?}"), format!("{all:?}"));
         }
     }
 }

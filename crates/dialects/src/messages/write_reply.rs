@@ -8,8 +8,8 @@
 
 use canon::{
     ChatReply, ChatRequest, Citation, Event, Finish, FinishReason, Losses, Lossy, Media, MediaKind,
-    MediaSource, Part, PartDelta, PartIndex, PartKind, PartStart, ReplyCandidate, Signature, ThinkingDisplay,
-    ToolCall, Usage, WireFormat, into_events,
+    MediaSource, Part, PartDelta, PartIndex, PartKind, PartStart, ReplyCandidate, Signature,
+    ThinkingDisplay, ToolCall, Usage, WireFormat, into_events,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -19,7 +19,6 @@ use super::own::server_tools::ToolRuns;
 use super::own::tool_names;
 use super::signatures::{self, OpenText};
 use super::{usage, write_content};
-use crate::{ReplyStamp, TextRun};
 use crate::endings;
 use crate::envelope;
 use crate::fields::{ObjectWriter, lose, note_citation, note_foreign_field, note_foreign_fields};
@@ -27,6 +26,7 @@ use crate::json;
 use crate::openai_values::write_url;
 use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
 use crate::write_json::WriteJson;
+use crate::{ReplyStamp, TextRun};
 
 /// Output of blocks: the events of a stream, or the list of a whole reply.
 pub(super) trait BlockOutput {

@@ -130,7 +130,7 @@ impl StreamWriter for MessagesStreamWriter {
 
 /// Writes `message_stop`.
 pub(super) fn write_stop(out: &mut Vec<u8>) {
-    write_event("message_stop", out, |event| event);
+    out.extend_from_slice(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
 
 /// Ends a reply at its output limit and closes the open block.
@@ -167,6 +167,15 @@ impl BlockEvents {
 }
 
 impl BlockOutput for BlockEvents {
+    fn start_text(&mut self) {
+        let event = [
+            "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":",
+            &self.index.to_string(),
+            ",\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
+        ];
+        event.into_iter().for_each(|piece| self.out.extend_from_slice(piece.as_bytes()));
+    }
+
     fn start(&mut self, block: Value) {
         write_event("content_block_start", &mut self.out, |event| {
             event.set("index", self.index).set("content_block", block)
@@ -196,7 +205,12 @@ impl BlockOutput for BlockEvents {
     }
 
     fn stop(&mut self) {
-        write_event("content_block_stop", &mut self.out, |event| event.set("index", self.index));
+        let event = [
+            "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":",
+            &self.index.to_string(),
+            "}\n\n",
+        ];
+        event.into_iter().for_each(|piece| self.out.extend_from_slice(piece.as_bytes()));
         self.index += 1;
         self.delta.0 = "";
     }

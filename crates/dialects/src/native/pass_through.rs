@@ -13,7 +13,8 @@ use super::{NativeDialect, fault, names, read_reply, usage};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
-use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
+use crate::reply_shape::{self, DefaultValue, ObjectShape};
+use crate::stream_completer::StreamCompleter;
 use crate::wire_object::raw_value;
 use crate::{
     FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp, RequestFacts,
@@ -82,18 +83,30 @@ static REPLY: ObjectShape = ObjectShape {
         ("promptFeedback", DefaultValue::Scrubbed(None)),
     ],
     inside: &[("candidates", &CANDIDATE), ("usageMetadata", &USAGE)],
+    find_texts: None,
+    rest: None,
 };
 
 static CANDIDATE: ObjectShape = ObjectShape {
     fields: &[("index", DefaultValue::Position), (FINISH_MESSAGE, DefaultValue::Scrubbed(None))],
     inside: &[("content", &CONTENT)],
+    find_texts: None,
+    rest: None,
 };
 
-static CONTENT: ObjectShape =
-    ObjectShape { fields: &[("role", DefaultValue::Json("\"model\""))], inside: &[] };
+static CONTENT: ObjectShape = ObjectShape {
+    fields: &[("role", DefaultValue::Json("\"model\""))],
+    inside: &[],
+    find_texts: None,
+    rest: None,
+};
 
-static USAGE: ObjectShape =
-    ObjectShape { fields: &[("trafficType", DefaultValue::Json("\"ON_DEMAND\""))], inside: &[] };
+static USAGE: ObjectShape = ObjectShape {
+    fields: &[("trafficType", DefaultValue::Json("\"ON_DEMAND\""))],
+    inside: &[],
+    find_texts: None,
+    rest: None,
+};
 
 /// Writes the lowered limit over the caller's limit, into its object, or together with a new
 /// object.

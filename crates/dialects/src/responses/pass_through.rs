@@ -15,7 +15,8 @@ use super::reply::{ResponsesEventView, ResponsesReplyView};
 use super::{ResponsesDialect, fault};
 use crate::json::{self, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
-use crate::reply_shape::{self, DefaultValue, ObjectShape, StreamCompleter};
+use crate::reply_shape::{self, DefaultValue, ObjectShape};
+use crate::stream_completer::StreamCompleter;
 use crate::text::BorrowedText;
 use crate::wire_value::AnyValue;
 use crate::{
@@ -96,6 +97,8 @@ static REPLY: ObjectShape = ObjectShape {
         ("tools", DefaultValue::Json("[]")),
     ],
     inside: &[("usage", &USAGE)],
+    find_texts: None,
+    rest: None,
 };
 
 static USAGE: ObjectShape = ObjectShape::flat(&[
@@ -104,7 +107,8 @@ static USAGE: ObjectShape = ObjectShape::flat(&[
 ]);
 
 /// The first and the last events of a stream have the response.
-static EVENT: ObjectShape = ObjectShape { fields: &[], inside: &[("response", &REPLY)] };
+static EVENT: ObjectShape =
+    ObjectShape { fields: &[], inside: &[("response", &REPLY)], find_texts: None, rest: None };
 
 /// Meters the events of a stream. Only the last event is parsed.
 struct ResponsesStreamMeter {

@@ -3,8 +3,8 @@
 //!
 //! `one` tests a single format, `pairs` two formats, `seals` that every signature returns to its
 //! provider, `random` generated conversations, `bytes` that malformed input never panics,
-//! `error_paths` that errors name the caller's own field, `holes` that no turn is invented, `fates`
-//! that every field is carried or told, except those in `silent_fields`, `shapes` that a stream and
+//! `cuts` that a stream may come in any pieces, `error_paths` that errors name the caller's own field,
+//! `holes` that no turn is invented, `fates` that every field is carried or told, except those in `silent_fields`, `shapes` that a stream and
 //! a whole reply have the same JSON, and `losses` writes `docs/losses.md`. A new format with fixtures
 //! is tested without further code.
 //!
@@ -17,6 +17,7 @@ mod bytes;
 mod cases;
 mod clients;
 mod completed;
+mod cuts;
 mod endings;
 mod entry;
 mod error_paths;
