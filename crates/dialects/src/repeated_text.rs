@@ -169,9 +169,9 @@ impl<M: TextMeter> StreamMeter for RepeatingMeter<M> {
         let action = self.meter.read(frame)?;
         let is_open = !self.meter.totals().is_finished && self.meter.ended() == ended;
         if is_open && self.template.may_learn() && matches!(action, FrameAction::Forward) {
-            let bytes = self.meter.totals().output_bytes - before;
-            self.template.current =
-                usize::try_from(bytes).ok().and_then(|bytes| self.learn(frame, bytes));
+            let bytes = usize::try_from(self.meter.totals().output_bytes - before).ok();
+            let bytes = bytes.filter(|bytes| *bytes > 0);
+            self.template.current = bytes.and_then(|bytes| self.learn(frame, bytes));
         }
         Ok(action)
     }

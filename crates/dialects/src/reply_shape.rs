@@ -137,6 +137,11 @@ impl<'a> NotedReply<'a> {
             .map(|(label, range)| (*label, text.get(range.clone()).unwrap_or_default()))
     }
 
+    /// Returns the edits that complete the reply.
+    pub(crate) fn edits(&self, values: &ReplyValues<'_>) -> Vec<BodyEdit> {
+        body_edits(self.text.as_bytes(), &self.found.edits, values)
+    }
+
     /// Returns the places of the texts that are output.
     pub(crate) fn texts(&self) -> &'a [Range<usize>] {
         &self.found.texts
@@ -170,10 +175,11 @@ pub(crate) fn complete_noted<R>(
 pub(crate) fn read_noted<R>(
     frame: &StreamFrame,
     shape: &'static ObjectShape,
+    model: &str,
     read: impl FnOnce(&NotedReply<'_>) -> Option<R>,
 ) -> Option<R> {
     let text = from_utf8(&frame.data).ok()?;
-    let values = ReplyValues::of_event("");
+    let values = ReplyValues::of_event(model);
     with_noted(text, shape, &values, |found| read(&NotedReply { text, found }))
 }
 

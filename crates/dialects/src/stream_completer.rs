@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use crate::StreamFrame;
 use crate::json::BodyEdit;
-use crate::reply_shape::{ObjectShape, ReplyValues, apply, edits};
+use crate::reply_shape::{NotedReply, ObjectShape, ReplyValues, apply, edits};
 
 /// Completes the events of a stream. Only the first one is parsed, and a late one where the format
 /// needs it, unless the first one lacks fields: the others are searched for the model that it named.
@@ -36,6 +36,20 @@ impl StreamCompleter {
 
     /// Takes the next event that may have to be changed.
     pub(crate) fn observe(&mut self, frame: &StreamFrame) {
+        let shape = self.shape;
+        self.observe_with(frame, |values| edits(&frame.data, shape, values));
+    }
+
+    /// Takes the next event that may have to be changed, by its noted values.
+    pub(crate) fn observe_noted(&mut self, frame: &StreamFrame, noted: &NotedReply<'_>) {
+        self.observe_with(frame, |values| noted.edits(values));
+    }
+
+    fn observe_with(
+        &mut self,
+        frame: &StreamFrame,
+        find_edits: impl FnOnce(&ReplyValues<'_>) -> Vec<BodyEdit>,
+    ) {
         let data = &frame.data;
         let found = match &self.state {
             CompleterState::Search(old, new) => replace_first(data, old, new),
@@ -47,8 +61,7 @@ impl StreamCompleter {
             CompleterState::Search(..) if MODEL_KEY.find(data).is_none() => None,
             // A later event names another model, or names it in another way.
             CompleterState::First | CompleterState::Parse | CompleterState::Search(..) => {
-                let values = ReplyValues::of_event(&self.model);
-                let edits = edits(data, self.shape, &values);
+                let edits = find_edits(&ReplyValues::of_event(&self.model));
                 if matches!(self.state, CompleterState::First) {
                     self.state = later_state(data, &edits);
                 }

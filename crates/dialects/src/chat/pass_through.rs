@@ -388,11 +388,15 @@ impl StreamMeter for ChatStreamMeter {
             // Copied, because a slice would keep the whole received buffer alive.
             self.first_chunk = Bytes::copy_from_slice(data);
         }
-        self.completer.observe(frame);
-        let noted = |noted: &NotedReply<'_>| ChatChunkFacts::of_noted(noted, data);
-        let facts = match reply_shape::read_noted(frame, &CHUNK, noted) {
+        let read = |noted: &NotedReply<'_>| {
+            let facts = ChatChunkFacts::of_noted(noted, data)?;
+            self.completer.observe_noted(frame, noted);
+            Some(facts)
+        };
+        let facts = match reply_shape::read_noted(frame, &CHUNK, &self.model, read) {
             Some(facts) => facts,
             None => {
+                self.completer.observe(frame);
                 let mut chunk: ChatMeterView<'_> = frame.read()?;
                 if let Some(error) = chunk.error.take() {
                     return Err(fault::read_object(error));
@@ -521,6 +525,7 @@ mod tests {
         chunks.push(format!(r#"{{{told},"choices":[{}],"usage":{usage}}}"#, deltas[3]));
         chunks.push(format!(r#"{{{told},"choices":[],"usage":{{"prompt_tokens":1,"cost":0.5}}}}"#));
         chunks.push(format!(r#"{{{told},"choices":[{}],"usage":null}}"#, deltas[1]));
+        chunks.push(format!(r#"{{"id":"x","choices":[{}]}}"#, deltas[1]));
         chunks.push(format!(r#"{{{told},"usage":[{usage}]}}"#));
         chunks.push(format!(r#"{{{told},"error":{{"message":"no"}},"choices":[]}}"#));
         chunks
@@ -530,7 +535,7 @@ mod tests {
         /// A chunk with a known skeleton tells its meter what a parsed one does.
         #[test]
         fn noted_chunks_tell_what_parsed_ones_tell(
-            chunk in 0..15_usize,
+            chunk in 0..16_usize,
             place in any::<prop::sample::Index>(),
             byte in prop::option::of(prop_oneof![
                 Just(b'"'), Just(b'1'), Just(b'\\'), Just(b'{'), Just(b'['), Just(b'-'), Just(b'.'), Just(b' '),
@@ -549,8 +554,16 @@ mod tests {
                     data[at] = byte;
                 }
                 let frame = StreamFrame::data(data.clone());
-                let read = |noted: &NotedReply<'_>| ChatChunkFacts::of_noted(noted, &data);
-                let Some(noted) = reply_shape::read_noted(&frame, &CHUNK, read) else { continue };
+                let [mut noting, mut parsing] = ["mine"; 2].map(|model| StreamCompleter::new(&CHUNK, model));
+                let read = |noted: &NotedReply<'_>| {
+                    let facts = ChatChunkFacts::of_noted(noted, &data)?;
+                    noting.observe_noted(&frame, noted);
+                    Some(facts)
+                };
+                let noted = reply_shape::read_noted(&frame, &CHUNK, "mine", read);
+                let Some(noted) = noted else { continue };
+                parsing.observe(&frame);
+                prop_assert_eq!(noting.frame(&frame), parsing.frame(&frame));
                 let parsed = frame.read::<ChatMeterView<'_>>().unwrap();
                 prop_assert!(parsed.error.is_none());
                 let mut parsed = ChatChunkFacts::of_chunk(parsed, &data).unwrap();

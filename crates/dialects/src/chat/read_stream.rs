@@ -70,7 +70,7 @@ impl StreamReader for ChatStreamReader {
             self.done = true;
             return Ok(());
         }
-        let noted = reply_shape::read_noted(frame, &noted_chunk::CHUNK, |noted| {
+        let noted = reply_shape::read_noted(frame, &noted_chunk::CHUNK, "", |noted| {
             let chunk = noted_chunk::view(noted, !self.started)?;
             Some(self.read_chunk(chunk, out))
         });

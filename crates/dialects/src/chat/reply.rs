@@ -120,6 +120,9 @@ pub(super) fn split_content(content: Option<TextOrList<'_, Value>>) -> (String, 
 
 /// Returns true if a delta holds anything but a role.
 pub(super) fn has_output(delta: &str) -> bool {
+    if delta == "{}" {
+        return false;
+    }
     let fields: Option<DeltaFields<'_>> = json::read(delta).ok();
     fields.is_some_and(|fields| {
         let is_empty = |value: &RawValue| matches!(value.get(), "null" | "\"\"" | "[]" | "{}");
