@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use canon::{Charge, Micros, Usage};
 use ledger::LedgerEntry;
 
-use crate::compact_text::compact;
+use crate::compact_text::{compact, packed_id};
 use crate::db::{clean, to_json};
 use crate::text_hash::TextMap;
 
@@ -173,7 +173,10 @@ fn push_call<'a>(
         (REASONS, !reasons.is_empty()),
     ];
     push_int(bytes, ended.get().wrapping_sub(before.get()));
-    push_bytes(bytes, &compact(&clean(request_id)));
+    match packed_id(request_id) {
+        Some(id) => push_bytes(bytes, &id),
+        None => push_bytes(bytes, &compact(&clean(request_id))),
+    }
     let columns: [&str; TEXT_COLUMNS] = [
         key_id,
         account_id,

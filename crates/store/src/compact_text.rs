@@ -17,13 +17,46 @@ const REQUEST_DIGITS: usize = 29;
 const UUID_PARTS: [usize; 5] = [8, 4, 4, 4, 12];
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
+/// The id of a request in its form: the name of the form, 7 bytes of time, 8 bytes of chance.
+pub(crate) type PackedId = [u8; 16];
+
 /// Returns the bytes of a text.
 pub(crate) fn compact(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
-    let digits = bytes.strip_prefix(REQUEST_PREFIX).filter(|rest| rest.len() == REQUEST_DIGITS);
-    // A leading zero makes the number of digits even.
-    let request = digits.and_then(|digits| packed(REQUEST, std::iter::once(&b'0').chain(digits)));
+    let request = packed_id(text).map(|id| id.to_vec());
     request.or_else(|| compact_uuid(bytes)).unwrap_or_else(|| [&[PLAIN], bytes].concat())
+}
+
+/// Returns the bytes of a text if it is the id of a request.
+pub(crate) fn packed_id(text: &str) -> Option<PackedId> {
+    let digits = text.as_bytes().strip_prefix(REQUEST_PREFIX)?;
+    let digits: &[u8; REQUEST_DIGITS] = digits.try_into().ok()?;
+    // All digits at once, which takes a few steps for all of them.
+    let values = digits.map(value);
+    if values.iter().fold(0, |all, value| all | value) >= NO_DIGIT {
+        return None;
+    }
+    // A leading zero makes the number of digits even.
+    let [first, pairs @ ..] = &values;
+    let mut id = PackedId::default();
+    let [form, second, rest @ ..] = &mut id;
+    (*form, *second) = (REQUEST, *first);
+    for (byte, [high, low]) in rest.iter_mut().zip(pairs.as_chunks().0) {
+        *byte = high << 4 | low;
+    }
+    Some(id)
+}
+
+/// Value of a letter that is no digit.
+const NO_DIGIT: u8 = 16;
+
+/// Returns the value of a digit.
+const fn value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => NO_DIGIT,
+    }
 }
 
 fn compact_uuid(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -44,11 +77,10 @@ fn packed<'a>(form: u8, digits: impl Iterator<Item = &'a u8>) -> Option<Vec<u8>>
     bytes.push(form);
     let mut high = None;
     for digit in digits {
-        let value = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
+        let value = value(*digit);
+        if value == NO_DIGIT {
+            return None;
+        }
         match high.take() {
             None => high = Some(value),
             Some(high) => bytes.push(high << 4 | value),
@@ -107,11 +139,21 @@ pub(crate) fn call_numbers(request_id: &str) -> RangeInclusive<i64> {
 }
 
 fn request_number(request_id: &str) -> Option<i64> {
+    if let Some([_, time @ .., a, b, c, d, e, f, g, h]) = packed_id(request_id) {
+        let time = time.into_iter().fold(0, |time, byte| time << 8 | u64::from(byte));
+        let word = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        return (time < 1 << 51).then(|| number_of(time, word));
+    }
+    // Ids of other programs may have other digits.
     let digits = request_id.strip_prefix("req_").filter(|rest| rest.len() == REQUEST_DIGITS)?;
     let (time, word) = digits.split_at_checked(TIME_DIGITS)?;
     let time = u64::from_str_radix(time, 16).ok().filter(|time| *time < 1 << 51)?;
     let word = u64::from_str_radix(word, 16).ok()?;
-    Some((time << WORD_BITS | word & ((1 << WORD_BITS) - 1)).cast_signed())
+    Some(number_of(time, word))
+}
+
+const fn number_of(time: u64, word: u64) -> i64 {
+    (time << WORD_BITS | word & ((1 << WORD_BITS) - 1)).cast_signed()
 }
 
 fn digits(bytes: &[u8]) -> impl Iterator<Item = char> {
@@ -158,6 +200,8 @@ mod tests {
         let ids = ["req_0065f0a1b2c3d0123456789abcdef", "req_0065f0a1b2c3effffffffffffffff"];
         let numbers = ids.map(|id| *call_numbers(id).start());
         assert_eq!(numbers, [0x65f_0a1b_2c3d << 11 | 0x5ef, 0x65f_0a1b_2c3e << 11 | 0x7ff]);
+        let upper = ids.map(|id| id.to_uppercase().replace("REQ", "req"));
+        assert_eq!(upper.map(|id| *call_numbers(&id).start()), numbers);
         // Databases in use have these numbers.
         assert_eq!(*call_numbers("").start(), 0x38ec_3110_a63f_0705);
         for id in

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use canon::{Micros, Money};
@@ -181,17 +182,32 @@ pub(crate) fn sum_batch<'a>(
     entries: impl Iterator<Item = &'a LedgerEntry>,
 ) -> Result<BTreeMap<UsageRow<'a>, (UsageTotals, LatencyTotals)>, StoreError> {
     // Sums by hour first, with borrowed texts, because most calls of a batch are alike.
-    let mut hours: TextMap<_, (UsageTotals, LatencyTotals)> = TextMap::default();
+    let mut hours: Vec<(UsageTotals, LatencyTotals)> = Vec::new();
+    let mut places: TextMap<_, usize> = TextMap::default();
+    let mut last = None;
     for entry in entries {
         let LedgerEntry { key_id, account_id, model, lane, status, started, .. } = entry;
-        let texts = (clean(key_id), clean(account_id), clean(model), clean(lane));
-        let (used, pace) =
-            hours.entry((texts, *status, UsageStep::Hour.begin(*started))).or_default();
-        add(used, pace, entry)?;
+        let hour = UsageStep::Hour.begin(*started);
+        let texts = (key_id, account_id, model, lane, *status, hour);
+        let place = match last {
+            Some((last, place)) if last == texts => place,
+            Some(_) | None => {
+                let owner = (clean(key_id), clean(account_id), clean(model), clean(lane));
+                *places.entry((owner, *status, hour)).or_insert_with(|| {
+                    hours.push(Default::default());
+                    hours.len() - 1
+                })
+            }
+        };
+        last = Some((texts, place));
+        if let Some((used, pace)) = hours.get_mut(place) {
+            add(used, pace, entry)?;
+        }
     }
     let mut rows: BTreeMap<UsageRow<'_>, (UsageTotals, LatencyTotals)> = BTreeMap::new();
     let none = Cow::Borrowed("");
-    for (((key_id, account_id, model, lane), status, hour), (used, pace)) in &hours {
+    for (((key_id, account_id, model, lane), status, hour), place) in &places {
+        let Some((used, pace)) = hours.get(*place) else { continue };
         for step in UsageStep::ALL {
             for scope in Scope::ALL.into_iter().filter(|scope| scope.has(step)) {
                 let (owner, account_id) = match scope {
@@ -211,8 +227,16 @@ pub(crate) fn sum_batch<'a>(
                     lane: lane.clone(),
                     status: i64::from(status),
                 };
-                let sums = rows.entry(row).or_default();
-                *sums = (sums.0.plus(used)?, sums.1.plus(pace)?);
+                match rows.entry(row) {
+                    Entry::Vacant(row) => {
+                        row.insert((*used, *pace));
+                    }
+                    Entry::Occupied(mut row) => {
+                        let (all_used, all_pace) = row.get_mut();
+                        all_used.add(used)?;
+                        all_pace.add(pace)?;
+                    }
+                }
             }
         }
     }

@@ -110,6 +110,22 @@ impl UsageTotals {
     }
 }
 
+impl LatencyTotals {
+    /// Adds other latencies. Fails on overflow. The same as [`SummedColumns::plus`], without a step per
+    /// column.
+    pub(crate) fn add(&mut self, other: &Self) -> Result<(), StoreError> {
+        let of = |totals: &Self| [totals.took, totals.waited].map(|histogram| histogram.0);
+        let both = [&mut self.took, &mut self.waited].map(|histogram| &mut histogram.0);
+        let mut fits = true;
+        for (sum, number) in both.into_iter().flatten().zip(of(other).into_iter().flatten()) {
+            let (added, is_beyond) = sum.overflowing_add(number);
+            *sum = added;
+            fits &= !is_beyond;
+        }
+        if fits { Ok(()) } else { Err(StoreError::Other("a sum of usage overflows".to_owned())) }
+    }
+}
+
 /// The part of the usage that pages and reports show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportTotals {
@@ -342,6 +358,12 @@ mod tests {
         sum.add(&other).unwrap();
         assert_eq!(sum, one.plus(&other).unwrap());
         let full = UsageTotals { cost: Money::MAX, ..one };
+        assert!(sum.add(&full).is_err());
+        let (one, other) = (LatencyTotals::from_numbers(1..), LatencyTotals::from_numbers(100..));
+        let mut sum = one;
+        sum.add(&other).unwrap();
+        assert_eq!(sum, one.plus(&other).unwrap());
+        let full = LatencyTotals { waited: DurationHistogram([i64::MAX; 12]), ..one };
         assert!(sum.add(&full).is_err());
     }
 
