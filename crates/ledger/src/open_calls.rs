@@ -253,7 +253,12 @@ impl OpenCalls {
             changes: 1,
             confirmed: 0,
         };
-        self.state.lock().open.insert(CallKey(Arc::clone(&held)), call);
+        let is_alone = {
+            let mut state = self.state.lock();
+            state.open.insert(CallKey(Arc::clone(&held)), call);
+            state.open.len() == 1
+        };
+        let receipt = receipt.alone(is_alone);
         let (book, balance) = (Arc::clone(self), Arc::clone(balance));
         Ok(PendingHold::new(book, balance, held, receipt))
     }
@@ -530,6 +535,7 @@ impl OpenCalls {
         let receipt = JournalReceipt::new(&self.journal, record.as_ref());
         let mut state = self.state.lock();
         let open = state.open.remove(held.request_id.as_str());
+        let receipt = receipt.alone(state.open.is_empty());
         let shown = open.as_ref().is_some_and(|open| open.shown);
         let hold_record = open.map(|open| open.record);
         let HoldRecord { amount, lease, .. } = *held;

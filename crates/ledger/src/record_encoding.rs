@@ -1,8 +1,8 @@
 //! Bytes of the journal's records.
 //!
 //! Every call writes a hold and a settlement, so these two have a compact form: [`COMPACT_MARK`], the
-//! number of their layout, fields of fixed width in little-endian order, and texts that begin with their
-//! length. Words stand for the values of enums, so that a record can be read whatever order the program
+//! number of their layout, fields of fixed width in little-endian order, and the lengths of several texts
+//! before the texts. Words stand for the values of enums, so that a record can be read whatever order the program
 //! gives them later. A layout never changes: another one has another number.
 //!
 //! The other records are rare. They are MessagePack with the names of their fields
@@ -26,20 +26,16 @@ pub(crate) const COMPACT_MARK: u8 = 0xc1;
 pub(crate) const HOLD_LAYOUT: u8 = 1;
 pub(crate) const SETTLEMENT_LAYOUT: u8 = 2;
 
-/// Length from which on a text begins with this byte and a length of four bytes.
-const LONG_TEXT: u8 = u8::MAX;
-
 const STREAM: u16 = 1;
 const ESTIMATED: u16 = 1 << 1;
 const LEASE: u16 = 1 << 2;
 const FIRST_BYTE: u16 = 1 << 3;
 const HELD: u16 = 1 << 4;
 const RARE_FIELDS: u16 = 1 << 5;
+const BILL: u16 = 1 << 6;
 
 /// Number of counts in a usage.
 const COUNTS: usize = 18;
-/// Bit of a provider's own price, behind those of the counts.
-const BILL: u32 = 1 << 31;
 
 /// Fields of a settlement that few calls have.
 #[derive(Default, Serialize, Deserialize)]
@@ -101,9 +97,7 @@ fn push_hold(out: &mut Vec<u8>, held: &HoldRecord) {
             lease.unwrap_or_default(),
         ],
     );
-    for text in [request_id, key_id, account_id, dialect, model, price_version, lane] {
-        push_text(out, text);
-    }
+    push_texts(out, [request_id, key_id, account_id, dialect, model, price_version, lane]);
 }
 
 fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRecord>) {
@@ -142,7 +136,8 @@ fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRec
         | flag(ESTIMATED, *estimated)
         | flag(FIRST_BYTE, first_byte_us.is_some())
         | flag(HELD, held_amount.is_some())
-        | flag(RARE_FIELDS, has_rare);
+        | flag(RARE_FIELDS, has_rare)
+        | flag(BILL, usage.bill.is_some());
     let [low, high] = flags.to_le_bytes();
     out.extend_from_slice(&[COMPACT_MARK, SETTLEMENT_LAYOUT, low, high]);
     push_ints(
@@ -169,18 +164,16 @@ fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRec
         outcome.word(),
         ended_by.word(),
     ];
-    for text in texts {
-        push_text(out, text);
-    }
+    push_texts(out, texts);
     push_usage(out, usage);
     push_length(out, charges.len());
     for Charge { dimension, count, price } in charges {
         push_ints(out, [count.cast_signed(), price.as_picos()]);
-        push_text(out, dimension.as_str());
+        push_texts(out, [dimension.as_str()]);
     }
     push_length(out, losses.len());
     for loss in losses {
-        push_text(out, loss);
+        push_texts(out, [loss]);
     }
     if has_rare {
         let rare = RareFields {
@@ -215,36 +208,33 @@ fn push_ints<const N: usize>(out: &mut Vec<u8>, values: [i64; N]) {
 }
 
 fn push_length(out: &mut Vec<u8>, length: usize) {
-    match u8::try_from(length) {
-        Ok(length) if length < LONG_TEXT => out.push(length),
-        Ok(_) | Err(_) => {
-            out.push(LONG_TEXT);
-            out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
-        }
+    out.extend_from_slice(&length_bytes(length));
+}
+
+fn length_bytes(length: usize) -> [u8; 4] {
+    u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+fn push_texts<const N: usize>(out: &mut Vec<u8>, texts: [&str; N]) {
+    out.extend_from_slice(texts.map(|text| length_bytes(text.len())).as_flattened());
+    for text in texts {
+        out.extend_from_slice(text.as_bytes());
     }
 }
 
-fn push_text(out: &mut Vec<u8>, text: &str) {
-    push_length(out, text.len());
-    out.extend_from_slice(text.as_bytes());
-}
-
-/// Appends the counts that are not zero, behind a word with a bit for each of them.
+/// Appends the counts up to the last one that is not zero, behind their number.
 fn push_usage(out: &mut Vec<u8>, usage: &Usage) {
     let counts = counts(usage);
-    let mut bits = if usage.bill.is_some() { BILL } else { 0 };
-    for (place, count) in counts.iter().enumerate() {
-        bits |= u32::from(*count > 0) << place;
-    }
-    out.extend_from_slice(&bits.to_le_bytes());
-    for count in counts.into_iter().filter(|count| *count > 0) {
-        out.extend_from_slice(&count.to_le_bytes());
-    }
+    let used = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+    push_length(out, used);
+    let bytes = counts.map(u64::to_le_bytes);
+    out.extend_from_slice(bytes.get(..used).unwrap_or_default().as_flattened());
     if let Some(bill) = usage.bill {
         push_ints(out, [bill.as_nanos()]);
     }
 }
 
+/// Returns the counts, the usual ones first.
 const fn counts(usage: &Usage) -> [u64; COUNTS] {
     let Usage {
         input,
@@ -270,12 +260,12 @@ const fn counts(usage: &Usage) -> [u64; COUNTS] {
         input,
         output,
         cache_read,
+        thinking,
         cache_write,
         cache_write_long,
         input_audio,
         input_image,
         input_video,
-        thinking,
         output_audio,
         output_image,
         searches,
@@ -309,6 +299,7 @@ struct CompactReader<'a>(&'a [u8]);
 impl CompactReader<'_> {
     fn hold(&mut self, flags: u16) -> Option<HoldRecord> {
         let [at, amount, start_cost, cost_per_second, lease] = self.ints()?;
+        let [request_id, key_id, account_id, dialect, model, price_version, lane] = self.texts()?;
         Some(HoldRecord {
             at: Micros::new(at),
             amount: Money::from_nanos(amount),
@@ -316,19 +307,31 @@ impl CompactReader<'_> {
             cost_per_second: Money::from_nanos(cost_per_second),
             lease: (flags & LEASE != 0).then_some(lease),
             stream: flags & STREAM != 0,
-            request_id: self.text()?,
-            key_id: self.text()?,
-            account_id: self.text()?,
-            dialect: self.text()?,
-            model: self.text()?,
-            price_version: self.text()?,
-            lane: self.text()?,
+            request_id,
+            key_id,
+            account_id,
+            dialect,
+            model,
+            price_version,
+            lane,
         })
     }
 
     /// Reads a settlement, to the end of the record.
     fn settlement(&mut self, flags: u16) -> Option<LedgerEntry> {
         let [started, ended, first_byte, cost, held, absorbed, attempts] = self.ints()?;
+        let [
+            request_id,
+            key_id,
+            account_id,
+            dialect,
+            model,
+            price_version,
+            lane,
+            service,
+            outcome,
+            ended_by,
+        ] = self.texts()?;
         let mut entry = LedgerEntry {
             started: Micros::new(started),
             ended: Micros::new(ended),
@@ -340,24 +343,25 @@ impl CompactReader<'_> {
             absorbed: Money::from_nanos(absorbed),
             attempts: u32::try_from(attempts >> u16::BITS).ok()?,
             status: u16::try_from(attempts & i64::from(u16::MAX)).ok()?,
-            request_id: self.text()?,
-            key_id: self.text()?,
-            account_id: self.text()?,
-            dialect: self.text()?,
-            model: self.text()?,
-            price_version: self.text()?,
-            lane: self.text()?,
-            service: self.text()?,
-            outcome: CallOutcome::by_word(&self.text()?)?,
-            ended_by: EndedBy::by_word(&self.text()?)?,
-            usage: self.usage()?,
+            request_id,
+            key_id,
+            account_id,
+            dialect,
+            model,
+            price_version,
+            lane,
+            service,
+            outcome: CallOutcome::by_word(&outcome)?,
+            ended_by: EndedBy::by_word(&ended_by)?,
+            usage: self.usage(flags)?,
             ..LedgerEntry::default()
         };
         for _ in 0..self.length()? {
             entry.charges.push(self.charge()?);
         }
         for _ in 0..self.length()? {
-            entry.losses.push(self.text()?);
+            let [loss] = self.texts()?;
+            entry.losses.push(loss);
         }
         if flags & RARE_FIELDS == 0 {
             return self.0.is_empty().then_some(entry);
@@ -373,33 +377,29 @@ impl CompactReader<'_> {
 
     fn charge(&mut self) -> Option<Charge> {
         let [count, price] = self.ints()?;
-        let word = self.text()?;
+        let [word] = self.texts()?;
         let dimension = PriceDimension::deserialize(word.as_str().into_deserializer());
         let dimension = dimension.map_err(|e: WordError| e).ok()?;
         Some(Charge { dimension, count: count.cast_unsigned(), price: Price::from_picos(price) })
     }
 
-    fn usage(&mut self) -> Option<Usage> {
-        let (bits, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        let bits = u32::from_le_bytes(*bits);
+    fn usage(&mut self, flags: u16) -> Option<Usage> {
+        let used = self.length()?;
         let mut read = [0; COUNTS];
-        for (place, count) in read.iter_mut().enumerate() {
-            if bits >> place & 1 == 1 {
-                let [value] = self.ints()?;
-                *count = value.cast_unsigned();
-            }
+        for count in read.get_mut(..used)? {
+            let [value] = self.ints()?;
+            *count = value.cast_unsigned();
         }
         let [
             input,
             output,
             cache_read,
+            thinking,
             cache_write,
             cache_write_long,
             input_audio,
             input_image,
             input_video,
-            thinking,
             output_audio,
             output_image,
             searches,
@@ -410,7 +410,7 @@ impl CompactReader<'_> {
             code_runs,
             image_tokens,
         ] = read;
-        let bill = if bits & BILL == 0 { None } else { Some(self.ints::<1>()?) };
+        let bill = if flags & BILL == 0 { None } else { Some(self.ints::<1>()?) };
         Some(Usage {
             input,
             output,
@@ -443,21 +443,23 @@ impl CompactReader<'_> {
     }
 
     fn length(&mut self) -> Option<usize> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        if *first < LONG_TEXT {
-            return Some(usize::from(*first));
-        }
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         usize::try_from(u32::from_le_bytes(*bytes)).ok()
     }
 
-    fn text(&mut self) -> Option<String> {
-        let length = self.length()?;
-        let (text, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        std::str::from_utf8(text).ok().map(str::to_owned)
+    fn texts<const N: usize>(&mut self) -> Option<[String; N]> {
+        let mut lengths = [0; N];
+        for length in &mut lengths {
+            *length = self.length()?;
+        }
+        let mut texts = [const { String::new() }; N];
+        for (text, length) in texts.iter_mut().zip(lengths) {
+            let (bytes, rest) = self.0.split_at_checked(length)?;
+            self.0 = rest;
+            text.push_str(std::str::from_utf8(bytes).ok()?);
+        }
+        Some(texts)
     }
 }
 

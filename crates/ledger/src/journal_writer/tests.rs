@@ -5,8 +5,9 @@ use crate::segment_table::SEGMENT_BYTES;
 use crate::write_queue::MAX_QUEUED_BYTES;
 use crate::{JournalReceipt, MemoryDisk, Segment};
 use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
-use std::task::Waker;
+use std::task::{Wake, Waker};
 
 fn writer() -> (Arc<MemoryDisk>, JournalWriter) {
     let disk = Arc::new(MemoryDisk::default());
@@ -252,6 +253,59 @@ fn records_that_arrive_during_a_write_share_the_next_one() {
     assert_eq!(writer.users(), 3);
     // Without the thread an append writes by itself.
     assert!(writer.append_hold(b"d").unwrap().is_written());
+}
+
+#[derive(Default)]
+struct WakeCount(AtomicUsize);
+
+impl Wake for WakeCount {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn one_task_of_a_batch_wakes_the_thread_for_all() {
+    for first_leaves in [false, true] {
+        let HangingWriter { writer, thread, has_begun, end } = HangingWriter::open();
+        let records = [b"ha".as_slice(), b"ngs"].map(|record| writer.append_hold(record).unwrap());
+        let [mut first, mut second] =
+            records.each_ref().map(|record| JournalReceipt::new(&writer, Some(record)));
+        let wakes: [Arc<WakeCount>; 2] = Default::default();
+        let woken = || wakes.each_ref().map(|wakes| wakes.0.load(Ordering::SeqCst));
+        let wakers = wakes.each_ref().map(|wakes| Waker::from(Arc::clone(wakes)));
+        let [mut of_first, mut of_second] = wakers.each_ref().map(Context::from_waker);
+        assert!(Pin::new(&mut first).poll(&mut of_first).is_pending());
+        for _ in 0..2 {
+            assert!(Pin::new(&mut second).poll(&mut of_second).is_pending());
+        }
+        assert_eq!(woken(), [1, 0], "the first one lets others append");
+        assert!(has_begun.try_recv().is_err());
+        if first_leaves {
+            drop(first);
+        } else {
+            assert!(Pin::new(&mut first).poll(&mut of_first).is_pending());
+        }
+        has_begun.recv().unwrap();
+        end.send(()).unwrap();
+        writer.end_thread();
+        thread.wait();
+        assert!(matches!(poll(&mut second), Poll::Ready(Ok(()))));
+        assert_eq!(woken(), [2, 1]);
+    }
+}
+
+#[test]
+fn the_only_call_wakes_the_thread_at_once() {
+    let HangingWriter { writer, thread, has_begun, end } = HangingWriter::open();
+    let record = writer.append_hold(b"hangs").unwrap();
+    let mut receipt = JournalReceipt::new(&writer, Some(&record)).alone(true);
+    assert!(poll(&mut receipt).is_pending());
+    has_begun.recv().unwrap();
+    end.send(()).unwrap();
+    writer.end_thread();
+    thread.wait();
+    assert!(matches!(poll(&mut receipt), Poll::Ready(Ok(()))));
 }
 
 #[test]

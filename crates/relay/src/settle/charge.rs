@@ -125,11 +125,11 @@ impl CallAccount {
         unseen: u64,
         copies: u64,
     ) -> (Usage, bool) {
-        let estimate = self.estimate_usage(meter, unseen, copies);
+        let estimate = || self.estimate_usage(meter, unseen, copies);
         let Some(mut told) = meter.usage.filter(|told| self.is_possible(told)) else {
             // The gateway counts the images itself.
             let images = meter.usage.map_or(0, |told| told.images);
-            return (Usage { images, ..estimate }, true);
+            return (Usage { images, ..estimate() }, true);
         };
         // The output of an image model that tells no parts is its images, which cost more than text.
         if self.kind == ModelKind::Image && told.output_image == 0 {
@@ -152,11 +152,11 @@ impl CallAccount {
         }
         // A provider that reports no prompt tokens forgot to count them.
         if usage.input == 0 {
-            usage.input = estimate.input;
+            usage.input = estimate().input;
         }
         // Counts before the end of a reply are those of its begin.
         if !meter.is_finished || (usage.output == 0 && usage.images == 0) {
-            usage.output = usage.output.max(estimate.output);
+            usage.output = usage.output.max(estimate().output);
         }
         (usage, usage != told || meter.is_estimated)
     }
