@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::word_search::WordScans;
+
 /// Bytes of a long text that are kept.
 const KEPT_BYTES: usize = 256;
 /// Bytes at the beginning of a long text, one of which must be a letter or a digit. Some readers skip
@@ -13,7 +15,11 @@ const DECORATION_BYTES: usize = 16;
 
 /// The outline of a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BodyOutline(OutlineBytes);
+pub struct BodyOutline {
+    bytes: OutlineBytes,
+    /// The scans that its words lead to, if it was searched for them.
+    scans: Option<WordScans>,
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum OutlineBytes {
@@ -42,22 +48,39 @@ impl BodyOutline {
         if done > 0 {
             outline.extend_from_slice(body.get(done..).unwrap_or_default());
         }
-        Self(if done > 0 { OutlineBytes::Reduced(outline) } else { OutlineBytes::Whole })
+        let bytes = if done > 0 { OutlineBytes::Reduced(outline) } else { OutlineBytes::Whole };
+        Self { bytes, scans: None }
     }
 
     /// The outline of a body that names no object, no media and no address.
-    pub(crate) const fn nothing() -> Self {
-        Self(OutlineBytes::Nothing)
+    pub(crate) fn nothing() -> Self {
+        Self { bytes: OutlineBytes::Nothing, scans: Some(WordScans::default()) }
+    }
+
+    /// Searches for the words of all scans at once.
+    pub(crate) fn search(&mut self, body: &[u8], scans_for: impl FnOnce(&[u8]) -> WordScans) {
+        self.scans = Some(scans_for(self.of(body)));
+    }
+
+    /// Returns true if a body has to be scanned, as the search for all words told or else that for the
+    /// words of this scan tells.
+    pub(crate) fn needs(
+        &self,
+        body: &[u8],
+        is_needed: impl FnOnce(WordScans) -> bool,
+        is_there: impl FnOnce(&[u8]) -> bool,
+    ) -> bool {
+        self.scans.map_or_else(|| is_there(self.of(body)), is_needed)
     }
 
     /// Returns true if the body names no object, no media and no address.
     pub fn is_nothing(&self) -> bool {
-        self.0 == OutlineBytes::Nothing
+        self.bytes == OutlineBytes::Nothing
     }
 
     /// Returns the bytes to search.
     pub fn of<'a>(&'a self, body: &'a [u8]) -> &'a [u8] {
-        match &self.0 {
+        match &self.bytes {
             OutlineBytes::Whole => body,
             OutlineBytes::Reduced(outline) => outline,
             OutlineBytes::Nothing => &[],

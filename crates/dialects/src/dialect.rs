@@ -157,19 +157,28 @@ pub trait Dialect: PassThrough + Send + Sync {
         wanted: RequestUse<'_>,
     ) -> Result<ParsedRequest, ApiError> {
         let (parse, traits) = (self.functions().parse, self.traits());
-        let wants_chat = match wanted {
-            RequestUse::Facts => &|_: &RequestFacts| false,
-            RequestUse::Both(wants_chat) => wants_chat,
-            RequestUse::Count | RequestUse::Request => return parse(target, body, wanted),
-        };
-        match traits.plain_request.recognise(traits.request_fields, target, body) {
-            Some(facts) if wants_chat(&facts) => {
-                let ParsedRequest { chat, .. } = parse(target, body, RequestUse::Request)?;
-                Ok(ParsedRequest { facts: Some(facts), chat })
+        let plain = match wanted {
+            RequestUse::Facts | RequestUse::Both(_) => {
+                traits.plain_request.recognise(traits.request_fields, target, body)
             }
-            Some(facts) => Ok(ParsedRequest { facts: Some(facts), chat: None }),
-            None => parse(target, body, wanted),
-        }
+            RequestUse::Count | RequestUse::Request => None,
+        };
+        let Some(facts) = plain else {
+            let mut parsed = parse(target, body, wanted)?;
+            if let Some(facts) = &mut parsed.facts {
+                facts.outline.search(body, |outline| traits.scans_for(outline));
+            }
+            return Ok(parsed);
+        };
+        let wants_chat = match wanted {
+            RequestUse::Both(wants_chat) => wants_chat(&facts),
+            RequestUse::Facts | RequestUse::Count | RequestUse::Request => false,
+        };
+        let chat = match wants_chat {
+            true => parse(target, body, RequestUse::Request)?.chat,
+            false => None,
+        };
+        Ok(ParsedRequest { facts: Some(facts), chat })
     }
     /// Checks a caller's request and returns the facts that the relay needs.
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {

@@ -1,14 +1,10 @@
 //! Texts of named fields in a JSON body, found in one pass that builds no tree.
 
 use canon::ApiError;
-use memchr::memchr;
-use memchr::memmem::Finder;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{LazyLock, OnceLock};
 
 use crate::json;
 use crate::text::BorrowedText;
@@ -92,123 +88,6 @@ impl ParentFacts {
 fn note_text(has_text: &mut Option<bool>, value: &RawValue) {
     let is_text = value.get().starts_with('"') && value.get() != "\"\"";
     *has_text = Some(is_text && has_text.unwrap_or(true));
-}
-
-/// Words, one of which a body must have to be scanned.
-#[derive(Debug)]
-pub(crate) struct Needles {
-    words: &'static [&'static str],
-    search: OnceLock<WordSearch>,
-}
-
-/// The beginning of a text that names a file. Blanks may come before it.
-pub(crate) const FILE_TEXT: &str = "fileid";
-
-/// Words to search for.
-#[derive(Debug)]
-struct WordSearch {
-    /// Words with a quote at their beginning, by the byte behind it. Long texts have few quotes.
-    quoted: Vec<Vec<Box<[u8]>>>,
-    /// Words with a quote at their end alone, without it.
-    ended: Vec<Box<[u8]>>,
-    file_text: Option<Finder<'static>>,
-    others: Vec<Finder<'static>>,
-}
-
-impl WordSearch {
-    fn new(words: BTreeSet<String>) -> Self {
-        let finder = |word: &str| Finder::new(word).into_owned();
-        let mut quoted = vec![Vec::new(); 256];
-        let (mut file_text, mut ended, mut others) = (None, Vec::new(), Vec::new());
-        for word in &words {
-            if let Some(end) = word.strip_suffix('"').filter(|end| !end.starts_with('"')) {
-                ended.push(Box::from(end.as_bytes()));
-                continue;
-            }
-            let is_file = word == FILE_TEXT;
-            let key = word.strip_prefix('"').or(is_file.then_some(FILE_TEXT)).unwrap_or_default();
-            match key.bytes().next().and_then(|first| quoted.get_mut(usize::from(first))) {
-                Some(list) => list.push(Box::from(key.as_bytes())),
-                None => others.push(finder(word)),
-            }
-            file_text = file_text.or(is_file.then(|| finder(word)));
-        }
-        Self { quoted, ended, file_text, others }
-    }
-
-    fn is_in(&self, body: &[u8]) -> bool {
-        let (mut text, mut has_blanks) = (body, false);
-        while let Some(at) = find_quote(text) {
-            let before = text.get(..at).unwrap_or_default();
-            if self.ended.iter().any(|word| before.ends_with(word)) {
-                return true;
-            }
-            text = text.get(at + 1..).unwrap_or_default();
-            let Some(first) = text.first() else { break };
-            let words = self.quoted.get(usize::from(*first)).map_or(&[][..], Vec::as_slice);
-            if words.iter().any(|word| text.starts_with(word)) {
-                return true;
-            }
-            has_blanks |= !first.is_ascii_graphic() || *first == b'\\';
-        }
-        let file_text = self.file_text.iter().filter(|_| has_blanks);
-        self.others.iter().chain(file_text).any(|word| word.find(body).is_some())
-    }
-}
-
-/// A number with the value one in each byte.
-const ONES: u64 = u64::MAX / 255;
-
-/// Finds a quote. Most are near, where a search with vector instructions costs more than it saves.
-fn find_quote(text: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    while at < 16
-        && let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk)
-    {
-        // Zero in the place of a quote. The subtraction sets the highest bit of the first zero.
-        let other = u64::from_le_bytes(*block) ^ (ONES * u64::from(b'"'));
-        let found = other.wrapping_sub(ONES) & !other & (ONES * 128);
-        if found != 0 {
-            return Some(at + found.trailing_zeros() as usize / 8);
-        }
-        at += 8;
-    }
-    memchr(b'"', text.get(at..)?).map(|found| at + found)
-}
-
-impl Needles {
-    pub(crate) const fn new(words: &'static [&'static str]) -> Self {
-        Self { words, search: OnceLock::new() }
-    }
-
-    pub(crate) fn is_in(&self, body: &[u8]) -> bool {
-        self.or_one_is_in(body, BTreeSet::new)
-    }
-
-    /// Returns true if a body has one of the words or of those that the function returns, or an escaped
-    /// letter, which a key may be written with. The function is called once.
-    pub(crate) fn or_one_is_in(
-        &self,
-        body: &[u8],
-        more: impl FnOnce() -> BTreeSet<String>,
-    ) -> bool {
-        if body.is_empty() {
-            return false;
-        }
-        let words = || self.words.iter().map(|word| (*word).to_owned()).chain(more()).collect();
-        let search = self.search.get_or_init(|| WordSearch::new(words()));
-        search.is_in(body) || has_escaped_letter(body)
-    }
-}
-
-/// Returns true if a body has an escaped letter, which a key may be written with.
-pub fn has_escaped_letter(body: &[u8]) -> bool {
-    static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\\u00"));
-    // Most bodies have no escape at all.
-    let Some(escapes) = memchr(b'\\', body).and_then(|first| body.get(first..)) else {
-        return false;
-    };
-    ESCAPE.find_iter(escapes).any(|at| matches!(escapes.get(at + 4), Some(b'4'..=b'7')))
 }
 
 impl FieldScan<'_> {
@@ -476,15 +355,7 @@ mod tests {
 
     #[test]
     fn a_key_with_escapes_is_found() {
-        let needles = Needles::new(&["\"id\""]);
-        assert!(needles.is_in(br#"{"\u0069d":1}"#));
-        assert!(needles.is_in(br#"{"id":1}"#));
-        assert!(!needles.is_in(br#"{"name":"\u00e9\u0007"}"#));
-        assert!(!needles.is_in(br#"{"text":"the \"id\" of it"}"#));
         assert_eq!(scan(&["id"], r#"{"\u0069d":"1"}"#).len(), 1);
-        assert!(
-            has_escaped_letter(br#"{"\u0069d":1}"#) && !has_escaped_letter(br#"{"id":"\u000a"}"#)
-        );
     }
 
     /// A provider whose ids are numbers takes them so.

@@ -10,6 +10,7 @@ use crate::media_urls::MediaUrlFields;
 use crate::object_fields::ObjectFields;
 use crate::plain_request::PlainShape;
 use crate::wire_object::FieldSpec;
+use crate::word_search::{RequestWords, WordScans};
 
 /// Facts about a wire format.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct FormatTraits {
     pub origin: WireFormat,
     /// The described fields of a request.
     pub(crate) request_fields: &'static [FieldSpec],
+    /// The words that tell whether a request has to be scanned.
+    pub(crate) request_words: RequestWords,
     /// The form of requests that hold only text.
     pub(crate) plain_request: PlainShape,
     /// Means to end a reply early.
@@ -68,6 +71,26 @@ pub struct FormatTraits {
     /// Name of a call in telemetry,
     /// <https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/>.
     pub operation: &'static str,
+}
+
+impl FormatTraits {
+    /// Returns the scans that the outline of a request needs.
+    pub(crate) fn scans_for(&self, outline: &[u8]) -> WordScans {
+        self.request_words.scans_for(outline, || self.scan_words())
+    }
+
+    /// Returns the words of all scans.
+    pub(crate) fn scan_words(&self) -> impl Iterator<Item = (String, WordScans)> {
+        let none = WordScans::default();
+        let objects = WordScans { objects: true, ..none };
+        let made = WordScans { made_objects: true, ..none };
+        let triggers = self.objects.made.triggers.iter();
+        let words = self.objects.words().map(move |word| (word, objects));
+        words
+            .chain(self.objects.needles.words_for(objects))
+            .chain(self.media_urls.needles.words_for(WordScans { media: true, ..none }))
+            .chain(triggers.flat_map(move |needles| needles.words_for(made)))
+    }
 }
 
 /// Names and notation of rate-limit headers.

@@ -57,6 +57,7 @@ mod value_count;
 mod wire_object;
 mod wire_rule;
 mod wire_value;
+mod word_search;
 mod write_json;
 
 pub use address_scan::first_address;
@@ -71,7 +72,6 @@ pub use dialect::{
 pub use endings::failed_turn;
 pub use envelope_mac::{EnvelopeMac, MAC_BYTES, set_envelope_mac};
 pub use error_paths::{InsertedItems, RefusedRequest, with_caller_paths, with_own_spelling};
-pub use field_scan::has_escaped_letter;
 pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle};
 pub use media_problem::MediaProblem;
@@ -83,6 +83,7 @@ pub use prompt_blocks::blocked_finish;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
 pub use text_run::TextRun;
 pub use value_count::{MAX_REQUEST_VALUES, count_values};
+pub use word_search::has_escaped_letter;
 
 use canon::WireFormat;
 use std::borrow::Cow;

@@ -7,7 +7,8 @@ use canon::ApiError;
 use std::cell::RefCell;
 
 use crate::body_outline::BodyOutline;
-use crate::field_scan::{FieldScan, FieldText, KeyPath, Needles};
+use crate::field_scan::{FieldScan, FieldText, KeyPath};
+use crate::word_search::Needles;
 
 /// A media URL and the field that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +57,8 @@ pub fn request_media(
 ) -> Result<RequestMedia, ApiError> {
     let MediaUrlFields { paths, needles, allows_snake_case } = fields;
     let mut media = RequestMedia::default();
-    if !needles.is_in(outline.of(body)) {
+    let is_there = |outline: &[u8]| needles.is_in(outline);
+    if !outline.needs(body, |scans| scans.media, is_there) {
         return Ok(media);
     }
     let take_data = RefCell::new(take_data);

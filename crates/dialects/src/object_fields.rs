@@ -9,7 +9,8 @@ use memchr::memmem;
 use std::collections::HashSet;
 
 use crate::body_outline::BodyOutline;
-use crate::field_scan::{FILE_TEXT, FieldScan, FieldText, KeyPath, Needles};
+use crate::field_scan::{FieldScan, FieldText, KeyPath};
+use crate::word_search::{FILE_TEXT, Needles};
 
 /// Longer ids are cut. None of this length is recorded, because no provider makes them.
 const MAX_ID_CHARS: usize = 1_024;
@@ -165,6 +166,11 @@ impl ObjectFields {
         (self.is_own_url)(url)
     }
 
+    /// Returns the words of the fields.
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
+        self.fields.iter().flat_map(ObjectField::needles)
+    }
+
     /// Returns the path of every field that names an object, without the indexes of lists, in the
     /// notation of the tables.
     pub fn paths(&self) -> impl Iterator<Item = &'static str> {
@@ -241,8 +247,8 @@ pub fn stored_objects(
     body: &[u8],
     outline: &BodyOutline,
 ) -> Result<Vec<StoredObject>, ApiError> {
-    let words = || table.fields.iter().flat_map(ObjectField::needles).collect();
-    if outline.is_nothing() || !table.needles.or_one_is_in(outline.of(body), words) {
+    let is_there = |outline: &[u8]| table.needles.or_one_is_in(outline, || table.words());
+    if !outline.needs(body, |scans| scans.objects, is_there) {
         return Ok(Vec::new());
     }
     let paths: Vec<KeyPath> = table.fields.iter().map(|field| field.path).collect();
@@ -306,11 +312,14 @@ impl MadeObjects {
         body: &[u8],
         outline: &BodyOutline,
     ) -> Option<Self> {
-        let (table, body) = (&table.made, outline.of(body));
-        let is_expected = || table.triggers.as_ref().is_none_or(|words| words.is_in(body));
-        if table.paths.is_empty() || !is_expected() {
+        let table = &table.made;
+        let is_expected = |words: &Needles| {
+            outline.needs(body, |scans| scans.made_objects, |outline| words.is_in(outline))
+        };
+        if table.paths.is_empty() || !table.triggers.as_ref().is_none_or(is_expected) {
             return None;
         }
+        let body = outline.of(body);
         let has = |word: &&str| memmem::find(body, word.as_bytes()).is_some();
         let paths = [table.paths, table.stored_paths].concat();
         let is_unstored = table.unstored.iter().any(has);

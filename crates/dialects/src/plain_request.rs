@@ -14,10 +14,10 @@ use text_scan::{PlainText, plain_length, plain_text};
 use crate::body_outline::BodyOutline;
 use crate::checks::{MAX_MODEL_BYTES, path_model};
 use crate::dialect::{PatchPoints, RequestFacts, RequestTarget};
-use crate::field_scan::FILE_TEXT;
 use crate::object_fields::is_blank;
 use crate::request_option::RequestOption;
 use crate::wire_object::{FieldMeaning, FieldSpec};
+use crate::word_search::FILE_TEXT;
 
 /// Items of a list that every format takes.
 const MAX_ITEMS: usize = 10_000;
@@ -173,22 +173,46 @@ impl PlainShape {
     }
 
     fn option_kind(&self, option: RequestOption) -> Option<PlainKind> {
-        let parameter = PARAMETERS.iter().find(|(own, _)| *own == option);
         match option {
             RequestOption::Model => (!self.is_in_path).then_some(PlainKind::Model),
             RequestOption::Stream => Some(PlainKind::Stream),
             RequestOption::StreamOptions => Some(PlainKind::StreamOptions),
             RequestOption::MaxOutputTokens => Some(PlainKind::OutputLimit),
             RequestOption::User | RequestOption::CacheKey => Some(PlainKind::Hint),
-            _ => parameter.map(|(_, parameter)| PlainKind::Parameter(*parameter)),
+            RequestOption::Temperature
+            | RequestOption::TopP
+            | RequestOption::PresencePenalty
+            | RequestOption::FrequencyPenalty => {
+                let parameter = PARAMETERS.iter().find(|(own, _)| *own == option);
+                parameter.map(|(_, parameter)| PlainKind::Parameter(*parameter))
+            }
+            RequestOption::TopK
+            | RequestOption::Seed
+            | RequestOption::StopSequences
+            | RequestOption::Candidates
+            | RequestOption::Logprobs
+            | RequestOption::ToolChoice
+            | RequestOption::ParallelToolCalls
+            | RequestOption::ResponseSchema
+            | RequestOption::SchemaName
+            | RequestOption::ResponseFormat
+            | RequestOption::Thinking
+            | RequestOption::Modalities
+            | RequestOption::ImageConfig
+            | RequestOption::Verbosity
+            | RequestOption::ServiceTier
+            | RequestOption::Metadata
+            | RequestOption::Store => None,
         }
     }
 }
 
 /// Parameters from zero to one, in the order of the needs.
-const PARAMETERS: [(RequestOption, SamplingParameter); 2] = [
+const PARAMETERS: [(RequestOption, SamplingParameter); 4] = [
     (RequestOption::Temperature, SamplingParameter::Temperature),
     (RequestOption::TopP, SamplingParameter::TopP),
+    (RequestOption::PresencePenalty, SamplingParameter::PresencePenalty),
+    (RequestOption::FrequencyPenalty, SamplingParameter::FrequencyPenalty),
 ];
 
 /// Values of a body.

@@ -3,10 +3,10 @@
 use canon::{MediaKind, Modality, StopSupport, WireFormat};
 use std::sync::OnceLock;
 
-use crate::field_scan::Needles;
 use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle};
 use crate::media_urls::MediaUrlFields;
 use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
+use crate::word_search::{Needles, RequestWords};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Chat;
@@ -15,6 +15,7 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Chat;
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
     request_fields: super::request::ChatRequestView::FIELDS,
+    request_words: RequestWords::new(),
     plain_request: PlainShape {
         turns: "messages",
         turn: PlainTurn {

@@ -2,8 +2,8 @@
 //! <https://platform.openai.com/docs/api-reference/chat/create>, and those of the services that
 //! imitate it.
 
-use crate::field_scan::Needles;
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields, is_google_object, object_ids};
+use crate::word_search::Needles;
 
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[

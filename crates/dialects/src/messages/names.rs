@@ -4,10 +4,10 @@ use canon::{MediaKind, StopSupport, WireFormat};
 use std::sync::OnceLock;
 
 use crate::count_endpoint::CountEndpoint;
-use crate::field_scan::Needles;
 use crate::format_traits::{FormatTraits, LimitHeaderStyle};
 use crate::media_urls::MediaUrlFields;
 use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
+use crate::word_search::{Needles, RequestWords};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Messages;
@@ -16,6 +16,7 @@ pub(super) const ORIGIN: WireFormat = WireFormat::Messages;
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
     request_fields: super::request::MessagesRequestView::FIELDS,
+    request_words: RequestWords::new(),
     plain_request: PlainShape {
         turns: "messages",
         turn: PlainTurn {

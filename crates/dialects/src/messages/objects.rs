@@ -2,8 +2,8 @@
 //! <https://docs.anthropic.com/en/docs/build-with-claude/files>.
 
 use crate::ReplyStamp;
-use crate::field_scan::Needles;
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields, object_ids};
+use crate::word_search::Needles;
 
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[

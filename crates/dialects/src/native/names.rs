@@ -4,11 +4,11 @@ use canon::{EffortLevel, ImageDetail, Modality, StopSupport, WireFormat};
 use std::sync::OnceLock;
 
 use crate::count_endpoint::{CountEndpoint, WholeRequest};
-use crate::field_scan::Needles;
 use crate::format_traits::{ALL_MEDIA, FormatTraits};
 use crate::media_urls::MediaUrlFields;
 use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
 use crate::text::by_word;
+use crate::word_search::{Needles, RequestWords};
 
 /// This format, as other formats name it.
 pub(super) const ORIGIN: WireFormat = WireFormat::Native;
@@ -20,6 +20,7 @@ pub(super) const LIMIT_FIELD: &str = "maxOutputTokens";
 pub(super) static TRAITS: FormatTraits = FormatTraits {
     origin: ORIGIN,
     request_fields: super::request::NativeRequestView::FIELDS,
+    request_words: RequestWords::new(),
     plain_request: PlainShape {
         turns: "contents",
         turn: PlainTurn {

@@ -2,8 +2,8 @@
 //! <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/inference>. These services
 //! refuse unknown fields.
 
-use crate::field_scan::Needles;
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields, is_google_object};
+use crate::word_search::Needles;
 
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[

@@ -3,8 +3,9 @@
 
 use super::content::ResponsesCodeItem;
 use crate::ReplyStamp;
-use crate::field_scan::{FieldText, Needles};
+use crate::field_scan::FieldText;
 use crate::object_fields::{MadeFields, ObjectField, ObjectFields, object_ids};
+use crate::word_search::Needles;
 
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[

@@ -18,12 +18,12 @@ use super::fault;
 use super::names::ORIGIN;
 use super::request::ResponsesRequestView;
 use super::usage::{ResponsesToolUsage, ResponsesUsage};
-use crate::field_scan::Needles;
 use crate::json;
 use crate::service_tier::{self, TIER_FIELD};
 use crate::text::BorrowedText;
 use crate::wire_object::{raw_value, wire_object};
 use crate::wire_value::{AnyValue, LooseText, LooseValue};
+use crate::word_search::Needles;
 
 wire_object! {
     /// A response. Fields of the request and some others are repeated. Its items are parsed one by
