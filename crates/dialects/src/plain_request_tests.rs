@@ -51,202 +51,260 @@ fn check(format: WireFormat, body: &[u8]) -> bool {
 const FORMATS: [WireFormat; 4] =
     [WireFormat::Chat, WireFormat::Messages, WireFormat::Responses, WireFormat::Native];
 
-fn text() -> impl Strategy<Value = String> {
-    let known = select(vec![
-        "",
-        "x",
-        "Say \\\"hi\\\".\\nThen \\\\ go \\/ on",
-        "é港🌍",
-        "caf\\u00e9 \\ud83d\\ude00",
-        "\\ud83d",
-        "\\u12",
-        "\\x",
-        "fileid://a",
-        " fileid://a",
-        "\\n\\tfileid://a",
-        "\\u0066ileid://a",
-        "\u{3000}fileid://a",
-        "file",
-        "https://a.b/c",
-        "audio",
-        "file_id",
-        "\\\"file_id\\\":\\\"f\\\"",
-        "user",
-        "assistant",
-        "text",
-        "input_text",
-        "data:image/png;base64,AA",
-        "\u{1}",
-        "\t",
-    ]);
-    let long = (select(vec!["word ", "é", "a\\n", " "]), 0..800_usize)
-        .prop_map(|(text, times)| text.repeat(times));
-    prop_oneof![6 => known.prop_map(str::to_owned), 1 => long, 1 => "[ -~]{0,12}"]
-}
+const TEXTS: &[&str] = &[
+    "",
+    "x",
+    "Say \\\"hi\\\".\\nThen \\\\ go \\/ on",
+    "é港🌍",
+    "caf\\u00e9 \\ud83d\\ude00 \\u0000",
+    "file",
+    "\\n\\n  Hello",
+    "\u{3000}x",
+    "https://a.b/c",
+    "audio",
+    "file_id",
+    "url",
+    "\\\"file_id\\\":\\\"f\\\", \\\"image_url\\\": 1",
+    "user",
+    "text",
+    "data:image/png;base64,AA",
+];
+const ODD_TEXTS: &[&str] = &[
+    "\\ud83d",
+    "\\u12",
+    "\\u+123",
+    "\\x",
+    "fileid://a",
+    " fileid://a",
+    "\\n\\tfileid://a",
+    "\u{1}",
+    "\\u0066ileid://a",
+    "\\u0020fileid://a",
+    "\u{3000}fileid://a",
+    "\u{feff}fileid://a",
+    "\t",
+    "\"",
+    "\\",
+];
+const NUMBERS: &[&str] = &["0", "1", "0.5", "1.0", "0.1234567890123456789", "0.70"];
+const LIMITS: &[&str] = &["16", "1024", "1073741824"];
+const ODD_VALUES: &[&str] = &[
+    "-0",
+    "00",
+    "01",
+    "1.",
+    ".5",
+    "1e0",
+    "0e1",
+    "1.5",
+    "2",
+    "-1",
+    "15",
+    "1073741825",
+    "99999999999999999999",
+    "16.0",
+    "0x10",
+    "true",
+    "null",
+    "\"16\"",
+    "{}",
+    "[]",
+    "[1]",
+    "nul",
+    "{\"x\":1}",
+    "fals",
+    "",
+];
+const ODD_FIELDS: &[&str] = &[
+    "\"model\":\"n\"",
+    "\"mod\\u0065l\":\"n\"",
+    "\"stream\":true",
+    "\"n\":1",
+    "\"x\":null",
+    "\"store\":false",
+    "\"container\":\"c\"",
+    "\"file_id\":\"f\"",
+    "\"max_tokens\":16",
+    "\"seed\":1",
+    "\"url\":\"https://a.b\"",
+    "\"generation_config\":{}",
+    "\"type\":\"message\"",
+    "\"role\":\"tool\"",
+    "\"name\":\"n\"",
+    "\"text\":\"t\"",
+    "x",
+    "",
+    "\"cache_control\":{\"type\":\"ephemeral\"}",
+    "\"$serde_json::private::RawValue\":\"1\"",
+    "\"messages\":[]",
+];
 
-fn quoted() -> impl Strategy<Value = String> {
-    text().prop_map(|text| format!("\"{text}\""))
-}
+/// Writes bodies by chance. One choice of two hundred is odd.
+struct BodyWriter(u64);
 
-fn object(
-    names: Vec<&'static str>,
-    values: impl Strategy<Value = String>,
-) -> impl Strategy<Value = String> {
-    prop::collection::vec((select(names), values), 0..4).prop_map(|fields| {
-        let fields: Vec<_> =
-            fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-        format!("{{{}}}", fields.join(","))
-    })
-}
+impl BodyWriter {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
 
-fn list(items: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
-    prop::collection::vec(items, 0..3).prop_map(|items| format!("[{}]", items.join(", ")))
-}
+    fn is_odd(&mut self) -> bool {
+        self.below(200) == 0
+    }
 
-fn part() -> impl Strategy<Value = String> {
-    let kinds = select(vec!["text", "input_text", "output_text", "image_url", "refusal"]);
-    let usual = (kinds, quoted())
-        .prop_map(|(kind, text)| format!("{{\"type\":\"{kind}\",\"text\":{text}}}"));
-    let bare = quoted().prop_map(|text| format!("{{ \"text\" : {text} }}"));
-    let odd = object(vec!["text", "type", "file_id", "url", "cache_control"], quoted());
-    prop_oneof![4 => usual, 3 => bare, 1 => odd]
-}
+    fn pick(&mut self, usual: &[&'static str], odd: &[&'static str]) -> &'static str {
+        let words = if self.is_odd() { odd } else { usual };
+        words[self.below(words.len())]
+    }
 
-fn turn() -> impl Strategy<Value = String> {
-    let roles =
-        select(vec!["user", "assistant", "system", "developer", "model", "tool", "function"]);
-    let content = prop_oneof![3 => quoted(), 2 => list(part()), 1 => Just("null".to_owned())];
-    let names = select(vec!["content", "parts"]);
-    let more = select(vec![
-        "",
-        "",
-        "",
-        ",\"type\":\"message\"",
-        ",\"name\":\"n\"",
-        ",\"role\":\"user\"",
-        ",\"id\":\"msg_1\"",
-    ]);
-    let usual = (roles, names, content, more).prop_map(|(role, name, content, more)| {
-        format!("{{\"role\":\"{role}\",\"{name}\":{content}{more}}}")
-    });
-    prop_oneof![8 => usual, 1 => part()]
-}
+    fn blank(&mut self) -> &'static str {
+        ["", "", "", " ", "\n\t\r"][self.below(5)]
+    }
 
-fn number() -> impl Strategy<Value = String> {
-    let known = select(vec![
-        "0",
-        "1",
-        "0.5",
-        "1.0",
-        "1.5",
-        "-0",
-        "00",
-        "1.",
-        ".5",
-        "1e0",
-        "1e3",
-        "16",
-        "15",
-        "1024",
-        "1073741824",
-        "1073741825",
-        "99999999999999999999",
-        "-1",
-        "true",
-        "null",
-        "\"16\"",
-        "0.1234567890123456789",
-    ]);
-    known.prop_map(str::to_owned)
-}
+    fn text(&mut self) -> String {
+        if self.below(8) == 0 {
+            let word = self.pick(&["word ", "é", "a\\n", " "], &["\u{2}"]);
+            return format!("\"{}\"", word.repeat(self.below(800)));
+        }
+        format!("\"{}\"", self.pick(TEXTS, ODD_TEXTS))
+    }
 
-/// Fields of requests of every format, right and wrong ones.
-fn field() -> impl Strategy<Value = String> {
-    let named = |names: Vec<&'static str>, values: BoxedStrategy<String>| {
-        (select(names), values).prop_map(|(name, value)| format!("\"{name}\":{value}")).boxed()
-    };
-    let words = select(vec!["true", "false", "null", "1", "\"true\""]).prop_map(str::to_owned);
-    let options = select(vec![
-        "{\"include_usage\":true}",
-        "{\"include_usage\": false }",
-        "{}",
-        "{\"include_usage\":null}",
-        "null",
-        "{\"include_usage\":true,\"x\":1}",
-    ]);
-    let config = object(
-        vec!["temperature", "topP", "maxOutputTokens", "topK", "max_output_tokens"],
-        number(),
-    );
-    let instruction = prop_oneof![quoted(), list(part()), turn()];
-    prop_oneof![
-        named(vec!["model"], quoted().boxed()),
-        named(vec!["stream", "store"], words.boxed()),
-        named(vec!["stream_options"], options.prop_map(str::to_owned).boxed()),
-        named(
-            vec![
-                "max_tokens",
-                "max_completion_tokens",
-                "max_output_tokens",
-                "temperature",
-                "top_p",
-                "n",
-                "seed"
-            ],
-            number().boxed()
-        ),
-        named(vec!["generationConfig", "generation_config"], config.boxed()),
-        named(vec!["system", "instructions", "systemInstruction"], instruction.boxed()),
-        named(
-            vec!["user", "safety_identifier", "prompt_cache_key", "container", "x"],
-            quoted().boxed()
-        ),
-        named(vec!["metadata"], object(vec!["user_id", "x"], quoted()).boxed()),
-    ]
-}
+    fn join(&mut self, [open, close]: [char; 2], mut items: Vec<String>) -> String {
+        if open == '{' && self.is_odd() {
+            items.push(self.pick(ODD_FIELDS, ODD_FIELDS).to_owned());
+        }
+        if self.is_odd() {
+            items.clear();
+        }
+        let items: Vec<_> =
+            items.iter().map(|item| format!("{}{item}{}", self.blank(), self.blank())).collect();
+        format!("{open}{}{close}", items.join(","))
+    }
 
-fn body(format: WireFormat) -> impl Strategy<Value = String> {
-    let turns = match format {
-        WireFormat::Native => "contents",
-        WireFormat::Responses => "input",
-        _ => "messages",
-    };
-    let conversation = prop_oneof![5 => list(turn()), 1 => quoted(), 1 => turn()];
-    let before = match format {
-        WireFormat::Native => vec!["", "", "\"model\":\"m\","],
-        WireFormat::Messages => vec!["\"model\":\"m\",\"max_tokens\":100,", "\"model\":\"m\","],
-        _ => vec!["\"model\":\"m\",", "\"model\":\"m\",\"stream\":true,"],
-    };
-    (select(before), conversation, prop::collection::vec(field(), 0..3)).prop_map(
-        move |(before, conversation, fields)| {
-            let fields: String = fields.iter().map(|field| format!(", {field}")).collect();
-            format!(" {{{before}\"{turns}\" : {conversation}{fields}}}\n")
-        },
-    )
+    fn field(&mut self, name: &str, value: &str) -> String {
+        let value = if self.is_odd() { self.pick(ODD_VALUES, ODD_VALUES) } else { value };
+        format!("\"{name}\"{}:{}{value}", self.blank(), self.blank())
+    }
+
+    fn parts(&mut self, shape: &PlainTurn) -> String {
+        let parts = (0..=self.below(3)).map(|_| {
+            let text = self.text();
+            let mut fields = vec![self.field("text", &text)];
+            if !shape.part_kinds.is_empty() {
+                let kind = self.pick(shape.part_kinds, &["image_url", "refusal", "image"]);
+                fields.insert(self.below(2), format!("\"type\":\"{kind}\""));
+            }
+            self.join(['{', '}'], fields)
+        });
+        let parts = parts.collect();
+        self.join(['[', ']'], parts)
+    }
+
+    fn turn(&mut self, shape: &PlainTurn) -> String {
+        let role = format!("\"{}\"", self.pick(shape.roles, &["tool", "function", "us\\u0065r"]));
+        let content = match shape.may_be_text && self.below(2) == 0 {
+            true => self.text(),
+            false => self.parts(shape),
+        };
+        let mut fields = vec![self.field(shape.content, &content)];
+        if shape.needs_role != self.is_odd() {
+            fields.insert(self.below(2), self.field("role", &role));
+        }
+        if let Some(kind) = shape.kind.filter(|_| self.below(2) == 0) {
+            fields.push(self.field("type", &format!("\"{kind}\"")));
+        }
+        self.join(['{', '}'], fields)
+    }
+
+    fn value(&mut self, shape: &PlainShape, kind: &PlainKind) -> String {
+        match kind {
+            PlainKind::Model | PlainKind::Hint => {
+                format!("\"{}\"", self.pick(&["m", "a b", "é", "audio", "https://a.b"], ODD_TEXTS))
+            }
+            PlainKind::Stream => self.pick(&["true", "false"], ODD_VALUES).to_owned(),
+            PlainKind::StreamOptions => {
+                let usage = self.pick(&["true", "false"], ODD_VALUES);
+                let fields = vec![self.field("include_usage", usage)];
+                self.join(['{', '}'], fields)
+            }
+            PlainKind::OutputLimit => self.pick(LIMITS, ODD_VALUES).to_owned(),
+            PlainKind::Parameter(_) => self.pick(NUMBERS, ODD_VALUES).to_owned(),
+            PlainKind::Turns if shape.takes_one_text && self.below(3) == 0 => self.text(),
+            PlainKind::Turns => {
+                let turns = (0..=self.below(4)).map(|_| self.turn(&shape.turn)).collect();
+                self.join(['[', ']'], turns)
+            }
+            PlainKind::Instructions => match (shape.instructions, self.is_odd()) {
+                (PlainInstructions::Turn, false) => self.turn(&shape.turn),
+                (PlainInstructions::TextOrParts, false) if self.below(2) == 0 => {
+                    self.parts(&shape.turn)
+                }
+                (PlainInstructions::Text, true) => self.parts(&shape.turn),
+                (_, _) => self.text(),
+            },
+            PlainKind::Object(inside) => self.object(shape, inside),
+        }
+    }
+
+    fn object(&mut self, shape: &PlainShape, known: &[PlainField]) -> String {
+        let mut fields = Vec::new();
+        for field in known {
+            let is_there = match field.kind {
+                PlainKind::Model | PlainKind::Turns => !self.is_odd(),
+                PlainKind::OutputLimit if shape.needs_limit => !self.is_odd(),
+                PlainKind::Stream => self.below(2) == 0,
+                _ => self.below(4) == 0,
+            };
+            if is_there {
+                let value = self.value(shape, &field.kind);
+                let at = self.below(fields.len() + 1);
+                fields.insert(at, self.field(field.name, &value));
+            }
+        }
+        self.join(['{', '}'], fields)
+    }
+
+    fn body(&mut self, format: WireFormat) -> String {
+        let traits = get(format).unwrap().traits();
+        let shape = &traits.plain_request;
+        let known = shape.known_fields(traits.request_fields, "");
+        format!("{}{}{}", self.blank(), self.object(shape, &known), self.blank())
+    }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
-    fn a_recognised_request_has_the_facts_of_its_parse(
-        (format, body) in select(FORMATS.to_vec()).prop_flat_map(|format| (Just(format), body(format))),
-    ) {
+    fn a_recognised_request_has_the_facts_of_its_parse(format in select(&FORMATS[..]), seed: u64) {
+        let body = BodyWriter(seed).body(format);
         check(format, body.as_bytes());
     }
 
     #[test]
     fn so_has_a_damaged_one(
-        (format, body) in select(FORMATS.to_vec()).prop_flat_map(|format| (Just(format), body(format))),
-        edits in prop::collection::vec((any::<Index>(), 0..3_usize, select(b"\"\\{}[],:0efn. \x80\xff\n\x00".to_vec())), 1..3),
+        format in select(&FORMATS[..]),
+        seed: u64,
+        at: Index,
+        removed in 0..3_usize,
+        byte in select(&b"\"\\{}[],:0efn. \x80\xff\n\x00"[..]),
     ) {
-        let mut body = body.into_bytes();
-        for (at, removed, byte) in edits {
-            let at = at.index(body.len());
-            let end = (at + removed).min(body.len());
-            body.splice(at..end, (removed < 2).then_some(byte));
-        }
+        let mut body = BodyWriter(seed).body(format).into_bytes();
+        let at = at.index(body.len());
+        let end = (at + removed).min(body.len());
+        body.splice(at..end, (removed < 2).then_some(byte));
         check(format, &body);
+    }
+}
+
+/// Guards the test above: most of its bodies must be recognised.
+#[test]
+fn most_written_bodies_are_recognised() {
+    for format in FORMATS {
+        let bodies = (0..200).map(|seed| BodyWriter(seed << 20).body(format));
+        let recognised = bodies.filter(|body| check(format, body.as_bytes())).count();
+        assert!((60..190).contains(&recognised), "{format}: {recognised} of 200");
     }
 }
 

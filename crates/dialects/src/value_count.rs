@@ -2,7 +2,7 @@
 //! of a large text are counted before it is parsed into a tree.
 
 use canon::is_abandoned;
-use memchr::memchr2;
+use text_scan::plain_length;
 
 /// Values of one request. Real requests have thousands; a prompt of 300,000 token numbers fits.
 pub const MAX_REQUEST_VALUES: usize = 500_000;
@@ -29,15 +29,16 @@ pub fn count_values(text: &[u8], max: usize) -> usize {
 
 /// Returns the index after the string that begins before `at`.
 fn end_of_string(text: &[u8], mut at: usize) -> usize {
-    while let Some(found) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
-        at += found + 1;
-        match text.get(at - 1) {
-            Some(b'\\') if is_abandoned() => break,
-            Some(b'\\') => at += 1,
-            _ => return at,
+    loop {
+        at += plain_length(text.get(at..).unwrap_or_default());
+        match text.get(at) {
+            Some(b'"') => return at + 1,
+            Some(b'\\') if !is_abandoned() => at += 2,
+            // A control character, which a string must not have.
+            Some(byte) if *byte != b'\\' => at += 1,
+            Some(_) | None => return text.len(),
         }
     }
-    text.len()
 }
 
 #[cfg(test)]
@@ -57,6 +58,7 @@ mod tests {
             (r#"{"a":"\n\u005b1\u002c2]"}"#, 2),
             (r#"{"a":"Well, [1, 2]"}"#, 2),
             ("{\"\\", 2),
+            ("{\"a\n,\u{1}[\":1,\"b\":2}", 3),
         ] {
             assert_eq!(count_values(text.as_bytes(), MAX_REQUEST_VALUES), values, "{text}");
         }
