@@ -28,6 +28,8 @@ const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 const POST_PAUSE: Duration = Duration::from_millis(100);
 /// The same for a busy node: a batch writes each sum of usage once, however many calls it has.
 const BUSY_POST_PAUSE: Duration = Duration::from_secs(1);
+/// Settled calls that end the pause of a busy node, so that they do not fill the memory.
+const FULL_BATCH_CALLS: usize = 2_000;
 /// Number of calls per millisecond from which on a node is busy.
 const BUSY_CALLS: usize = 1;
 /// Longest pause between attempts to store settled calls, while the node runs and at shutdown.
@@ -168,8 +170,7 @@ impl NodeFunds {
                     if count == 0 || (pause == POST_PAUSE && !stops) {
                         tokio::time::sleep(POST_PAUSE).await;
                     } else if count < MAX_BATCH_CALLS && !stops {
-                        // A stop ends the pause, and no further one is made.
-                        let _ = tokio::time::timeout(pause, stop.cancelled()).await;
+                        self.wait_for_batch(pause, stop).await;
                     }
                 }
                 Err(e) => {
@@ -187,6 +188,16 @@ impl NodeFunds {
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(longest);
                 }
+            }
+        }
+    }
+
+    /// Waits for more settled calls: for this time, or until there are enough. A stop ends the pause.
+    async fn wait_for_batch(&self, pause: Duration, stop: &CancellationToken) {
+        let ends = Instant::now() + pause;
+        while Instant::now() < ends && self.open_calls.unposted_count() < FULL_BATCH_CALLS {
+            if tokio::time::timeout(POST_PAUSE, stop.cancelled()).await.is_ok() {
+                return;
             }
         }
     }
@@ -318,6 +329,7 @@ mod tests {
             (150, BUSY_POST_PAUSE, POST_PAUSE),
             (999, BUSY_POST_PAUSE, POST_PAUSE),
             (1_000, BUSY_POST_PAUSE, BUSY_POST_PAUSE),
+            (FULL_BATCH_CALLS, BUSY_POST_PAUSE, BUSY_POST_PAUSE),
         ] {
             assert_eq!(pause_after(calls, before), after, "{calls} calls after {before:?}");
         }
