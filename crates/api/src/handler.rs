@@ -1,14 +1,13 @@
 //! Handlers of a listener: the whole API, or metrics alone.
 
-use axum::response::Response;
 use canon::{ApiError, ErrorKind, Micros};
 use futures_util::FutureExt as _;
-use http::header::{HeaderName, HeaderValue};
+use http::header::HeaderValue;
 use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use transport::{HeaderBlock, RequestHandler, ServerRequest};
+use transport::{HeaderBlock, RequestHandler, ServerReply, ServerRequest};
 
 use crate::health::{alive, metrics_text, ready};
 use crate::serve::ApiService;
@@ -49,21 +48,21 @@ impl RequestHandler for ApiHandler {
     }
 
     /// Answers one request. A panic becomes an internal error of this request and affects no other.
-    async fn answer(&self, request: ServerRequest, context: RequestContext) -> Response {
+    async fn answer(&self, request: ServerRequest, context: RequestContext) -> ServerReply {
         let RequestContext { id, format } = context;
-        let work = self.api.serve(RequestId(Arc::clone(&id)), self.peer, request);
-        let response = match AssertUnwindSafe(work).catch_unwind().await {
-            Ok(response) => response,
-            Err(_) => format.to_response(&ApiError::internal("a request panicked"), &id),
+        let work = self.api.serve(RequestId(Arc::clone(&id)), format, self.peer, request);
+        let reply = match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(reply) => reply,
+            Err(_) => format.to_response(&ApiError::internal("a request panicked"), &id).into(),
         };
-        with_request_id(response, &id)
+        reply.with_request_id(&id)
     }
 
-    fn refuse(&self, error: &ApiError, path: &str) -> Response {
+    fn refuse(&self, error: &ApiError, path: &str) -> ServerReply {
         refuse(self.api.state(), error, path)
     }
 
-    fn stopped(&self, context: &RequestContext) -> Response {
+    fn stopped(&self, context: &RequestContext) -> ServerReply {
         stopped(context)
     }
 
@@ -82,7 +81,7 @@ impl RequestHandler for MetricsHandler {
         RequestContext::new(&self.0, path, headers)
     }
 
-    async fn answer(&self, request: ServerRequest, context: RequestContext) -> Response {
+    async fn answer(&self, request: ServerRequest, context: RequestContext) -> ServerReply {
         let state = Arc::clone(&self.0);
         let outcome = match request.path() {
             "/metrics" => Ok(metrics_text(&state)),
@@ -94,14 +93,14 @@ impl RequestHandler for MetricsHandler {
             }
         };
         let RequestContext { id, format } = context;
-        outcome.unwrap_or_else(|error| format.to_response(&error, &id))
+        outcome.unwrap_or_else(|error| format.to_response(&error, &id)).into()
     }
 
-    fn refuse(&self, error: &ApiError, path: &str) -> Response {
+    fn refuse(&self, error: &ApiError, path: &str) -> ServerReply {
         refuse(&self.0, error, path)
     }
 
-    fn stopped(&self, context: &RequestContext) -> Response {
+    fn stopped(&self, context: &RequestContext) -> ServerReply {
         stopped(context)
     }
 
@@ -114,7 +113,7 @@ fn next_id(state: &ApiState) -> Arc<str> {
     state.engine.request_ids.next_id(state.clock().now())
 }
 
-fn refuse(state: &ApiState, error: &ApiError, path: &str) -> Response {
+fn refuse(state: &ApiState, error: &ApiError, path: &str) -> ServerReply {
     let format = ErrorFormat::for_path(path, |_| false);
     let id = next_id(state);
     let response = format.to_response(error, &id);
@@ -125,22 +124,12 @@ fn refuse(state: &ApiState, error: &ApiError, path: &str) -> Response {
         ),
         _ => response,
     };
-    with_request_id(response, &id)
+    ServerReply::from(response).with_request_id(&id)
 }
 
 /// Answers with the id of the cut request, under which its receipt and its log lines are found.
-fn stopped(context: &RequestContext) -> Response {
+fn stopped(context: &RequestContext) -> ServerReply {
     let RequestContext { id, format } = context;
     let error = ApiError::new(ErrorKind::Overloaded, "the gateway is stopping, retry elsewhere");
-    with_request_id(format.to_response(&error, id), id)
-}
-
-fn with_request_id(mut response: Response, id: &str) -> Response {
-    const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
-    const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-    if let Ok(id) = HeaderValue::from_str(id) {
-        response.headers_mut().insert(REQUEST_ID, id.clone());
-        response.headers_mut().insert(X_REQUEST_ID, id);
-    }
-    response
+    ServerReply::from(format.to_response(&error, id)).with_request_id(id)
 }

@@ -7,14 +7,14 @@ use dialects::RequestTarget;
 use dialects::messages::{self, BETA_HEADER, MessagesDialect};
 use serde_json::json;
 use std::sync::Arc;
-use transport::visible_text;
+use transport::{ServerReply, visible_text};
 
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use crate::{threads, token_count};
 use relay::{self, Call};
 
-pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+pub(super) async fn create(incoming: ApiRequest) -> Result<ServerReply, ApiError> {
     let state = Arc::clone(&incoming.state);
     let call = read_call(incoming).await?;
     match threads::may_name_thread(&call.body) {
@@ -24,7 +24,10 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     }
 }
 
-async fn create_in_thread(state: Arc<ApiState>, mut call: Box<Call>) -> Result<Response, ApiError> {
+async fn create_in_thread(
+    state: Arc<ApiState>,
+    mut call: Box<Call>,
+) -> Result<ServerReply, ApiError> {
     match threads::open_thread(&state, &mut call).await? {
         None => relay::serve(call).await,
         Some(thread) => thread.serve(call).await,

@@ -16,8 +16,9 @@ use crate::state::ApiState;
 use crate::token_count::InputTokens;
 use crate::{cached_contents, embeddings, token_count};
 use relay::{self, Call};
+use transport::ServerReply;
 
-pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
+pub(super) async fn call(incoming: ApiRequest) -> Result<ServerReply, ApiError> {
     let path = incoming.request.path();
     let rest = percent_decode(path.split_once("/models/").map_or("", |(_, rest)| rest));
     // A model id may contain colons, so the operator follows the last one.
@@ -61,7 +62,7 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
         "countTokens" => {
             let state = Arc::clone(&incoming.state);
             let call = Call::read(incoming.into_call(), &NativeDialect, target(false)).await?;
-            count_tokens(&state, call).await
+            count_tokens(&state, call).await.map(ServerReply::from)
         }
         "embedContent" | "batchEmbedContents" if events => {
             Err(ApiError::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
@@ -69,15 +70,15 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
         "embedContent" => {
             embeddings::create_native(incoming, target(false), EmbeddingEndpoint::EmbedContent)
                 .await
+                .map(ServerReply::from)
         }
-        "batchEmbedContents" => {
-            embeddings::create_native(
-                incoming,
-                target(false),
-                EmbeddingEndpoint::BatchEmbedContents,
-            )
-            .await
-        }
+        "batchEmbedContents" => embeddings::create_native(
+            incoming,
+            target(false),
+            EmbeddingEndpoint::BatchEmbedContents,
+        )
+        .await
+        .map(ServerReply::from),
         _ => {
             let shown: String = operator.chars().take(64).collect();
             Err(ApiError::new(ErrorKind::UnknownPath, format!("there is no operator `{shown}`")))
@@ -99,7 +100,7 @@ fn model_id(config: &Config, named: &str) -> String {
 async fn generate_with_cache(
     state: Arc<ApiState>,
     mut call: Box<Call>,
-) -> Result<Response, ApiError> {
+) -> Result<ServerReply, ApiError> {
     let content = cached_contents::expand(&state, &mut call).await?;
     let prefix = content.prefix;
     call.own_paths = Some(Arc::new(move |error| prefix.restore_path(error)));

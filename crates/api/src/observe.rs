@@ -1,15 +1,14 @@
 //! Observation of an answer on its way to the caller, whole or event by event.
 
 use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
 use canon::ApiError;
 use dialects::{SseDecoder, StreamFrame};
-use http::header::CONTENT_TYPE;
 use http_body::Body as HttpBody;
 use relay::HeavyWork;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use transport::{ServerBody, ServerReply};
 
 /// Maximum size of an observed whole answer.
 const MAX_WHOLE_BYTES: usize = 64 << 20;
@@ -18,31 +17,34 @@ const MAX_WHOLE_BYTES: usize = 64 << 20;
 /// caller receives it. Error answers are not observed.
 pub(super) async fn observe_response<T: Send + 'static>(
     work: &HeavyWork,
-    response: Response,
+    response: ServerReply,
     mut observer: T,
     whole: impl FnOnce(&mut T, &[u8]),
     on_event: fn(&mut T, &StreamFrame),
-) -> Result<Response, ApiError> {
-    let (head, body) = response.into_parts();
-    let streamed = head
+) -> Result<ServerReply, ApiError> {
+    let mut response = response;
+    let body = std::mem::take(&mut response.body);
+    let streamed = response
         .headers
-        .get(CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        .get("content-type")
+        .is_some_and(|kind| kind.starts_with(b"text/event-stream"));
     if streamed {
         let body = ObservedBody { body, cutter: SseDecoder::default(), observer, on_event };
-        return Ok(Response::from_parts(head, Body::new(body)));
+        response.body = ServerBody::Stream(Body::new(body));
+        return Ok(response);
     }
-    let body = axum::body::to_bytes(body, MAX_WHOLE_BYTES)
+    let body = axum::body::to_bytes(body.into_body(), MAX_WHOLE_BYTES)
         .await
         .map_err(|e| ApiError::internal(format!("an answer could not be read back: {e}")))?;
-    if head.status.is_success() {
+    if response.status.is_success() {
         work.permit(body.len()).await.run(|| whole(&mut observer, &body)).await;
     }
-    Ok(Response::from_parts(head, Body::from(body)))
+    response.body = ServerBody::Whole(body);
+    Ok(response)
 }
 
 struct ObservedBody<T> {
-    body: Body,
+    body: ServerBody,
     cutter: SseDecoder,
     observer: T,
     on_event: fn(&mut T, &StreamFrame),

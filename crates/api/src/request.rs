@@ -2,12 +2,11 @@
 
 use access::keys::ApiKey;
 use access::limits::Admission;
-use axum::response::Response;
 use canon::ApiError;
 use futures_util::future::BoxFuture;
 use relay::{CallRequest, RequestId};
 use std::sync::Arc;
-use transport::ServerRequest;
+use transport::{ServerReply, ServerRequest};
 
 use crate::state::ApiState;
 
@@ -22,7 +21,7 @@ pub(crate) struct ApiRequest {
 }
 
 /// The future of a handler.
-pub(crate) type HandlerFuture = BoxFuture<'static, Result<Response, ApiError>>;
+pub(crate) type HandlerFuture = BoxFuture<'static, Result<ServerReply, ApiError>>;
 
 impl ApiRequest {
     /// Converts the request for the relay.

@@ -4,12 +4,15 @@
 //! guard. A public handler has no access to a key.
 
 use axum::body::Body;
+use canon::ApiError;
 use foldhash::fast::RandomState;
+use futures_util::FutureExt as _;
 use http::header::HeaderValue;
 use http::{Method, Request};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use store::AdminPart;
+use transport::ServerReply;
 
 use crate::request::{ApiRequest, HandlerFuture};
 use crate::state::ApiState;
@@ -61,6 +64,11 @@ impl RouteHandler {
     }
 }
 
+/// Returns what a handler answered as the server sends it.
+fn into_reply(answered: Result<impl Into<ServerReply>, ApiError>) -> Result<ServerReply, ApiError> {
+    answered.map(Into::into)
+}
+
 /// One route.
 pub(crate) struct ApiRoute {
     pub(crate) method: Method,
@@ -74,7 +82,7 @@ macro_rules! guarded {
             method: Method::$method,
             path: $path,
             handler: RouteHandler::Keyed(KeyedHandler {
-                handler: |incoming| Box::pin($handler(incoming)),
+                handler: |incoming| Box::pin($handler(incoming).map(into_reply)),
                 paid: $paid,
                 need: $need,
             }),
@@ -115,7 +123,9 @@ macro_rules! public {
         ApiRoute {
             method: Method::$method,
             path: $path,
-            handler: RouteHandler::Public(|app, request| Box::pin($handler(app, request))),
+            handler: RouteHandler::Public(|app, request| {
+                Box::pin($handler(app, request).map(into_reply))
+            }),
         }
     };
 }
@@ -125,7 +135,9 @@ macro_rules! probe {
         ApiRoute {
             method: Method::$method,
             path: $path,
-            handler: RouteHandler::Probe(|app, request| Box::pin($handler(app, request))),
+            handler: RouteHandler::Probe(|app, request| {
+                Box::pin($handler(app, request).map(into_reply))
+            }),
         }
     };
 }

@@ -10,9 +10,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
-use http::header::{
-    ACCEPT, CACHE_CONTROL, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{ACCEPT, HeaderValue, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderMap, Request, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -21,7 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt as _;
-use transport::{ServerBody, ServerRequest};
+use transport::{ServerBody, ServerReply, ServerRequest};
 
 use crate::request::{ApiRequest, HandlerFuture};
 use crate::routes::{
@@ -59,8 +57,14 @@ impl ApiService {
         &self.state
     }
 
-    /// Answers a request with that id from that address.
-    pub async fn serve(&self, id: RequestId, peer: SocketAddr, request: ServerRequest) -> Response {
+    /// Answers a request with that id and format of errors from that address.
+    pub async fn serve(
+        &self,
+        id: RequestId,
+        format: ErrorFormat,
+        peer: SocketAddr,
+        request: ServerRequest,
+    ) -> ServerReply {
         match self.routes.find(request.path()) {
             None => {
                 let config = self.state.config();
@@ -79,13 +83,16 @@ impl ApiService {
                     let lasting = HeaderValue::from_static("max-age=31536000");
                     response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, lasting);
                 }
-                response
+                response.into()
             }
             Some(route) => match route.handler(request.method()) {
                 Some(handler) => {
-                    dispatch(Arc::clone(&self.state), handler, id, peer, request).await
+                    dispatch(Arc::clone(&self.state), handler, (id, format), peer, request).await
                 }
-                None => method_not_allowed(&request, &id, &route.allow_header()),
+                None => {
+                    let allowed = route.allow_header();
+                    method_not_allowed(&request, format, &id, &allowed).into()
+                }
             },
         }
     }
@@ -95,7 +102,7 @@ impl ApiService {
         let format = path_format(&request);
         let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
         if !matches!(format, ErrorFormat::Plain) {
-            return refuse(error, format, &id, request.into()).await;
+            return refuse(error, format, &id, request.into()).await.into_response();
         }
         drain_body(request.into()).await;
         let wait = error.retry_after().unwrap_or_default();
@@ -146,11 +153,10 @@ fn admit_network(
 async fn dispatch(
     state: Arc<ApiState>,
     route: RouteHandler,
-    id: RequestId,
+    (id, format): (RequestId, ErrorFormat),
     peer: SocketAddr,
     request: ServerRequest,
-) -> Response {
-    let format = request_format(&request);
+) -> ServerReply {
     let outcome = match route {
         RouteHandler::Public(handler) => {
             match admit_network(&state, NetworkUse::Public, peer, &request) {
@@ -173,12 +179,7 @@ async fn dispatch(
             };
         }
     };
-    outcome.unwrap_or_else(|error| format.to_response(&error, &id.0))
-}
-
-/// Returns the format of errors of a request.
-fn request_format(request: &ServerRequest) -> ErrorFormat {
-    ErrorFormat::for_path(request.path(), |name| request.headers().contains(name))
+    outcome.unwrap_or_else(|error| format.to_response(&error, &id.0).into())
 }
 
 /// Returns the format of errors of a request for a page.
@@ -210,7 +211,10 @@ pub async fn serve_with_key(
         return path_not_found(request).await;
     };
     match key {
-        Some(key) => serve_keyed((&state, &key, &id), format, route, peer, request.into()).await,
+        Some(key) => {
+            let served = serve_keyed((&state, &key, &id), format, route, peer, request.into());
+            served.await.into_response()
+        }
         None => format.to_response(
             &ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more")
                 .with_code("invalid_api_key"),
@@ -226,23 +230,22 @@ async fn serve_keyed(
     route: KeyedHandler,
     peer: SocketAddr,
     request: ServerRequest,
-) -> Response {
+) -> ServerReply {
     let proxies = &state.config().trusted_proxies;
     let allowed = limits::check_address(proxies, key, peer, request.headers())
         .and_then(|()| check_scope(key, route.need));
     let answered = run_keyed((state, key, id), allowed, route, peer, request).await;
-    let mut response = answered.unwrap_or_else(|error| format.to_response(&error, &id.0));
+    let mut reply = answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into());
     if !route.paid {
         // It may hold a secret, and belongs to this key alone.
-        let headers = response.headers_mut();
-        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        reply.headers.insert_default("cache-control", b"no-store");
+        reply.headers.insert("x-content-type-options", b"nosniff");
     }
-    let left = state.limiter.remaining(key);
     if let Some(style) = format.limit_headers() {
-        limits::add_limit_headers(&left, style, state.clock().now(), response.headers_mut());
+        let left = state.limiter.remaining(key);
+        limits::add_limit_headers(&left, style, || state.clock().now(), &mut reply.headers);
     }
-    response
+    reply
 }
 
 /// Runs the handler of a request with a valid key, after the address, scope and rate limit checks.
@@ -253,7 +256,7 @@ async fn run_keyed(
     route: KeyedHandler,
     peer: SocketAddr,
     mut request: ServerRequest,
-) -> Result<Response, ApiError> {
+) -> Result<ServerReply, ApiError> {
     let KeyedHandler { handler, paid: _, need } = route;
     let entered = match allowed {
         Ok(()) => admit((state, key), route, &mut request).await,
@@ -313,7 +316,7 @@ async fn run_admin(
     incoming: ApiRequest,
     peer: SocketAddr,
     handler: fn(ApiRequest) -> HandlerFuture,
-) -> Result<Response, ApiError> {
+) -> Result<ServerReply, ApiError> {
     let ApiRequest { state, key, id, admission, mut request } = incoming;
     let client = limits::client_address(&state.config().trusted_proxies, peer, request.headers());
     let origin = RequestOrigin::new(Some(client.ip()), &request.headers().to_map());
@@ -329,16 +332,17 @@ async fn run_admin(
 async fn run_once(
     incoming: ApiRequest,
     handler: fn(ApiRequest) -> HandlerFuture,
-) -> Result<Response, ApiError> {
+) -> Result<ServerReply, ApiError> {
     let ApiRequest { state, key, id, admission, request } = incoming;
     let (idempotency, limit) = (Arc::clone(&state.idempotency), state.config().max_body_bytes);
     let (owner, request_id) = (key.object_owner(), Arc::clone(&id.0));
     let run = async move |request| {
         let tasks = state.engine.tasks.clone();
         let call = handler(ApiRequest { state, key, id, admission, request });
-        relay::run_for_caller(&tasks, call).await
+        relay::run_for_caller(&tasks, call).await.map(ServerReply::into_response)
     };
-    idempotency.run_once(&owner, &request_id, limit, request, run).await
+    let answered = idempotency.run_once(&owner, &request_id, limit, request, run).await;
+    answered.map(ServerReply::from)
 }
 
 async fn refuse(
@@ -346,9 +350,9 @@ async fn refuse(
     format: ErrorFormat,
     id: &RequestId,
     request: ServerRequest,
-) -> Response {
+) -> ServerReply {
     drain_body(request).await;
-    format.to_response(&error, &id.0)
+    format.to_response(&error, &id.0).into()
 }
 
 /// Reads the rest of a refused request if it is small. Closing a connection with unread bytes
@@ -372,13 +376,17 @@ async fn drain_body(request: ServerRequest) {
     let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
 }
 
-fn method_not_allowed(request: &ServerRequest, id: &RequestId, allowed: &HeaderValue) -> Response {
+fn method_not_allowed(
+    request: &ServerRequest,
+    format: ErrorFormat,
+    id: &RequestId,
+    allowed: &HeaderValue,
+) -> Response {
     let message = format!(
         "{} is not allowed here; allowed: {}",
         request.method(),
         allowed.to_str().unwrap_or_default()
     );
-    let format = request_format(request);
     let error = ApiError::new(ErrorKind::MethodNotAllowed, message);
     relay::with_allow_header(format.to_response(&error, &id.0), allowed)
 }

@@ -1,8 +1,8 @@
 //! Threads of the messages format. The caller sends only new messages, and the gateway inserts the
 //! stored conversation before them. This works with any provider.
+use transport::ServerReply;
 
 use access::keys::ApiKey;
-use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, ChatRequest, Event, Micros, ReplyBuilder};
 use dialects::messages::MessagesDialect;
@@ -131,7 +131,7 @@ fn continue_conversation(
 
 impl MessageThread {
     /// Serves the call. An error names the caller's own field.
-    pub(super) async fn serve(self, call: Box<Call>) -> Result<Response, ApiError> {
+    pub(super) async fn serve(self, call: Box<Call>) -> Result<ServerReply, ApiError> {
         let inserted = self.inserted;
         let served = relay::serve(call).await;
         let response = served.map_err(|error| inserted.restore_path(error))?;
@@ -160,7 +160,7 @@ impl MessageThread {
     }
 
     /// Stores the answer before the caller receives its last byte.
-    async fn record_response(self, response: Response) -> Result<Response, ApiError> {
+    async fn record_response(self, response: ServerReply) -> Result<ServerReply, ApiError> {
         let state = Arc::clone(&self.state);
         let recorder = ThreadRecorder {
             reader: MessagesDialect.stream_reader(),

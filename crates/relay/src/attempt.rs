@@ -2,10 +2,10 @@
 //!
 //! Another lane is tried only while the caller has received no byte.
 
-use axum::response::Response;
 use canon::{ApiError, Blame, ChatReply, ErrorKind, ReplyCandidate, UpstreamProgress};
 use dialects::{RefusedRequest, RequestFacts, with_caller_paths};
 use std::sync::Arc;
+use transport::{ServerBody, ServerReply};
 use upstream::AttemptFailure;
 
 use super::admit::AdmittedCall;
@@ -14,7 +14,7 @@ use super::call_texts::RequestTexts;
 use super::fan_out::send_copies;
 use super::media_refs::MediaRefs;
 use super::prepare::{PreparedRequest, TRANSLATION_LOSS, prepare};
-use super::reply::{event_stream, json_response, relay_reply};
+use super::reply::{event_reply, json_response, relay_reply};
 use super::retry_plan::RetryPlan;
 use super::route::Candidate;
 use super::send::{classify_failure, may_have_run, send};
@@ -29,7 +29,7 @@ pub(super) async fn attempt(
     route: &Route,
     admitted: AdmittedCall,
     media: MediaRefs,
-) -> Result<Response, ApiError> {
+) -> Result<ServerReply, ApiError> {
     let AdmittedCall { account, lowered_limit: limit, requested_output } = admitted;
     let media = &media;
     let origin = call.dialect.origin();
@@ -97,7 +97,7 @@ pub(super) async fn attempt(
 
 /// Returns the answer to a prompt that a provider refused because of its content, for formats in
 /// which that is an answer and not an error.
-fn blocked_prompt(call: &Call, facts: &RequestFacts, error: &ApiError) -> Option<Response> {
+fn blocked_prompt(call: &Call, facts: &RequestFacts, error: &ApiError) -> Option<ServerReply> {
     if !call.dialect.traits().answers_blocked_prompts {
         return None;
     }
@@ -108,7 +108,7 @@ fn blocked_prompt(call: &Call, facts: &RequestFacts, error: &ApiError) -> Option
     let stamp = call.reply_stamp();
     if !facts.stream {
         let (body, _) = call.dialect.write_reply(reply, &chat, &stamp);
-        return Some(json_response(body));
+        return Some(json_response(body).into());
     }
     let mut writer = call.dialect.stream_writer(&chat, &stamp);
     let mut out = Vec::new();
@@ -116,7 +116,7 @@ fn blocked_prompt(call: &Call, facts: &RequestFacts, error: &ApiError) -> Option
         writer.push(event, &mut out);
     }
     writer.finish(&mut out);
-    Some(event_stream(out.into(), facts.json_array))
+    Some(event_reply(ServerBody::Whole(out.into()), facts.json_array))
 }
 
 /// Tries the lanes with `send_one`, which sends the request. On failure the account is closed as
@@ -269,7 +269,7 @@ async fn send_to_lane(
     candidate: &Candidate,
     prepared: PreparedRequest,
     mut account: BoxedAccount,
-) -> Result<Response, (ApiError, BoxedAccount)> {
+) -> Result<ServerReply, (ApiError, BoxedAccount)> {
     let PreparedRequest { outgoing, reply, losses } = prepared;
     account.set_losses(losses);
     let format = reply.dialect.origin();

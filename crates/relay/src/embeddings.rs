@@ -175,7 +175,7 @@ async fn try_lane(
         Ok(EmbeddingOutcome { body, usage, losses }) => {
             let meter = ReplyMeter { usage, is_finished: true, ..ReplyMeter::default() };
             account.record_reply(FinishedReply { meter, losses, was_stopped: false });
-            Ok(reply::settled_response(body, account).await)
+            Ok(reply::settled_response(body, account).await.into_response())
         }
         Err(error) => Err((error, account)),
     }

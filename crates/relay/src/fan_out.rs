@@ -1,12 +1,12 @@
 //! Several candidates from a lane whose format has no field for their number: the gateway sends the
 //! request once for each, at the same time. One reservation covers them, and their usage is summed.
 
-use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, ChatReply, into_events, scrub_for};
 use dialects::{CustomToolCalls, ProviderRequest, ReplyMeter, RequestFacts};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use transport::ServerReply;
 
 use super::Call;
 use super::call_texts::text_owners;
@@ -26,7 +26,7 @@ pub(super) async fn send_copies(
     outgoing: ProviderRequest,
     expected: ExpectedReply,
     mut account: BoxedAccount,
-) -> Result<Response, (ApiError, BoxedAccount)> {
+) -> Result<ServerReply, (ApiError, BoxedAccount)> {
     account.set_copies(expected.copies);
     let places = account.admit_copies(candidate, expected.copies);
     let mut running = FuturesUnordered::new();

@@ -67,16 +67,16 @@ pub use route::{find as find_route, unknown_model};
 pub use signature_cache::SignatureCache;
 pub use token_count::{ProviderCount, count_at_provider};
 
-use axum::response::Response;
 use canon::ApiError;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
+use transport::ServerReply;
 
 /// Serves one chat call: from the caller's bytes to the provider's reply in the caller's format.
 ///
 /// Boxed here: the compiler generates the code of a future in the crate that boxes or polls it, by
 /// the settings of that crate.
-pub fn serve(call: Box<Call>) -> BoxFuture<'static, Result<Response, ApiError>> {
+pub fn serve(call: Box<Call>) -> BoxFuture<'static, Result<ServerReply, ApiError>> {
     let call: Arc<Call> = Arc::from(call);
     Box::pin(async move {
         let served = run_call(Arc::clone(&call)).await;
@@ -84,7 +84,7 @@ pub fn serve(call: Box<Call>) -> BoxFuture<'static, Result<Response, ApiError>> 
     })
 }
 
-async fn run_call(call: Arc<Call>) -> Result<Response, ApiError> {
+async fn run_call(call: Arc<Call>) -> Result<ServerReply, ApiError> {
     let (mut facts, route, named, media) = call
         .work_permit()
         .await
@@ -107,7 +107,8 @@ async fn run_call(call: Arc<Call>) -> Result<Response, ApiError> {
             .work_permit()
             .await
             .run(|| dry_run::dry_run(&call, &facts, &route, &media))
-            .await;
+            .await
+            .map(ServerReply::from);
     }
     admit::check_token_rate(&call, &facts).await?;
     let admitted = admit::admit(&call, &facts, &route, &media).await?;

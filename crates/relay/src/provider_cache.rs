@@ -41,7 +41,7 @@ impl NewProviderCache {
     pub async fn charge(mut self, body: String) -> Response {
         let meter = finished(self.usage);
         self.account.record_reply(FinishedReply::from(meter));
-        reply::settled_response(Bytes::from(body), self.account).await
+        reply::settled_response(Bytes::from(body), self.account).await.into_response()
     }
 
     /// Lets the operator pay the copy, because no call can use it.

@@ -10,7 +10,6 @@ use canon::{
 };
 use dialects::{CustomToolCalls, ReplyMeter, RequestFacts, failed_turn};
 use http::HeaderMap;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::future::poll_fn;
@@ -20,7 +19,10 @@ use std::task::Poll;
 use std::time::Duration;
 use store::is_large;
 use tokio::time::error::Elapsed;
-use transport::{ClientBody, ClientResponse, DecodeError, HeaderBlock, UndecodedBody};
+use transport::{
+    ClientBody, ClientResponse, DecodeError, HeaderBlock, ReplyHeaders, ServerBody, ServerReply,
+    UndecodedBody,
+};
 
 use super::call_texts::text_owners;
 use super::compressed_body::CompressedRest;
@@ -37,14 +39,12 @@ use config::LiveLane;
 /// Larger replies of providers are refused.
 const MAX_REPLY_BYTES: usize = 64 << 20;
 
-/// Headers of a reply that need no growing of their table.
-const USUAL_HEADERS: usize = 12;
-
-// Parsed once: a name given as text would be parsed for every reply.
-const COST_HEADER: HeaderName = HeaderName::from_static("x-portunus-cost");
-const LANE_HEADER: HeaderName = HeaderName::from_static("x-portunus-lane");
-const LOSS_HEADER: HeaderName = HeaderName::from_static("x-portunus-loss");
-const BUFFERING_HEADER: HeaderName = HeaderName::from_static("x-accel-buffering");
+// Headers of every reply of a kind.
+const JSON_LINES: &str = "content-type: application/json\r\nx-content-type-options: nosniff\r\n";
+const EVENT_LINES: &str = "content-type: text/event-stream; charset=utf-8\r\n\
+                           cache-control: no-cache\r\nx-accel-buffering: no\r\n";
+const ARRAY_LINES: &str = "content-type: application/json\r\n\
+                           cache-control: no-cache\r\nx-accel-buffering: no\r\n";
 
 /// Returns the reply of a lane in the caller's format. An error returns the account for the next
 /// lane.
@@ -55,7 +55,7 @@ pub(super) async fn relay_reply(
     expected: ExpectedReply,
     answer: ClientResponse,
     mut account: BoxedAccount,
-) -> Result<Response, (ApiError, BoxedAccount)> {
+) -> Result<ServerReply, (ApiError, BoxedAccount)> {
     let is_streamed = expected.is_stream && is_stream(&answer.headers);
     if is_streamed && facts.stream {
         let pipeline = StreamPipeline::new(call, facts, expected);
@@ -225,48 +225,40 @@ fn absorb_begun(pipeline: &StreamPipeline, account: &mut BoxedAccount) {
 }
 
 /// Settles a call whose reply is recorded, and returns the reply with its cost.
-pub(super) async fn settled_response(body: Bytes, account: BoxedAccount) -> Response {
-    let mut response = json_response(Body::from(body));
-    add_call_headers(&mut response, &account);
+pub(super) async fn settled_response(body: Bytes, account: BoxedAccount) -> ServerReply {
+    let mut reply = ServerReply::with_lines(JSON_LINES, ServerBody::Whole(body));
+    add_call_headers(&mut reply.headers, &account);
     let cost = account.close_done().written().await;
-    if let Ok(cost) = HeaderValue::try_from(cost.to_text()) {
-        response.headers_mut().insert(COST_HEADER, cost);
-    }
-    response
+    reply.headers.insert("x-portunus-cost", cost.to_text().as_bytes());
+    reply
 }
 
 /// Settles a call whose reply is recorded, and returns the reply as the events of a stream.
-pub(super) async fn settled_events(body: Bytes, array: bool, account: BoxedAccount) -> Response {
-    let mut response = event_stream(Body::from(body), array);
-    add_call_headers(&mut response, &account);
+pub(super) async fn settled_events(body: Bytes, array: bool, account: BoxedAccount) -> ServerReply {
+    let mut reply = event_reply(ServerBody::Whole(body), array);
+    add_call_headers(&mut reply.headers, &account);
     account.close_done().written().await;
-    response
+    reply
 }
 
 /// Returns a 200 response with a JSON body.
 pub fn json_response(body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    let headers = response.headers_mut();
-    headers.reserve(USUAL_HEADERS);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    ServerReply::with_lines(JSON_LINES, ServerBody::Stream(body.into())).into_response()
 }
 
-/// Returns a streaming response: server-sent events
+/// Returns a streaming response like [`event_reply`].
+pub fn event_stream(body: Body, array: bool) -> Response {
+    event_reply(ServerBody::Stream(body), array).into_response()
+}
+
+/// Returns a streaming reply: server-sent events
 /// (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), or the items of one JSON
 /// array.
 ///
 /// `x-accel-buffering: no` turns off the buffering of nginx
 /// (<https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering>).
-pub fn event_stream(body: Body, array: bool) -> Response {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    let kind = if array { "application/json" } else { "text/event-stream; charset=utf-8" };
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(BUFFERING_HEADER, HeaderValue::from_static("no"));
-    response
+pub(super) fn event_reply(body: ServerBody, array: bool) -> ServerReply {
+    ServerReply::with_lines(if array { ARRAY_LINES } else { EVENT_LINES }, body)
 }
 
 /// Converts a stream error before the first byte: for the caller no reply has begun.
@@ -285,13 +277,10 @@ pub(super) fn is_stream(headers: &HeaderBlock) -> bool {
 }
 
 /// Adds the headers that name the lane and the losses.
-pub(super) fn add_call_headers(response: &mut Response, account: &BoxedAccount) {
-    let headers = response.headers_mut();
-    if let Ok(lane) = HeaderValue::from_str(account.lane()) {
-        headers.insert(LANE_HEADER, lane);
-    }
+pub(super) fn add_call_headers(headers: &mut ReplyHeaders, account: &BoxedAccount) {
+    headers.insert("x-portunus-lane", account.lane().as_bytes());
     if let Some(losses) = account.loss_header() {
-        headers.insert(LOSS_HEADER, losses);
+        headers.insert("x-portunus-loss", losses.as_bytes());
     }
 }
 

@@ -5,7 +5,6 @@
 //! the deadlines, the revocation of its key and the checkpoints.
 
 use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
 use canon::ApiError;
 use http_body::{Body as HttpBody, Frame};
@@ -18,10 +17,10 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
-use transport::ClientResponse;
+use transport::{ClientResponse, ServerBody, ServerReply};
 
 use super::Call;
-use super::reply::{add_call_headers, before_first_byte, event_stream};
+use super::reply::{add_call_headers, before_first_byte, event_reply};
 use super::settle::BoxedAccount;
 use super::stream_pipeline::StreamPipeline;
 use super::streamed_reply::{AbortedBody, CHECK_INTERVAL, StreamedReply};
@@ -43,22 +42,23 @@ pub(super) async fn begin_stream(
     array: bool,
     answer: ClientResponse,
     account: BoxedAccount,
-) -> Result<Response, (ApiError, BoxedAccount)> {
+) -> Result<ServerReply, (ApiError, BoxedAccount)> {
     // The headers are written first, because a stream that is complete in its first chunk is
     // settled there.
-    let mut response = event_stream(Body::empty(), array);
-    add_call_headers(&mut response, &account);
+    let mut started = event_reply(ServerBody::Empty, array);
+    add_call_headers(&mut started.headers, &account);
     let mut reply = StreamedReply::new(call, lane, pipeline, answer.body, account);
     if let Err(error) = reply.wait_first_chunk().await {
         return match reply.take_account() {
             Some(account) => Err((before_first_byte(error), account)),
             // A settled stream has no error left. If it had one, no other lane could be paid for.
-            None => Ok(ErrorFormat::Dialect(call.dialect).to_response(&error, &call.id)),
+            None => Ok(ErrorFormat::Dialect(call.dialect).to_response(&error, &call.id).into()),
         };
     }
     reply.first_byte();
-    *response.body_mut() = Body::new(StreamedBody::new(reply, &call.engine.tasks));
-    Ok(response)
+    let body = Body::new(StreamedBody::new(reply, &call.engine.tasks));
+    started.body = ServerBody::Stream(body);
+    Ok(started)
 }
 
 /// Body of a streamed reply.

@@ -441,7 +441,11 @@ impl Provider {
                 if response.status == 401 {
                     self.credential(options.credential).mark_refused();
                 }
-                return Ok(response.decode_event_stream());
+                // Asked first: the decoding moves the response.
+                return match response.is_event_stream() {
+                    true => Ok(response.decode_event_stream()),
+                    false => Ok(response),
+                };
             }
             Some(Ok(Err(send_error))) => {
                 let is_overload = send_error

@@ -2,9 +2,9 @@
 
 use canon::Micros;
 use dialects::LimitHeaderStyle;
-use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
+use transport::ReplyHeaders;
 
 use super::rate_window::{RemainingLimit, RemainingLimits};
 
@@ -12,43 +12,45 @@ use super::rate_window::{RemainingLimit, RemainingLimits};
 pub fn add_limit_headers(
     left: &RemainingLimits,
     style: LimitHeaderStyle,
-    now: Micros,
-    headers: &mut HeaderMap,
+    now: impl Fn() -> Micros,
+    headers: &mut ReplyHeaders,
 ) {
     let RemainingLimits { requests, tokens, calls: _ } = left;
     for (what, left) in [("requests", requests), ("tokens", tokens)] {
         let Some(left) = left else { continue };
         match style {
             LimitHeaderStyle::OpenAi => openai_headers(what, left, headers),
-            LimitHeaderStyle::Anthropic => anthropic_headers(what, left, now, headers),
+            LimitHeaderStyle::Anthropic => anthropic_headers(what, left, now(), headers),
         }
     }
 }
 
-fn openai_headers(what: &str, left: &RemainingLimit, headers: &mut HeaderMap) {
-    insert_header(headers, format!("x-ratelimit-limit-{what}"), left.limit.to_string());
-    insert_header(headers, format!("x-ratelimit-remaining-{what}"), left.remaining.to_string());
-    insert_header(headers, format!("x-ratelimit-reset-{what}"), format_span(left.reset));
+fn openai_headers(what: &str, left: &RemainingLimit, headers: &mut ReplyHeaders) {
+    insert_header(headers, &format!("x-ratelimit-limit-{what}"), &left.limit.to_string());
+    insert_header(headers, &format!("x-ratelimit-remaining-{what}"), &left.remaining.to_string());
+    insert_header(headers, &format!("x-ratelimit-reset-{what}"), &format_span(left.reset));
 }
 
-fn anthropic_headers(what: &str, left: &RemainingLimit, now: Micros, headers: &mut HeaderMap) {
-    insert_header(headers, format!("anthropic-ratelimit-{what}-limit"), left.limit.to_string());
+fn anthropic_headers(what: &str, left: &RemainingLimit, now: Micros, headers: &mut ReplyHeaders) {
+    insert_header(headers, &format!("anthropic-ratelimit-{what}-limit"), &left.limit.to_string());
     insert_header(
         headers,
-        format!("anthropic-ratelimit-{what}-remaining"),
-        left.remaining.to_string(),
+        &format!("anthropic-ratelimit-{what}-remaining"),
+        &left.remaining.to_string(),
     );
     let reset = Timestamp::from_microsecond(now.get())
         .and_then(|now| now.checked_add(SignedDuration::from_millis(millis(left.reset))));
     if let Ok(reset) = reset {
-        insert_header(headers, format!("anthropic-ratelimit-{what}-reset"), format!("{reset:.0}"));
+        insert_header(
+            headers,
+            &format!("anthropic-ratelimit-{what}-reset"),
+            &format!("{reset:.0}"),
+        );
     }
 }
 
-fn insert_header(headers: &mut HeaderMap, name: String, value: String) {
-    if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-        headers.insert(name, value);
-    }
+fn insert_header(headers: &mut ReplyHeaders, name: &str, value: &str) {
+    headers.insert(name, value.as_bytes());
 }
 
 fn millis(time: Duration) -> i64 {
@@ -81,11 +83,11 @@ mod tests {
         let left = RemainingLimit { limit: 60, remaining: 7, reset: Duration::from_millis(60_250) };
         let left = RemainingLimits { requests: Some(left), ..RemainingLimits::default() };
         let lines = |style| {
-            let mut headers = HeaderMap::new();
-            add_limit_headers(&left, style, Micros::from_secs(1), &mut headers);
+            let mut headers = ReplyHeaders::default();
+            add_limit_headers(&left, style, || Micros::from_secs(1), &mut headers);
             let mut lines: Vec<String> = headers
                 .iter()
-                .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+                .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value)))
                 .collect();
             lines.sort();
             lines

@@ -108,7 +108,7 @@ async fn consume_answer(
     recorder: &ResponseRecorder,
     run: &BackgroundRun,
 ) -> Result<(), ApiError> {
-    let mut body = relay::serve(call).await?.into_body();
+    let mut body = relay::serve(call).await?.body;
     let mut cutter = SseDecoder::default();
     while let Some(frame) = body.frame().await {
         let frame = frame

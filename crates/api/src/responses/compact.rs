@@ -59,7 +59,7 @@ pub(crate) async fn compact(incoming: ApiRequest) -> Result<Response, ApiError> 
     let request_bytes = call.body.len();
     let id = call.id.trim_start_matches("req_").to_owned();
     let created = state.clock().now().as_secs();
-    let reply = relay::serve(call).await?;
+    let reply = relay::serve(call).await?.into_response();
     let (head, reply) = reply.into_parts();
     let reply = axum::body::to_bytes(reply, MAX_SUMMARY_BYTES)
         .await

@@ -16,13 +16,14 @@ use canon::{ApiError, ErrorKind};
 use dialects::{RequestTarget, responses::ResponsesDialect};
 use serde_json::json;
 use std::sync::Arc;
+use transport::ServerReply;
 
 use crate::request::ApiRequest;
 use crate::token_count;
 use conversation::Conversation;
 use relay::{self, Call};
 
-pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+pub(super) async fn create(incoming: ApiRequest) -> Result<ServerReply, ApiError> {
     let state = Arc::clone(&incoming.state);
     let mut call =
         Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
@@ -32,7 +33,7 @@ pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     if conversation.background {
         let started = background::start(state, call, conversation).await;
         // The run itself has its own errors.
-        return started.map_err(|error| offset.restore_path(error));
+        return started.map(ServerReply::from).map_err(|error| offset.restore_path(error));
     }
     if !conversation.store {
         return relay::serve(call).await;

@@ -1,7 +1,7 @@
 //! Stores an answer on its way to the caller, whole or streamed.
+use transport::ServerReply;
 
 use access::keys::ApiKey;
-use axum::response::Response;
 use canon::{ApiError, Micros};
 use serde::Deserialize;
 use serde_json::Value;
@@ -58,8 +58,8 @@ impl ResponseRecorder {
 /// Stores the answer before the caller receives its last byte.
 pub(super) async fn record_response(
     recorder: ResponseRecorder,
-    response: Response,
-) -> Result<Response, ApiError> {
+    response: ServerReply,
+) -> Result<ServerReply, ApiError> {
     let whole = |recorder: &mut ResponseRecorder, body: &[u8]| {
         recorder.store(&String::from_utf8_lossy(body))
     };

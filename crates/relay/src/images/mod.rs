@@ -46,7 +46,7 @@ impl ImageResult {
 
     /// Settles the call and returns the reply as an HTTP response.
     pub async fn into_response(self) -> Response {
-        settled_response(self.body, self.account).await
+        settled_response(self.body, self.account).await.into_response()
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) async fn try_lane(
             account,
         )
         .await
-        .map(FinalAnswer::Delivered);
+        .map(|reply| FinalAnswer::Delivered(reply.into_response()));
     }
     // The lane ignored the request for a stream.
     let delivered = async {
@@ -129,5 +129,6 @@ async fn stream_response(
     let body = call.permit_for(inline_bytes(&reply)).await.run(write).await;
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
     account.record_reply(meter.into());
-    FinalAnswer::Delivered(settled_events(Bytes::from(body), false, account).await)
+    let reply = settled_events(Bytes::from(body), false, account).await;
+    FinalAnswer::Delivered(reply.into_response())
 }

@@ -29,10 +29,16 @@ const CHECKSUM_BYTES: usize = 4;
 const MAX_FRAME_BYTES: usize = 16 << 20;
 
 impl ClientResponse {
+    /// Returns true if the body is an AWS event stream.
+    pub fn is_event_stream(&self) -> bool {
+        let kind = self.headers.get("content-type").unwrap_or_default();
+        self.status == 200 && kind.starts_with(EVENT_STREAM_TYPE.as_bytes())
+    }
+
     /// Decodes the frames of an AWS event stream; returns any other response unchanged.
+    #[must_use]
     pub fn decode_event_stream(mut self) -> Self {
-        let kind = self.headers.text("content-type");
-        if self.status != 200 || !kind.is_some_and(|kind| kind.starts_with(EVENT_STREAM_TYPE)) {
+        if !self.is_event_stream() {
             return self;
         }
         let mut headers = self.headers.to_map();

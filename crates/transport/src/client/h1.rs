@@ -314,7 +314,8 @@ pub struct Http1Body {
     /// True if the connection may be used again.
     keep_alive: bool,
     pool: Arc<HostPool>,
-    trailers: http::HeaderMap,
+    /// Trailers, boxed because they are rare: bodies move from step to step.
+    trailers: Option<Box<http::HeaderMap>>,
 }
 
 impl Http1Body {
@@ -330,15 +331,14 @@ impl Http1Body {
                 .unwrap_or(MAX_READ_BYTES)
                 .clamp(MIN_READ_BYTES, MAX_READ_BYTES);
         }
-        let trailers = http::HeaderMap::new();
-        let mut body = Self { wire: Some(wire), framing, keep_alive, pool, trailers };
+        let mut body = Self { wire: Some(wire), framing, keep_alive, pool, trailers: None };
         body.release_connection();
         body
     }
 
     /// Returns true if everything was read.
     pub(crate) fn is_end(&self) -> bool {
-        self.framing == Framing::Done && self.trailers.is_empty()
+        self.framing == Framing::Done && self.trailers.is_none()
     }
 
     pub(crate) fn poll_frame(
@@ -347,9 +347,8 @@ impl Http1Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         loop {
             let Some(wire) = &mut self.wire else {
-                let trailers = std::mem::take(&mut self.trailers);
-                let last = (!trailers.is_empty()).then(|| Ok(Frame::trailers(trailers)));
-                return Poll::Ready(last);
+                let trailers = self.trailers.take().filter(|trailers| !trailers.is_empty());
+                return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(*trailers))));
             };
             match self.framing.take(&mut wire.read) {
                 Ok(FramingStep::Data(data)) => {
@@ -357,7 +356,7 @@ impl Http1Body {
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Ok(FramingStep::Trailer(line)) => {
-                    response_head::add_trailer(&line, &mut self.trailers);
+                    response_head::add_trailer(&line, self.trailers.get_or_insert_default());
                     continue;
                 }
                 Ok(FramingStep::End) => {

@@ -121,15 +121,15 @@ async fn answer<H: RequestHandler>(
     let checked = check_headers(request.headers(), limits);
     let request = ServerRequest::from(request);
     let context = handler.context(request.path(), request.headers());
-    let response = match checked {
+    let reply = match checked {
         Err(error) => handler.refuse(&error, request.path()),
         Ok(()) => tokio::select! {
             biased;
-            response = handler.answer(request, context.clone()) => response,
+            reply = handler.answer(request, context.clone()) => reply,
             () = connections.wait_for_end() => handler.stopped(&context),
         },
     };
-    response.map(|body| TrackedBody { body, running: running.mark_answered() })
+    reply.into_response().map(|body| TrackedBody { body, running: running.mark_answered() })
 }
 
 /// Applies the rules of HTTP/1 that hyper does not enforce on HTTP/2.

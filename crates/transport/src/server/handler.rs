@@ -1,8 +1,8 @@
 //! The service behind a listener.
 
-use axum::response::Response;
 use canon::{ApiError, Micros};
 
+use super::server_reply::ServerReply;
 use super::server_request::ServerRequest;
 use crate::header_block::HeaderBlock;
 
@@ -22,13 +22,13 @@ pub trait RequestHandler: Send + Sync + 'static {
         &self,
         request: ServerRequest,
         context: Self::Context,
-    ) -> impl Future<Output = Response> + Send;
+    ) -> impl Future<Output = ServerReply> + Send;
 
     /// Answers a request that could not be parsed.
-    fn refuse(&self, error: &ApiError, path: &str) -> Response;
+    fn refuse(&self, error: &ApiError, path: &str) -> ServerReply;
 
     /// Answers a request that is cut short because the process stops.
-    fn stopped(&self, context: &Self::Context) -> Response;
+    fn stopped(&self, context: &Self::Context) -> ServerReply;
 
     /// Returns the time of day, for the `Date` header.
     fn now(&self) -> Micros;

@@ -10,12 +10,14 @@ mod h2_frames;
 mod handler;
 mod limits;
 mod request_body;
+mod server_reply;
 mod server_request;
 
 pub use connections::{Connection, Connections, ShutdownPhase};
 pub use handler::RequestHandler;
 pub use limits::{HttpLimits, MAX_HEADERS};
 pub use request_body::{body_error, read_whole, too_large};
+pub use server_reply::{ReplyHeaders, ServerReply};
 pub use server_request::{ServerBody, ServerRequest};
 
 use bytes::BytesMut;

@@ -10,4 +10,5 @@
 
 mod fetch;
 mod outbound;
+mod provider_heads;
 mod support;

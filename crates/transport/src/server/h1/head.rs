@@ -92,6 +92,40 @@ impl HeadScan {
     }
 }
 
+/// Takes a head that is complete, in one pass. Declines any head that needs a closer look: an
+/// incomplete or unusual one, and one that is to be refused.
+pub(super) fn take_usual_head(read: &mut BytesMut, limits: &HttpLimits) -> Option<RequestHead> {
+    let mut slots = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let slots = slots.get_mut(..limits.headers)?;
+    let mut request = httparse::Request::new(&mut []);
+    // An empty line before a request is unusual.
+    if !read.first()?.is_ascii_graphic() {
+        return None;
+    }
+    let end = match request.parse_with_uninit_headers(read, slots) {
+        Ok(httparse::Status::Complete(end)) if end <= limits.header_bytes => end,
+        Ok(_) | Err(_) => return None,
+    };
+    let head = read.get(..end)?;
+    // The parser accepts lines that end in LF alone, which are refused here.
+    let (_, line_end) = span(request.path?.as_bytes(), head);
+    let line_end = line_end as usize + b" HTTP/1.1".len();
+    let ends_line = |at: usize| head.get(at..)?.starts_with(b"\r\n").then_some(());
+    ends_line(line_end)?;
+    if line_end > MAX_REQUEST_LINE_BYTES {
+        return None;
+    }
+    for header in request.headers.iter() {
+        let (_, value_end) = span(header.value, head);
+        ends_line(value_end as usize)?;
+    }
+    if !head.ends_with(b"\r\n\r\n") {
+        return None;
+    }
+    let head = read_head(&request, head, limits).ok()?;
+    Some(head.with_bytes(read.split_to(end)))
+}
+
 /// Parses a complete head. The bytes are taken unless there is an error.
 pub(super) fn parse_head(
     bytes: &mut BytesMut,
@@ -112,6 +146,30 @@ pub(super) fn parse_head(
             return Err(invalid_request("the request is not HTTP/1.1").with_log_note(e.to_string()));
         }
     }
+    let read = read_head(&request, head, limits)?;
+    Ok(read.with_bytes(std::mem::take(bytes)))
+}
+
+/// What a head says, without its bytes.
+struct ReadHead {
+    head: RequestHead,
+    fields: Vec<FieldSpan>,
+}
+
+impl ReadHead {
+    fn with_bytes(self, bytes: BytesMut) -> RequestHead {
+        let Self { mut head, fields } = self;
+        head.headers = HeaderBlock::new(bytes, fields);
+        head
+    }
+}
+
+/// Reads what the parser found in a head.
+fn read_head(
+    request: &httparse::Request<'_, '_>,
+    head: &[u8],
+    limits: &HttpLimits,
+) -> Result<ReadHead, ApiError> {
     let (Some(method), Some(target), Some(version)) =
         (request.method, request.path, request.version)
     else {
@@ -159,15 +217,16 @@ pub(super) fn parse_head(
     // Bytes after an upgrade request may belong to another protocol, so the connection is not
     // reused.
     let keep_alive = !close && !upgrade && (!is_http10 || keep_alive);
-    Ok(RequestHead {
+    let head = RequestHead {
         method,
         target,
-        headers: HeaderBlock::new(std::mem::take(bytes), spans),
+        headers: HeaderBlock::default(),
         framing,
         is_http10,
         expects_continue: expects_continue && !is_http10,
         keep_alive,
-    })
+    };
+    Ok(ReadHead { head, fields: spans })
 }
 
 /// Returns the path of an invalid head, which selects the error format.
@@ -346,6 +405,50 @@ mod tests {
         assert_eq!(read.framing, Framing::Length(5));
         assert!(read.keep_alive && !read.is_http10 && !read.expects_continue);
         assert_eq!(read.into_request(ServerBody::Empty).path(), "/v1/messages");
+    }
+
+    /// Reads a head the long way: its end first, then its bytes.
+    fn read_in_two_passes(bytes: &[u8]) -> Option<(RequestHead, usize)> {
+        let end = HeadScan::default().find_end(bytes, &LIMITS).ok()??;
+        let head = parse_head(&mut BytesMut::from(&bytes[..end]), &LIMITS).ok()?;
+        Some((head, end))
+    }
+
+    #[test]
+    fn a_usual_head_is_read_as_in_two_passes() {
+        let samples = [
+            "POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nA: b \r\n\r\nhello",
+            "GET /v1/models?key=x HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\nGET / HTTP/1.1",
+            "HEAD / HTTP/1.0\r\nempty:\r\nexpect: 100-continue\r\n\r\n",
+            "POST /x HTTP/1.1\r\nhost:a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n",
+            "OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n",
+            "\r\nPOST /v1/messages HTTP/1.1\r\nhost: a\r\n\r\n",
+        ];
+        let pieces =
+            ["", "\r", "\n", "\r\n", "\n\n", ":", " ", "\t", "\0", "a", "/", "host: b\r\n"];
+        let (mut taken, mut declined) = (0, 0);
+        for sample in samples {
+            for at in 0..=sample.len() {
+                for (piece, skipped) in pieces.iter().flat_map(|piece| [(piece, 0), (piece, 1)]) {
+                    let rest = sample.as_bytes().get(at + skipped..).unwrap_or_default();
+                    let bytes = [sample[..at].as_bytes(), piece.as_bytes(), rest].concat();
+                    let mut left = BytesMut::from(&bytes[..]);
+                    let Some(head) = take_usual_head(&mut left, &LIMITS) else {
+                        declined += 1;
+                        assert_eq!(left, bytes);
+                        continue;
+                    };
+                    taken += 1;
+                    let (other, end) = read_in_two_passes(&bytes).unwrap();
+                    assert_eq!(left, &bytes[end..], "{bytes:?}");
+                    assert_eq!(format!("{head:?}"), format!("{other:?}"), "{bytes:?}");
+                    assert_eq!(head.headers.to_map(), other.headers.to_map(), "{bytes:?}");
+                }
+            }
+            let usual = take_usual_head(&mut BytesMut::from(sample), &LIMITS).is_some();
+            assert_eq!(usual, !sample.contains("b \r") && !sample.starts_with('\r'), "{sample}");
+        }
+        assert!(taken > 1_000 && declined > 1_000, "{taken} {declined}");
     }
 
     #[test]

@@ -15,7 +15,6 @@ pub(super) use wire::ByteStream;
 
 use crate::framing::{Framing, FramingStep};
 use axum::body::Body;
-use axum::response::Response;
 use bytes::BytesMut;
 use canon::{ApiError, ErrorKind};
 use http::Method;
@@ -32,6 +31,7 @@ use super::connections::{Connection as ConnectionGuard, ShutdownPhase};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
 use super::request_body::PacedBody;
+use super::server_reply::ServerReply;
 use super::server_request::{ServerBody, ServerRequest};
 use body::IncomingBody;
 use head::{HeadScan, RequestHead};
@@ -112,6 +112,9 @@ struct Http1Connection<S, H> {
 
 /// Result of waiting for a head.
 enum NextHead {
+    /// A head that was read in one pass.
+    Usual(RequestHead),
+    /// The bytes of another head.
     Head(BytesMut),
     Refused(ApiError, String),
     Closed,
@@ -129,18 +132,19 @@ enum SendOutcome {
 impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     /// Serves one request.
     async fn serve_request(&mut self, first: bool) -> NextStep {
-        let mut bytes = match self.next_head(first).await {
+        let head = match self.next_head(first).await {
+            NextHead::Usual(head) => Ok(head),
             NextHead::Head(bytes) if first && bytes == HTTP2_PREFACE => return NextStep::Http2,
-            NextHead::Head(bytes) => bytes,
+            NextHead::Head(mut bytes) => {
+                let parsed = head::parse_head(&mut bytes, &self.limits);
+                parsed.map_err(|error| (error, head::path_hint(&bytes).to_owned()))
+            }
             NextHead::Closed => return NextStep::Close,
             NextHead::Refused(error, path) => return self.refuse(&error, &path).await,
         };
-        let head = match head::parse_head(&mut bytes, &self.limits) {
+        let head = match head {
             Ok(head) => head,
-            Err(error) => {
-                let path = head::path_hint(&bytes).to_owned();
-                return self.refuse(&error, &path).await;
-            }
+            Err((error, path)) => return self.refuse(&error, &path).await,
         };
         let mut options = ReplyOptions {
             head_only: head.method == Method::HEAD,
@@ -148,7 +152,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             keep_alive: head.keep_alive,
         };
         let request = self.build_request(head);
-        let Some(response) = self.run_handler(request, options).await else {
+        let Some(reply) = self.run_handler(request, options).await else {
             return NextStep::Close;
         };
         let finished = {
@@ -157,7 +161,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             wire.framing == Framing::Done
         };
         options.keep_alive &= finished && self.connection.phase() == ShutdownPhase::Serve;
-        match self.send_reply(response, options).await {
+        match self.send_reply(reply, options).await {
             Some(true) => NextStep::Next,
             Some(false) => self.close().await,
             None => NextStep::Close,
@@ -176,6 +180,10 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             let mut wire = wire.lock();
             loop {
                 if !wire.read.is_empty() {
+                    // The bytes of a head that arrives in pieces are not parsed again and again.
+                    if begins && let Some(head) = head::take_usual_head(&mut wire.read, limits) {
+                        return Poll::Ready(NextHead::Usual(head));
+                    }
                     match scan.find_end(&wire.read, limits) {
                         Ok(Some(end)) => {
                             return Poll::Ready(NextHead::Head(wire.read.split_to(end)));
@@ -248,14 +256,14 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
         &mut self,
         request: ServerRequest,
         options: ReplyOptions,
-    ) -> Option<Response> {
+    ) -> Option<ServerReply> {
         let Self { wire, handler, connection, limits, timer, .. } = self;
         let probe = if options.is_http10 { b"" } else { PROBE_HEAD };
         let context = handler.context(request.path(), request.headers());
         let mut work = pin!(handler.answer(request, context.clone()));
         poll_fn(|cx| {
-            if let Poll::Ready(response) = work.as_mut().poll(cx) {
-                return Poll::Ready(Some(response));
+            if let Poll::Ready(reply) = work.as_mut().poll(cx) {
+                return Poll::Ready(Some(reply));
             }
             connection.register_waker(cx);
             match connection.phase() {
@@ -270,10 +278,10 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     }
 
     /// Sends a response. Returns true if the connection stays open, and `None` if it is lost.
-    async fn send_reply(&mut self, response: Response, options: ReplyOptions) -> Option<bool> {
+    async fn send_reply(&mut self, reply: ServerReply, options: ReplyOptions) -> Option<bool> {
         let now = self.handler.now();
-        let (framing, keep_alive) = reply::write_head(&response, options, now, &mut self.out.small);
-        match self.write_body(response.into_body(), framing).await {
+        let (framing, keep_alive) = reply::write_head(&reply, options, now, &mut self.out.small);
+        match self.write_body(reply.body, framing).await {
             SendOutcome::Complete => Some(keep_alive),
             SendOutcome::Truncated => Some(false),
             SendOutcome::Lost => None,
@@ -281,7 +289,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     }
 
     /// Sends the buffered head and the body, and combines everything that is ready into one write.
-    async fn write_body(&mut self, mut body: Body, framing: ReplyFraming) -> SendOutcome {
+    async fn write_body(&mut self, mut body: ServerBody, framing: ReplyFraming) -> SendOutcome {
         let Self { wire, connection, limits, timer, out, .. } = self;
         let mut body = (framing != ReplyFraming::Empty).then(|| Pin::new(&mut body));
         let mut sent = SendOutcome::Complete;
@@ -343,9 +351,9 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     /// Answers an invalid request and closes the connection, because the next request cannot be
     /// located.
     async fn refuse(&mut self, error: &ApiError, path: &str) -> NextStep {
-        let response = self.handler.refuse(error, path);
+        let reply = self.handler.refuse(error, path);
         let options = ReplyOptions { head_only: false, is_http10: false, keep_alive: false };
-        match self.send_reply(response, options).await {
+        match self.send_reply(reply, options).await {
             Some(_) => self.close().await,
             None => NextStep::Close,
         }
@@ -384,7 +392,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
 
 /// Adds the next piece of a body; returns the outcome at its end.
 fn push_frame(
-    body: Pin<&mut Body>,
+    body: Pin<&mut ServerBody>,
     framing: ReplyFraming,
     out: &mut ReplyBuffer,
     cx: &mut Context<'_>,

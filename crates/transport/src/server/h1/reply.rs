@@ -1,15 +1,14 @@
 //! Head of an HTTP/1 response and the framing of its body.
 
-use axum::body::Body;
-use axum::response::Response;
 use canon::Micros;
 use http::StatusCode;
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TRANSFER_ENCODING};
 use http_body::Body as _;
 use std::cell::RefCell;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::digits::{write_decimal, write_hex};
+use crate::header_fields::write_line;
+use crate::server::server_reply::ServerReply;
 
 /// Framing of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,43 +37,41 @@ pub(super) struct ReplyOptions {
 /// Writes the head of a response. Returns the framing of its body, and true if the connection stays
 /// open.
 pub(super) fn write_head(
-    response: &Response<Body>,
+    reply: &ServerReply,
     options: ReplyOptions,
     now: Micros,
     out: &mut Vec<u8>,
 ) -> (ReplyFraming, bool) {
-    let status = response.status();
-    let headers = response.headers();
-    let length = response.body().size_hint().exact();
+    let ServerReply { status, headers, body, .. } = reply;
+    let length = body.size_hint().exact();
     let bare = status.is_informational()
-        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        || matches!(*status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let framing = match length {
         _ if bare => ReplyFraming::Empty,
         Some(_) => ReplyFraming::Length,
         None if options.is_http10 => ReplyFraming::UntilClose,
         None => ReplyFraming::Chunked,
     };
-    let wants_close = headers.get(CONNECTION).is_some_and(|value| value == "close");
     let keep_alive = options.keep_alive
-        && !wants_close
+        && !headers.wants_close()
         && (framing != ReplyFraming::UntilClose || options.head_only);
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(status.as_str().as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(status.canonical_reason().unwrap_or("Unknown").as_bytes());
-    out.extend_from_slice(b"\r\n");
-    for (name, value) in headers {
-        if !is_connection_header(name) {
-            write_header(name.as_str(), value.as_bytes(), out);
-        }
+    if *status == StatusCode::OK {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    } else {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        out.extend_from_slice(status.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(status.canonical_reason().unwrap_or("Unknown").as_bytes());
+        out.extend_from_slice(b"\r\n");
     }
+    reply.write_lines(out);
     match framing {
         ReplyFraming::Empty | ReplyFraming::UntilClose => {}
-        ReplyFraming::Chunked => write_header("transfer-encoding", b"chunked", out),
+        ReplyFraming::Chunked => write_line("transfer-encoding", b"chunked", out),
         ReplyFraming::Length => {
             // Only the response to `HEAD` may carry the length of a body that it does not have.
-            match headers.get(CONTENT_LENGTH).filter(|_| options.head_only) {
-                Some(declared) => write_header("content-length", declared.as_bytes(), out),
+            match headers.declared_length().filter(|_| options.head_only) {
+                Some(declared) => write_line("content-length", declared, out),
                 None => {
                     out.extend_from_slice(b"content-length: ");
                     write_decimal(length.unwrap_or(0), out);
@@ -83,14 +80,14 @@ pub(super) fn write_head(
             }
         }
     }
-    if !headers.contains_key(DATE) {
+    if !headers.has_date() {
         out.extend_from_slice(b"date: ");
         write_date(now, out);
         out.extend_from_slice(b"\r\n");
     }
     match (keep_alive, options.is_http10) {
-        (false, _) => write_header("connection", b"close", out),
-        (true, true) => write_header("connection", b"keep-alive", out),
+        (false, _) => write_line("connection", b"close", out),
+        (true, true) => write_line("connection", b"keep-alive", out),
         (true, false) => {}
     }
     out.extend_from_slice(b"\r\n");
@@ -100,21 +97,6 @@ pub(super) fn write_head(
 /// Writes the size line of a chunk.
 pub(super) fn write_chunk_size(length: usize, out: &mut Vec<u8>) {
     write_hex(length as u64, out);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Returns true for headers that the server sets itself.
-fn is_connection_header(name: &HeaderName) -> bool {
-    *name == CONNECTION
-        || *name == CONTENT_LENGTH
-        || *name == TRANSFER_ENCODING
-        || name.as_str() == "keep-alive"
-}
-
-fn write_header(name: &str, value: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
