@@ -10,7 +10,7 @@
 
 use canon::{Charge, Micros, Money, Price, PriceDimension, ToolUses, Usage};
 use serde::de::IntoDeserializer as _;
-use serde::de::value::Error as WordError;
+use serde::de::value::{Error as WordError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -378,8 +378,8 @@ impl CompactReader<'_> {
     fn charge(&mut self) -> Option<Charge> {
         let [count, price] = self.ints()?;
         let [word] = self.texts()?;
-        let dimension = PriceDimension::deserialize(word.as_str().into_deserializer());
-        let dimension = dimension.map_err(|e: WordError| e).ok()?;
+        let word: StrDeserializer<'_, WordError> = word.as_str().into_deserializer();
+        let dimension = PriceDimension::deserialize(word).ok()?;
         Some(Charge { dimension, count: count.cast_unsigned(), price: Price::from_picos(price) })
     }
 
