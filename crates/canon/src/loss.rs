@@ -62,7 +62,7 @@ pub struct Losses {
     named: Vec<Loss>,
     /// Hashes of the names that are only counted. A collision makes the count too low by one, nothing
     /// else. `None` in nearly all sets.
-    counted: Option<Box<HashSet<u64>>>,
+    counted: Option<HashSet<u64>>,
     unnamed: u64,
 }
 

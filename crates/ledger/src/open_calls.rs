@@ -27,7 +27,7 @@ mod progress;
 mod store_time;
 mod unleased;
 
-use call_table::{CallKey, CallTable, RunningCall, UnpostedCall};
+use call_table::{CallTable, OpenCallKey, RunningCall, UnpostedCall};
 
 /// Reason no money was reserved for a call.
 #[derive(Debug, thiserror::Error)]
@@ -255,7 +255,7 @@ impl OpenCalls {
         };
         let is_alone = {
             let mut state = self.state.lock();
-            state.open.insert(CallKey(Arc::clone(&held)), call);
+            state.open.insert(OpenCallKey(Arc::clone(&held)), call);
             state.open.len() == 1
         };
         let receipt = receipt.alone(is_alone);

@@ -41,18 +41,14 @@ const COUNTS: usize = 18;
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct RareFields<'a> {
-    #[serde(skip_serializing_if = "is_empty")]
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
     failed: Cow<'a, [FailedAttempt]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     told: Option<Cow<'a, Usage>>,
-    #[serde(skip_serializing_if = "is_empty")]
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
     reasons: Cow<'a, [ChargeReason]>,
     #[serde(skip_serializing_if = "SettlementKnowledge::is_final")]
     knowledge: SettlementKnowledge,
-}
-
-fn is_empty<T: Clone>(list: &Cow<'_, [T]>) -> bool {
-    list.is_empty()
 }
 
 /// Appends a record.

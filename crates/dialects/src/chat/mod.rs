@@ -8,7 +8,6 @@
 mod content;
 mod fault;
 mod names;
-mod noted_chunk;
 mod objects;
 mod own;
 mod pass_through;

@@ -243,7 +243,7 @@ struct ChatStreamMeter {
     totals: ReplyMeter,
 }
 
-/// What a chunk tells the meter.
+/// Facts of a chunk for the meter.
 #[derive(Debug, PartialEq)]
 struct ChatChunkFacts {
     usage: Option<Usage>,

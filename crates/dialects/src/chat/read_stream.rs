@@ -7,10 +7,11 @@ use std::borrow::Cow;
 
 use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::own::audio::AudioBuffer;
+use super::own::noted_chunk;
 use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView, split_content};
 use super::signatures::{self, ContentAuthor};
 use super::usage::ChatUsage;
-use super::{fault, noted_chunk, read_content, read_reply, write_reply};
+use super::{fault, read_content, read_reply, write_reply};
 use crate::endings;
 use crate::json;
 use crate::openai_values::read_logprobs;

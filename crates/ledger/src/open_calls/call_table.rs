@@ -13,34 +13,34 @@ use crate::{HoldRecord, KeyBalance, ProgressRecord, SettledCall};
 #[derive(Default)]
 pub(super) struct CallTable {
     /// By request id. The gateway makes the ids, so that nobody can choose ones of equal hash.
-    pub(super) open: HashMap<CallKey, RunningCall, RandomState>,
+    pub(super) open: HashMap<OpenCallKey, RunningCall, RandomState>,
     pub(super) settled: VecDeque<UnpostedCall>,
     /// Number of calls, from the front of `settled`, that are being posted.
     pub(super) posting: usize,
 }
 
 /// A running call in the table. It is found by its request id.
-pub(super) struct CallKey(pub(super) Arc<HoldRecord>);
+pub(super) struct OpenCallKey(pub(super) Arc<HoldRecord>);
 
-impl Borrow<str> for CallKey {
+impl Borrow<str> for OpenCallKey {
     fn borrow(&self) -> &str {
         &self.0.request_id
     }
 }
 
-impl Hash for CallKey {
+impl Hash for OpenCallKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.request_id.hash(state);
     }
 }
 
-impl PartialEq for CallKey {
+impl PartialEq for OpenCallKey {
     fn eq(&self, other: &Self) -> bool {
         self.0.request_id == other.0.request_id
     }
 }
 
-impl Eq for CallKey {}
+impl Eq for OpenCallKey {}
 
 /// A call with reserved money.
 pub(super) struct RunningCall {

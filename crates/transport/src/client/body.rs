@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,7 +13,6 @@ use std::task::{Context, Poll, ready};
 
 use crate::client::event_stream::EventStreamBody;
 use crate::client::h1::Http1Body;
-use crate::client::http_client::LocalBody;
 use crate::content_coding::{BodyDecoder, ContentCoding, DecodeError};
 use crate::header_block::HeaderBlock;
 
@@ -147,6 +147,9 @@ impl NetworkBody {
 
 /// Error while a body is read.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Body of a response from inside this process.
+pub type LocalBody = UnsyncBoxBody<Bytes, BodyError>;
 
 impl ClientBody {
     /// Wraps a body from the network and decompresses it if necessary.

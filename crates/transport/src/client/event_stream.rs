@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::client::body::{BodyError, ClientBody};
-use crate::client::http_client::ClientResponse;
+use crate::client::client_response::ClientResponse;
 use crate::header_block::HeaderBlock;
 
 const EVENT_STREAM_TYPE: &str = "application/vnd.amazon.eventstream";

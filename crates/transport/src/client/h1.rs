@@ -20,12 +20,11 @@ use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 use crate::client::body::{BodyError, RequestBody};
 use crate::client::outbound::ClientStream;
 use crate::client::pool::HostPool;
-use crate::client::request_template::RequestTemplate;
 use crate::client::response_head::{self, MAX_HEAD_BYTES, ResponseHead};
 use crate::client::sent_mark::SentMark;
 use crate::digits::write_decimal;
 use crate::framing::{Framing, FramingStep};
-use crate::header_fields::{HeaderFields, write_line};
+use crate::header_fields::write_line;
 
 /// Size of the first read, and of the largest.
 const MIN_READ_BYTES: usize = 8 << 10;
@@ -114,16 +113,16 @@ impl ClientWire {
         self.buffer_body(body);
     }
 
-    /// Takes the next request of a template like [`Self::buffer_request`]. No proxy reads it.
-    pub(crate) fn buffer_templated(
+    /// Takes the next request like [`Self::buffer_request`], with its head from `write_head`, which is
+    /// given the length of the body. No proxy reads it.
+    pub(crate) fn buffer_with(
         &mut self,
-        template: &RequestTemplate,
-        fields: &HeaderFields,
         body: RequestBody,
+        write_head: impl FnOnce(u64, &mut Vec<u8>),
     ) {
         let small = &mut self.out.small;
         small.clear();
-        template.write(fields, body.remaining_bytes(), small);
+        write_head(body.remaining_bytes(), small);
         self.buffer_body(body);
     }
 

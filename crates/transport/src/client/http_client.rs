@@ -4,7 +4,6 @@ use bytes::Bytes;
 use canon::UpstreamProgress;
 use http::header::PROXY_AUTHORIZATION;
 use http::{Method, Request, Response, Uri};
-use http_body_util::combinators::UnsyncBoxBody;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::error::Error;
@@ -14,7 +13,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::body::{BodyError, ClientBody, NetworkBody, RequestBody};
+use crate::client::body::{BodyError, ClientBody, LocalBody, NetworkBody, RequestBody};
+use crate::client::client_response::ClientResponse;
 use crate::client::connection_use::ConnectionUse;
 use crate::client::h1::{ClientWire, ExchangeError, Http1Body};
 use crate::client::outbound::{OpenedConnection, Outbound, OutboundConnector};
@@ -28,9 +28,6 @@ use crate::header_fields::HeaderFields;
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Body of a response from inside this process.
-pub type LocalBody = UnsyncBoxBody<Bytes, BodyError>;
-
 /// A service inside this process.
 pub trait LocalService: Send + Sync {
     /// Answers one request.
@@ -38,17 +35,6 @@ pub trait LocalService: Send + Sync {
         &self,
         request: Request<Bytes>,
     ) -> Pin<Box<dyn Future<Output = Response<LocalBody>> + Send>>;
-}
-
-/// A response: status, headers and an unread body.
-#[derive(Debug)]
-pub struct ClientResponse {
-    /// HTTP status.
-    pub status: u16,
-    /// Headers.
-    pub headers: HeaderBlock,
-    /// Body.
-    pub body: ClientBody,
 }
 
 /// Network client: a connection pool and a connector.
@@ -155,7 +141,7 @@ impl HttpClient {
         let pool = template.pool_for(&fields).filter(|_| !new_connection);
         // Another connection than an idle one of HTTP/1 takes the request as such.
         if let Some((pool, mut wire)) = pool.and_then(|pool| Some((pool, pool.take_http1()?))) {
-            wire.buffer_templated(template, &fields, body);
+            wire.buffer_with(body, |length, out| template.write(&fields, length, out));
             drop(fields);
             return exchange_http1(wire, Arc::clone(pool), sent).await;
         }

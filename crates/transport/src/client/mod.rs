@@ -2,6 +2,7 @@
 
 mod body;
 mod certificate_verifier;
+mod client_response;
 mod connection_use;
 mod dialler;
 pub(crate) mod event_stream;
@@ -16,13 +17,12 @@ mod resolver;
 pub(crate) mod response_head;
 mod sent_mark;
 
-pub use body::{BodyError, ClientBody, NetworkBody, RequestBody, UndecodedBody};
+pub use body::{BodyError, ClientBody, LocalBody, NetworkBody, RequestBody, UndecodedBody};
+pub use client_response::ClientResponse;
 pub use event_stream::EventStreamBody;
 pub use guard::{AddressGuard, AllowListError, FetchTarget, NotPublic};
 pub use h1::Http1Body;
-pub use http_client::{
-    ClientResponse, HttpClient, LocalBody, LocalService, NetworkClient, SendError,
-};
+pub use http_client::{HttpClient, LocalService, NetworkClient, SendError};
 pub use outbound::{Outbound, OutboundError, ProxySettings};
 pub use public_address::{is_public, is_public_host};
 pub use request_template::RequestTemplate;

@@ -257,7 +257,7 @@ mod tests {
                 for piece in pieces {
                     for skipped in 0..3 {
                         let rest = sample.as_bytes().get(at + skipped..).unwrap_or_default();
-                        let bytes = [sample[..at].as_bytes(), piece.as_bytes(), rest].concat();
+                        let bytes = [&sample.as_bytes()[..at], piece.as_bytes(), rest].concat();
                         let mut left = BytesMut::from(&bytes[..]);
                         match (parse_head(&mut left), read_bounded(&bytes)) {
                             (Ok(None), None) => seen[0] += 1,

@@ -150,7 +150,7 @@ pub(super) fn parse_head(
     Ok(read.with_bytes(std::mem::take(bytes)))
 }
 
-/// What a head says, without its bytes.
+/// Content of a head, without its bytes.
 struct ReadHead {
     head: RequestHead,
     fields: Vec<FieldSpan>,
@@ -431,7 +431,7 @@ mod tests {
             for at in 0..=sample.len() {
                 for (piece, skipped) in pieces.iter().flat_map(|piece| [(piece, 0), (piece, 1)]) {
                     let rest = sample.as_bytes().get(at + skipped..).unwrap_or_default();
-                    let bytes = [sample[..at].as_bytes(), piece.as_bytes(), rest].concat();
+                    let bytes = [&sample.as_bytes()[..at], piece.as_bytes(), rest].concat();
                     let mut left = BytesMut::from(&bytes[..]);
                     let Some(head) = take_usual_head(&mut left, &LIMITS) else {
                         declined += 1;

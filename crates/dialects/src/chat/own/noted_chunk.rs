@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 
-use super::reply::{ChatChoice, ChatReplyMessage, ChatReplyView};
-use super::usage;
+use super::super::reply::{ChatChoice, ChatReplyMessage, ChatReplyView};
+use super::super::usage;
 use crate::json;
 use crate::reply_shape::{DefaultValue, NoteLabel, NotedReply, ObjectShape};
 use crate::text::BorrowedText;
@@ -28,7 +28,7 @@ const UNREAD: NoteLabel = usage::LABELS + 9;
 const PARSED: NoteLabel = usage::LABELS + 10;
 
 /// The fields of a chunk.
-pub(super) static CHUNK: ObjectShape = ObjectShape {
+pub(in crate::chat) static CHUNK: ObjectShape = ObjectShape {
     fields: &[
         ("id", DefaultValue::Noted(ID)),
         ("object", DefaultValue::Noted(UNREAD)),
@@ -64,7 +64,10 @@ static MESSAGE: ObjectShape = ObjectShape {
 };
 
 /// Returns a chunk with at most one choice, which has nothing but text; `None` if it has to be parsed.
-pub(super) fn view<'a>(noted: &NotedReply<'a>, is_first: bool) -> Option<ChatReplyView<'a>> {
+pub(in crate::chat) fn view<'a>(
+    noted: &NotedReply<'a>,
+    is_first: bool,
+) -> Option<ChatReplyView<'a>> {
     if noted.items() > 1 {
         return None;
     }
