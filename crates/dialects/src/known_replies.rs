@@ -133,9 +133,7 @@ impl KnownReplies {
         let Some(skeleton) = is_due.then(|| Skeleton::of(text)).flatten() else { return };
         let is_full = self.replies.len() >= MAX_KNOWN_REPLIES;
         let mut found = found.clone();
-        let anchors =
-            found.ranges().map(|range| (skeleton.anchor(range.start), skeleton.anchor(range.end)));
-        let anchors = anchors.collect();
+        let anchors = found.ranges().map(|range| skeleton.anchors(range)).collect();
         self.count += 1;
         let new = KnownReply { shape, skeleton, found, anchors, next: 0, used: self.count };
         let oldest = self.replies.iter_mut().min_by_key(|known| known.used);

@@ -117,9 +117,15 @@ impl Skeleton {
         (bytes.get(at..)? == self.fixed.get(done..)?).then_some(())
     }
 
-    /// Returns a place of the earlier text, which must not be inside of a value.
-    pub(crate) fn anchor(&self, at: usize) -> ValueAnchor {
-        let values = self.values.partition_point(|value| value.range.end <= at);
+    /// Returns the begin and the end of a range of the earlier text. Neither may be inside of a value.
+    pub(crate) fn anchors(&self, range: &Range<usize>) -> (ValueAnchor, ValueAnchor) {
+        // An empty string ends where it begins. A range that begins there has it inside.
+        let before_start = self.values.partition_point(|value| value.range.start < range.start);
+        let before_end = self.values.partition_point(|value| value.range.end <= range.end);
+        (self.anchor(before_start, range.start), self.anchor(before_end, range.end))
+    }
+
+    fn anchor(&self, values: usize, at: usize) -> ValueAnchor {
         let last = values.checked_sub(1).and_then(|last| self.values.get(last));
         ValueAnchor { values, offset: at - last.map_or(0, |value| value.range.end) }
     }
@@ -193,8 +199,8 @@ mod tests {
         let mut ends = Vec::new();
         assert!(skeleton.fit(other, &mut ends));
         let moved = |range: Range<usize>| {
-            let place = |at: usize| skeleton.anchor(at).place(&ends);
-            place(range.start)..place(range.end)
+            let (start, end) = skeleton.anchors(&range);
+            start.place(&ends)..end.place(&ends)
         };
         for part in ["\"a\"", "12", "{\"c\":null}", "null", "{}", "}"] {
             let start = known.find(part).unwrap();
@@ -203,5 +209,28 @@ mod tests {
         }
         let text = known.find("\"one\"").unwrap();
         assert_eq!(other.get(moved(text..text + 5)), Some("\"three\""));
+    }
+
+    #[test]
+    fn texts_are_found_behind_empty_ones_of_the_known_reply() {
+        let texts = ["", "one", r#"a \"b\" c"#];
+        let body = |[a, b]: [&str; 2]| format!(r#"{{"a":"{a}","n":1,"b":"{b}"}}"#);
+        let pairs = || texts.iter().flat_map(|a| texts.iter().map(move |b| [*a, *b]));
+        for known in pairs() {
+            let known_body = body(known);
+            let skeleton = Skeleton::of(&known_body).unwrap();
+            let a = known_body.find(r#"":""#).unwrap() + 3;
+            let b = known_body.rfind('"').unwrap() - known[1].len();
+            for other in pairs() {
+                let other_body = body(other);
+                let mut ends = Vec::new();
+                assert!(skeleton.fit(&other_body, &mut ends));
+                for (at, known, other) in [(a, known[0], other[0]), (b, known[1], other[1])] {
+                    let (start, end) = skeleton.anchors(&(at..at + known.len()));
+                    let found = other_body.get(start.place(&ends)..end.place(&ends));
+                    assert_eq!(found, Some(other), "{known_body} {other_body}");
+                }
+            }
+        }
     }
 }

@@ -541,16 +541,24 @@ mod tests {
                 Just(b'"'), Just(b'1'), Just(b'\\'), Just(b'{'), Just(b'['), Just(b'-'), Just(b'.'), Just(b' '),
                 Just(b'n'), any::<u8>(),
             ]),
+            other_texts: bool,
         ) {
             let chunks = chunks();
-            let mut data = chunks[chunk % chunks.len()].clone().into_bytes();
-            // Without its skeleton, with it, and with the byte.
+            let chunk = &chunks[chunk % chunks.len()];
+            let mut data = chunk.clone().into_bytes();
+            // Without its skeleton, with it, and with the byte or with other texts.
             for round in 0..3 {
                 if round == 0 {
                     crate::known_replies::forget();
                 }
                 let at = place.index(data.len());
-                if let Some(byte) = byte.filter(|_| round == 2) {
+                if round == 2 && other_texts {
+                    data = match chunk.contains(":\"\"") {
+                        true => chunk.replace(":\"\"", ":\"other words\""),
+                        false => chunk.replace("some \\\"text\\\" ü", "").replace("\"hm\"", "\"\""),
+                    }
+                    .into_bytes();
+                } else if let Some(byte) = byte.filter(|_| round == 2) {
                     data[at] = byte;
                 }
                 let frame = StreamFrame::data(data.clone());
