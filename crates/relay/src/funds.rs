@@ -192,10 +192,12 @@ impl NodeFunds {
         }
     }
 
-    /// Waits for more settled calls: for this time, or until there are enough. A stop ends the pause.
+    /// Waits for more settled calls: for this time, or until there are enough. A stop ends the pause, and
+    /// so does a journal that takes no records: then only the store can have the calls.
     async fn wait_for_batch(&self, pause: Duration, stop: &CancellationToken) {
-        let ends = Instant::now() + pause;
-        while Instant::now() < ends && self.open_calls.unposted_count() < FULL_BATCH_CALLS {
+        let (ends, calls) = (Instant::now() + pause, &self.open_calls);
+        let may_wait = || !calls.is_stalled() && !calls.is_failing();
+        while Instant::now() < ends && calls.unposted_count() < FULL_BATCH_CALLS && may_wait() {
             if tokio::time::timeout(POST_PAUSE, stop.cancelled()).await.is_ok() {
                 return;
             }
