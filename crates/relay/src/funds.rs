@@ -321,6 +321,8 @@ fn pause_after(calls: usize, before: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt as _;
+    use ledger::{Clock, KeyBalance, MemoryDisk, SystemClock};
 
     #[test]
     fn a_node_is_busy_by_its_rate_and_not_by_its_last_pause() {
@@ -335,5 +337,27 @@ mod tests {
         ] {
             assert_eq!(pause_after(calls, before), after, "{calls} calls after {before:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn calls_that_the_journal_does_not_take_are_posted_at_once() {
+        let disk = Arc::new(MemoryDisk::default());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let store = Store::open("sqlite::memory:").await.unwrap();
+        let opened = OpenCalls::open(Arc::clone(&clock), Arc::clone(&disk) as _).unwrap();
+        let open_calls = Arc::clone(&opened.book);
+        let leases = LeaseClient::open(opened, store.clone(), clock, "node-a").await.unwrap();
+        let funds = NodeFunds::new(Arc::clone(&open_calls), leases, store, PathBuf::new());
+        let stop = CancellationToken::new();
+        let hour = Duration::from_secs(3_600);
+        let waits = funds.wait_for_batch(hour, &stop).now_or_never();
+        assert!(waits.is_none(), "more calls may come");
+        disk.set_free_space(Some(0));
+        let balance = KeyBalance::new("k", None, Money::ZERO);
+        let held = Arc::new(HoldRecord { request_id: "r".to_owned(), ..HoldRecord::default() });
+        // Nobody waits for the record.
+        drop(open_calls.hold(&balance, held, Money::ZERO, Money::ZERO));
+        assert!(open_calls.is_failing());
+        assert!(funds.wait_for_batch(hour, &stop).now_or_never().is_some());
     }
 }
