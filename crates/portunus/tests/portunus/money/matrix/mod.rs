@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
+use store::KeyRecord;
 use testkit::{
     AnswerStep, OpenResponse, ScriptedProvider, ShiftedClock, TestGateway, TestRequest,
     TestResponse, reply, until,
@@ -25,7 +26,7 @@ use tokio::sync::{Barrier, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::faults::formats::{self, FORMATS};
-use crate::money::capped;
+use crate::money::key;
 use books::is;
 use families::{AnswerPieces, BEGIN_SEEN, Family, MORE_SEEN};
 
@@ -237,8 +238,21 @@ struct MatrixRun {
 impl MatrixRun {
     async fn new(gateway: TestGateway, cells: Vec<Cell>) -> Arc<Self> {
         let mut keys = Vec::new();
-        for _ in &cells {
-            keys.push(capped(&gateway, CAP).await);
+        let owner = gateway.app.store.accounts().await.unwrap().remove(0);
+        for (at, cell) in cells.iter().enumerate() {
+            let mut account = owner.clone();
+            // These calls use up goodwill, which is the account's: other calls must not decide who pays.
+            if cell.event == CallEvent::CallerLeavesBeforeHead {
+                account.id = format!("account-{at}");
+                account.username = format!("user{at}");
+                account.email = None;
+                gateway.app.store.add_account(&account).await.unwrap();
+            }
+            let change = |record: &mut KeyRecord| {
+                record.cap = Some(CAP.parse().unwrap());
+                record.account_id = account.id;
+            };
+            keys.push(key(&gateway, change).await);
         }
         gateway.admin_key().await;
         // A gateway looks up only so many unknown keys in a second.
