@@ -4,6 +4,9 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::fmt;
 
+/// Longest name that a [`HeaderName`] can hold.
+pub(crate) const MAX_NAME_BYTES: usize = (1 << 16) - 1;
+
 /// Headers of a received message in their order, with names in lower case.
 ///
 /// A message has few headers, and most of them are never read. A pass over them is less work than a

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 
 use crate::client::body::BodyError;
 use crate::framing::Framing;
-use crate::header_block::{FieldSpan, HeaderBlock};
+use crate::header_block::{FieldSpan, HeaderBlock, MAX_NAME_BYTES};
 
 /// Limits of a response head.
 pub(crate) const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -63,6 +63,9 @@ pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, B
     let mut seen = ResponseFraming::default();
     let mut fields = Vec::with_capacity(read.headers.len());
     for header in read.headers.iter() {
+        if header.name.len() > MAX_NAME_BYTES {
+            return Err("a header has too long a name".into());
+        }
         seen.record(header.name, header.value)?;
         fields.push(FieldSpan::of(header, head));
     }
@@ -220,6 +223,9 @@ mod tests {
         ] {
             assert!(read(format!("{head}\r\n")).is_err(), "{head}");
         }
+        let named = |bytes| format!("HTTP/1.1 200 OK\r\n{}: b\r\n\r\n", "a".repeat(bytes));
+        assert!(read(named(MAX_NAME_BYTES)).is_ok());
+        assert!(read(named(MAX_NAME_BYTES + 1)).is_err());
         let many = "a: b\r\n".repeat(MAX_RESPONSE_HEADERS + 1);
         assert!(read(format!("HTTP/1.1 200 OK\r\n{many}\r\n")).is_err());
     }

@@ -4,7 +4,7 @@
 //! defence against request smuggling (RFC 9112, section 11.2).
 
 use crate::framing::Framing;
-use crate::header_block::{FieldSpan, HeaderBlock, span};
+use crate::header_block::{FieldSpan, HeaderBlock, MAX_NAME_BYTES, span};
 use crate::server::limits::{HttpLimits, MAX_HEADERS};
 use crate::server::server_request::{RequestPath, ServerBody, ServerRequest};
 use bytes::BytesMut;
@@ -14,8 +14,6 @@ use std::mem::MaybeUninit;
 
 /// Longest request line. No path of the gateway is longer.
 const MAX_REQUEST_LINE_BYTES: usize = 8 << 10;
-/// Longest name that a [`http::HeaderName`] can hold.
-const MAX_NAME_BYTES: usize = (1 << 16) - 1;
 /// Longest host name.
 const MAX_HOST_BYTES: usize = 255;
 
