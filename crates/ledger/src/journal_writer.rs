@@ -1,10 +1,16 @@
 //! Appending to the journal from many calls at once.
 //!
 //! A `write(2)` takes microseconds, but a disk may hang for seconds, and the threads that serve calls
-//! must go on. So they never write:
+//! must go on:
 //! 1. A call encodes its record and adds it to the queue, under a lock that no disk access holds.
-//! 2. The writer thread takes all queued records as one batch and makes one `write(2)` of them.
-//! 3. It wakes the calls that wait for the batch, see [`crate::JournalReceipt`].
+//! 2. All queued records are taken as one batch and written with one `write(2)`: by the writer thread, or
+//!    by a thread that serves calls ([`JournalWriter::begin_own_write`]).
+//! 3. The calls that wait for the batch are woken, see [`crate::JournalReceipt`].
+//!
+//! To wake the writer thread and to be woken by it takes several times as long as the write. So threads
+//! that serve calls write themselves in a process that has spare ones
+//! ([`JournalWriter::allow_own_writes`]). If the disk hangs, one of them is lost to it, and a spare thread
+//! takes its place ([`JournalWriter::wait_for_stall`]).
 //!
 //! Room for its settlement is reserved on the disk together with the hold of a call
 //! ([`crate::Segment::reserve`]). A hold without such room fails, and so does a checkpoint; a
@@ -19,7 +25,7 @@
 //!
 //! Every failed write, creation and deletion is counted.
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +55,11 @@ pub(crate) struct JournalWriter {
     queue: Mutex<WriteQueue>,
     /// Wakes the writer thread.
     queued: Condvar,
+    /// Wakes the threads that wait until the disk hangs, or the thread that watches it. Its lock is that of
+    /// the queue.
+    stall_changed: Condvar,
+    /// True if threads that serve calls may write.
+    allows_own_writes: AtomicBool,
     /// Held during a write. Only its holder replaces the current segment.
     writing: Mutex<()>,
     /// True while the disk hangs. Changed under the lock of the queue.
@@ -101,6 +112,11 @@ impl KeptRecord {
         self.0.poll_end(place, cx)
     }
 
+    /// Forgets the waker at that place among the tasks that wait, for a task that writes the record itself.
+    pub(crate) fn forget_waker(&self, place: Option<usize>) {
+        self.0.forget_waker(place);
+    }
+
     /// Returns true until the write of the record has ended.
     pub(crate) fn is_waiting(&self) -> bool {
         self.0.outcome().is_none()
@@ -139,6 +155,8 @@ impl JournalWriter {
             unchecked: Mutex::new(unchecked),
             queue: Mutex::default(),
             queued: Condvar::new(),
+            stall_changed: Condvar::new(),
+            allows_own_writes: AtomicBool::new(false),
             writing: Mutex::new(()),
             stalled: AtomicBool::new(false),
             failing: AtomicBool::new(false),
@@ -164,6 +182,41 @@ impl JournalWriter {
         });
         self.queue.lock().has_thread = started.is_ok();
         started.map(|_| WriterThread { ended })
+    }
+
+    /// Starts the thread that calls [`Self::watch`]. It is one of its own, because every other one may
+    /// wait for the disk. It ends at [`Self::end_thread`].
+    pub(crate) fn start_watch(self: &Arc<Self>, period: Duration) -> io::Result<()> {
+        let writer = Arc::clone(self);
+        let watch = move || {
+            loop {
+                let mut queue = writer.queue.lock();
+                let is_over = writer.stall_changed.wait_for(&mut queue, period).timed_out();
+                if !queue.has_thread {
+                    return;
+                }
+                drop(queue);
+                if is_over {
+                    writer.watch();
+                }
+            }
+        };
+        std::thread::Builder::new().name("journal-watch".to_owned()).spawn(watch).map(drop)
+    }
+
+    /// Lets threads that serve calls write. The process must have spare ones that wait in
+    /// [`Self::wait_for_stall`].
+    pub(crate) fn allow_own_writes(&self) {
+        self.allows_own_writes.store(true, Ordering::Relaxed);
+    }
+
+    /// Blocks until the disk hangs. Returns false if the writer thread has ended.
+    pub(crate) fn wait_for_stall(&self) -> bool {
+        let mut queue = self.queue.lock();
+        while queue.has_thread && !self.is_stalled() {
+            self.stall_changed.wait(&mut queue);
+        }
+        queue.has_thread
     }
 
     /// Sets whether a record counts as written only when it survives a crash of the machine.
@@ -195,6 +248,7 @@ impl JournalWriter {
     pub(crate) fn end_thread(&self) {
         self.queue.lock().has_thread = false;
         self.queued.notify_all();
+        self.stall_changed.notify_all();
     }
 
     /// Appends the hold of a call and reserves room for its settlement. The record keeps its segment
@@ -263,6 +317,17 @@ impl JournalWriter {
         self.queued.notify_one();
     }
 
+    /// Lets the calling thread write what is queued with [`Self::write_taken`]. `None` if that is left to
+    /// the writer thread.
+    pub(crate) fn begin_own_write(&self) -> Option<MutexGuard<'_, ()>> {
+        // A sync takes milliseconds, and a disk that failed may hang.
+        let is_quick = self.allows_own_writes.load(Ordering::Relaxed)
+            && !self.syncs_writes.load(Ordering::Relaxed)
+            && !self.is_stalled()
+            && !self.is_failing();
+        is_quick.then(|| self.writing.try_lock()).flatten()
+    }
+
     /// Returns true while the disk hangs.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.load(Ordering::SeqCst)
@@ -285,6 +350,7 @@ impl JournalWriter {
         drop(queue);
         if !was_stalled {
             self.errors.note(&stalled_error());
+            self.stall_changed.notify_all();
         }
         for batch in in_flight.into_iter().chain(queued) {
             batch.wake_all();
@@ -293,7 +359,11 @@ impl JournalWriter {
 
     /// Writes all queued records. Blocks on the disk; a failure is counted, and the records have it.
     pub(crate) fn write_queued(&self) {
-        let _writing = self.writing.lock();
+        self.write_taken(&self.writing.lock());
+    }
+
+    /// The same, of a caller that holds `writing`.
+    pub(crate) fn write_taken(&self, _writing: &MutexGuard<'_, ()>) {
         let (taken, promised) = {
             let mut queue = self.queue.lock();
             (queue.begin_write(), queue.promised)

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::time::Duration;
 
 use crate::goodwill::GoodwillBook;
 use crate::journal::{Written, framed, recover};
@@ -28,6 +29,9 @@ mod store_time;
 mod unleased;
 
 use call_table::{CallTable, OpenCallKey, RunningCall, UnpostedCall};
+
+/// Period of looking if the disk of the journal hangs.
+const WATCH_PERIOD: Duration = Duration::from_millis(500);
 
 /// Reason no money was reserved for a call.
 #[derive(Debug, thiserror::Error)]
@@ -113,14 +117,32 @@ impl OpenCalls {
         Ok(OpenedJournal { book, found, segments })
     }
 
-    /// Starts the thread that writes the journal, so that no other one waits for the disk. It ends
-    /// with this value. [`Self::watch_journal`] must be called periodically from now on.
+    /// Starts the thread that writes the journal, so that no other one waits for the disk, and the one that
+    /// looks if the disk hangs. They end with this value.
     pub fn start_writer(&self) -> Result<(), JournalError> {
         let mut thread = self.writer_thread.lock();
         if thread.is_none() {
             *thread = Some(self.journal.start_thread().map_err(JournalError)?);
+            self.journal.start_watch(WATCH_PERIOD).map_err(JournalError)?;
         }
         Ok(())
+    }
+
+    /// Lets threads that serve calls write the journal, which saves two switches of threads per write. The
+    /// process must have as many spare threads, which wait in [`Self::wait_for_stall`].
+    pub fn allow_own_writes(&self) {
+        self.journal.allow_own_writes();
+    }
+
+    /// Blocks the thread until the disk of the journal hangs. Returns false if this value is about to be
+    /// dropped.
+    pub fn wait_for_stall(&self) -> bool {
+        self.journal.wait_for_stall()
+    }
+
+    /// Ends the threads of the journal, and [`Self::wait_for_stall`]. Records are still written.
+    pub fn end_writer(&self) {
+        self.journal.end_thread();
     }
 
     /// Leaves writing to a test.
@@ -160,7 +182,8 @@ impl OpenCalls {
 
     /// Looks if the disk of the journal hangs. If a write lasts from one call of this function to the
     /// next, calls no longer wait for it: new ones are refused, and settled ones are written later.
-    pub fn watch_journal(&self) {
+    #[cfg(test)]
+    pub(crate) fn watch_journal(&self) {
         self.journal.watch();
     }
 
