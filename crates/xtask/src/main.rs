@@ -1,5 +1,6 @@
 //! Developer commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask bench`,
-//! `cargo xtask instructions`, `cargo xtask soak`, `cargo xtask losses`, `cargo xtask directory`.
+//! `cargo xtask instructions`, `cargo xtask dist`, `cargo xtask soak`, `cargo xtask losses`,
+//! `cargo xtask directory`.
 //!
 //! Nothing here is part of the gateway. The commands install their tools, talk to `127.0.0.1` only,
 //! and clean up after themselves.
@@ -9,6 +10,7 @@
 mod bench;
 mod browser;
 mod directory;
+mod dist;
 mod gateway;
 mod http;
 mod losses;
@@ -65,6 +67,12 @@ enum Command {
         #[arg(long, conflicts_with = "profile")]
         accept: bool,
     },
+    /// Build the binary to hand out, with the functions that run side by side
+    Dist {
+        /// The cargo profile; `release` is built in a third of the time
+        #[arg(long, default_value = "dist")]
+        profile: String,
+    },
     /// Run the ledger tests for a long time: crashes, load and full disks
     Soak {
         /// Duration in minutes
@@ -91,6 +99,10 @@ fn main() -> Result<ExitCode> {
         Command::Bench { quick, rivals, write, scale: false } => bench::run(quick, rivals, write)?,
         Command::Instructions { profile, accept } => {
             bench::instructions::run(&profile, accept)?;
+            true
+        }
+        Command::Dist { profile } => {
+            println!("built {}", dist::build_profile(&profile)?.display());
             true
         }
         Command::Soak { minutes, seed, year } => {

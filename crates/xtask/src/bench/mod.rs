@@ -23,6 +23,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::json;
 
+use crate::dist;
 use crate::gateway::Server;
 use crate::process::Signal;
 use crate::tools::{self, cargo};
@@ -207,7 +208,7 @@ struct Figures {
 /// Runs all measurements. Returns true if no figure exceeds its limit.
 pub(crate) fn run(quick: bool, rivals: bool, write: bool) -> Result<bool> {
     println!("building the gateway to hand out; the first time this takes a quarter of an hour");
-    tools::run(&mut cargo(&["build", "--profile", "dist", "-p", "portunus"]))?;
+    let built_gateway = dist::build()?;
     let hyper = ["build", "--profile", "dist", "-p", "xtask", "--example", "hyper_proxy"];
     tools::run(&mut cargo(&hyper))?;
     let run_length = if quick {
@@ -218,9 +219,8 @@ pub(crate) fn run(quick: bool, rivals: bool, write: bool) -> Result<bool> {
     let load_average = usage::load_average()?;
     let cores = CorePair::take(&usage::processors()?)?;
     println!("{}", cores.describe());
-    let built = workspace::target().join("dist");
-    let stage =
-        BenchStage::set(&built.join("portunus"), &built.join("examples/hyper_proxy"), &cores)?;
+    let built_hyper = workspace::target().join("dist/examples/hyper_proxy");
+    let stage = BenchStage::set(&built_gateway, &built_hyper, &cores)?;
     let mut rows = vec![starts(&stage, run_length.starts)?];
     let small = small_body();
     let (nginx, _) = stage.start(Target::Nginx, &small)?;

@@ -1,7 +1,7 @@
 //! Files of callgrind: instructions by function, and how often allocator and copies were called
 //! (<https://valgrind.org/docs/manual/cl-format.html>).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
@@ -137,6 +137,26 @@ pub(super) fn as_f64(count: u64) -> f64 {
     count as f64
 }
 
+/// Returns the names of the functions that ran, each once, in the order of the file.
+pub(super) fn function_names(text: &str) -> Vec<&str> {
+    let (mut names, mut seen, mut ran) = (HashMap::new(), HashSet::new(), Vec::new());
+    for line in text.lines() {
+        let begins = line.strip_prefix("fn=");
+        let Some(function) = begins.or_else(|| line.strip_prefix("cfn=")) else { continue };
+        // Each name is written once, behind its number, and later by its number only.
+        let (number, name) = function.split_once(' ').unwrap_or((function, ""));
+        if !name.is_empty() {
+            names.insert(number, without_recursion(name));
+        }
+        if let (Some(_), Some(name)) = (begins, names.get(number))
+            && seen.insert(*name)
+        {
+            ran.push(*name);
+        }
+    }
+    ran
+}
+
 /// Removes the level of recursion: `name'2`.
 fn without_recursion(name: &str) -> &str {
     match name.rsplit_once('\'') {
@@ -191,6 +211,13 @@ mod tests {
         assert_eq!((counts.inclusive("serve"), counts.inclusive("other")), (42, 30));
         assert_eq!(counts.own, [("other".to_owned(), 30), ("serve".to_owned(), 12)].into());
         assert_eq!(counts.total(), 42);
+    }
+
+    #[test]
+    fn each_function_that_ran_is_named_once() {
+        let text =
+            "fn=(1) serve\n0 5\ncfn=(2) read'2\ncalls=3 0\n0 30\nfn=(3) read\n0 1\nfn=(2)\n0 30\n";
+        assert_eq!(function_names(text), ["serve", "read"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod budget;
 mod counts;
+mod executed;
 mod posting;
 mod system_calls;
 
@@ -23,6 +24,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::usage;
+use crate::dist;
 use crate::gateway::{Binary, Server, free_address};
 use crate::http::{self, Client};
 use crate::process::{ChildServer, Signal, TempFolder};
@@ -30,10 +32,13 @@ use crate::tools::{self, cargo};
 use crate::workspace;
 use budget::{InstructionBudget, RoadFigures};
 use counts::{AllocationCosts, CallgrindCounts, as_f64};
+pub(crate) use executed::executed_functions;
 use posting::PostingFigures;
 
 /// The profile of the kept figures: without link-time optimisation, which the suite has no time for.
 const CHECKED_PROFILE: &str = "release";
+/// The profile of the binary to hand out.
+const HANDED_OUT_PROFILE: &str = "dist";
 /// The function that serves a connection: a call without posting and other background work.
 const MEASURED: &str = "transport::server::serve_http::{{closure}}";
 /// Groups of calls per road.
@@ -139,8 +144,12 @@ pub(crate) fn check() -> Result<()> {
 }
 
 fn measure(profile: &str) -> Result<InstructionBudget> {
-    tools::run(&mut cargo(&["build", "--profile", profile, "-p", "portunus"]))?;
-    let path = workspace::target().join(profile).join("portunus");
+    let path = if profile == HANDED_OUT_PROFILE {
+        dist::build()?
+    } else {
+        tools::run(&mut cargo(&["build", "--profile", profile, "-p", "portunus"]))?;
+        workspace::target().join(profile).join("portunus")
+    };
     let stage = CountingStage::set(Binary { path, cores: None })?;
     let outside = stage.count_posting()?;
     let mut roads = stage.count_calls(&outside.allocation_costs)?;
@@ -393,14 +402,19 @@ impl CallgrindGateway {
 
     /// Returns the counts since the last time.
     fn write_counts(&self) -> Result<CallgrindCounts> {
+        let file = self.write_file()?;
+        let counts = CallgrindCounts::read(&file)?;
+        fs::remove_file(&file)?;
+        Ok(counts)
+    }
+
+    /// Lets callgrind write the counts since the last time. Returns the path of the file.
+    fn write_file(&self) -> Result<PathBuf> {
         let id = self.running.id().to_string();
         let output = Command::new("callgrind_control").arg("-d").arg(id).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         self.written.set(self.written.get() + 1);
-        let file = format!("{}.{}", self.counts.display(), self.written.get());
-        let counts = CallgrindCounts::read(Path::new(&file))?;
-        fs::remove_file(&file)?;
-        Ok(counts)
+        Ok(PathBuf::from(format!("{}.{}", self.counts.display(), self.written.get())))
     }
 }
 

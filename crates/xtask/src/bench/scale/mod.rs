@@ -21,10 +21,10 @@ use super::report::{self, FigureRow, Goal};
 use super::targets::CorePair;
 use super::usage::{self, ProcessorTimes};
 use super::{PROBES, Probe, milliseconds};
+use crate::dist;
 use crate::gateway::{Binary, Server, free_address};
 use crate::http;
 use crate::process::{Signal, TempFolder};
-use crate::tools::{self, cargo};
 use crate::workspace;
 use connections::{IdleConnections, OpenStreams};
 use open_loop::{FixedRateLoad, PatientCallers};
@@ -77,10 +77,10 @@ struct KeyedGateway {
 
 /// Runs all measurements. Returns true if no figure exceeds its limit.
 pub(crate) fn run(quick: bool) -> Result<bool> {
-    tools::run(&mut cargo(&["build", "--profile", "dist", "-p", "portunus"]))?;
+    let binary = dist::build()?;
     let time = Duration::from_secs(if quick { 1 } else { 5 });
     let files = raise_file_limit()?;
-    let stage = ScaleStage::set()?;
+    let stage = ScaleStage::set(binary)?;
     let mut rows = Vec::new();
     rows.extend(stage.two_processors(time)?);
     rows.extend(stage.at_share_of_highest_rate(time)?);
@@ -123,10 +123,9 @@ fn open_files(limits: &str) -> Option<usize> {
 }
 
 impl ScaleStage {
-    fn set() -> Result<Self> {
+    fn set(binary: PathBuf) -> Result<Self> {
         let cores = CorePair::take(&usage::processors()?)?;
         let folder = TempFolder::new("scale")?;
-        let binary = workspace::target().join("dist/portunus");
         let simulator = Binary { path: binary.clone(), cores: cores.load.clone() };
         let mut upstreams = Vec::new();
         for (model, flags) in MODELS {
