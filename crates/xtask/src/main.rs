@@ -66,6 +66,9 @@ enum Command {
         /// Measure the release binary and keep its figures as what a call may cost from now on
         #[arg(long, conflicts_with = "profile")]
         accept: bool,
+        /// With `--accept`, only keep the figures of translations, which takes a minute
+        #[arg(long, requires = "accept")]
+        translations: bool,
     },
     /// Build the binary to hand out, with the functions that run side by side
     Dist {
@@ -97,7 +100,11 @@ fn main() -> Result<ExitCode> {
         Command::Test { only } => suite::run(only),
         Command::Bench { quick, scale: true, .. } => bench::scale::run(quick)?,
         Command::Bench { quick, rivals, write, scale: false } => bench::run(quick, rivals, write)?,
-        Command::Instructions { profile, accept } => {
+        Command::Instructions { translations: true, .. } => {
+            bench::instructions::keep_translations()?;
+            true
+        }
+        Command::Instructions { profile, accept, translations: false } => {
             bench::instructions::run(&profile, accept)?;
             true
         }

@@ -29,7 +29,9 @@ Times depend on the machine; counts hardly do. `cargo xtask instructions` counts
 copies inside the function that serves a connection (callgrind), posting in full batches and background work apart
 from it, and system calls (strace). The step `instructions` of `cargo xtask test` counts them for the `--release`
 binary and fails if a kind of call costs over 3 % more than `crates/xtask/instruction_budget.json` says, with the
-functions that grew. `cargo xtask instructions --accept` writes that file.
+functions that grew. `cargo xtask instructions --accept` writes that file. The step `translations` does the same in every
+run for reading, metering and translating bodies, without a gateway around it (`translation_budget.json`, a quarter of a
+minute).
 
 ";
 

@@ -42,6 +42,8 @@ pub(crate) enum Step {
     Fuzz,
     /// Doubling a list at most doubles the instructions
     Linear,
+    /// Reading, metering and translating bodies costs no more instructions than the repository allows
+    Translations,
     /// No kind of call costs more instructions, allocations or socket calls than the repository
     /// allows; only when asked for by name
     Instructions,
@@ -129,6 +131,7 @@ fn run_step(step: Step) -> Result<()> {
         Step::Unit => tools::run(cargo(&["test", "--workspace"]).env("INSTA_UPDATE", "no")),
         Step::Fuzz => fuzz(),
         Step::Linear => linear::run(),
+        Step::Translations => instructions::check_translations(),
         Step::Instructions => instructions::check(),
         Step::StorePostgres => postgres::run(),
         Step::Nodes => postgres::run_nodes(),

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::counts::as_f64;
@@ -57,6 +57,15 @@ impl RoadFigures {
     }
 }
 
+/// A file of kept figures.
+#[derive(Clone, Copy)]
+pub(super) enum BudgetFile {
+    /// Of whole calls.
+    Gateway,
+    /// Of reading and translating bodies.
+    Translations,
+}
+
 /// The figures of all roads.
 #[derive(Debug, Default, Serialize, Deserialize, PartialEq)]
 pub(super) struct InstructionBudget {
@@ -67,23 +76,36 @@ pub(super) struct InstructionBudget {
 }
 
 impl InstructionBudget {
-    /// Reads the kept figures.
-    pub(super) fn kept() -> Result<Self> {
-        let text = fs::read_to_string(path())
-            .with_context(|| format!("reading {}; {ACCEPT}", path().display()))?;
-        serde_json::from_str(&text).with_context(|| format!("in {}", path().display()))
+    /// Keeps these figures from now on.
+    pub(super) fn keep(&self, file: BudgetFile) -> Result<()> {
+        let path = file.path();
+        fs::write(&path, serde_json::to_string_pretty(self)? + "\n")?;
+        println!("written to {}", path.display());
+        Ok(())
     }
 
-    /// Keeps these figures from now on.
-    pub(super) fn keep(&self) -> Result<()> {
-        fs::write(path(), serde_json::to_string_pretty(self)? + "\n")?;
-        println!("written to {}", path().display());
+    /// Reads the kept figures.
+    fn kept(file: BudgetFile) -> Result<Self> {
+        let path = file.path();
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("reading {}; {ACCEPT}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("in {}", path.display()))
+    }
+
+    /// Compares these figures with the kept ones. Fails if one has become dearer.
+    pub(super) fn check_against(&self, file: BudgetFile) -> Result<()> {
+        let kept = Self::kept(file)?;
+        for gain in kept.gains(self) {
+            println!("{gain}; `cargo xtask instructions --accept` holds the gain");
+        }
+        let dearer = kept.check(self);
+        ensure!(dearer.is_empty(), "{dearer}");
         Ok(())
     }
 
     /// Compares measured figures with this budget. Returns what has become dearer, in sentences;
     /// empty if nothing has.
-    pub(super) fn check(&self, measured: &Self) -> String {
+    fn check(&self, measured: &Self) -> String {
         let mut text = String::new();
         for (name, now) in &measured.roads {
             match self.roads.get(name) {
@@ -107,7 +129,7 @@ impl InstructionBudget {
     }
 
     /// Names the roads that cost much less than the budget allows.
-    pub(super) fn gains(&self, measured: &Self) -> Vec<String> {
+    fn gains(&self, measured: &Self) -> Vec<String> {
         let gained = measured.roads.iter().filter_map(|(name, now)| {
             let (kept, now) =
                 (as_f64(self.roads.get(name)?.instructions), as_f64(now.instructions));
@@ -165,8 +187,14 @@ fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{words}");
 }
 
-fn path() -> PathBuf {
-    workspace::root().join("crates/xtask/instruction_budget.json")
+impl BudgetFile {
+    fn path(self) -> PathBuf {
+        let name = match self {
+            Self::Gateway => "instruction_budget.json",
+            Self::Translations => "translation_budget.json",
+        };
+        workspace::root().join("crates/xtask").join(name)
+    }
 }
 
 /// Returns the tools and processor features that the figures depend on.
@@ -244,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_kept_figures_can_be_read() {
-        let kept = InstructionBudget::kept().unwrap();
+        let kept = InstructionBudget::kept(BudgetFile::Gateway).unwrap();
         assert!(kept.roads.values().all(|road| road.instructions > 0));
     }
 }
