@@ -1,22 +1,22 @@
 //! Authentication: finds the API key of a request in its headers or query.
 
 use canon::{ApiError, ErrorKind};
-use std::sync::Arc;
-use transport::{HeaderBlock, visible_text};
+use transport::{HeaderBlock, RequestHead, visible_text};
 
-use crate::keys::{ApiKey, KeyCache};
+use crate::keys::{FoundKey, KeyCache, KnownKey};
 
 /// Longer values are rejected without a lookup.
 const MAX_KEY_BYTES: usize = 256;
 
-/// Returns the key of a request with these headers, this path and this query. `?key=` is accepted only on paths of the native format.
+/// Returns the key of a request with this head, and keeps it as the known key of the head. `?key=` is
+/// accepted only on paths of the native format.
 pub async fn authenticate(
     cache: &KeyCache,
-    headers: &HeaderBlock,
-    target: (&str, &str),
-) -> Result<Arc<ApiKey>, ApiError> {
-    match extract_key(headers, target)? {
-        Some(text) => cache.find(text).await,
+    head: &RequestHead,
+    known: &KnownKey,
+) -> Result<FoundKey, ApiError> {
+    match extract_key(head.headers(), head.target())? {
+        Some(text) => cache.find(text, known).await,
         None => Err(ApiError::new(
             ErrorKind::Unauthenticated,
             "no API key was sent; send it as `Authorization: Bearer <key>`",

@@ -3,12 +3,14 @@
 use canon::{ApiError, ErrorKind, Micros};
 use futures_util::FutureExt as _;
 use http::header::HeaderValue;
+use parking_lot::Mutex;
 use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use transport::{HeaderBlock, RequestHandler, ServerReply, ServerRequest};
+use transport::{RequestHandler, RequestHead, ServerReply, ServerRequest};
 
+use crate::head_facts::HeadFacts;
 use crate::health::{alive, metrics_text, ready};
 use crate::serve::ApiService;
 use crate::state::ApiState;
@@ -17,53 +19,59 @@ use crate::state::ApiState;
 pub(crate) struct ApiHandler {
     api: Arc<ApiService>,
     peer: SocketAddr,
+    /// Facts of the last head.
+    facts: Mutex<Option<Arc<HeadFacts>>>,
 }
 
 impl ApiHandler {
     /// Creates a handler for a connection from that address.
     pub(crate) fn new(api: Arc<ApiService>, peer: SocketAddr) -> Self {
-        Self { api, peer }
+        Self { api, peer, facts: Mutex::new(None) }
     }
 }
 
-/// Id of a request, and the error format of its path.
-#[derive(Clone)]
-pub struct RequestContext {
-    id: Arc<str>,
-    format: ErrorFormat,
-}
-
-impl RequestContext {
-    fn new(state: &ApiState, path: &str, headers: &HeaderBlock) -> Self {
-        let format = ErrorFormat::for_path(path, |name| headers.contains(name));
-        Self { id: next_id(state), format }
-    }
+/// Id of a request, and the facts of its head.
+pub(crate) struct ApiContext {
+    id: RequestId,
+    facts: Arc<HeadFacts>,
 }
 
 impl RequestHandler for ApiHandler {
-    type Context = RequestContext;
+    type Context = ApiContext;
 
-    fn context(&self, path: &str, headers: &HeaderBlock) -> RequestContext {
-        RequestContext::new(self.api.state(), path, headers)
+    fn context(&self, head: &Arc<RequestHead>) -> ApiContext {
+        let mut last = self.facts.lock();
+        let facts = match &*last {
+            Some(facts) if facts.is_of(head) => Arc::clone(facts),
+            Some(_) | None => {
+                let facts = Arc::new(HeadFacts::new(head, self.api.routes()));
+                *last = Some(Arc::clone(&facts));
+                facts
+            }
+        };
+        ApiContext { id: RequestId(next_id(self.api.state())), facts }
     }
 
     /// Answers one request. A panic becomes an internal error of this request and affects no other.
-    async fn answer(&self, request: ServerRequest, context: RequestContext) -> ServerReply {
-        let RequestContext { id, format } = context;
-        let work = self.api.serve(RequestId(Arc::clone(&id)), format, self.peer, request);
+    async fn answer(&self, request: ServerRequest, context: &ApiContext) -> ServerReply {
+        let ApiContext { id, facts } = context;
+        let work = self.api.serve(id, facts, self.peer, request);
         let reply = match AssertUnwindSafe(work).catch_unwind().await {
             Ok(reply) => reply,
-            Err(_) => format.to_response(&ApiError::internal("a request panicked"), &id).into(),
+            Err(_) => {
+                let error = ApiError::internal("a request panicked");
+                facts.format.to_response(&error, &id.0).into()
+            }
         };
-        reply.with_request_id(&id)
+        reply.with_request_id(&id.0)
     }
 
     fn refuse(&self, error: &ApiError, path: &str) -> ServerReply {
         refuse(self.api.state(), error, path)
     }
 
-    fn stopped(&self, context: &RequestContext) -> ServerReply {
-        stopped(context)
+    fn stopped(&self, context: &ApiContext) -> ServerReply {
+        stopped(context.facts.format, &context.id.0)
     }
 
     fn now(&self) -> Micros {
@@ -75,13 +83,15 @@ impl RequestHandler for ApiHandler {
 pub struct MetricsHandler(pub Arc<ApiState>);
 
 impl RequestHandler for MetricsHandler {
-    type Context = RequestContext;
+    /// Id of the request, and the error format of its path.
+    type Context = (Arc<str>, ErrorFormat);
 
-    fn context(&self, path: &str, headers: &HeaderBlock) -> RequestContext {
-        RequestContext::new(&self.0, path, headers)
+    fn context(&self, head: &Arc<RequestHead>) -> Self::Context {
+        let format = ErrorFormat::for_path(head.path(), |name| head.headers().contains(name));
+        (next_id(&self.0), format)
     }
 
-    async fn answer(&self, request: ServerRequest, context: RequestContext) -> ServerReply {
+    async fn answer(&self, request: ServerRequest, (id, format): &Self::Context) -> ServerReply {
         let state = Arc::clone(&self.0);
         let outcome = match request.path() {
             "/metrics" => Ok(metrics_text(&state)),
@@ -92,16 +102,15 @@ impl RequestHandler for MetricsHandler {
                 Err(ApiError::new(ErrorKind::UnknownPath, message))
             }
         };
-        let RequestContext { id, format } = context;
-        outcome.unwrap_or_else(|error| format.to_response(&error, &id)).into()
+        outcome.unwrap_or_else(|error| format.to_response(&error, id)).into()
     }
 
     fn refuse(&self, error: &ApiError, path: &str) -> ServerReply {
         refuse(&self.0, error, path)
     }
 
-    fn stopped(&self, context: &RequestContext) -> ServerReply {
-        stopped(context)
+    fn stopped(&self, (id, format): &Self::Context) -> ServerReply {
+        stopped(*format, id)
     }
 
     fn now(&self) -> Micros {
@@ -128,8 +137,7 @@ fn refuse(state: &ApiState, error: &ApiError, path: &str) -> ServerReply {
 }
 
 /// Answers with the id of the cut request, under which its receipt and its log lines are found.
-fn stopped(context: &RequestContext) -> ServerReply {
-    let RequestContext { id, format } = context;
+fn stopped(format: ErrorFormat, id: &Arc<str>) -> ServerReply {
     let error = ApiError::new(ErrorKind::Overloaded, "the gateway is stopping, retry elsewhere");
     ServerReply::from(format.to_response(&error, id)).with_request_id(id)
 }

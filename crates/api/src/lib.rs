@@ -10,6 +10,7 @@ mod chat;
 mod embeddings;
 mod files;
 mod handler;
+mod head_facts;
 mod health;
 mod images;
 mod json_object;

@@ -1,10 +1,11 @@
 //! Request of an authenticated caller, as handlers receive it.
 
-use access::keys::ApiKey;
+use access::keys::FoundKey;
 use access::limits::Admission;
 use canon::ApiError;
+use config::Config;
 use futures_util::future::BoxFuture;
-use relay::{CallRequest, RequestId};
+use relay::{CallHead, CallRequest, RequestId};
 use std::sync::Arc;
 use transport::{ServerReply, ServerRequest};
 
@@ -13,8 +14,12 @@ use crate::state::ApiState;
 /// A request with a valid key.
 pub(crate) struct ApiRequest {
     pub(crate) state: Arc<ApiState>,
-    pub(crate) key: Arc<ApiKey>,
+    /// Configuration at arrival.
+    pub(crate) config: Arc<Config>,
+    pub(crate) key: FoundKey,
     pub(crate) id: RequestId,
+    /// What the head says about a call.
+    pub(crate) head: Arc<CallHead>,
     /// Resources held until the request ends.
     pub(crate) admission: Admission,
     pub(crate) request: ServerRequest,
@@ -26,7 +31,7 @@ pub(crate) type HandlerFuture = BoxFuture<'static, Result<ServerReply, ApiError>
 impl ApiRequest {
     /// Converts the request for the relay.
     pub(crate) fn into_call(self) -> CallRequest {
-        let Self { state, key, id, admission, request } = self;
-        CallRequest { engine: Arc::clone(&state.engine), key, id, admission, request }
+        let Self { state, config, key, id, head, admission, request } = self;
+        CallRequest { engine: Arc::clone(&state.engine), config, key, id, head, admission, request }
     }
 }

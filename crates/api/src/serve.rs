@@ -1,7 +1,7 @@
 //! The way of a request to its handler: route, key, address, limits, idempotency.
 
 use access::idempotency;
-use access::keys::ApiKey;
+use access::keys::FoundKey;
 use access::limits::{Admission, NetworkPermit, NetworkUse};
 use access::{authentication, limits};
 use admin::RequestOrigin;
@@ -19,8 +19,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt as _;
-use transport::{ServerBody, ServerReply, ServerRequest};
+use transport::{HeaderBlock, ServerBody, ServerReply, ServerRequest};
 
+use crate::head_facts::{HeadFacts, RouteMatch};
 use crate::request::{ApiRequest, HandlerFuture};
 use crate::routes::{
     ApiRoute, KeyedHandler, RouteHandler, RouteNeed, RouteTable, path_matches, route_list,
@@ -57,44 +58,86 @@ impl ApiService {
         &self.state
     }
 
-    /// Answers a request with that id and format of errors from that address.
-    pub async fn serve(
+    /// The routes of the API.
+    pub(crate) fn routes(&self) -> &RouteTable {
+        &self.routes
+    }
+
+    /// Answers a request with that id, and a head with these facts, from that address.
+    pub(crate) async fn serve(
         &self,
-        id: RequestId,
+        id: &RequestId,
+        facts: &HeadFacts,
+        peer: SocketAddr,
+        request: ServerRequest,
+    ) -> ServerReply {
+        let (state, format) = (&self.state, facts.format);
+        // The rare futures are boxed, so that calls do not carry their size.
+        let route = match facts.route {
+            RouteMatch::Handler(RouteHandler::Keyed(route)) => route,
+            RouteMatch::Handler(RouteHandler::Public(handler)) => {
+                return match admit_network(state, NetworkUse::Public, peer, request.headers()) {
+                    Ok(_permit) => {
+                        let answered = handler(Arc::clone(state), request.into_http()).await;
+                        answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into())
+                    }
+                    Err(error) => Box::pin(refuse(error, format, id, request)).await,
+                };
+            }
+            RouteMatch::Handler(RouteHandler::Probe(handler)) => {
+                let answered = handler(Arc::clone(state), request.into_http()).await;
+                return answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into());
+            }
+            RouteMatch::Page | RouteMatch::WrongMethod => {
+                return Box::pin(self.serve_other(id, format, peer, request)).await;
+            }
+        };
+        let found = match state.engine.keys.find_known(&facts.key) {
+            Some(key) => Ok(key),
+            None => Box::pin(authenticate(state, facts, peer)).await,
+        };
+        let key = match found {
+            Ok(key) => key,
+            Err(error) => return Box::pin(refuse(error, format, id, request)).await,
+        };
+        let incoming = ApiRequest {
+            state: Arc::clone(state),
+            config: state.config(),
+            key,
+            id: id.clone(),
+            head: Arc::clone(&facts.call),
+            admission: Admission::default(),
+            request,
+        };
+        serve_keyed(incoming, format, route, peer).await
+    }
+
+    /// Answers a request that the route table has no handler for.
+    async fn serve_other(
+        &self,
+        id: &RequestId,
         format: ErrorFormat,
         peer: SocketAddr,
         request: ServerRequest,
     ) -> ServerReply {
-        match self.routes.find(request.path()) {
-            None => {
-                let config = self.state.config();
-                let client =
-                    limits::client_address(&config.trusted_proxies, peer, request.headers());
-                let mut request = request.into_http();
-                request.extensions_mut().insert(id);
-                request.extensions_mut().insert(ConnectInfo(client));
-                let admitted =
-                    self.state.limiter.admit_network(client, NetworkUse::Public, &config.gate);
-                let mut response = match admitted {
-                    Ok(_permit) => self.serve_page(request).await,
-                    Err(error) => self.refuse_page(error, request).await,
-                };
-                if config.public_url.starts_with("https://") {
-                    let lasting = HeaderValue::from_static("max-age=31536000");
-                    response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, lasting);
-                }
-                response.into()
-            }
-            Some(route) => match route.handler(request.method()) {
-                Some(handler) => {
-                    dispatch(Arc::clone(&self.state), handler, (id, format), peer, request).await
-                }
-                None => {
-                    let allowed = route.allow_header();
-                    method_not_allowed(&request, format, &id, &allowed).into()
-                }
-            },
+        if let Some(route) = self.routes.find(request.path()) {
+            return method_not_allowed(&request, format, id, &route.allow_header()).into();
         }
+        let config = self.state.config();
+        let client = limits::client_address(&config.trusted_proxies, peer, request.headers());
+        let mut request = request.into_http();
+        request.extensions_mut().insert(id.clone());
+        request.extensions_mut().insert(ConnectInfo(client));
+        let admitted = self.state.limiter.admit_network(client, NetworkUse::Public, &config.gate);
+        let mut response = match admitted {
+            Ok(_permit) => self.serve_page(request).await,
+            Err(error) => self.refuse_page(error, request).await,
+        };
+        if config.public_url.starts_with("https://") {
+            let lasting = HeaderValue::from_static("max-age=31536000");
+            response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, lasting);
+        }
+        response.into()
     }
 
     /// Refuses a request for a page, or for an unknown path of the API in its format.
@@ -143,43 +186,25 @@ fn admit_network(
     state: &ApiState,
     kind: NetworkUse,
     peer: SocketAddr,
-    request: &ServerRequest,
+    headers: &HeaderBlock,
 ) -> Result<NetworkPermit, ApiError> {
     let config = state.config();
-    let client = limits::client_address(&config.trusted_proxies, peer, request.headers());
+    let client = limits::client_address(&config.trusted_proxies, peer, headers);
     state.limiter.admit_network(client, kind, &config.gate)
 }
 
-async fn dispatch(
-    state: Arc<ApiState>,
-    route: RouteHandler,
-    (id, format): (RequestId, ErrorFormat),
+/// Finds the key of a request by its token. Requests without a valid key are counted by network.
+async fn authenticate(
+    state: &ApiState,
+    facts: &HeadFacts,
     peer: SocketAddr,
-    request: ServerRequest,
-) -> ServerReply {
-    let outcome = match route {
-        RouteHandler::Public(handler) => {
-            match admit_network(&state, NetworkUse::Public, peer, &request) {
-                Ok(_permit) => handler(state, request.into_http()).await,
-                Err(error) => return refuse(error, format, &id, request).await,
-            }
-        }
-        RouteHandler::Probe(handler) => handler(state, request.into_http()).await,
-        RouteHandler::Keyed(route) => {
-            let keys = &state.engine.keys;
-            return match authentication::authenticate(keys, request.headers(), request.target())
-                .await
-            {
-                Ok(key) => serve_keyed((&state, &key, &id), format, route, peer, request).await,
-                Err(error) => {
-                    let admitted = admit_network(&state, NetworkUse::WrongKey, peer, &request);
-                    let error = admitted.err().unwrap_or(error);
-                    refuse(error, format, &id, request).await
-                }
-            };
-        }
-    };
-    outcome.unwrap_or_else(|error| format.to_response(&error, &id.0).into())
+) -> Result<FoundKey, ApiError> {
+    let HeadFacts { head, key, .. } = facts;
+    let found = authentication::authenticate(&state.engine.keys, head, key).await;
+    found.map_err(|error| {
+        let admitted = admit_network(state, NetworkUse::WrongKey, peer, head.headers());
+        admitted.err().unwrap_or(error)
+    })
 }
 
 /// Returns the format of errors of a request for a page.
@@ -205,15 +230,23 @@ pub async fn serve_with_key(
     let format = path_format(&request);
     let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
     let route = find_handler(&request);
-    let key =
-        state.engine.keys.by_id(key).await.ok().filter(|key| key.is_live(state.clock().now()));
+    let found = state.engine.keys.find_by_id(key).await.ok();
+    let found = found.filter(|key| key.is_live(state.clock().now()));
     let Some(route) = route.and_then(RouteHandler::keyed) else {
         return path_not_found(request).await;
     };
-    match key {
+    match found {
         Some(key) => {
-            let served = serve_keyed((&state, &key, &id), format, route, peer, request.into());
-            served.await.into_response()
+            let incoming = ApiRequest {
+                config: state.config(),
+                state,
+                key,
+                id,
+                head: Arc::default(),
+                admission: Admission::default(),
+                request: request.into(),
+            };
+            serve_keyed(incoming, format, route, peer).await.into_response()
         }
         None => format.to_response(
             &ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more")
@@ -225,16 +258,15 @@ pub async fn serve_with_key(
 
 /// Answers a request with a valid key, and adds the rate limit headers.
 async fn serve_keyed(
-    (state, key, id): (&Arc<ApiState>, &Arc<ApiKey>, &RequestId),
+    incoming: ApiRequest,
     format: ErrorFormat,
     route: KeyedHandler,
     peer: SocketAddr,
-    request: ServerRequest,
 ) -> ServerReply {
-    let proxies = &state.config().trusted_proxies;
-    let allowed = limits::check_address(proxies, key, peer, request.headers())
-        .and_then(|()| check_scope(key, route.need));
-    let answered = run_keyed((state, key, id), allowed, route, peer, request).await;
+    let (state, key) = (Arc::clone(&incoming.state), Arc::clone(&incoming.key));
+    let id = incoming.id.clone();
+    let work = begin_keyed(incoming, route, peer);
+    let answered = relay::run_for_caller(&state.engine.tasks, work).await;
     let mut reply = answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into());
     if !route.paid {
         // It may hold a secret, and belongs to this key alone.
@@ -242,69 +274,84 @@ async fn serve_keyed(
         reply.headers.insert("x-content-type-options", b"nosniff");
     }
     if let Some(style) = format.limit_headers() {
-        let left = state.limiter.remaining(key);
+        let left = state.limiter.remaining(&key);
         limits::add_limit_headers(&left, style, || state.clock().now(), &mut reply.headers);
     }
     reply
 }
 
-/// Runs the handler of a request with a valid key, after the address, scope and rate limit checks.
-/// With an idempotency key it runs at most once.
-async fn run_keyed(
-    (state, key, id): (&Arc<ApiState>, &Arc<ApiKey>, &RequestId),
-    allowed: Result<(), ApiError>,
-    route: KeyedHandler,
-    peer: SocketAddr,
-    mut request: ServerRequest,
-) -> Result<ServerReply, ApiError> {
-    let KeyedHandler { handler, paid: _, need } = route;
-    let entered = match allowed {
-        Ok(()) => admit((state, key), route, &mut request).await,
-        Err(error) => Err(error),
-    };
-    let admission = match entered {
-        Ok(admission) => admission,
-        Err(error) => {
-            drain_body(request).await;
-            return Err(error);
-        }
-    };
-    let incoming = ApiRequest {
-        state: Arc::clone(state),
-        key: Arc::clone(key),
-        id: id.clone(),
-        admission,
-        request,
-    };
-    if matches!(need, RouteNeed::Admin(_)) {
-        // Boxed, so that calls do not carry the size of this future.
-        return Box::pin(run_admin(incoming, peer, handler)).await;
+/// Checks the address, the scope and the rate limits of a request with a valid key, and begins its
+/// work. The body has not been read.
+fn begin_keyed(mut incoming: ApiRequest, route: KeyedHandler, peer: SocketAddr) -> HandlerFuture {
+    if let Err(error) = check_caller(&mut incoming, route, peer) {
+        return Box::pin(refuse_keyed(error, incoming.request));
     }
-    if route.paid && incoming.request.headers().contains(idempotency::HEADER) {
-        // Boxed, so that other calls do not carry the size of this future.
-        return Box::pin(run_once(incoming, handler)).await;
+    if route.paid && !incoming.state.limiter.is_unlimited(&incoming.key) {
+        return Box::pin(run_within_rate(incoming, route, peer));
     }
-    relay::run_for_caller(&state.engine.tasks, handler(incoming)).await
+    begin_admitted(incoming, route, peer)
 }
 
-/// Admits a request with a valid key before its body is read.
-async fn admit(
-    (state, key): (&Arc<ApiState>, &Arc<ApiKey>),
+/// Refuses a request whose address or scope is wrong, and one that there is no room for.
+fn check_caller(
+    incoming: &mut ApiRequest,
     route: KeyedHandler,
-    request: &mut ServerRequest,
-) -> Result<Admission, ApiError> {
-    let (config, caller) = (state.config(), &key.record.id);
-    let mut admission = Admission::default();
+    peer: SocketAddr,
+) -> Result<(), ApiError> {
+    let ApiRequest { state, config, key, admission, request, .. } = incoming;
+    limits::check_address(&config.trusted_proxies, key, peer, request.headers())?;
+    check_scope(key, route.need)?;
     if route.paid {
         // Checked before the rate limits: a shed call must not count, and must not query other
         // nodes.
-        state.engine.in_flight.check_room(config.max_running_calls)?;
-        admission.rate = state.limiter.admit(key).await?;
+        state.engine.in_flight.check_room(config.max_running_calls)
     } else {
-        admission.free = Some(state.limiter.admit_free(caller, &config.gate)?);
+        admission.free = Some(state.limiter.admit_free(&key.node_use, &config.gate)?);
+        Ok(())
     }
-    admission.buffer = state.limiter.admit_body(caller, &config.gate, request)?;
-    Ok(admission)
+}
+
+/// Runs a request whose key or account has rate limits.
+async fn run_within_rate(
+    mut incoming: ApiRequest,
+    route: KeyedHandler,
+    peer: SocketAddr,
+) -> Result<ServerReply, ApiError> {
+    let admitted = incoming.state.limiter.admit(&incoming.key).await;
+    match admitted {
+        Ok(permit) => {
+            incoming.admission.rate = permit;
+            begin_admitted(incoming, route, peer).await
+        }
+        Err(error) => refuse_keyed(error, incoming.request).await,
+    }
+}
+
+/// Begins the work of a request that is within the limits of its caller, if there is memory for its
+/// body. With an idempotency key it runs at most once.
+fn begin_admitted(
+    mut incoming: ApiRequest,
+    route: KeyedHandler,
+    peer: SocketAddr,
+) -> HandlerFuture {
+    let KeyedHandler { handler, paid, need } = route;
+    let ApiRequest { state, config, key, admission, request, .. } = &mut incoming;
+    match state.limiter.admit_body(&key.node_use, &config.gate, request) {
+        Ok(permit) => admission.buffer = permit,
+        Err(error) => return Box::pin(refuse_keyed(error, incoming.request)),
+    }
+    if matches!(need, RouteNeed::Admin(_)) {
+        return Box::pin(run_admin(incoming, peer, handler));
+    }
+    if paid && incoming.request.headers().contains(idempotency::HEADER) {
+        return Box::pin(run_once(incoming, handler));
+    }
+    handler(incoming)
+}
+
+async fn refuse_keyed(error: ApiError, request: ServerRequest) -> Result<ServerReply, ApiError> {
+    drain_body(request).await;
+    Err(error)
 }
 
 /// Runs a request of administration.
@@ -313,18 +360,18 @@ async fn admit(
 /// is on the way must not act any more. The work is a task of its own, so that a caller who
 /// disconnects cannot stop it between the commit of a change and the update of this node's caches.
 async fn run_admin(
-    incoming: ApiRequest,
+    mut incoming: ApiRequest,
     peer: SocketAddr,
     handler: fn(ApiRequest) -> HandlerFuture,
 ) -> Result<ServerReply, ApiError> {
-    let ApiRequest { state, key, id, admission, mut request } = incoming;
-    let client = limits::client_address(&state.config().trusted_proxies, peer, request.headers());
+    let ApiRequest { state, config, request, .. } = &mut incoming;
+    let client = limits::client_address(&config.trusted_proxies, peer, request.headers());
     let origin = RequestOrigin::new(Some(client.ip()), &request.headers().to_map());
     let body = crate::admin::read_bytes(std::mem::take(&mut request.body)).await?;
-    let key = state.engine.keys.read_again(&key.record.id).await?;
     request.body = ServerBody::Whole(body);
     let tasks = state.engine.tasks.clone();
-    let work = handler(ApiRequest { state, key, id, admission, request });
+    incoming.key = incoming.state.engine.keys.read_again(&incoming.key.record.id).await?;
+    let work = handler(incoming);
     tasks.spawn(origin.scope(work)).await.map_err(|error| ApiError::internal(error.to_string()))?
 }
 
@@ -333,12 +380,12 @@ async fn run_once(
     incoming: ApiRequest,
     handler: fn(ApiRequest) -> HandlerFuture,
 ) -> Result<ServerReply, ApiError> {
-    let ApiRequest { state, key, id, admission, request } = incoming;
-    let (idempotency, limit) = (Arc::clone(&state.idempotency), state.config().max_body_bytes);
+    let ApiRequest { state, config, key, id, head, admission, request } = incoming;
+    let (idempotency, limit) = (Arc::clone(&state.idempotency), config.max_body_bytes);
     let (owner, request_id) = (key.object_owner(), Arc::clone(&id.0));
     let run = async move |request| {
         let tasks = state.engine.tasks.clone();
-        let call = handler(ApiRequest { state, key, id, admission, request });
+        let call = handler(ApiRequest { state, config, key, id, head, admission, request });
         relay::run_for_caller(&tasks, call).await.map(ServerReply::into_response)
     };
     let answered = idempotency.run_once(&owner, &request_id, limit, request, run).await;

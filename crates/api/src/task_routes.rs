@@ -22,7 +22,7 @@ struct TaskLookup {
 
 impl TaskLookup {
     fn from_request(incoming: ApiRequest) -> Self {
-        let ApiRequest { state, key, id: _, admission: _, request } = incoming;
+        let ApiRequest { state, key, request, .. } = incoming;
         let path = request.path();
         let rest = path.strip_prefix("/v1/tasks/");
         let rest = rest.or_else(|| path.strip_prefix("/v1/images/generations/"));

@@ -1,6 +1,6 @@
 //! One client call with everything it needs.
 
-use access::keys::ApiKey;
+use access::keys::{ApiKey, FoundKey};
 use access::limits::Admission;
 use bytes::{Bytes, BytesMut};
 use canon::{ApiError, ChatRequest, ErrorKind};
@@ -12,17 +12,15 @@ use dialects::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use std::fmt::Display;
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
-use transport::{
-    ContentCoding, HeaderBlock, SUPPORTED_CODINGS, SentMark, ServerRequest, visible_text,
-};
+use transport::{HeaderBlock, SUPPORTED_CODINGS, SentMark, ServerRequest};
 use upstream::{InFlightSlot, Timeouts};
 
 use super::cache_use::CacheUse;
+use super::call_head::{CallHead, CallHeaders};
 use super::call_options::CallOptions;
 use super::compressed_body::CompressedBody;
 use crate::engine::Engine;
@@ -34,10 +32,14 @@ use crate::value_count::reserve_values;
 pub struct CallRequest {
     /// Parts of the gateway that a call uses.
     pub engine: Arc<Engine>,
+    /// Configuration at arrival.
+    pub config: Arc<Config>,
     /// Key of the caller.
-    pub key: Arc<ApiKey>,
+    pub key: FoundKey,
     /// Id of the request.
     pub id: RequestId,
+    /// What the head says about the call.
+    pub head: Arc<CallHead>,
     /// Resources held until the request ends.
     pub admission: Admission,
     /// HTTP request.
@@ -149,21 +151,21 @@ impl Call {
         target: RequestTarget,
         body_kind: BodyKind,
     ) -> Result<Box<Self>, ApiError> {
-        let CallRequest { engine, key, id, admission, request } = call_request;
+        let CallRequest { engine, config, key, id, head, admission, request } = call_request;
         let arrived = Instant::now();
-        let config = engine.config();
         let slot = engine.in_flight.admit(config.max_running_calls)?;
-        let options = CallOptions::from_headers(request.headers(), &engine.instance)?;
+        let head = head.headers(request.headers(), &engine.instance);
+        let options = head.options.clone()?;
         let forwarded_headers = collect_forwarded_headers(dialect, request.headers());
         let trace = start_trace(&engine, options.has_trace, request.headers());
         let trace_state = trace.is_some().then(|| request.headers().value("tracestate")).flatten();
         let limit = config.max_body_bytes;
-        let body = read_body(request, body_kind, limit, &admission, &engine).await?;
+        let body = read_body(request, (body_kind, head), limit, &admission, &engine).await?;
         if body_kind == BodyKind::Json {
             reserve_values(&engine, &body, &admission).await?;
         }
         // A body can take long. The key may have been revoked since the head was read.
-        let key = engine.keys.still_live(&key)?;
+        let key = engine.keys.recheck(key)?;
         Ok(Box::new(Self {
             engine,
             config,
@@ -297,24 +299,22 @@ fn collect_forwarded_headers(dialect: &dyn Dialect, headers: &HeaderBlock) -> He
 /// Reads a body within its limit and decodes it.
 async fn read_body(
     mut request: ServerRequest,
-    body_kind: BodyKind,
+    (body_kind, head): (BodyKind, &CallHeaders),
     limit: usize,
     admission: &Admission,
     engine: &Engine,
 ) -> Result<Bytes, ApiError> {
     let mut body = std::mem::take(&mut request.body);
-    let headers = request.headers();
-    let coding = ContentCoding::from_values(headers.get_all("content-encoding"));
-    let wrong = check_content_type(headers, body_kind, coding.as_ref().err()).err();
+    let wrong = check_content_type(head, body_kind).err();
     // A caller that waits to be asked is not asked for a body that is refused.
-    if let Some(error) = wrong.as_ref().filter(|_| headers.contains("expect")) {
+    if let Some(error) = wrong.as_ref().filter(|_| request.headers().contains("expect")) {
         return Err(error.clone());
     }
-    let declared = headers.text("content-length").and_then(|value| value.parse().ok());
-    if declared.is_some_and(|length: usize| length > limit) {
+    let declared = request.length().and_then(|length| usize::try_from(length).ok());
+    if declared.is_some_and(|length| length > limit) {
         return Err(transport::too_large(limit));
     }
-    let mut compressed = match coding {
+    let mut compressed = match head.coding {
         Ok(Some(coding)) => Some(CompressedBody::new(coding, limit, admission)?),
         // An unknown coding is reported after the body was read, like any wrong header.
         Ok(None) | Err(_) => None,
@@ -383,20 +383,16 @@ pub enum BodyKind {
     Form,
 }
 
-fn check_content_type(
-    headers: &HeaderBlock,
-    body_kind: BodyKind,
-    unknown_coding: Option<&impl Display>,
-) -> Result<(), ApiError> {
-    if body_kind == BodyKind::Json && !headers.get("content-type").is_some_and(is_json) {
+fn check_content_type(head: &CallHeaders, body_kind: BodyKind) -> Result<(), ApiError> {
+    if body_kind == BodyKind::Json && !head.is_json {
         return Err(ApiError::new(
             ErrorKind::UnsupportedMediaType,
             "the body must be JSON: send the header `Content-Type: application/json`",
         ));
     }
-    match unknown_coding {
-        None => Ok(()),
-        Some(unknown) => {
+    match &head.coding {
+        Ok(_) => Ok(()),
+        Err(unknown) => {
             let message = format!(
                 "the body is encoded as `{unknown}`; accepted encodings: {SUPPORTED_CODINGS}"
             );
@@ -404,16 +400,4 @@ fn check_content_type(
                 .with_param("content-encoding"))
         }
     }
-}
-
-fn is_json(content_type: &[u8]) -> bool {
-    // The usual case needs no search.
-    if content_type == b"application/json" {
-        return true;
-    }
-    let mut parts = visible_text(content_type).unwrap_or_default().split(';').map(str::trim);
-    let kind = parts.next().unwrap_or_default();
-    let charset = parts.find_map(|part| part.strip_prefix("charset="));
-    kind.eq_ignore_ascii_case("application/json")
-        && charset.is_none_or(|word| word.trim_matches('"').eq_ignore_ascii_case("utf-8"))
 }

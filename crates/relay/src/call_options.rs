@@ -14,6 +14,7 @@ pub(super) const HOPS_HEADER: HeaderName = HeaderName::from_static("x-portunus-h
 const MAX_HOPS: usize = 8;
 
 /// Options for the gateway from the request headers.
+#[derive(Clone)]
 pub(crate) struct CallOptions {
     /// Timeout of the caller for the start of the reply.
     pub(super) timeout: Option<Duration>,

@@ -8,6 +8,7 @@ mod admit;
 mod attempt;
 mod cache_use;
 mod call;
+mod call_head;
 mod call_options;
 mod call_texts;
 mod caller_task;
@@ -49,6 +50,7 @@ mod work_budget;
 
 pub use cache_use::{CacheUse, ProviderCache};
 pub use call::{BodyKind, Call, CallRequest, OwnPaths};
+pub use call_head::CallHead;
 pub use caller_task::run_for_caller;
 pub use embeddings::serve_embeddings;
 pub use engine::{Engine, EngineParts};

@@ -29,6 +29,6 @@ pub use framing::{ChunkState, Framing, FramingError, FramingStep};
 pub use header_block::{HeaderBlock, visible_text};
 pub use header_fields::HeaderFields;
 pub use server::{
-    Connections, HttpLimits, ReplyHeaders, RequestHandler, ServerBody, ServerReply, ServerRequest,
-    ShutdownPhase, body_error, read_whole, too_large,
+    Connections, HttpLimits, ReplyHeaders, RequestHandler, RequestHead, ServerBody, ServerReply,
+    ServerRequest, ShutdownPhase, body_error, read_whole, too_large,
 };

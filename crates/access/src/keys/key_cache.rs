@@ -10,7 +10,9 @@ use foldhash::fast::RandomState;
 use ledger::{Clock, KeyBalance};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use store::{AccountTerms, KeyRecord, ObjectOwner, ObjectSharing, Store, StoreError};
 
 use super::account_funds::AccountFunds;
@@ -18,7 +20,7 @@ use super::key_token::KeyToken;
 use super::token_proof::{ProofKey, TokenProof};
 use config::IpRange;
 
-use crate::limits::RateWindow;
+use crate::limits::{CallerUse, RateWindow};
 
 /// Limit on store lookups for unknown keys.
 const MAX_LOOKUPS_PER_SECOND: u32 = 50;
@@ -39,6 +41,8 @@ pub struct ApiKey {
     /// Networks the key may be used from. An unreadable entry of the record is left out, so that it
     /// allows nothing.
     pub allowed_networks: Vec<IpRange>,
+    /// Use of this node's own resources by the key.
+    pub node_use: Arc<CallerUse>,
     /// Proof of the token that matched the hash of the record. A changed record starts without one.
     proof: TokenProof,
 }
@@ -47,6 +51,14 @@ impl ApiKey {
     /// Returns true if the key is neither revoked nor expired.
     pub fn is_live(&self, now: Micros) -> bool {
         self.record.revoked.is_none() && self.record.expires.is_none_or(|expires| now < expires)
+    }
+
+    /// The same at the time of this clock. Most keys do not expire, and then it is not read.
+    fn is_live_now(&self, clock: &dyn Clock) -> bool {
+        match self.record.expires {
+            Some(_) => self.is_live(clock.now()),
+            None => self.record.revoked.is_none(),
+        }
     }
 
     /// The owner of the answers, tasks, replays and receipts this key may see.
@@ -64,6 +76,29 @@ impl ApiKey {
     }
 }
 
+/// A key that was found in the cache.
+#[derive(Clone, Debug)]
+pub struct FoundKey {
+    key: Arc<ApiKey>,
+    /// Changes of the cache before the key was found. While there are no more, the key is current.
+    changes: u64,
+}
+
+impl Deref for FoundKey {
+    type Target = Arc<ApiKey>;
+
+    fn deref(&self) -> &Arc<ApiKey> {
+        &self.key
+    }
+}
+
+/// The key that a token in the head of a request is known to name. Empty at first.
+///
+/// It is kept as long as the head, and its key only as long as the cache has that very record: any
+/// change of the key, a new token among them, makes the next request find the key by its token again.
+#[derive(Debug, Default)]
+pub struct KnownKey(Mutex<Option<FoundKey>>);
+
 /// Cache of all API keys.
 pub struct KeyCache {
     store: Store,
@@ -72,6 +107,8 @@ pub struct KeyCache {
     proof_key: Option<ProofKey>,
     /// By public id. Ids are random, so that nobody can choose ones of equal hash.
     keys: papaya::HashMap<String, Arc<ApiKey>, RandomState>,
+    /// Number of keys that were inserted or changed. Counted after the change.
+    changes: AtomicU64,
     /// Spending limits by account id.
     accounts: Mutex<HashMap<String, Arc<AccountFunds>>>,
     /// Held while account terms are read and applied, so that an older read never overwrites a
@@ -108,6 +145,7 @@ impl KeyCache {
             // Without randomness every call computes the HMAC.
             proof_key: ProofKey::generate().ok(),
             keys: papaya::HashMap::default(),
+            changes: AtomicU64::new(0),
             accounts: Mutex::default(),
             account_refresh: tokio::sync::Mutex::default(),
             insert_lock: Mutex::new(()),
@@ -129,17 +167,59 @@ impl KeyCache {
         &self.pepper
     }
 
-    /// Returns the key for a token. All failures give the same error, which does not reveal the
-    /// reason.
-    pub async fn find(&self, text: &str) -> Result<Arc<ApiKey>, ApiError> {
+    /// Returns the key for a token, and keeps it as known. All failures give the same error, which
+    /// does not reveal the reason.
+    pub async fn find(&self, text: &str, known: &KnownKey) -> Result<FoundKey, ApiError> {
         let token = KeyToken::parse(text).ok_or_else(invalid_key)?;
-        let key = self.by_id(token.id()).await?;
+        let found = self.find_by_id(token.id()).await?;
         let now = self.clock.now();
-        let record = &key.record;
+        let record = &found.key.record;
+        if !found.key.is_live(now) {
+            return Err(invalid_key());
+        }
+        if self.is_current(token, &found.key) {
+            *known.0.lock() = Some(found.clone());
+            return Ok(found);
+        }
+        // A token from before the current one is not kept as known, because its time ends.
         let old = record.old_hash.as_deref().filter(|_| record.old_until.is_some_and(|t| now < t));
-        let matches =
-            self.is_current(token, &key) || old.is_some_and(|old| token.matches(&self.pepper, old));
-        if matches && key.is_live(now) { Ok(key) } else { Err(invalid_key()) }
+        let matches = old.is_some_and(|old| token.matches(&self.pepper, old));
+        if matches { Ok(found) } else { Err(invalid_key()) }
+    }
+
+    /// Returns the known key of a head. `None` if there is none, if it has changed since, or if it may
+    /// not be used any more.
+    pub fn find_known(&self, known: &KnownKey) -> Option<FoundKey> {
+        let mut slot = known.0.lock();
+        let found = slot.as_mut()?;
+        let changes = self.changes();
+        if found.changes != changes {
+            let current = self.get(&found.key.record.id);
+            if !current.is_some_and(|current| Arc::ptr_eq(&current, &found.key)) {
+                *slot = None;
+                return None;
+            }
+            found.changes = changes;
+        }
+        found.key.is_live_now(&*self.clock).then(|| found.clone())
+    }
+
+    /// Returns the key with this public id, as [`Self::by_id`] does.
+    pub async fn find_by_id(&self, id: &str) -> Result<FoundKey, ApiError> {
+        // Read before the key, so that a change in between is noticed.
+        let changes = self.changes();
+        let key = self.by_id(id).await?;
+        Ok(FoundKey { key, changes })
+    }
+
+    /// Returns a cached key with this public id.
+    pub fn find_cached(&self, id: &str) -> Option<FoundKey> {
+        let changes = self.changes();
+        Some(FoundKey { key: self.get(id)?, changes })
+    }
+
+    fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Returns true if the token is the current one of the key.
@@ -174,11 +254,24 @@ impl KeyCache {
         self.get(&key.record.id).filter(|key| key.is_live(now)).ok_or_else(invalid_key)
     }
 
+    /// Returns a key that was found in its current state, as [`Self::still_live`] does.
+    pub fn recheck(&self, found: FoundKey) -> Result<Arc<ApiKey>, ApiError> {
+        if found.changes == self.changes() && found.key.is_live_now(&*self.clock) {
+            return Ok(found.key);
+        }
+        self.still_live(&found.key)
+    }
+
     /// Reads a cached key from the store again. Refuses it if it is revoked or has expired.
-    pub async fn read_again(&self, id: &str) -> Result<Arc<ApiKey>, ApiError> {
+    pub async fn read_again(&self, id: &str) -> Result<FoundKey, ApiError> {
         let record = self.store.key(id).await.map_err(|e| store_error(&e))?;
+        let changes = self.changes();
         let key = self.insert(record.ok_or_else(invalid_key)?);
-        if key.is_live(self.clock.now()) { Ok(key) } else { Err(invalid_key()) }
+        if key.is_live(self.clock.now()) {
+            Ok(FoundKey { key, changes })
+        } else {
+            Err(invalid_key())
+        }
     }
 
     /// Returns the cached key with this public id.
@@ -247,24 +340,34 @@ impl KeyCache {
         let account = self.account_funds(&record.account_id);
         // If any limit is set, all money comes from leases, which respect all limits.
         let terms = account.spend_terms(&record);
-        let (balance, rate_window) = match old {
+        let (balance, rate_window, node_use) = match old {
             Some(key) if key.record == record => return Arc::clone(key),
             Some(key) => {
                 key.balance.set_terms(terms);
                 key.rate_window.set_limits(record.limits);
-                (Arc::clone(&key.balance), Arc::clone(&key.rate_window))
+                let balance = Arc::clone(&key.balance);
+                (balance, Arc::clone(&key.rate_window), Arc::clone(&key.node_use))
             }
             None => (
                 KeyBalance::new(&record.id, terms, record.spent),
                 Arc::new(RateWindow::new(record.limits)),
+                Arc::default(),
             ),
         };
         let allowed_networks =
             record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
         let proof = TokenProof::default();
-        let key = ApiKey { balance, account, rate_window, allowed_networks, record, proof };
-        let key = Arc::new(key);
+        let key = Arc::new(ApiKey {
+            balance,
+            account,
+            rate_window,
+            allowed_networks,
+            node_use,
+            record,
+            proof,
+        });
         known.insert(key.record.id.clone(), Arc::clone(&key));
+        self.changes.fetch_add(1, Ordering::Release);
         key
     }
 
@@ -322,4 +425,119 @@ fn invalid_key() -> ApiError {
         "the API key is not valid; check that it was copied whole and has not expired or been revoked",
     )
     .with_code("invalid_api_key")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::{NewKeyToken, hash_token};
+    use canon::Money;
+    use ledger::TestClock;
+    use store::{KeyBounds, KeyGrants, KeyScope, RateLimits};
+
+    const BEGIN: Micros = Micros::from_secs(1_800_000_000);
+
+    fn record(token: &NewKeyToken, pepper: &hmac::Key) -> KeyRecord {
+        KeyRecord {
+            id: token.id.clone(),
+            account_id: "a".to_owned(),
+            created_by: None,
+            name: "key".to_owned(),
+            scope: KeyScope::Call,
+            grants: KeyGrants::default(),
+            hash: hash_token(pepper, &token.text),
+            old_hash: None,
+            old_until: None,
+            cap: None,
+            spent: Money::ZERO,
+            budget: None,
+            models: Vec::new(),
+            expires: None,
+            revoked: None,
+            limits: RateLimits::default(),
+            ips: Vec::new(),
+            bounds: KeyBounds::default(),
+            created: BEGIN,
+            changed: BEGIN,
+            last_used: None,
+        }
+    }
+
+    /// Law: a known key is the record that its token finds, after any change and at any time.
+    #[tokio::test]
+    async fn a_known_key_is_the_one_that_its_token_finds() {
+        let clock = Arc::new(TestClock::at(BEGIN));
+        let store = Store::open("sqlite::memory:").await.unwrap();
+        let shared = Arc::clone(&clock) as Arc<dyn Clock>;
+        let cache = KeyCache::load(store, shared, "pepper").await.unwrap();
+        let [token, other] = [0, 1].map(|_| NewKeyToken::generate(KeyScope::Call).unwrap());
+        let rotated = NewKeyToken::with_id(token.id.clone(), KeyScope::Call).unwrap();
+        let hash = |token: &NewKeyToken| hash_token(cache.pepper(), &token.text);
+        let second = Micros::from_secs(1);
+        let mut own = record(&token, cache.pepper());
+        cache.insert(own.clone());
+        let known = KnownKey::default();
+        assert!(cache.find_known(&known).is_none(), "nothing was found yet");
+        for (step, is_found, is_known) in [
+            ("none", true, true),
+            ("another key", true, true),
+            ("name", true, false),
+            ("expires later", true, false),
+            ("time passes", true, true),
+            ("expires", false, false),
+            ("extended", true, false),
+            ("revoked", false, false),
+            ("restored", true, false),
+            ("rotated", true, false),
+            ("old token expires", false, false),
+            ("rotated back", true, false),
+            ("none", true, true),
+        ] {
+            // Filled before each step, if the token is the current one.
+            let before = cache.find(&token.text, &known).await.is_ok();
+            match step {
+                "another key" => drop(cache.insert(record(&other, cache.pepper()))),
+                "name" => own.name = "other".to_owned(),
+                "expires later" => own.expires = Some(clock.now() + 9 * second),
+                "time passes" => clock.pass(8 * second),
+                "expires" | "old token expires" => clock.pass(second),
+                "extended" => own.expires = Some(clock.now() + 1_000 * second),
+                "revoked" => own.revoked = Some(clock.now()),
+                "restored" => own.revoked = None,
+                "rotated" => {
+                    own.hash = hash(&rotated);
+                    own.old_hash = Some(hash(&token));
+                    own.old_until = Some(clock.now() + second);
+                }
+                "rotated back" => own.hash = hash(&token),
+                _ => assert!(before, "{step}"),
+            }
+            cache.insert(own.clone());
+            let found = cache.find(&token.text, &KnownKey::default()).await.ok();
+            assert_eq!(found.is_some(), is_found, "{step}");
+            let known = cache.find_known(&known);
+            assert_eq!(known.is_some(), is_known, "{step}");
+            if let (Some(known), Some(found)) = (known, found) {
+                assert!(Arc::ptr_eq(&known, &found), "{step}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_was_found_is_refused_once_it_is_revoked() {
+        let store = Store::open("sqlite::memory:").await.unwrap();
+        let clock = Arc::new(TestClock::at(BEGIN));
+        let cache = KeyCache::load(store, clock as Arc<dyn Clock>, "pepper").await.unwrap();
+        let token = NewKeyToken::generate(KeyScope::Call).unwrap();
+        let mut own = record(&token, cache.pepper());
+        cache.insert(own.clone());
+        let found = cache.find(&token.text, &KnownKey::default()).await.unwrap();
+        assert!(Arc::ptr_eq(&cache.recheck(found.clone()).unwrap(), &found));
+        own.name = "other".to_owned();
+        let changed = cache.insert(own.clone());
+        assert!(Arc::ptr_eq(&cache.recheck(found.clone()).unwrap(), &changed));
+        own.revoked = Some(BEGIN);
+        cache.insert(own);
+        assert!(cache.recheck(found).is_err());
+    }
 }

@@ -7,7 +7,7 @@ mod key_token;
 mod token_proof;
 
 pub use account_funds::AccountFunds;
-pub use key_cache::{ApiKey, KeyCache};
+pub use key_cache::{ApiKey, FoundKey, KeyCache, KnownKey};
 pub use key_json::{budget_json, key_json, key_settings_json, key_state};
 pub use key_token::random_letters;
 pub use key_token::{KeyToken, NewKeyToken, hash_token, key_front};

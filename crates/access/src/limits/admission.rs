@@ -17,8 +17,6 @@ use transport::{ServerBody, ServerRequest};
 use super::rate_window::RateWindow;
 use super::{RateLimiter, RatePermit, limit_error};
 
-/// Number of callers above which unused entries are removed.
-const MAX_CALLERS: usize = 10_000;
 /// `Retry-After` for full memory. The time until another request ends is unknown.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -35,15 +33,18 @@ pub struct Admission {
 
 /// Use of the gateway by one caller.
 #[derive(Debug, Default)]
-pub(super) struct CallerUse {
+pub struct CallerUse {
     free: RateWindow,
     buffered: AtomicU64,
 }
 
 impl RateLimiter {
     /// Admits a request that costs nothing, or returns an error with the time to retry after.
-    pub fn admit_free(&self, caller: &str, gate: &GateLimits) -> Result<Arc<FreePermit>, ApiError> {
-        let caller = self.caller(caller);
+    pub fn admit_free(
+        &self,
+        caller: &Arc<CallerUse>,
+        gate: &GateLimits,
+    ) -> Result<Arc<FreePermit>, ApiError> {
         let limits = RateLimits {
             rpm: Some(gate.free_rpm),
             tpm: None,
@@ -54,26 +55,25 @@ impl RateLimiter {
         }
         let admitted = caller.free.admit(self.clock.now(), 1, false);
         admitted.map_err(|exceeded| limit_error(exceeded, "caller"))?;
-        Ok(Arc::new(FreePermit(caller)))
+        Ok(Arc::new(FreePermit(Arc::clone(caller))))
     }
 
     /// Reserves memory for the body of a request: its declared length, or else what arrives.
     pub fn admit_body(
         &self,
-        caller: &str,
+        caller: &Arc<CallerUse>,
         gate: &GateLimits,
         request: &mut ServerRequest,
     ) -> Result<Option<Arc<BufferPermit>>, ApiError> {
         if request.body.is_end_stream() {
             return Ok(None);
         }
-        let declared = request.headers().text("content-length");
-        let declared = declared.and_then(|length| length.parse().ok());
-        if declared.is_some_and(|length: u64| length > gate.body) {
+        let declared = request.length();
+        if declared.is_some_and(|length| length > gate.body) {
             return Err(transport::too_large(usize::try_from(gate.body).unwrap_or(usize::MAX)));
         }
         let permit = Arc::new(BufferPermit {
-            caller: self.caller(caller),
+            caller: Arc::clone(caller),
             all: Arc::clone(&self.buffered),
             limits: *gate,
             held: AtomicU64::new(0),
@@ -90,18 +90,6 @@ impl RateLimiter {
     /// Bytes of request bodies in memory.
     pub fn buffered_bytes(&self) -> u64 {
         self.buffered.load(Ordering::Relaxed)
-    }
-
-    fn caller(&self, name: &str) -> Arc<CallerUse> {
-        let callers = self.callers.pin();
-        if let Some(known) = callers.get(name) {
-            return Arc::clone(known);
-        }
-        if callers.len() > MAX_CALLERS {
-            let now = self.clock.now();
-            callers.retain(|_, caller| Arc::strong_count(caller) > 1 || caller.free.is_used(now));
-        }
-        Arc::clone(callers.get_or_insert_with(name.to_owned(), Arc::default))
     }
 }
 
@@ -219,18 +207,19 @@ mod tests {
     #[test]
     fn bodies_share_the_memory_of_their_key_and_of_the_process() {
         let limiter = limiter();
-        let admit = |key: &str, length: u64| limiter.admit_body(key, &GATE, &mut upload(length));
-        let first = admit("a", 50).unwrap();
-        let refused = admit("a", 20).err().unwrap();
+        let [a, b, c] = <[Arc<CallerUse>; 3]>::default();
+        let admit = |key, length: u64| limiter.admit_body(key, &GATE, &mut upload(length));
+        let first = admit(&a, 50).unwrap();
+        let refused = admit(&a, 20).err().unwrap();
         assert_eq!(refused.kind(), ErrorKind::RateLimited);
-        assert_eq!(admit("a", 61).err().unwrap().kind(), ErrorKind::BodyTooLarge);
-        let second = admit("b", 50).unwrap();
-        let refused = admit("c", 1).err().unwrap();
+        assert_eq!(admit(&a, 61).err().unwrap().kind(), ErrorKind::BodyTooLarge);
+        let second = admit(&b, 50).unwrap();
+        let refused = admit(&c, 1).err().unwrap();
         assert_eq!(refused.kind(), ErrorKind::Overloaded);
         assert_eq!(limiter.buffered_bytes(), 100);
         drop((first, second));
         assert_eq!(limiter.buffered_bytes(), 0);
-        assert!(admit("a", 20).is_ok());
+        assert!(admit(&a, 20).is_ok());
     }
 
     #[tokio::test]
@@ -239,7 +228,7 @@ mod tests {
         let pieces = [Ok::<_, std::io::Error>(Bytes::from(vec![0; 40])), Ok(vec![0; 40].into())];
         let body = Body::from_stream(futures_util::stream::iter(pieces));
         let mut request = ServerRequest::from(http::Request::new(body));
-        let permit = limiter.admit_body("a", &GATE, &mut request).unwrap();
+        let permit = limiter.admit_body(&Arc::default(), &GATE, &mut request).unwrap();
         let mut body = request.body;
         assert!(body.frame().await.unwrap().is_ok());
         assert_eq!(limiter.buffered_bytes(), 40);
@@ -252,7 +241,8 @@ mod tests {
     #[test]
     fn requests_that_cost_nothing_have_a_rate_and_a_number_at_once() {
         let limiter = limiter();
-        let admit = || limiter.admit_free("a", &GATE);
+        let [a, b] = <[Arc<CallerUse>; 2]>::default();
+        let admit = || limiter.admit_free(&a, &GATE);
         let running = [admit().unwrap(), admit().unwrap()];
         assert!(admit().is_err(), "two run already");
         drop(running);
@@ -260,6 +250,6 @@ mod tests {
         let error = admit().err().unwrap();
         assert_eq!(error.kind(), ErrorKind::RateLimited);
         assert!(error.retry_after().is_some());
-        assert!(limiter.admit_free("b", &GATE).is_ok());
+        assert!(limiter.admit_free(&b, &GATE).is_ok());
     }
 }

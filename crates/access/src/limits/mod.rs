@@ -15,7 +15,7 @@ mod network_limits;
 mod rate_window;
 mod shared_limits;
 
-pub use admission::{Admission, BufferPermit, FreePermit};
+pub use admission::{Admission, BufferPermit, CallerUse, FreePermit};
 pub use allowed_networks::{check as check_address, client_address};
 pub use headers::add_limit_headers;
 pub use network_limits::{NetworkPermit, NetworkUse};
@@ -23,7 +23,6 @@ pub use rate_window::{RateWindow, RemainingLimit, RemainingLimits};
 pub use shared_limits::SharedLimits;
 
 use canon::{ApiError, ErrorKind};
-use foldhash::fast::RandomState;
 use ledger::Clock;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -32,7 +31,6 @@ use std::time::Duration;
 use store::{RateLimits, Store, StoreError};
 
 use crate::keys::ApiKey;
-use admission::CallerUse;
 use network_limits::NetworkTable;
 use rate_window::LimitExceeded;
 use shared_limits::{SharedTake, TakeOutcome};
@@ -44,9 +42,6 @@ const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 pub struct RateLimiter {
     clock: Arc<dyn Clock>,
     accounts: papaya::HashMap<String, Arc<RateWindow>>,
-    /// Use of this node's own resources by each caller. Ids are random, so that nobody can choose ones
-    /// of equal hash.
-    callers: papaya::HashMap<String, Arc<CallerUse>, RandomState>,
     /// Use of this node by networks, for requests without a key.
     networks: Mutex<NetworkTable>,
     /// Bytes of request bodies in memory.
@@ -75,9 +70,8 @@ struct RateAdmission {
 impl RateLimiter {
     /// Creates a limiter; without `shared` every node counts alone.
     pub fn new(clock: Arc<dyn Clock>, shared: Option<Arc<SharedLimits>>) -> Self {
-        let (accounts, callers) = (papaya::HashMap::new(), papaya::HashMap::default());
         let (networks, buffered) = (Mutex::default(), Arc::default());
-        Self { clock, accounts, callers, networks, buffered, shared }
+        Self { clock, accounts: papaya::HashMap::new(), networks, buffered, shared }
     }
 
     /// Fetches the limits of all accounts.
@@ -146,6 +140,13 @@ impl RateLimiter {
         Ok(Some(Arc::new(permit)))
     }
 
+    /// Returns true if no rate limit applies to a call with this key.
+    pub fn is_unlimited(&self, key: &ApiKey) -> bool {
+        let is_limited = |window: Arc<RateWindow>| window.is_limited();
+        !key.rate_window.is_limited()
+            && !self.account(&key.record.account_id).is_some_and(is_limited)
+    }
+
     async fn admit_one(
         &self,
         window: &RateWindow,
@@ -188,9 +189,13 @@ impl RateLimiter {
 
     /// Returns the remaining limits of a key, the account's included.
     pub fn remaining(&self, key: &ApiKey) -> RemainingLimits {
+        let account = self.account(&key.record.account_id);
+        if account.is_none() && !key.rate_window.is_limited() {
+            return RemainingLimits::default();
+        }
         let now = self.clock.now();
         let own = key.rate_window.remaining(now);
-        match self.account(&key.record.account_id) {
+        match account {
             Some(account) => own.tighter(account.remaining(now)),
             None => own,
         }

@@ -109,9 +109,14 @@ impl RateWindow {
         self.is_limited.store(!limits.is_none(), Ordering::Relaxed);
     }
 
+    /// Returns true if any limit is set.
+    pub fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Relaxed)
+    }
+
     /// Returns the limits, if any is set.
     pub fn limits(&self) -> Option<RateLimits> {
-        self.is_limited.load(Ordering::Relaxed).then(|| self.state.lock().limits)
+        self.is_limited().then(|| self.state.lock().limits)
     }
 
     /// Counts a call and returns the step its request is counted in.
@@ -151,12 +156,6 @@ impl RateWindow {
     pub fn release(&self) {
         let mut state = self.state.lock();
         state.running = state.running.saturating_sub(1);
-    }
-
-    /// Returns true if a call runs or was counted in the last minute.
-    pub fn is_used(&self, now: Micros) -> bool {
-        let mut state = self.state.lock();
-        state.running > 0 || state.requests.used(now) > 0
     }
 
     /// Takes back an admission that another window or the shared count refused.
@@ -228,7 +227,7 @@ impl RateWindow {
 
     /// Returns the remaining limits.
     pub fn remaining(&self, now: Micros) -> RemainingLimits {
-        if !self.is_limited.load(Ordering::Relaxed) {
+        if !self.is_limited() {
             return RemainingLimits::default();
         }
         let mut state = self.state.lock();

@@ -37,7 +37,8 @@ struct ResponseLookup {
 
 impl ResponseLookup {
     fn from_request(incoming: ApiRequest) -> Self {
-        let ApiRequest { state, key, id: _, admission: _, request } = incoming;
+        let ApiRequest { state, key, request, .. } = incoming;
+        let key = Arc::clone(&key);
         let rest = request.path().strip_prefix("/v1/responses/").unwrap_or_default();
         Self {
             state,

@@ -236,7 +236,8 @@ impl ApiState {
             // The key may have been created on another node within the last second.
             self.engine.keys.refresh().await.map_err(store_unavailable)?;
         }
-        let key = self.engine.keys.get(&task.key_id).filter(|key| key.is_live(self.clock().now()));
+        let key = self.engine.keys.find_cached(&task.key_id);
+        let key = key.filter(|key| key.is_live(self.clock().now()));
         let key = key.ok_or_else(|| {
             let message = "the API key of this task has expired or was revoked";
             ApiError::new(ErrorKind::Unauthenticated, message)
@@ -260,8 +261,10 @@ impl ApiState {
         let id = RequestId(task.request_id.clone().unwrap_or_default().into());
         Ok(ApiRequest {
             state: Arc::clone(self),
+            config: self.config(),
             key,
             id,
+            head: Arc::default(),
             admission: Admission::default(),
             request: request.into(),
         })

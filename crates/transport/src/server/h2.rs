@@ -120,12 +120,12 @@ async fn answer<H: RequestHandler>(
     let request = request.map(|body| Body::new(PacedBody::new(body, |_| 0, limits)));
     let checked = check_headers(request.headers(), limits);
     let request = ServerRequest::from(request);
-    let context = handler.context(request.path(), request.headers());
+    let context = handler.context(request.head());
     let reply = match checked {
         Err(error) => handler.refuse(&error, request.path()),
         Ok(()) => tokio::select! {
             biased;
-            reply = handler.answer(request, context.clone()) => reply,
+            reply = handler.answer(request, &context) => reply,
             () = connections.wait_for_end() => handler.stopped(&context),
         },
     };

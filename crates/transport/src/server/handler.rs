@@ -1,10 +1,10 @@
 //! The service behind a listener.
 
 use canon::{ApiError, Micros};
+use std::sync::Arc;
 
 use super::server_reply::ServerReply;
-use super::server_request::ServerRequest;
-use crate::header_block::HeaderBlock;
+use super::server_request::{RequestHead, ServerRequest};
 
 /// Answers the requests of one connection.
 ///
@@ -12,16 +12,17 @@ use crate::header_block::HeaderBlock;
 /// so that a caller sees one error format.
 pub trait RequestHandler: Send + Sync + 'static {
     /// Facts of one request that its answer needs even if its work is cut short, such as its id.
-    type Context: Clone + Send + Sync;
+    type Context: Send + Sync;
 
-    /// Returns the context of a new request with this path and these headers.
-    fn context(&self, path: &str, headers: &HeaderBlock) -> Self::Context;
+    /// Returns the context of a new request with this head. Requests whose heads differ only in the
+    /// length of the body share one head.
+    fn context(&self, head: &Arc<RequestHead>) -> Self::Context;
 
     /// Answers one request.
     fn answer(
         &self,
         request: ServerRequest,
-        context: Self::Context,
+        context: &Self::Context,
     ) -> impl Future<Output = ServerReply> + Send;
 
     /// Answers a request that could not be parsed.

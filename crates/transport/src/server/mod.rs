@@ -18,7 +18,7 @@ pub use handler::RequestHandler;
 pub use limits::{HttpLimits, MAX_HEADERS};
 pub use request_body::{body_error, read_whole, too_large};
 pub use server_reply::{ReplyHeaders, ServerReply};
-pub use server_request::{ServerBody, ServerRequest};
+pub use server_request::{RequestHead, ServerBody, ServerRequest};
 
 use bytes::BytesMut;
 use std::net::SocketAddr;

@@ -2,22 +2,35 @@
 
 use axum::body::Body;
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Uri, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::header_block::HeaderBlock;
 
-/// A request: its target, its headers over the bytes of the head, and an unread body.
+/// A request: its head, the declared length of its body, and the unread body.
 #[derive(Debug)]
 pub struct ServerRequest {
+    pub(super) head: Arc<RequestHead>,
+    pub(super) length: Option<u64>,
+    /// Body.
+    pub body: ServerBody,
+}
+
+/// Head of a request: its target, and its headers over the received bytes. The header
+/// `Content-Length` is not among them.
+///
+/// Requests of a connection whose heads differ only in the length share one head. A handler can keep
+/// what it derived from a head as long as it has the head.
+#[derive(Debug)]
+pub struct RequestHead {
     pub(super) method: Method,
     pub(super) target: RequestPath,
     pub(super) version: Version,
     pub(super) headers: HeaderBlock,
-    /// Body.
-    pub body: ServerBody,
 }
 
 /// Target of a request.
@@ -41,7 +54,7 @@ pub enum ServerBody {
     Stream(Body),
 }
 
-impl ServerRequest {
+impl RequestHead {
     /// Returns the method.
     pub fn method(&self) -> &Method {
         &self.method
@@ -72,32 +85,72 @@ impl ServerRequest {
     pub fn headers(&self) -> &HeaderBlock {
         &self.headers
     }
+}
+
+impl ServerRequest {
+    /// Returns the head.
+    pub const fn head(&self) -> &Arc<RequestHead> {
+        &self.head
+    }
+
+    /// Returns the declared length of the body, which the header `Content-Length` names.
+    pub const fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Returns the method.
+    pub fn method(&self) -> &Method {
+        self.head.method()
+    }
+
+    /// Returns the path.
+    pub fn path(&self) -> &str {
+        self.head.path()
+    }
+
+    /// Returns the query, which is empty if there is none.
+    pub fn query(&self) -> &str {
+        self.head.query()
+    }
+
+    /// Returns the headers except `Content-Length`.
+    pub fn headers(&self) -> &HeaderBlock {
+        self.head.headers()
+    }
 
     /// Returns the request for a handler that works with maps of headers.
     pub fn into_http(self) -> Request<Body> {
-        let mut request = Request::new(Body::empty());
-        *request.headers_mut() = self.headers.to_map();
-        *request.version_mut() = self.version;
-        *request.uri_mut() = match self.target {
+        let mut request = Request::new(self.body.into_body());
+        let RequestHead { method, target, version, headers } = &*self.head;
+        *request.headers_mut() = headers.to_map();
+        if let Some(length) = self.length {
+            request.headers_mut().insert(CONTENT_LENGTH, length.into());
+        }
+        *request.version_mut() = *version;
+        *request.uri_mut() = match target {
             RequestPath::Plain(start, end) => {
-                self.headers.head_text(start, end).parse().unwrap_or_default()
+                headers.head_text(*start, *end).parse().unwrap_or_default()
             }
-            RequestPath::Parsed(uri) => *uri,
+            RequestPath::Parsed(uri) => Uri::clone(uri),
         };
-        *request.method_mut() = self.method;
-        *request.body_mut() = self.body.into_body();
+        *request.method_mut() = method.clone();
         request
     }
 }
 
 impl From<Request<Body>> for ServerRequest {
     fn from(request: Request<Body>) -> Self {
-        let (head, body) = request.into_parts();
-        Self {
+        let (mut head, body) = request.into_parts();
+        let length = head.headers.remove(CONTENT_LENGTH);
+        let head = RequestHead {
             method: head.method,
             target: RequestPath::Parsed(Box::new(head.uri)),
             version: head.version,
             headers: HeaderBlock::from_map(&head.headers),
+        };
+        Self {
+            head: Arc::new(head),
+            length: length.and_then(|length| length.to_str().ok()?.parse().ok()),
             body: ServerBody::Stream(body),
         }
     }

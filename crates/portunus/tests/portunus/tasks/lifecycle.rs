@@ -149,8 +149,16 @@ async fn impossible_and_unaffordable_tasks_are_refused_at_once() {
             assert_eq!(got.json()["error"]["param"], param, "{body}");
         }
     }
-    let account =
-        gateway.app.engine.keys.find(&gateway.key).await.unwrap().record.account_id.clone();
+    let account = gateway
+        .app
+        .engine
+        .keys
+        .find(&gateway.key, &access::keys::KnownKey::default())
+        .await
+        .unwrap()
+        .record
+        .account_id
+        .clone();
     let cap = Some("0.0005".parse().unwrap());
     let poor = NewKey { name: "poor".to_owned(), cap, models: vec![], expires: None };
     let (record, poor) =

@@ -48,8 +48,8 @@ pub(crate) fn requests(pieces: &[&[u8]]) -> Vec<Message> {
                             return messages;
                         }
                     };
-                    let mut bytes = read.split_to(end);
-                    let Ok(head) = head::parse_head(&mut bytes, &LIMITS) else {
+                    let bytes = read.split_to(end);
+                    let Ok(head) = head::parse_head(&bytes, &LIMITS) else {
                         head::path_hint(&bytes);
                         return messages;
                     };

@@ -6,23 +6,26 @@
 use crate::framing::Framing;
 use crate::header_block::{FieldSpan, HeaderBlock, MAX_NAME_BYTES, span};
 use crate::server::limits::{HttpLimits, MAX_HEADERS};
-use crate::server::server_request::{RequestPath, ServerBody, ServerRequest};
+use crate::server::server_request::{RequestHead, RequestPath, ServerBody, ServerRequest};
 use bytes::BytesMut;
 use canon::{ApiError, ErrorKind};
 use http::{Method, Uri, Version};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 /// Longest request line. No path of the gateway is longer.
 const MAX_REQUEST_LINE_BYTES: usize = 8 << 10;
 /// Longest host name.
 const MAX_HOST_BYTES: usize = 255;
 
-/// Head of a request.
-#[derive(Debug)]
-pub(super) struct RequestHead {
-    pub(super) method: Method,
-    target: RequestPath,
-    headers: HeaderBlock,
+/// A head as it was received, with what it says about the connection.
+#[derive(Clone, Debug)]
+pub(super) struct ReceivedHead {
+    pub(super) head: Arc<RequestHead>,
+    /// Declared length of the body.
+    pub(super) length: Option<u64>,
+    /// Position of the declared length within the head.
+    pub(super) length_span: Option<(u32, u32)>,
     pub(super) framing: Framing,
     /// True for HTTP/1.0, which has no chunked coding.
     pub(super) is_http10: bool,
@@ -32,12 +35,24 @@ pub(super) struct RequestHead {
     pub(super) keep_alive: bool,
 }
 
-impl RequestHead {
+impl ReceivedHead {
+    /// Returns the same head with another length of the body.
+    pub(super) fn with_length(&self, length: u64) -> Self {
+        Self { length: Some(length), framing: length_framing(length), ..self.clone() }
+    }
+
     /// Returns the request with this body.
     pub(super) fn into_request(self, body: ServerBody) -> ServerRequest {
-        let Self { method, target, headers, is_http10, .. } = self;
-        let version = if is_http10 { Version::HTTP_10 } else { Version::HTTP_11 };
-        ServerRequest { method, target, version, headers, body }
+        let Self { head, length, .. } = self;
+        ServerRequest { head, length, body }
+    }
+}
+
+/// Returns the framing of a body of this length.
+const fn length_framing(length: u64) -> Framing {
+    match length {
+        0 => Framing::Done,
+        length => Framing::Length(length),
     }
 }
 
@@ -90,9 +105,9 @@ impl HeadScan {
     }
 }
 
-/// Takes a head that is complete, in one pass. Declines any head that needs a closer look: an
-/// incomplete or unusual one, and one that is to be refused.
-pub(super) fn take_usual_head(read: &mut BytesMut, limits: &HttpLimits) -> Option<RequestHead> {
+/// Reads a head that is complete, in one pass, and returns its end. Declines any head that needs a
+/// closer look: an incomplete or unusual one, and one that is to be refused.
+pub(super) fn read_usual_head(read: &[u8], limits: &HttpLimits) -> Option<(ReceivedHead, usize)> {
     let mut slots = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let slots = slots.get_mut(..limits.headers)?;
     let mut request = httparse::Request::new(&mut []);
@@ -120,16 +135,11 @@ pub(super) fn take_usual_head(read: &mut BytesMut, limits: &HttpLimits) -> Optio
     if !head.ends_with(b"\r\n\r\n") {
         return None;
     }
-    let head = read_head(&request, head, limits).ok()?;
-    Some(head.with_bytes(read.split_to(end)))
+    Some((read_head(&request, head, limits).ok()?, end))
 }
 
-/// Parses a complete head. The bytes are taken unless there is an error.
-pub(super) fn parse_head(
-    bytes: &mut BytesMut,
-    limits: &HttpLimits,
-) -> Result<RequestHead, ApiError> {
-    let head = &**bytes;
+/// Parses a complete head.
+pub(super) fn parse_head(head: &[u8], limits: &HttpLimits) -> Result<ReceivedHead, ApiError> {
     let mut slots = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let slots = slots.get_mut(..limits.headers).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
@@ -144,22 +154,7 @@ pub(super) fn parse_head(
             return Err(invalid_request("the request is not HTTP/1.1").with_log_note(e.to_string()));
         }
     }
-    let read = read_head(&request, head, limits)?;
-    Ok(read.with_bytes(std::mem::take(bytes)))
-}
-
-/// Content of a head, without its bytes.
-struct ReadHead {
-    head: RequestHead,
-    fields: Vec<FieldSpan>,
-}
-
-impl ReadHead {
-    fn with_bytes(self, bytes: BytesMut) -> RequestHead {
-        let Self { mut head, fields } = self;
-        head.headers = HeaderBlock::new(bytes, fields);
-        head
-    }
+    read_head(&request, head, limits)
 }
 
 /// Reads what the parser found in a head.
@@ -167,7 +162,7 @@ fn read_head(
     request: &httparse::Request<'_, '_>,
     head: &[u8],
     limits: &HttpLimits,
-) -> Result<ReadHead, ApiError> {
+) -> Result<ReceivedHead, ApiError> {
     let (Some(method), Some(target), Some(version)) =
         (request.method, request.path, request.version)
     else {
@@ -183,12 +178,14 @@ fn read_head(
         if header.name.len() > MAX_NAME_BYTES {
             return Err(invalid_request("a header name is invalid"));
         }
-        fields.record(header.name, header.value, head)?;
-        spans.push(FieldSpan::of(header, head));
+        if fields.record(header.name, header.value, head)? == FieldUse::Kept {
+            spans.push(FieldSpan::of(header, head));
+        }
     }
     let RequestFraming {
         hosts,
         length,
+        length_span,
         chunked,
         close,
         keep_alive,
@@ -209,22 +206,24 @@ fn read_head(
     }
     let framing = match length {
         _ if chunked => Framing::chunked(limits.header_bytes),
-        None | Some(0) => Framing::Done,
-        Some(length) => Framing::Length(length),
+        None => Framing::Done,
+        Some(length) => length_framing(length),
     };
     // Bytes after an upgrade request may belong to another protocol, so the connection is not
     // reused.
     let keep_alive = !close && !upgrade && (!is_http10 || keep_alive);
-    let head = RequestHead {
-        method,
-        target,
-        headers: HeaderBlock::default(),
+    let version = if is_http10 { Version::HTTP_10 } else { Version::HTTP_11 };
+    // Copied, so that a head that is kept does not keep the buffer of the connection.
+    let headers = HeaderBlock::new(BytesMut::from(head), spans);
+    Ok(ReceivedHead {
+        head: Arc::new(RequestHead { method, target, version, headers }),
+        length,
+        length_span,
         framing,
         is_http10,
         expects_continue: expects_continue && !is_http10,
         keep_alive,
-    };
-    Ok(ReadHead { head, fields: spans })
+    })
 }
 
 /// Returns the path of an invalid head, which selects the error format.
@@ -265,6 +264,7 @@ fn parse_target(method: &Method, head: &[u8], target: &str) -> Result<RequestPat
 struct RequestFraming {
     hosts: usize,
     length: Option<u64>,
+    length_span: Option<(u32, u32)>,
     chunked: bool,
     close: bool,
     keep_alive: bool,
@@ -273,8 +273,17 @@ struct RequestFraming {
     unknown_expectation: bool,
 }
 
+/// Use of a header field.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FieldUse {
+    /// It is one of the headers of the request.
+    Kept,
+    /// It is the length of the body, which is kept apart.
+    Length,
+}
+
 impl RequestFraming {
-    fn record(&mut self, name: &str, value: &[u8], head: &[u8]) -> Result<(), ApiError> {
+    fn record(&mut self, name: &str, value: &[u8], head: &[u8]) -> Result<FieldUse, ApiError> {
         let is = |own: &str| name.eq_ignore_ascii_case(own);
         match name.len() {
             4 if is("host") => {
@@ -294,6 +303,8 @@ impl RequestFraming {
                     return Err(invalid());
                 }
                 self.length = Some(parse_length(value).ok_or_else(invalid)?);
+                self.length_span = Some(span(value, head));
+                return Ok(FieldUse::Length);
             }
             17 if is("transfer-encoding") => {
                 if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
@@ -316,7 +327,7 @@ impl RequestFraming {
             }
             _ => {}
         }
-        Ok(())
+        Ok(FieldUse::Kept)
     }
 }
 
@@ -328,7 +339,7 @@ fn is_tightly_spaced(value: &[u8], head: &[u8]) -> bool {
     before.ends_with(b":") && head.get(start + value.len()) == Some(&b'\r')
 }
 
-fn parse_length(digits: &[u8]) -> Option<u64> {
+pub(super) fn parse_length(digits: &[u8]) -> Option<u64> {
     let mut length: u64 = 0;
     for digit in digits {
         let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
@@ -360,11 +371,11 @@ fn line_too_long() -> ApiError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::time::Duration;
 
-    const LIMITS: HttpLimits = HttpLimits {
+    pub(in crate::server::h1) const LIMITS: HttpLimits = HttpLimits {
         connections: 1,
         connections_per_address: 1,
         headers: 10,
@@ -399,16 +410,16 @@ mod tests {
         for size in 1..=bytes.len() {
             assert_eq!(end(&bytes, size).unwrap(), Some(head.len()), "{size}");
         }
-        let read = parse_head(&mut BytesMut::from(&head[..]), &LIMITS).unwrap();
+        let read = parse_head(head, &LIMITS).unwrap();
         assert_eq!(read.framing, Framing::Length(5));
         assert!(read.keep_alive && !read.is_http10 && !read.expects_continue);
         assert_eq!(read.into_request(ServerBody::Empty).path(), "/v1/messages");
     }
 
     /// Reads a head the long way: its end first, then its bytes.
-    fn read_in_two_passes(bytes: &[u8]) -> Option<(RequestHead, usize)> {
+    fn read_in_two_passes(bytes: &[u8]) -> Option<(ReceivedHead, usize)> {
         let end = HeadScan::default().find_end(bytes, &LIMITS).ok()??;
-        let head = parse_head(&mut BytesMut::from(&bytes[..end]), &LIMITS).ok()?;
+        let head = parse_head(&bytes[..end], &LIMITS).ok()?;
         Some((head, end))
     }
 
@@ -430,20 +441,19 @@ mod tests {
                 for (piece, skipped) in pieces.iter().flat_map(|piece| [(piece, 0), (piece, 1)]) {
                     let rest = sample.as_bytes().get(at + skipped..).unwrap_or_default();
                     let bytes = [&sample.as_bytes()[..at], piece.as_bytes(), rest].concat();
-                    let mut left = BytesMut::from(&bytes[..]);
-                    let Some(head) = take_usual_head(&mut left, &LIMITS) else {
+                    let Some((head, end)) = read_usual_head(&bytes, &LIMITS) else {
                         declined += 1;
-                        assert_eq!(left, bytes);
                         continue;
                     };
                     taken += 1;
-                    let (other, end) = read_in_two_passes(&bytes).unwrap();
-                    assert_eq!(left, &bytes[end..], "{bytes:?}");
+                    let (other, other_end) = read_in_two_passes(&bytes).unwrap();
+                    assert_eq!(end, other_end, "{bytes:?}");
                     assert_eq!(format!("{head:?}"), format!("{other:?}"), "{bytes:?}");
-                    assert_eq!(head.headers.to_map(), other.headers.to_map(), "{bytes:?}");
+                    let maps = [&head, &other].map(|head| head.head.headers().to_map());
+                    assert_eq!(maps[0], maps[1], "{bytes:?}");
                 }
             }
-            let usual = take_usual_head(&mut BytesMut::from(sample), &LIMITS).is_some();
+            let usual = read_usual_head(sample.as_bytes(), &LIMITS).is_some();
             assert_eq!(usual, !sample.contains("b \r") && !sample.starts_with('\r'), "{sample}");
         }
         assert!(taken > 1_000 && declined > 1_000, "{taken} {declined}");

@@ -6,6 +6,7 @@
 mod body;
 pub(crate) mod fuzz;
 mod head;
+mod known_head;
 mod reply;
 mod wire;
 
@@ -34,7 +35,8 @@ use super::request_body::PacedBody;
 use super::server_reply::ServerReply;
 use super::server_request::{ServerBody, ServerRequest};
 use body::IncomingBody;
-use head::{HeadScan, RequestHead};
+use head::{HeadScan, ReceivedHead};
+use known_head::KnownHead;
 use reply::{ReplyFraming, ReplyOptions};
 use wire::{ReplyBuffer, ServerWire};
 
@@ -74,6 +76,7 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
         connection,
         limits,
         timer: DeadlineTimer::default(),
+        known_head: KnownHead::default(),
         out: ReplyBuffer::default(),
     };
     let mut first = true;
@@ -107,13 +110,14 @@ struct Http1Connection<S, H> {
     connection: ConnectionGuard,
     limits: HttpLimits,
     timer: DeadlineTimer,
+    known_head: KnownHead,
     out: ReplyBuffer,
 }
 
 /// Result of waiting for a head.
 enum NextHead {
     /// A head that was read in one pass.
-    Usual(RequestHead),
+    Usual(ReceivedHead),
     /// The bytes of another head.
     Head(BytesMut),
     Refused(ApiError, String),
@@ -135,8 +139,8 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
         let head = match self.next_head(first).await {
             NextHead::Usual(head) => Ok(head),
             NextHead::Head(bytes) if first && bytes == HTTP2_PREFACE => return NextStep::Http2,
-            NextHead::Head(mut bytes) => {
-                let parsed = head::parse_head(&mut bytes, &self.limits);
+            NextHead::Head(bytes) => {
+                let parsed = head::parse_head(&bytes, &self.limits);
                 parsed.map_err(|error| (error, head::path_hint(&bytes).to_owned()))
             }
             NextHead::Closed => return NextStep::Close,
@@ -147,7 +151,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             Err((error, path)) => return self.refuse(&error, &path).await,
         };
         let mut options = ReplyOptions {
-            head_only: head.method == Method::HEAD,
+            head_only: *head.head.method() == Method::HEAD,
             is_http10: head.is_http10,
             keep_alive: head.keep_alive,
         };
@@ -170,7 +174,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
 
     /// Waits for the next head.
     async fn next_head(&mut self, first: bool) -> NextHead {
-        let Self { wire, connection, limits, timer, .. } = self;
+        let Self { wire, connection, limits, timer, known_head, .. } = self;
         let mut scan = HeadScan::default();
         // The idle time ends with the first byte. A new connection has no idle time.
         let begun = Instant::now();
@@ -181,7 +185,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             loop {
                 if !wire.read.is_empty() {
                     // The bytes of a head that arrives in pieces are not parsed again and again.
-                    if begins && let Some(head) = head::take_usual_head(&mut wire.read, limits) {
+                    if begins && let Some(head) = known_head.take(&mut wire.read, limits) {
                         return Poll::Ready(NextHead::Usual(head));
                     }
                     match scan.find_end(&wire.read, limits) {
@@ -221,7 +225,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     }
 
     /// Builds the request for the handler. A body that is already complete needs no reader.
-    fn build_request(&self, head: RequestHead) -> ServerRequest {
+    fn build_request(&self, head: ReceivedHead) -> ServerRequest {
         let framing = head.framing;
         let mut wire = self.wire.lock();
         let request_number = wire.begin_request(framing, head.expects_continue);
@@ -259,8 +263,8 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     ) -> Option<ServerReply> {
         let Self { wire, handler, connection, limits, timer, .. } = self;
         let probe = if options.is_http10 { b"" } else { PROBE_HEAD };
-        let context = handler.context(request.path(), request.headers());
-        let mut work = pin!(handler.answer(request, context.clone()));
+        let context = handler.context(request.head());
+        let mut work = pin!(handler.answer(request, &context));
         poll_fn(|cx| {
             if let Poll::Ready(reply) = work.as_mut().poll(cx) {
                 return Poll::Ready(Some(reply));
