@@ -7,6 +7,7 @@ mod body;
 pub(crate) mod fuzz;
 mod head;
 mod known_head;
+mod read_alarm;
 mod reply;
 mod wire;
 
@@ -401,7 +402,15 @@ fn push_frame(
     out: &mut ReplyBuffer,
     cx: &mut Context<'_>,
 ) -> Poll<Option<SendOutcome>> {
-    Poll::Ready(match ready!(body.poll_frame(cx)) {
+    let body = body.get_mut();
+    // A whole body is added at once, with its end.
+    if framing == ReplyFraming::Length
+        && let ServerBody::Whole(bytes) = body
+    {
+        out.push(std::mem::take(bytes), b"");
+        return Poll::Ready(Some(SendOutcome::Complete));
+    }
+    Poll::Ready(match ready!(Pin::new(body).poll_frame(cx)) {
         Some(Ok(frame)) => {
             match frame.into_data() {
                 Ok(data) if data.is_empty() => {}

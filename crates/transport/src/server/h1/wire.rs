@@ -10,6 +10,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::time::Instant;
 
+use super::read_alarm::ReadAlarm;
+
 /// A connection over TCP, with or without TLS.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for T {}
@@ -37,6 +39,8 @@ pub(super) struct ServerWire<S> {
     /// Unsent part of the interim response.
     pending_continue: &'static [u8],
     peer: PeerState,
+    /// Alarm of the reads that look for a disconnect.
+    alarm: ReadAlarm,
 }
 
 /// State of the caller's direction.
@@ -61,6 +65,7 @@ impl<S: ByteStream> ServerWire<S> {
             request_number: 0,
             pending_continue: b"",
             peer: PeerState::Open,
+            alarm: ReadAlarm::default(),
         }
     }
 
@@ -73,6 +78,8 @@ impl<S: ByteStream> ServerWire<S> {
     pub(super) fn begin_request(&mut self, framing: Framing, expects_continue: bool) -> u64 {
         self.request_number += 1;
         self.framing = framing;
+        // The head, and then the body, are read with the waker of the task.
+        self.alarm.reset();
         self.pending_continue =
             if expects_continue && self.read.is_empty() { CONTINUE_RESPONSE } else { b"" };
         self.request_number
@@ -97,10 +104,7 @@ impl<S: ByteStream> ServerWire<S> {
             Framing::Chunked(_) => READ_BYTES * 4,
             Framing::Done | Framing::UntilClose | Framing::Broken => READ_BYTES,
         };
-        if self.read.capacity() - self.read.len() < wanted / 2 {
-            self.read.reserve(wanted);
-        }
-        let count = ready!(pin!(self.stream.read_buf(&mut self.read)).poll(cx))?;
+        let count = ready!(read_more(&mut self.stream, &mut self.read, cx, wanted))?;
         if count == 0 {
             self.peer = PeerState::HalfClosed;
         }
@@ -137,8 +141,11 @@ impl<S: ByteStream> ServerWire<S> {
                     if self.framing != Framing::Done || self.read.len() >= max_read_ahead {
                         return Poll::Pending;
                     }
-                    if ready!(self.poll_read(cx)).is_err() {
-                        return Poll::Ready(());
+                    let Self { stream, read, alarm, .. } = self;
+                    match ready!(alarm.poll(cx, |cx| read_more(stream, read, cx, READ_BYTES))) {
+                        Ok(0) => self.peer = PeerState::HalfClosed,
+                        Ok(_) => {}
+                        Err(_) => return Poll::Ready(()),
                     }
                 }
                 PeerState::HalfClosed => {
@@ -196,6 +203,19 @@ impl<S: ByteStream> ServerWire<S> {
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
+}
+
+/// Reads more bytes into a buffer with room for so many; zero means the end.
+fn read_more<S: ByteStream>(
+    stream: &mut S,
+    read: &mut BytesMut,
+    cx: &mut Context<'_>,
+    wanted: usize,
+) -> Poll<io::Result<usize>> {
+    if read.capacity() - read.len() < wanted / 2 {
+        read.reserve(wanted);
+    }
+    pin!(stream.read_buf(read)).poll(cx)
 }
 
 /// Output buffer: small pieces are copied together, one large piece is kept as it is.
