@@ -77,12 +77,12 @@ pub(crate) struct ApiRoute {
 }
 
 macro_rules! guarded {
-    ($paid:literal, $need:expr, $method:ident $path:literal => $handler:path) => {
+    ($paid:literal, $need:expr, $method:ident $path:literal => $handler:expr) => {
         ApiRoute {
             method: Method::$method,
             path: $path,
             handler: RouteHandler::Keyed(KeyedHandler {
-                handler: |incoming| Box::pin($handler(incoming).map(into_reply)),
+                handler: $handler,
                 paid: $paid,
                 need: $need,
             }),
@@ -90,31 +90,51 @@ macro_rules! guarded {
     };
 }
 
+/// Route that costs nothing, whose handler makes a response.
+macro_rules! unpaid {
+    ($need:expr, $method:ident $path:literal => $handler:path) => {
+        guarded!(false, $need, $method $path => |incoming| {
+            Box::pin($handler(incoming).map(into_reply))
+        })
+    };
+}
+
 /// Route for a valid key of any scope: the description of the key itself.
 macro_rules! any_key {
-    ($($route:tt)*) => { guarded!(false, RouteNeed::AnyKey, $($route)*) };
+    ($($route:tt)*) => { unpaid!(RouteNeed::AnyKey, $($route)*) };
 }
 
 /// Route for a key that may read.
 macro_rules! read {
-    ($($route:tt)*) => { guarded!(false, RouteNeed::Read, $($route)*) };
+    ($($route:tt)*) => { unpaid!(RouteNeed::Read, $($route)*) };
 }
 
 /// Route for a key that may call. It costs nothing.
 macro_rules! free {
-    ($($route:tt)*) => { guarded!(false, RouteNeed::Call, $($route)*) };
+    ($($route:tt)*) => { unpaid!(RouteNeed::Call, $($route)*) };
 }
 
 /// Route for a key that may call. It costs money or asks a provider, so rate limits apply.
 macro_rules! paid {
-    ($($route:tt)*) => { guarded!(true, RouteNeed::Call, $($route)*) };
+    ($method:ident $path:literal => $handler:path) => {
+        guarded!(true, RouteNeed::Call, $method $path => |incoming| {
+            Box::pin($handler(incoming).map(into_reply))
+        })
+    };
+}
+
+/// Paid route whose handler makes the reply as the server sends it.
+macro_rules! relayed {
+    ($method:ident $path:literal => $handler:path) => {
+        guarded!(true, RouteNeed::Call, $method $path => |incoming| Box::pin($handler(incoming)))
+    };
 }
 
 /// Route for a key of the scope `admin`, or of that part of it. The handler checks the role of the
 /// account.
 macro_rules! admin {
     ($part:ident, $($route:tt)*) => {
-        guarded!(false, RouteNeed::Admin(AdminPart::$part), $($route)*)
+        unpaid!(RouteNeed::Admin(AdminPart::$part), $($route)*)
     };
 }
 
@@ -145,7 +165,7 @@ macro_rules! probe {
 /// Lists every route of the API. The console has its own list in `console::routes`.
 pub(crate) fn route_list() -> Vec<ApiRoute> {
     vec![
-        paid!(POST "/v1/chat/completions" => chat::create),
+        relayed!(POST "/v1/chat/completions" => chat::create),
         paid!(POST "/v1/embeddings" => embeddings::create),
         paid!(POST "/v1/images/generations" => images::create),
         paid!(POST "/v1/images/edits" => images::create),
@@ -154,9 +174,9 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         read!(GET "/v1/tasks/{id}" => task_routes::get),
         free!(POST "/v1/tasks/{id}/cancel" => task_routes::cancel),
         free!(GET "/v1/webhooks/secret" => task_routes::webhook_secret),
-        paid!(POST "/v1/messages" => messages::create),
+        relayed!(POST "/v1/messages" => messages::create),
         paid!(POST "/v1/messages/count_tokens" => messages::count),
-        paid!(POST "/v1/responses" => responses::create),
+        relayed!(POST "/v1/responses" => responses::create),
         read!(GET "/v1/responses" => responses::upgrade),
         paid!(POST "/v1/responses/input_tokens" => responses::input_tokens),
         paid!(POST "/v1/responses/compact" => responses::compact),
@@ -164,8 +184,8 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         free!(DELETE "/v1/responses/{id}" => responses::delete),
         free!(POST "/v1/responses/{id}/cancel" => responses::cancel),
         read!(GET "/v1/responses/{id}/input_items" => responses::input_items),
-        paid!(POST "/v1beta/models/{*rest}" => native::call),
-        paid!(POST "/v1/models/{*rest}" => native::call),
+        relayed!(POST "/v1beta/models/{*rest}" => native::call),
+        relayed!(POST "/v1/models/{*rest}" => native::call),
         paid!(POST "/v1beta/cachedContents" => cached_contents::create),
         read!(GET "/v1beta/cachedContents" => cached_contents::list),
         read!(GET "/v1beta/cachedContents/{id}" => cached_contents::get),

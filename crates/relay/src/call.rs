@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
-use transport::{HeaderBlock, SUPPORTED_CODINGS, SentMark, ServerRequest};
+use transport::{HeaderBlock, SUPPORTED_CODINGS, SentMark, ServerBody, ServerRequest};
 use upstream::{InFlightSlot, Timeouts};
 
 use super::cache_use::CacheUse;
@@ -319,6 +319,10 @@ async fn read_body(
         // An unknown coding is reported after the body was read, like any wrong header.
         Ok(None) | Err(_) => None,
     };
+    if let (ServerBody::Whole(bytes), None, None) = (&mut body, &wrong, &compressed) {
+        let bytes = std::mem::take(bytes);
+        return if bytes.len() > limit { Err(transport::too_large(limit)) } else { Ok(bytes) };
+    }
     let mut received = 0;
     let mut all = BodyBuffer::new(declared);
     while !body.is_end_stream() {
