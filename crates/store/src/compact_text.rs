@@ -31,20 +31,33 @@ pub(crate) fn compact(text: &str) -> Vec<u8> {
 pub(crate) fn packed_id(text: &str) -> Option<PackedId> {
     let digits = text.as_bytes().strip_prefix(REQUEST_PREFIX)?;
     let digits: &[u8; REQUEST_DIGITS] = digits.try_into().ok()?;
-    // All digits at once, which takes a few steps for all of them.
-    let values = digits.map(value);
-    if values.iter().fold(0, |all, value| all | value) >= NO_DIGIT {
+    // Leading zeros fill the first of four words, and the form replaces two of them.
+    let ([a, b, c, d, e], rest) = digits.split_first_chunk()?;
+    let [second, third, fourth] = rest.as_chunks().0 else { return None };
+    let first = u128::from(eight_digits([b'0', b'0', b'0', *a, *b, *c, *d, *e])?);
+    let second = u128::from(eight_digits(*second)?);
+    let third = u128::from(eight_digits(*third)?);
+    let fourth = u128::from(eight_digits(*fourth)?);
+    let id = u128::from(REQUEST) << 120 | first << 96 | second << 64 | third << 32 | fourth;
+    Some(id.to_be_bytes())
+}
+
+/// One in each byte of a word.
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// Returns the value of eight digits, all of which are read at once; `None` if one is none.
+const fn eight_digits(text: [u8; 8]) -> Option<u32> {
+    let text = u64::from_be_bytes(text);
+    // Letters have the bit 0x40, and the last four bits of `a` are 1.
+    let values = (text & (0x0f * ONES)) + (text >> 6 & ONES) * 9;
+    let are_letters = (values + 6 * ONES) >> 4 & ONES;
+    let again = values + 0x30 * ONES + are_letters * 0x27;
+    if values & (0xf0 * ONES) != 0 || again != text {
         return None;
     }
-    // A leading zero makes the number of digits even.
-    let [first, pairs @ ..] = &values;
-    let mut id = PackedId::default();
-    let [form, second, rest @ ..] = &mut id;
-    (*form, *second) = (REQUEST, *first);
-    for (byte, [high, low]) in rest.iter_mut().zip(pairs.as_chunks().0) {
-        *byte = high << 4 | low;
-    }
-    Some(id)
+    let pairs = (values | values >> 4) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+    Some((fours | fours >> 16) as u32)
 }
 
 /// Value of a letter that is no digit.
@@ -139,10 +152,10 @@ pub(crate) fn call_numbers(request_id: &str) -> RangeInclusive<i64> {
 }
 
 fn request_number(request_id: &str) -> Option<i64> {
-    if let Some([_, time @ .., a, b, c, d, e, f, g, h]) = packed_id(request_id) {
-        let time = time.into_iter().fold(0, |time, byte| time << 8 | u64::from(byte));
-        let word = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-        return (time < 1 << 51).then(|| number_of(time, word));
+    if let Some(id) = packed_id(request_id) {
+        let id = u128::from_be_bytes(id);
+        let time = (id >> 64) as u64 & ((1 << (4 * TIME_DIGITS)) - 1);
+        return (time < 1 << 51).then(|| number_of(time, id as u64));
     }
     // Ids of other programs may have other digits.
     let digits = request_id.strip_prefix("req_").filter(|rest| rest.len() == REQUEST_DIGITS)?;
@@ -185,6 +198,21 @@ mod tests {
             let bytes = compact(text);
             assert_eq!(bytes.len(), length, "{text}");
             assert_eq!(expand(&bytes).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn every_letter_in_every_place_of_an_id_is_read_like_a_digit_alone() {
+        let id = "req_0065f0a1b2c3d0123456789abcdef";
+        for place in REQUEST_PREFIX.len()..id.len() {
+            for letter in 0..=u8::MAX {
+                let mut bytes = id.as_bytes().to_vec();
+                bytes[place] = letter;
+                let Ok(text) = std::str::from_utf8(&bytes) else { continue };
+                let digits = bytes.iter().skip(REQUEST_PREFIX.len());
+                let expected = packed(REQUEST, [b'0'].iter().chain(digits));
+                assert_eq!(packed_id(text).map(Vec::from), expected, "{text}");
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use crate::entries::read_calls;
 use crate::late_charges::LateCharges;
 use crate::lease_bounds::{LOCK_KEY, LockedKey, SPENT_BETWEEN};
 use crate::node_marks::RAISE_BY_BATCH;
-use crate::rollup::{add_usage, sum_batch, sum_changes};
+use crate::rollup::{CallGroup, add_usage, group_calls, sum_changes, sum_groups};
 use crate::{Store, StoreError};
 
 /// Rows per statement: enough to amortise its cost.
@@ -56,8 +56,8 @@ struct KeySum {
 
 /// Additions of a batch to each key and deductions from each lease, both in the order of their ids.
 #[derive(Default)]
-struct BatchSums {
-    keys: BTreeMap<String, KeySum>,
+struct BatchSums<'a> {
+    keys: BTreeMap<Cow<'a, str>, KeySum>,
     leases: BTreeMap<LeaseToken, Money>,
 }
 
@@ -65,33 +65,27 @@ fn checked_sum(a: Money, b: Money) -> Result<Money, StoreError> {
     a.checked_add(b).ok_or_else(|| StoreError::Other("the cost of a batch overflows".to_owned()))
 }
 
-impl BatchSums {
+impl<'a> BatchSums<'a> {
     /// Adds the difference of a correction, which may be negative.
-    fn change(&mut self, before: &LedgerEntry, after: &LedgerEntry) -> Result<(), StoreError> {
+    fn change(&mut self, before: &LedgerEntry, after: &'a LedgerEntry) -> Result<(), StoreError> {
         let ended = after.ended;
-        let key_id = clean(&after.key_id).into_owned();
-        let key = self.keys.entry(key_id).or_insert(KeySum { ended, ..KeySum::default() });
+        let key = KeySum { ended, ..KeySum::default() };
+        let key = self.keys.entry(clean(&after.key_id)).or_insert(key);
         key.cost = checked_sum(key.cost, after.cost.saturating_sub(before.cost))?;
         Ok(())
     }
 
-    fn add(&mut self, entry: &LedgerEntry, lease: Option<LeaseToken>) -> Result<(), StoreError> {
-        let LedgerEntry { cost, ended, .. } = *entry;
-        let key_id = clean(&entry.key_id);
-        // Most calls are of known keys, and need no copy of the id.
-        let key = match self.keys.get_mut(&*key_id) {
-            Some(key) => key,
-            None => {
-                let key = KeySum { ended, ..KeySum::default() };
-                self.keys.entry(key_id.into_owned()).or_insert(key)
-            }
-        };
+    /// Adds alike calls.
+    fn add(&mut self, group: &CallGroup<'a>) -> Result<(), StoreError> {
+        let (cost, ended) = (group.used.cost, group.ended);
+        let key = KeySum { ended, ..KeySum::default() };
+        let key = self.keys.entry(group.key_id.clone()).or_insert(key);
         key.cost = checked_sum(key.cost, cost)?;
         key.ended = ended.max(key.ended);
-        if let Some(token) = lease.filter(|_| cost > Money::ZERO) {
-            key.leased = checked_sum(key.leased, cost)?;
+        if let Some(token) = group.lease.filter(|_| group.leased > Money::ZERO) {
+            key.leased = checked_sum(key.leased, group.leased)?;
             let lease = self.leases.entry(token).or_default();
-            *lease = checked_sum(*lease, cost)?;
+            *lease = checked_sum(*lease, group.leased)?;
         }
         Ok(())
     }
@@ -99,8 +93,9 @@ impl BatchSums {
 
 /// Deletes the reports of running calls, for either driver.
 macro_rules! forget_holds {
-    ($kind:ident, $tx:ident, $sorted:expr) => {
-        let shown: Vec<_> = $sorted.iter().filter(|posting| posting.shown()).collect();
+    ($kind:ident, $tx:ident, $postings:expr) => {
+        let mut shown: Vec<_> = $postings.iter().filter(|posting| posting.shown()).collect();
+        shown.sort_unstable_by(|a, b| a.entry().request_id.cmp(&b.entry().request_id));
         for chunk in shown.chunks(ROWS_PER_STATEMENT) {
             let mut query = QueryBuilder::<$kind>::new("DELETE FROM holds WHERE request_id IN (");
             let mut ids = query.separated(", ");
@@ -148,16 +143,14 @@ impl Store {
         if postings.is_empty() {
             return Ok(PostedBatch::default());
         }
-        // Every transaction locks keys in the order of their ids, then leases, then inserts calls in
-        // the order of their numbers. So overlapping batches cannot deadlock.
+        if let Some(posted) = self.post_new(postings, raise).await? {
+            return Ok(posted);
+        }
         let mut sorted: Vec<&P> = postings.iter().collect();
         sorted.sort_by(|a, b| {
             let (a, b) = (a.entry(), b.entry());
             a.request_id.cmp(&b.request_id).then(b.knowledge.cmp(&a.knowledge))
         });
-        if let Some(posted) = self.post_new(&sorted, raise).await? {
-            return Ok(posted);
-        }
         for _ in 0..MIXED_ATTEMPTS {
             // Boxed because it is rare: the future of every batch would grow by its size.
             if let Some(posted) = Box::pin(self.post_mixed(&sorted, raise)).await? {
@@ -172,17 +165,20 @@ impl Store {
     /// hold.
     async fn post_new<P: Posting>(
         &self,
-        sorted: &[&P],
+        postings: &[P],
         raise: Option<&MarkRaise>,
     ) -> Result<Option<PostedBatch>, StoreError> {
+        // Every transaction locks keys in the order of their ids, then leases, then inserts calls in
+        // the order of their numbers. So overlapping batches cannot deadlock.
+        let groups = group_calls(postings.iter().map(|one| (one.entry(), one.lease())))?;
         let mut sums = BatchSums::default();
-        for posting in sorted {
-            sums.add(posting.entry(), posting.lease())?;
+        for group in &groups {
+            sums.add(group)?;
         }
         let posted = in_transaction!(&self.db, tx: Kind => {
             for (key, KeySum { cost, leased, ended }) in &sums.keys {
                 let charge = sqlx::query(CHARGE_IF)
-                    .bind(key)
+                    .bind(&**key)
                     .bind(cost.as_nanos())
                     .bind(ended.get())
                     .bind(leased.as_nanos());
@@ -197,14 +193,14 @@ impl Store {
                     return Ok(None);
                 }
             }
-            let calls: Vec<&LedgerEntry> = sorted.iter().map(|posting| posting.entry()).collect();
+            let calls: Vec<&LedgerEntry> = postings.iter().map(Posting::entry).collect();
             if insert_calls!(Kind, tx, &calls, &first_numbers(&calls)) != calls.len() as u64 {
                 return Ok(None);
             }
-            add_usage!(Kind, tx, sum_batch(calls.iter().copied())?);
-            forget_holds!(Kind, tx, sorted);
-            let mark = raise_mark!(tx, raise, sorted.len());
-            PostedBatch { new: sorted.len(), corrected: 0, mark }
+            add_usage!(Kind, tx, sum_groups(&groups)?);
+            forget_holds!(Kind, tx, postings);
+            let mark = raise_mark!(tx, raise, postings.len());
+            PostedBatch { new: postings.len(), corrected: 0, mark }
         });
         Ok(Some(posted))
     }
@@ -297,16 +293,16 @@ impl Store {
                 return Ok(None);
             }
             let mut sums = BatchSums::default();
-            for entry in &calls {
-                sums.add(entry, None)?;
+            for group in &group_calls(calls.iter().map(|call| (*call, None)))? {
+                sums.add(group)?;
             }
             for CallCorrection { before, after, .. } in &corrected {
                 sums.change(before, after)?;
             }
             for (key, KeySum { cost, ended, .. }) in &sums.keys {
-                let leased = late.paid.get(key).copied().unwrap_or_default();
+                let leased = late.paid.get(&**key).copied().unwrap_or_default();
                 sqlx::query(CHARGE)
-                    .bind(key)
+                    .bind(&**key)
                     .bind(cost.as_nanos())
                     .bind(ended.get())
                     .bind(leased.as_nanos())

@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use canon::{Micros, Money};
-use ledger::{BudgetPeriod, LedgerEntry, day_of};
+use ledger::{BudgetPeriod, LeaseToken, LedgerEntry, day_of};
 use sqlx::{Arguments as _, Database, Encode, Type};
 
 use crate::StoreError;
@@ -177,37 +177,86 @@ pub(crate) struct UsageRow<'a> {
     status: i64,
 }
 
-/// Returns the additions of a batch to each row.
-pub(crate) fn sum_batch<'a>(
-    entries: impl Iterator<Item = &'a LedgerEntry>,
-) -> Result<BTreeMap<UsageRow<'a>, (UsageTotals, LatencyTotals)>, StoreError> {
-    // Sums by hour first, with borrowed texts, because most calls of a batch are alike.
-    let mut hours: Vec<(UsageTotals, LatencyTotals)> = Vec::new();
+/// Sums of the calls of a batch that belong to the same rows and are paid by the same lease.
+pub(crate) struct CallGroup<'a> {
+    pub(crate) key_id: Cow<'a, str>,
+    account_id: Cow<'a, str>,
+    model: Cow<'a, str>,
+    lane: Cow<'a, str>,
+    status: u16,
+    hour: Micros,
+    /// The lease that pays, and the amount.
+    pub(crate) lease: Option<LeaseToken>,
+    pub(crate) leased: Money,
+    /// The latest end of a call.
+    pub(crate) ended: Micros,
+    pub(crate) used: UsageTotals,
+    pace: LatencyTotals,
+}
+
+/// Sums up calls that are alike, each with the lease that pays for it. Most calls of a batch are. Their
+/// order is that of their first calls.
+pub(crate) fn group_calls<'a>(
+    calls: impl Iterator<Item = (&'a LedgerEntry, Option<LeaseToken>)>,
+) -> Result<Vec<CallGroup<'a>>, StoreError> {
+    let mut groups: Vec<CallGroup<'a>> = Vec::new();
     let mut places: TextMap<_, usize> = TextMap::default();
+    // The end of the hour of the last call, so that most calls need no division.
+    let mut hour = Micros::ZERO..Micros::ZERO;
     let mut last = None;
-    for entry in entries {
-        let LedgerEntry { key_id, account_id, model, lane, status, started, .. } = entry;
-        let hour = UsageStep::Hour.begin(*started);
-        let texts = (key_id, account_id, model, lane, *status, hour);
+    for (entry, lease) in calls {
+        let LedgerEntry { key_id, account_id, model, lane, status, started, cost, ended, .. } =
+            entry;
+        if !hour.contains(started) {
+            hour = UsageStep::Hour.begin(*started)..UsageStep::Hour.end(*started);
+        }
+        let texts = (key_id, account_id, model, lane, *status, hour.start, lease);
         let place = match last {
             Some((last, place)) if last == texts => place,
-            Some(_) | None => {
-                let owner = (clean(key_id), clean(account_id), clean(model), clean(lane));
-                *places.entry((owner, *status, hour)).or_insert_with(|| {
-                    hours.push(Default::default());
-                    hours.len() - 1
-                })
-            }
+            Some(_) | None => *places.entry(texts).or_insert_with(|| {
+                groups.push(CallGroup {
+                    key_id: clean(key_id),
+                    account_id: clean(account_id),
+                    model: clean(model),
+                    lane: clean(lane),
+                    status: *status,
+                    hour: hour.start,
+                    lease,
+                    leased: Money::ZERO,
+                    ended: *ended,
+                    used: UsageTotals::default(),
+                    pace: LatencyTotals::default(),
+                });
+                groups.len() - 1
+            }),
         };
         last = Some((texts, place));
-        if let Some((used, pace)) = hours.get_mut(place) {
-            add(used, pace, entry)?;
+        let Some(group) = groups.get_mut(place) else { continue };
+        group.ended = group.ended.max(*ended);
+        if *cost > Money::ZERO {
+            let leased = group.leased.checked_add(*cost);
+            let overflow = || StoreError::Other("the cost of a batch overflows".to_owned());
+            group.leased = leased.ok_or_else(overflow)?;
         }
+        add(&mut group.used, &mut group.pace, entry)?;
     }
+    Ok(groups)
+}
+
+/// Returns the additions of a batch to each row.
+fn sum_batch<'a>(
+    entries: impl Iterator<Item = &'a LedgerEntry>,
+) -> Result<BTreeMap<UsageRow<'a>, (UsageTotals, LatencyTotals)>, StoreError> {
+    sum_groups(&group_calls(entries.map(|entry| (entry, None)))?)
+}
+
+/// Returns the additions of groups of calls to each row.
+pub(crate) fn sum_groups<'a>(
+    groups: &[CallGroup<'a>],
+) -> Result<BTreeMap<UsageRow<'a>, (UsageTotals, LatencyTotals)>, StoreError> {
     let mut rows: BTreeMap<UsageRow<'_>, (UsageTotals, LatencyTotals)> = BTreeMap::new();
     let none = Cow::Borrowed("");
-    for (((key_id, account_id, model, lane), status, hour), place) in &places {
-        let Some((used, pace)) = hours.get(*place) else { continue };
+    for CallGroup { key_id, account_id, model, lane, status, hour, used, pace, .. } in groups {
         for step in UsageStep::ALL {
             for scope in Scope::ALL.into_iter().filter(|scope| scope.has(step)) {
                 let (owner, account_id) = match scope {
