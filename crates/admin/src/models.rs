@@ -109,7 +109,7 @@ impl ModelView {
             Some(live) => ModelFacts::Served {
                 listing: ModelListing::new(live, &config.public_url),
                 lanes: live.lanes.iter().map(|lane| lane.name().to_owned()).collect(),
-                price_version: live.prices.version.clone(),
+                price_version: live.prices.version.to_string(),
             },
             None => {
                 let lanes = own?.raw.as_ref().map(|raw| raw.lanes.as_slice()).unwrap_or_default();

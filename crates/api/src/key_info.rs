@@ -92,7 +92,7 @@ pub(super) async fn receipt(incoming: ApiRequest) -> Result<Response, ApiError> 
         entry.ok_or_else(|| ApiError::new(ErrorKind::NotFound, "there is no call with this id"))?;
     let calls = std::slice::from_ref(&entry);
     let mut postings = incoming.state.store.postings_of(calls).await.map_err(unreadable)?;
-    let postings = postings.remove(&entry.request_id).unwrap_or_default();
+    let postings = postings.remove(&*entry.request_id).unwrap_or_default();
     Ok(json_response(entry_json(&entry, &postings, false).to_string()))
 }
 
@@ -106,7 +106,7 @@ fn unreadable(error: StoreError) -> ApiError {
 pub fn export_json(entry: &LedgerEntry, postings: &[CallPosting]) -> Value {
     let mut line = entry_json(entry, postings, true);
     if let Some(line) = line.as_object_mut() {
-        line.insert("account_id".to_owned(), entry.account_id.clone().into());
+        line.insert("account_id".to_owned(), entry.account_id.as_str().into());
         line.insert("absorbed_usd".to_owned(), entry.absorbed.to_string().into());
     }
     line

@@ -29,6 +29,7 @@ mod request;
 mod request_need;
 mod reserved_name;
 mod scrub;
+mod shared_text;
 mod signature;
 mod stop_enforcer;
 mod text_owners;
@@ -67,6 +68,7 @@ pub use request_need::{
 };
 pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved, read_value};
 pub use scrub::{HIDDEN, scrub, scrub_value};
+pub use shared_text::SharedText;
 pub use signature::Signature;
 pub use stop_enforcer::{StopEnforcer, StopSupport, UsageEstimator};
 pub use text_owners::{TextOwners, scrub_for};

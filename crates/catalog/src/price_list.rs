@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use canon::{AmountError, Price};
+use canon::{AmountError, Price, SharedText};
 use serde::Deserialize;
 
 use crate::{BilledTier, ImagePrice, LongPromptPrices, ModelPrices, TierPrices, TokenRates};
@@ -199,7 +199,7 @@ impl PriceList {
             }
         }
         let prices = ModelPrices {
-            version: String::new(),
+            version: SharedText::default(),
             input: parse_per_million("input", input)?.unwrap_or(Price::FREE),
             output: parse_per_million("output", output)?.unwrap_or(Price::FREE),
             cached_input: parse_per_million("cached_input", cached_input)?,

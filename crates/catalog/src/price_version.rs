@@ -8,7 +8,7 @@ impl ModelPrices {
     /// Returns the prices with a version computed from them. Equal figures have equal versions.
     #[must_use]
     pub fn versioned(self) -> Self {
-        let version = format!("p-{:016x}", self.fingerprint());
+        let version = format!("p-{:016x}", self.fingerprint()).into();
         Self { version, ..self }
     }
 

@@ -6,7 +6,9 @@
 //! service tier is the one that the provider reports. [`ModelPrices::max_cost`] of the same or larger
 //! counts is never below [`ModelPrices::cost`].
 
-use canon::{Charge, Money, Price, PriceDimension, SearchContext, ServiceTier, ToolUses, Usage};
+use canon::{
+    Charge, Money, Price, PriceDimension, SearchContext, ServiceTier, SharedText, ToolUses, Usage,
+};
 
 use crate::{ImagePrice, ImageSpec};
 
@@ -17,7 +19,7 @@ const USUAL_CHARGES: usize = 4;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelPrices {
     /// Version of these figures. It is pinned when a call is admitted and printed on its receipt.
-    pub version: String,
+    pub version: SharedText,
     /// Price per prompt token.
     pub input: Price,
     /// Price per answer token.

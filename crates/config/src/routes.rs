@@ -1,7 +1,7 @@
 //! Routes: the lanes of each model with everything a call needs, so that a call never looks up a
 //! provider.
 
-use canon::{Micros, ThinkingRange, WireFormat};
+use canon::{Micros, SharedText, ThinkingRange, WireFormat};
 use catalog::{
     Catalog, Endpoints, Model, ModelCapabilities, ModelDirectory, ModelEntry, ModelKind,
     ModelPrices, ThinkingSupport,
@@ -23,6 +23,8 @@ use upstream::InFlight;
 pub struct Route {
     /// The model.
     pub model: Arc<Model>,
+    /// Its id, as records of calls share it.
+    pub model_id: SharedText,
     /// Lanes in order of preference, followed by the lanes of its fallback models.
     pub lanes: Vec<Arc<LiveLane>>,
     /// Preference among the lanes.
@@ -57,7 +59,7 @@ pub enum LaneOrder {
 #[derive(Clone, Debug)]
 pub struct LiveLane {
     /// `provider/model`.
-    pub name: String,
+    pub name: SharedText,
     /// The provider.
     pub provider: Arc<Provider>,
     /// Name of the model at the provider.
@@ -233,7 +235,7 @@ fn build_lanes(
             ));
         }
         lanes.push(LiveLane {
-            name: lane.name(),
+            name: lane.name().into(),
             formats: lane_formats(directory, &provider, &state.endpoints.provider, &lane.model),
             thinking_range: lane_thinking(
                 directory,
@@ -301,7 +303,8 @@ fn build_route(
         }
     }
     let lanes = lanes.into_iter().map(Arc::new).collect();
-    Ok(Route { model: Arc::clone(model), lanes, order, prices })
+    let model_id = SharedText::from(model.id.as_str());
+    Ok(Route { model: Arc::clone(model), model_id, lanes, order, prices })
 }
 
 /// Returns the formats the directory lists for this model, or else those of the provider.

@@ -1,6 +1,6 @@
 //! Records of a running call in the journal and the lease store, and its settlement after a death.
 
-use canon::{Micros, Money, Usage};
+use canon::{Micros, Money, SharedText, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -12,29 +12,29 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldRecord {
     /// The call's id.
-    pub request_id: String,
+    pub request_id: SharedText,
     /// The key that pays.
-    pub key_id: String,
+    pub key_id: SharedText,
     /// The account behind the key.
-    pub account_id: String,
+    pub account_id: SharedText,
     /// Time of admission.
     pub at: Micros,
     /// The reserved amount.
     pub amount: Money,
     /// The format the caller speaks.
-    pub dialect: String,
+    pub dialect: SharedText,
     /// The model asked for.
-    pub model: String,
+    pub model: SharedText,
     /// True if the reply is streamed.
     pub stream: bool,
     /// The price list in force.
-    pub price_version: String,
+    pub price_version: SharedText,
     /// The lease that pays; `None` for a key without a cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseToken>,
     /// The lane that is asked first.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub lane: String,
+    #[serde(default, skip_serializing_if = "SharedText::is_empty")]
+    pub lane: SharedText,
     /// Estimated cost of the prompt at that lane.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub start_cost: Money,
@@ -131,7 +131,7 @@ impl OpenCall {
         } = self.held;
         let (lane, usage, cost, attempt) = match self.reached {
             Some(ProgressRecord { lane, usage, cost, attempt, .. }) => {
-                (lane, usage, cost.max(Money::ZERO).min(amount), attempt)
+                (lane.into(), usage, cost.max(Money::ZERO).min(amount), attempt)
             }
             None => (first_lane, Usage::default(), Money::ZERO, None),
         };
@@ -140,7 +140,7 @@ impl OpenCall {
                 at,
                 start_cost,
                 cost_per_second,
-                price_version,
+                price_version: price_version.into(),
                 ..Default::default()
             };
             Box::new(first)
@@ -168,10 +168,10 @@ impl OpenCall {
             cost,
             held: Some(amount),
             absorbed: unseen.saturating_add(absorbed),
-            price_version,
+            price_version: price_version.into(),
             losses: Vec::new(),
             ended_by: CallOutcome::Recovered.usual_end(),
-            service: String::new(),
+            service: SharedText::default(),
             charges: Vec::new(),
             told: None,
             reasons: vec![ChargeReason::GatewayDied],
@@ -190,7 +190,7 @@ mod tests {
         let held = HoldRecord {
             at: 10 * SECOND,
             amount: Money::from_nanos(1_000),
-            lane: "first".to_owned(),
+            lane: "first".into(),
             start_cost: Money::from_nanos(50),
             cost_per_second: Money::from_nanos(30),
             ..HoldRecord::default()

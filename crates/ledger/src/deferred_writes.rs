@@ -111,15 +111,15 @@ impl DeferredNode {
         self.next += 1;
         let id = format!("r{:04}", self.next);
         let held = HoldRecord {
-            request_id: id.clone(),
-            key_id: "k".to_owned(),
-            account_id: String::new(),
+            request_id: id.clone().into(),
+            key_id: "k".into(),
+            account_id: "".into(),
             at: Micros::ZERO,
             amount: Money::ZERO,
-            dialect: "chat".to_owned(),
-            model: "m".to_owned(),
+            dialect: "chat".into(),
+            model: "m".into(),
             stream: false,
-            price_version: "1".to_owned(),
+            price_version: "1".into(),
             lease: None,
             ..HoldRecord::default()
         };
@@ -148,7 +148,7 @@ impl DeferredNode {
         let (id, ticket) = self.running.remove(0);
         let cost = Money::from_nanos(nanos);
         let entry = LedgerEntry {
-            request_id: id.clone(),
+            request_id: id.clone().into(),
             outcome: CallOutcome::Done,
             cost,
             ..LedgerEntry::default()
@@ -172,7 +172,7 @@ impl DeferredNode {
         let batch = self.book.take_batch(10);
         for settled in batch.settled() {
             let entry = &settled.entry;
-            let before = self.posted.insert(entry.request_id.clone(), entry.cost.as_nanos());
+            let before = self.posted.insert(entry.request_id.to_string(), entry.cost.as_nanos());
             assert_eq!(before, None, "posted twice");
         }
         self.book.posted(batch);
@@ -207,9 +207,9 @@ impl DeferredNode {
         for settled in &opened.found.settled {
             let entry = &settled.entry;
             let cost = entry.cost.as_nanos();
-            let before = found.insert(&entry.request_id, cost);
+            let before = found.insert(&*entry.request_id, cost);
             assert!(before.is_none_or(|before| before == cost), "{entry:?}");
-            if let Some(posted) = self.posted.get(&entry.request_id) {
+            if let Some(posted) = self.posted.get(&*entry.request_id) {
                 // The store ignores what it has, but the amounts must not differ unless the entry was
                 // posted before its record was written.
                 assert!(*posted == cost || entry.outcome == CallOutcome::Recovered, "{entry:?}");

@@ -1,6 +1,6 @@
 //! The record of one call with its usage and cost: the row of the ledger.
 
-use canon::{Charge, Micros, Money, Usage};
+use canon::{Charge, Micros, Money, SharedText, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::HoldRecord;
@@ -220,11 +220,11 @@ pub struct FailedAttempt {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// Id of the call, globally unique.
-    pub request_id: String,
+    pub request_id: SharedText,
     /// The key that paid.
-    pub key_id: String,
+    pub key_id: SharedText,
     /// The account behind the key.
-    pub account_id: String,
+    pub account_id: SharedText,
     /// Time of admission.
     pub started: Micros,
     /// Time of settlement.
@@ -232,11 +232,11 @@ pub struct LedgerEntry {
     /// Microseconds from admission to the first byte of the reply.
     pub first_byte_us: Option<Micros>,
     /// Wire format of the caller.
-    pub dialect: String,
+    pub dialect: SharedText,
     /// The requested model.
-    pub model: String,
+    pub model: SharedText,
     /// The lane that answered; empty if none did.
-    pub lane: String,
+    pub lane: SharedText,
     /// Number of attempts at lanes.
     pub attempts: u32,
     /// Failed attempts, in order.
@@ -265,10 +265,10 @@ pub struct LedgerEntry {
     #[serde(rename = "borne")]
     pub absorbed: Money,
     /// Version of the price list.
-    pub price_version: String,
+    pub price_version: SharedText,
     /// Billed service tier; empty for the default one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub service: String,
+    #[serde(default, skip_serializing_if = "SharedText::is_empty")]
+    pub service: SharedText,
     /// Parts of the cost by price dimension, including the absorbed amount.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<Charge>,

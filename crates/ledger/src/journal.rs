@@ -164,7 +164,7 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
                 JournalRecord::Held(held) => {
                     died_at = Some(held.at);
                     let call = OpenCall { held, reached: None };
-                    open.insert(call.held.request_id.clone(), call);
+                    open.insert(call.held.request_id.to_string(), call);
                 }
                 JournalRecord::Reached(reached) => {
                     died_at = Some(reached.at);
@@ -176,7 +176,8 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
                 JournalRecord::Alive { at } => died_at = Some(at),
                 JournalRecord::Settled(entry) => {
                     died_at = Some(entry.ended);
-                    let lease = open.remove(&entry.request_id).and_then(|call| call.held.lease);
+                    let lease =
+                        open.remove(entry.request_id.as_str()).and_then(|call| call.held.lease);
                     found.settled.push(SettledCall { entry: Arc::new(entry), lease, shown: true });
                 }
             }
@@ -236,17 +237,17 @@ mod tests {
 
     fn held() -> HoldRecord {
         HoldRecord {
-            request_id: "req-1".to_owned(),
+            request_id: "req-1".into(),
             key_id: "k\u{0}\"ö".to_owned(),
-            account_id: String::new(),
+            account_id: "".into(),
             at: Micros::new(i64::MIN),
             amount: Money::from_nanos(i64::MAX),
-            dialect: "chat".to_owned(),
-            model: "m".repeat(70_000),
+            dialect: "chat".into(),
+            model: "m".repeat(70_000).into(),
             stream: true,
-            price_version: "v".to_owned(),
+            price_version: "v".into(),
             lease: None,
-            lane: "p/m".to_owned(),
+            lane: "p/m".into(),
             start_cost: Money::from_nanos(70_000),
             cost_per_second: Money::from_nanos(-1),
         }

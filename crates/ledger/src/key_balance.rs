@@ -1,6 +1,6 @@
 //! Money of one key on this node: its lease, the holds of running calls, unposted costs.
 
-use canon::{Micros, Money};
+use canon::{Micros, Money, SharedText};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
@@ -18,9 +18,9 @@ const SHORT_REFUSAL_TTL: Micros = Micros::from_millis(100);
 /// Money of one key on this node.
 #[derive(Debug)]
 pub struct KeyBalance {
-    key_id: String,
+    key_id: SharedText,
     /// Account of the key, known from its first call.
-    pub(crate) account_id: OnceLock<String>,
+    pub(crate) account_id: OnceLock<SharedText>,
     state: Mutex<BalanceState>,
     /// Held during a lease request. There is one request per key at a time.
     pub(crate) request_lock: tokio::sync::Mutex<()>,
@@ -144,7 +144,7 @@ impl KeyBalance {
     pub fn new(key_id: &str, terms: impl Into<SpendTerms>, spent: Money) -> Arc<Self> {
         let terms = terms.into();
         Arc::new(Self {
-            key_id: key_id.to_owned(),
+            key_id: key_id.into(),
             account_id: OnceLock::new(),
             state: Mutex::new(BalanceState { terms, spent, ..BalanceState::default() }),
             request_lock: tokio::sync::Mutex::new(()),
@@ -153,8 +153,14 @@ impl KeyBalance {
     }
 
     /// The key.
-    pub fn key_id(&self) -> &str {
+    pub const fn key_id(&self) -> &SharedText {
         &self.key_id
+    }
+
+    /// Returns the id of the key's account as records of its calls share it.
+    pub fn share_account(&self, account_id: &str) -> SharedText {
+        let known = self.account_id.get_or_init(|| account_id.into());
+        if *known == *account_id { known.clone() } else { account_id.into() }
     }
 
     /// Returns cap, spending and holds as far as this node knows them.
@@ -455,5 +461,18 @@ impl KeyBalance {
             budget: budget.map(|budget| with_own(budget, held)),
             account_budget: account_budget.map(|budget| with_own(budget, state.held)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_is_shared_and_never_taken_for_another() {
+        let balance = KeyBalance::new("k", None, Money::ZERO);
+        assert_eq!(balance.share_account("a"), "a");
+        assert_eq!(balance.share_account("b"), "b");
+        assert_eq!(balance.share_account("a"), "a");
     }
 }

@@ -327,11 +327,11 @@ impl<S: LeaseStore> LeaseClient<S> {
             return Err(LeaseStoreError::Unreachable(why.to_owned()));
         }
         let LeaseNeed { full, least, hold } = need;
-        self.balances.lock().insert(balance.key_id().to_owned(), Arc::clone(balance));
+        self.balances.lock().insert(balance.key_id().to_string(), Arc::clone(balance));
         let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
         let request = LeaseRequest {
             node: self.node(),
-            key_id: balance.key_id().to_owned(),
+            key_id: balance.key_id().to_string(),
             least,
             full: full.max(Money::ZERO),
             hold,
@@ -405,7 +405,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         let mut leases: HashMap<&str, &LeaseState> =
             open.into_iter().map(|lease| (lease.key_id.as_str(), lease)).collect();
         for balance in balances {
-            let lease = leases.remove(balance.key_id());
+            let lease = leases.remove(balance.key_id().as_str());
             if lease.is_some() {
                 balance.announced(seq);
             }
@@ -452,7 +452,7 @@ impl<S: LeaseStore> LeaseClient<S> {
             balance.forget_lease();
         }
         if balance.lease().is_none() {
-            self.balances.lock().remove(balance.key_id());
+            self.balances.lock().remove(balance.key_id().as_str());
         }
     }
 

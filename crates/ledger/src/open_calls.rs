@@ -6,7 +6,7 @@
 //! [`crate::journal_writer`] describes how. A settled call that the journal did not take is kept in
 //! memory and written again by [`OpenCalls::maintain_journal`].
 
-use canon::{Micros, Money, Usage};
+use canon::{Micros, Money, SharedText, Usage};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -451,7 +451,7 @@ impl OpenCalls {
     fn write_missing(&self) -> Result<(), JournalError> {
         self.journal.write_queued();
         let entries = self.settled_entries(UnpostedCall::must_be_rewritten);
-        let mut records: HashMap<String, KeptRecord> = HashMap::new();
+        let mut records: HashMap<SharedText, KeptRecord> = HashMap::new();
         let mut refusal = None;
         for entry in entries {
             match self.append_within_room(&entry) {
@@ -485,7 +485,7 @@ impl OpenCalls {
     /// when the process ends.
     pub fn unwritten(&self) -> Vec<String> {
         let entries = self.settled_entries(UnpostedCall::is_unwritten);
-        entries.iter().map(|entry| entry.request_id.clone()).collect()
+        entries.iter().map(|entry| entry.request_id.to_string()).collect()
     }
 
     /// Failures of the journal, including those that no caller hears of.
@@ -520,7 +520,7 @@ impl OpenCalls {
             entry = LedgerEntry {
                 outcome: CallOutcome::Failed,
                 ended_by: EndedBy::Provider,
-                lane: String::new(),
+                lane: SharedText::default(),
                 attempts: 0,
                 usage: Usage::default(),
                 estimated: false,

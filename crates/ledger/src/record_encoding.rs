@@ -8,7 +8,7 @@
 //! The other records are rare. They are MessagePack with the names of their fields
 //! (<https://github.com/msgpack/msgpack/blob/master/spec.md>), as all records of earlier versions are.
 
-use canon::{Charge, Micros, Money, Price, PriceDimension, ToolUses, Usage};
+use canon::{Charge, Micros, Money, Price, PriceDimension, SharedText, ToolUses, Usage};
 use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error as WordError, StrDeserializer};
 use serde::{Deserialize, Serialize};
@@ -187,7 +187,7 @@ fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRec
 fn or_held<'a>(
     own: &'a str,
     held: Option<&'a HoldRecord>,
-    of_hold: impl Fn(&'a HoldRecord) -> &'a String,
+    of_hold: impl Fn(&'a HoldRecord) -> &'a SharedText,
 ) -> &'a str {
     match held {
         Some(held) if own.is_empty() => of_hold(held),
@@ -292,10 +292,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<JournalRecord> {
 /// The rest of a compact record.
 struct CompactReader<'a>(&'a [u8]);
 
-impl CompactReader<'_> {
+impl<'a> CompactReader<'a> {
     fn hold(&mut self, flags: u16) -> Option<HoldRecord> {
         let [at, amount, start_cost, cost_per_second, lease] = self.ints()?;
-        let [request_id, key_id, account_id, dialect, model, price_version, lane] = self.texts()?;
+        let [request_id, key_id, account_id, dialect, model, price_version, lane] =
+            self.texts()?.map(SharedText::from);
         Some(HoldRecord {
             at: Micros::new(at),
             amount: Money::from_nanos(amount),
@@ -339,16 +340,16 @@ impl CompactReader<'_> {
             absorbed: Money::from_nanos(absorbed),
             attempts: u32::try_from(attempts >> u16::BITS).ok()?,
             status: u16::try_from(attempts & i64::from(u16::MAX)).ok()?,
-            request_id,
-            key_id,
-            account_id,
-            dialect,
-            model,
-            price_version,
-            lane,
-            service,
-            outcome: CallOutcome::by_word(&outcome)?,
-            ended_by: EndedBy::by_word(&ended_by)?,
+            request_id: request_id.into(),
+            key_id: key_id.into(),
+            account_id: account_id.into(),
+            dialect: dialect.into(),
+            model: model.into(),
+            price_version: price_version.into(),
+            lane: lane.into(),
+            service: service.into(),
+            outcome: CallOutcome::by_word(outcome)?,
+            ended_by: EndedBy::by_word(ended_by)?,
             usage: self.usage(flags)?,
             ..LedgerEntry::default()
         };
@@ -357,7 +358,7 @@ impl CompactReader<'_> {
         }
         for _ in 0..self.length()? {
             let [loss] = self.texts()?;
-            entry.losses.push(loss);
+            entry.losses.push(loss.to_owned());
         }
         if flags & RARE_FIELDS == 0 {
             return self.0.is_empty().then_some(entry);
@@ -374,7 +375,7 @@ impl CompactReader<'_> {
     fn charge(&mut self) -> Option<Charge> {
         let [count, price] = self.ints()?;
         let [word] = self.texts()?;
-        let word: StrDeserializer<'_, WordError> = word.as_str().into_deserializer();
+        let word: StrDeserializer<'_, WordError> = word.into_deserializer();
         let dimension = PriceDimension::deserialize(word).ok()?;
         Some(Charge { dimension, count: count.cast_unsigned(), price: Price::from_picos(price) })
     }
@@ -444,16 +445,16 @@ impl CompactReader<'_> {
         usize::try_from(u32::from_le_bytes(*bytes)).ok()
     }
 
-    fn texts<const N: usize>(&mut self) -> Option<[String; N]> {
+    fn texts<const N: usize>(&mut self) -> Option<[&'a str; N]> {
         let mut lengths = [0; N];
         for length in &mut lengths {
             *length = self.length()?;
         }
-        let mut texts = [const { String::new() }; N];
+        let mut texts = [""; N];
         for (text, length) in texts.iter_mut().zip(lengths) {
             let (bytes, rest) = self.0.split_at_checked(length)?;
             self.0 = rest;
-            text.push_str(std::str::from_utf8(bytes).ok()?);
+            *text = std::str::from_utf8(bytes).ok()?;
         }
         Some(texts)
     }

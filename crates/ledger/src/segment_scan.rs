@@ -168,15 +168,15 @@ mod tests {
 
     fn held(id: usize) -> HoldRecord {
         HoldRecord {
-            request_id: format!("req-{id}"),
-            key_id: "k".to_owned(),
-            account_id: "a".to_owned(),
+            request_id: format!("req-{id}").into(),
+            key_id: "k".into(),
+            account_id: "a".into(),
             at: Micros::new(7),
             amount: Money::from_nanos(100),
-            dialect: "chat".to_owned(),
-            model: "m".to_owned(),
+            dialect: "chat".into(),
+            model: "m".into(),
             stream: false,
-            price_version: "v".to_owned(),
+            price_version: "v".into(),
             lease: Some(9),
             ..HoldRecord::default()
         }

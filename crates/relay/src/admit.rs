@@ -1,6 +1,6 @@
 //! Admission: reserves the maximum cost of a call before the first byte goes to a provider.
 
-use canon::{ApiError, ErrorKind, Micros, Money};
+use canon::{ApiError, ErrorKind, Micros, Money, SharedText};
 use catalog::ModelKind;
 use dialects::RequestFacts;
 use ledger::{
@@ -118,13 +118,13 @@ fn hold_record(
     let lane = first.map(|first| first.lane.name.clone()).unwrap_or_default();
     account.set_candidates(candidates, |one| costs(&one.lane, &one.health));
     Arc::new(HoldRecord {
-        request_id: String::from(&*call.id),
-        key_id: call.key.record.id.clone(),
-        account_id: call.key.record.account_id.clone(),
+        request_id: Arc::clone(&call.id).into(),
+        key_id: call.key.balance.key_id().clone(),
+        account_id: call.key.balance.share_account(&call.key.record.account_id),
         at: Micros::ZERO,
         amount: Money::ZERO,
-        dialect: call.dialect.origin().as_str().to_owned(),
-        model: facts.model.clone(),
+        dialect: SharedText::fixed(call.dialect.origin().as_str()),
+        model: shared_name(route, &facts.model),
         stream: facts.stream,
         price_version: route.model.prices.version.clone(),
         lease: None,
@@ -132,6 +132,11 @@ fn hold_record(
         start_cost,
         cost_per_second,
     })
+}
+
+/// Returns the requested name of the model. It is an alias of the model or its id, which all records share.
+fn shared_name(route: &Route, name: &str) -> SharedText {
+    if route.model_id == *name { route.model_id.clone() } else { name.into() }
 }
 
 /// Returns an error if the key cannot pay this amount now. Reserves nothing: the task does that

@@ -78,7 +78,7 @@ pub(super) async fn attempt(
             answered => return answered,
         };
         account.set_cached_input(0);
-        tracing::debug!(lane.name = lane.name, "lane `{}` refused a cache: {error}", lane.name);
+        tracing::debug!(lane.name = &*lane.name, "lane `{}` refused a cache: {error}", lane.name);
         match ready().await {
             Ok(whole) => Box::pin(send_to_lane(call, facts, &candidate, whole, account))
                 .await

@@ -354,7 +354,7 @@ mod tests {
         assert!(waits.is_none(), "more calls may come");
         disk.set_free_space(Some(0));
         let balance = KeyBalance::new("k", None, Money::ZERO);
-        let held = Arc::new(HoldRecord { request_id: "r".to_owned(), ..HoldRecord::default() });
+        let held = Arc::new(HoldRecord { request_id: "r".into(), ..HoldRecord::default() });
         // Nobody waits for the record.
         drop(open_calls.hold(&balance, held, Money::ZERO, Money::ZERO));
         assert!(open_calls.is_failing());

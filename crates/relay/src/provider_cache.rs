@@ -174,7 +174,7 @@ async fn ask_lanes(
             }
             Err(error) => error,
         };
-        let (name, why) = (&lane.name, error.log_note().unwrap_or_default());
+        let (name, why) = (lane.name.as_str(), error.log_note().unwrap_or_default());
         tracing::info!(lane.name = name, "lane `{name}` made no cache: {error} [{why}]");
         let is_stale = error.progress() == Some(UpstreamProgress::StaleConnection);
         let may_have_run = send::may_have_run(&error);

@@ -182,7 +182,7 @@ impl RetryPlan {
             let max_wait = MAX_BUDGET_WAIT.min(call.time_left(&candidate.lane.timeouts));
             if !candidate.health.has_no_recent_failure() || waited >= max_wait {
                 tracing::warn!(
-                    lane.name = candidate.lane.name,
+                    lane.name = &*candidate.lane.name,
                     "`{}` is not retried: its retry budget is used up",
                     candidate.lane.name
                 );

@@ -6,7 +6,8 @@ mod explain;
 mod goodwill;
 
 use canon::{
-    ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, Usage, WireFormat,
+    ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, SharedText, Usage,
+    WireFormat,
 };
 use catalog::{Model, ModelKind, ModelPrices};
 use dialects::{ReplyMeter, RequestFacts};
@@ -112,7 +113,7 @@ pub(super) struct CallAccount {
     /// Lanes to try, in their order. The hold names the first one.
     candidates: Vec<Candidate>,
     /// Cost of the start and of each second at each of several lanes, by the lane's name.
-    lane_costs: Vec<(String, (Money, Money))>,
+    lane_costs: Vec<(SharedText, (Money, Money))>,
     /// Health record and provider slot of the current attempt.
     attempt: Option<(AttemptGuard, InFlightSlot)>,
     /// Set once a connection has a request of the current attempt. Before that it costs nothing.
@@ -223,11 +224,11 @@ impl CallAccount {
         let reason = RefusalReason::of(&error);
         let (record, at) = (&call.key.record, self.engine.clock.now());
         self.entry = LedgerEntry {
-            request_id: String::from(&*call.id),
-            key_id: record.id.clone(),
-            account_id: record.account_id.clone(),
-            dialect: self.format.as_str().to_owned(),
-            model: facts.model.clone(),
+            request_id: Arc::clone(&call.id).into(),
+            key_id: call.key.balance.key_id().clone(),
+            account_id: call.key.balance.share_account(&record.account_id),
+            dialect: SharedText::fixed(self.format.as_str()),
+            model: facts.model.as_str().into(),
             price_version: self.prices.version.clone(),
             started: at,
             ended: at,
@@ -341,7 +342,7 @@ impl CallAccount {
             // Without output a crash bills nothing, not even a fee per request.
             let is_unused = usage == Usage::default();
             let cost = if is_unused { Money::ZERO } else { self.price_of(&usage) };
-            hold.progress(CallProgress { lane: self.entry.lane.clone(), usage, cost });
+            hold.progress(CallProgress { lane: self.entry.lane.to_string(), usage, cost });
         }
     }
 

@@ -238,7 +238,7 @@ impl StreamedReply {
         let error = &self.call.with_own_paths(error);
         tracing::warn!(
             request.id = %self.call.id,
-            lane.name = self.lane.name,
+            lane.name = &*self.lane.name,
             "lane `{}` broke off mid-stream: {} [{}]",
             self.lane.name,
             error,

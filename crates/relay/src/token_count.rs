@@ -60,7 +60,8 @@ async fn ask_lanes(call: &Call, facts: &RequestFacts, route: &Route) -> Option<P
             Ok(Some(count)) => return Some(count),
             Ok(None) => {}
             Err(error) => {
-                let (name, why) = (&candidate.lane.name, error.log_note().unwrap_or_default());
+                let (name, why) =
+                    (candidate.lane.name.as_str(), error.log_note().unwrap_or_default());
                 tracing::debug!(lane.name = name, "lane `{name}` did not count: {error} [{why}]");
             }
         }

@@ -144,15 +144,15 @@ fn call(number: usize, keys: &[KeyRecord]) -> LedgerEntry {
     let charge =
         |dimension, count, price| Charge { dimension, count, price: Price::from_picos(price) };
     LedgerEntry {
-        request_id: format!("req_{:013x}{word:016x}", started.get()),
-        key_id: key.id.clone(),
-        account_id: key.account_id.clone(),
+        request_id: format!("req_{:013x}{word:016x}", started.get()).into(),
+        key_id: key.id.clone().into(),
+        account_id: key.account_id.clone().into(),
         started,
         ended,
         first_byte_us: Some(Micros::new(took.get() / 4)),
-        dialect: "chat".to_owned(),
-        model: format!("model-{model}"),
-        lane: format!("provider-{}/model-{model}", model % 3),
+        dialect: "chat".into(),
+        model: format!("model-{model}").into(),
+        lane: format!("provider-{}/model-{model}", model % 3).into(),
         attempts: 1,
         stream: number.is_multiple_of(2),
         status: 200,
@@ -160,7 +160,7 @@ fn call(number: usize, keys: &[KeyRecord]) -> LedgerEntry {
         usage: Usage { input: output * 3, cache_read: output, output, ..Usage::default() },
         cost,
         held: Some(Money::from_nanos(60_000_000)),
-        price_version: "c0ffee12".to_owned(),
+        price_version: "c0ffee12".into(),
         charges: vec![
             charge(PriceDimension::Input, output * 2, 2_500_000),
             charge(PriceDimension::CachedInput, output, 1_250_000),
@@ -279,30 +279,30 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let newest = EntryFilter::default();
     for (about, filter) in [
         ("newest calls", newest.clone()),
-        ("calls of a key", EntryFilter { key_id: Some(last.key_id.clone()), ..newest.clone() }),
+        ("calls of a key", EntryFilter { key_id: Some(last.key_id.to_string()), ..newest.clone() }),
         (
             "calls of an account",
-            EntryFilter { account_id: Some(last.account_id.clone()), ..newest.clone() },
+            EntryFilter { account_id: Some(last.account_id.to_string()), ..newest.clone() },
         ),
-        ("calls of a model", EntryFilter { model: Some(last.model.clone()), ..newest.clone() }),
+        ("calls of a model", EntryFilter { model: Some(last.model.to_string()), ..newest.clone() }),
         (
             "calls before the middle",
-            EntryFilter { before: Some((some.ended, some.request_id.clone())), ..newest },
+            EntryFilter { before: Some((some.ended, some.request_id.to_string())), ..newest },
         ),
     ] {
         ask(on, about, Vec::len, || store.entries(&filter, 50)).await?;
     }
-    let after = Some((some.ended, some.request_id.clone()));
+    let after = Some((some.ended, some.request_id.to_string()));
     ask(on, "a page of an export", Vec::len, || store.export(after.clone(), 1_000)).await?;
     for (about, filter) in [
         ("usage of everyone", UsageFilter::default()),
         (
             "usage of a key",
-            UsageFilter { key_id: Some(last.key_id.clone()), ..UsageFilter::default() },
+            UsageFilter { key_id: Some(last.key_id.to_string()), ..UsageFilter::default() },
         ),
         (
             "usage of a model",
-            UsageFilter { model: Some(last.model.clone()), ..UsageFilter::default() },
+            UsageFilter { model: Some(last.model.to_string()), ..UsageFilter::default() },
         ),
     ] {
         let wish = UsageRequest {

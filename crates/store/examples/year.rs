@@ -115,15 +115,15 @@ fn call(number: u64, of: u64, keys: &[KeyRecord]) -> LedgerEntry {
     let output = if failed { 0 } else { 20 + chance(number ^ 3, 900) };
     let cost = output as i64 * 15_000;
     LedgerEntry {
-        request_id: format!("req_{:013x}{number:016x}", started.get()),
-        key_id: key.id.clone(),
-        account_id: key.account_id.clone(),
+        request_id: format!("req_{:013x}{number:016x}", started.get()).into(),
+        key_id: key.id.clone().into(),
+        account_id: key.account_id.clone().into(),
         started,
         ended: started + Micros::new(took),
         first_byte_us: (!failed).then_some(Micros::new(took / 4)),
-        dialect: "chat".to_owned(),
-        model: format!("model-{model}"),
-        lane: format!("provider-{}/model-{model}", if other_lane { 6 } else { model % 6 }),
+        dialect: "chat".into(),
+        model: format!("model-{model}").into(),
+        lane: format!("provider-{}/model-{model}", if other_lane { 6 } else { model % 6 }).into(),
         attempts: 1,
         failed: vec![],
         stream: number.is_multiple_of(2),
@@ -134,7 +134,7 @@ fn call(number: u64, of: u64, keys: &[KeyRecord]) -> LedgerEntry {
         cost: Money::from_nanos(cost),
         held: Some(Money::from_nanos(cost * 2)),
         absorbed: Money::ZERO,
-        price_version: "p-1".to_owned(),
+        price_version: "p-1".into(),
         ..LedgerEntry::default()
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
-use canon::{Charge, Micros, Money, Price, PriceDimension, Usage};
+use canon::{Charge, Micros, Money, Price, PriceDimension, SharedText, Usage};
 use ledger::{CallOutcome, ChargeReason, EndedBy, LedgerEntry, SettlementKnowledge};
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
@@ -147,11 +147,11 @@ impl<'a> BlockReader<'a> {
         if !selection.has(id, places) {
             return Ok(None);
         }
-        let request_id = expand(id).ok_or_else(damaged)?;
-        let owner = |place: usize| texts.get(place).map(str::to_owned);
+        let request_id = SharedText::from(expand(id).ok_or_else(damaged)?);
+        let owner = |place: usize| texts.get(place).map(SharedText::from);
         let [key_id, account_id, model] = places;
         let (key_id, account_id, model) = (owner(key_id)?, owner(account_id)?, owner(model)?);
-        let mut text = || self.text(texts).map(str::to_owned);
+        let mut text = || self.text(texts).map(SharedText::from);
         let (dialect, lane) = (text()?, text()?);
         let (price_version, service) = (text()?, text()?);
         let outcome = self.text(texts)?;
@@ -303,22 +303,22 @@ mod tests {
             price: Price::from_picos(i64::MIN),
         };
         let plain = LedgerEntry {
-            request_id: "req_0065f0a1b2c3d0123456789abcdef".to_owned(),
-            key_id: "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b".to_owned(),
+            request_id: "req_0065f0a1b2c3d0123456789abcdef".into(),
+            key_id: "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b".into(),
             started: Micros::new(1_782_864_000_000_000),
             ended: Micros::new(1_782_864_000_900_000),
             ..LedgerEntry::default()
         };
         let full = LedgerEntry {
-            request_id: "ä".repeat(300),
-            account_id: "an account".to_owned(),
+            request_id: "ä".repeat(300).into(),
+            account_id: "an account".into(),
             started: Micros::new(i64::MAX),
             ended: Micros::new(i64::MIN),
             first_byte_us: Some(Micros::new(-1)),
-            model: "model".to_owned(),
-            lane: "lane".to_owned(),
+            model: "model".into(),
+            lane: "lane".into(),
             attempts: u32::MAX,
-            failed: vec![FailedAttempt { lane: "a\0b".to_owned(), ..FailedAttempt::default() }],
+            failed: vec![FailedAttempt { lane: "a\0b".into(), ..FailedAttempt::default() }],
             stream: true,
             status: u16::MAX,
             outcome: CallOutcome::Recovered,
@@ -328,7 +328,7 @@ mod tests {
             cost: Money::from_nanos(-5),
             held: Some(Money::MAX),
             absorbed: Money::from_nanos(i64::MIN),
-            service: "flex".to_owned(),
+            service: "flex".into(),
             charges: vec![charge(0), charge(u64::MAX)],
             losses: vec!["model".to_owned(), "other".to_owned()],
             told: Some(Box::new(Usage { input_video: 3, ..Usage::default() })),

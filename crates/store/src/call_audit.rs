@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use canon::Money;
+use canon::{Money, SharedText};
 use ledger::{CallOutcome, FailedAttempt, LedgerEntry};
 
 use crate::call_writes::owners;
@@ -71,9 +71,9 @@ pub(crate) struct CallAudit {
     /// Calls that name no price list.
     pub(crate) unpriced: Violations,
     /// Price lists under which a plain reply was paid.
-    paid_versions: BTreeSet<String>,
+    paid_versions: BTreeSet<SharedText>,
     /// Replies that cost nothing, by their price list.
-    free: BTreeMap<String, Violations>,
+    free: BTreeMap<SharedText, Violations>,
 }
 
 fn add_sums(sums: &mut SumsByOwner, owner: &str, call: CallSums) {

@@ -321,6 +321,6 @@ mod tests {
 
     fn call((number, ended): (usize, i64)) -> LedgerEntry {
         let ended = Micros::new(ended);
-        LedgerEntry { request_id: number.to_string(), ended, ..LedgerEntry::default() }
+        LedgerEntry { request_id: number.to_string().into(), ended, ..LedgerEntry::default() }
     }
 }

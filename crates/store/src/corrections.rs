@@ -123,7 +123,7 @@ pub(crate) fn overlay(
         }
     }
     for entry in entries {
-        if let Some(row) = latest.get(&entry.request_id) {
+        if let Some(row) = latest.get(&*entry.request_id) {
             *entry = read_body(&row.body)?;
         }
     }
@@ -140,7 +140,7 @@ macro_rules! read_corrections {
             let mut query = sqlx::QueryBuilder::<$kind>::new($crate::corrections::LATEST);
             let mut ids = query.separated(", ");
             for entry in chunk {
-                ids.push_bind(entry.request_id.clone());
+                ids.push_bind(entry.request_id.to_string());
             }
             query.push(")");
             let found = query.build_query_as().persistent(false).fetch_all($executor).await?;

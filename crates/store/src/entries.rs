@@ -195,10 +195,12 @@ impl EntryFilter {
     }
 
     fn matches(&self, call: &LedgerEntry, after: Option<&(Micros, String)>) -> bool {
-        let is_before =
-            |(ended, id): &(Micros, String)| (call.ended, &call.request_id) < (*ended, id);
-        let is_after =
-            |(ended, id): &(Micros, String)| (call.ended, &call.request_id) > (*ended, id);
+        let is_before = |(ended, id): &(Micros, String)| {
+            (call.ended, &*call.request_id) < (*ended, id.as_str())
+        };
+        let is_after = |(ended, id): &(Micros, String)| {
+            (call.ended, &*call.request_id) > (*ended, id.as_str())
+        };
         self.owners().all(|(kind, owner)| kind.of(call) == owner)
             && self.since.is_none_or(|since| call.ended >= since)
             && self.until.is_none_or(|until| call.ended < until)

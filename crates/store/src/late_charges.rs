@@ -213,7 +213,7 @@ fn report_conflict(posted: &LedgerEntry, other: &LedgerEntry) {
         && (total(posted) != total(other) || posted.key_id != other.key_id)
     {
         tracing::error!(
-            request.id = posted.request_id,
+            request.id = &*posted.request_id,
             "two settlements of one call differ: {} USD are recorded, {} USD are ignored",
             total(posted),
             total(other)

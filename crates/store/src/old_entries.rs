@@ -62,15 +62,15 @@ impl TryFrom<EntryRow> for LedgerEntry {
         let outcome =
             CallOutcome::by_word(&row.outcome).ok_or_else(|| unknown_word(&row.outcome))?;
         Ok(Self {
-            request_id: row.request_id,
-            key_id: row.key_id,
-            account_id: row.account_id,
+            request_id: row.request_id.into(),
+            key_id: row.key_id.into(),
+            account_id: row.account_id.into(),
             started: row.started,
             ended: row.ended,
             first_byte_us: row.first_byte_us,
-            dialect: row.dialect,
-            model: row.model,
-            lane: row.lane,
+            dialect: row.dialect.into(),
+            model: row.model.into(),
+            lane: row.lane.into(),
             attempts: row.attempts,
             stream: row.stream,
             status: row.status,
@@ -102,11 +102,11 @@ impl TryFrom<EntryRow> for LedgerEntry {
             estimated: row.estimated,
             cost: row.cost,
             absorbed: row.borne,
-            price_version: row.price_version,
+            price_version: row.price_version.into(),
             losses: from_json(&row.losses)?,
             failed: from_json(&row.failed)?,
             held: row.held,
-            service: row.service,
+            service: row.service.into(),
             charges: from_json(&row.charges)?,
             told: match row.told.as_str() {
                 "" => None,
@@ -168,7 +168,7 @@ pub(crate) async fn move_old_entries(db: &Db) -> Result<(), StoreError> {
                 if new != calls.len() as u64 {
                     return Err(StoreError::Other("a call is stored in both forms".to_owned()));
                 }
-                let forget = sqlx::query(FORGET).bind(last.ended.get()).bind(&last.request_id);
+                let forget = sqlx::query(FORGET).bind(last.ended.get()).bind(&*last.request_id);
                 forget.execute(&mut *tx).await?;
             }
             calls.len()

@@ -251,7 +251,7 @@ impl Store {
                 for chunk in page.chunks(IDS_PER_STATEMENT) {
                     let ids = chunk.iter().map(|row| row.request_id.clone()).collect();
                     let calls = read_calls!(Kind, &mut *tx, &ids);
-                    first_costs.extend(calls.into_iter().map(|call| (call.request_id, call.cost)));
+                    first_costs.extend(calls.into_iter().map(|call| (call.request_id.into(), call.cost)));
                 }
                 for CorrectedRow { request_id, body, cost } in page {
                     let Some(first) = first_costs.get(&request_id) else {

@@ -283,7 +283,7 @@ impl Store {
                                     0
                                 } else {
                                     let cost = sqlx::query_scalar(CORRECTED_COST);
-                                    cost.bind(&call.request_id).fetch_one(&mut *tx).await?
+                                    cost.bind(&*call.request_id).fetch_one(&mut *tx).await?
                                 };
                                 let cost = call.cost.saturating_add(Money::from_nanos(corrected));
                                 sum.calls += 1;

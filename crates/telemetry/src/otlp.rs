@@ -168,17 +168,17 @@ fn span(call: &EndedCall) -> Value {
         knowledge: _,
     } = entry;
     let mut span_labels = labels(call);
-    span_labels.push(("portunus.request_id", request_id.clone()));
-    span_labels.push(("portunus.key_id", key_id.clone()));
-    span_labels.push(("portunus.dialect", dialect.clone()));
-    span_labels.push(("portunus.lane", lane.clone()));
+    span_labels.push(("portunus.request_id", request_id.to_string()));
+    span_labels.push(("portunus.key_id", key_id.to_string()));
+    span_labels.push(("portunus.dialect", dialect.to_string()));
+    span_labels.push(("portunus.lane", lane.to_string()));
     span_labels.push(("portunus.outcome", outcome.word().to_owned()));
     span_labels.push(("portunus.ended_by", ended_by.word().to_owned()));
     if !service.is_empty() {
-        span_labels.push(("portunus.service_tier", service.clone()));
+        span_labels.push(("portunus.service_tier", service.to_string()));
     }
     span_labels.push(("portunus.cost_usd", cost.to_string()));
-    span_labels.push(("portunus.price_version", price_version.clone()));
+    span_labels.push(("portunus.price_version", price_version.to_string()));
     if !failed.is_empty() {
         let tries: Vec<String> =
             failed.iter().map(|attempt| format!("{}: {}", attempt.lane, attempt.outcome)).collect();
@@ -230,7 +230,7 @@ fn labels(ended: &EndedCall) -> LabelSet {
     vec![
         ("gen_ai.operation.name", operation(*kind, &entry.dialect).to_owned()),
         ("gen_ai.provider.name", provider_name(provider).to_owned()),
-        ("gen_ai.request.model", entry.model.clone()),
+        ("gen_ai.request.model", entry.model.to_string()),
     ]
 }
 

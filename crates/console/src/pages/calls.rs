@@ -141,8 +141,11 @@ pub(crate) async fn receipt(
     if !user.may_see(&entry.account_id) {
         return Err(PageError::NotFound);
     }
-    let key =
-        state.store.key(&entry.key_id).await?.map_or_else(|| entry.key_id.clone(), |key| key.name);
+    let key = state
+        .store
+        .key(&entry.key_id)
+        .await?
+        .map_or_else(|| entry.key_id.to_string(), |key| key.name);
     let body = html! {
         p.crumbs { a href=(user.path_for("/console/calls")) { "Calls" } " / receipt" }
         div.title.close {
@@ -296,7 +299,7 @@ impl CallExport {
         })?;
         self.position = match calls.last() {
             Some(last) if calls.len() as u32 == EXPORT_BATCH_ROWS => {
-                ExportPosition::Rows(Some((last.ended, last.request_id.clone())))
+                ExportPosition::Rows(Some((last.ended, last.request_id.to_string())))
             }
             Some(_) | None => ExportPosition::End,
         };
@@ -309,15 +312,15 @@ const CSV_HEADER: &str = "request_id,ended,key,key_id,model,lane,format,status,o
     input_tokens,cached_tokens,output_tokens,thinking_tokens,estimated,cost_usd,first_byte_ms,took_ms\r\n";
 
 fn csv_row(call: &LedgerEntry, names: &HashMap<String, String>) -> String {
-    let key = names.get(&call.key_id).map_or("", String::as_str);
+    let key = names.get(&*call.key_id).map_or("", String::as_str);
     let fields = [
-        call.request_id.clone(),
+        call.request_id.to_string(),
         display::timestamp(call.ended),
         key.to_owned(),
-        call.key_id.clone(),
-        call.model.clone(),
-        call.lane.clone(),
-        call.dialect.clone(),
+        call.key_id.to_string(),
+        call.model.to_string(),
+        call.lane.to_string(),
+        call.dialect.to_string(),
         call.status.to_string(),
         call.outcome.word().to_owned(),
         call.stream.to_string(),

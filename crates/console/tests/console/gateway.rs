@@ -177,15 +177,15 @@ pub(crate) fn key(
 
 pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> LedgerEntry {
     LedgerEntry {
-        request_id: id.to_owned(),
-        key_id: key.id.clone(),
-        account_id: key.account_id.clone(),
+        request_id: id.into(),
+        key_id: key.id.clone().into(),
+        account_id: key.account_id.clone().into(),
         started: START,
         ended: START,
         first_byte_us: None,
-        dialect: "chat".to_owned(),
-        model: model.to_owned(),
-        lane: "demo/demo-chat".to_owned(),
+        dialect: "chat".into(),
+        model: model.into(),
+        lane: "demo/demo-chat".into(),
         attempts: 1,
         failed: Vec::new(),
         stream: false,
@@ -196,7 +196,7 @@ pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> Ledger
         cost: Money::from_nanos(cost),
         held: None,
         absorbed: Money::ZERO,
-        price_version: "1".to_owned(),
+        price_version: "1".into(),
         losses: Vec::new(),
         ..LedgerEntry::default()
     }

@@ -8,7 +8,7 @@ impl OpenCalls {
     /// Records the usage of a running call so far.
     pub(crate) fn progress(&self, held: &HoldRecord, progress: CallProgress) {
         let CallProgress { lane, usage, cost } = progress;
-        let (request_id, at) = (held.request_id.clone(), self.now());
+        let (request_id, at) = (held.request_id.to_string(), self.now());
         let attempt = {
             let state = self.state.lock();
             let reached =
@@ -28,7 +28,7 @@ impl OpenCalls {
     ) -> JournalReceipt {
         let at = self.now();
         self.reach(ProgressRecord {
-            request_id: held.request_id.clone(),
+            request_id: held.request_id.to_string(),
             at,
             lane: lane.to_owned(),
             attempt: Some(Box::new(LaterAttempt { at, ..attempt })),

@@ -1,6 +1,6 @@
 //! Calls without a lease. They are those of keys whose money is not limited, or was not when they began.
 
-use canon::Money;
+use canon::{Money, SharedText};
 
 use super::OpenCalls;
 use crate::{KeyBalance, UnleasedCost};
@@ -8,10 +8,10 @@ use crate::{KeyBalance, UnleasedCost};
 impl OpenCalls {
     /// Returns the cost that the calls without a lease may have, of this key and of its account.
     pub(crate) fn unleased(&self, balance: &KeyBalance) -> UnleasedCost {
-        let account_id = balance.account_id.get().map_or("", String::as_str);
+        let account_id = balance.account_id.get().map_or("", SharedText::as_str);
         let mut sums = UnleasedCost::default();
         let mut add = |key_id: &str, of_account: &str, amount: Money| {
-            if key_id == balance.key_id() {
+            if key_id == balance.key_id().as_str() {
                 sums.key = sums.key.saturating_add(amount);
             }
             if of_account == account_id {

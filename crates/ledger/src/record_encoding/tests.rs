@@ -102,14 +102,14 @@ prop_compose! {
         let text = |place: usize| texts.get(place).cloned().unwrap_or_default();
         let number = |place: usize| numbers.get(place).copied().unwrap_or_default();
         LedgerEntry {
-            request_id: text(0),
-            key_id: text(1),
-            account_id: text(2),
-            dialect: text(3),
-            model: text(4),
-            price_version: text(5),
-            lane: text(6),
-            service: text(7),
+            request_id: text(0).into(),
+            key_id: text(1).into(),
+            account_id: text(2).into(),
+            dialect: text(3).into(),
+            model: text(4).into(),
+            price_version: text(5).into(),
+            lane: text(6).into(),
+            service: text(7).into(),
             losses: texts.iter().take(texts.len() % 3).cloned().collect(),
             started: Micros::new(number(0)),
             ended: Micros::new(number(1)),
@@ -145,13 +145,13 @@ prop_compose! {
     ) -> HoldRecord {
         let text = |place: usize| texts.get(place).cloned().unwrap_or_default();
         HoldRecord {
-            request_id: text(0),
-            key_id: text(1),
-            account_id: text(2),
-            dialect: text(3),
-            model: text(4),
-            price_version: text(5),
-            lane: text(6),
+            request_id: text(0).into(),
+            key_id: text(1).into(),
+            account_id: text(2).into(),
+            dialect: text(3).into(),
+            model: text(4).into(),
+            price_version: text(5).into(),
+            lane: text(6).into(),
             at: Micros::new(at),
             amount: Money::from_nanos(amount),
             start_cost: Money::from_nanos(start_cost),
@@ -173,11 +173,11 @@ proptest! {
     #[test]
     fn a_settlement_without_texts_has_those_of_its_hold(held in hold(), entry in entry()) {
         let bare = LedgerEntry {
-            request_id: String::new(),
-            key_id: String::new(),
-            account_id: String::new(),
-            dialect: String::new(),
-            model: String::new(),
+            request_id: "".into(),
+            key_id: "".into(),
+            account_id: "".into(),
+            dialect: "".into(),
+            model: "".into(),
             ..entry.clone()
         };
         let read = read_back(&Written::Settled { entry: &bare, held: Some(&held) });
@@ -211,7 +211,7 @@ fn every_word_and_long_lists_are_read_back() {
         let entry = LedgerEntry {
             charges: vec![charge; count],
             losses: vec!["part.seal".to_owned(); count],
-            model: "m".repeat(count),
+            model: "m".repeat(count).into(),
             ..LedgerEntry::default()
         };
         assert_eq!(read_settlement(&entry), Some(JournalRecord::Settled(entry)));

@@ -183,7 +183,7 @@ impl Cluster {
         let client = process.client.clone();
         let price = Money::from_nanos(self.prices);
         let held = Arc::new(HoldRecord {
-            lane: "l".to_owned(),
+            lane: "l".into(),
             start_cost: price,
             cost_per_second: price,
             ..held(&id, balance.key_id())
@@ -503,15 +503,15 @@ impl Cluster {
 
 pub(crate) fn held(id: &str, key_id: &str) -> HoldRecord {
     HoldRecord {
-        request_id: id.to_owned(),
-        key_id: key_id.to_owned(),
-        account_id: "a".to_owned(),
+        request_id: id.into(),
+        key_id: key_id.into(),
+        account_id: "a".into(),
         at: Micros::ZERO,
         amount: Money::ZERO,
-        dialect: "chat".to_owned(),
-        model: "m".to_owned(),
+        dialect: "chat".into(),
+        model: "m".into(),
         stream: true,
-        price_version: format!("p{id}"),
+        price_version: format!("p{id}").into(),
         lease: None,
         ..HoldRecord::default()
     }
@@ -519,16 +519,16 @@ pub(crate) fn held(id: &str, key_id: &str) -> HoldRecord {
 
 pub(crate) fn entry(id: &str, key_id: &str, cost: i64) -> LedgerEntry {
     LedgerEntry {
-        request_id: id.to_owned(),
-        key_id: key_id.to_owned(),
-        account_id: "a".to_owned(),
-        lane: "l".to_owned(),
+        request_id: id.into(),
+        key_id: key_id.into(),
+        account_id: "a".into(),
+        lane: "l".into(),
         attempts: 1,
         stream: true,
         status: 200,
         outcome: CallOutcome::Done,
         cost: Money::from_nanos(cost),
-        price_version: format!("p{id}"),
+        price_version: format!("p{id}").into(),
         ..LedgerEntry::default()
     }
 }

@@ -12,7 +12,7 @@ use crate::cluster::{held, run};
 /// A hold of a call whose start costs 20 and every second 10.
 fn priced(id: &str) -> Arc<HoldRecord> {
     Arc::new(HoldRecord {
-        lane: "first".to_owned(),
+        lane: "first".into(),
         start_cost: Money::from_nanos(20),
         cost_per_second: Money::from_nanos(10),
         ..held(id, "k0")
@@ -91,7 +91,7 @@ fn a_dropped_ticket_is_settled_like_a_death_if_its_call_was_sent() {
     drop((unsent, sent, seen));
     let settled = |id: &str| {
         let entry = book.find_unposted(id).unwrap();
-        (entry.lane, entry.cost.as_nanos(), entry.absorbed.as_nanos())
+        (String::from(entry.lane), entry.cost.as_nanos(), entry.absorbed.as_nanos())
     };
     assert_eq!(settled("r1"), (String::new(), 0, 0));
     assert_eq!(settled("r2"), ("first".to_owned(), 0, 50));

@@ -451,7 +451,7 @@ fn a_moved_journal_is_noticed_and_all_calls_are_written_again() {
     book.sync().unwrap();
     let found = JournalInspection::read(&folder, Micros::new(9)).unwrap();
     let ids = |calls: &[SettledCall]| -> Vec<String> {
-        calls.iter().map(|call| call.entry.request_id.clone()).collect()
+        calls.iter().map(|call| call.entry.request_id.to_string()).collect()
     };
     assert_eq!(
         (ids(&found.settled), ids(&found.open)),

@@ -280,7 +280,7 @@ impl MemoryStore {
         let id = &report.node.id;
         self.nodes.insert(id.clone(), (report.node.epoch, self.now));
         for call in &report.calls {
-            self.holds.insert(call.held.request_id.clone(), (id.clone(), call.clone()));
+            self.holds.insert(call.held.request_id.to_string(), (id.clone(), call.clone()));
         }
         let bounds: BTreeMap<String, MoneyBounds> =
             self.keys.keys().map(|id| (id.clone(), self.bounds(id))).collect();
@@ -389,8 +389,8 @@ impl MemoryStore {
     fn post(&mut self, settled: &[SettledCall]) -> usize {
         let mut new = 0;
         for SettledCall { entry, lease, .. } in settled {
-            self.holds.remove(&entry.request_id);
-            let before = self.entries.get(&entry.request_id).cloned();
+            self.holds.remove(&*entry.request_id);
+            let before = self.entries.get(&*entry.request_id).cloned();
             if before.as_ref().is_some_and(|before| before.knowledge >= entry.knowledge) {
                 continue;
             }
@@ -399,12 +399,12 @@ impl MemoryStore {
             let mut entry = (**entry).clone();
             // In the period of its admission.
             let bounds = self.bounds_in(&entry.key_id, |period| period.bounds(entry.started));
-            let key = self.keys.get_mut(&entry.key_id).unwrap();
+            let key = self.keys.get_mut(&*entry.key_id).unwrap();
             let due = entry.cost.saturating_sub(paid);
             // The rest of a closed lease is for calls that were not reported.
             let lease = lease.filter(|_| before.is_none());
             if before.is_some() {
-                self.corrected.insert(entry.request_id.clone());
+                self.corrected.insert(entry.request_id.to_string());
                 self.corrections += 1;
             }
             let row = lease.and_then(|token| self.leases.get_mut(&token));
@@ -428,7 +428,7 @@ impl MemoryStore {
             entry.absorbed = entry.absorbed.saturating_add(rest);
             entry.cost = entry.cost.saturating_sub(rest);
             key.spent = key.spent.saturating_add(pays);
-            self.entries.insert(entry.request_id.clone(), entry);
+            self.entries.insert(entry.request_id.to_string(), entry);
         }
         new
     }

@@ -156,7 +156,7 @@ impl UnpostedCalls {
             let mut missing = Vec::new();
             for SettledCall { entry, .. } in calls {
                 if store.entry(&entry.request_id).await?.is_none() {
-                    missing.push(entry.request_id.clone());
+                    missing.push(entry.request_id.to_string());
                 }
             }
             Ok::<_, StoreError>(missing)
@@ -277,10 +277,10 @@ async fn export(store: &Store, args: ExportArgs) -> anyhow::Result<ExitCode> {
         line.clear();
         let entries = store.export_of(&filter, after, EXPORT_PAGE_ROWS).await?;
         let Some(last) = entries.last() else { break };
-        after = Some((last.ended, last.request_id.clone()));
+        after = Some((last.ended, last.request_id.to_string()));
         let postings = store.postings_of(&entries).await?;
         for entry in &entries {
-            let postings = postings.get(&entry.request_id).map(Vec::as_slice).unwrap_or_default();
+            let postings = postings.get(&*entry.request_id).map(Vec::as_slice).unwrap_or_default();
             let entry_json = export_json(entry, postings);
             match format {
                 // Writing to a `String` cannot fail.

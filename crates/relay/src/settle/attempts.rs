@@ -33,7 +33,7 @@ impl CallAccount {
                 let attempt = LaterAttempt {
                     start_cost,
                     cost_per_second,
-                    price_version: lane.prices.version.clone(),
+                    price_version: lane.prices.version.to_string(),
                     absorbed: self.entry.absorbed,
                     failed: self.entry.failed.clone(),
                     ..LaterAttempt::default()
@@ -118,7 +118,7 @@ impl CallAccount {
     fn record_failed(&mut self, failure: AttemptFailure, status: Option<u16>) {
         let elapsed = self.attempt_started.elapsed();
         self.entry.failed.push(FailedAttempt {
-            lane: self.entry.lane.clone(),
+            lane: self.entry.lane.to_string(),
             outcome: failure.as_str().to_owned(),
             status,
             ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),

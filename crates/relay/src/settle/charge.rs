@@ -4,7 +4,7 @@
 //! a long prompt. The ledger charges at most the reservation, and the operator absorbs the rest. Only counts
 //! that no call can have are replaced by the gateway's own.
 
-use canon::{Charge, Money, ServiceTier, ToolUses, Usage};
+use canon::{Charge, Money, ServiceTier, SharedText, ToolUses, Usage};
 use catalog::{BilledTier, BilledUnits, ImageSpec, ModelKind};
 use dialects::ReplyMeter;
 use ledger::{CallOutcome, HoldTicket};
@@ -275,7 +275,7 @@ impl CallAccount {
         let reported = self.meter.usage.unwrap_or_default();
         tracing::error!(
             request.id = request_id,
-            lane.name = self.entry.lane,
+            lane.name = &*self.entry.lane,
             tokens.input = reported.input,
             tokens.output = reported.output,
             "lane `{}` {what} ({} tokens in, {} out): the key is charged at most its reservation",
@@ -287,12 +287,12 @@ impl CallAccount {
 }
 
 /// Returns the name of a tier on receipts. The standard tier has none.
-fn tier_label(tier: &ServiceTier) -> String {
+fn tier_label(tier: &ServiceTier) -> SharedText {
     match tier {
-        ServiceTier::Auto | ServiceTier::Standard => String::new(),
-        ServiceTier::Flex => BilledTier::Flex.as_str().to_owned(),
-        ServiceTier::Priority => BilledTier::Priority.as_str().to_owned(),
-        ServiceTier::Fast => BilledTier::Fast.as_str().to_owned(),
-        ServiceTier::Other(_, word) => word.clone(),
+        ServiceTier::Auto | ServiceTier::Standard => SharedText::default(),
+        ServiceTier::Flex => SharedText::fixed(BilledTier::Flex.as_str()),
+        ServiceTier::Priority => SharedText::fixed(BilledTier::Priority.as_str()),
+        ServiceTier::Fast => SharedText::fixed(BilledTier::Fast.as_str()),
+        ServiceTier::Other(_, word) => word.as_str().into(),
     }
 }

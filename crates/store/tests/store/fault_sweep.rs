@@ -160,15 +160,15 @@ impl Machine {
     async fn call(&mut self, client: &LeaseClient<StoreLine>) -> Option<(String, HoldTicket)> {
         let request_id = id();
         let held = HoldRecord {
-            request_id: request_id.clone(),
-            key_id: self.key.id.clone(),
-            account_id: self.key.account_id.clone(),
+            request_id: request_id.clone().into(),
+            key_id: self.key.id.clone().into(),
+            account_id: self.key.account_id.clone().into(),
             at: Micros::ZERO,
             amount: Money::ZERO,
-            dialect: "chat".to_owned(),
-            model: "m".to_owned(),
+            dialect: "chat".into(),
+            model: "m".into(),
             stream: true,
-            price_version: "p".to_owned(),
+            price_version: "p".into(),
             lease: None,
             ..HoldRecord::default()
         };
@@ -181,7 +181,7 @@ impl Machine {
     fn settle(&self, call: Option<(String, HoldTicket)>, cost: i64) {
         if let Some((request_id, ticket)) = call {
             let done = entry(&request_id, &self.key, cost, 50);
-            ticket.settle(LedgerEntry { price_version: "p".to_owned(), ..done });
+            ticket.settle(LedgerEntry { price_version: "p".into(), ..done });
         }
     }
 

@@ -243,15 +243,15 @@ fn open_call(
     cost: Option<i64>,
 ) -> OpenCall {
     let held = HoldRecord {
-        request_id: request_id.to_owned(),
-        key_id: key.id.clone(),
-        account_id: key.account_id.clone(),
+        request_id: request_id.into(),
+        key_id: key.id.clone().into(),
+        account_id: key.account_id.clone().into(),
         at: Micros::new(7),
         amount: Money::from_nanos(200),
-        dialect: "chat".to_owned(),
-        model: "m".to_owned(),
+        dialect: "chat".into(),
+        model: "m".into(),
         stream: true,
-        price_version: "p".to_owned(),
+        price_version: "p".into(),
         lease,
         ..HoldRecord::default()
     };

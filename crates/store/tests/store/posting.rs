@@ -57,13 +57,13 @@ async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
         let found = store.entry(&posted.request_id).await.unwrap().unwrap();
         // NUL is the only character that is not stored.
         let expected = LedgerEntry {
-            key_id: clean(&posted.key_id),
-            account_id: clean(&posted.account_id),
-            dialect: clean(&posted.dialect),
-            model: clean(&posted.model),
-            lane: clean(&posted.lane),
-            price_version: clean(&posted.price_version),
-            service: clean(&posted.service),
+            key_id: clean(&posted.key_id).into(),
+            account_id: clean(&posted.account_id).into(),
+            dialect: clean(&posted.dialect).into(),
+            model: clean(&posted.model).into(),
+            lane: clean(&posted.lane).into(),
+            price_version: clean(&posted.price_version).into(),
+            service: clean(&posted.service).into(),
             ..posted
         };
         assert_eq!(found, expected);
@@ -75,8 +75,7 @@ async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
 async fn texts_that_are_stored_alike_are_one_owner(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let key = some_key(&store).await;
-    let of =
-        |id: &str, model: &str| LedgerEntry { model: model.to_owned(), ..entry(id, &key, 1, 5) };
+    let of = |id: &str, model: &str| LedgerEntry { model: model.into(), ..entry(id, &key, 1, 5) };
     store.post(&[of("a", "m\0"), of("b", "m\u{fffd}"), of("c", "m")]).await.unwrap();
     for (model, ids) in [("m\0", &["b", "a"][..]), ("m\u{fffd}", &["b", "a"]), ("m", &["c"])] {
         let filter = EntryFilter { model: Some(model.to_owned()), ..EntryFilter::default() };
@@ -265,7 +264,7 @@ fn settlements(request_id: &str, key: &KeyRecord) -> [LedgerEntry; 3] {
         LedgerEntry { held: Some(Money::from_nanos(100)), ..entry(request_id, key, 70, 50) };
     let guess = |cost: i64, lane: &str, knowledge| LedgerEntry {
         cost: Money::from_nanos(cost),
-        lane: lane.to_owned(),
+        lane: lane.into(),
         status: 503,
         outcome: CallOutcome::Recovered,
         usage: canon::Usage { input: 1, output: cost as u64, ..canon::Usage::default() },

@@ -31,7 +31,7 @@ async fn rows(store: &Store) -> Vec<LedgerEntry> {
         let model = if n % 5 < 3 { "m1" } else { "m2" };
         // The order of these ids depends on the collation.
         let name = if n % 2 == 0 { format!("B-{n}") } else { format!("a_{n}") };
-        rows.push(LedgerEntry { model: model.to_owned(), ..entry(&name, key, n, (n * 7) % 20) });
+        rows.push(LedgerEntry { model: model.into(), ..entry(&name, key, n, (n * 7) % 20) });
     }
     // In batches whose ends overlap.
     for part in 0..4 {
@@ -43,14 +43,14 @@ async fn rows(store: &Store) -> Vec<LedgerEntry> {
 }
 
 fn place_of(entry: &LedgerEntry) -> (Micros, String) {
-    (entry.ended, entry.request_id.clone())
+    (entry.ended, entry.request_id.to_string())
 }
 
 async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let rows = &rows(&store).await;
     let pages = &store;
-    let accounts: Vec<String> = rows.iter().map(|row| row.account_id.clone()).collect();
+    let accounts: Vec<String> = rows.iter().map(|row| row.account_id.to_string()).collect();
     let filter = (
         prop::option::of(prop::sample::select(vec!["k1", "k2", "k3", "k4"])),
         prop::option::of(prop::sample::select(accounts)),

@@ -81,15 +81,15 @@ pub(crate) async fn some_key(store: &Store) -> KeyRecord {
 /// Returns the entry of a call with that id, paid by that key.
 pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) -> LedgerEntry {
     LedgerEntry {
-        request_id: request_id.to_owned(),
-        key_id: key.id.clone(),
-        account_id: key.account_id.clone(),
+        request_id: request_id.into(),
+        key_id: key.id.clone().into(),
+        account_id: key.account_id.clone().into(),
         started: Micros::new(ended - 10),
         ended: Micros::new(ended),
         first_byte_us: Some(Micros::new(5)),
-        dialect: "chat".to_owned(),
-        model: "demo-chat".to_owned(),
-        lane: "demo/chat".to_owned(),
+        dialect: "chat".into(),
+        model: "demo-chat".into(),
+        lane: "demo/chat".into(),
         attempts: 1,
         failed: Vec::new(),
         stream: true,
@@ -100,7 +100,7 @@ pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) ->
         cost: Money::from_nanos(cost),
         held: Some(Money::from_nanos(cost)),
         absorbed: Money::ZERO,
-        price_version: "1".to_owned(),
+        price_version: "1".into(),
         losses: vec![],
         ..LedgerEntry::default()
     }
@@ -164,11 +164,11 @@ prop_compose! {
         knowledge in prop::sample::select(SettlementKnowledge::ALL.to_vec()),
     ) -> LedgerEntry {
         LedgerEntry {
-            request_id: id(), key_id: ids.0, account_id: ids.1,
+            request_id: id().into(), key_id: ids.0.into(), account_id: ids.1.into(),
             started: Micros::new(times.0), ended: Micros::new(times.1), first_byte_us: times.2.map(Micros::new),
-            dialect: words.0, model: words.1, lane: words.2, attempts, stream, status, outcome,
+            dialect: words.0.into(), model: words.1.into(), lane: words.2.into(), attempts, stream, status, outcome,
             usage, estimated, cost: Money::from_nanos(cost), absorbed: Money::from_nanos(borne),
-            price_version: words.3, losses, failed, held: held.map(Money::from_nanos), service, charges, ended_by,
+            price_version: words.3.into(), losses, failed, held: held.map(Money::from_nanos), service: service.into(), charges, ended_by,
             told: told.map(|output| Box::new(Usage { output, ..Usage::default() })), reasons, knowledge,
         }
     }

@@ -40,8 +40,8 @@ fn call(run: &str, n: usize, keys: &[KeyRecord]) -> LedgerEntry {
         started: at,
         ended: at + Micros::new((n as i64 % 9) * 333_000),
         first_byte_us: (!n.is_multiple_of(4)).then_some(Micros::new(n as i64 % 5 * 90_000)),
-        model: format!("m{}", n % 3),
-        lane: format!("l{}", n % 2),
+        model: format!("m{}", n % 3).into(),
+        lane: format!("l{}", n % 2).into(),
         status: if n.is_multiple_of(5) { 503 } else { 200 },
         stream: n.is_multiple_of(2),
         ..entry(&format!("{run}-{n}"), &keys[n % keys.len()], cost, at.get())
@@ -67,10 +67,10 @@ fn expected(
         }
         let group = match by {
             None => String::new(),
-            Some(GroupBy::Account) => call.account_id.clone(),
-            Some(GroupBy::Key) => call.key_id.clone(),
-            Some(GroupBy::Model) => call.model.clone(),
-            Some(GroupBy::Lane) => call.lane.clone(),
+            Some(GroupBy::Account) => call.account_id.to_string(),
+            Some(GroupBy::Key) => call.key_id.to_string(),
+            Some(GroupBy::Model) => call.model.to_string(),
+            Some(GroupBy::Lane) => call.lane.to_string(),
             Some(GroupBy::Status) => call.status.to_string(),
         };
         let sum = sums.entry((step.begin(call.started), group)).or_insert((0, 0, Micros::ZERO));
@@ -278,9 +278,9 @@ async fn rows_of_an_earlier_schema_become_blocks(database: Arc<TestDatabase>) {
     let mut calls: Vec<LedgerEntry> =
         (0..700).map(|n| call("row", n, std::slice::from_ref(&key))).collect();
     let full = LedgerEntry {
-        failed: vec![ledger::FailedAttempt { lane: "l'9".to_owned(), ..Default::default() }],
+        failed: vec![ledger::FailedAttempt { lane: "l'9".into(), ..Default::default() }],
         losses: vec!["part.seal".to_owned()],
-        service: "flex".to_owned(),
+        service: "flex".into(),
         told: Some(Box::new(canon::Usage { output: 4, ..canon::Usage::default() })),
         reasons: ledger::ChargeReason::ALL.to_vec(),
         knowledge: ledger::SettlementKnowledge::Journal,
@@ -470,10 +470,10 @@ async fn every_invariant_is_verified_and_every_violation_is_found(database: Arc<
     let bad: Vec<(&str, LedgerEntry)> = vec![
         ("L4", LedgerEntry { held: Some(Money::from_nanos(4)), ..plain("beyond") }),
         ("L5", LedgerEntry { attempts: 3, ..plain("untold") }),
-        ("L5", LedgerEntry { lane: String::new(), ..plain("nobody's") }),
+        ("L5", LedgerEntry { lane: "".into(), ..plain("nobody's") }),
         ("L6", LedgerEntry { outcome: CallOutcome::Failed, ..plain("for nothing") }),
         ("L6", LedgerEntry { cost: Money::ZERO, ..plain("free") }),
-        ("L8", LedgerEntry { price_version: String::new(), ..plain("unpriced") }),
+        ("L8", LedgerEntry { price_version: "".into(), ..plain("unpriced") }),
     ];
     let mut found = BTreeSet::new();
     for (law, entry) in bad {

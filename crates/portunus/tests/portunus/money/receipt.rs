@@ -202,14 +202,14 @@ async fn a_corrected_call_lists_its_postings() {
     let settled = gateway.app.store.entry(id).await.unwrap().unwrap();
     // The same call as another node would have settled it, and its own node after that.
     let guess = ledger::LedgerEntry {
-        request_id: "req_guess".to_owned(),
+        request_id: "req_guess".into(),
         cost: canon::Money::from_nanos(4_000),
         absorbed: canon::Money::from_nanos(700),
         outcome: ledger::CallOutcome::Recovered,
         knowledge: ledger::SettlementKnowledge::Reported,
         ..settled.clone()
     };
-    let truth = ledger::LedgerEntry { request_id: "req_guess".to_owned(), ..settled };
+    let truth = ledger::LedgerEntry { request_id: "req_guess".into(), ..settled };
     gateway.app.store.post(&[guess]).await.unwrap();
     gateway.app.store.post(std::slice::from_ref(&truth)).await.unwrap();
     let receipt = gateway.get("/v1/usage/req_guess").send().await.json();
