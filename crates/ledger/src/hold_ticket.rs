@@ -3,6 +3,7 @@
 use canon::{Money, Usage};
 use std::sync::Arc;
 
+use crate::open_calls::CallPlace;
 use crate::{
     HoldRecord, JournalError, JournalReceipt, KeyBalance, LaterAttempt, LeaseToken, LedgerEntry,
     OpenCalls,
@@ -13,6 +14,7 @@ use crate::{
 pub struct PendingHold {
     book: Arc<OpenCalls>,
     balance: Arc<KeyBalance>,
+    place: CallPlace,
     held: Option<Arc<HoldRecord>>,
     receipt: JournalReceipt,
 }
@@ -21,21 +23,19 @@ impl PendingHold {
     pub(crate) fn new(
         book: Arc<OpenCalls>,
         balance: Arc<KeyBalance>,
-        held: Arc<HoldRecord>,
+        (place, held): (CallPlace, Arc<HoldRecord>),
         receipt: JournalReceipt,
     ) -> Self {
-        Self { book, balance, held: Some(held), receipt }
+        Self { book, balance, place, held: Some(held), receipt }
     }
 
     /// Waits until the journal has the hold.
     pub async fn written(mut self) -> Result<HoldTicket, JournalError> {
         (&mut self.receipt).await?;
-        let held = self.held.take();
-        if let Some(held) = &held {
-            self.book.admit(held);
-        }
+        let (held, place) = (self.held.take(), self.place);
+        self.book.admit(place);
         let (book, balance) = (Arc::clone(&self.book), Arc::clone(&self.balance));
-        Ok(HoldTicket { book, balance, held, is_sent: false })
+        Ok(HoldTicket { book, balance, place, held, is_sent: false })
     }
 }
 
@@ -49,7 +49,7 @@ impl std::fmt::Debug for PendingHold {
 impl Drop for PendingHold {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.book.abandon(&self.balance, &held);
+            self.book.abandon(&self.balance, self.place, &held);
         }
     }
 }
@@ -69,6 +69,7 @@ pub struct CallProgress {
 pub struct HoldTicket {
     book: Arc<OpenCalls>,
     balance: Arc<KeyBalance>,
+    place: CallPlace,
     held: Option<Arc<HoldRecord>>,
     /// True once a provider may have the request.
     is_sent: bool,
@@ -120,7 +121,7 @@ impl HoldTicket {
             attempt.start_cost = held.start_cost;
             attempt.cost_per_second = held.cost_per_second;
         }
-        self.book.begin_later_attempt(held, lane, attempt)
+        self.book.begin_later_attempt(self.place, held, lane, attempt)
     }
 
     /// Uses up goodwill of the account, which has `most` at the start. Returns false, and uses nothing, if
@@ -133,20 +134,20 @@ impl HoldTicket {
     /// Records the usage so far, so that the call is charged for it after a crash.
     pub fn progress(&self, progress: CallProgress) {
         let Some(held) = &self.held else { return };
-        self.book.progress(held, progress);
+        self.book.progress(self.place, held, progress);
     }
 
     /// Settles the call: its cost is spent, the rest of the hold is released. A caller that must not
     /// be served for free waits for the receipt before the last byte.
     pub fn settle(mut self, entry: LedgerEntry) -> JournalReceipt {
         let Some(held) = self.held.take() else { return JournalReceipt::default() };
-        self.book.settle(&self.balance, held, entry)
+        self.book.settle(&self.balance, (self.place, held), entry)
     }
 }
 
 impl Drop for HoldTicket {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        self.book.settle_dropped(&self.balance, held, self.is_sent);
+        self.book.settle_dropped(&self.balance, (self.place, held), self.is_sent);
     }
 }

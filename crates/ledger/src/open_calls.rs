@@ -23,12 +23,14 @@ use crate::{
     PendingHold, RecoveredCalls, SegmentDamage, SettledCall, SettlementKnowledge,
 };
 
+mod call_places;
 mod call_table;
 mod progress;
 mod store_time;
 mod unleased;
 
-use call_table::{CallTable, OpenCallKey, RunningCall, UnpostedCall};
+pub(crate) use call_places::CallPlace;
+use call_table::{CallTable, RunningCall, UnpostedCall};
 
 /// Period of looking if the disk of the journal hangs.
 const WATCH_PERIOD: Duration = Duration::from_millis(500);
@@ -276,19 +278,18 @@ impl OpenCalls {
             changes: 1,
             confirmed: 0,
         };
-        let is_alone = {
+        let (place, is_alone) = {
             let mut state = self.state.lock();
-            state.open.insert(OpenCallKey(Arc::clone(&held)), call);
-            state.open.len() == 1
+            (state.open.insert(call), state.open.len() == 1)
         };
         let receipt = receipt.alone(is_alone);
         let (book, balance) = (Arc::clone(self), Arc::clone(balance));
-        Ok(PendingHold::new(book, balance, held, receipt))
+        Ok(PendingHold::new(book, balance, (place, held), receipt))
     }
 
     /// Takes back a reservation that the journal does not have. Its call has not begun.
-    pub(crate) fn abandon(&self, balance: &KeyBalance, held: &HoldRecord) {
-        let open = self.state.lock().open.remove(held.request_id.as_str());
+    pub(crate) fn abandon(&self, balance: &KeyBalance, place: CallPlace, held: &HoldRecord) {
+        let open = self.state.lock().open.remove(place);
         balance.give_back(held.amount, held.lease, Money::ZERO);
         if open.is_some() {
             self.journal.change_promised(-1);
@@ -299,19 +300,19 @@ impl OpenCalls {
     }
 
     /// Returns the calls admitted before that moment of the steady clock that have unconfirmed
-    /// changes, each with its number of changes.
-    pub(crate) fn unconfirmed(&self, before: Micros) -> Vec<(OpenCall, u32)> {
+    /// changes, each with its place and its number of changes.
+    pub(crate) fn unconfirmed(&self, before: Micros) -> Vec<(OpenCall, (CallPlace, u32))> {
         let mut state = self.state.lock();
-        let calls = state.open.values_mut();
-        let calls = calls.filter(|call| {
+        let calls = state.open.with_places();
+        let calls = calls.filter(|(_, call)| {
             call.is_admitted && call.confirmed < call.changes && call.since < before
         });
         calls
-            .map(|call| {
+            .map(|(place, call)| {
                 call.shown = true;
                 let reached = call.reached.as_deref().cloned();
                 let open = OpenCall { held: (*call.held).clone(), reached };
-                (open, call.changes)
+                (open, (place, call.changes))
             })
             .collect()
     }
@@ -336,10 +337,12 @@ impl OpenCalls {
     }
 
     /// Notes that the lease store has these states of calls.
-    pub(crate) fn confirm(&self, calls: &[OpenCall], changes: &[u32]) {
+    pub(crate) fn confirm(&self, calls: &[OpenCall], changes: &[(CallPlace, u32)]) {
         let mut state = self.state.lock();
-        for (call, changes) in calls.iter().zip(changes) {
-            if let Some(open) = state.open.get_mut(call.held.request_id.as_str()) {
+        for (call, (place, changes)) in calls.iter().zip(changes) {
+            // Another call may have the place by now.
+            let open = state.open.get_mut(*place);
+            if let Some(open) = open.filter(|open| open.held.request_id == call.held.request_id) {
                 open.confirmed = *changes;
             }
         }
@@ -494,8 +497,8 @@ impl OpenCalls {
     }
 
     /// Notes that the journal has the hold of a call.
-    pub(crate) fn admit(&self, held: &HoldRecord) {
-        if let Some(open) = self.state.lock().open.get_mut(held.request_id.as_str()) {
+    pub(crate) fn admit(&self, place: CallPlace) {
+        if let Some(open) = self.state.lock().open.get_mut(place) {
             open.is_admitted = true;
         }
     }
@@ -505,12 +508,12 @@ impl OpenCalls {
     pub(crate) fn settle_dropped(
         &self,
         balance: &Arc<KeyBalance>,
-        held: Arc<HoldRecord>,
+        (place, held): (CallPlace, Arc<HoldRecord>),
         is_sent: bool,
     ) {
         let reached = {
             let state = self.state.lock();
-            let open = state.open.get(held.request_id.as_str());
+            let open = state.open.get(place);
             open.and_then(|open| open.reached.as_deref().cloned())
         };
         let open = OpenCall { held: (*held).clone(), reached };
@@ -531,14 +534,14 @@ impl OpenCalls {
             };
         }
         // Nobody waits for the record of a call that failed.
-        drop(self.settle(balance, held, entry));
+        drop(self.settle(balance, (place, held), entry));
     }
 
     /// Settles a call and returns the entry's way to the journal.
     pub(crate) fn settle(
         &self,
         balance: &Arc<KeyBalance>,
-        held: Arc<HoldRecord>,
+        (place, held): (CallPlace, Arc<HoldRecord>),
         mut entry: LedgerEntry,
     ) -> JournalReceipt {
         // The operator pays for usage beyond the hold, so that the cap is never passed.
@@ -557,8 +560,8 @@ impl OpenCalls {
         let record = framed(&record, |record| self.journal.append_settlement(record)).ok();
         let receipt = JournalReceipt::new(&self.journal, record.as_ref());
         let mut state = self.state.lock();
-        let open = state.open.remove(held.request_id.as_str());
-        let receipt = receipt.alone(state.open.is_empty());
+        let open = state.open.remove(place);
+        let receipt = receipt.alone(state.open.len() == 0);
         let shown = open.as_ref().is_some_and(|open| open.shown);
         let hold_record = open.map(|open| open.record);
         let HoldRecord { amount, lease, .. } = *held;

@@ -1,46 +1,21 @@
 //! The table of running and unposted calls.
 
 use canon::Micros;
-use foldhash::fast::RandomState;
-use std::borrow::Borrow;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{Hash, Hasher};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::call_places::CallPlaces;
 use crate::journal_writer::KeptRecord;
 use crate::{HoldRecord, KeyBalance, ProgressRecord, SettledCall};
 
 #[derive(Default)]
 pub(super) struct CallTable {
-    /// By request id. The gateway makes the ids, so that nobody can choose ones of equal hash.
-    pub(super) open: HashMap<OpenCallKey, RunningCall, RandomState>,
+    /// Calls with reserved money.
+    pub(super) open: CallPlaces<RunningCall>,
     pub(super) settled: VecDeque<UnpostedCall>,
     /// Number of calls, from the front of `settled`, that are being posted.
     pub(super) posting: usize,
 }
-
-/// A running call in the table. It is found by its request id.
-pub(super) struct OpenCallKey(pub(super) Arc<HoldRecord>);
-
-impl Borrow<str> for OpenCallKey {
-    fn borrow(&self) -> &str {
-        &self.0.request_id
-    }
-}
-
-impl Hash for OpenCallKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.request_id.hash(state);
-    }
-}
-
-impl PartialEq for OpenCallKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.request_id == other.0.request_id
-    }
-}
-
-impl Eq for OpenCallKey {}
 
 /// A call with reserved money.
 pub(super) struct RunningCall {
