@@ -71,43 +71,41 @@ impl Sum for Money {
 const MAX_AMOUNT_LETTERS: usize = 21;
 /// Digits after the point.
 const FRACTION_DIGITS: usize = 9;
+/// Nanodollars of a dollar.
+const NANOS: u64 = 1_000_000_000;
 
 impl Money {
-    /// Returns the amount with nine digits after the point. Every reply carries its cost, so this does without
-    /// the machinery of `format!`.
-    pub fn to_text(self) -> String {
-        self.with_text(str::to_owned)
-    }
-
-    fn with_text<T>(self, show: impl FnOnce(&str) -> T) -> T {
+    /// Shows the amount with nine digits after the point. Every reply carries its cost, so this does without
+    /// the machinery of `format!` and without memory of its own.
+    pub fn with_text<T>(self, show: impl FnOnce(&str) -> T) -> T {
         let mut text = [b'0'; MAX_AMOUNT_LETTERS];
-        let mut left = self.0.unsigned_abs();
-        let mut start = text.len();
+        let amount = self.0.unsigned_abs();
+        let (mut whole, fraction) = (amount / NANOS, amount % NANOS);
+        // Below 10⁹, so that the short division does.
+        let mut fraction = fraction as u32;
         let mut letters = text.iter_mut().rev();
-        let mut push = |letter: u8| {
-            if let Some(slot) = letters.next() {
-                *slot = letter;
-                start -= 1;
-            }
-        };
-        let mut digit = || {
-            let digit = (left % 10) as u8;
-            left /= 10;
-            (b'0' + digit, left > 0)
-        };
-        for _ in 0..FRACTION_DIGITS {
-            push(digit().0);
+        for letter in letters.by_ref().take(FRACTION_DIGITS) {
+            *letter = b'0' + (fraction % 10) as u8;
+            fraction /= 10;
         }
-        push(b'.');
-        loop {
-            let (letter, has_more) = digit();
-            push(letter);
-            if !has_more {
+        if let Some(point) = letters.next() {
+            *point = b'.';
+        }
+        // The point, and one digit at least.
+        let mut start = MAX_AMOUNT_LETTERS - FRACTION_DIGITS - 2;
+        for letter in letters {
+            *letter = b'0' + (whole % 10) as u8;
+            whole /= 10;
+            if whole == 0 {
                 break;
             }
+            start -= 1;
         }
         if self.0 < 0 {
-            push(b'-');
+            start -= 1;
+            if let Some(letter) = text.get_mut(start) {
+                *letter = b'-';
+            }
         }
         let letters = text.get(start..).unwrap_or_default();
         show(std::str::from_utf8(letters).unwrap_or_default())

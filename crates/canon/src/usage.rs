@@ -178,16 +178,19 @@ impl Usage {
     /// parts.
     #[must_use]
     pub fn with_whole_sums(self) -> Self {
+        let (input, output) = self.whole_sums();
+        Self { input, output, ..self }
+    }
+
+    /// Returns prompt and output of the counts with whole sums.
+    #[inline]
+    pub fn whole_sums(&self) -> (u64, u64) {
         let cached = self.cache_read.saturating_add(self.cache_write);
         let cached = cached.saturating_add(self.cache_write_long);
         let media = self.input_audio.saturating_add(self.input_image);
         let media = media.saturating_add(self.input_video);
         let made = self.output_audio.saturating_add(self.output_image);
-        Self {
-            input: self.input.max(cached).max(media),
-            output: self.output.max(self.thinking).max(made),
-            ..self
-        }
+        (self.input.max(cached).max(media), self.output.max(self.thinking).max(made))
     }
 
     /// Returns the sum of each count.

@@ -229,7 +229,7 @@ pub(super) async fn settled_response(body: Bytes, account: BoxedAccount) -> Serv
     let mut reply = ServerReply::with_lines(JSON_LINES, ServerBody::Whole(body));
     add_call_headers(&mut reply.headers, &account);
     let cost = account.close_done().written().await;
-    reply.headers.insert("x-portunus-cost", cost.to_text().as_bytes());
+    cost.with_text(|text| reply.headers.insert("x-portunus-cost", text.as_bytes()));
     reply
 }
 

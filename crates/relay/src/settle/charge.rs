@@ -61,12 +61,12 @@ impl CallAccount {
     }
 
     fn fits_window(&self, usage: &Usage, window: u64) -> bool {
-        let usage = usage.with_whole_sums();
+        let (input, output) = usage.whole_sums();
         // Some providers limit prompt and output apart.
         let both = window.saturating_add(self.max_output_tokens);
         let ToolUses { file_searches, code_runs, image_tokens } = usage.tools;
-        usage.input <= window.saturating_mul(self.rounds)
-            && usage.total() <= both.saturating_mul(self.rounds)
+        input <= window.saturating_mul(self.rounds)
+            && input.saturating_add(output) <= both.saturating_mul(self.rounds)
             && usage.searches.max(file_searches).max(code_runs) <= MAX_TOOL_USES
             && image_tokens <= UNKNOWN_CONTEXT_WINDOW
     }
