@@ -2,6 +2,7 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use std::fmt;
+use std::ops::Range;
 
 /// Longest chunk-size line. Chunk extensions are ignored.
 const MAX_SIZE_LINE_BYTES: usize = 256;
@@ -108,25 +109,27 @@ impl ChunkState {
     fn take(&mut self, bytes: &mut BytesMut) -> Result<FramingStep, FramingError> {
         let (mut start, mut length, mut next) = (0, 0, 0);
         let outcome = loop {
+            if self.position == ChunkPosition::Size {
+                let joined = join_whole_chunks(bytes, start..start + length, next);
+                (start, length, next) = (joined.data.start, joined.data.len(), joined.next);
+            }
             let rest = bytes.get(next..).unwrap_or_default();
             match self.position {
-                ChunkPosition::Size => {
-                    let plain = plain_size_line(rest);
-                    let line = plain.map_or_else(|| any_size_line(rest), |line| Ok(Some(line)));
-                    match line {
-                        Ok(Some((size, skip))) => {
-                            next += skip;
-                            self.position = if size == 0 {
-                                ChunkPosition::Trailers
-                            } else {
-                                ChunkPosition::Data(size)
-                            };
-                        }
-                        Ok(None) => break Ok(FramingStep::NeedMore),
-                        Err(why) => break Err(why),
-                    }
+                ChunkPosition::Size | ChunkPosition::Data(_) if rest.is_empty() => {
+                    break Ok(FramingStep::NeedMore);
                 }
-                ChunkPosition::Data(_) if rest.is_empty() => break Ok(FramingStep::NeedMore),
+                ChunkPosition::Size => match any_size_line(rest) {
+                    Ok(Some((size, skip))) => {
+                        next += skip;
+                        self.position = if size == 0 {
+                            ChunkPosition::Trailers
+                        } else {
+                            ChunkPosition::Data(size)
+                        };
+                    }
+                    Ok(None) => break Ok(FramingStep::NeedMore),
+                    Err(why) => break Err(why),
+                },
                 ChunkPosition::Data(left) => {
                     let count = bytes_within(left, rest.len());
                     let from = next;
@@ -193,6 +196,34 @@ impl ChunkState {
     }
 }
 
+/// Chunks whose data was joined.
+struct JoinedChunks {
+    data: Range<usize>,
+    /// The position behind the last of them.
+    next: usize,
+}
+
+/// Moves the data of the whole chunks at `next` behind that of the chunks before them. Ends at a chunk
+/// that is not complete, has an unusual size line, or is the last one.
+fn join_whole_chunks(bytes: &mut [u8], data: Range<usize>, next: usize) -> JoinedChunks {
+    let mut joined = JoinedChunks { data, next };
+    while let Some(rest) = bytes.get(joined.next..)
+        && let Some((size @ 1.., skip)) = plain_size_line(rest)
+        && let Some(chunk) = rest.get(skip..)
+        && let Some((_, [b'\r', b'\n', ..])) = chunk.split_at_checked(size)
+    {
+        let from = joined.next + skip;
+        if joined.data.is_empty() {
+            joined.data = from..from + size;
+        } else {
+            bytes.copy_within(from..from + size, joined.data.end);
+            joined.data.end += size;
+        }
+        joined.next = from + size + 2;
+    }
+    joined
+}
+
 /// Returns the number of these bytes that belong to the rest.
 fn bytes_within(left: u64, bytes: usize) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(bytes)
@@ -215,19 +246,22 @@ fn first_line(bytes: &[u8], longest: usize) -> Result<Option<&[u8]>, FramingErro
     }
 }
 
-/// Returns the size in a complete line of up to eight digits and the length of the line, which is the
+/// Returns the size in a complete line of up to seven digits and the length of the line, which is the
 /// most frequent one; `None` for any other line.
-fn plain_size_line(bytes: &[u8]) -> Option<(u64, usize)> {
+#[inline]
+fn plain_size_line(bytes: &[u8]) -> Option<(usize, usize)> {
     let mut size = 0;
-    for (at, byte) in bytes.iter().take(9).enumerate() {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            b'\r' if at > 0 && bytes.get(at + 1) == Some(&b'\n') => return Some((size, at + 2)),
-            _ => return None,
+    for (at, byte) in bytes.iter().take(8).enumerate() {
+        let (digit, letter) = (byte.wrapping_sub(b'0'), (byte | 32).wrapping_sub(b'a'));
+        let value = if digit < 10 {
+            digit
+        } else if letter < 6 {
+            letter + 10
+        } else {
+            let is_end = at > 0 && bytes.get(at..at + 2) == Some(b"\r\n");
+            return is_end.then_some((size, at + 2));
         };
-        size = size << 4 | u64::from(digit);
+        size = size << 4 | usize::from(value);
     }
     None
 }
@@ -355,7 +389,8 @@ mod tests {
         #[test]
         fn plain_lines_have_the_size_that_any_line_has(line in "[0-9a-fA-Fg;\\r\\n ]{0,12}(\r\n)?[a-z]{0,2}") {
             if let Some(plain) = plain_size_line(line.as_bytes()) {
-                prop_assert_eq!(any_size_line(line.as_bytes()), Ok(Some(plain)));
+                let (size, length) = plain;
+                prop_assert_eq!(any_size_line(line.as_bytes()), Ok(Some((size as u64, length))));
             }
         }
     }
