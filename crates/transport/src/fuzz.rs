@@ -4,6 +4,7 @@ use bytes::BytesMut;
 use http::HeaderMap;
 
 use crate::client::event_stream::FrameDecoder;
+use crate::client::known_head::KnownHead;
 use crate::client::response_head;
 use crate::framing::{Framing, FramingStep};
 
@@ -39,6 +40,7 @@ pub fn requests(pieces: &[&[u8]]) -> Vec<Message> {
 /// Reads the HTTP/1 answers of a connection that arrive in these pieces, up to the first bad one.
 pub fn answers(pieces: &[&[u8]]) -> Vec<Message> {
     let mut read = BytesMut::new();
+    let mut known = KnownHead::default();
     let mut messages: Vec<Message> = Vec::new();
     let mut trailers = HeaderMap::new();
     let mut body: Option<(Framing, bool)> = None;
@@ -46,7 +48,9 @@ pub fn answers(pieces: &[&[u8]]) -> Vec<Message> {
         read.extend_from_slice(piece);
         loop {
             let Some((framing, keep)) = &mut body else {
-                let Ok(head) = response_head::parse_head(&mut read) else { return messages };
+                let Ok(head) = response_head::take_head(&mut read, &mut known) else {
+                    return messages;
+                };
                 let Some(head) = head else { break };
                 let line = format!("{} {:?}", head.status, head.headers.to_map());
                 messages.push(Message { head: line, ..Message::default() });

@@ -20,14 +20,22 @@ pub struct HeaderBlock {
 /// Position of one header in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FieldSpan {
-    name: (u32, u32),
-    value: (u32, u32),
+    pub(crate) name: (u32, u32),
+    pub(crate) value: (u32, u32),
 }
 
 impl FieldSpan {
     /// Returns the position of a parsed header within its head.
     pub(crate) fn of(header: &httparse::Header<'_>, head: &[u8]) -> Self {
         Self { name: span(header.name.as_bytes(), head), value: span(header.value, head) }
+    }
+
+    /// Returns the position in another head, in which the value begins at `at` and has this length.
+    pub(crate) fn moved_to(self, at: usize, length: usize) -> Option<Self> {
+        let start = u32::try_from(at).ok()?;
+        let end = u32::try_from(at + length).ok()?;
+        let name = |place: u32| start.checked_sub(self.value.0.checked_sub(place)?);
+        Some(Self { name: (name(self.name.0)?, name(self.name.1)?), value: (start, end) })
     }
 }
 
@@ -46,6 +54,11 @@ impl HeaderBlock {
                 name.make_ascii_lowercase();
             }
         }
+        Self { bytes: head.freeze(), fields }
+    }
+
+    /// Takes the headers of a head whose names are in lower case.
+    pub(crate) fn of_lower(head: BytesMut, fields: Vec<FieldSpan>) -> Self {
         Self { bytes: head.freeze(), fields }
     }
 

@@ -18,6 +18,7 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 
 use crate::client::body::{BodyError, RequestBody};
+use crate::client::known_head::KnownHead;
 use crate::client::outbound::ClientStream;
 use crate::client::pool::HostPool;
 use crate::client::response_head::{self, MAX_HEAD_BYTES, ResponseHead};
@@ -45,6 +46,7 @@ pub(crate) struct ClientWire {
     read: BytesMut,
     /// Size of the next read.
     read_bytes: usize,
+    known_head: KnownHead,
     out: RequestBuffer,
 }
 
@@ -78,6 +80,7 @@ impl ClientWire {
             has_answered: false,
             read: BytesMut::new(),
             read_bytes: MIN_READ_BYTES,
+            known_head: KnownHead::default(),
             out,
         }
     }
@@ -151,7 +154,7 @@ impl ClientWire {
             if let Poll::Ready(Ok(())) = sent {
                 mark.set_whole();
             }
-            while let Some(head) = response_head::parse_head(&mut self.read)? {
+            while let Some(head) = response_head::take_head(&mut self.read, &mut self.known_head)? {
                 if !head.is_interim() {
                     return Poll::Ready(Ok(head));
                 }

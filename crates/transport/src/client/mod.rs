@@ -9,6 +9,7 @@ pub(crate) mod event_stream;
 mod guard;
 mod h1;
 mod http_client;
+pub(crate) mod known_head;
 mod outbound;
 mod pool;
 mod public_address;

@@ -6,6 +6,7 @@ use http::header::{HeaderName, HeaderValue};
 use std::mem::MaybeUninit;
 
 use crate::client::body::BodyError;
+use crate::client::known_head::{FittingHead, KnownHead};
 use crate::framing::Framing;
 use crate::header_block::{FieldSpan, HeaderBlock, MAX_NAME_BYTES};
 
@@ -32,8 +33,28 @@ impl ResponseHead {
     }
 }
 
-/// Parses a head once it is complete.
-pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, BodyError> {
+/// Takes a head once it is complete. One like the known head of the connection needs no parser.
+pub(crate) fn take_head(
+    bytes: &mut BytesMut,
+    known: &mut KnownHead,
+) -> Result<Option<ResponseHead>, BodyError> {
+    let Some(FittingHead { end, fields, seen, is_lower }) = known.fit(bytes) else {
+        return parse_head(bytes, known);
+    };
+    let (framing, keep_alive) = seen.framing(200, false);
+    let head = bytes.split_to(end);
+    let headers = match is_lower {
+        true => HeaderBlock::of_lower(head, fields),
+        false => HeaderBlock::new(head, fields),
+    };
+    Ok(Some(ResponseHead { status: 200, headers, framing, keep_alive }))
+}
+
+/// Parses a head once it is complete, and keeps it as the known one.
+fn parse_head(
+    bytes: &mut BytesMut,
+    known: &mut KnownHead,
+) -> Result<Option<ResponseHead>, BodyError> {
     // The parser skips any number of empty lines before a head, which are the end of one here.
     let head = match bytes.first() {
         Some(b'H') => &**bytes,
@@ -69,21 +90,13 @@ pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, B
         seen.record(header.name, header.value)?;
         fields.push(FieldSpan::of(header, head));
     }
-    let ResponseFraming { length, has_transfer_coding, chunked, close, keep_alive } = seen;
-    if has_transfer_coding && is_http10 {
+    if seen.has_transfer_coding && is_http10 {
         return Err("HTTP/1.0 has no `Transfer-Encoding`".into());
     }
-    let framing = match length {
-        _ if status < 200 || status == 204 || status == 304 => Framing::Done,
-        _ if chunked => Framing::chunked(MAX_TRAILER_BYTES),
-        _ if has_transfer_coding => Framing::UntilClose,
-        Some(0) => Framing::Done,
-        Some(length) => Framing::Length(length),
-        None => Framing::UntilClose,
-    };
-    // RFC 9112, section 6.3: a message with both lengths may be an attempt at response splitting.
-    let is_certain = framing != Framing::UntilClose && !(has_transfer_coding && length.is_some());
-    let keep_alive = is_certain && !close && (!is_http10 || keep_alive);
+    let (framing, keep_alive) = seen.framing(status, is_http10);
+    if status == 200 && !is_http10 {
+        known.learn(head.get(..end).unwrap_or_default(), &fields, seen);
+    }
     let headers = HeaderBlock::new(bytes.split_to(end), fields);
     Ok(Some(ResponseHead { status, headers, framing, keep_alive }))
 }
@@ -113,9 +126,11 @@ fn head_end(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Headers that determine the framing and the reuse of the connection.
-#[derive(Default)]
-struct ResponseFraming {
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ResponseFraming {
     length: Option<u64>,
+    /// Number of headers that tell the length.
+    lengths: u8,
     /// True if the body has a transfer coding. `chunked` is true if chunks are the outermost one.
     has_transfer_coding: bool,
     chunked: bool,
@@ -124,6 +139,38 @@ struct ResponseFraming {
 }
 
 impl ResponseFraming {
+    /// Returns the framing of the body, and true if the connection may be used again.
+    fn framing(self, status: u16, is_http10: bool) -> (Framing, bool) {
+        let Self { length, lengths: _, has_transfer_coding, chunked, close, keep_alive } = self;
+        let framing = match length {
+            _ if status < 200 || status == 204 || status == 304 => Framing::Done,
+            _ if chunked => Framing::chunked(MAX_TRAILER_BYTES),
+            _ if has_transfer_coding => Framing::UntilClose,
+            Some(0) => Framing::Done,
+            Some(length) => Framing::Length(length),
+            None => Framing::UntilClose,
+        };
+        // RFC 9112, section 6.3: a message with both lengths may be an attempt at response splitting.
+        let is_certain =
+            framing != Framing::UntilClose && !(has_transfer_coding && length.is_some());
+        (framing, is_certain && !close && (!is_http10 || keep_alive))
+    }
+
+    /// Takes another value of a header; `None` if it has to be parsed with the other headers.
+    pub(crate) fn replace(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
+        match name.len() {
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                let length = short_number(value)?;
+                // A second length must be the same.
+                self.length = (self.lengths == 1).then_some(length);
+                self.length.map(drop)
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => None,
+            10 if name.eq_ignore_ascii_case(b"connection") => None,
+            _ => Some(()),
+        }
+    }
+
     fn record(&mut self, name: &str, value: &[u8]) -> Result<(), BodyError> {
         let mut words = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         match name.len() {
@@ -136,6 +183,7 @@ impl ResponseFraming {
                     return Err("the response has two lengths".into());
                 }
                 self.length = Some(length);
+                self.lengths = self.lengths.saturating_add(1);
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 self.has_transfer_coding = true;
@@ -154,9 +202,21 @@ impl ResponseFraming {
     }
 }
 
+/// Returns a number of few digits; `None` for any other value.
+fn short_number(value: &[u8]) -> Option<u64> {
+    let add =
+        |sum: u64, byte: &u8| byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0'));
+    (1..=18).contains(&value.len()).then(|| value.iter().try_fold(0, add)).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, BodyError> {
+        super::parse_head(bytes, &mut KnownHead::default())
+    }
 
     fn read(text: impl AsRef<[u8]>) -> Result<Option<ResponseHead>, BodyError> {
         parse_head(&mut BytesMut::from(text.as_ref()))
@@ -282,5 +342,72 @@ mod tests {
             }
         }
         assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
+    }
+
+    const HEADS: [&str; 6] = [
+        "HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ncontent-length: 12\r\ndate: Mon\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Type: a/b\r\nTransfer-Encoding: chunked\r\nX-Id: 1 2\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nx: y \r\nContent-Length: 5\r\n\r\n",
+        "HTTP/1.1 200 \r\na:b\r\ncontent-length: 1\r\ncontent-length: 1\r\nA: \te\r\n\r\n",
+        "HTTP/1.1 200 OK\na: b\nc: \u{e9}\ncontent-length: 0\n\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\nempty:\r\n\r\n",
+    ];
+
+    proptest! {
+        /// A head that is like the known one means what a parser reads.
+        #[test]
+        fn fitting_heads_are_read_as_parsed_ones_are(
+            known in 0..HEADS.len(),
+            other in prop::option::of(0..HEADS.len()),
+            at in any::<prop::sample::Index>(),
+            removed in 0..4_usize,
+            added in prop_oneof![
+                Just(""), Just("7"), Just(" "), Just("x"), Just("\r"), Just("\n"), Just("\r\n"), Just(":"), Just("\0"),
+                Just("\t"), Just("\u{7f}"), Just("\u{e9}"), Just("12345678901234567890"), Just("close"), Just(","),
+                Just("\r\ncontent-length: 4"), Just("\r\n "), Just("+"),
+            ],
+        ) {
+            let known = HEADS[known];
+            let head = HEADS[other.unwrap_or_default()];
+            let head = if other.is_some() { head } else { known };
+            let at = at.index(head.len());
+            let rest = head.as_bytes().get(at + removed..).unwrap_or_default();
+            let bytes = [&head.as_bytes()[..at], added.as_bytes(), rest, b"body\r\n\r\n"].concat();
+            let mut memory = KnownHead::default();
+            take_head(&mut BytesMut::from(known), &mut memory).unwrap().unwrap();
+            let (mut own, mut other) = (BytesMut::from(&bytes[..]), BytesMut::from(&bytes[..]));
+            match (take_head(&mut own, &mut memory), parse_head(&mut other)) {
+                (Ok(None), Ok(None)) => {}
+                (Ok(Some(own)), Ok(Some(other))) => {
+                    prop_assert_eq!(own.headers.to_map(), other.headers.to_map());
+                    prop_assert_eq!(own.headers.len(), other.headers.len());
+                    prop_assert_eq!(
+                        (own.status, own.framing, own.keep_alive),
+                        (other.status, other.framing, other.keep_alive)
+                    );
+                }
+                (Err(own), Err(other)) => prop_assert_eq!(own.to_string(), other.to_string()),
+                (own, other) => prop_assert!(false, "{own:?} {other:?}"),
+            }
+            prop_assert_eq!(own, other);
+        }
+    }
+
+    #[test]
+    fn heads_with_other_values_fit() {
+        let mut memory = KnownHead::default();
+        let mut fits = |head: &str| {
+            memory.fit(head.as_bytes()).is_some()
+                || take_head(&mut BytesMut::from(head), &mut memory).is_err()
+        };
+        for (head, is_like) in [
+            (HEADS[0].to_owned(), false),
+            (HEADS[0].to_owned(), true),
+            (HEADS[0].replace("Mon", "Tue, 3").replace("12", "99999"), true),
+            (HEADS[0].replace("200", "201"), false),
+            (HEADS[0].replace("date", "Date"), false),
+        ] {
+            assert_eq!(fits(&head), is_like, "{head}");
+        }
     }
 }
