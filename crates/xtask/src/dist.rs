@@ -1,11 +1,11 @@
 //! `cargo xtask dist`: the binary to hand out, with the functions that run side by side.
 //!
 //! The memory of a quiet gateway is mostly its code. The kernel maps 64 KiB around each instruction that
-//! is executed first, so that functions that are scattered over the file make nearly all of it resident.
+//! is executed first, so that functions that are scattered over the file make most of it resident.
 //! callgrind tells which functions a start and each kind of call execute, and the same objects are linked
-//! again with these functions first (`--symbol-ordering-file`,
-//! <https://lld.llvm.org/ELF/linker_script.html>). No code is compiled for the second link. The list is
-//! not kept: names of functions contain hashes that change with each version of the compiler and of a
+//! again with these functions first (`--symbol-ordering-file` of `ld.lld`, after `--reproduce` has kept the
+//! inputs of the first link). No code is compiled for the second link. The list is not kept in the
+//! repository: names of functions contain hashes that change with each version of the compiler and of a
 //! dependency.
 
 use std::fs;
