@@ -13,6 +13,8 @@ use crate::text_run::{TextFrame, TextRun};
 use crate::text_template::{TemplateSlot, TextTemplate};
 use crate::{FrameAction, ReplyMeter, StreamFrame, StreamMeter, StreamReader, json};
 
+/// Expected number of bytes that an event has more when it is written.
+const EXPECTED_EDIT_BYTES: usize = 64;
 /// Bytes that are copied at once. Larger copies begin slowly.
 const COPIED_BYTES: usize = 2 << 10;
 
@@ -142,16 +144,15 @@ impl<M: TextMeter> RepeatingMeter<M> {
         let start = place.filter(|place| place.len() == bytes)?.start;
         let template = TextTemplate::new(frame, start, bytes)?;
         let (varied, _) = template.split(frame)?;
-        let mut written = Vec::new();
+        let mut written = Vec::with_capacity(frame.data.len() + EXPECTED_EDIT_BYTES);
         self.meter.write(frame, &mut written);
-        let quoted = [b"\"", varied, b"\""].concat();
-        let start = match template.is_numbered() {
-            true => find_only(&written, varied)?,
-            false => find_only(&written, &quoted)? + 1,
+        let start = match template.before_end(&written, varied) {
+            Some(before) => before.len(),
+            None if template.is_numbered() => find_only(&written, varied)?,
+            None => find_only(&written, &[b"\"", varied, b"\""].concat())? + 1,
         };
-        let tail = written.split_off(start + varied.len());
-        written.truncate(start);
-        self.written = TextFrame::new(written, tail);
+        let (before, rest) = written.split_at_checked(start)?;
+        self.written = TextFrame::new(&[before], &[rest.get(varied.len()..)?]);
         self.is_unchanged = template.is_like(&self.written);
         Some(template)
     }

@@ -67,7 +67,7 @@ impl TextRun {
 
     /// Writes each text between these bytes. `between` are those after a text and before the next one.
     pub(crate) fn write(&self, frame: &TextFrame, out: &mut Vec<u8>) {
-        let TextFrame { before, after, between } = frame;
+        let (before, after, between) = (frame.before(), frame.after(), frame.between());
         out.reserve(before.len() + self.ends.len() * between.len() + self.joined.len());
         let mut opening = before;
         let mut start = 0;
@@ -106,24 +106,27 @@ impl TextRunBuilder<'_> {
 /// The bytes around the text of a written event.
 #[derive(Debug, Default)]
 pub(crate) struct TextFrame {
-    before: Vec<u8>,
-    after: Vec<u8>,
     /// The bytes after a text and before the next one.
     between: Vec<u8>,
+    /// The number of them that end an event.
+    after: usize,
 }
 
 impl TextFrame {
-    pub(crate) fn new(before: Vec<u8>, after: Vec<u8>) -> Self {
-        let between = [&after[..], &before[..]].concat();
-        Self { before, after, between }
+    /// Joins the parts before a text, and those after it.
+    pub(crate) fn new(before: &[&[u8]], after: &[&[u8]]) -> Self {
+        let length = |parts: &[&[u8]]| parts.iter().map(|part| part.len()).sum::<usize>();
+        let mut between = Vec::with_capacity(length(before) + length(after));
+        after.iter().chain(before).for_each(|part| between.extend_from_slice(part));
+        Self { between, after: length(after) }
     }
 
     pub(crate) fn before(&self) -> &[u8] {
-        &self.before
+        self.between.get(self.after..).unwrap_or_default()
     }
 
     pub(crate) fn after(&self) -> &[u8] {
-        &self.after
+        self.between.get(..self.after).unwrap_or_default()
     }
 
     pub(crate) fn between(&self) -> &[u8] {

@@ -1,17 +1,14 @@
 //! The bytes around the text of an event.
 
-use bytes::Bytes;
 use memchr::memchr;
 use memchr::memmem::Finder;
 use simdutf8::basic::from_utf8;
 use std::sync::LazyLock;
-use text_scan::plain_length;
+use text_scan::{PlainText, plain_length, short_plain_text};
 
 use crate::StreamFrame;
 use crate::text_run::TextFrame;
 
-/// The highest bit of each of eight bytes.
-const HIGH_BITS: u64 = u64::MAX / 255 * 128;
 /// Number of templates that fit no event, after which no more are made.
 const MAX_USELESS_TEMPLATES: u8 = 8;
 /// Longer texts are checked like any other event.
@@ -27,15 +24,15 @@ static OBFUSCATION: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"
 /// The bytes around the text of an event.
 #[derive(Debug)]
 pub(crate) struct TextTemplate {
-    event: Option<Bytes>,
-    /// The beginning: up to the sequence number if there is one, else up to the text.
-    head: Vec<u8>,
+    /// The event as it is received in one line of data: its bytes up to the sequence number if there is
+    /// one, else up to the text, and those behind the text.
+    framed: TextFrame,
+    /// The number of bytes before the data.
+    opening: usize,
     /// The bytes between sequence number and text; `None` without a number.
     middle: Option<Vec<u8>>,
-    tail: Vec<u8>,
-    /// The event as it is received: its bytes up to the end of `head`, and from `tail` on. `None` if
-    /// it has several lines of data.
-    framed: Option<TextFrame>,
+    /// True if the data has one line.
+    is_line: bool,
     padding: Option<TailPadding>,
 }
 
@@ -44,33 +41,33 @@ pub(crate) struct TextTemplate {
 #[derive(Debug)]
 struct TailPadding {
     is_string: bool,
-    /// The bytes between the text and the padding, and behind the padding.
-    before: Vec<u8>,
-    after: Vec<u8>,
+    /// The number of bytes between the text and the padding.
+    before: usize,
+    /// The number of bytes from the text to the end of the padding.
+    end: usize,
 }
 
 impl TailPadding {
     /// Finds the padding in the bytes behind a text.
     fn find(tail: &[u8]) -> Option<Self> {
         if let Some(at) = OBFUSCATION.find(tail) {
-            let (before, rest) = tail.split_at_checked(at + OBFUSCATION.needle().len())?;
-            let after = rest.get(plain_length(rest)..)?;
-            let after = [after, b"\n\n"].concat();
-            return Some(Self { is_string: true, before: before.to_vec(), after });
+            let before = at + OBFUSCATION.needle().len();
+            let end = before + plain_length(tail.get(before..)?);
+            return Some(Self { is_string: true, before, end });
         }
-        let before = trim_spaces(tail.strip_suffix(b"}")?);
-        Some(Self { is_string: false, before: before.to_vec(), after: b"}\n\n".to_vec() })
+        let before = trim_spaces(tail.strip_suffix(b"}")?).len();
+        Some(Self { is_string: false, before, end: tail.len() - 1 })
     }
 
-    /// Returns the bytes behind an event, of which these bytes are the end.
-    fn behind<'a>(&self, end: &'a [u8]) -> Option<&'a [u8]> {
-        let rest = end.strip_prefix(&self.before[..])?;
+    /// Returns the bytes behind an event, of which `end` is the end. `after` is the end of the known one.
+    fn behind<'a>(&self, after: &[u8], end: &'a [u8]) -> Option<&'a [u8]> {
+        let rest = end.strip_prefix(after.get(..self.before)?)?;
         let length = match self.is_string {
             true => plain_length(rest),
             false => rest.iter().take_while(|byte| **byte == b' ').count(),
         };
         let (padding, rest) = rest.split_at_checked(length)?;
-        rest.strip_prefix(&self.after[..]).filter(|_| padding.is_ascii())
+        rest.strip_prefix(after.get(self.end..)?).filter(|_| padding.is_ascii())
     }
 }
 
@@ -94,14 +91,34 @@ impl TextTemplate {
             None => (before, None),
         };
         let middle = middle.map(<[u8]>::to_vec);
-        let name = frame.event.as_deref().map(|name| [b"event: ", name, b"\n"].concat());
-        let framed = memchr(b'\n', &frame.data).is_none().then(|| {
-            let opening = [name.as_deref().unwrap_or_default(), b"data: ", head].concat();
-            TextFrame::new(opening, [tail, b"\n\n"].concat())
-        });
-        let padding = TailPadding::find(tail);
-        let (event, head, tail) = (frame.event.clone(), head.to_vec(), tail.to_vec());
-        Some(Self { event, head, middle, tail, framed, padding })
+        let (end, after): (&[u8], [&[u8]; 2]) = (b"\ndata: ", [tail, b"\n\n"]);
+        let framed = match &frame.event {
+            Some(name) => TextFrame::new(&[b"event: ", name, end, head], &after),
+            None => TextFrame::new(&[b"data: ", head], &after),
+        };
+        Some(Self {
+            opening: framed.before().len() - head.len(),
+            framed,
+            middle,
+            is_line: memchr(b'\n', &frame.data).is_none(),
+            padding: TailPadding::find(tail),
+        })
+    }
+
+    /// Returns the beginning of the data: up to the sequence number if there is one, else up to the text.
+    fn head(&self) -> &[u8] {
+        self.framed.before().get(self.opening..).unwrap_or_default()
+    }
+
+    /// Returns the data behind the text.
+    fn tail(&self) -> &[u8] {
+        self.framed.after().strip_suffix(b"\n\n").unwrap_or_default()
+    }
+
+    /// Returns the name of the events, if they have one.
+    fn event(&self) -> Option<&[u8]> {
+        let opening = self.framed.before().get(..self.opening)?;
+        opening.strip_prefix(b"event: ")?.strip_suffix(b"\ndata: ")
     }
 
     /// Returns true if the events have a number.
@@ -111,21 +128,26 @@ impl TextTemplate {
 
     /// Returns true if events with these bytes around their text are those that are received.
     pub(crate) fn is_like(&self, written: &TextFrame) -> bool {
-        let is_like =
-            |own: &TextFrame| own.before() == written.before() && own.after() == written.after();
-        self.framed.as_ref().is_some_and(is_like)
+        let own = &self.framed;
+        self.is_line && own.before() == written.before() && own.after() == written.after()
+    }
+
+    /// Returns the bytes before the varied ones of a written event, if it ends as it was received. Only
+    /// the varied bytes can stand there then: an edit behind them changes the end.
+    pub(crate) fn before_end<'w>(&self, written: &'w [u8], varied: &[u8]) -> Option<&'w [u8]> {
+        written.strip_suffix(self.framed.after())?.strip_suffix(varied)
     }
 
     /// Returns the bytes of an event of this template between head and tail.
     pub(crate) fn varied<'a>(&self, frame: &'a StreamFrame) -> Option<&'a [u8]> {
-        frame.data.get(self.head.len()..frame.data.len().checked_sub(self.tail.len())?)
+        frame.data.get(self.head().len()..frame.data.len().checked_sub(self.tail().len())?)
     }
 
     /// Returns the bytes of an event between head and tail, and its text at the end of them; `None`
     /// if the event differs in anything else.
     pub(crate) fn split<'a>(&self, frame: &'a StreamFrame) -> Option<(&'a [u8], &'a str)> {
-        let varied = frame.data.strip_prefix(&self.head[..])?.strip_suffix(&self.tail[..])?;
-        if frame.event != self.event {
+        let varied = frame.data.strip_prefix(self.head())?.strip_suffix(self.tail())?;
+        if frame.event.as_deref() != self.event() {
             return None;
         }
         let text = self.behind_number(varied)?;
@@ -153,23 +175,28 @@ impl TextTemplate {
         any_padding: bool,
         mut take: impl FnMut(&'a [u8], &'a [u8]),
     ) -> usize {
-        let Some(framed) = &self.framed else { return 0 };
+        if !self.is_line {
+            return 0;
+        }
+        let framed = &self.framed;
         let padding = self.padding.as_ref().filter(|_| any_padding);
         let mut taken = 0;
         let mut next = events.strip_prefix(framed.before());
         while let Some(varied) = next
             && let Some(text) = self.behind_number(varied)
         {
-            let length = plain_length(text);
+            let PlainText { length, is_ascii } = short_plain_text(text);
             let Some((text, end)) = text.split_at_checked(length) else { break };
             next = end.strip_prefix(framed.between());
             let mut after = framed.after().len();
             if next.is_none() && !end.starts_with(framed.after()) {
-                let Some(rest) = padding.and_then(|padding| padding.behind(end)) else { break };
+                let behind = |padding: &TailPadding| padding.behind(framed.after(), end);
+                let Some(rest) = padding.and_then(behind) else { break };
                 next = rest.strip_prefix(framed.before());
                 after = end.len() - rest.len();
             }
-            if !(1..=MAX_TEXT_BYTES).contains(&length) || !is_utf8(text) {
+            let is_text = is_ascii || from_utf8(text).is_ok();
+            if !is_text || length == 0 || length > MAX_TEXT_BYTES {
                 break;
             }
             take(varied.get(..varied.len() - end.len()).unwrap_or_default(), text);
@@ -177,19 +204,6 @@ impl TextTemplate {
         }
         taken
     }
-}
-
-/// Returns true if a text is valid UTF-8. Most texts are short and ASCII.
-#[inline]
-fn is_utf8(text: &[u8]) -> bool {
-    let mut bits = 0;
-    let mut rest = text;
-    while let Some((block, more)) = rest.split_first_chunk() {
-        bits |= u64::from_le_bytes(*block);
-        rest = more;
-    }
-    let last = rest.iter().fold(0, |bits, byte| bits | byte);
-    ((bits & HIGH_BITS) == 0 && last < 128) || from_utf8(text).is_ok()
 }
 
 /// Returns the bytes behind leading digits.
@@ -221,8 +235,8 @@ impl TemplateSlot {
 
     /// Returns the number of events like the one before that have room in so many bytes.
     pub(crate) fn max_events(&self, bytes: usize) -> usize {
-        let framed = self.current.as_ref().and_then(|template| template.framed.as_ref());
-        framed.map_or(0, |framed| bytes / framed.between().len().max(1))
+        let template = self.current.as_ref().filter(|template| template.is_line);
+        template.map_or(0, |template| bytes / template.framed.between().len().max(1))
     }
 
     /// Calls `take` with the varied bytes and the text of the first of these events that are like the
@@ -250,6 +264,7 @@ impl TemplateSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
     fn template(event: &str, text: &str) -> TextTemplate {
         let start = event.find(text).unwrap();

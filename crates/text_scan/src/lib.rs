@@ -47,6 +47,40 @@ fn longer_length(text: &[u8]) -> usize {
     24 + plain_text(text.get(24..).unwrap_or_default()).length
 }
 
+/// Finds the end of the leading bytes like [`plain_text`], in texts that mostly are short.
+#[inline]
+pub fn short_plain_text(text: &[u8]) -> PlainText {
+    match text.first_chunk() {
+        Some(block) => match find_escaped(*block) {
+            Some(length) => PlainText { length, is_ascii: ascii_length(*block) >= length },
+            None => longer_plain_text(text, ascii_length(*block) == 8),
+        },
+        None => portable(text, 0, true),
+    }
+}
+
+/// Finds the end of a text whose first eight bytes are plain, and ASCII or not.
+fn longer_plain_text(text: &[u8], mut is_ascii: bool) -> PlainText {
+    for at in [8, 16] {
+        let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk) else {
+            return portable(text, at, is_ascii);
+        };
+        let ascii = ascii_length(*block);
+        if let Some(found) = find_escaped(*block) {
+            return PlainText { length: at + found, is_ascii: is_ascii && ascii >= found };
+        }
+        is_ascii &= ascii == 8;
+    }
+    let rest = plain_text(text.get(24..).unwrap_or_default());
+    PlainText { length: 24 + rest.length, is_ascii: is_ascii && rest.is_ascii }
+}
+
+/// Returns the number of leading ASCII bytes of eight.
+#[inline]
+fn ascii_length(block: [u8; 8]) -> usize {
+    (u64::from_le_bytes(block) & (ONES * 128)).trailing_zeros() as usize / 8
+}
+
 /// Finds the end of the leading bytes that can stand in a JSON string as they are.
 pub fn plain_text(text: &[u8]) -> PlainText {
     #[cfg(target_arch = "x86_64")]
@@ -207,6 +241,7 @@ mod tests {
             let is_ascii = text.iter().take(length).all(u8::is_ascii);
             let expected = PlainText { length, is_ascii };
             prop_assert_eq!(plain_text(&text), expected);
+            prop_assert_eq!(short_plain_text(&text), expected);
             prop_assert_eq!(portable(&text, 0, true), expected);
             prop_assert_eq!(plain_length(&text), length);
         }
@@ -221,6 +256,7 @@ mod tests {
                 _ => PlainText { length: text.len(), is_ascii: byte.is_ascii() },
             };
             prop_assert_eq!(plain_text(&text), expected);
+            prop_assert_eq!(short_plain_text(&text), expected);
             prop_assert_eq!(portable(&text, 0, true), expected);
         }
     }

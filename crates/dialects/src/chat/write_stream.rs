@@ -285,7 +285,7 @@ impl ChatStreamWriter {
             self.open_choice(candidate, &mut before);
             before.extend_from_slice(b"{\"content\":\"");
             self.close_choice(None, None, &mut after);
-            self.text_frame = Some((candidate, TextFrame::new(before, after)));
+            self.text_frame = Some((candidate, TextFrame::new(&[&before], &[&after])));
         }
     }
 

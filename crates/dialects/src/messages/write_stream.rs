@@ -161,7 +161,7 @@ impl BlockEvents {
                 field,
                 "\":\"",
             ];
-            *frame = TextFrame::new(before.concat().into_bytes(), b"\"}}\n\n".to_vec());
+            *frame = TextFrame::new(&before.map(str::as_bytes), &[b"\"}}\n\n"]);
         }
     }
 }
