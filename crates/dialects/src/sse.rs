@@ -94,6 +94,9 @@ pub(crate) fn out_of_order(what: &str) -> ApiError {
         .with_log_note(what.to_owned())
 }
 
+/// The mark of the byte order with which a stream may begin.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Splits a provider's bytes into events. Chunk boundaries do not matter.
 ///
 /// Accepts everything the event-stream format allows: LF, CRLF or CR line ends, comments, `data:`
@@ -134,6 +137,11 @@ impl SseDecoder {
         let rest = self.rest();
         self.bytes = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
         self.used = 0;
+        // Nearly no stream begins with a mark of the byte order.
+        if !self.started && self.partial_line.is_empty() {
+            let mark = self.bytes.get(..BYTE_ORDER_MARK.len());
+            self.started = mark.is_some_and(|mark| mark != BYTE_ORDER_MARK);
+        }
     }
 
     fn rest(&self) -> &[u8] {
@@ -240,7 +248,6 @@ impl SseDecoder {
 
     fn next_line(&mut self) -> Option<Bytes> {
         if !self.started {
-            const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
             if !self.partial_line.is_empty() || self.rest().len() < BYTE_ORDER_MARK.len() {
                 self.keep_partial_line();
                 if self.partial_line.len() < BYTE_ORDER_MARK.len()

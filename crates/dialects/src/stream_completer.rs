@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use memchr::memmem::Finder;
+use std::cell::OnceCell;
 use std::sync::LazyLock;
 
 use crate::StreamFrame;
@@ -22,11 +23,40 @@ enum CompleterState {
     First,
     /// The provider's events lack fields, so that each one is parsed.
     Parse,
-    /// The events are complete. The model field stands in each one as in the first: the searched
-    /// bytes and their replacement.
-    Search(Box<Finder<'static>>, Vec<u8>),
+    /// The events are complete. The model field stands in each one as in the first.
+    Search(ModelField),
     /// Nothing is to be changed.
     Idle,
+}
+
+/// The field that names the model, as the first event has it.
+struct ModelField {
+    /// The first event up to the end of the field.
+    front: Vec<u8>,
+    /// The place of the field in it.
+    start: usize,
+    /// True if the front has this field only once. Most events begin like the first one, and have it
+    /// there.
+    is_first: bool,
+    /// Searches the field in an event that begins in another way.
+    finder: OnceCell<Box<Finder<'static>>>,
+    replacement: Vec<u8>,
+}
+
+impl ModelField {
+    /// Returns an event with the replacement, if it has the field.
+    fn replace_in(&self, data: &[u8]) -> Option<Bytes> {
+        let old = self.front.get(self.start..)?;
+        let at = match self.is_first && data.starts_with(&self.front) {
+            true => self.start,
+            false => {
+                let finder = || Box::new(Finder::new(old).into_owned());
+                self.finder.get_or_init(finder).find(data)?
+            }
+        };
+        let (head, rest) = data.split_at_checked(at)?;
+        Some(Bytes::from([head, &self.replacement[..], rest.get(old.len()..)?].concat()))
+    }
 }
 
 impl StreamCompleter {
@@ -52,7 +82,7 @@ impl StreamCompleter {
     ) {
         let data = &frame.data;
         let found = match &self.state {
-            CompleterState::Search(old, new) => replace_first(data, old, new),
+            CompleterState::Search(field) => field.replace_in(data),
             CompleterState::First | CompleterState::Parse | CompleterState::Idle => None,
         };
         let changed = match &self.state {
@@ -98,11 +128,6 @@ impl StreamCompleter {
 /// The name of the field for the model. Inside of texts its quotes are escaped.
 static MODEL_KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"model\""));
 
-fn replace_first(data: &[u8], old: &Finder<'_>, new: &[u8]) -> Option<Bytes> {
-    let (head, rest) = data.split_at(old.find(data)?);
-    Some(Bytes::from([head, new, rest.get(old.needle().len()..)?].concat()))
-}
-
 /// Decides by the edits of the first event.
 fn later_state(data: &[u8], edits: &[BodyEdit]) -> CompleterState {
     let [BodyEdit { range, replacement }] = edits else {
@@ -115,9 +140,13 @@ fn later_state(data: &[u8], edits: &[BodyEdit]) -> CompleterState {
     let before = key.strip_suffix(MODEL_KEY.needle()).filter(|_| !range.is_empty());
     let Some(at) = before.map(<[u8]>::len) else { return CompleterState::Parse };
     let name = front.get(at..).unwrap_or_default();
-    let value = data.get(range.clone()).unwrap_or_default();
-    let old = Finder::new(&[name, value].concat()).into_owned();
-    CompleterState::Search(Box::new(old), [name, &replacement[..]].concat())
+    CompleterState::Search(ModelField {
+        front: data.get(..range.end).unwrap_or_default().to_vec(),
+        start: at,
+        is_first: front.get(..at).is_some_and(|front| MODEL_KEY.find(front).is_none()),
+        finder: OnceCell::new(),
+        replacement: [name, &replacement[..]].concat(),
+    })
 }
 
 #[cfg(test)]
@@ -129,6 +158,23 @@ mod tests {
         ("model", DefaultValue::SelectedModel),
         ("object", DefaultValue::Json("\"reply\"")),
     ]);
+
+    /// The first of two equal fields is replaced, wherever the first event has them.
+    #[test]
+    fn an_event_that_begins_like_the_first_is_changed_like_any_other() {
+        let nested = r#"{"object":{"model":"theirs"},"model":"theirs","n":1}"#;
+        let plain = r#"{"object":"o","model":"theirs","n":1}"#;
+        for first in [nested, plain] {
+            let mut completer = StreamCompleter::new(&SHAPE, "mine");
+            completer.observe(&StreamFrame::data(first));
+            for later in [nested.replace(":1", ":2"), plain.replace(":1", ":2")] {
+                let frame = StreamFrame::data(later.clone());
+                completer.observe(&frame);
+                let expected = later.replacen("theirs", "mine", 1);
+                assert_eq!(completer.frame(&frame).data, expected.as_bytes(), "{first}");
+            }
+        }
+    }
 
     #[test]
     fn later_events_are_searched_for_the_first_ones_model() {

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use super::own::audio::ChatAudio;
 use super::usage::ChatUsage;
 use crate::json;
+use crate::json_reader::JsonReader;
 use crate::text::BorrowedText;
 use crate::wire_object::wire_object;
 use crate::wire_value::{AnyValue, LooseText, LooseValue, TextOrList};
@@ -120,12 +121,61 @@ pub(super) fn split_content(content: Option<TextOrList<'_, Value>>) -> (String, 
 
 /// Returns true if a delta holds anything but a role.
 pub(super) fn has_output(delta: &str) -> bool {
-    if delta == "{}" {
-        return false;
+    delta != "{}" && walk_output(delta).unwrap_or_else(|| read_output(delta))
+}
+
+/// Returns true if an object holds anything but one role, by a walk over it; `None` if it has to be
+/// read.
+fn walk_output(delta: &str) -> Option<bool> {
+    let mut reader = JsonReader::of_reply(delta);
+    let (mut has_output, mut roles, mut is_first) = (false, 0, true);
+    if reader.peek() != b'{' {
+        return None;
     }
+    reader.enter().ok()?;
+    while reader.next_item(b'}', is_first).ok()? {
+        is_first = false;
+        let is_role = reader.name().ok()? == "role";
+        let value = reader.written_value().ok()?;
+        roles += usize::from(is_role);
+        has_output |= !is_role && !matches!(value, "null" | "\"\"" | "[]" | "{}");
+    }
+    reader.end().ok()?;
+    (roles < 2).then_some(has_output)
+}
+
+/// Returns true if a delta holds anything but a role.
+fn read_output(delta: &str) -> bool {
     let fields: Option<DeltaFields<'_>> = json::read(delta).ok();
     fields.is_some_and(|fields| {
         let is_empty = |value: &RawValue| matches!(value.get(), "null" | "\"\"" | "[]" | "{}");
         fields.rest.present().any(|(_, value)| !is_empty(value))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_finds_the_output_that_a_reader_finds() {
+        let names = ["role", "content", "vendor", "r\\u006fle"];
+        let values = ["null", "\"\"", "[]", "{}", "\"x\"", "1", "[1]", "{\"a\":null}", " \"\" "];
+        for first in names {
+            for second in names {
+                for value in values {
+                    for other in values {
+                        let delta = format!("{{ \"{first}\":{value},\"{second}\" : {other}}}");
+                        let read = read_output(&delta);
+                        assert_eq!(has_output(&delta), read, "{delta}");
+                        let walked = walk_output(&delta);
+                        assert!(walked.is_none_or(|walked| walked == read), "{delta}");
+                    }
+                }
+            }
+        }
+        for odd in ["[]", "1", "{}", "{", "{\"a\":1,}", "{\"role\":1}}"] {
+            assert_eq!(has_output(odd), odd != "{}" && read_output(odd), "{odd}");
+        }
+    }
 }
