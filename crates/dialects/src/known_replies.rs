@@ -24,6 +24,8 @@ pub(crate) struct ReplyEdits {
     pub(crate) noted: Vec<(NoteLabel, Range<usize>)>,
     /// The places of texts that are output, without their quotes.
     pub(crate) texts: Vec<Range<usize>>,
+    /// True if a text may have escapes.
+    pub(crate) has_escapes: bool,
     /// The number of items in lists.
     pub(crate) items: usize,
     /// True for an object without doubled fields and with one list, of objects.
@@ -61,7 +63,7 @@ struct KnownReplies {
     last: usize,
     /// The number of replies that were found.
     count: u64,
-    /// The ends of the values of a reply.
+    /// The ends of the values of a reply, behind a zero.
     ends: Vec<usize>,
     /// Number of replies since the last one with a known skeleton.
     misses: u32,
@@ -104,13 +106,15 @@ thread_local! {
 impl KnownReplies {
     fn find(&mut self, text: &str, shape: &'static ObjectShape) -> Option<&ReplyEdits> {
         let Self { replies, last, count, ends, misses } = self;
-        let mut fits =
-            |known: &KnownReply| ptr::eq(known.shape, shape) && known.skeleton.fit(text, ends);
+        let mut fit = |known: &KnownReply| {
+            let is_own = ptr::eq(known.shape, shape);
+            is_own.then(|| known.skeleton.fit(text, ends)).flatten()
+        };
         // The events of a stream mostly come in the same order.
         let usual = replies.get(*last).map_or(0, |last| last.next);
-        let at = match replies.get(usual).is_some_and(&mut fits) {
-            true => usual,
-            false => replies.iter().position(fits)?,
+        let (at, has_escapes) = match replies.get(usual).and_then(&mut fit) {
+            Some(has_escapes) => (usual, has_escapes),
+            None => replies.iter().enumerate().find_map(|(at, known)| Some((at, fit(known)?)))?,
         };
         *misses = 0;
         if let Some(last) = replies.get_mut(*last) {
@@ -120,9 +124,13 @@ impl KnownReplies {
         *count += 1;
         let KnownReply { found, anchors, used, .. } = replies.get_mut(at)?;
         *used = *count;
-        for (range, (start, end)) in found.ranges().zip(anchors) {
-            *range = start.place(ends)..end.place(ends);
-        }
+        found.has_escapes = has_escapes;
+        let mut anchors = anchors.iter();
+        found.ranges().for_each(|range| {
+            if let Some((start, end)) = anchors.next() {
+                *range = start.place(ends)..end.place(ends);
+            }
+        });
         Some(found)
     }
 

@@ -9,7 +9,7 @@ use canon::scrub_value;
 use simdutf8::basic::from_utf8;
 use std::ops::Range;
 
-use crate::json::{BodyEdit, BodySegments};
+use crate::json::{self, BodyEdit, BodySegments};
 use crate::json_reader::{JsonReader, ReadError};
 use crate::known_replies::{self, ReplyEdits, ShapeEdit};
 use crate::wire_object::written_value;
@@ -142,6 +142,16 @@ impl<'a> NotedReply<'a> {
         body_edits(self.text.as_bytes(), &self.found.edits, values)
     }
 
+    /// Returns the number of bytes of the texts that are output. An escape counts as one.
+    pub(crate) fn text_bytes(&self) -> u64 {
+        let Self { text, found } = *self;
+        let counted = |place: &Range<usize>| match found.has_escapes {
+            true => json::counted_bytes(text.as_bytes().get(place.clone()).unwrap_or_default()),
+            false => place.len() as u64,
+        };
+        found.texts.iter().map(counted).sum()
+    }
+
     /// Returns the places of the texts that are output.
     pub(crate) fn texts(&self) -> &'a [Range<usize>] {
         &self.found.texts
@@ -166,8 +176,7 @@ pub(crate) fn complete_noted<R>(
     let values = ReplyValues { model, stamp: Some(stamp), given: None };
     with_noted(text, shape, &values, |found| {
         let meant = read(&NotedReply { text, found })?;
-        let edits = body_edits(body, &found.edits, &values);
-        Some((meant, apply(body, edits).unwrap_or_else(|| body.clone())))
+        Some((meant, edited_body(body, &found.edits, &values)))
     })
 }
 
@@ -239,10 +248,34 @@ fn body_edits(body: &[u8], edits: &[ShapeEdit], values: &ReplyValues<'_>) -> Vec
     edits.collect()
 }
 
+/// Returns the body with its edits.
+fn edited_body(body: &Bytes, edits: &[ShapeEdit], values: &ReplyValues<'_>) -> Bytes {
+    // Most replies lack nothing, and name another model without escapes.
+    if let [ShapeEdit { range, json: None }] = edits
+        && !values.model.is_empty()
+        && is_plain(values.model)
+        && let (Some(head), Some(tail)) = (body.get(..range.start), body.get(range.end..))
+    {
+        if body.get(range.clone()).is_some_and(|old| is_string_of(old, values.model)) {
+            return body.clone();
+        }
+        let parts = [head, b"\"", values.model.as_bytes(), b"\"", tail];
+        let mut edited = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| edited.extend_from_slice(part));
+        return Bytes::from(edited);
+    }
+    apply(body, body_edits(body, edits, values)).unwrap_or_else(|| body.clone())
+}
+
+/// Returns true if a text stands in a JSON string as it is.
+fn is_plain(text: &str) -> bool {
+    plain_length(text.as_bytes()) == text.len()
+}
+
 /// Returns true if a JSON string is this text without escapes.
 fn is_string_of(json: &[u8], text: &str) -> bool {
     let inner = json.strip_prefix(b"\"").and_then(|json| json.strip_suffix(b"\""));
-    inner == Some(text.as_bytes()) && plain_length(text.as_bytes()) == text.len()
+    inner == Some(text.as_bytes()) && is_plain(text)
 }
 
 /// Calls a function with the changes that complete a reply or an event; `None` if it is not JSON.
@@ -262,7 +295,8 @@ fn with_edits<R>(
     let is_regular =
         is_object && !pass.has_doubles && pass.lists == 1 && pass.items == pass.objects;
     let CompletionPass { edits, noted, items, is_repeatable, .. } = pass;
-    let mut found = ReplyEdits { edits, noted, texts: Vec::new(), items, is_regular };
+    let mut found =
+        ReplyEdits { edits, noted, texts: Vec::new(), has_escapes: true, items, is_regular };
     if let Some(find_texts) = shape.find_texts.filter(|_| is_regular) {
         let texts = find_texts(text, &found);
         found.is_regular = texts.is_some();
@@ -437,7 +471,10 @@ fn default_json(
     position: usize,
     present: Option<&str>,
 ) -> Option<String> {
-    let string = |text: &str| serde_json::Value::from(text).to_string();
+    let string = |text: &str| match is_plain(text) {
+        true => ["\"", text, "\""].concat(),
+        false => serde_json::Value::from(text).to_string(),
+    };
     Some(match default {
         DefaultValue::Noted(_) => return None,
         DefaultValue::Json(json) | DefaultValue::NotedJson(_, json) => json.to_owned(),
@@ -498,6 +535,32 @@ mod tests {
         ] {
             let out = complete(&Bytes::from(body), &NESTED, "mine", &stamp);
             assert_eq!(String::from_utf8(out.to_vec()).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn noted_replies_are_edited_like_any_other() {
+        static LISTED: ObjectShape = ObjectShape {
+            fields: &[("model", DefaultValue::SelectedModel), ("object", DefaultValue::Json("1"))],
+            inside: &[("list", &ITEM)],
+            find_texts: None,
+            rest: None,
+        };
+        let stamp = ReplyStamp { id: "s".to_owned(), created: 0 };
+        for model in ["mine", "", "a \"b\"", "\u{fc}", "a\nb"] {
+            for body in [
+                r#"{"model":"theirs","object":2,"list":[]}"#,
+                r#"{"model":"mine","object":2,"list":[{"index":1,"x":"a"}]}"#,
+                r#"{"model":"a \"b\"","object":2,"list":[]}"#,
+                r#"{"model":null,"object":2,"list":[]}"#,
+                r#"{"object":2,"list":[{}]}"#,
+                r#"{"list":[{}],"model":"x"}"#,
+            ] {
+                let body = Bytes::from(body);
+                let expected = complete(&body, &LISTED, model, &stamp);
+                let noted = complete_noted(&body, &LISTED, model, &stamp, |_| Some(()));
+                assert_eq!(noted.unwrap().1, expected, "{model}");
+            }
         }
     }
 

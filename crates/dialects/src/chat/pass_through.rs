@@ -108,8 +108,7 @@ impl ChatDialect {
         if noted.values(ERROR).next().is_some() {
             return None;
         }
-        let texts = noted.texts().iter().filter_map(|place| body.get(place.clone()));
-        let texts = texts.map(json::counted_bytes).sum();
+        let texts = noted.text_bytes();
         Some(ReplyMeter {
             is_finished: noted.values(FINISH).count() == noted.items(),
             output_bytes: ReplyMeter::reply_output_bytes(self, body, usage, texts),

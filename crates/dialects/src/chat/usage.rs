@@ -45,38 +45,82 @@ impl ChatUsage<'_> {
         Some(reported?.0.as_ref()?.to_canon())
     }
 
-    /// Converts to canon usage. Both count cached tokens as part of the input.
+    /// Converts to canon usage.
     fn to_canon(&self) -> Usage {
         let none = TokenDetails::default();
         let prompt = self.prompt_tokens_details.as_ref().unwrap_or(&none);
         let output = self.completion_tokens_details.as_ref().unwrap_or(&none);
-        let cached = prompt.cached_tokens.max(self.cached_tokens).max(self.prompt_cache_hit_tokens);
-        let (input, answer) =
-            (self.prompt_tokens.unwrap_or(0), self.completion_tokens.unwrap_or(0));
-        let thinking = output.reasoning_tokens.unwrap_or(0);
-        // Others tell as much in the details, as a part of the answer.
-        let beside = self.reasoning_tokens.filter(|_| self.num_search_queries.is_some());
-        let (thinking, answer) = match beside {
-            Some(beside) => (beside, answer.saturating_add(beside)),
-            None => (thinking, Usage::whole_output(input, answer, thinking, self.total_tokens)),
+        let counts = UsageCounts {
+            prompt: self.prompt_tokens,
+            completion: self.completion_tokens,
+            total: self.total_tokens,
+            cached: [prompt.cached_tokens, self.cached_tokens, self.prompt_cache_hit_tokens],
+            cache_write: prompt.cache_write_tokens,
+            input_audio: prompt.audio_tokens,
+            input_image: prompt.image_tokens,
+            input_video: prompt.video_tokens,
+            thinking: output.reasoning_tokens,
+            output_audio: output.audio_tokens,
+            output_image: output.image_tokens,
+            searches: self.num_search_queries,
+            citations: self.citation_tokens,
+            beside: self.reasoning_tokens,
         };
         Usage {
-            input: input.saturating_add(self.citation_tokens.unwrap_or(0)),
-            cache_read: cached.unwrap_or_default(),
-            cache_write: prompt.cache_write_tokens.unwrap_or_default(),
-            input_audio: prompt.audio_tokens.unwrap_or_default(),
-            input_image: prompt.image_tokens.unwrap_or_default(),
-            input_video: prompt.video_tokens.unwrap_or_default(),
-            output: answer,
-            thinking,
-            output_audio: output.audio_tokens.unwrap_or_default(),
-            output_image: output.image_tokens.unwrap_or_default(),
-            searches: self.num_search_queries.unwrap_or_default(),
             search_context: self
                 .search_context_size
                 .as_ref()
                 .map_or_else(SearchContext::default, |size| SearchContext::by_word(&size.0)),
             bill: Usage::told_bill(self.cost.as_ref(), self.cost_in_usd_ticks.as_ref()),
+            ..counts.to_canon()
+        }
+    }
+}
+
+/// The counts of a usage, as the providers tell them.
+#[derive(Clone, Copy, Default)]
+struct UsageCounts {
+    prompt: Option<u64>,
+    completion: Option<u64>,
+    total: Option<u64>,
+    /// Cached tokens under their three names.
+    cached: [Option<u64>; 3],
+    cache_write: Option<u64>,
+    input_audio: Option<u64>,
+    input_image: Option<u64>,
+    input_video: Option<u64>,
+    thinking: Option<u64>,
+    output_audio: Option<u64>,
+    output_image: Option<u64>,
+    searches: Option<u64>,
+    citations: Option<u64>,
+    /// Thinking beside the answer.
+    beside: Option<u64>,
+}
+
+impl UsageCounts {
+    /// Converts to canon usage. Both count cached tokens as part of the input.
+    fn to_canon(self) -> Usage {
+        let (input, answer) = (self.prompt.unwrap_or(0), self.completion.unwrap_or(0));
+        let thinking = self.thinking.unwrap_or(0);
+        // Others tell as much in the details, as a part of the answer.
+        let beside = self.beside.filter(|_| self.searches.is_some());
+        let (thinking, answer) = match beside {
+            Some(beside) => (beside, answer.saturating_add(beside)),
+            None => (thinking, Usage::whole_output(input, answer, thinking, self.total)),
+        };
+        Usage {
+            input: input.saturating_add(self.citations.unwrap_or(0)),
+            cache_read: self.cached.into_iter().flatten().max().unwrap_or_default(),
+            cache_write: self.cache_write.unwrap_or_default(),
+            input_audio: self.input_audio.unwrap_or_default(),
+            input_image: self.input_image.unwrap_or_default(),
+            input_video: self.input_video.unwrap_or_default(),
+            output: answer,
+            thinking,
+            output_audio: self.output_audio.unwrap_or_default(),
+            output_image: self.output_image.unwrap_or_default(),
+            searches: self.searches.unwrap_or_default(),
             ..Usage::default()
         }
     }
@@ -139,11 +183,29 @@ static COMPLETION_DETAILS: ObjectShape = ObjectShape::flat(&[
 
 /// Returns the noted usage, if there is any; `None` if it has to be read.
 pub(super) fn noted_usage(noted: &NotedReply<'_>) -> Option<Option<Usage>> {
-    Some(noted_counts(noted)?.map(|counts| counts.to_canon()))
+    let Some(counts) = labelled_counts(noted)? else { return Some(None) };
+    let [prompt, completion, total, cached_tokens, hits, rest @ ..] = counts;
+    let [cached, cache_write, input_audio, input_image, input_video, rest @ ..] = rest;
+    let [thinking, output_audio, output_image] = rest;
+    let counts = UsageCounts {
+        prompt,
+        completion,
+        total,
+        cached: [cached, cached_tokens, hits],
+        cache_write,
+        input_audio,
+        input_image,
+        input_video,
+        thinking,
+        output_audio,
+        output_image,
+        ..UsageCounts::default()
+    };
+    Some(Some(counts.to_canon()))
 }
 
-/// Returns the noted counts, if there are any; `None` if the usage has to be read.
-pub(super) fn noted_counts<'a>(noted: &NotedReply<'_>) -> Option<Option<ChatUsage<'a>>> {
+/// Returns the noted counts by their labels, if there are any; `None` if the usage has to be read.
+fn labelled_counts(noted: &NotedReply<'_>) -> Option<Option<[Option<u64>; COUNTS]>> {
     let mut counts = [None; COUNTS];
     let mut is_told = false;
     for (label, value) in noted.all() {
@@ -158,9 +220,12 @@ pub(super) fn noted_counts<'a>(noted: &NotedReply<'_>) -> Option<Option<ChatUsag
             }
         }
     }
-    if !is_told {
-        return Some(None);
-    }
+    Some(is_told.then_some(counts))
+}
+
+/// Returns the noted counts, if there are any; `None` if the usage has to be read.
+pub(super) fn noted_counts<'a>(noted: &NotedReply<'_>) -> Option<Option<ChatUsage<'a>>> {
+    let Some(counts) = labelled_counts(noted)? else { return Some(None) };
     let [prompt_tokens, completion_tokens, total_tokens, cached_tokens, hits, rest @ ..] = counts;
     let [cached, written, audio, image, video, thinking, said_audio, said_image] = rest;
     let prompt = TokenDetails {
