@@ -21,7 +21,7 @@ use store::is_large;
 use tokio::time::error::Elapsed;
 use transport::{
     ClientBody, ClientResponse, DecodeError, HeaderBlock, ReplyHeaders, ServerBody, ServerReply,
-    UndecodedBody,
+    UndecodedBody, visible_text,
 };
 
 use super::call_texts::text_owners;
@@ -272,8 +272,9 @@ pub(super) fn before_first_byte(error: ApiError) -> ApiError {
 
 /// Returns true if the content type is that of an event stream, or missing.
 pub(super) fn is_stream(headers: &HeaderBlock) -> bool {
-    let kind = headers.text("content-type");
-    kind.is_none_or(|kind| kind.starts_with("text/event-stream"))
+    let is_kind = |kind: &[u8]| kind.starts_with(b"text/event-stream");
+    // A value with other than visible characters counts as missing.
+    headers.get("content-type").is_none_or(|kind| is_kind(kind) || visible_text(kind).is_none())
 }
 
 /// Adds the headers that name the lane and the losses.
@@ -320,8 +321,9 @@ async fn read_body_counted(
     call: &Call,
     received: &mut usize,
 ) -> Result<Bytes, ApiError> {
-    let kind = answer.headers.text("content-type");
-    if kind.is_some_and(|kind| kind.starts_with("text/html")) {
+    let kind = answer.headers.get("content-type");
+    let page = kind.filter(|kind| kind.starts_with(b"text/html"));
+    if page.is_some_and(|kind| visible_text(kind).is_some()) {
         return Err(unusable_answer("a web page was returned instead of a reply"));
     }
     let mut body = answer.body;

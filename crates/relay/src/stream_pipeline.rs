@@ -27,6 +27,8 @@ use super::value_count::check_reply_values;
 /// provider.
 const MIN_BURST_BYTES: usize = 4 << 10;
 const BURST_BYTES: usize = 48 << 10;
+/// Room for what an event has more when it is written.
+const EDIT_BYTES: usize = 64;
 
 /// Converts the provider's bytes to the caller's.
 pub(super) struct StreamPipeline {
@@ -193,9 +195,10 @@ impl StreamPipeline {
 
     /// Feeds bytes of the provider and appends the caller's bytes to `out`.
     pub(super) fn push_bytes(&mut self, bytes: Bytes, out: &mut Vec<u8>) -> StreamProgress {
-        // Passed through, output is about as long as input. Other formats may need twice as much.
+        // Passed through, output is about as long as input: an event may name a longer model. Other
+        // formats may need twice as much.
         let room = match &self.mode {
-            StreamMode::PassThrough(_) => bytes.len(),
+            StreamMode::PassThrough(_) => bytes.len() + bytes.len() / 8 + EDIT_BYTES,
             StreamMode::Translated(_) => 2 * bytes.len(),
         };
         if out.capacity() - out.len() < room {

@@ -56,6 +56,7 @@ pub(super) async fn begin_stream(
         };
     }
     reply.first_byte();
+    reply.take_burst().await;
     let body = Body::new(StreamedBody::new(reply, &call.engine.tasks));
     started.body = ServerBody::Stream(body);
     Ok(started)

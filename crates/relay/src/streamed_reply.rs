@@ -8,7 +8,7 @@ use canon::{ApiError, Blame, ErrorKind};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use ledger::JournalReceipt;
-use std::future::Future as _;
+use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -347,14 +347,25 @@ impl StreamedReply {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, AbortedBody>>> {
         self.is_waiting = false;
+        self.poll_upstream(cx);
+        self.poll_out(cx)
+    }
+
+    /// Takes what else of a burst has arrived with its first chunk. A reply that is complete then needs
+    /// no checks.
+    pub(super) async fn take_burst(&mut self) {
+        if self.out.len() >= BURST_PIECE_BYTES {
+            poll_fn(|cx| Poll::Ready(self.poll_upstream(cx))).await;
+        }
+    }
+
+    /// Takes what has arrived, up to a piece that is mostly the last one for now.
+    fn poll_upstream(&mut self, cx: &mut Context<'_>) {
         loop {
-            if self.upstream.is_none() || self.out.len() > FLUSH_THRESHOLD_BYTES {
-                return self.poll_out(cx);
+            let Some(upstream) = &mut self.upstream else { return };
+            if self.out.len() > FLUSH_THRESHOLD_BYTES || self.budget.poll_charge(cx).is_pending() {
+                return;
             }
-            if self.budget.poll_charge(cx).is_pending() {
-                return self.poll_out(cx);
-            }
-            let Some(upstream) = &mut self.upstream else { continue };
             match Pin::new(upstream).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
@@ -366,7 +377,7 @@ impl StreamedReply {
                         self.apply_progress(progress);
                         // A transport asks for more before it writes.
                         if !is_burst && !self.out.is_empty() {
-                            return self.poll_out(cx);
+                            return;
                         }
                     }
                 }
@@ -383,7 +394,7 @@ impl StreamedReply {
                 }
                 Poll::Pending => {
                     self.is_waiting = self.out.is_empty();
-                    return self.poll_out(cx);
+                    return;
                 }
             }
         }
