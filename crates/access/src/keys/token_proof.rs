@@ -6,9 +6,9 @@
 //!
 //! A proof accepts no token but the verified one: it covers the whole text, and without the key,
 //! which never leaves the process, another text passes with a probability of about 2⁻¹²⁵ per
-//! attempt. The tag is compared in constant time. It keeps no token in memory: even a reader of the
-//! memory, who has key and tag, does not learn 128 of the 256 random bits of a token. Revocation and
-//! expiry are checked for every call. The proof is part of the cached record of the key: a change of
+//! attempt. The tag is compared in constant time. It keeps no token in memory (an open connection keeps
+//! its last head): even a reader of the memory, who has key and tag, does not learn 128 of the 256
+//! random bits of a token. Revocation and expiry are checked for every call. The proof is part of the cached record of the key: a change of
 //! the record, a new hash among them, replaces both.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
