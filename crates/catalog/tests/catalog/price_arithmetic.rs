@@ -78,7 +78,7 @@ fn prices() -> impl Strategy<Value = ModelPrices> {
             let [thinking, input_audio, output_audio, input_image, output_image] = modalities;
             let [per_request, per_second, per_image, per_search, file_search, code, image] = units;
             ModelPrices {
-                version: String::new(),
+                version: canon::SharedText::default(),
                 input: rates.input,
                 output: rates.output,
                 cached_input: rates.cached_input,
