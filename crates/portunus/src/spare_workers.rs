@@ -128,7 +128,7 @@ mod tests {
     /// Reserves nothing for a call with that id.
     fn hold(calls: &Arc<OpenCalls>, request_id: &str) -> PendingHold {
         let balance = KeyBalance::new("k", None, Money::ZERO);
-        let record = HoldRecord { request_id: request_id.to_owned(), ..HoldRecord::default() };
+        let record = HoldRecord { request_id: request_id.into(), ..HoldRecord::default() };
         calls.hold(&balance, Arc::new(record), Money::ZERO, Money::ZERO).unwrap()
     }
 
