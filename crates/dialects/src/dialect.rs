@@ -15,6 +15,7 @@ use crate::format_traits::FormatTraits;
 use crate::json::{self, BodyEdit, BodySegments, RequestText};
 use crate::media_problem::MediaProblem;
 use crate::object_fields::ForeignObject;
+use crate::plain_request::RecognisedRequest;
 use crate::service_tier::{event_tier, extras_tier};
 use crate::sse::StreamFrame;
 use crate::text_run::TextRun;
@@ -98,8 +99,8 @@ pub enum RequestUse<'a> {
     Count,
     /// The request. Only a wrong type is an error.
     Request,
-    /// The facts, and the request if the function says so.
-    Both(&'a dyn Fn(&RequestFacts) -> bool),
+    /// The facts, and the request if the function says so for its model.
+    Both(&'a dyn Fn(&str) -> bool),
 }
 
 /// A parsed request.
@@ -131,7 +132,7 @@ impl RequestUse<'_> {
         };
         let wants_chat = match (self, &facts) {
             (Self::Request | Self::Count, _) => true,
-            (Self::Both(wants_chat), Some(facts)) => wants_chat(facts),
+            (Self::Both(wants_chat), Some(facts)) => wants_chat(&facts.model),
             (Self::Facts | Self::Both(_), _) => false,
         };
         let chat = wants_chat.then(|| read(view)).transpose()?;
@@ -157,27 +158,27 @@ pub trait Dialect: PassThrough + Send + Sync {
         wanted: RequestUse<'_>,
     ) -> Result<ParsedRequest, ApiError> {
         let (parse, traits) = (self.functions().parse, self.traits());
+        let wants_chat = match wanted {
+            RequestUse::Both(wants_chat) => Some(wants_chat),
+            RequestUse::Facts | RequestUse::Count | RequestUse::Request => None,
+        };
         let plain = match wanted {
             RequestUse::Facts | RequestUse::Both(_) => {
-                traits.plain_request.recognise(traits.request_fields, target, body)
+                let fields = (traits.origin, traits.request_fields);
+                traits.plain_request.recognise(fields, target, body, wants_chat)
             }
             RequestUse::Count | RequestUse::Request => None,
         };
-        let Some(facts) = plain else {
+        let Some(RecognisedRequest { facts, is_wanted, mut chat }) = plain else {
             let mut parsed = parse(target, body, wanted)?;
             if let Some(facts) = &mut parsed.facts {
                 facts.outline.search(body, |outline| traits.scans_for(outline));
             }
             return Ok(parsed);
         };
-        let wants_chat = match wanted {
-            RequestUse::Both(wants_chat) => wants_chat(&facts),
-            RequestUse::Facts | RequestUse::Count | RequestUse::Request => false,
-        };
-        let chat = match wants_chat {
-            true => parse(target, body, RequestUse::Request)?.chat,
-            false => None,
-        };
+        if is_wanted && chat.is_none() {
+            chat = parse(target, body, RequestUse::Request)?.chat;
+        }
         Ok(ParsedRequest { facts: Some(facts), chat })
     }
     /// Checks a caller's request and returns the facts that the relay needs.

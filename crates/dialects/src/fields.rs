@@ -141,8 +141,10 @@ fn minutes(ttl: &str) -> Option<u64> {
 pub(crate) struct ObjectWriter {
     /// The object without its last brace. A comma follows each field.
     json: Vec<u8>,
-    /// Positions of the fields.
+    /// Positions of the fields, behind those of the objects around it.
     fields: Vec<usize>,
+    /// The number of the first one.
+    first: usize,
     /// A bit for each length and first letter of a name.
     names: u64,
 }
@@ -170,7 +172,7 @@ impl ObjectWriter {
     pub(crate) fn with_room(bytes: usize) -> Self {
         let mut json = Vec::with_capacity(bytes.saturating_add(json::SPARE_BYTES));
         json.push(b'{');
-        Self { json, fields: Vec::with_capacity(8), names: 0 }
+        Self { json, fields: Vec::with_capacity(16), first: 0, names: 0 }
     }
 
     /// Starts an object with room for other objects.
@@ -187,7 +189,13 @@ impl ObjectWriter {
     fn find(&self, start: usize) -> Option<usize> {
         let (fields, name) = self.json.split_at_checked(start)?;
         let is_same = |at: &usize| fields.get(*at..*at + name.len()) == Some(name);
-        self.fields.iter().position(is_same)
+        let found = self.own_fields().iter().position(is_same);
+        found.map(|index| self.first + index)
+    }
+
+    /// Returns the positions of the fields.
+    fn own_fields(&self) -> &[usize] {
+        self.fields.get(self.first..).unwrap_or_default()
     }
 
     /// Returns the names of all fields, as they stand in JSON.
@@ -203,7 +211,7 @@ impl ObjectWriter {
             // The quotes on both sides, and the colon.
             text.get(..end.unwrap_or(0) + 3).unwrap_or_default().to_vec()
         };
-        self.fields.iter().map(name).collect()
+        self.own_fields().iter().map(name).collect()
     }
 
     /// Puts a field in the place of the one of that name, if it may be replaced, or else at the end.
@@ -257,6 +265,72 @@ impl ObjectWriter {
         self
     }
 
+    /// Sets a field to an object that is written in place. There must be no field of that name.
+    pub(crate) fn nest(mut self, name: &'static str, write: impl FnOnce(Self) -> Self) -> Self {
+        let start = self.begin_nested(name);
+        self.nest_object(write).end_nested(name, start)
+    }
+
+    /// Sets a field to an object that is written in place, if it is to be there.
+    pub(crate) fn nest_if(
+        self,
+        is_there: bool,
+        name: &'static str,
+        write: impl FnOnce(Self) -> Self,
+    ) -> Self {
+        if is_there { self.nest(name, write) } else { self }
+    }
+
+    /// Sets a field to a list of objects that are written in place. There must be no field of that name.
+    pub(crate) fn nest_each<T>(
+        mut self,
+        name: &'static str,
+        items: impl IntoIterator<Item = T>,
+        mut write: impl FnMut(Self, T) -> Self,
+    ) -> Self {
+        let start = self.begin_nested(name);
+        self.json.push(b'[');
+        for item in items {
+            if canon::is_abandoned() {
+                break;
+            }
+            self = self.nest_object(|object| write(object, item));
+            self.json.push(b',');
+        }
+        self.json.pop_if(|byte| *byte == b',');
+        self.json.push(b']');
+        self.end_nested(name, start)
+    }
+
+    /// Writes the name of a field. Returns its position.
+    fn begin_nested(&mut self, name: &'static str) -> usize {
+        let start = self.json.len();
+        self.json.push(b'"');
+        self.json.extend_from_slice(name.as_bytes());
+        self.json.extend_from_slice(b"\":");
+        debug_assert!(self.names & name_bit(name) == 0 || self.find(start).is_none());
+        start
+    }
+
+    fn end_nested(mut self, name: &str, start: usize) -> Self {
+        self.json.push(b',');
+        self.names |= name_bit(name);
+        self.fields.push(start);
+        self
+    }
+
+    fn nest_object(mut self, write: impl FnOnce(Self) -> Self) -> Self {
+        let (first, names) = (self.first, self.names);
+        (self.first, self.names) = (self.fields.len(), 0);
+        self.json.push(b'{');
+        let mut object = write(self);
+        object.json.pop_if(|byte| *byte == b',');
+        object.json.push(b'}');
+        object.fields.truncate(object.first);
+        (object.first, object.names) = (first, names);
+        object
+    }
+
     /// Sets a field whose name is not the format's own.
     pub(crate) fn set_any(mut self, name: &str, value: impl WriteJson) -> Self {
         self.put(FieldName::Any(name), Some(&value), true);
@@ -293,7 +367,7 @@ impl ObjectWriter {
         // A caller can send thousands of them.
         const MAX_SEARCHED: usize = 64;
         let mut fields = fields.into_iter().peekable();
-        while self.fields.len() <= MAX_SEARCHED
+        while self.own_fields().len() <= MAX_SEARCHED
             && let Some((name, value)) = fields.next()
         {
             self.put(FieldName::Any(name.as_ref()), Some(value), false);
@@ -333,7 +407,7 @@ impl ObjectWriter {
 
     /// Returns the object; `None` if it has no fields.
     pub(crate) fn into_filled(self) -> Option<Self> {
-        (!self.fields.is_empty()).then_some(self)
+        (!self.own_fields().is_empty()).then_some(self)
     }
 
     /// Adds the fields of an object without overwriting existing ones.
@@ -408,6 +482,37 @@ mod tests {
         assert_eq!(
             written(object.with_object(Some(&more))),
             r#"{"a":1,"b":"two","c":true,"\"":[null,{"x":{}}]}"#
+        );
+    }
+
+    #[test]
+    fn objects_are_written_in_place_like_their_own() {
+        let inner = |object: ObjectWriter| {
+            object.set("a", 1).set("b", 2).set("a", "three").without("b").with_default("c", 4)
+        };
+        let nested = ObjectWriter::new()
+            .set("a", 0)
+            .nest("x", inner)
+            .nest("none", |object| object)
+            .nest_each("list", [1, 2], |object, n| inner(object.nest("n", |one| one.set("a", n))))
+            .nest_each("empty", [0; 0], |object, _| object)
+            .set("a", "last")
+            .without("x");
+        let own = |n: Option<i32>| {
+            let object = n.map(|n| ObjectWriter::new().set("n", ObjectWriter::new().set("a", n)));
+            inner(object.unwrap_or_default())
+        };
+        let flat = ObjectWriter::new()
+            .set("a", 0)
+            .set("x", own(None))
+            .set("none", ObjectWriter::new())
+            .set("list", vec![own(Some(1)), own(Some(2))])
+            .set("empty", Vec::<ObjectWriter>::new())
+            .set("a", "last")
+            .without("x");
+        assert_eq!(
+            String::from_utf8(nested.into_json()).unwrap(),
+            String::from_utf8(flat.into_json()).unwrap()
         );
     }
 

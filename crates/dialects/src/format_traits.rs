@@ -8,7 +8,7 @@ use canon::{MediaKind, StopSupport, WireFormat};
 use crate::count_endpoint::CountEndpoint;
 use crate::media_urls::MediaUrlFields;
 use crate::object_fields::ObjectFields;
-use crate::plain_request::PlainShape;
+use crate::plain_shape::PlainShape;
 use crate::wire_object::FieldSpec;
 use crate::word_search::{RequestWords, WordScans};
 

@@ -147,6 +147,13 @@ impl<'de> JsonReader<'de> {
         if rest.starts_with(word.as_bytes()) { Ok(()) } else { Err(unreadable()) }
     }
 
+    /// Returns the text of a JSON string; `None` if it is none, or has half a character.
+    pub(crate) fn unescape(quoted: &'de str) -> Option<String> {
+        let mut reader = Self::new(quoted);
+        let text = reader.string().ok()?.into_owned();
+        (reader.at == quoted.len()).then_some(text)
+    }
+
     /// Finds the end of the plain bytes of a string. Returns the byte that follows them.
     #[inline]
     fn skip_plain(&mut self) -> u8 {
@@ -552,6 +559,9 @@ impl<'de> SeqAccess<'de> for JsonItems<'_, 'de> {
         }
     }
 }
+
+#[path = "json_fields.rs"]
+mod fields;
 
 #[cfg(test)]
 #[path = "json_reader_tests.rs"]

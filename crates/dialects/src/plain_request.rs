@@ -3,20 +3,23 @@
 //! Most requests are a model, turns of text and a few numbers. One walk over such a body tells the facts
 //! that the parse by its description would tell, and that it names no object, no media and no address.
 //! Whatever is not surely so is left to that parse, which also names the error. The fields come from
-//! the descriptions; a format adds the form of its turns.
+//! the descriptions; a format adds the form of its turns. The same walk makes the parsed request, if it
+//! is wanted.
 
-use canon::{NeedKind, RequestNeeds, SamplingParameter, is_abandoned};
+use canon::{ChatRequest, NeedKind, RequestNeeds, WireFormat, is_abandoned};
 use simdutf8::basic::from_utf8;
 use std::ops::Range;
-use std::sync::OnceLock;
 use text_scan::{PlainText, plain_length, plain_text};
 
 use crate::body_outline::BodyOutline;
 use crate::checks::{MAX_MODEL_BYTES, path_model};
 use crate::dialect::{PatchPoints, RequestFacts, RequestTarget};
 use crate::object_fields::is_blank;
-use crate::request_option::RequestOption;
-use crate::wire_object::{FieldMeaning, FieldSpec};
+use crate::plain_chat::{PlainTurns, WantsChat, keep_stream_options};
+use crate::plain_shape::{
+    PARAMETERS, PlainField, PlainInstructions, PlainKind, PlainShape, PlainTurn,
+};
+use crate::wire_object::FieldSpec;
 use crate::word_search::FILE_TEXT;
 
 /// Items of a list that every format takes.
@@ -28,87 +31,37 @@ const OUTPUT_LIMITS: std::ops::RangeInclusive<u64> = 16..=1 << 30;
 /// Bytes of a text among which its first letter must be.
 const MAX_BLANK_BYTES: usize = 256;
 
-/// The form of the requests of a format that hold only text.
-#[derive(Debug)]
-pub(crate) struct PlainShape {
-    /// The field that holds the turns.
-    pub(crate) turns: &'static str,
-    pub(crate) turn: PlainTurn,
-    pub(crate) instructions: PlainInstructions,
-    /// True if one text may stand in place of all turns.
-    pub(crate) takes_one_text: bool,
-    /// True if the path names the model and tells if the reply is to be streamed.
-    pub(crate) is_in_path: bool,
-    /// True if every stream reports its usage.
-    pub(crate) reports_usage: bool,
-    /// True if a request must have an output limit.
-    pub(crate) needs_limit: bool,
-    /// The fields that a plain request may have.
-    pub(crate) known: OnceLock<Vec<PlainField>>,
-}
-
-/// The form of a turn.
-#[derive(Debug)]
-pub(crate) struct PlainTurn {
-    /// Its type, if it may have one.
-    pub(crate) kind: Option<&'static str>,
-    pub(crate) roles: &'static [&'static str],
-    /// True if it must have a role.
-    pub(crate) needs_role: bool,
-    /// The field that holds its parts.
-    pub(crate) content: &'static str,
-    /// True if a text may stand in place of parts.
-    pub(crate) may_be_text: bool,
-    /// Types of parts with a text; none if parts have no type.
-    pub(crate) part_kinds: &'static [&'static str],
-}
-
-/// The form of the instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PlainInstructions {
-    Text,
-    TextOrParts,
-    Turn,
-}
-
-/// A field that a plain request may have.
-#[derive(Debug)]
-pub(crate) struct PlainField {
-    name: &'static str,
-    /// Its path.
-    path: String,
-    kind: PlainKind,
-}
-
-/// The content of a field.
-#[derive(Debug)]
-enum PlainKind {
-    Model,
-    Stream,
-    StreamOptions,
-    OutputLimit,
-    Parameter(SamplingParameter),
-    /// A short text that the facts do not depend on.
-    Hint,
-    Turns,
-    Instructions,
-    Object(Vec<PlainField>),
+/// A recognised request.
+pub(crate) struct RecognisedRequest {
+    pub(crate) facts: RequestFacts,
+    pub(crate) is_wanted: bool,
+    /// The parsed request; `None` if it is not wanted or has to be parsed.
+    pub(crate) chat: Option<Box<ChatRequest>>,
 }
 
 impl PlainShape {
-    /// Returns the facts of a request with these described fields; `None` if it has to be parsed.
+    /// Recognises a request with these described fields; `None` if it has to be parsed.
     pub(crate) fn recognise(
         &self,
-        fields: &[FieldSpec],
+        (origin, fields): (WireFormat, &[FieldSpec]),
         target: &RequestTarget,
         body: &[u8],
-    ) -> Option<RequestFacts> {
+        wants_chat: Option<WantsChat<'_>>,
+    ) -> Option<RecognisedRequest> {
         let known = self.known.get_or_init(|| self.known_fields(fields, ""));
-        let mut walk = PlainWalk { body, at: 0, shape: self, found: FoundValues::default() };
+        let path = target.model.as_deref().filter(|_| self.is_in_path);
+        // Turns are kept until the model tells that they are not wanted.
+        let is_wanted = wants_chat.is_some_and(|wants_chat| path.is_none_or(wants_chat));
+        let turns = (is_wanted && !target.json_array).then(PlainTurns::default);
+        let found = FoundValues { turns, is_wanted, ..FoundValues::default() };
+        let mut walk = PlainWalk { body, at: 0, shape: self, wants_chat, found };
         walk.peek();
         let insert_at = walk.at + 1;
         walk.object(known)?;
         walk.peek();
+        let found = &mut walk.found;
+        let (turns, user, cache_key) = (found.turns.take(), found.user.take(), found.cache_key);
+        let is_wanted = found.is_wanted;
         let FoundValues { model, is_stream, reports_usage, limit, parameters, .. } = walk.found;
         let (is_end, has_turns) = (walk.at == body.len(), walk.found.has_turns);
         if !is_end || !has_turns || (self.needs_limit && limit.is_none()) {
@@ -124,13 +77,31 @@ impl PlainShape {
                 needs.add(path.to_owned(), NeedKind::Parameter(parameter.1, value));
             }
         }
-        Some(RequestFacts {
-            model: match (self.is_in_path, &model) {
-                (true, _) => path_model(target).ok()?,
-                (false, Some((_, name))) => (*name).to_owned(),
-                (false, None) => return None,
-            },
-            stream: if self.is_in_path { target.stream } else { is_stream.unwrap_or(false) },
+        let name = match (self.is_in_path, &model) {
+            (true, _) => path_model(target).ok()?,
+            (false, Some((_, name))) => (*name).to_owned(),
+            (false, None) => return None,
+        };
+        let stream = if self.is_in_path { target.stream } else { is_stream.unwrap_or(false) };
+        let chat = turns.map(|turns| {
+            let mut chat = turns.into_chat(name.clone());
+            chat.stream = stream;
+            let sampling = &mut chat.sampling;
+            let values = parameters.map(|found| found.map(|(_, value)| value));
+            let [temperature, top_p, presence, frequency] = values;
+            (sampling.temperature, sampling.top_p) = (temperature, top_p);
+            (sampling.presence_penalty, sampling.frequency_penalty) = (presence, frequency);
+            sampling.max_output_tokens = limit.as_ref().map(|(_, limit)| *limit);
+            chat.hints.user = user.map(|(_, user)| user.to_owned());
+            chat.hints.cache_key = cache_key.map(str::to_owned);
+            if let Some(reports_usage) = reports_usage {
+                keep_stream_options(&mut chat, origin, reports_usage);
+            }
+            chat
+        });
+        let facts = RequestFacts {
+            model: name,
+            stream,
             json_array: self.is_in_path && target.stream && target.json_array,
             wants_usage: reports_usage.unwrap_or(self.reports_usage),
             max_output_tokens: limit.as_ref().map(|(_, limit)| *limit),
@@ -145,75 +116,10 @@ impl PlainShape {
             only_text: true,
             needs,
             ..RequestFacts::default()
-        })
-    }
-
-    /// Returns the fields of an object that a plain request may have.
-    fn known_fields(&self, fields: &[FieldSpec], outer: &str) -> Vec<PlainField> {
-        let known = fields.iter().filter_map(|field| {
-            let path = if outer.is_empty() {
-                field.name.to_owned()
-            } else {
-                format!("{outer}.{}", field.name)
-            };
-            let kind = match &field.meaning {
-                FieldMeaning::Option(option) => self.option_kind(*option),
-                FieldMeaning::Conversation if field.name == self.turns => Some(PlainKind::Turns),
-                FieldMeaning::Conversation => Some(PlainKind::Instructions),
-                FieldMeaning::Own | FieldMeaning::ReadOnly(_) | FieldMeaning::Tools => None,
-            };
-            let inside = || {
-                let inside = self.known_fields(field.inside, &path);
-                (!inside.is_empty()).then_some(PlainKind::Object(inside))
-            };
-            let kind = kind.or_else(inside)?;
-            Some(PlainField { name: field.name, path, kind })
-        });
-        known.collect()
-    }
-
-    fn option_kind(&self, option: RequestOption) -> Option<PlainKind> {
-        match option {
-            RequestOption::Model => (!self.is_in_path).then_some(PlainKind::Model),
-            RequestOption::Stream => Some(PlainKind::Stream),
-            RequestOption::StreamOptions => Some(PlainKind::StreamOptions),
-            RequestOption::MaxOutputTokens => Some(PlainKind::OutputLimit),
-            RequestOption::User | RequestOption::CacheKey => Some(PlainKind::Hint),
-            RequestOption::Temperature
-            | RequestOption::TopP
-            | RequestOption::PresencePenalty
-            | RequestOption::FrequencyPenalty => {
-                let parameter = PARAMETERS.iter().find(|(own, _)| *own == option);
-                parameter.map(|(_, parameter)| PlainKind::Parameter(*parameter))
-            }
-            RequestOption::TopK
-            | RequestOption::Seed
-            | RequestOption::StopSequences
-            | RequestOption::Candidates
-            | RequestOption::Logprobs
-            | RequestOption::ToolChoice
-            | RequestOption::ParallelToolCalls
-            | RequestOption::ResponseSchema
-            | RequestOption::SchemaName
-            | RequestOption::ResponseFormat
-            | RequestOption::Thinking
-            | RequestOption::Modalities
-            | RequestOption::ImageConfig
-            | RequestOption::Verbosity
-            | RequestOption::ServiceTier
-            | RequestOption::Metadata
-            | RequestOption::Store => None,
-        }
+        };
+        Some(RecognisedRequest { facts, is_wanted, chat })
     }
 }
-
-/// Parameters from zero to one, in the order of the needs.
-const PARAMETERS: [(RequestOption, SamplingParameter); 4] = [
-    (RequestOption::Temperature, SamplingParameter::Temperature),
-    (RequestOption::TopP, SamplingParameter::TopP),
-    (RequestOption::PresencePenalty, SamplingParameter::PresencePenalty),
-    (RequestOption::FrequencyPenalty, SamplingParameter::FrequencyPenalty),
-];
 
 /// Values of a body.
 #[derive(Default)]
@@ -227,6 +133,13 @@ struct FoundValues<'b> {
     limit_place: Option<Range<usize>>,
     parameters: [Option<(&'b str, f64)>; PARAMETERS.len()],
     has_turns: bool,
+    /// The user's id. Of several fields for it, that of the lower number counts.
+    user: Option<(usize, &'b str)>,
+    cache_key: Option<&'b str>,
+    /// True as long as the parsed request may be wanted.
+    is_wanted: bool,
+    /// The turns for it.
+    turns: Option<PlainTurns>,
 }
 
 /// A body and the place up to which it is read. Each step returns `None` if the body is not surely plain.
@@ -234,6 +147,7 @@ struct PlainWalk<'b> {
     body: &'b [u8],
     at: usize,
     shape: &'b PlainShape,
+    wants_chat: Option<WantsChat<'b>>,
     found: FoundValues<'b>,
 }
 
@@ -292,11 +206,11 @@ impl<'b> PlainWalk<'b> {
                 return None;
             }
             seen |= bit;
-            walk.field(known.get(at)?)
+            walk.field(at, known.get(at)?)
         })
     }
 
-    fn field(&mut self, field: &'b PlainField) -> Option<()> {
+    fn field(&mut self, number: usize, field: &'b PlainField) -> Option<()> {
         let shape = self.shape;
         match &field.kind {
             PlainKind::Model => {
@@ -305,6 +219,10 @@ impl<'b> PlainWalk<'b> {
                 let name = from_utf8(self.word()?).ok()?;
                 let is_allowed = (1..=MAX_MODEL_BYTES).contains(&name.len());
                 self.found.model = Some((start..self.at, name));
+                self.found.is_wanted = self.wants_chat.is_some_and(|wants_chat| wants_chat(name));
+                if !self.found.is_wanted {
+                    self.found.turns = None;
+                }
                 is_allowed.then_some(())
             }
             PlainKind::Stream => {
@@ -332,23 +250,46 @@ impl<'b> PlainWalk<'b> {
                 *self.found.parameters.get_mut(at)? = Some(value);
                 Some(())
             }
-            PlainKind::Hint => {
-                let text = from_utf8(self.word()?).ok()?;
-                (text.len() <= MAX_HINT_BYTES).then_some(())
+            PlainKind::User => {
+                let user = self.hint()?;
+                if self.found.user.is_none_or(|(other, _)| number < other) {
+                    self.found.user = Some((number, user));
+                }
+                Some(())
+            }
+            PlainKind::CacheKey => {
+                self.found.cache_key = Some(self.hint()?);
+                Some(())
             }
             PlainKind::Turns => {
                 self.found.has_turns = true;
                 match self.peek() {
-                    b'"' if shape.takes_one_text => self.text(),
-                    _ => self.items(*b"[]", |walk| walk.turn(&shape.turn)),
+                    b'"' if shape.takes_one_text => {
+                        self.text()?;
+                        self.end_turn();
+                        Some(())
+                    }
+                    _ => self.items(*b"[]", |walk| {
+                        walk.turn(&shape.turn)?;
+                        walk.end_turn();
+                        Some(())
+                    }),
                 }
             }
-            PlainKind::Instructions => match (shape.instructions, self.peek()) {
-                (PlainInstructions::Text | PlainInstructions::TextOrParts, b'"') => self.text(),
-                (PlainInstructions::TextOrParts, _) => self.parts(&shape.turn),
-                (PlainInstructions::Turn, _) => self.turn(&shape.turn),
-                (PlainInstructions::Text, _) => None,
-            },
+            PlainKind::Instructions => {
+                match (shape.instructions, self.peek()) {
+                    (PlainInstructions::Text | PlainInstructions::TextOrParts, b'"') => {
+                        self.text()?;
+                    }
+                    (PlainInstructions::TextOrParts, _) => self.parts(&shape.turn)?,
+                    (PlainInstructions::Turn, _) => self.turn(&shape.turn)?,
+                    (PlainInstructions::Text, _) => return None,
+                }
+                if let Some(turns) = &mut self.found.turns {
+                    turns.end_instructions();
+                }
+                Some(())
+            }
             PlainKind::Object(inside) => {
                 self.peek();
                 let may_have_limit =
@@ -360,6 +301,16 @@ impl<'b> PlainWalk<'b> {
                 self.object(inside)
             }
         }
+    }
+
+    fn end_turn(&mut self) {
+        if let Some(turns) = &mut self.found.turns {
+            turns.end_turn(self.shape.turn.merges_model);
+        }
+    }
+
+    fn hint(&mut self) -> Option<&'b str> {
+        from_utf8(self.word()?).ok().filter(|text| text.len() <= MAX_HINT_BYTES)
     }
 
     fn turn(&mut self, shape: &PlainTurn) -> Option<()> {
@@ -376,7 +327,13 @@ impl<'b> PlainWalk<'b> {
             } else if name == b"role" {
                 has_role = true;
                 std::mem::replace(&mut is_first_role, false).then_some(())?;
-                is_one_of(walk.word()?, shape.roles).then_some(())
+                let word = walk.word()?;
+                let (_, role) = shape.roles.iter().find(|(own, _)| own.as_bytes() == word)?;
+                match (role, &mut walk.found.turns) {
+                    (Some(role), Some(turns)) => turns.set_role(*role),
+                    (Some(_) | None, _) => walk.found.turns = None,
+                }
+                Some(())
             } else if name == b"type" {
                 (!std::mem::replace(&mut has_kind, true)).then_some(())?;
                 (walk.word()? == shape.kind?.as_bytes()).then_some(())
@@ -425,20 +382,25 @@ impl<'b> PlainWalk<'b> {
     /// Reads a text for the model. It must not name a file.
     fn text(&mut self) -> Option<()> {
         self.take(b'"')?;
-        let (start, mut is_all_ascii) = (self.at, true);
+        let (start, mut is_all_ascii, mut has_escapes) = (self.at, true, false);
         loop {
             let PlainText { length, is_ascii } = plain_text(self.body.get(self.at..)?);
             self.at += length;
             is_all_ascii &= is_ascii;
             match self.byte() {
                 b'"' => break,
-                b'\\' if !is_abandoned() => self.escape()?,
+                b'\\' if !is_abandoned() => {
+                    has_escapes = true;
+                    self.escape()?;
+                }
                 _ => return None,
             }
         }
         let text = self.body.get(start..self.at)?;
         self.at += 1;
-        if !is_all_ascii {
+        if let Some(turns) = &mut self.found.turns {
+            turns.add_text(self.body.get(start - 1..self.at)?, has_escapes)?;
+        } else if !is_all_ascii {
             from_utf8(text).ok()?;
         }
         (!may_name_file(text)).then_some(())

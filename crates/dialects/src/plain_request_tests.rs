@@ -10,7 +10,10 @@ use crate::{Dialect, MadeObjects, RequestUse, first_address, get, request_media,
 
 fn recognise(dialect: &dyn Dialect, target: &RequestTarget, body: &[u8]) -> Option<RequestFacts> {
     let traits = dialect.traits();
-    traits.plain_request.recognise(traits.request_fields, target, body)
+    let fields = (traits.origin, traits.request_fields);
+    let found = traits.plain_request.recognise(fields, target, body, None)?;
+    assert_eq!(found.chat, None);
+    Some(found.facts)
 }
 
 /// Compares the facts of a recognised body with those of its parse. Returns true if it is recognised.
@@ -202,7 +205,8 @@ impl BodyWriter {
     }
 
     fn turn(&mut self, shape: &PlainTurn) -> String {
-        let role = format!("\"{}\"", self.pick(shape.roles, &["tool", "function", "us\\u0065r"]));
+        let roles: Vec<&str> = shape.roles.iter().map(|(word, _)| *word).collect();
+        let role = format!("\"{}\"", self.pick(&roles, &["tool", "function", "us\\u0065r"]));
         let content = match shape.may_be_text && self.below(2) == 0 {
             true => self.text(),
             false => self.parts(shape),
@@ -219,7 +223,7 @@ impl BodyWriter {
 
     fn value(&mut self, shape: &PlainShape, kind: &PlainKind) -> String {
         match kind {
-            PlainKind::Model | PlainKind::Hint => {
+            PlainKind::Model | PlainKind::User | PlainKind::CacheKey => {
                 format!("\"{}\"", self.pick(&["m", "a b", "é", "audio", "https://a.b"], ODD_TEXTS))
             }
             PlainKind::Stream => self.pick(&["true", "false"], ODD_VALUES).to_owned(),

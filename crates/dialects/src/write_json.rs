@@ -79,7 +79,13 @@ impl<T: WriteJson> WriteJson for Option<T> {
 
 impl<T: WriteJson> WriteJson for Vec<T> {
     fn write_json(&self, out: &mut Vec<u8>) {
-        write_items(*b"[]", self, out, WriteJson::write_json);
+        self.as_slice().write_json(out);
+    }
+}
+
+impl<T: WriteJson> WriteJson for &[T] {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        write_items(*b"[]", *self, out, WriteJson::write_json);
     }
 }
 
@@ -90,6 +96,14 @@ pub(crate) enum TextOrParts<'a> {
 }
 
 impl TextOrParts<'_> {
+    /// Returns the length of a single text.
+    pub(crate) fn text_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Parts(_) => 0,
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Self::Parts(parts) if parts.is_empty())
     }

@@ -101,8 +101,8 @@ impl Call {
     /// translation.
     pub(super) fn parse(&self) -> Result<RequestFacts, ApiError> {
         let origin = self.dialect.origin();
-        let is_translated = |facts: &RequestFacts| {
-            let route = self.config.routes.get(&*facts.model);
+        let is_translated = |model: &str| {
+            let route = self.config.routes.get(model);
             route
                 .is_some_and(|route| route.lanes.iter().all(|lane| !lane.formats.contains(&origin)))
         };

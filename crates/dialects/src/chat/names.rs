@@ -1,11 +1,11 @@
 //! Constants that the readers and the writers of the chat format share.
 
-use canon::{MediaKind, Modality, StopSupport, WireFormat};
+use canon::{MediaKind, Modality, Role, StopSupport, WireFormat};
 use std::sync::OnceLock;
 
 use crate::format_traits::{ALL_MEDIA, FormatTraits, LimitHeaderStyle};
 use crate::media_urls::MediaUrlFields;
-use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
+use crate::plain_shape::{PlainInstructions, PlainShape, PlainTurn};
 use crate::word_search::{Needles, RequestWords};
 
 /// This format, as other formats name it.
@@ -20,8 +20,14 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         turns: "messages",
         turn: PlainTurn {
             kind: None,
-            roles: &["system", "developer", "user", "assistant"],
+            roles: &[
+                ("system", Some(Role::System)),
+                ("developer", Some(Role::Developer)),
+                ("user", Some(Role::User)),
+                ("assistant", Some(Role::Assistant)),
+            ],
             needs_role: true,
+            merges_model: false,
             content: "content",
             may_be_text: true,
             part_kinds: &["text"],

@@ -445,7 +445,10 @@ impl StreamMeter for ChatStreamMeter {
         });
         write_chunk(self.chunk(choices.collect()), out);
         if self.wants_usage {
-            write_chunk(self.chunk(Vec::new()).set("usage", usage::write_usage(usage)), out);
+            write_chunk(
+                self.chunk(Vec::new()).nest("usage", |object| usage::write_usage(object, usage)),
+                out,
+            );
         }
         self.totals.is_finished = true;
         self.write_end(out);

@@ -4,6 +4,7 @@ use canon::{ApiError, ChatReply, Citation, ExtraFields, ReplyBuilder};
 use serde_json::Value;
 
 use super::names::ORIGIN;
+use super::plain_reply;
 use super::read_stream::ChatStreamReader;
 use super::reply::ChatReplyView;
 use crate::json;
@@ -11,6 +12,10 @@ use crate::upstream_error::unreadable_reply;
 
 /// Reads a reply. An `error` object in place of a reply becomes that error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
+    plain_reply::read(body).map_or_else(|| read_parsed(body), Ok)
+}
+
+pub(super) fn read_parsed(body: &[u8]) -> Result<ChatReply, ApiError> {
     let view: ChatReplyView<'_> = json::read_bytes(body).map_err(|e| unreadable(&e.to_string()))?;
     if view.choices.is_none() && view.error.is_none() {
         return Err(unreadable("there is no `choices`"));

@@ -223,37 +223,6 @@ fn labelled_counts(noted: &NotedReply<'_>) -> Option<Option<[Option<u64>; COUNTS
     Some(is_told.then_some(counts))
 }
 
-/// Returns the noted counts, if there are any; `None` if the usage has to be read.
-pub(super) fn noted_counts<'a>(noted: &NotedReply<'_>) -> Option<Option<ChatUsage<'a>>> {
-    let Some(counts) = labelled_counts(noted)? else { return Some(None) };
-    let [prompt_tokens, completion_tokens, total_tokens, cached_tokens, hits, rest @ ..] = counts;
-    let [cached, written, audio, image, video, thinking, said_audio, said_image] = rest;
-    let prompt = TokenDetails {
-        cached_tokens: cached,
-        cache_write_tokens: written,
-        audio_tokens: audio,
-        image_tokens: image,
-        video_tokens: video,
-        ..TokenDetails::default()
-    };
-    let completion = TokenDetails {
-        reasoning_tokens: thinking,
-        audio_tokens: said_audio,
-        image_tokens: said_image,
-        ..TokenDetails::default()
-    };
-    Some(Some(ChatUsage {
-        prompt_tokens,
-        completion_tokens,
-        total_tokens,
-        prompt_tokens_details: Some(prompt),
-        completion_tokens_details: Some(completion),
-        cached_tokens,
-        prompt_cache_hit_tokens: hits,
-        ..ChatUsage::default()
-    }))
-}
-
 /// Returns a count of a few digits; `None` for any other value.
 pub(super) fn plain_count(json: &str) -> Option<u64> {
     let is_short = (1..=MAX_COUNT_DIGITS).contains(&json.len());
@@ -268,8 +237,8 @@ pub(super) fn plain_count(json: &str) -> Option<u64> {
 /// Longest number of tokens that is read without a parser.
 const MAX_COUNT_DIGITS: usize = 18;
 
-/// Writes token counts. This format has no fields for searches and output images.
-pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
+/// Writes token counts into an object. This format has no fields for searches and output images.
+pub(super) fn write_usage(object: ObjectWriter, usage: &Usage) -> ObjectWriter {
     let Usage {
         input,
         cache_read,
@@ -291,23 +260,27 @@ pub(super) fn write_usage(usage: &Usage) -> ObjectWriter {
         bill: _,
     } = *usage;
     let present = |count: u64| (count > 0).then_some(count);
-    let prompt = ObjectWriter::new()
-        .set("cached_tokens", cache_read)
-        .set_some("cache_write_tokens", present(cache_write.saturating_add(cache_write_long)))
-        .set("audio_tokens", input_audio)
-        .set_some("image_tokens", present(input_image))
-        .set_some("video_tokens", present(input_video));
-    let completion = ObjectWriter::new()
-        .set("reasoning_tokens", thinking)
-        .set("audio_tokens", output_audio)
-        .set("accepted_prediction_tokens", 0)
-        .set("rejected_prediction_tokens", 0);
-    ObjectWriter::new()
+    let prompt = |object: ObjectWriter| {
+        object
+            .set("cached_tokens", cache_read)
+            .set_some("cache_write_tokens", present(cache_write.saturating_add(cache_write_long)))
+            .set("audio_tokens", input_audio)
+            .set_some("image_tokens", present(input_image))
+            .set_some("video_tokens", present(input_video))
+    };
+    let completion = |object: ObjectWriter| {
+        object
+            .set("reasoning_tokens", thinking)
+            .set("audio_tokens", output_audio)
+            .set("accepted_prediction_tokens", 0)
+            .set("rejected_prediction_tokens", 0)
+    };
+    object
         .set("prompt_tokens", input)
         .set("completion_tokens", output)
         .set("total_tokens", usage.total())
-        .set("prompt_tokens_details", prompt)
-        .set("completion_tokens_details", completion)
+        .nest("prompt_tokens_details", prompt)
+        .nest("completion_tokens_details", completion)
 }
 
 #[cfg(test)]

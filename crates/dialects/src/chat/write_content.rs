@@ -59,7 +59,8 @@ pub(super) fn write_turn(
     let others: Vec<&Part> = parts.iter().filter(is_other).chain(&attachments).collect();
     let content = content(&others, lane, losses);
     if !content.is_empty() || parts.is_empty() {
-        let message = ObjectWriter::new().set("role", word).set_some("name", name.as_deref());
+        let message = ObjectWriter::with_room(content.text_bytes());
+        let message = message.set("role", word).set_some("name", name.as_deref());
         messages.push(message.set("content", content).with_extras(extras, ORIGIN));
     }
 }
@@ -71,6 +72,9 @@ pub(super) fn write_shown(
     messages: &mut Vec<ObjectWriter>,
     losses: &mut Losses,
 ) {
+    if shown.is_empty() {
+        return;
+    }
     let shown = std::mem::take(shown);
     let content = content(&shown.iter().collect::<Vec<_>>(), lane, losses);
     if !content.is_empty() {

@@ -27,19 +27,22 @@ pub(super) fn write(
     let ChatReply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
     let tier = service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
-    let choices: Vec<ObjectWriter> =
-        candidates.into_iter().map(|candidate| choice(candidate, chat, &mut losses)).collect();
     let usage = usage.unwrap_or_default();
-    note_searches(&usage, &mut losses);
-    let body = ObjectWriter::with_room_for(&choices)
+    let parts = candidates.iter().flat_map(|candidate| &candidate.parts);
+    let text_bytes: usize = parts.filter_map(Part::as_text).map(str::len).sum();
+    // Most replies without their text are shorter.
+    let body = ObjectWriter::with_room(text_bytes + 768)
         .set("id", ["chatcmpl-", &stamp.id].concat())
         .set("object", "chat.completion")
         .set("created", created.unwrap_or(stamp.created))
         .set("model", chat.model.as_str())
-        .set("choices", choices)
-        .set("usage", usage::write_usage(&usage))
+        .nest_each("choices", candidates, |object, candidate| {
+            choice(object, candidate, chat, &mut losses)
+        })
+        .nest("usage", |object| usage::write_usage(object, &usage))
         .set_some(TIER_FIELD, tier)
         .with_extras(&extras, ORIGIN);
+    note_searches(&usage, &mut losses);
     (body.into_json(), losses.into_vec())
 }
 
@@ -49,23 +52,25 @@ pub(super) fn note_searches(usage: &Usage, losses: &mut Losses) {
 }
 
 fn choice(
+    object: ObjectWriter,
     candidate: ReplyCandidate,
     chat: &canon::ChatRequest,
     losses: &mut Losses,
 ) -> ObjectWriter {
-    let ReplyCandidate { index, parts, finish, logprobs, extras } = candidate;
+    let ReplyCandidate { index, mut parts, finish, logprobs, extras } = candidate;
     service_tier::note_reply_extras(&extras, ORIGIN, losses);
     note_stop_text(finish.as_ref(), ORIGIN, losses);
     let mut message = ChatMessageBuilder::default();
-    for part in &parts {
+    for part in &mut parts {
         message.add(part, losses);
     }
     let refused = message.text.is_none() && message.refusal.is_some();
     let logprobs = chat.sampling.logprobs.map(|_| write_logprobs(&logprobs, refused));
-    let message = message.into_message().with_object(extras.get(ORIGIN, MESSAGE_EXTRA));
-    ObjectWriter::with_room_for([&message])
+    object
         .set("index", index)
-        .set("message", message)
+        .nest("message", |object| {
+            message.write(object).with_object(extras.get(ORIGIN, MESSAGE_EXTRA))
+        })
         .set("logprobs", logprobs)
         .set("finish_reason", finish_reason(finish.as_ref(), losses))
         .with_extras(&extras, ORIGIN)
@@ -97,7 +102,8 @@ struct ChatMessageBuilder {
 }
 
 impl ChatMessageBuilder {
-    fn add(&mut self, part: &Part, losses: &mut Losses) {
+    /// Adds a part. The text of the first one is moved.
+    fn add(&mut self, part: &mut Part, losses: &mut Losses) {
         note_foreign_fields(&part.extras, ORIGIN, "part", losses);
         let signature = part.signature.as_ref();
         let returned = matches!(
@@ -105,6 +111,14 @@ impl ChatMessageBuilder {
             PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_)
         );
         losses.add_if(signature.is_some() && !returned, "reply.seal", NO_SIGNATURE_FIELD);
+        if let PartKind::Text { text, citations } = &mut part.kind
+            && citations.is_empty()
+            && signature.is_none()
+            && self.text.is_none()
+        {
+            self.text = Some(std::mem::take(text));
+            return;
+        }
         match &part.kind {
             PartKind::Text { text, citations } => {
                 if !citations.is_empty() || signature.is_some() {
@@ -159,9 +173,9 @@ impl ChatMessageBuilder {
         all.push('\n');
     }
 
-    fn into_message(self) -> ObjectWriter {
+    fn write(self, object: ObjectWriter) -> ObjectWriter {
         let Self { text, refusal, thoughts, details, calls, annotations, images, audio } = self;
-        ObjectWriter::with_room(text.as_ref().map_or(0, String::len))
+        object
             .set("role", "assistant")
             .set("content", text)
             .set("refusal", refusal)

@@ -63,11 +63,14 @@ pub(super) fn write(
     let body = write_hints(body, hints, state, &mut losses)
         .set_some("modalities", (!words.is_empty()).then_some(words));
     let canon::ImageShape { aspect_ratio: ratio, size } = canvas;
-    let config = ObjectWriter::new()
-        .set_some("aspect_ratio", ratio.as_deref())
-        .set_some("image_size", size.as_deref())
-        .with_object(extras.get(ORIGIN, "image_config"));
-    let body = body.set_some("image_config", config.into_filled());
+    let own = extras.get(ORIGIN, "image_config");
+    let config = (ratio.is_some() || size.is_some() || own.is_some()).then(|| {
+        ObjectWriter::new()
+            .set_some("aspect_ratio", ratio.as_deref())
+            .set_some("image_size", size.as_deref())
+            .with_object(own)
+    });
+    let body = body.set_some("image_config", config.and_then(ObjectWriter::into_filled));
     let mut body = body.with_extras(extras, ORIGIN);
     if *stream {
         let options = ObjectWriter::new().set("include_usage", true);

@@ -137,7 +137,7 @@ impl ChatStreamWriter {
         out.push(b']');
         if self.wants_usage {
             out.extend_from_slice(b",\"usage\":");
-            usage.map(usage::write_usage).write_json(out);
+            usage.map(|usage| usage::write_usage(ObjectWriter::new(), usage)).write_json(out);
         }
         out.extend_from_slice(b"}\n\n");
     }

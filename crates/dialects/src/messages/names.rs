@@ -1,12 +1,12 @@
 //! Constants that the readers and the writers of the messages format share.
 
-use canon::{MediaKind, StopSupport, WireFormat};
+use canon::{MediaKind, Role, StopSupport, WireFormat};
 use std::sync::OnceLock;
 
 use crate::count_endpoint::CountEndpoint;
 use crate::format_traits::{FormatTraits, LimitHeaderStyle};
 use crate::media_urls::MediaUrlFields;
-use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
+use crate::plain_shape::{PlainInstructions, PlainShape, PlainTurn};
 use crate::word_search::{Needles, RequestWords};
 
 /// This format, as other formats name it.
@@ -21,8 +21,13 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         turns: "messages",
         turn: PlainTurn {
             kind: None,
-            roles: &["user", "assistant", "system"],
+            roles: &[
+                ("user", Some(Role::User)),
+                ("assistant", Some(Role::Assistant)),
+                ("system", None),
+            ],
             needs_role: true,
+            merges_model: false,
             content: "content",
             may_be_text: true,
             part_kinds: &["text"],

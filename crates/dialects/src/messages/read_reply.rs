@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::fault;
+use super::plain_reply;
 use super::read_stream::MessagesStreamReader;
 use super::reply::{MessagesDelta, MessagesEvent, MessagesMeterView, MessagesReplyView};
 use crate::json;
@@ -13,6 +14,10 @@ use crate::wire_object::raw_value;
 
 /// Reads a reply.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
+    plain_reply::read(body).map_or_else(|| read_parsed(body), Ok)
+}
+
+pub(super) fn read_parsed(body: &[u8]) -> Result<ChatReply, ApiError> {
     let mut view: MessagesReplyView<'_> = read_view(body)?;
     let content = view.content.take();
     let blocks = check(view.error, content)?.0;

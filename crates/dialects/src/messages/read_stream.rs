@@ -13,6 +13,7 @@ use std::fmt::Display;
 use super::fault;
 use super::names::ORIGIN;
 use super::own::tool_names;
+use super::plain_reply;
 use super::read_content;
 use super::reply::{
     MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyText, MessagesReplyThinking,
@@ -74,8 +75,13 @@ impl StreamReader for MessagesStreamReader {
         if self.done {
             return Ok(());
         }
-        let read = self.push_block_event(&frame.data, out);
-        read.unwrap_or_else(|| self.push_parsed(frame, out))
+        if let Some(read) = self.push_block_event(&frame.data, out) {
+            return read;
+        }
+        match plain_reply::read_event(&frame.data) {
+            Some(event) => self.push_view(frame, event, out),
+            None => self.push_parsed(frame, out),
+        }
     }
 
     fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
@@ -144,7 +150,15 @@ impl MessagesStreamReader {
     }
 
     fn push_parsed(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError> {
-        let event: MessagesEvent<'_> = frame.read()?;
+        self.push_view(frame, frame.read()?, out)
+    }
+
+    fn push_view(
+        &mut self,
+        frame: &StreamFrame,
+        event: MessagesEvent<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), ApiError> {
         let named = || frame.event.as_deref().and_then(|name| std::str::from_utf8(name).ok());
         let index = event.index.unwrap_or(0);
         match event.kind.as_deref().or_else(named).unwrap_or_default() {
@@ -431,8 +445,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const EVENTS: [&str; 12] = [
+    const EVENTS: [&str; 20] = [
         r#"{"type":"message_start","message":{"id":"m"}}"#,
+        r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"x","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":16,"cache_creation_input_tokens":1,"cache_read_input_tokens":2,"cache_creation":{"ephemeral_5m_input_tokens":1,"ephemeral_1h_input_tokens":0},"output_tokens":1,"service_tier":"standard","inference_geo":"us","x":[1]}}}"#,
+        r#"{"type":"message_start","message":{"type":5,"role":null,"content":[{"type":"text","text":"a\n"}],"vendor":{"a":1},"usage":null}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a \"b\" é","x":1}}"#,
+        r#"{"type":"content_block_delta","index":null,"delta":{"type":"text_delta","text":null}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":12}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"x"},"usage":{"output_tokens":12,"server_tool_use":{"web_search_requests":2},"output_tokens_details":{"thinking_tokens":3}}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":null},"usage":{"output_tokens":"12","service_tier":null}}"#,
+        r#"{"type":"error","error":{"type":"overloaded_error","message":"no"}}"#,
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""} }"#,
         r#"{"type":"content_block_start","index":12,"content_block":{"type":"text","text":"a"}}"#,

@@ -141,9 +141,10 @@ fn combine(a: Usage, b: Usage, with: impl Fn(u64, u64) -> u64) -> Usage {
     }
 }
 
-/// Writes token counts together with the provider's other usage fields. Audio and image counts are
-/// part of the totals.
+/// Writes token counts into an object, together with the provider's other usage fields. Audio and
+/// image counts are part of the totals.
 pub(super) fn write_usage(
+    object: ObjectWriter,
     usage: &Usage,
     other_fields: Option<&Value>,
     whole: bool,
@@ -161,11 +162,13 @@ pub(super) fn write_usage(
         let server = ObjectWriter::new().set("web_search_requests", searches);
         server.with_object(fetches).with_default("web_fetch_requests", 0)
     });
-    let object = ObjectWriter::new()
+    let object = object
         .set("input_tokens", input.saturating_sub(cache_read).saturating_sub(written))
         .set("cache_creation_input_tokens", written)
         .set("cache_read_input_tokens", cache_read)
-        .set_some("cache_creation", whole.then(|| write_cache_split(cache_write, cache_write_long)))
+        .nest_if(whole, "cache_creation", |object| {
+            write_cache_split(object, cache_write, cache_write_long)
+        })
         .set("output_tokens", output)
         .set_some("output_tokens_details", details)
         .set_some("server_tool_use", server);
@@ -175,10 +178,8 @@ pub(super) fn write_usage(
 }
 
 /// Writes how the tokens that were written to the cache divide by lifetime.
-pub(super) fn write_cache_split(short: u64, long: u64) -> ObjectWriter {
-    ObjectWriter::new()
-        .set("ephemeral_5m_input_tokens", short)
-        .set("ephemeral_1h_input_tokens", long)
+pub(super) fn write_cache_split(object: ObjectWriter, short: u64, long: u64) -> ObjectWriter {
+    object.set("ephemeral_5m_input_tokens", short).set("ephemeral_1h_input_tokens", long)
 }
 
 #[cfg(test)]
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!((read.input, read.cache_read, read.output), (140, 100, 7));
         assert_eq!((read.cache_write, read.cache_write_long), (20, 10));
         assert_eq!((read.thinking, read.searches), (4, 2));
-        assert_eq!(usage(write_usage(&read, None, true).into()), read);
+        assert_eq!(usage(write_usage(ObjectWriter::new(), &read, None, true).into()), read);
     }
 
     #[test]
@@ -217,7 +218,8 @@ mod tests {
         let read = usage(value.clone());
         assert_eq!((read.input, read.cache_read, read.output), (1281, 1000, 91));
         let other_fields = Value::Object(parsed(&value.to_string()).other_fields());
-        let written = Value::from(write_usage(&read, Some(&other_fields), true));
+        let written = write_usage(ObjectWriter::new(), &read, Some(&other_fields), true);
+        let written = Value::from(written);
         assert_eq!(written["input_tokens"], 181);
         assert_eq!(usage(written), read);
     }

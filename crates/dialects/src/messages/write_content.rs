@@ -30,6 +30,14 @@ impl<'a> RequestBlock<'a> {
         Self::Other(text_of(block, "type"), ObjectWriter::new().with_object(Some(block)))
     }
 
+    /// Returns the length of a plain text.
+    pub(super) fn text_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Other(..) => 0,
+        }
+    }
+
     pub(super) fn kind(&self) -> &str {
         match self {
             Self::Text(_) => "text",

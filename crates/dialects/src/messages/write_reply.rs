@@ -514,25 +514,30 @@ pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) ->
     let finish = blocks.finish.take();
     let (reason, stop) = blocks.finish_words(finish.as_ref());
     let other_usage = blocks.extras.shift_remove(USAGE_EXTRA);
-    let usage = usage::write_usage(&blocks.usage, other_usage.as_ref(), true);
-    let has_tier = other_usage.is_some_and(|usage| usage.get(TIER_FIELD).is_some());
+    let usage = &other_usage;
+    let has_tier = usage.as_ref().is_some_and(|usage| usage.get(TIER_FIELD).is_some());
     let tier = blocks.tier.or((!has_tier).then_some(STANDARD_TIER));
-    let usage = usage.set_some(TIER_FIELD, tier);
-    let body = message(&stamp.id, &chat.model, blocks.output.0, (reason, stop), usage)
+    let usage = |object: ObjectWriter| {
+        usage::write_usage(object, &blocks.usage, usage.as_ref(), true).set_some(TIER_FIELD, tier)
+    };
+    let content = blocks.output.0;
+    // Most replies without their text are shorter.
+    let room = content.iter().map(ReplyBlock::text_bytes).sum::<usize>() + 512;
+    let body = ObjectWriter::with_room(room);
+    let body = message(body, (&stamp.id, &chat.model), &content, (reason, stop), usage)
         .with_fields(&blocks.extras);
     (body.into_json(), blocks.losses.into_vec())
 }
 
-/// Returns a message. Its end is the stop reason and the stop sequence.
+/// Writes a message into an object. Its end is the stop reason and the stop sequence.
 pub(super) fn message(
-    id: &str,
-    model: &str,
-    content: Vec<ReplyBlock>,
+    object: ObjectWriter,
+    (id, model): (&str, &str),
+    content: &[ReplyBlock],
     end: (Value, Value),
-    usage: ObjectWriter,
+    usage: impl FnOnce(ObjectWriter) -> ObjectWriter,
 ) -> ObjectWriter {
-    let text_bytes = content.iter().map(ReplyBlock::text_bytes).sum();
-    ObjectWriter::with_room(text_bytes)
+    object
         .set("id", ["msg_", id].concat())
         .set("type", "message")
         .set("role", "assistant")
@@ -540,7 +545,7 @@ pub(super) fn message(
         .set("content", content)
         .set("stop_reason", end.0)
         .set("stop_sequence", end.1)
-        .set("usage", usage)
+        .nest("usage", usage)
 }
 
 /// Writes a citation. The format has no positions in the text, because each cited span is a block

@@ -76,12 +76,13 @@ pub(super) fn write(
     if let Some(word) = asked.effort {
         config.entry("effort").or_insert_with(|| Value::from(word));
     }
-    let messages: Vec<ObjectWriter> = messages.into_iter().map(PendingMessage::write).collect();
-    let body = ObjectWriter::with_room_for(&messages)
+    let blocks = messages.iter().flat_map(|message| &message.blocks);
+    let text_bytes: usize = blocks.map(RequestBlock::text_bytes).sum();
+    let body = ObjectWriter::with_room(text_bytes)
         .set("model", lane.model)
         .set("max_tokens", asked.max_tokens)
         .set_some("system", (!system.is_empty()).then(|| write_content::content(system)))
-        .set("messages", messages);
+        .nest_each("messages", messages, |object, message| message.write(object));
     let body = write_tools::write(body, tools, tool_choice, asked.on, &mut losses)?;
     let refuses = thinking::is_only_adaptive(&controls);
     let body = write_sampling(body, sampling, asked.on, refuses, &mut losses)
@@ -102,8 +103,8 @@ struct PendingMessage<'a> {
 }
 
 impl PendingMessage<'_> {
-    fn write(self) -> ObjectWriter {
-        ObjectWriter::new()
+    fn write(self, object: ObjectWriter) -> ObjectWriter {
+        object
             .set("role", self.role)
             .set("content", write_content::content(self.blocks))
             .with_fields(&self.extras)

@@ -48,12 +48,15 @@ impl MessagesStreamWriter {
 
     /// Writes `message_start` with the counts known so far.
     fn begin(&mut self) {
-        let usage = usage::write_usage(&self.blocks.usage, None, true);
-        let usage = usage.set(TIER_FIELD, self.blocks.tier.take().unwrap_or(STANDARD_TIER));
-        let end = (Value::Null, Value::Null);
-        let message = message(&self.id, &self.model, Vec::new(), end, usage);
-        let out = &mut self.blocks.output.out;
-        write_event("message_start", out, |event| event.set("message", message));
+        let ReplyBlocks { output, usage, tier, .. } = &mut self.blocks;
+        let usage = |object: ObjectWriter| {
+            let object = usage::write_usage(object, usage, None, true);
+            object.set(TIER_FIELD, tier.take().unwrap_or(STANDARD_TIER))
+        };
+        let (named, end) = ((&*self.id, &*self.model), (Value::Null, Value::Null));
+        write_event("message_start", &mut output.out, |event| {
+            event.nest("message", |object| message(object, named, &[], end, usage))
+        });
     }
 
     fn end(&mut self, finish: &Finish) {
@@ -69,13 +72,17 @@ impl MessagesStreamWriter {
         let split = |usage: &Usage| (usage.cache_write, usage.cache_write_long);
         let told = self.begun.as_ref().map(split).unwrap_or_default();
         let (short, long) = split(usage);
-        let split = (told != (short, long)).then(|| usage::write_cache_split(short, long));
-        let usage = usage::write_usage(usage, other_usage.as_ref(), false)
-            .set_some("cache_creation", split)
-            .set_some(TIER_FIELD, tier.take().filter(|tier| *tier != STANDARD_TIER));
+        let is_new = told != (short, long);
+        let usage = |object: ObjectWriter| {
+            usage::write_usage(object, usage, other_usage.as_ref(), false)
+                .nest_if(is_new, "cache_creation", |object| {
+                    usage::write_cache_split(object, short, long)
+                })
+                .set_some(TIER_FIELD, tier.take().filter(|tier| *tier != STANDARD_TIER))
+        };
         let context = extras.shift_remove("context_management");
         write_event("message_delta", &mut output.out, |event| {
-            event.set("delta", delta).set("usage", usage).set_some("context_management", context)
+            event.set("delta", delta).nest("usage", usage).set_some("context_management", context)
         });
         write_stop(&mut output.out);
         for name in extras.keys() {
@@ -140,8 +147,8 @@ pub(super) fn write_truncated(open: Option<u32>, usage: &Usage, out: &mut Vec<u8
     }
     let delta =
         ObjectWriter::new().set("stop_reason", "max_tokens").set("stop_sequence", Value::Null);
-    let usage = usage::write_usage(usage, None, false);
-    write_event("message_delta", out, |event| event.set("delta", delta).set("usage", usage));
+    let usage = |object: ObjectWriter| usage::write_usage(object, usage, None, false);
+    write_event("message_delta", out, |event| event.set("delta", delta).nest("usage", usage));
     write_stop(out);
 }
 

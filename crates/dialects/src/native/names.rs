@@ -1,12 +1,12 @@
 //! Constants, words and paths that the readers and the writers of the native format share.
 
-use canon::{EffortLevel, ImageDetail, Modality, StopSupport, WireFormat};
+use canon::{EffortLevel, ImageDetail, Modality, Role, StopSupport, WireFormat};
 use std::sync::OnceLock;
 
 use crate::count_endpoint::{CountEndpoint, WholeRequest};
 use crate::format_traits::{ALL_MEDIA, FormatTraits};
 use crate::media_urls::MediaUrlFields;
-use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
+use crate::plain_shape::{PlainInstructions, PlainShape, PlainTurn};
 use crate::text::by_word;
 use crate::word_search::{Needles, RequestWords};
 
@@ -25,8 +25,9 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         turns: "contents",
         turn: PlainTurn {
             kind: None,
-            roles: &["user", "model"],
+            roles: &[("user", Some(Role::User)), ("model", Some(Role::Assistant))],
             needs_role: false,
+            merges_model: true,
             content: "parts",
             may_be_text: false,
             part_kinds: &[],

@@ -1,12 +1,12 @@
 //! Constants that the readers and the writers of the responses format share.
 
-use canon::{MediaKind, StopSupport, ThinkingDisplay, WireFormat};
+use canon::{MediaKind, Role, StopSupport, ThinkingDisplay, WireFormat};
 use std::sync::OnceLock;
 
 use crate::count_endpoint::CountEndpoint;
 use crate::format_traits::{FormatTraits, LimitHeaderStyle};
 use crate::media_urls::MediaUrlFields;
-use crate::plain_request::{PlainInstructions, PlainShape, PlainTurn};
+use crate::plain_shape::{PlainInstructions, PlainShape, PlainTurn};
 use crate::word_search::{Needles, RequestWords};
 
 /// This format, as other formats name it.
@@ -24,8 +24,14 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         turns: "input",
         turn: PlainTurn {
             kind: Some("message"),
-            roles: &["user", "assistant", "system", "developer"],
+            roles: &[
+                ("user", Some(Role::User)),
+                ("assistant", Some(Role::Assistant)),
+                ("system", Some(Role::System)),
+                ("developer", Some(Role::Developer)),
+            ],
             needs_role: true,
+            merges_model: false,
             content: "content",
             may_be_text: true,
             part_kinds: &["input_text", "output_text", "text"],

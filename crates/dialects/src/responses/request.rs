@@ -66,8 +66,8 @@ wire_object! {
         metadata: OpaqueObject<'a> => Metadata where checks::metadata,
         store: bool = Store,
         background: bool,
-        user: BorrowedText<'a> => User where max_bytes(MAX_NAME_BYTES),
         safety_identifier: BorrowedText<'a> => User where max_bytes(MAX_NAME_BYTES),
+        user: BorrowedText<'a> => User where max_bytes(MAX_NAME_BYTES),
         prompt_cache_key: BorrowedText<'a> = CacheKey where max_bytes(MAX_NAME_BYTES),
         service_tier: BorrowedText<'a> => ServiceTier,
     }

@@ -41,7 +41,7 @@ fn one_parse_gives_the_facts_and_the_request() {
             let Ok(facts) = dialect.read_facts(&target(), &body) else { continue };
             let chat = dialect.read_request(&target(), &body).expect(&case);
             for wants_chat in [true, false] {
-                let wanted = |_: &RequestFacts| wants_chat;
+                let wanted = |_: &str| wants_chat;
                 let both = dialect.parse(&target(), &body, RequestUse::Both(&wanted)).expect(&case);
                 assert_eq!(both.facts.as_ref(), Some(&facts), "{case}");
                 assert_eq!(both.chat.as_deref(), Some(&chat).filter(|_| wants_chat), "{case}");

@@ -1,4 +1,3 @@
 //! Parts of the format that no other format has.
 
 pub(super) mod audio;
-pub(super) mod noted_chunk;
