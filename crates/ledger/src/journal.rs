@@ -238,7 +238,7 @@ mod tests {
     fn held() -> HoldRecord {
         HoldRecord {
             request_id: "req-1".into(),
-            key_id: "k\u{0}\"ö".to_owned(),
+            key_id: "k\u{0}\"ö".into(),
             account_id: "".into(),
             at: Micros::new(i64::MIN),
             amount: Money::from_nanos(i64::MAX),

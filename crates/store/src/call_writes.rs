@@ -309,7 +309,10 @@ mod tests {
         // The same microsecond, and words that end alike.
         let ids = ["1000", "2000", "3000", "3001"];
         let ids = ids.map(|end| format!("req_0065f0a1b2c3d000000000000{end}"));
-        let calls = ids.map(|request_id| LedgerEntry { request_id, ..LedgerEntry::default() });
+        let calls = ids.map(|request_id| LedgerEntry {
+            request_id: request_id.into(),
+            ..LedgerEntry::default()
+        });
         let calls: Vec<&LedgerEntry> = calls.iter().collect();
         let [first, .., other] = first_numbers(&calls)[..] else { panic!("four calls") };
         assert_eq!(other, first + 1);

@@ -540,7 +540,7 @@ async fn three_clients_spend_a_whole_cap_and_no_more(database: Arc<TestDatabase>
                         Ok(ticket) => {
                             admitted += 1;
                             let done = entry(&request_id, &key, 1_000, 50);
-                            ticket.settle(LedgerEntry { request_id, ..done });
+                            ticket.settle(LedgerEntry { request_id: request_id.into(), ..done });
                         }
                         Err(HoldRefusal::Held(_)) => {}
                         Err(HoldRefusal::Spent(_)) => break,

@@ -51,7 +51,7 @@ async fn agreed(store: &Store) -> BTreeMap<String, (i64, Money)> {
 
 async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
     let store = database.open().await;
-    let clean = |text: &String| text.replace('\0', "\u{fffd}");
+    let clean = |text: &str| text.replace('\0', "\u{fffd}");
     check(96, any_entry(), |posted| async {
         assert_eq!(store.post(std::slice::from_ref(&posted)).await.unwrap(), 1);
         let found = store.entry(&posted.request_id).await.unwrap().unwrap();
