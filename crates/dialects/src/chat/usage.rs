@@ -225,13 +225,12 @@ fn labelled_counts(noted: &NotedReply<'_>) -> Option<Option<[Option<u64>; COUNTS
 
 /// Returns a count of a few digits; `None` for any other value.
 pub(super) fn plain_count(json: &str) -> Option<u64> {
-    let is_short = (1..=MAX_COUNT_DIGITS).contains(&json.len());
-    json.bytes()
-        .filter(|_| is_short)
-        .try_fold(0, |sum: u64, byte| {
-            byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0'))
-        })
-        .filter(|_| is_short)
+    if !(1..=MAX_COUNT_DIGITS).contains(&json.len()) {
+        return None;
+    }
+    json.bytes().try_fold(0, |sum: u64, byte| {
+        byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0'))
+    })
 }
 
 /// Longest number of tokens that is read without a parser.
