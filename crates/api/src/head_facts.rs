@@ -1,4 +1,4 @@
-//! What follows from the head of a request alone.
+//! Facts that follow from the head of a request alone.
 
 use access::keys::KnownKey;
 use relay::{CallHead, ErrorFormat};
@@ -7,7 +7,7 @@ use transport::RequestHead;
 
 use crate::routes::{RouteHandler, RouteTable};
 
-/// What follows from the head of a request alone. A connection keeps it, because its next request
+/// Facts that follow from the head of a request alone. A connection keeps them, because its next request
 /// usually has the same head.
 pub(crate) struct HeadFacts {
     pub(crate) head: Arc<RequestHead>,
@@ -16,7 +16,7 @@ pub(crate) struct HeadFacts {
     pub(crate) route: RouteMatch,
     /// Key that the head names, once it was authenticated.
     pub(crate) key: KnownKey,
-    /// What the head says about a call.
+    /// Facts of the head about a call.
     pub(crate) call: Arc<CallHead>,
 }
 

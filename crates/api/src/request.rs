@@ -18,7 +18,7 @@ pub(crate) struct ApiRequest {
     pub(crate) config: Arc<Config>,
     pub(crate) key: FoundKey,
     pub(crate) id: RequestId,
-    /// What the head says about a call.
+    /// Facts of the head about a call.
     pub(crate) head: Arc<CallHead>,
     /// Resources held until the request ends.
     pub(crate) admission: Admission,

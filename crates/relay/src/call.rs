@@ -38,7 +38,7 @@ pub struct CallRequest {
     pub key: FoundKey,
     /// Id of the request.
     pub id: RequestId,
-    /// What the head says about the call.
+    /// Facts of the head about the call.
     pub head: Arc<CallHead>,
     /// Resources held until the request ends.
     pub admission: Admission,

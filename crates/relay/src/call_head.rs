@@ -1,4 +1,4 @@
-//! What the head of a request says about its call.
+//! Facts of the head of a request about its call.
 
 use canon::ApiError;
 use http::HeaderValue;
@@ -7,7 +7,7 @@ use transport::{ContentCoding, HeaderBlock, UnknownCoding, visible_text};
 
 use super::call_options::CallOptions;
 
-/// What the head of a request says about its call. Empty until the first request with the head is
+/// Facts of the head of a request about its call. Empty until the first request with the head is
 /// read; requests with the same head share it.
 #[derive(Default)]
 pub struct CallHead(OnceLock<CallHeaders>);

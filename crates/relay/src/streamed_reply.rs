@@ -355,7 +355,11 @@ impl StreamedReply {
     /// no checks.
     pub(super) async fn take_burst(&mut self) {
         if self.out.len() >= BURST_PIECE_BYTES {
-            poll_fn(|cx| Poll::Ready(self.poll_upstream(cx))).await;
+            poll_fn(|cx| {
+                self.poll_upstream(cx);
+                Poll::Ready(())
+            })
+            .await;
         }
     }
 

@@ -445,10 +445,8 @@ impl StreamMeter for ChatStreamMeter {
         });
         write_chunk(self.chunk(choices.collect()), out);
         if self.wants_usage {
-            write_chunk(
-                self.chunk(Vec::new()).nest("usage", |object| usage::write_usage(object, usage)),
-                out,
-            );
+            let chunk = self.chunk(Vec::new());
+            write_chunk(chunk.nest("usage", |object| usage::write_usage(object, usage)), out);
         }
         self.totals.is_finished = true;
         self.write_end(out);

@@ -4,7 +4,7 @@ use canon::{ApiError, ChatReply, Citation, ExtraFields, ReplyBuilder};
 use serde_json::Value;
 
 use super::names::ORIGIN;
-use super::plain_reply;
+use super::own::plain_reply;
 use super::read_stream::ChatStreamReader;
 use super::reply::ChatReplyView;
 use crate::json;

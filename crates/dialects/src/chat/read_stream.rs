@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::own::audio::AudioBuffer;
-use super::plain_reply;
+use super::own::plain_reply;
 use super::reply::{ChatChoice, ChatReplyCall, ChatReplyMessage, ChatReplyView, split_content};
 use super::signatures::{self, ContentAuthor};
 use super::usage::ChatUsage;

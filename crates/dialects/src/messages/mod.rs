@@ -11,7 +11,6 @@ mod names;
 mod objects;
 mod own;
 mod pass_through;
-mod plain_reply;
 mod read_content;
 mod read_reply;
 mod read_request;

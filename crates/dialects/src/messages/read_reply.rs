@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::fault;
-use super::plain_reply;
+use super::own::plain_reply;
 use super::read_stream::MessagesStreamReader;
 use super::reply::{MessagesDelta, MessagesEvent, MessagesMeterView, MessagesReplyView};
 use crate::json;

@@ -12,8 +12,8 @@ use std::fmt::Display;
 
 use super::fault;
 use super::names::ORIGIN;
+use super::own::plain_reply;
 use super::own::tool_names;
-use super::plain_reply;
 use super::read_content;
 use super::reply::{
     MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyText, MessagesReplyThinking,

@@ -5,8 +5,20 @@
 
 use memchr::memchr;
 
-use crate::client::response_head::ResponseFraming;
 use crate::header_block::FieldSpan;
+
+/// Headers that determine the framing and the reuse of the connection.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ResponseFraming {
+    pub(crate) length: Option<u64>,
+    /// Number of headers that tell the length.
+    pub(crate) lengths: u8,
+    /// True if the body has a transfer coding. `chunked` is true if chunks are the outermost one.
+    pub(crate) has_transfer_coding: bool,
+    pub(crate) chunked: bool,
+    pub(crate) close: bool,
+    pub(crate) keep_alive: bool,
+}
 
 /// The last head of a connection that was parsed.
 #[derive(Default)]

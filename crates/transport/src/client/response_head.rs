@@ -6,7 +6,7 @@ use http::header::{HeaderName, HeaderValue};
 use std::mem::MaybeUninit;
 
 use crate::client::body::BodyError;
-use crate::client::known_head::{FittingHead, KnownHead};
+use crate::client::known_head::{FittingHead, KnownHead, ResponseFraming};
 use crate::framing::Framing;
 use crate::header_block::{FieldSpan, HeaderBlock, MAX_NAME_BYTES};
 
@@ -123,19 +123,6 @@ fn head_end(bytes: &[u8]) -> Option<usize> {
             _ => None,
         }
     })
-}
-
-/// Headers that determine the framing and the reuse of the connection.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ResponseFraming {
-    length: Option<u64>,
-    /// Number of headers that tell the length.
-    lengths: u8,
-    /// True if the body has a transfer coding. `chunked` is true if chunks are the outermost one.
-    has_transfer_coding: bool,
-    chunked: bool,
-    close: bool,
-    keep_alive: bool,
 }
 
 impl ResponseFraming {

@@ -4,16 +4,16 @@ use canon::{ChatReply, ExtraFields, Finish, Part, RawReason, ReplyCandidate};
 use serde_json::Value;
 use std::borrow::Cow;
 
-use super::names::ORIGIN;
-use super::reply::{
+use crate::endings;
+use crate::json_reader::JsonReader;
+use crate::messages::names::ORIGIN;
+use crate::messages::reply::{
     MessagesDelta, MessagesEvent, MessagesReplyBlock, MessagesReplyText, MessagesReplyView,
 };
-use super::usage::{
+use crate::messages::usage::{
     MessagesCacheCreation, MessagesCounts, MessagesOutputDetails, MessagesServerCounts,
     MessagesUsage,
 };
-use crate::endings;
-use crate::json_reader::JsonReader;
 use crate::plain_reply::{self, SeenFields};
 use crate::service_tier::USAGE_EXTRA;
 use crate::text::{BorrowedText, owned, present};
@@ -21,7 +21,7 @@ use crate::wire_object::{NULL, raw_value};
 use crate::wire_value::{LooseText, LooseValue};
 
 /// Reads a whole reply; `None` if it has to be parsed.
-pub(super) fn read(body: &[u8]) -> Option<ChatReply> {
+pub(in crate::messages) fn read(body: &[u8]) -> Option<ChatReply> {
     let view = plain_reply::read(body, read_message)?;
     let word = view.stop_reason?;
     let blocks = view.content.and_then(|content| content.0).filter(|list| !list.is_empty())?;
@@ -55,7 +55,7 @@ pub(super) fn read(body: &[u8]) -> Option<ChatReply> {
 }
 
 /// Reads an event of a stream; `None` if it has to be parsed.
-pub(super) fn read_event(data: &[u8]) -> Option<MessagesEvent<'_>> {
+pub(in crate::messages) fn read_event(data: &[u8]) -> Option<MessagesEvent<'_>> {
     plain_reply::read(data, |reader| {
         let (mut event, mut seen) = (MessagesEvent::default(), SeenFields::default());
         reader.each_field(|reader, name| {
@@ -287,8 +287,8 @@ fn read_kept<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::read_reply::read_parsed;
     use super::*;
+    use crate::messages::read_reply::read_parsed;
     use crate::plain_reply::law::check_bodies;
     use proptest::prelude::*;
 

@@ -4,9 +4,9 @@ use canon::{ChatReply, ExtraFields, Finish, Part, RawReason, ReplyCandidate, Usa
 use serde_json::Value;
 use std::borrow::Cow;
 
-use super::names::ORIGIN;
-use super::reply::{ChatChoice, ChatReplyMessage, ChatReplyView};
-use super::usage::ChatUsage;
+use crate::chat::names::ORIGIN;
+use crate::chat::reply::{ChatChoice, ChatReplyMessage, ChatReplyView};
+use crate::chat::usage::ChatUsage;
 use crate::endings;
 use crate::json_reader::JsonReader;
 use crate::openai_values::TokenDetails;
@@ -25,7 +25,7 @@ struct PlainChoice<'a> {
 }
 
 /// Reads a whole reply; `None` if it has to be parsed.
-pub(super) fn read(body: &[u8]) -> Option<ChatReply> {
+pub(in crate::chat) fn read(body: &[u8]) -> Option<ChatReply> {
     let mut choice = None;
     let view = plain_reply::read(body, |reader| {
         read_completion(reader, |reader| {
@@ -63,7 +63,7 @@ pub(super) fn read(body: &[u8]) -> Option<ChatReply> {
 }
 
 /// Reads a chunk of a stream; `None` if it has to be parsed.
-pub(super) fn read_chunk(data: &[u8]) -> Option<ChatReplyView<'_>> {
+pub(in crate::chat) fn read_chunk(data: &[u8]) -> Option<ChatReplyView<'_>> {
     plain_reply::read(data, |reader| {
         let mut choices = Vec::new();
         let mut view = read_completion(reader, |reader| {
@@ -271,8 +271,8 @@ fn read_details<'a>(reader: &mut JsonReader<'a>) -> Option<TokenDetails<'a>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read_reply::read_parsed;
     use super::*;
+    use crate::chat::read_reply::read_parsed;
     use crate::plain_reply::law::check_bodies;
     use proptest::prelude::*;
 
