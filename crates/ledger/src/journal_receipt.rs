@@ -10,7 +10,7 @@ use crate::journal_writer::{JournalWriter, KeptRecord};
 /// Waits until the journal has a record, or cannot have it for the time being.
 ///
 /// The first of the tasks that wait for a batch lets the other tasks of the thread run, because they may
-/// append too. At its second poll it writes all their records at once, or wakes the writer thread to do so.
+/// append too. At its second poll it wakes the writer thread, which then writes all their records at once.
 /// The other tasks are polled again when that is done. The only running call of a node wakes the thread at
 /// once.
 #[derive(Default)]
@@ -58,16 +58,7 @@ impl Future for JournalReceipt {
         } else if is_first && !*is_alone {
             cx.waker().wake_by_ref();
         } else if !std::mem::replace(has_notified, true) {
-            // The hang of a disk would take the only call with it.
-            let writing = (!*is_alone).then(|| journal.begin_own_write()).flatten();
-            let Some(writing) = writing else {
-                journal.wake_thread();
-                return Poll::Pending;
-            };
-            record.forget_waker(*place);
-            journal.write_taken(&writing);
-            drop(writing);
-            return record.poll_end(place, cx);
+            journal.wake_thread();
         }
         Poll::Pending
     }

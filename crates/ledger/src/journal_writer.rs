@@ -1,16 +1,10 @@
 //! Appending to the journal from many calls at once.
 //!
 //! A `write(2)` takes microseconds, but a disk may hang for seconds, and the threads that serve calls
-//! must go on:
+//! must go on. So they never write:
 //! 1. A call encodes its record and adds it to the queue, under a lock that no disk access holds.
-//! 2. All queued records are taken as one batch and written with one `write(2)`: by the writer thread, or
-//!    by a thread that serves calls ([`JournalWriter::begin_own_write`]).
-//! 3. The calls that wait for the batch are woken, see [`crate::JournalReceipt`].
-//!
-//! To wake the writer thread and to be woken by it takes several times as long as the write. So threads
-//! that serve calls write themselves in a process that has spare ones
-//! ([`JournalWriter::allow_own_writes`]). If the disk hangs, one of them is lost to it, and a spare thread
-//! takes its place ([`JournalWriter::wait_for_stall`]).
+//! 2. The writer thread takes all queued records as one batch and makes one `write(2)` of them.
+//! 3. It wakes the calls that wait for the batch, see [`crate::JournalReceipt`].
 //!
 //! Room for its settlement is reserved on the disk together with the hold of a call
 //! ([`crate::Segment::reserve`]). A hold without such room fails, and so does a checkpoint; a
@@ -25,7 +19,7 @@
 //!
 //! Every failed write, creation and deletion is counted.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,11 +49,6 @@ pub(crate) struct JournalWriter {
     queue: Mutex<WriteQueue>,
     /// Wakes the writer thread.
     queued: Condvar,
-    /// Wakes the threads that wait until the disk hangs, or the thread that watches it. Its lock is that of
-    /// the queue.
-    stall_changed: Condvar,
-    /// True if threads that serve calls may write.
-    allows_own_writes: AtomicBool,
     /// Held during a write. Only its holder replaces the current segment.
     writing: Mutex<()>,
     /// True while the disk hangs. Changed under the lock of the queue.
@@ -112,11 +101,6 @@ impl KeptRecord {
         self.0.poll_end(place, cx)
     }
 
-    /// Forgets the waker at that place among the tasks that wait, for a task that writes the record itself.
-    pub(crate) fn forget_waker(&self, place: Option<usize>) {
-        self.0.forget_waker(place);
-    }
-
     /// Returns true until the write of the record has ended.
     pub(crate) fn is_waiting(&self) -> bool {
         self.0.outcome().is_none()
@@ -155,8 +139,6 @@ impl JournalWriter {
             unchecked: Mutex::new(unchecked),
             queue: Mutex::default(),
             queued: Condvar::new(),
-            stall_changed: Condvar::new(),
-            allows_own_writes: AtomicBool::new(false),
             writing: Mutex::new(()),
             stalled: AtomicBool::new(false),
             failing: AtomicBool::new(false),
@@ -213,7 +195,6 @@ impl JournalWriter {
     pub(crate) fn end_thread(&self) {
         self.queue.lock().has_thread = false;
         self.queued.notify_all();
-        self.stall_changed.notify_all();
     }
 
     /// Appends the hold of a call and reserves room for its settlement. The record keeps its segment
@@ -282,13 +263,37 @@ impl JournalWriter {
         self.queued.notify_one();
     }
 
-    /// Writes all queued records. Blocks on the disk; a failure is counted, and the records have it.
-    pub(crate) fn write_queued(&self) {
-        self.write_taken(&self.writing.lock());
+    /// Returns true while the disk hangs.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::SeqCst)
     }
 
-    /// The same, of a caller that holds `writing`.
-    pub(crate) fn write_taken(&self, _writing: &MutexGuard<'_, ()>) {
+    /// Fails while the disk hangs. The failure is counted once, by [`Self::watch`].
+    pub(crate) fn check_stall(&self) -> Result<(), JournalError> {
+        if self.is_stalled() { Err(JournalError(stalled_error())) } else { Ok(()) }
+    }
+
+    /// Looks if the write of the last watch is still running. If so, the disk hangs, and nobody waits
+    /// for it any longer. To be called periodically; never blocks on the disk.
+    pub(crate) fn watch(&self) {
+        let mut queue = self.queue.lock();
+        let is_same = queue.watched == queue.writes;
+        queue.watched = queue.writes;
+        let Some(in_flight) = queue.in_flight.clone().filter(|_| is_same) else { return };
+        let was_stalled = self.stalled.swap(true, Ordering::SeqCst);
+        let queued = [&queue.further, &queue.settlements].map(|records| Arc::clone(&records.batch));
+        drop(queue);
+        if !was_stalled {
+            self.errors.note(&stalled_error());
+        }
+        for batch in in_flight.into_iter().chain(queued) {
+            batch.wake_all();
+        }
+    }
+
+    /// Writes all queued records. Blocks on the disk; a failure is counted, and the records have it.
+    pub(crate) fn write_queued(&self) {
+        let _writing = self.writing.lock();
         let (taken, promised) = {
             let mut queue = self.queue.lock();
             (queue.begin_write(), queue.promised)
@@ -557,6 +562,5 @@ impl JournalWriter {
 }
 
 mod old_segments;
-mod stall;
 #[cfg(test)]
 mod tests;

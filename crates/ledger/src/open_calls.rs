@@ -24,7 +24,6 @@ use crate::{
 
 mod call_places;
 mod call_table;
-mod journal_threads;
 mod progress;
 mod store_time;
 mod unleased;
@@ -116,6 +115,16 @@ impl OpenCalls {
         Ok(OpenedJournal { book, found, segments })
     }
 
+    /// Starts the thread that writes the journal, so that no other one waits for the disk. It ends
+    /// with this value. [`Self::watch_journal`] must be called periodically from now on.
+    pub fn start_writer(&self) -> Result<(), JournalError> {
+        let mut thread = self.writer_thread.lock();
+        if thread.is_none() {
+            *thread = Some(self.journal.start_thread().map_err(JournalError)?);
+        }
+        Ok(())
+    }
+
     /// Leaves writing to a test.
     #[cfg(test)]
     pub(crate) fn defer_writes(&self) {
@@ -132,6 +141,29 @@ impl OpenCalls {
     #[cfg(test)]
     pub(crate) fn users_of_journal(&self) -> usize {
         self.journal.users()
+    }
+
+    /// Sets whether a call waits until its records survive a crash of the machine, and not only one of
+    /// the process.
+    pub fn set_sync_writes(&self, on: bool) {
+        self.journal.set_sync_writes(on);
+    }
+
+    /// Returns true while the disk of the journal hangs, so that no call is admitted.
+    pub fn is_stalled(&self) -> bool {
+        self.journal.is_stalled()
+    }
+
+    /// Returns true if the journal could not be written or synced, until it can be again. No call is
+    /// admitted meanwhile.
+    pub fn is_failing(&self) -> bool {
+        self.journal.is_failing()
+    }
+
+    /// Looks if the disk of the journal hangs. If a write lasts from one call of this function to the
+    /// next, calls no longer wait for it: new ones are refused, and settled ones are written later.
+    pub fn watch_journal(&self) {
+        self.journal.watch();
     }
 
     /// Records the settlements of calls that an earlier process left open, and all of them if a segment

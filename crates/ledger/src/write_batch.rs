@@ -103,14 +103,6 @@ impl WriteBatch {
         }
     }
 
-    /// Forgets the waker at that place.
-    pub(crate) fn forget_waker(&self, place: Option<usize>) {
-        let mut state = self.0.lock();
-        if let Some(waker) = place.and_then(|place| state.wakers.get_mut(place)) {
-            waker.clone_from(Waker::noop());
-        }
-    }
-
     /// Waits for the end of the write. `place` is that of the task's waker, `None` at first.
     pub(crate) fn poll_end(
         &self,

@@ -12,8 +12,8 @@ use crate::app::App;
 const REFRESH_PERIOD: Duration = Duration::from_secs(1);
 /// Period of the journal's fsync.
 const JOURNAL_SYNC_PERIOD: Duration = Duration::from_millis(500);
-/// Period of reports about the journal.
-const JOURNAL_REPORT_PERIOD: Duration = Duration::from_millis(500);
+/// Period of looking if the journal's disk hangs.
+const JOURNAL_WATCH_PERIOD: Duration = Duration::from_millis(500);
 /// Period of deleting expired rows and files.
 const SWEEP_PERIOD: Duration = Duration::from_secs(600);
 
@@ -42,7 +42,8 @@ impl App {
         }
         self.spawn_periodic(JOURNAL_SYNC_PERIOD, async |app| app.sync_journal().await);
         // A loop of its own, because the sync waits for the disk.
-        self.spawn_periodic(JOURNAL_REPORT_PERIOD, async |app| {
+        self.spawn_periodic(JOURNAL_WATCH_PERIOD, async |app| {
+            app.engine.funds.open_calls.watch_journal();
             app.report_journal_errors();
             app.report_rollbacks();
             crate::cli::report_dropped_logs();

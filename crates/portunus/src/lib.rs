@@ -10,7 +10,6 @@ pub mod cli;
 mod host;
 mod process_limits;
 mod serve;
-mod spare_workers;
 
 use std::sync::Arc;
 use tokio::net::TcpListener;

@@ -309,32 +309,6 @@ fn the_only_call_wakes_the_thread_at_once() {
 }
 
 #[test]
-fn one_task_of_a_batch_writes_for_all_if_it_may() {
-    let (_, writer) = writer();
-    let writer = Arc::new(writer);
-    writer.defer_writes();
-    writer.allow_own_writes();
-    let records = [b"a", b"b"].map(|record| writer.append_hold(record).unwrap());
-    let [mut first, mut second] =
-        records.each_ref().map(|record| JournalReceipt::new(&writer, Some(record)));
-    let wakes = Arc::new(WakeCount::default());
-    let waker = Waker::from(Arc::clone(&wakes));
-    let mut context = Context::from_waker(&waker);
-    assert!(Pin::new(&mut first).poll(&mut context).is_pending(), "others may append");
-    assert!(poll(&mut second).is_pending());
-    assert!(matches!(Pin::new(&mut first).poll(&mut context), Poll::Ready(Ok(()))));
-    assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "it does not wake itself for its own write");
-    assert!(matches!(poll(&mut second), Poll::Ready(Ok(()))));
-    assert_eq!(writer.disk.read(1).unwrap(), b"ab");
-    // A sync takes long, and a failing disk may hang.
-    writer.set_sync_writes(true);
-    assert!(writer.begin_own_write().is_none());
-    writer.set_sync_writes(false);
-    drop(writer.fail(io::Error::other("refused")));
-    assert!(writer.begin_own_write().is_none());
-}
-
-#[test]
 fn nobody_waits_for_a_write_that_hangs() {
     let HangingWriter { writer, thread, has_begun, end } = HangingWriter::open();
     let first = writer.append_hold(b"hangs").unwrap();

@@ -117,11 +117,7 @@ pub fn main() -> ExitCode {
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return exit_with_error("TLS cannot be set up");
     }
-    let mut threads = tokio::runtime::Builder::new_multi_thread();
-    if matches!(arguments.command, None | Some(CliCommand::Serve { .. })) {
-        threads.worker_threads(2 * crate::spare_workers::spare_threads());
-    }
-    let runtime = match threads.enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return exit_with_error(&format!("no threads can be started: {e}")),
     };

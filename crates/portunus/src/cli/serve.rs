@@ -8,7 +8,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::common::{CommonArgs, print_line};
 use crate::app::{App, FirstStart};
-use crate::spare_workers::{SpareWorkers, spare_threads};
 use config::Config;
 
 /// Number of the signal for a file beyond its limit (`ulimit -f`).
@@ -63,7 +62,6 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
     if let Some(listener) = metrics {
         app.spawn_loop(crate::serve::serve_metrics(Arc::clone(&app), listener));
     }
-    let _spare = SpareWorkers::take(Arc::clone(&app.engine.funds.open_calls), spare_threads());
     // It ends with the process, because a signal must work until then.
     let signals = stop_on_signal(Arc::clone(&app), terminate, interrupt);
     print_welcome(&app, first.as_ref()).await?;

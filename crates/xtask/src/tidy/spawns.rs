@@ -9,10 +9,6 @@ use crate::workspace::Source;
 
 /// Files and folders that may start untracked tasks, each with the reason.
 const ALLOWED: &[(&str, &str)] = &[
-    (
-        "crates/portunus/src/spare_workers.rs",
-        "spare threads have no work while the disk answers, and end before the runtime",
-    ),
     ("crates/testkit/", "servers of tests end with the runtime of the test"),
     (
         "crates/transport/src/client/",
