@@ -202,6 +202,7 @@ mod tests {
         }
         assert_eq!(SharedText::fixed("chat"), SharedText::from("chat"));
         assert_ne!(SharedText::fixed("chat"), SharedText::from("chat-2"));
-        assert!(SharedText::fixed("a") < SharedText::from("b"));
+        let [a, b] = ["a", "b"].map(SharedText::from);
+        assert!(a < b);
     }
 }
