@@ -64,8 +64,6 @@ pub(crate) struct ObjectShape {
     pub(crate) inside: &'static [(&'static str, &'static ObjectShape)],
     /// Finds the texts of a reply that are output, for its meter.
     pub(crate) find_texts: Option<FindTexts>,
-    /// The label of values under other names, if they are noted.
-    pub(crate) rest: Option<NoteLabel>,
 }
 
 /// Returns the places of the texts that are output, which must depend on nothing but the skeleton; `None`
@@ -78,7 +76,7 @@ impl ObjectShape {
         fields: &'static [(&'static str, DefaultValue)],
         inside: &'static [(&'static str, &'static Self)],
     ) -> Self {
-        Self { fields, inside, find_texts: None, rest: None }
+        Self { fields, inside, find_texts: None }
     }
 
     /// Describes an object without described objects inside.
@@ -398,9 +396,6 @@ impl<'t> CompletionPass<'t, '_> {
             }
             let Some((at, (_, default))) = field.and_then(|at| Some((at, shape.fields.get(at)?)))
             else {
-                let range = start..reader.last();
-                let is_present = self.text.get(range.clone()) != Some("null");
-                self.noted.extend(shape.rest.filter(|_| is_present).map(|label| (label, range)));
                 continue;
             };
             self.has_doubles |= present & (1 << at) != 0;

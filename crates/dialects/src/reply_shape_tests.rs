@@ -11,7 +11,6 @@ static SHAPE: ObjectShape = ObjectShape {
     ],
     inside: &[("list", &ITEM), ("one", &ITEM)],
     find_texts: None,
-    rest: None,
 };
 
 /// A field that is written if it is missing, and completed if it is there.
@@ -19,7 +18,6 @@ static NESTED: ObjectShape = ObjectShape {
     fields: &[("list", DefaultValue::Json("[]"))],
     inside: &[("list", &ITEM)],
     find_texts: None,
-    rest: None,
 };
 
 #[test]
@@ -44,7 +42,6 @@ fn noted_replies_are_edited_like_any_other() {
         fields: &[("model", DefaultValue::SelectedModel), ("object", DefaultValue::Json("1"))],
         inside: &[("list", &ITEM)],
         find_texts: None,
-        rest: None,
     };
     let stamp = ReplyStamp { id: "s".to_owned(), created: 0 };
     for model in ["mine", "", "a \"b\"", "\u{fc}", "a\nb"] {

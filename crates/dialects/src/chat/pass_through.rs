@@ -173,7 +173,6 @@ static REPLY: ObjectShape = ObjectShape {
     ],
     inside: &[("choices", &CHOICE), ("usage", &usage::USAGE_SHAPE)],
     find_texts: Some(message_texts),
-    rest: None,
 };
 
 static CHOICE: ObjectShape = ObjectShape::with_objects(
@@ -208,7 +207,6 @@ static CHUNK: ObjectShape = ObjectShape {
     ],
     inside: &[("choices", &CHUNK_CHOICE), ("usage", &usage::USAGE_SHAPE)],
     find_texts: Some(chunk_texts),
-    rest: None,
 };
 
 static CHUNK_CHOICE: ObjectShape = ObjectShape::flat(&[

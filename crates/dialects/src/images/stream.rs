@@ -81,7 +81,6 @@ static COMPLETED: ObjectShape = ObjectShape {
     ],
     inside: &[("usage", &USAGE)],
     find_texts: None,
-    rest: None,
 };
 
 /// Returns the meter for a stream of that family, with `count` requested images.

@@ -21,7 +21,6 @@ static REPLY: ObjectShape = ObjectShape {
     ],
     inside: &[("usage", &USAGE)],
     find_texts: None,
-    rest: None,
 };
 
 pub(super) static USAGE: ObjectShape = ObjectShape::flat(&[

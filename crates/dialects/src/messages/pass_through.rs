@@ -78,7 +78,6 @@ static REPLY: ObjectShape = ObjectShape {
     ],
     inside: &[("usage", &USAGE)],
     find_texts: None,
-    rest: None,
 };
 
 static USAGE: ObjectShape = ObjectShape::flat(&[
@@ -92,7 +91,6 @@ static EVENT: ObjectShape = ObjectShape {
     fields: &[],
     inside: &[("message", &STARTED_MESSAGE), ("delta", &DELTA)],
     find_texts: None,
-    rest: None,
 };
 
 static DELTA: ObjectShape = ObjectShape::flat(&[(STOP_DETAILS, DefaultValue::Scrubbed(None))]);
@@ -106,7 +104,6 @@ static STARTED_MESSAGE: ObjectShape = ObjectShape {
     ],
     inside: &[("usage", &USAGE)],
     find_texts: None,
-    rest: None,
 };
 
 /// Lowers the thinking budget below a lowered output limit; the format refuses a larger budget.

@@ -84,28 +84,24 @@ static REPLY: ObjectShape = ObjectShape {
     ],
     inside: &[("candidates", &CANDIDATE), ("usageMetadata", &USAGE)],
     find_texts: None,
-    rest: None,
 };
 
 static CANDIDATE: ObjectShape = ObjectShape {
     fields: &[("index", DefaultValue::Position), (FINISH_MESSAGE, DefaultValue::Scrubbed(None))],
     inside: &[("content", &CONTENT)],
     find_texts: None,
-    rest: None,
 };
 
 static CONTENT: ObjectShape = ObjectShape {
     fields: &[("role", DefaultValue::Json("\"model\""))],
     inside: &[],
     find_texts: None,
-    rest: None,
 };
 
 static USAGE: ObjectShape = ObjectShape {
     fields: &[("trafficType", DefaultValue::Json("\"ON_DEMAND\""))],
     inside: &[],
     find_texts: None,
-    rest: None,
 };
 
 /// Writes the lowered limit over the caller's limit, into its object, or together with a new

@@ -98,7 +98,6 @@ static REPLY: ObjectShape = ObjectShape {
     ],
     inside: &[("usage", &USAGE)],
     find_texts: None,
-    rest: None,
 };
 
 static USAGE: ObjectShape = ObjectShape::flat(&[
@@ -108,7 +107,7 @@ static USAGE: ObjectShape = ObjectShape::flat(&[
 
 /// The first and the last events of a stream have the response.
 static EVENT: ObjectShape =
-    ObjectShape { fields: &[], inside: &[("response", &REPLY)], find_texts: None, rest: None };
+    ObjectShape { fields: &[], inside: &[("response", &REPLY)], find_texts: None };
 
 /// Meters the events of a stream. Only the last event is parsed.
 struct ResponsesStreamMeter {
