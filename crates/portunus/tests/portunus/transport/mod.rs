@@ -7,6 +7,7 @@ mod drain;
 mod framing;
 mod h2;
 mod heavy_work;
+mod kept_alive;
 mod limits;
 mod raw_client;
 mod signals;
