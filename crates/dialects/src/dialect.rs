@@ -302,6 +302,8 @@ pub struct RequestFacts {
     pub losses: Losses,
     /// Needs of the request beyond text.
     pub needs: RequestNeeds,
+    /// Session that the body names.
+    pub session: Option<Box<str>>,
     /// Objects that the request names and that its caller does not own. The relay finds them, because
     /// it knows the owners.
     pub foreign_objects: Vec<ForeignObject>,

@@ -46,6 +46,7 @@ mod reply_shape;
 mod request_option;
 pub mod responses;
 mod service_tier;
+mod session_sign;
 pub mod signature_cache;
 mod signed_span;
 mod skeleton;

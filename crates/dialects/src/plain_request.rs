@@ -19,6 +19,7 @@ use crate::plain_chat::{PlainTurns, WantsChat, keep_stream_options};
 use crate::plain_shape::{
     PARAMETERS, PlainField, PlainInstructions, PlainKind, PlainShape, PlainTurn,
 };
+use crate::session_sign::SessionSigns;
 use crate::wire_object::FieldSpec;
 use crate::word_search::FILE_TEXT;
 
@@ -83,6 +84,9 @@ impl PlainShape {
             (false, None) => return None,
         };
         let stream = if self.is_in_path { target.stream } else { is_stream.unwrap_or(false) };
+        // Only in the messages format the user's id stands in `metadata.user_id`.
+        let user_id = user.map(|(_, user)| user).filter(|_| origin == WireFormat::Messages);
+        let session = SessionSigns { cache_key, user_id, ..SessionSigns::default() }.session();
         let chat = turns.map(|turns| {
             let mut chat = turns.into_chat(name.clone());
             chat.stream = stream;
@@ -115,6 +119,7 @@ impl PlainShape {
             outline: BodyOutline::nothing(),
             only_text: true,
             needs,
+            session,
             ..RequestFacts::default()
         };
         Some(RecognisedRequest { facts, is_wanted, chat })

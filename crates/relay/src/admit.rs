@@ -13,7 +13,7 @@ use upstream::HealthTracker;
 use super::media_refs::MediaRefs;
 use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
 use super::sizing::{affordable_output, likely_input_bytes, max_cost, max_input_tokens, max_units};
-use super::{Call, route};
+use super::{Call, route, session};
 use config::{LiveLane, Route};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -110,8 +110,9 @@ fn hold_record(
     account: &mut CallAccount,
     costs: impl Fn(&LiveLane, &HealthTracker) -> (Money, Money),
 ) -> Arc<HoldRecord> {
-    let candidates =
-        route::ordered_candidates(call, &facts.needs, route, call.engine.monotonic_now());
+    let session = session::find(call, facts);
+    let wanted = (&facts.needs, session.as_deref());
+    let candidates = route::ordered_candidates(call, wanted, route, call.engine.monotonic_now());
     let first = candidates.first();
     let (start_cost, cost_per_second) =
         first.map(|first| costs(&first.lane, &first.health)).unwrap_or_default();

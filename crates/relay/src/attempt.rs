@@ -142,6 +142,7 @@ where
     loop {
         match send_one(next.clone(), account).await {
             Ok(response) => {
+                next.keep_session(call);
                 if plan.has_retried() {
                     next.lane.retry_budget.record_useful_retry();
                 }

@@ -3,7 +3,7 @@
 use access::keys::{ApiKey, FoundKey};
 use access::limits::Admission;
 use bytes::{Bytes, BytesMut};
-use canon::{ApiError, ChatRequest, ErrorKind};
+use canon::{ApiError, ChatRequest, ErrorKind, SharedText};
 use config::Config;
 use dialects::json::BodyEdit;
 use dialects::{
@@ -88,6 +88,8 @@ pub struct Call {
     pub trace_state: Option<HeaderValue>,
     /// Options for the gateway from the request headers.
     pub(crate) options: CallOptions,
+    /// Session of the stored response that the request continues.
+    pub continued_session: Option<SharedText>,
     /// Time at which the request arrived. Timeouts count from here.
     pub arrived: Instant,
     /// Freed when the account is closed: a caller that does not read keeps an ended call alive.
@@ -185,6 +187,7 @@ impl Call {
             trace,
             trace_state,
             options,
+            continued_session: None,
             arrived,
             in_flight_slot: Arc::new(slot),
             sent: Arc::default(),

@@ -1,10 +1,12 @@
 //! Options for the gateway in request headers: the caller's timeout, the order of lanes, and the
 //! gateways passed before.
 
-use canon::ApiError;
+use canon::{ApiError, SharedText};
 use http::{HeaderName, HeaderValue};
 use std::time::Duration;
 use transport::{HeaderBlock, visible_text};
+
+use super::session;
 
 const ROUTE_HEADER: &str = "x-portunus-route";
 pub(super) const LOSSY_HEADER: &str = "x-portunus-lossy";
@@ -30,6 +32,8 @@ pub(crate) struct CallOptions {
     pub(super) dry_run: bool,
     /// True if the caller sent a `traceparent`.
     pub(super) has_trace: bool,
+    /// Session that the headers name.
+    pub(super) session: Option<SharedText>,
 }
 
 impl CallOptions {
@@ -43,6 +47,7 @@ impl CallOptions {
             lossy: false,
             dry_run: false,
             has_trace: false,
+            session: session::from_headers(headers),
         };
         // One pass over the few headers that a request has is less work than a lookup of each of
         // these names, nearly all of which are absent.

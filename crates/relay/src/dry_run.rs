@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::media_refs::MediaRefs;
 use super::reply::json_response;
 use super::route::Candidate;
-use super::{Call, prepare, route, sizing};
+use super::{Call, prepare, route, session, sizing};
 use config::{LiveLane, Route};
 use std::sync::Arc;
 
@@ -66,8 +66,9 @@ fn prepare_first(
     route: &Route,
     media: &MediaRefs,
 ) -> Result<FirstRequest, ApiError> {
-    let candidates =
-        route::ordered_candidates(call, &facts.needs, route, call.engine.monotonic_now());
+    let session = session::find(call, facts);
+    let wanted = (&facts.needs, session.as_deref());
+    let candidates = route::ordered_candidates(call, wanted, route, call.engine.monotonic_now());
     let prepare_for = |candidate: &Candidate| {
         let lane = Arc::clone(&candidate.lane);
         let dialect = route::choose_dialect(&lane, call.dialect.origin(), &facts.needs)?;

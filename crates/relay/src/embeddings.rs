@@ -253,7 +253,7 @@ fn dry_run(
     let model = embedding_call.facts.model.as_str();
     let candidates = route::ordered_candidates(
         call,
-        &embedding_call.facts.needs,
+        (&embedding_call.facts.needs, None),
         route,
         call.engine.monotonic_now(),
     );

@@ -11,7 +11,7 @@ use std::time::Instant;
 use telemetry::{GatewayMetrics, Telemetry};
 use tokio_util::task::TaskTracker;
 use transport::{Connections, ShutdownPhase};
-use upstream::InFlight;
+use upstream::{InFlight, SessionLanes};
 
 use crate::file_store::FileStore;
 use crate::funds::NodeFunds;
@@ -44,6 +44,8 @@ pub struct Engine {
     pub telemetry: Telemetry,
     /// Slots of running calls.
     pub in_flight: InFlight,
+    /// Lanes of sessions that moved.
+    pub session_lanes: SessionLanes,
     /// Places for work on large bodies.
     pub heavy_work: HeavyWork,
     /// Open connections and the shutdown phase.
@@ -96,6 +98,7 @@ impl Engine {
             metrics: GatewayMetrics::new(),
             telemetry,
             in_flight: InFlight::default(),
+            session_lanes: SessionLanes::default(),
             heavy_work: HeavyWork::default(),
             connections: Arc::default(),
             tasks,

@@ -37,6 +37,7 @@ mod request_id;
 mod retry_plan;
 mod route;
 mod send;
+mod session;
 mod settle;
 mod signature_cache;
 mod sizing;
@@ -66,6 +67,7 @@ pub use provider_cache::{NewProviderCache, delete_provider_cache, make_provider_
 pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
+pub use session::session_id;
 pub use signature_cache::SignatureCache;
 pub use token_count::{ProviderCount, count_at_provider};
 

@@ -5,20 +5,14 @@ use canon::{
 };
 use catalog::ModelKind;
 use dialects::{Dialect, RequestFacts, with_own_spelling};
-use memchr::memmem;
 use std::sync::Arc;
-use upstream::{HealthTracker, LaneCandidate, LaneState};
+use upstream::{HealthTracker, LaneCandidate, LaneDraw, LaneMark, LaneState};
 
 use super::Call;
 use super::call_options::LOSSY_HEADER;
-use crate::request_id;
+use crate::{request_id, session};
 use config::{LaneOrder, LiveLane, Route};
 
-/// Length of the prefix that identifies a conversation. Shorter ones are not worth routing to a
-/// provider's prompt cache.
-const AFFINITY_PREFIX_BYTES: usize = 2 << 10;
-/// Part of the body that is searched for the start of the conversation.
-const AFFINITY_SEARCH_BYTES: usize = 4 << 10;
 /// Wait for a provider at its `max_in_flight` if there is no other.
 const FULL_PROVIDER_WAIT: Micros = Micros::from_millis(100);
 /// Output size at which prices are compared.
@@ -78,12 +72,22 @@ pub(super) struct Candidate {
     /// True if the request must open a new connection.
     pub(super) new_connection: bool,
     pub(super) health: Arc<HealthTracker>,
+    /// Hash of the session that this lane takes over if it answers.
+    pub(super) moved_session: Option<u64>,
 }
 
 impl Candidate {
     /// Returns the hash of the lane and the credential.
     pub(super) fn slot_hash(&self) -> Option<u64> {
         self.lane.slots.get(self.credential_index).map(|slot| slot.hash_key)
+    }
+
+    /// Remembers that the session of the call is at this lane now.
+    pub(super) fn keep_session(&self, call: &Call) {
+        if let (Some(session), Some(slot)) = (self.moved_session, self.slot_hash()) {
+            let now = call.engine.monotonic_now();
+            call.engine.session_lanes.record(session, LaneMark::of(slot), now);
+        }
     }
 
     /// Describes the candidate for the order of attempts.
@@ -254,7 +258,7 @@ fn carries(format: WireFormat, needs: &RequestNeeds) -> bool {
 /// cannot do what it needs are left out.
 pub(super) fn ordered_candidates(
     call: &Call,
-    needs: &RequestNeeds,
+    (needs, session): (&RequestNeeds, Option<&str>),
     route: &Route,
     now: Micros,
 ) -> Vec<Candidate> {
@@ -283,6 +287,7 @@ pub(super) fn ordered_candidates(
                 priority,
                 new_connection: false,
                 health,
+                moved_session: None,
             });
         }
     }
@@ -295,9 +300,16 @@ pub(super) fn ordered_candidates(
         [one, next] => one.priority == next.priority,
         _ => false,
     });
-    let affinity = if has_ties { conversation_hash(call) } else { None };
-    let seed = affinity.unwrap_or_else(|| request_id::random_from_id(&call.id));
-    let order = upstream::order_lanes(&lane_candidates, seed, affinity.is_some());
+    let hash = if has_ties { session::lane_hash(call, session) } else { None };
+    let draw = match hash {
+        Some(hash) => {
+            let moved_to = call.engine.session_lanes.find(hash, now);
+            note_moves(&mut candidates, &lane_candidates, hash, moved_to);
+            LaneDraw::Session { hash, moved_to }
+        }
+        None => LaneDraw::Random(request_id::random_from_id(&call.id)),
+    };
+    let order = upstream::order_lanes(&lane_candidates, draw);
     let mut ordered: Vec<Candidate> =
         order.into_iter().filter_map(|index| candidates.get(index).cloned()).collect();
     if let Some(cache) = &call.cache {
@@ -306,6 +318,22 @@ pub(super) fn ordered_candidates(
         ordered.sort_by_key(|one| !is_first(one));
     }
     ordered
+}
+
+/// Notes the session at the lanes that take it over if they answer: the equals of its own lane, and that one
+/// too if the session comes back.
+fn note_moves(
+    candidates: &mut [Candidate],
+    ranks: &[LaneCandidate],
+    hash: u64,
+    moved_to: Option<LaneMark>,
+) {
+    let Some(home) = upstream::home_lane(ranks, hash) else { return };
+    let Some(priority) = ranks.get(home).map(|home| home.priority) else { return };
+    for (index, one) in candidates.iter_mut().enumerate() {
+        let is_new = index != home || moved_to.is_some();
+        one.moved_session = (is_new && one.priority == priority).then_some(hash);
+    }
 }
 
 /// Ranks the lanes by price. Lanes of equal price keep their order, and fallbacks stay last.
@@ -323,18 +351,6 @@ fn price_ranks(call: &Call, route: &Route) -> Vec<u32> {
     sorted.dedup();
     let rank = |lane: &LiveLane| sorted.iter().position(|other| *other == price(lane)).unwrap_or(0);
     route.lanes.iter().map(|lane| u32::try_from(rank(lane)).unwrap_or(u32::MAX)).collect()
-}
-
-/// Hash of the start of a conversation, which is the same in every turn and is the part that
-/// providers cache. Calls of one conversation then go to the same lane.
-///
-/// Taken from the raw bytes; `None` if the conversation is too short.
-fn conversation_hash(call: &Call) -> Option<u64> {
-    let names = call.dialect.traits().conversation_keys;
-    let head = call.body.get(..AFFINITY_SEARCH_BYTES.min(call.body.len()))?;
-    let begin = names.iter().filter_map(|name| memmem::find(head, name.as_bytes())).min()?;
-    let prefix = call.body.get(begin..begin.checked_add(AFFINITY_PREFIX_BYTES)?)?;
-    Some(u64::from(crc32fast::hash(prefix)))
 }
 
 /// Returns the format for a lane: the caller's own if the lane has it, else the lane's preferred

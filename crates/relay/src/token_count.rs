@@ -10,7 +10,7 @@ use upstream::LaneState;
 use super::Call;
 use super::media_refs::MediaRefs;
 use super::route::Candidate;
-use super::{adapt, fence, prepare, reply, route, send};
+use super::{adapt, fence, prepare, reply, route, send, session};
 
 /// Time for all lanes together. The caller gets an estimate after it.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -45,7 +45,9 @@ async fn ask_lanes(call: &Call, facts: &RequestFacts, route: &Route) -> Option<P
     };
     let media = call.work_permit().await.run(find_media).await.ok()?;
     let now = call.engine.monotonic_now();
-    let candidates = route::ordered_candidates(call, &facts.needs, route, now);
+    let session = session::find(call, facts);
+    let candidates =
+        route::ordered_candidates(call, (&facts.needs, session.as_deref()), route, now);
     // A fallback model counts differently.
     let is_usable = |candidate: &Candidate| {
         candidate.lane.served_model.id == route.model.id

@@ -1,6 +1,7 @@
 //! Order of attempts: by priority, and among equals by weight, load and latency.
 
 use crate::health::LaneState;
+use crate::session_lanes::LaneMark;
 use canon::Micros;
 
 /// A conversation leaves its lane, where its prompt is likely cached, if the lane has this many
@@ -30,13 +31,55 @@ pub struct LaneCandidate {
     pub latency: Option<Micros>,
 }
 
+/// Number that selects among equal lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneDraw {
+    /// A random number, which spreads the load.
+    Random(u64),
+    /// The hash of a session. Its calls select the same lane, where its prompt is cached.
+    Session {
+        /// The hash.
+        hash: u64,
+        /// The lane to which the session has moved.
+        moved_to: Option<LaneMark>,
+    },
+}
+
+impl LaneDraw {
+    const fn number(self) -> u64 {
+        match self {
+            Self::Random(number) | Self::Session { hash: number, .. } => number,
+        }
+    }
+
+    const fn is_session(self) -> bool {
+        matches!(self, Self::Session { .. })
+    }
+
+    fn has_moved_to(self, lane: &LaneCandidate) -> bool {
+        match self {
+            Self::Random(_) | Self::Session { moved_to: None, .. } => false,
+            Self::Session { moved_to: Some(mark), .. } => LaneMark::of(lane.hash_key) == mark,
+        }
+    }
+}
+
+/// Returns the lane of a session if all lanes are available: the one of the highest priority that the hash
+/// selects by weight. A lane that is added takes sessions from the others only for itself, and those of a
+/// removed one are all that move.
+pub fn home_lane(candidates: &[LaneCandidate], session: u64) -> Option<usize> {
+    let priority = candidates.iter().map(|one| one.priority).min()?;
+    let equals = candidates.iter().enumerate().filter(|(_, one)| one.priority == priority);
+    equals
+        .min_by(|(_, a), (_, b)| distance(a, session).total_cmp(&distance(b, session)))
+        .map(|(at, _)| at)
+}
+
 /// Returns the indices of the lanes in the order of attempts: available lanes by priority, then
 /// cooling lanes by the end of their cooldown, then busy lanes. Every lane is included.
 ///
-/// Among equals `draw` selects by weight. Equal numbers select the same lane while it is available,
-/// so the hash of a conversation keeps it where its prompt is cached (`sticky`), and a random
-/// number spreads the load.
-pub fn order_lanes(candidates: &[LaneCandidate], draw: u64, sticky: bool) -> Vec<usize> {
+/// Among equals `draw` selects by weight.
+pub fn order_lanes(candidates: &[LaneCandidate], draw: LaneDraw) -> Vec<usize> {
     let mut ranked: Vec<(u8, f64, f64, usize)> =
         candidates.iter().enumerate().map(|(index, one)| rank(index, one, draw)).collect();
     ranked.sort_by(|a, b| {
@@ -45,20 +88,26 @@ pub fn order_lanes(candidates: &[LaneCandidate], draw: u64, sticky: bool) -> Vec
     let mut order: Vec<usize> = ranked.into_iter().map(|(_, _, _, index)| index).collect();
     if let [first, second, ..] = order.as_mut_slice()
         && let (Some(one), Some(other)) = (candidates.get(*first), candidates.get(*second))
-        && should_yield(one, other, draw, sticky)
+        && should_yield(one, other, draw)
     {
         std::mem::swap(first, second);
     }
     order
 }
 
+/// Weighted rendezvous hashing: the smallest -ln(u)/w wins with probability w/Σw.
 #[expect(clippy::cast_precision_loss, reason = "an order needs no exact figures")]
-fn rank(index: usize, one: &LaneCandidate, draw: u64) -> (u8, f64, f64, usize) {
+fn distance(one: &LaneCandidate, draw: u64) -> f64 {
+    let unit = ((mix(draw ^ one.hash_key) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    -unit.ln() / one.weight.max(f64::MIN_POSITIVE)
+}
+
+fn rank(index: usize, one: &LaneCandidate, draw: LaneDraw) -> (u8, f64, f64, usize) {
     match one.state {
-        // Weighted rendezvous hashing: the smallest -ln(u)/w wins with probability w/Σw.
         LaneState::Good | LaneState::Probing => {
-            let unit = ((mix(draw ^ one.hash_key) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-            (0, f64::from(one.priority), -unit.ln() / one.weight.max(f64::MIN_POSITIVE), index)
+            let is_kept = one.state == LaneState::Good && draw.has_moved_to(one);
+            let distance = if is_kept { 0.0 } else { distance(one, draw.number()) };
+            (0, f64::from(one.priority), distance, index)
         }
         LaneState::CoolingDown(left) => {
             (1, left.to_duration().as_secs_f64(), f64::from(one.priority), index)
@@ -71,7 +120,7 @@ fn rank(index: usize, one: &LaneCandidate, draw: u64) -> (u8, f64, f64, usize) {
 
 /// Returns true if the first of two equals should be tried second, because it is much slower or has
 /// more load.
-fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: u64, sticky: bool) -> bool {
+fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: LaneDraw) -> bool {
     if one.priority != other.priority
         || one.state != LaneState::Good
         || other.state != LaneState::Good
@@ -86,10 +135,10 @@ fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: u64, sticky: b
         let work = |one: &LaneCandidate, latency: Micros| {
             load(one, 1.0) * latency.to_duration().as_secs_f64()
         };
-        let samples = mine > theirs && mix(!draw).is_multiple_of(SLOW_SAMPLE_INTERVAL);
+        let samples = mine > theirs && mix(!draw.number()).is_multiple_of(SLOW_SAMPLE_INTERVAL);
         return !samples && work(one, mine) > work(other, theirs);
     }
-    if sticky {
+    if draw.is_session() {
         load(one, 1.0) > MAX_STICKY_LOAD_RATIO * load(other, 1.0)
     } else {
         load(one, 0.0) > load(other, 0.0)
@@ -101,7 +150,7 @@ fn is_slower(mine: Micros, theirs: Micros) -> bool {
 }
 
 /// Spreads a number over all bits (SplitMix64).
-const fn mix(number: u64) -> u64 {
+pub(crate) const fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -118,10 +167,17 @@ mod tests {
         LaneCandidate { priority, weight, hash_key, state, pending: 0, latency: None }
     }
 
+    fn draw(number: u64, sticky: bool) -> LaneDraw {
+        match sticky {
+            true => LaneDraw::Session { hash: number, moved_to: None },
+            false => LaneDraw::Random(number),
+        }
+    }
+
     fn share(lanes: &[LaneCandidate], sticky: bool) -> Vec<f64> {
         let mut counts = vec![0.0; lanes.len()];
         for seed in 0..20_000_u64 {
-            counts[order_lanes(lanes, mix(seed), sticky)[0]] += 1.0 / 20_000.0;
+            counts[order_lanes(lanes, draw(mix(seed), sticky))[0]] += 1.0 / 20_000.0;
         }
         counts
     }
@@ -134,8 +190,12 @@ mod tests {
             assert!((share[0] - 0.75).abs() < 0.02, "{share:?}");
             assert!((share[1] - 0.25).abs() < 0.02 && share[2] == 0.0, "{share:?}");
         }
-        for draw in 0..100 {
-            assert_eq!(order_lanes(&lanes, draw, false)[2], 2, "the next priority comes last");
+        for seed in 0..100 {
+            assert_eq!(
+                order_lanes(&lanes, draw(seed, false))[2],
+                2,
+                "the next priority comes last"
+            );
         }
     }
 
@@ -143,19 +203,23 @@ mod tests {
     fn conversation_stays_unless_its_lane_is_gone_or_overloaded() {
         let lanes = [good(0, 1.0, 1), good(0, 1.0, 2), good(0, 1.0, 3)];
         for hash_key in 0..200 {
-            let home = order_lanes(&lanes, hash_key, true)[0];
+            let home = order_lanes(&lanes, draw(hash_key, true))[0];
             let mut without = lanes;
             let other = (home + 1) % 3;
             without[other].state = LaneState::CoolingDown(Micros::new(5));
             assert_eq!(
-                order_lanes(&without, hash_key, true)[0],
+                order_lanes(&without, draw(hash_key, true))[0],
                 home,
                 "the state of other lanes does not move it"
             );
             without[home].pending = 3;
-            assert_eq!(order_lanes(&without, hash_key, true)[0], home, "nor does a little load");
+            assert_eq!(
+                order_lanes(&without, draw(hash_key, true))[0],
+                home,
+                "nor does a little load"
+            );
             without[home].pending = 50;
-            assert_ne!(order_lanes(&without, hash_key, true)[0], home);
+            assert_ne!(order_lanes(&without, draw(hash_key, true))[0], home);
         }
     }
 
@@ -201,7 +265,7 @@ mod tests {
         #[test]
         fn every_lane_is_included(
             states in prop::collection::vec((state(), 0..3u32, 0..9u32), 1..8),
-            draw: u64,
+            seed: u64,
             sticky: bool,
         ) {
             let lanes: Vec<LaneCandidate> = states
@@ -211,7 +275,7 @@ mod tests {
                     state: *state, pending: *pending, ..good(*priority, 1.0, hash_key)
                 })
                 .collect();
-            let found = order_lanes(&lanes, draw, sticky);
+            let found = order_lanes(&lanes, draw(seed, sticky));
             let mut sorted = found.clone();
             sorted.sort_unstable();
             prop_assert_eq!(sorted, (0..lanes.len()).collect::<Vec<_>>());
@@ -221,6 +285,80 @@ mod tests {
                 LaneState::Busy(_) => 2,
             };
             prop_assert!(found.iter().map(class).is_sorted());
+        }
+    }
+
+    /// Standard deviations that a count of random choices may differ from its mean in these tests.
+    const DEVIATIONS: f64 = 5.0;
+
+    fn counts(lanes: &[LaneCandidate], seed: u64, sessions: u64) -> Vec<u64> {
+        let mut counts = vec![0; lanes.len()];
+        for session in 0..sessions {
+            counts[home_lane(lanes, mix(mix(seed) ^ session)).unwrap()] += 1;
+        }
+        counts
+    }
+
+    proptest! {
+        /// Sessions are spread by weight, as random choices are.
+        #[test]
+        fn sessions_are_spread_by_weight(
+            weights in prop::collection::vec(1..5u32, 2..6),
+            keys: u64,
+            seed: u64,
+        ) {
+            let lanes: Vec<LaneCandidate> = (0..)
+                .zip(&weights)
+                .map(|(number, weight)| good(0, f64::from(*weight), mix(keys ^ number)))
+                .collect();
+            let all: f64 = weights.iter().copied().map(f64::from).sum();
+            for (count, weight) in counts(&lanes, seed, 4_000).into_iter().zip(&weights) {
+                let share = f64::from(*weight) / all;
+                let (mean, deviation) = (4_000.0 * share, (4_000.0 * share * (1.0 - share)).sqrt());
+                prop_assert!((count as f64 - mean).abs() < DEVIATIONS * deviation, "{count} {mean}");
+            }
+        }
+
+        /// A lane that is added takes its share from all others, and nothing else moves. The same holds for
+        /// one that is removed, read backwards.
+        #[test]
+        fn only_the_share_of_a_new_lane_moves(lanes in 1..6_u64, keys: u64, seed: u64) {
+            let all: Vec<LaneCandidate> =
+                (0..=lanes).map(|number| good(0, 1.0, mix(keys ^ number))).collect();
+            let (added, before) = all.split_last().unwrap();
+            let mut moved = 0.0;
+            for session in (0..2_000).map(|session| mix(mix(seed) ^ session)) {
+                let (old, new) = (home_lane(before, session).unwrap(), home_lane(&all, session).unwrap());
+                if old != new {
+                    prop_assert_eq!(all[new].hash_key, added.hash_key);
+                    moved += 1.0;
+                }
+            }
+            let share = 1.0 / all.len() as f64;
+            let deviation = (2_000.0 * share * (1.0 - share)).sqrt();
+            prop_assert!((moved - 2_000.0 * share).abs() < DEVIATIONS * deviation, "{moved}");
+        }
+
+        /// A session whose lane fails goes to the same other lane each time, stays there when its own is
+        /// good again, and goes back only if that one fails.
+        #[test]
+        fn a_moved_session_stays(lanes in 2..6_u64, keys: u64, hash: u64) {
+            let mut lanes: Vec<LaneCandidate> =
+                (0..lanes).map(|number| good(0, 1.0, mix(keys ^ number))).collect();
+            let home = home_lane(&lanes, hash).unwrap();
+            prop_assert_eq!(order_lanes(&lanes, draw(hash, true))[0], home);
+            lanes[home].state = LaneState::CoolingDown(Micros::from_secs(1));
+            let next = order_lanes(&lanes, draw(hash, true))[0];
+            prop_assert_ne!(next, home);
+            lanes[home].state = LaneState::Good;
+            let moved_to = Some(LaneMark::of(lanes[next].hash_key));
+            let moved = LaneDraw::Session { hash, moved_to };
+            prop_assert_eq!(order_lanes(&lanes, moved)[0], next);
+            lanes[next].state = LaneState::Busy(Micros::from_secs(1));
+            prop_assert_eq!(order_lanes(&lanes, moved)[0], home);
+            lanes[next].state = LaneState::Good;
+            lanes[next].priority = 1;
+            prop_assert_eq!(order_lanes(&lanes, moved)[0], home, "the order of the file counts more");
         }
     }
 }

@@ -16,6 +16,7 @@ mod provider;
 mod retry_budget;
 mod retry_hint;
 mod secret_filter;
+mod session_lanes;
 mod sigv4;
 
 pub use credential::{ClockFn, Credential};
@@ -25,8 +26,9 @@ pub use health::{
     AttemptFailure, AttemptGuard, CredentialHealth, HealthSnapshot, HealthTracker, LaneState,
 };
 pub use in_flight::{InFlight, InFlightSlot};
-pub use lane_order::{LaneCandidate, order_lanes};
+pub use lane_order::{LaneCandidate, LaneDraw, home_lane, order_lanes};
 pub use provider::{Provider, ProviderError, SendOptions, Timeouts};
 pub use retry_budget::RetryBudget;
 pub use retry_hint::suggested_wait;
+pub use session_lanes::{LaneMark, SessionLanes};
 pub use sigv4::{SigV4Error, SigV4Signer};

@@ -15,6 +15,7 @@ use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
 use crate::media_rules::{add_media_at, base64_bytes};
 use crate::service_tier::read_request_tier;
+use crate::session_sign::{SessionSigns, metadata_user};
 use crate::text::by_word;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at};
 use crate::wire_value::{PlacedValue, TextOrList, TextOrObject};
@@ -52,6 +53,13 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
             .iter()
             .any(|message| message.role.as_deref() == Some("assistant") && has_images(message)),
         needs: needs(view),
+        session: SessionSigns {
+            rest: Some(&view.rest),
+            cache_key: view.prompt_cache_key.as_deref(),
+            user_id: metadata_user(view.metadata).as_deref(),
+            conversation: None,
+        }
+        .session(),
         ..RequestFacts::default()
     })
 }

@@ -17,6 +17,7 @@ use crate::dialect::PatchPoints;
 use crate::json;
 use crate::media_rules::base64_bytes;
 use crate::service_tier::{GEO_FIELD, US, read_request_tier, speed_tier};
+use crate::session_sign::SessionSigns;
 use crate::wire_object::read_raw;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
 use crate::wire_value::{PlacedValue, TextOrList};
@@ -77,6 +78,12 @@ pub(super) fn check(
         },
         only_text: turns.iter().all(|turn| matches!(turn.content, Some(TextOrList::Text(_)))),
         needs: needs(view, turns),
+        session: SessionSigns {
+            rest: Some(&view.rest),
+            user_id: view.metadata.as_ref().and_then(|metadata| metadata.user_id.as_deref()),
+            ..SessionSigns::default()
+        }
+        .session(),
         ..RequestFacts::default()
     };
     if turns.iter().flat_map(MessagesTurn::blocks).any(|b| gateway_blocks::loss(b).is_some()) {

@@ -19,6 +19,7 @@ use crate::fields::FOREIGN_SIGNATURE;
 use crate::json::{self, BodyEdit};
 use crate::media_rules::base64_bytes;
 use crate::service_tier::read_request_tier;
+use crate::session_sign::SessionSigns;
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::wire_value::PlacedValue;
 use crate::{RequestFacts, RequestTarget};
@@ -59,6 +60,7 @@ pub(super) fn check(
         edits,
         losses,
         needs: needs(view),
+        session: SessionSigns { rest: Some(&view.rest), ..SessionSigns::default() }.session(),
         ..RequestFacts::default()
     })
 }

@@ -20,6 +20,7 @@ use crate::dialect::PatchPoints;
 use crate::json::{self, BodyEdit};
 use crate::media_rules::{add_media_at, base64_bytes};
 use crate::service_tier::read_request_tier;
+use crate::session_sign::{SessionSigns, metadata_user};
 use crate::text::BorrowedText;
 use crate::wire_object::{read_raw, wire_object};
 use crate::wire_rule::{FieldProblem, RuleResult, ensure_at, require};
@@ -52,6 +53,16 @@ pub(super) fn check<'a>(
         edits,
         losses,
         needs: needs(view),
+        session: SessionSigns {
+            rest: Some(&view.rest),
+            cache_key: view.prompt_cache_key.as_deref(),
+            user_id: metadata_user(view.metadata).as_deref(),
+            conversation: view.conversation.as_ref().and_then(|conversation| match conversation {
+                TextOrObject::Text(id) => Some(&**id),
+                TextOrObject::Object(object) => object.id.as_deref(),
+            }),
+        }
+        .session(),
         ..RequestFacts::default()
     })
 }

@@ -350,7 +350,7 @@ impl ImageCall {
         }
         let candidates = route::ordered_candidates(
             call,
-            &RequestNeeds::default(),
+            (&RequestNeeds::default(), None),
             &self.route,
             call.engine.monotonic_now(),
         );
