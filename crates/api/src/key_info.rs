@@ -161,6 +161,7 @@ fn entry_json(entry: &LedgerEntry, postings: &[CallPosting], for_operator: bool)
         "key_id": entry.key_id,
         "model": entry.model,
         "lane": entry.lane,
+        "session": (!entry.session.is_empty()).then_some(entry.session.as_str()),
         "dialect": entry.dialect,
         "status": entry.status,
         "outcome": entry.outcome.word(),

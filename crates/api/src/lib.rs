@@ -27,6 +27,7 @@ mod responses;
 mod routes;
 mod scope;
 mod serve;
+mod sessions;
 mod state;
 mod stored_answers;
 mod task_routes;

@@ -18,7 +18,7 @@ use crate::request::{ApiRequest, HandlerFuture};
 use crate::state::ApiState;
 use crate::{
     admin, cached_contents, catalog, chat, embeddings, files, health, images, key_info, messages,
-    models, native, openapi, responses, task_routes,
+    models, native, openapi, responses, sessions, task_routes,
 };
 
 /// Handler of a route, with the guard in front of it.
@@ -204,6 +204,8 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         read!(GET "/v1beta/models/{*rest}" => models::get_native),
         any_key!(GET "/v1/key" => key_info::show),
         read!(GET "/v1/usage/{request_id}" => key_info::receipt),
+        read!(GET "/v1/sessions" => sessions::list),
+        read!(GET "/v1/sessions/{id}" => sessions::show),
         admin!(Metrics, GET "/metrics" => health::metrics),
         admin!(Keys, GET "/api/admin/keys" => admin::list_keys),
         admin!(Keys, POST "/api/admin/keys" => admin::create_key),
@@ -355,7 +357,7 @@ mod tests {
     }
 
     /// Rows that a key for reading alone may use. A new one needs a review.
-    const READ: [&str; 15] = [
+    const READ: [&str; 17] = [
         "/v1/images/generations/{id}",
         "/v1/tasks",
         "/v1/tasks/{id}",
@@ -371,6 +373,8 @@ mod tests {
         "/v1/cachedContents",
         "/v1/cachedContents/{id}",
         "/v1/usage/{request_id}",
+        "/v1/sessions",
+        "/v1/sessions/{id}",
     ];
 
     #[test]

@@ -41,6 +41,9 @@ pub struct HoldRecord {
     /// Estimated cost of a second of output at the usual speed of that lane.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_per_second: Money,
+    /// Session that the caller named; empty without one.
+    #[serde(default, skip_serializing_if = "SharedText::is_empty")]
+    pub session: SharedText,
 }
 
 fn is_zero(amount: &Money) -> bool {
@@ -128,6 +131,7 @@ impl OpenCall {
             lane: first_lane,
             start_cost,
             cost_per_second,
+            session,
         } = self.held;
         let (lane, usage, cost, attempt) = match self.reached {
             Some(ProgressRecord { lane, usage, cost, attempt, .. }) => {
@@ -176,6 +180,7 @@ impl OpenCall {
             told: None,
             reasons: vec![ChargeReason::GatewayDied],
             knowledge,
+            session,
         }
     }
 }

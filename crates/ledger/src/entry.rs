@@ -283,6 +283,9 @@ pub struct LedgerEntry {
     /// Degree to which this settlement knows the call.
     #[serde(default, skip_serializing_if = "SettlementKnowledge::is_final")]
     pub knowledge: SettlementKnowledge,
+    /// Session that the caller named; empty without one.
+    #[serde(default, skip_serializing_if = "SharedText::is_empty")]
+    pub session: SharedText,
 }
 
 impl LedgerEntry {
@@ -295,7 +298,16 @@ impl LedgerEntry {
 
     /// Takes those texts from the hold that the entry does not have.
     pub fn complete(&mut self, held: HoldRecord) {
-        let HoldRecord { request_id, key_id, account_id, dialect, model, price_version, .. } = held;
+        let HoldRecord {
+            request_id,
+            key_id,
+            account_id,
+            dialect,
+            model,
+            price_version,
+            session,
+            ..
+        } = held;
         for (own, of_hold) in [
             (&mut self.request_id, request_id),
             (&mut self.key_id, key_id),
@@ -303,6 +315,7 @@ impl LedgerEntry {
             (&mut self.dialect, dialect),
             (&mut self.model, model),
             (&mut self.price_version, price_version),
+            (&mut self.session, session),
         ] {
             if own.is_empty() {
                 *own = of_hold;

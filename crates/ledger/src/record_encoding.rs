@@ -25,6 +25,8 @@ pub(crate) const COMPACT_MARK: u8 = 0xc1;
 /// Layouts of compact records.
 pub(crate) const HOLD_LAYOUT: u8 = 1;
 pub(crate) const SETTLEMENT_LAYOUT: u8 = 2;
+/// A hold with the session behind it.
+const SESSION_HOLD_LAYOUT: u8 = 3;
 
 const STREAM: u16 = 1;
 const ESTIMATED: u16 = 1 << 1;
@@ -49,6 +51,8 @@ struct RareFields<'a> {
     reasons: Cow<'a, [ChargeReason]>,
     #[serde(skip_serializing_if = "SettlementKnowledge::is_final")]
     knowledge: SettlementKnowledge,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    session: Cow<'a, str>,
 }
 
 /// Appends a record.
@@ -79,10 +83,12 @@ fn push_hold(out: &mut Vec<u8>, held: &HoldRecord) {
         lane,
         start_cost,
         cost_per_second,
+        session,
     } = held;
+    let layout = if session.is_empty() { HOLD_LAYOUT } else { SESSION_HOLD_LAYOUT };
     let flags = flag(STREAM, *stream) | flag(LEASE, lease.is_some());
     let [low, high] = flags.to_le_bytes();
-    out.extend_from_slice(&[COMPACT_MARK, HOLD_LAYOUT, low, high]);
+    out.extend_from_slice(&[COMPACT_MARK, layout, low, high]);
     push_ints(
         out,
         [
@@ -94,6 +100,9 @@ fn push_hold(out: &mut Vec<u8>, held: &HoldRecord) {
         ],
     );
     push_texts(out, [request_id, key_id, account_id, dialect, model, price_version, lane]);
+    if !session.is_empty() {
+        push_texts(out, [session]);
+    }
 }
 
 fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRecord>) {
@@ -125,9 +134,14 @@ fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRec
         told,
         reasons,
         knowledge,
+        session,
     } = entry;
-    let has_rare =
-        !failed.is_empty() || told.is_some() || !reasons.is_empty() || !knowledge.is_final();
+    let session = or_held(session, held, |held| &held.session);
+    let has_rare = !failed.is_empty()
+        || told.is_some()
+        || !reasons.is_empty()
+        || !knowledge.is_final()
+        || !session.is_empty();
     let flags = flag(STREAM, *stream)
         | flag(ESTIMATED, *estimated)
         | flag(FIRST_BYTE, first_byte_us.is_some())
@@ -177,6 +191,7 @@ fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRec
             told: told.as_deref().map(Cow::Borrowed),
             reasons: Cow::Borrowed(reasons),
             knowledge: *knowledge,
+            session: Cow::Borrowed(session),
         };
         // A map with text keys can be encoded, and a `Vec` takes all bytes.
         let _ = rmp_serde::encode::write_named(out, &rare);
@@ -284,6 +299,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<JournalRecord> {
             let held = reader.hold(flags)?;
             reader.0.is_empty().then_some(JournalRecord::Held(held))
         }
+        SESSION_HOLD_LAYOUT => {
+            let held = reader.hold(flags)?;
+            let [session] = reader.texts()?;
+            let held = HoldRecord { session: session.into(), ..held };
+            reader.0.is_empty().then_some(JournalRecord::Held(held))
+        }
         SETTLEMENT_LAYOUT => reader.settlement(flags).map(JournalRecord::Settled),
         _ => None,
     }
@@ -311,6 +332,7 @@ impl<'a> CompactReader<'a> {
             model,
             price_version,
             lane,
+            session: SharedText::default(),
         })
     }
 
@@ -363,12 +385,13 @@ impl<'a> CompactReader<'a> {
         if flags & RARE_FIELDS == 0 {
             return self.0.is_empty().then_some(entry);
         }
-        let RareFields { failed, told, reasons, knowledge } =
+        let RareFields { failed, told, reasons, knowledge, session } =
             rmp_serde::from_slice(std::mem::take(&mut self.0)).ok()?;
         entry.failed = failed.into_owned();
         entry.told = told.map(|told| Box::new(told.into_owned()));
         entry.reasons = reasons.into_owned();
         entry.knowledge = knowledge;
+        entry.session = session.as_ref().into();
         Some(entry)
     }
 

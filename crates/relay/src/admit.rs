@@ -132,6 +132,7 @@ fn hold_record(
         lane,
         start_cost,
         cost_per_second,
+        session: session.unwrap_or_default(),
     })
 }
 

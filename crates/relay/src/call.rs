@@ -248,6 +248,11 @@ impl Call {
         ReplyStamp { id, created: self.engine.clock.now().as_secs() }
     }
 
+    /// Returns the session that a header names, or that of the stored response that the request continues.
+    pub fn named_session(&self) -> Option<&SharedText> {
+        self.options.session.as_ref().or(self.continued_session.as_ref())
+    }
+
     /// Returns true if the caller asks what the call would do, without doing it.
     pub const fn is_dry_run(&self) -> bool {
         self.options.dry_run

@@ -62,6 +62,14 @@ fn wrong_kind_error(model: &str, kind: ModelKind) -> ApiError {
     ApiError::new(ErrorKind::UnknownModel, format!("`{model}` is {what}; it is served at {path}"))
 }
 
+/// Session of a call that has several equal lanes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlacedSession {
+    hash: u64,
+    /// True if this node knows no lane of it.
+    is_new: bool,
+}
+
 /// A lane with one of its credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
@@ -72,8 +80,8 @@ pub(super) struct Candidate {
     /// True if the request must open a new connection.
     pub(super) new_connection: bool,
     pub(super) health: Arc<HealthTracker>,
-    /// Hash of the session that this lane takes over if it answers.
-    pub(super) moved_session: Option<u64>,
+    /// Session that stays at this lane if it answers.
+    pub(super) session: Option<PlacedSession>,
 }
 
 impl Candidate {
@@ -84,9 +92,11 @@ impl Candidate {
 
     /// Remembers that the session of the call is at this lane now.
     pub(super) fn keep_session(&self, call: &Call) {
-        if let (Some(session), Some(slot)) = (self.moved_session, self.slot_hash()) {
-            let now = call.engine.monotonic_now();
-            call.engine.session_lanes.record(session, LaneMark::of(slot), now);
+        let (Some(session), Some(slot)) = (self.session, self.slot_hash()) else { return };
+        let now = call.engine.monotonic_now();
+        call.engine.session_lanes.record(session.hash, LaneMark::of(slot), now);
+        if session.is_new {
+            self.health.add_session();
         }
     }
 
@@ -102,6 +112,7 @@ impl Candidate {
             state: self.standing(now),
             pending: self.health.pending(),
             latency: self.health.latency(now),
+            sessions: self.health.sessions(),
         }
     }
 
@@ -287,7 +298,7 @@ pub(super) fn ordered_candidates(
                 priority,
                 new_connection: false,
                 health,
-                moved_session: None,
+                session: None,
             });
         }
     }
@@ -303,9 +314,14 @@ pub(super) fn ordered_candidates(
     let hash = if has_ties { session::lane_hash(call, session) } else { None };
     let draw = match hash {
         Some(hash) => {
-            let moved_to = call.engine.session_lanes.find(hash, now);
-            note_moves(&mut candidates, &lane_candidates, hash, moved_to);
-            LaneDraw::Session { hash, moved_to }
+            let lane = call.engine.session_lanes.find(hash, now);
+            let session = PlacedSession { hash, is_new: lane.is_none() };
+            // The order of the file counts more than a cache, so that a session leaves a fallback.
+            let priority = candidates.iter().map(|one| one.priority).min();
+            for one in candidates.iter_mut().filter(|one| Some(one.priority) == priority) {
+                one.session = Some(session);
+            }
+            LaneDraw::Session { hash, lane }
         }
         None => LaneDraw::Random(request_id::random_from_id(&call.id)),
     };
@@ -318,22 +334,6 @@ pub(super) fn ordered_candidates(
         ordered.sort_by_key(|one| !is_first(one));
     }
     ordered
-}
-
-/// Notes the session at the lanes that take it over if they answer: the equals of its own lane, and that one
-/// too if the session comes back.
-fn note_moves(
-    candidates: &mut [Candidate],
-    ranks: &[LaneCandidate],
-    hash: u64,
-    moved_to: Option<LaneMark>,
-) {
-    let Some(home) = upstream::home_lane(ranks, hash) else { return };
-    let Some(priority) = ranks.get(home).map(|home| home.priority) else { return };
-    for (index, one) in candidates.iter_mut().enumerate() {
-        let is_new = index != home || moved_to.is_some();
-        one.moved_session = (is_new && one.priority == priority).then_some(hash);
-    }
 }
 
 /// Ranks the lanes by price. Lanes of equal price keep their order, and fallbacks stay last.

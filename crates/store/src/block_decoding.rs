@@ -10,7 +10,8 @@ use serde::de::IntoDeserializer as _;
 use serde::de::value::Error as WordError;
 
 use crate::call_block::{
-    CHARGES, COUNTS, ESTIMATED, FAILED, FIRST_BYTE, HELD, LOSSES, REASONS, STREAM, TOLD, VERSION,
+    CHARGES, COUNTS, ESTIMATED, FAILED, FIRST_BYTE, HELD, LOSSES, REASONS, SESSION, STREAM, TOLD,
+    VERSION,
 };
 use crate::call_writes::OwnerKind;
 use crate::compact_text::{compact, expand};
@@ -203,6 +204,7 @@ impl<'a> BlockReader<'a> {
             told: if has(TOLD) { self.json()?.pop().map(Box::new) } else { None },
             reasons: if has(REASONS) { self.list(|rest| rest.reason(texts))? } else { Vec::new() },
             knowledge,
+            session: if has(SESSION) { self.text(texts)?.into() } else { SharedText::default() },
         };
         if self.0.is_empty() { Ok(Some(call)) } else { Err(damaged()) }
     }
@@ -328,6 +330,7 @@ mod tests {
             cost: Money::from_nanos(-5),
             held: Some(Money::MAX),
             absorbed: Money::from_nanos(i64::MIN),
+            session: "a session".into(),
             service: "flex".into(),
             charges: vec![charge(0), charge(u64::MAX)],
             losses: vec!["model".to_owned(), "other".to_owned()],

@@ -27,6 +27,7 @@ pub(crate) const LOSSES: u64 = 1 << 5;
 pub(crate) const FAILED: u64 = 1 << 6;
 pub(crate) const TOLD: u64 = 1 << 7;
 pub(crate) const REASONS: u64 = 1 << 8;
+pub(crate) const SESSION: u64 = 1 << 9;
 
 /// Number of texts that every call has.
 const TEXT_COLUMNS: usize = 9;
@@ -160,6 +161,7 @@ fn push_call<'a>(
         told,
         reasons,
         knowledge,
+        session,
     } = call;
     let flags = [
         (STREAM, *stream),
@@ -171,6 +173,7 @@ fn push_call<'a>(
         (FAILED, !failed.is_empty()),
         (TOLD, told.is_some()),
         (REASONS, !reasons.is_empty()),
+        (SESSION, !session.is_empty()),
     ];
     push_int(bytes, ended.get().wrapping_sub(before.get()));
     match packed_id(request_id) {
@@ -237,6 +240,10 @@ fn push_call<'a>(
     }
     for reason in reasons {
         let place = texts.place(Cow::Borrowed(reason.word()));
+        push_uint(bytes, place);
+    }
+    if !session.is_empty() {
+        let place = texts.place(clean(session));
         push_uint(bytes, place);
     }
 }

@@ -1,6 +1,6 @@
 //! Rows of calls from before they were stored in blocks. Opening a database moves them.
 
-use canon::{Micros, Money, Usage};
+use canon::{Micros, Money, SharedText, Usage};
 use ledger::{CallOutcome, EndedBy, LedgerEntry, SettlementKnowledge};
 
 use crate::StoreError;
@@ -128,6 +128,7 @@ impl TryFrom<EntryRow> for LedgerEntry {
                     | CallOutcome::Failed,
                 ) => SettlementKnowledge::Settled,
             },
+            session: SharedText::default(),
         })
     }
 }

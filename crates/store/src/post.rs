@@ -13,6 +13,7 @@ use ledger::{LeaseToken, LedgerEntry, MarkRaise, PostedBatch, Posting};
 use sqlx::QueryBuilder;
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
+use crate::call_sessions::{add_sessions, sum_sessions};
 use crate::call_writes::{choose_numbers, first_numbers, insert_calls};
 use crate::corrections::{self, CallCorrection, PostedCall, read_corrections};
 use crate::db::{clean, in_transaction};
@@ -197,6 +198,7 @@ impl Store {
             if insert_calls!(Kind, tx, &calls, &first_numbers(&calls)) != calls.len() as u64 {
                 return Ok(None);
             }
+            add_sessions!(Kind, tx, sum_sessions(calls.iter().copied(), &[]));
             add_usage!(Kind, tx, sum_groups(&groups)?);
             forget_holds!(Kind, tx, postings);
             let mark = raise_mark!(tx, raise, postings.len());
@@ -329,6 +331,7 @@ impl Store {
                     .execute(&mut *tx)
                     .await?;
             }
+            add_sessions!(Kind, tx, sum_sessions(calls.iter().copied(), &corrected));
             add_usage!(Kind, tx, sum_changes(calls.iter().copied(), &corrected)?);
             forget_holds!(Kind, tx, sorted);
             let mark = raise_mark!(tx, raise, calls.len() + corrected.len());

@@ -166,10 +166,14 @@ fn span(call: &EndedCall) -> Value {
         told: _,
         reasons: _,
         knowledge: _,
+        session,
     } = entry;
     let mut span_labels = labels(call);
     span_labels.push(("portunus.request_id", request_id.to_string()));
     span_labels.push(("portunus.key_id", key_id.to_string()));
+    if !session.is_empty() {
+        span_labels.push(("gen_ai.conversation.id", session.to_string()));
+    }
     span_labels.push(("portunus.dialect", dialect.to_string()));
     span_labels.push(("portunus.lane", lane.to_string()));
     span_labels.push(("portunus.outcome", outcome.word().to_owned()));

@@ -129,6 +129,8 @@ pub struct HealthTracker {
     breaker: Breaker,
     credential: Arc<CredentialHealth>,
     pending: AtomicU32,
+    /// Sessions that began here.
+    sessions: AtomicU32,
     failure_streak: AtomicU32,
     answered: AtomicU64,
     /// Locked only by failures.
@@ -174,6 +176,7 @@ impl HealthTracker {
             breaker: Breaker::default(),
             credential,
             pending: AtomicU32::new(0),
+            sessions: AtomicU32::new(0),
             failure_streak: AtomicU32::new(0),
             answered: AtomicU64::new(0),
             window: Mutex::default(),
@@ -225,6 +228,16 @@ impl HealthTracker {
     /// Returns the number of running calls.
     pub fn pending(&self) -> u32 {
         self.pending.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of sessions that began here.
+    pub fn sessions(&self) -> u32 {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Counts a session that begins here.
+    pub fn add_session(&self) {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the usual latency, if measured recently.

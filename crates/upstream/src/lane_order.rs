@@ -11,6 +11,11 @@ const MAX_STICKY_LOAD_RATIO: f64 = 4.0;
 /// smaller difference is noise.
 const SLOW_FACTOR: i64 = 5;
 const SLOW_MARGIN: Micros = Micros::from_millis(40);
+/// A new session passes over a lane that has this many times its share of the sessions, and some more.
+const MAX_SESSION_SHARE: f64 = 1.1;
+const EXTRA_SESSIONS: f64 = 3.0;
+/// Chance alone spreads more sessions than this well enough.
+const MAX_COUNTED_SESSIONS: f64 = 500.0;
 /// One call of this many goes to the slow lane, to measure it again.
 const SLOW_SAMPLE_INTERVAL: u64 = 8;
 
@@ -29,6 +34,8 @@ pub struct LaneCandidate {
     pub pending: u32,
     /// Usual latency, if known.
     pub latency: Option<Micros>,
+    /// Sessions that began here.
+    pub sessions: u32,
 }
 
 /// Number that selects among equal lanes.
@@ -40,8 +47,8 @@ pub enum LaneDraw {
     Session {
         /// The hash.
         hash: u64,
-        /// The lane to which the session has moved.
-        moved_to: Option<LaneMark>,
+        /// The lane that answered it last; `None` for a new session.
+        lane: Option<LaneMark>,
     },
 }
 
@@ -56,29 +63,23 @@ impl LaneDraw {
         matches!(self, Self::Session { .. })
     }
 
-    fn has_moved_to(self, lane: &LaneCandidate) -> bool {
+    fn was_at(self, lane: &LaneCandidate) -> bool {
         match self {
-            Self::Random(_) | Self::Session { moved_to: None, .. } => false,
-            Self::Session { moved_to: Some(mark), .. } => LaneMark::of(lane.hash_key) == mark,
+            Self::Random(_) | Self::Session { lane: None, .. } => false,
+            Self::Session { lane: Some(mark), .. } => LaneMark::of(lane.hash_key) == mark,
         }
     }
-}
 
-/// Returns the lane of a session if all lanes are available: the one of the highest priority that the hash
-/// selects by weight. A lane that is added takes sessions from the others only for itself, and those of a
-/// removed one are all that move.
-pub fn home_lane(candidates: &[LaneCandidate], session: u64) -> Option<usize> {
-    let priority = candidates.iter().map(|one| one.priority).min()?;
-    let equals = candidates.iter().enumerate().filter(|(_, one)| one.priority == priority);
-    equals
-        .min_by(|(_, a), (_, b)| distance(a, session).total_cmp(&distance(b, session)))
-        .map(|(at, _)| at)
+    const fn is_new_session(self) -> bool {
+        matches!(self, Self::Session { lane: None, .. })
+    }
 }
 
 /// Returns the indices of the lanes in the order of attempts: available lanes by priority, then
 /// cooling lanes by the end of their cooldown, then busy lanes. Every lane is included.
 ///
-/// Among equals `draw` selects by weight.
+/// Among equals `draw` selects by weight: a lane that is added takes sessions from the others only for
+/// itself, and those of a removed one are all that move.
 pub fn order_lanes(candidates: &[LaneCandidate], draw: LaneDraw) -> Vec<usize> {
     let mut ranked: Vec<(u8, f64, f64, usize)> =
         candidates.iter().enumerate().map(|(index, one)| rank(index, one, draw)).collect();
@@ -86,6 +87,9 @@ pub fn order_lanes(candidates: &[LaneCandidate], draw: LaneDraw) -> Vec<usize> {
         (a.0.cmp(&b.0)).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2)).then(a.3.cmp(&b.3))
     });
     let mut order: Vec<usize> = ranked.into_iter().map(|(_, _, _, index)| index).collect();
+    if draw.is_new_session() {
+        spread_sessions(candidates, &mut order);
+    }
     if let [first, second, ..] = order.as_mut_slice()
         && let (Some(one), Some(other)) = (candidates.get(*first), candidates.get(*second))
         && should_yield(one, other, draw)
@@ -93,6 +97,32 @@ pub fn order_lanes(candidates: &[LaneCandidate], draw: LaneDraw) -> Vec<usize> {
         std::mem::swap(first, second);
     }
     order
+}
+
+/// Passes over lanes with more sessions than their share. Few sessions among few lanes would otherwise be
+/// as uneven as coin tosses are. See "Consistent Hashing with Bounded Loads",
+/// <https://arxiv.org/abs/1608.01350>.
+fn spread_sessions(candidates: &[LaneCandidate], order: &mut [usize]) {
+    let Some(first) = order.first().and_then(|index| candidates.get(*index)) else { return };
+    let is_equal =
+        |one: &LaneCandidate| one.priority == first.priority && one.state == LaneState::Good;
+    let equals = candidates.iter().filter(|one| is_equal(one));
+    let (weight, sessions) = equals.fold((0.0, 1.0), |(weight, sessions), one| {
+        (weight + one.weight, sessions + f64::from(one.sessions))
+    });
+    if sessions > MAX_COUNTED_SESSIONS {
+        return;
+    }
+    let has_room = |one: &LaneCandidate| {
+        let share = one.weight / weight;
+        f64::from(one.sessions) + 1.0 <= MAX_SESSION_SHARE * share * sessions + EXTRA_SESSIONS
+    };
+    let chosen = order
+        .iter()
+        .position(|index| candidates.get(*index).is_some_and(|one| is_equal(one) && has_room(one)));
+    if let Some(before) = chosen.and_then(|at| order.get_mut(..=at)) {
+        before.rotate_right(1);
+    }
 }
 
 /// Weighted rendezvous hashing: the smallest -ln(u)/w wins with probability w/Σw.
@@ -105,7 +135,7 @@ fn distance(one: &LaneCandidate, draw: u64) -> f64 {
 fn rank(index: usize, one: &LaneCandidate, draw: LaneDraw) -> (u8, f64, f64, usize) {
     match one.state {
         LaneState::Good | LaneState::Probing => {
-            let is_kept = one.state == LaneState::Good && draw.has_moved_to(one);
+            let is_kept = one.state == LaneState::Good && draw.was_at(one);
             let distance = if is_kept { 0.0 } else { distance(one, draw.number()) };
             (0, f64::from(one.priority), distance, index)
         }
@@ -164,12 +194,12 @@ mod tests {
 
     fn good(priority: u32, weight: f64, hash_key: u64) -> LaneCandidate {
         let state = LaneState::Good;
-        LaneCandidate { priority, weight, hash_key, state, pending: 0, latency: None }
+        LaneCandidate { priority, weight, hash_key, state, pending: 0, latency: None, sessions: 0 }
     }
 
     fn draw(number: u64, sticky: bool) -> LaneDraw {
         match sticky {
-            true => LaneDraw::Session { hash: number, moved_to: None },
+            true => LaneDraw::Session { hash: number, lane: None },
             false => LaneDraw::Random(number),
         }
     }
@@ -291,10 +321,14 @@ mod tests {
     /// Standard deviations that a count of random choices may differ from its mean in these tests.
     const DEVIATIONS: f64 = 5.0;
 
+    fn home(lanes: &[LaneCandidate], session: u64) -> usize {
+        order_lanes(lanes, draw(session, true))[0]
+    }
+
     fn counts(lanes: &[LaneCandidate], seed: u64, sessions: u64) -> Vec<u64> {
         let mut counts = vec![0; lanes.len()];
         for session in 0..sessions {
-            counts[home_lane(lanes, mix(mix(seed) ^ session)).unwrap()] += 1;
+            counts[home(lanes, mix(mix(seed) ^ session))] += 1;
         }
         counts
     }
@@ -328,7 +362,7 @@ mod tests {
             let (added, before) = all.split_last().unwrap();
             let mut moved = 0.0;
             for session in (0..2_000).map(|session| mix(mix(seed) ^ session)) {
-                let (old, new) = (home_lane(before, session).unwrap(), home_lane(&all, session).unwrap());
+                let (old, new) = (home(before, session), home(&all, session));
                 if old != new {
                     prop_assert_eq!(all[new].hash_key, added.hash_key);
                     moved += 1.0;
@@ -345,20 +379,39 @@ mod tests {
         fn a_moved_session_stays(lanes in 2..6_u64, keys: u64, hash: u64) {
             let mut lanes: Vec<LaneCandidate> =
                 (0..lanes).map(|number| good(0, 1.0, mix(keys ^ number))).collect();
-            let home = home_lane(&lanes, hash).unwrap();
+            let home = home(&lanes, hash);
             prop_assert_eq!(order_lanes(&lanes, draw(hash, true))[0], home);
             lanes[home].state = LaneState::CoolingDown(Micros::from_secs(1));
             let next = order_lanes(&lanes, draw(hash, true))[0];
             prop_assert_ne!(next, home);
             lanes[home].state = LaneState::Good;
-            let moved_to = Some(LaneMark::of(lanes[next].hash_key));
-            let moved = LaneDraw::Session { hash, moved_to };
+            let moved =
+                LaneDraw::Session { hash, lane: Some(LaneMark::of(lanes[next].hash_key)) };
             prop_assert_eq!(order_lanes(&lanes, moved)[0], next);
             lanes[next].state = LaneState::Busy(Micros::from_secs(1));
             prop_assert_eq!(order_lanes(&lanes, moved)[0], home);
             lanes[next].state = LaneState::Good;
             lanes[next].priority = 1;
             prop_assert_eq!(order_lanes(&lanes, moved)[0], home, "the order of the file counts more");
+        }
+    }
+
+    proptest! {
+        /// However sessions come, no lane has many more than its share.
+        #[test]
+        fn few_sessions_are_spread_evenly(keys: u64, seed: u64, lanes in 2..5_usize, sessions in 1..200_u32) {
+            let mut all: Vec<LaneCandidate> =
+                (0..lanes).map(|number| good(0, 1.0, mix(keys ^ number as u64))).collect();
+            for session in 0..sessions {
+                let first = home(&all, mix(mix(seed) ^ u64::from(session)));
+                all[first].sessions += 1;
+            }
+            let most = all.iter().map(|lane| lane.sessions).max().unwrap();
+            let bound = MAX_SESSION_SHARE * f64::from(sessions) / lanes as f64 + EXTRA_SESSIONS;
+            prop_assert!(f64::from(most) <= bound, "{most} of {sessions}");
+            if (lanes, sessions) == (2, 60) {
+                prop_assert!(most <= 36);
+            }
         }
     }
 }

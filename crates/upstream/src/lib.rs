@@ -26,7 +26,7 @@ pub use health::{
     AttemptFailure, AttemptGuard, CredentialHealth, HealthSnapshot, HealthTracker, LaneState,
 };
 pub use in_flight::{InFlight, InFlightSlot};
-pub use lane_order::{LaneCandidate, LaneDraw, home_lane, order_lanes};
+pub use lane_order::{LaneCandidate, LaneDraw, order_lanes};
 pub use provider::{Provider, ProviderError, SendOptions, Timeouts};
 pub use retry_budget::RetryBudget;
 pub use retry_hint::suggested_wait;

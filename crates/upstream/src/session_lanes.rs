@@ -1,7 +1,7 @@
-//! Sessions that were answered by another lane than their own, and stay there.
+//! The lane that answered a session last, where it stays.
 //!
 //! A session whose lane fails moves to the next one, which then has its prompt in a cache. Going back as
-//! soon as the first lane has recovered would lose that cache, so the move is remembered.
+//! soon as the first lane has recovered would lose that cache, so the lane is remembered.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ const MINUTE: Micros = Micros::from_secs(60);
 const MARK_BITS: u32 = 24;
 const MINUTE_BITS: u32 = u16::BITS;
 
-/// Moved sessions of this node. Each entry is one number, so that no call waits for another one.
+/// Lanes of the sessions of this node. Each entry is one number, so that no call waits for another one.
 #[derive(Debug)]
 pub struct SessionLanes(Box<[AtomicU64]>);
 
@@ -40,7 +40,7 @@ impl Default for SessionLanes {
 }
 
 impl SessionLanes {
-    /// Returns the lane to which a session has moved.
+    /// Returns the lane that answered a session last; `None` for a new session.
     pub fn find(&self, session: u64, now: Micros) -> Option<LaneMark> {
         let entry = self.entry(session)?.load(Ordering::Relaxed);
         let age = minute(now).wrapping_sub(entry as u16);
@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_move_is_found_until_it_is_old(session: u64, key: u64, at in 0..1_i64 << 50, wait in 0..200_i64) {
+        fn a_lane_is_found_until_it_is_old(session: u64, key: u64, at in 0..1_i64 << 50, wait in 0..200_i64) {
             let (lanes, lane) = (SessionLanes::default(), LaneMark::of(key));
             let at = Micros::new(at);
             prop_assert_eq!(lanes.find(session, at), None);

@@ -1,7 +1,7 @@
 //! The stored conversation a request continues, placed before the request's own input.
 
 use bytes::Bytes;
-use canon::ApiError;
+use canon::{ApiError, SharedText};
 use dialects::InsertedItems;
 use dialects::json::{BodyEdit, BodySegments, range_of};
 use memchr::memmem;
@@ -119,6 +119,7 @@ impl Conversation {
             let stored = state.stored_answers.get(&id, &owner, now).await.map_err(|error| {
                 error.with_param("previous_response_id").with_code("previous_response_not_found")
             })?;
+            call.continued_session = Some(continued_session(&stored.request, &id));
             let stored_bytes = stored.request.len() + stored.reply.len();
             conversation_bytes += stored_bytes;
             let permit = call.permit_for(stored_bytes).await;
@@ -174,6 +175,17 @@ fn expand_content(item: &mut Value) {
             _ => json!([{ "type": kind, "text": text }]),
         };
     }
+}
+
+/// Returns the session of a stored response: the one of its call, or else its own id, which the calls after
+/// it have in common.
+fn continued_session(request: &str, id: &str) -> SharedText {
+    #[derive(Deserialize)]
+    struct StoredSession {
+        session: String,
+    }
+    let stored: Option<StoredSession> = dialects::json::read(request).ok();
+    stored.map_or_else(|| id.into(), |stored| stored.session.into())
 }
 
 /// Returns the input and the output of a stored response.

@@ -25,7 +25,15 @@ pub(super) struct ResponseRecorder {
 impl ResponseRecorder {
     pub(super) async fn new(state: Arc<ApiState>, call: &Call, conversation: Conversation) -> Self {
         let key = Arc::clone(&call.key);
-        let write = || format!("{{\"input\":{}}}", Value::from(conversation.items));
+        let write = || {
+            let items = Value::from(conversation.items);
+            match call.named_session() {
+                Some(session) => {
+                    format!("{{\"session\":{},\"input\":{items}}}", Value::from(session.as_str()))
+                }
+                None => format!("{{\"input\":{items}}}"),
+            }
+        };
         let request = call.work_permit().await.run(write).await;
         Self { state, key, request }
     }

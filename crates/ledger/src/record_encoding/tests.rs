@@ -85,8 +85,10 @@ prop_compose! {
         told in proptest::option::of(usage().prop_map(Box::new)),
         failed in prop::collection::vec(failed_attempt(), 0..3),
         reasons in prop::sample::subsequence(ChargeReason::ALL.to_vec(), 0..4),
+        session in "\\PC{0,3}",
     ) -> LedgerEntry {
-        LedgerEntry { knowledge, told, failed, reasons, ..LedgerEntry::default() }
+        let session = session.into();
+        LedgerEntry { knowledge, told, failed, reasons, session, ..LedgerEntry::default() }
     }
 }
 
@@ -130,8 +132,8 @@ prop_compose! {
 
 fn entry() -> BoxedStrategy<LedgerEntry> {
     let with_rare = (plain_entry().boxed(), rare_entry().boxed()).prop_map(|(plain, rare)| {
-        let LedgerEntry { knowledge, told, failed, reasons, .. } = rare;
-        LedgerEntry { knowledge, told, failed, reasons, ..plain }
+        let LedgerEntry { knowledge, told, failed, reasons, session, .. } = rare;
+        LedgerEntry { knowledge, told, failed, reasons, session, ..plain }
     });
     prop_oneof![plain_entry().boxed(), with_rare.boxed()].boxed()
 }
@@ -142,6 +144,7 @@ prop_compose! {
         (at, amount, start_cost, cost_per_second) in any::<(i64, i64, i64, i64)>(),
         lease in proptest::option::of(any::<i64>()),
         stream: bool,
+        session in "\\PC{0,3}",
     ) -> HoldRecord {
         let text = |place: usize| texts.get(place).cloned().unwrap_or_default();
         HoldRecord {
@@ -158,6 +161,7 @@ prop_compose! {
             cost_per_second: Money::from_nanos(cost_per_second),
             lease,
             stream,
+            session: session.into(),
         }
     }
 }

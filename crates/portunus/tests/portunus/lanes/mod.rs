@@ -5,6 +5,7 @@ mod failover;
 mod in_flight;
 mod reload;
 mod routing;
+mod sessions;
 
 use serde_json::{Value, json};
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse, chat_reply};

@@ -1,0 +1,134 @@
+//! Sessions: each stays at one lane, is on the receipt, and has its sums.
+
+use super::*;
+use std::collections::BTreeMap;
+use testkit::until;
+
+use crate::money::key;
+
+const EQUAL: &str = "lanes = [{ lane = \"a/x\", weight = 1 }, { lane = \"b/x\", weight = 1 }]";
+
+/// The call of an agent with the same long instructions in every session.
+fn agent_call() -> Value {
+    let system = "You are a coding agent. ".repeat(300);
+    json!({ "model": "m", "messages": [
+        { "role": "system", "content": system }, { "role": "user", "content": "hi" },
+    ] })
+}
+
+async fn lane_of(gateway: &TestGateway, session: &str) -> String {
+    let call = gateway.post(CHAT, &agent_call()).header("x-claude-code-session-id", session);
+    let got = call.send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    got.header("x-portunus-lane").to_owned()
+}
+
+#[tokio::test]
+async fn sixty_sessions_with_one_prompt_share_two_lanes() {
+    let (a, b) = (good().await, good().await);
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], EQUAL)).await;
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for session in 0..60 {
+        let session = format!("{session:08x}-0000-4000-8000-000000000000");
+        let lane = lane_of(&gateway, &session).await;
+        for _ in 0..2 {
+            assert_eq!(lane_of(&gateway, &session).await, lane, "{session} moved");
+        }
+        *counts.entry(lane).or_default() += 1;
+    }
+    assert!(counts.values().all(|count| (24..=36).contains(count)), "{counts:?}");
+}
+
+#[tokio::test]
+async fn a_session_that_moved_stays() {
+    // Each provider fails five times and then answers for ever.
+    let mut answers = vec![answer(500, "", "{}"); 5];
+    answers.push(chat_reply("back", 1, 1));
+    let (a, b) = (ScriptedProvider::start(answers).await, good().await);
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], EQUAL)).await;
+    // Sessions whose own lane is `a`, which fails.
+    let mut moved = Vec::new();
+    let good_again =
+        || gateway.app.config().lane_health(gateway.app.ticks())[0].health.failure_streak == 0;
+    let mut number = 0;
+    while a.requests().len() < 5 {
+        let before = a.requests().len();
+        let session = format!("moved-{number}");
+        assert_eq!(lane_of(&gateway, &session).await, "b/x");
+        if a.requests().len() > before {
+            moved.push(session);
+        }
+        number += 1;
+        assert!(number < 200, "no session has `a` for its own lane");
+    }
+    until("the lane is taken back", async || {
+        number += 1;
+        lane_of(&gateway, &format!("other-{number}")).await == "a/x" && good_again()
+    })
+    .await;
+    for session in moved {
+        assert_eq!(lane_of(&gateway, &session).await, "b/x", "{session} went back");
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_on_receipts_and_has_sums() {
+    let a = good().await;
+    let gateway = TestGateway::with_config(&config(&[&a.url], "lanes = [\"a/x\"]")).await;
+    let mut body = hello("m");
+    for number in 0..3 {
+        body["prompt_cache_key"] = json!("run/7");
+        let call = gateway.post(CHAT, &body);
+        let call = if number == 0 { call.header("x-portunus-session", " run/7 ") } else { call };
+        let got = call.send().await;
+        assert_eq!(receipt(&gateway, &got).await["session"], "run/7");
+    }
+    let got = ask(&gateway).await;
+    assert_eq!(receipt(&gateway, &got).await["session"], Value::Null);
+    until("the calls are posted", async || {
+        let got = gateway.get("/v1/sessions/run%2F7").send().await;
+        got.status == 200 && got.json()["calls"] == 3
+    })
+    .await;
+    let shown = gateway.get("/v1/sessions/run%2F7").send().await.json();
+    assert_eq!(
+        (&shown["id"], &shown["cost_usd"]),
+        (&json!("run/7"), &json!("0.000039000")),
+        "{shown}"
+    );
+    assert_eq!(shown["tokens"]["total"], 3 * 8);
+    assert_eq!(
+        (&shown["lanes"][0]["lane"], &shown["models"][0]["model"]),
+        (&json!("a/x"), &json!("m"))
+    );
+    let list = gateway.get("/v1/sessions").send().await.json();
+    assert_eq!(
+        (list["data"].as_array().map(Vec::len), &list["data"][0]["id"]),
+        (Some(1), &json!("run/7"))
+    );
+    // Another key sees nothing of it.
+    let other = key(&gateway, |_| {}).await;
+    let got = gateway.get("/v1/sessions/run%2F7").key(&other).send().await;
+    assert_eq!(got.status, 404);
+    let got = gateway.get("/v1/sessions").key(&other).send().await;
+    assert_eq!(got.json()["data"], json!([]));
+}
+
+#[tokio::test]
+async fn ids_of_any_length_are_taken_and_bounded() {
+    let a = good().await;
+    let gateway = TestGateway::with_config(&config(&[&a.url], "lanes = [\"a/x\"]")).await;
+    let long = "x".repeat(3_000);
+    let got = gateway.post(CHAT, &hello("m")).header("session-id", &long).send().await;
+    let session = receipt(&gateway, &got).await["session"].as_str().unwrap().to_owned();
+    assert!(session.starts_with("sha256:") && session.len() == 71, "{session}");
+    until("the call is posted", async || {
+        gateway.get(&format!("/v1/sessions/{session}")).send().await.status == 200
+    })
+    .await;
+    assert_eq!(gateway.get(&format!("/v1/sessions/{long}")).send().await.status, 200);
+    for session in ["none", "%00", "%ff", ""] {
+        let got = gateway.get(&format!("/v1/sessions/{session}")).send().await;
+        assert_eq!(got.status, 404, "{session}: {}", got.text());
+    }
+}
