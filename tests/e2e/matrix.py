@@ -44,6 +44,8 @@ FEATURES = [
     "token count",
     "previous response",
     "kept responses",
+    "conversations",
+    "WebSocket",
     "background",
     "background stream resumed",
     "compaction",

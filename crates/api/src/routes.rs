@@ -14,11 +14,12 @@ use std::sync::Arc;
 use store::AdminPart;
 use transport::ServerReply;
 
-use crate::request::{ApiRequest, HandlerFuture};
+use crate::keyed::{KeyedHandler, RouteNeed};
+use crate::request::HandlerFuture;
 use crate::state::ApiState;
 use crate::{
-    admin, cached_contents, catalog, chat, embeddings, files, health, images, key_info, messages,
-    models, native, openapi, responses, sessions, task_routes,
+    admin, cached_contents, catalog, chat, conversations, embeddings, files, health, images,
+    key_info, messages, models, native, openapi, responses, sessions, task_routes,
 };
 
 /// Handler of a route, with the guard in front of it.
@@ -30,29 +31,6 @@ pub(crate) enum RouteHandler {
     Probe(fn(Arc<ApiState>, Request<Body>) -> HandlerFuture),
     /// Requires a valid key of the right scope.
     Keyed(KeyedHandler),
-}
-
-/// A handler that takes a key.
-#[derive(Clone, Copy)]
-pub(crate) struct KeyedHandler {
-    pub(crate) handler: fn(ApiRequest) -> HandlerFuture,
-    /// True for calls that cost money. The rate limits of the key apply.
-    pub(crate) paid: bool,
-    /// Right that the key must have.
-    pub(crate) need: RouteNeed,
-}
-
-/// Right that a key must have for a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RouteNeed {
-    /// None: any valid key.
-    AnyKey,
-    /// Reading of models, usage, answers and tasks.
-    Read,
-    /// Calls, and changes of what calls made.
-    Call,
-    /// A part of administration.
-    Admin(AdminPart),
 }
 
 impl RouteHandler {
@@ -177,13 +155,21 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         relayed!(POST "/v1/messages" => messages::create),
         paid!(POST "/v1/messages/count_tokens" => messages::count),
         relayed!(POST "/v1/responses" => responses::create),
-        read!(GET "/v1/responses" => responses::upgrade),
+        free!(GET "/v1/responses" => responses::upgrade),
         paid!(POST "/v1/responses/input_tokens" => responses::input_tokens),
         paid!(POST "/v1/responses/compact" => responses::compact),
         read!(GET "/v1/responses/{id}" => responses::get),
         free!(DELETE "/v1/responses/{id}" => responses::delete),
         free!(POST "/v1/responses/{id}/cancel" => responses::cancel),
         read!(GET "/v1/responses/{id}/input_items" => responses::input_items),
+        free!(POST "/v1/conversations" => conversations::create),
+        read!(GET "/v1/conversations/{id}" => conversations::get),
+        free!(POST "/v1/conversations/{id}" => conversations::update),
+        free!(DELETE "/v1/conversations/{id}" => conversations::delete),
+        free!(POST "/v1/conversations/{id}/items" => conversations::add_items),
+        read!(GET "/v1/conversations/{id}/items" => conversations::list_items),
+        read!(GET "/v1/conversations/{id}/items/{item}" => conversations::get_item),
+        free!(DELETE "/v1/conversations/{id}/items/{item}" => conversations::delete_item),
         relayed!(POST "/v1beta/models/{*rest}" => native::call),
         relayed!(POST "/v1/models/{*rest}" => native::call),
         paid!(POST "/v1beta/cachedContents" => cached_contents::create),
@@ -361,9 +347,11 @@ mod tests {
         "/v1/images/generations/{id}",
         "/v1/tasks",
         "/v1/tasks/{id}",
-        "/v1/responses",
         "/v1/responses/{id}",
         "/v1/responses/{id}/input_items",
+        "/v1/conversations/{id}",
+        "/v1/conversations/{id}/items",
+        "/v1/conversations/{id}/items/{item}",
         "/v1/models",
         "/v1/models/{*rest}",
         "/v1beta/models",

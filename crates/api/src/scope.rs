@@ -4,7 +4,7 @@ use access::keys::ApiKey;
 use canon::ApiError;
 use store::{KeyGrants, KeyScope};
 
-use crate::routes::RouteNeed;
+use crate::keyed::RouteNeed;
 
 /// Refuses a key whose scope, or part of it, lacks the right a route needs.
 pub(crate) fn check_scope(key: &ApiKey, need: RouteNeed) -> Result<(), ApiError> {

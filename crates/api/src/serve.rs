@@ -1,10 +1,7 @@
-//! The way of a request to its handler: route, key, address, limits, idempotency.
+//! The way of a request to its handler: route and key. The rest is in `keyed.rs`.
 
-use access::idempotency;
-use access::keys::FoundKey;
-use access::limits::{Admission, NetworkPermit, NetworkUse};
-use access::{authentication, limits};
-use admin::RequestOrigin;
+use access::limits;
+use access::limits::{Admission, NetworkUse};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -12,21 +9,16 @@ use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::header::{ACCEPT, HeaderValue, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderMap, Request, StatusCode};
-use http_body::Body as _;
-use http_body_util::BodyExt as _;
 use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use tower::ServiceExt as _;
-use transport::{HeaderBlock, ServerBody, ServerReply, ServerRequest};
+use transport::{ServerReply, ServerRequest};
 
 use crate::head_facts::{HeadFacts, RouteMatch};
-use crate::request::{ApiRequest, HandlerFuture};
-use crate::routes::{
-    ApiRoute, KeyedHandler, RouteHandler, RouteNeed, RouteTable, path_matches, route_list,
-};
-use crate::scope::check_scope;
+use crate::keyed::{KeyedHandler, admit_network, authenticate, begin_keyed, drain_body};
+use crate::request::ApiRequest;
+use crate::routes::{ApiRoute, RouteHandler, RouteTable, path_matches, route_list};
 use crate::state::ApiState;
 
 /// Page of models, which has the path of the list without its version.
@@ -94,7 +86,7 @@ impl ApiService {
         };
         let found = match state.engine.keys.find_known(&facts.key) {
             Some(key) => Ok(key),
-            None => Box::pin(authenticate(state, facts, peer)).await,
+            None => Box::pin(authenticate(state, &facts.head, &facts.key, peer)).await,
         };
         let key = match found {
             Ok(key) => key,
@@ -107,9 +99,11 @@ impl ApiService {
             id: id.clone(),
             head: Arc::clone(&facts.call),
             admission: Admission::default(),
+            peer,
+            socket: None,
             request,
         };
-        serve_keyed(incoming, format, route, peer).await
+        serve_keyed(incoming, format, route).await
     }
 
     /// Answers a request that the route table has no handler for.
@@ -181,32 +175,6 @@ impl ApiService {
     }
 }
 
-/// Admits a request without a key by the network it comes from.
-fn admit_network(
-    state: &ApiState,
-    kind: NetworkUse,
-    peer: SocketAddr,
-    headers: &HeaderBlock,
-) -> Result<NetworkPermit, ApiError> {
-    let config = state.config();
-    let client = limits::client_address(&config.trusted_proxies, peer, headers);
-    state.limiter.admit_network(client, kind, &config.gate)
-}
-
-/// Finds the key of a request by its token. Requests without a valid key are counted by network.
-async fn authenticate(
-    state: &ApiState,
-    facts: &HeadFacts,
-    peer: SocketAddr,
-) -> Result<FoundKey, ApiError> {
-    let HeadFacts { head, key, .. } = facts;
-    let found = authentication::authenticate(&state.engine.keys, head, key).await;
-    found.map_err(|error| {
-        let admitted = admit_network(state, NetworkUse::WrongKey, peer, head.headers());
-        admitted.err().unwrap_or(error)
-    })
-}
-
 /// Returns the format of errors of a request for a page.
 fn path_format(request: &Request<Body>) -> ErrorFormat {
     ErrorFormat::for_path(request.uri().path(), |name| request.headers().contains_key(name))
@@ -244,9 +212,11 @@ pub async fn serve_with_key(
                 id,
                 head: Arc::default(),
                 admission: Admission::default(),
+                peer,
+                socket: None,
                 request: request.into(),
             };
-            serve_keyed(incoming, format, route, peer).await.into_response()
+            serve_keyed(incoming, format, route).await.into_response()
         }
         None => format.to_response(
             &ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more")
@@ -261,11 +231,10 @@ async fn serve_keyed(
     incoming: ApiRequest,
     format: ErrorFormat,
     route: KeyedHandler,
-    peer: SocketAddr,
 ) -> ServerReply {
     let (state, key) = (Arc::clone(&incoming.state), Arc::clone(&incoming.key));
     let id = incoming.id.clone();
-    let work = begin_keyed(incoming, route, peer);
+    let work = begin_keyed(incoming, route);
     let answered = relay::run_for_caller(&state.engine.tasks, work).await;
     let mut reply = answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into());
     if !route.paid {
@@ -280,118 +249,6 @@ async fn serve_keyed(
     reply
 }
 
-/// Checks the address, the scope and the rate limits of a request with a valid key, and begins its
-/// work. The body has not been read.
-fn begin_keyed(mut incoming: ApiRequest, route: KeyedHandler, peer: SocketAddr) -> HandlerFuture {
-    if let Err(error) = check_caller(&mut incoming, route, peer) {
-        return Box::pin(refuse_keyed(error, incoming.request));
-    }
-    if route.paid && !incoming.state.limiter.is_unlimited(&incoming.key) {
-        return Box::pin(run_within_rate(incoming, route, peer));
-    }
-    begin_admitted(incoming, route, peer)
-}
-
-/// Refuses a request whose address or scope is wrong, and one that there is no room for.
-fn check_caller(
-    incoming: &mut ApiRequest,
-    route: KeyedHandler,
-    peer: SocketAddr,
-) -> Result<(), ApiError> {
-    let ApiRequest { state, config, key, admission, request, .. } = incoming;
-    limits::check_address(&config.trusted_proxies, key, peer, request.headers())?;
-    check_scope(key, route.need)?;
-    if route.paid {
-        // Checked before the rate limits: a shed call must not count, and must not query other
-        // nodes.
-        state.engine.in_flight.check_room(config.max_running_calls)
-    } else {
-        admission.free = Some(state.limiter.admit_free(&key.node_use, &config.gate)?);
-        Ok(())
-    }
-}
-
-/// Runs a request whose key or account has rate limits.
-async fn run_within_rate(
-    mut incoming: ApiRequest,
-    route: KeyedHandler,
-    peer: SocketAddr,
-) -> Result<ServerReply, ApiError> {
-    let admitted = incoming.state.limiter.admit(&incoming.key).await;
-    match admitted {
-        Ok(permit) => {
-            incoming.admission.rate = permit;
-            begin_admitted(incoming, route, peer).await
-        }
-        Err(error) => refuse_keyed(error, incoming.request).await,
-    }
-}
-
-/// Begins the work of a request that is within the limits of its caller, if there is memory for its
-/// body. With an idempotency key it runs at most once.
-fn begin_admitted(
-    mut incoming: ApiRequest,
-    route: KeyedHandler,
-    peer: SocketAddr,
-) -> HandlerFuture {
-    let KeyedHandler { handler, paid, need } = route;
-    let ApiRequest { state, config, key, admission, request, .. } = &mut incoming;
-    match state.limiter.admit_body(&key.node_use, &config.gate, request) {
-        Ok(permit) => admission.buffer = permit,
-        Err(error) => return Box::pin(refuse_keyed(error, incoming.request)),
-    }
-    if matches!(need, RouteNeed::Admin(_)) {
-        return Box::pin(run_admin(incoming, peer, handler));
-    }
-    if paid && incoming.request.headers().contains(idempotency::HEADER) {
-        return Box::pin(run_once(incoming, handler));
-    }
-    handler(incoming)
-}
-
-async fn refuse_keyed(error: ApiError, request: ServerRequest) -> Result<ServerReply, ApiError> {
-    drain_body(request).await;
-    Err(error)
-}
-
-/// Runs a request of administration.
-///
-/// The body is read first and the key after it, from the store: a key that is revoked while its body
-/// is on the way must not act any more. The work is a task of its own, so that a caller who
-/// disconnects cannot stop it between the commit of a change and the update of this node's caches.
-async fn run_admin(
-    mut incoming: ApiRequest,
-    peer: SocketAddr,
-    handler: fn(ApiRequest) -> HandlerFuture,
-) -> Result<ServerReply, ApiError> {
-    let ApiRequest { state, config, request, .. } = &mut incoming;
-    let client = limits::client_address(&config.trusted_proxies, peer, request.headers());
-    let origin = RequestOrigin::new(Some(client.ip()), &request.headers().to_map());
-    let body = crate::admin::read_bytes(std::mem::take(&mut request.body)).await?;
-    request.body = ServerBody::Whole(body);
-    let tasks = state.engine.tasks.clone();
-    incoming.key = incoming.state.engine.keys.read_again(&incoming.key.record.id).await?;
-    let work = handler(incoming);
-    tasks.spawn(origin.scope(work)).await.map_err(|error| ApiError::internal(error.to_string()))?
-}
-
-/// Runs a call under its idempotency key.
-async fn run_once(
-    incoming: ApiRequest,
-    handler: fn(ApiRequest) -> HandlerFuture,
-) -> Result<ServerReply, ApiError> {
-    let ApiRequest { state, config, key, id, head, admission, request } = incoming;
-    let (idempotency, limit) = (Arc::clone(&state.idempotency), config.max_body_bytes);
-    let (owner, request_id) = (key.object_owner(), Arc::clone(&id.0));
-    let run = async move |request| {
-        let tasks = state.engine.tasks.clone();
-        let call = handler(ApiRequest { state, config, key, id, head, admission, request });
-        relay::run_for_caller(&tasks, call).await.map(ServerReply::into_response)
-    };
-    let answered = idempotency.run_once(&owner, &request_id, limit, request, run).await;
-    answered.map(ServerReply::from)
-}
-
 async fn refuse(
     error: ApiError,
     format: ErrorFormat,
@@ -400,27 +257,6 @@ async fn refuse(
 ) -> ServerReply {
     drain_body(request).await;
     format.to_response(&error, &id.0).into()
-}
-
-/// Reads the rest of a refused request if it is small. Closing a connection with unread bytes
-/// causes a TCP reset, which can destroy the response (RFC 9112, section 9.6).
-async fn drain_body(request: ServerRequest) {
-    const MAX_DRAIN_BYTES: usize = 256 << 10;
-    let is_awaited = request.headers().contains("expect");
-    let mut body = request.body;
-    // A body that is refused for its size is not asked for, nor is one whose sender waits to be asked.
-    if is_awaited || body.size_hint().lower() > MAX_DRAIN_BYTES as u64 {
-        return;
-    }
-    let reading = async {
-        let mut read = 0;
-        while read <= MAX_DRAIN_BYTES
-            && let Some(Ok(frame)) = body.frame().await
-        {
-            read += frame.data_ref().map_or(0, |data| data.len());
-        }
-    };
-    let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
 }
 
 fn method_not_allowed(

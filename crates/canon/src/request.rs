@@ -300,6 +300,8 @@ pub struct ConversationState {
     pub store: Option<bool>,
     /// Id of the stored answer that this conversation continues.
     pub previous_response: Option<String>,
+    /// Id of the stored conversation that the call belongs to.
+    pub conversation: Option<String>,
     /// True if the call runs in the background.
     pub background: Option<bool>,
 }

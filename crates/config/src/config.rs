@@ -66,10 +66,16 @@ pub struct Config {
     pub tasks: TaskLimits,
     /// Limits of each connection.
     pub http_limits: HttpLimits,
+    /// True if responses are served over WebSockets, too.
+    pub web_sockets: bool,
+    /// Time after which a WebSocket is closed.
+    pub web_socket_lifetime: Duration,
     /// Certificate of the listener; `None` serves plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Time that responses are stored for later calls.
     pub answer_retention: Duration,
+    /// Time that conversations are stored after their last change.
+    pub conversation_retention: Duration,
     /// Proxies and certificates of outgoing connections.
     pub outbound: Outbound,
     /// Collector of traces and metrics.
@@ -280,11 +286,17 @@ fn check(
     let max_body_bytes = max_body_bytes.map_err(|why| FieldError::new("limits.body", why))?;
     let http_limits = listener::http_limits(&limits)?;
     let gate = listener::gate_limits(&limits, max_body_bytes)?;
+    let web_sockets = server.websockets.unwrap_or(true);
+    let web_socket_lifetime = listener::web_socket_lifetime(server.websocket_time.as_deref())?;
     let tls = server.tls.as_ref().map(listener::server_tls).transpose()?;
     let answer_retention =
         limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), parse_duration);
     let answer_retention =
         answer_retention.map_err(|why| FieldError::new("limits.keep_answers", why))?;
+    let kept = limits.keep_conversations.as_deref();
+    let conversation_retention = kept.map_or(Ok(Duration::from_secs(365 * 86_400)), parse_duration);
+    let conversation_retention =
+        conversation_retention.map_err(|why| FieldError::new("limits.keep_conversations", why))?;
     let money_wait = listener::money_wait(&limits)?;
     let goodwill = listener::goodwill(&limits)?;
     let max_running_calls = limits.running.unwrap_or(DEFAULT_MAX_RUNNING_CALLS);
@@ -340,7 +352,10 @@ fn check(
         tasks,
         http_limits,
         tls,
+        web_sockets,
+        web_socket_lifetime,
         answer_retention,
+        conversation_retention,
         outbound,
         telemetry,
         money_wait,

@@ -83,6 +83,19 @@ pub struct GateLimits {
     pub public_running: u32,
 }
 
+/// Checks the time after which a WebSocket is closed.
+pub(super) fn web_socket_lifetime(configured: Option<&str>) -> Result<Duration, FieldError> {
+    /// Clients of this protocol open another connection after 55 minutes.
+    const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
+    match configured.map_or(Ok(DEFAULT_LIFETIME), parse_duration) {
+        Ok(time) if time.is_zero() => {
+            Err(FieldError::new("server.websocket_time", "must be longer than zero"))
+        }
+        Ok(time) => Ok(time),
+        Err(why) => Err(FieldError::new("server.websocket_time", why)),
+    }
+}
+
 /// Checks the time that a call waits for money that is reserved for other calls.
 pub(super) fn money_wait(raw: &RawLimits) -> Result<Duration, FieldError> {
     const DEFAULT_WAIT: Duration = Duration::from_millis(2_500);

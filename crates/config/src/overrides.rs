@@ -18,10 +18,12 @@ pub(super) fn apply(
     text("PORTUNUS_SERVER_PUBLIC_URL", &mut raw.server.public_url);
     text("PORTUNUS_SERVER_METRICS", &mut raw.server.metrics);
     text("PORTUNUS_SERVER_DURABILITY", &mut raw.server.durability);
+    text("PORTUNUS_SERVER_WEBSOCKET_TIME", &mut raw.server.websocket_time);
     text("PORTUNUS_STORE_URL", &mut raw.store.url);
     text("PORTUNUS_STORE_AWAY", &mut raw.store.away);
     text("PORTUNUS_LIMITS_BODY", &mut raw.limits.body);
     text("PORTUNUS_LIMITS_KEEP_ANSWERS", &mut raw.limits.keep_answers);
+    text("PORTUNUS_LIMITS_KEEP_CONVERSATIONS", &mut raw.limits.keep_conversations);
     text("PORTUNUS_LIMITS_MONEY_WAIT", &mut raw.limits.money_wait);
     text("PORTUNUS_LIMITS_GOODWILL", &mut raw.limits.goodwill);
     text("PORTUNUS_LIMITS_BUFFERED", &mut raw.limits.buffered);
@@ -104,6 +106,14 @@ pub(super) fn apply(
             FieldError::new(
                 "PORTUNUS_SERVER_DEMO",
                 format_args!("`{demo}` is not known; write true or false"),
+            )
+        })?);
+    }
+    if let Some(web_sockets) = env("PORTUNUS_SERVER_WEBSOCKETS") {
+        raw.server.websockets = Some(web_sockets.parse().map_err(|_| {
+            FieldError::new(
+                "PORTUNUS_SERVER_WEBSOCKETS",
+                format_args!("`{web_sockets}` is not known; write true or false"),
             )
         })?);
     }

@@ -45,6 +45,8 @@ pub(crate) struct RawServer {
     pub durability: Option<String>,
     pub tls: Option<RawTls>,
     pub trusted_proxies: Vec<String>,
+    pub websockets: Option<bool>,
+    pub websocket_time: Option<String>,
 }
 
 /// Certificate of the listener and its key, as PEM files.
@@ -136,6 +138,7 @@ pub struct RawTimeouts {
 pub(crate) struct RawLimits {
     pub body: Option<String>,
     pub keep_answers: Option<String>,
+    pub keep_conversations: Option<String>,
     pub running: Option<usize>,
     pub money_wait: Option<String>,
     pub goodwill: Option<String>,

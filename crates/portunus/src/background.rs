@@ -151,6 +151,9 @@ impl App {
         if let Err(e) = self.store.sweep_cached_contents(now).await {
             tracing::warn!("expired cached contents could not be swept: {e}");
         }
+        if let Err(e) = self.store.sweep_conversations(now).await {
+            tracing::warn!("expired conversations could not be swept: {e}");
+        }
         if let Err(e) = self.store.sweep_links(now).await {
             tracing::warn!("old one-time links could not be swept: {e}");
         }

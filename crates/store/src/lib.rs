@@ -19,6 +19,7 @@ mod call_block;
 mod call_sessions;
 mod call_writes;
 mod compact_text;
+mod conversations;
 mod corrections;
 mod data_keys;
 mod db;
@@ -77,6 +78,9 @@ pub use backup::AdoptedCounts;
 pub use cache_copies::CacheCopy;
 pub use cached_contents::{CacheAdmission, CacheLimits, CachedContent};
 pub use call_sessions::{SessionPart, SessionTotals};
+pub use conversations::{
+    ConversationItem, ConversationLimits, ItemAdmission, ItemPage, StoredConversation,
+};
 pub use corrections::CallPosting;
 pub use data_keys::{DATA_KEY_ID_BYTES, DataKey, DataKeyId};
 pub use entries::{EntryFilter, KeyTotal};

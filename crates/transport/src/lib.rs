@@ -29,6 +29,8 @@ pub use framing::{ChunkState, Framing, FramingError, FramingStep};
 pub use header_block::{HeaderBlock, visible_text};
 pub use header_fields::HeaderFields;
 pub use server::{
-    Connections, HttpLimits, ReplyHeaders, RequestHandler, RequestHead, ServerBody, ServerReply,
-    ServerRequest, ShutdownPhase, body_error, read_whole, too_large,
+    CloseReason, ConnectionPlace, Connections, HttpLimits, ProtocolUpgrade, ReadMeter,
+    ReplyHeaders, RequestHandler, RequestHead, ServerBody, ServerReply, ServerRequest,
+    ShutdownPhase, SocketInput, UpgradedConnection, WebSocket, accept_web_socket, body_error,
+    read_whole, too_large,
 };

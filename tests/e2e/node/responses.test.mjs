@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { setTimeout as pause } from "node:timers/promises";
 import OpenAI from "openai";
+import { ResponsesWS } from "openai/resources/responses/ws";
 import {
   ABOUT, HARBOUR, IDLE, KEY, LISBON, LONG_STORY, NEWS, PARIS, PICTURE, RESULT, SEEN, SHAPE, STORY,
   TIMEOUT, TOOL, TWO_CITIES, URL_, WEATHER, cell, failure, gather, isHarbour, near,
@@ -206,4 +207,36 @@ works("stream left early", "a stream the caller leaves does not hurt the next", 
     for await (const _ of await ask(model, LONG_STORY, { stream: true })) break;
   }
   assert.ok((await ask(model, IDLE)).output_text);
+});
+
+works("WebSocket", "a connection remembers what is not stored", async (model) => {
+  const socket = new ResponsesWS(client);
+  const turn = async (fields) => {
+    socket.send({ type: "response.create", model, store: false, ...fields });
+    for await (const { type, message } of socket.stream()) {
+      if (type === "error") throw message ?? new Error("the connection failed");
+      if (type !== "message") continue;
+      if (message.type === "response.completed") return message.response;
+      if (message.type === "error") return message;
+    }
+    throw new Error("the connection ended");
+  };
+  const first = await turn({ input: "My name is Ada." });
+  const second = await turn({ input: "What is my name?", previous_response_id: first.id });
+  assert.match(JSON.stringify(second.output), /Ada/);
+  const ready = await turn({ input: [], generate: false });
+  assert.equal(ready.usage.total_tokens, 0);
+  socket.close();
+});
+
+works("conversations", "a conversation remembers and grows", async (model) => {
+  const items = [{ type: "message", role: "user", content: "My name is Ada." }];
+  const talk = await client.conversations.create({ items });
+  const response = await ask(model, "What is my name?", { conversation: talk.id });
+  assert.match(response.output_text, /Ada/);
+  assert.equal(response.conversation.id, talk.id);
+  const kept = await gather(await client.conversations.items.list(talk.id, { order: "asc", limit: 1 }));
+  assert.deepEqual(kept.map((item) => item.role), ["user", "user", "assistant"]);
+  assert.equal((await client.conversations.delete(talk.id)).deleted, true);
+  assert.equal((await failure(client.conversations.retrieve(talk.id))).status, 404);
 });

@@ -72,12 +72,7 @@ impl RateLimiter {
         if declared.is_some_and(|length| length > gate.body) {
             return Err(transport::too_large(usize::try_from(gate.body).unwrap_or(usize::MAX)));
         }
-        let permit = Arc::new(BufferPermit {
-            caller: Arc::clone(caller),
-            all: Arc::clone(&self.buffered),
-            limits: *gate,
-            held: AtomicU64::new(0),
-        });
+        let permit = Arc::new(self.buffer_permit(caller, gate));
         permit.grow(declared.unwrap_or(0))?;
         if declared.is_none() {
             let body = std::mem::take(&mut request.body);
@@ -85,6 +80,16 @@ impl RateLimiter {
             request.body = ServerBody::Stream(Body::new(CountedBody { body, permit }));
         }
         Ok(Some(permit))
+    }
+
+    /// Returns a permit that holds no memory yet.
+    pub fn buffer_permit(&self, caller: &Arc<CallerUse>, gate: &GateLimits) -> BufferPermit {
+        BufferPermit {
+            caller: Arc::clone(caller),
+            all: Arc::clone(&self.buffered),
+            limits: *gate,
+            held: AtomicU64::new(0),
+        }
     }
 
     /// Bytes of request bodies in memory.
@@ -120,6 +125,11 @@ impl BufferPermit {
             return Ok(());
         };
         Err(error.with_retry_after(FULL_RETRY_AFTER))
+    }
+
+    /// Returns the reserved bytes.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// Returns bytes that were reserved.

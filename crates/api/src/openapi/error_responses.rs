@@ -6,7 +6,8 @@ use relay::ErrorFormat;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-use crate::routes::{ApiRoute, RouteHandler, RouteNeed, path_matches, route_list};
+use crate::keyed::RouteNeed;
+use crate::routes::{ApiRoute, RouteHandler, path_matches, route_list};
 
 /// All kinds of errors.
 const KINDS: [ErrorKind; 25] = [

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 use super::conversation::Conversation;
+use super::conversation_log::ConversationLog;
 use super::recorder::{ResponseRecorder, final_response};
 use super::stored::RunFollower;
 use crate::json_object::{parse_object, set_fields, text_field};
@@ -25,6 +26,7 @@ pub(super) async fn start(
     state: Arc<ApiState>,
     mut call: Box<Call>,
     conversation: Conversation,
+    log: Option<ConversationLog>,
 ) -> Result<Response, ApiError> {
     let mut facts =
         call.work_permit().await.run(|| call.dialect.read_facts(&call.target, &call.body)).await?;
@@ -54,13 +56,14 @@ pub(super) async fn start(
         })
         .await?;
     let id = text_field(&queued, "id").to_owned();
-    let recorder = ResponseRecorder::new(Arc::clone(&state), &call, conversation).await;
+    let recorder = ResponseRecorder::new(Arc::clone(&state), &call, conversation, None).await;
     let limit = call.config.tasks.max_waiting;
     let run = state.stored_answers.begin_run(&id, &call.key.record, limit);
     let run = run.ok_or_else(|| too_many_tasks(limit))?;
     recorder.store(&text);
     let key = Arc::clone(&call.key);
-    let task = run_to_end(Arc::clone(&state), call, recorder, (id, queued), Arc::clone(&run));
+    let task =
+        run_to_end(Arc::clone(&state), call, (recorder, log), (id, queued), Arc::clone(&run));
     state.engine.tasks.spawn(task);
     if streamed {
         return Ok(RunFollower { state, key, run, after: None }.into_response());
@@ -88,13 +91,13 @@ fn queued_response(call: &Call) -> Result<Map<String, Value>, ApiError> {
 async fn run_to_end(
     state: Arc<ApiState>,
     call: Box<Call>,
-    recorder: ResponseRecorder,
+    (recorder, log): (ResponseRecorder, Option<ConversationLog>),
     (id, queued): (String, Map<String, Value>),
     run: Arc<BackgroundRun>,
 ) {
     let outcome = tokio::select! {
         () = run.cancel.cancelled() => Ok(()),
-        outcome = consume_answer(call, &recorder, &run) => outcome,
+        outcome = consume_answer(call, &recorder, log, &run) => outcome,
     };
     if let Err(error) = outcome {
         record_failure(&recorder, &run, queued, &error);
@@ -106,9 +109,14 @@ async fn run_to_end(
 async fn consume_answer(
     call: Box<Call>,
     recorder: &ResponseRecorder,
+    log: Option<ConversationLog>,
     run: &BackgroundRun,
 ) -> Result<(), ApiError> {
-    let mut body = relay::serve(call).await?.body;
+    let mut reply = relay::serve(call).await?;
+    if let Some(log) = log {
+        reply = log.record(reply).await?;
+    }
+    let mut body = reply.body;
     let mut cutter = SseDecoder::default();
     while let Some(frame) = body.frame().await {
         let frame = frame

@@ -49,7 +49,7 @@ pub(crate) async fn compact(incoming: ApiRequest) -> Result<Response, ApiError> 
         })
         .await?;
     call.body = Bytes::from(text);
-    let Conversation { items, .. } = Conversation::load(&state, &mut call).await?;
+    let Conversation { items, .. } = Conversation::load(&state, &mut call, None).await?;
     if items.is_empty() {
         return Err(ApiError::invalid("input", "`input` holds nothing to compact"));
     }

@@ -8,10 +8,18 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use store::StoredResponse;
 
 use super::compact;
+use super::conversation_log::{self, ConversationLog};
+use super::items::expand_content;
+use crate::connection_answers::ConnectionAnswers;
 use crate::state::ApiState;
 use relay::Call;
+
+/// Field that names a conversation.
+const CONVERSATION: &str = "conversation";
 
 /// Conversation fields of a request.
 pub(super) struct Conversation {
@@ -23,6 +31,8 @@ pub(super) struct Conversation {
     pub(super) items: Vec<Value>,
     /// Position of the request's own input in it.
     pub(super) offset: InputOffset,
+    /// The conversation that the call belongs to.
+    pub(super) log: Option<ConversationLog>,
 }
 
 /// Position of a request's own input behind the conversation that was inserted before it.
@@ -31,12 +41,15 @@ pub(super) struct InputOffset {
     inserted: usize,
     /// True if the request's own input is a plain text.
     is_text: bool,
+    /// True if the inserted items are those of `conversation`.
+    is_conversation: bool,
 }
 
 impl InputOffset {
     /// Returns an error with the path in the request's own input.
     pub(super) fn restore_path(self, error: ApiError) -> ApiError {
-        let (list, source) = ("input", "previous_response_id");
+        let source = if self.is_conversation { CONVERSATION } else { "previous_response_id" };
+        let list = "input";
         let error = InsertedItems { list, source, count: self.inserted }.restore_path(error);
         let path = error.param().filter(|_| self.inserted > 0 && self.is_text).unwrap_or_default();
         if !path.starts_with("input[") {
@@ -53,6 +66,8 @@ struct ConversationFields<'a> {
     input: Option<&'a RawValue>,
     #[serde(borrow, default)]
     previous_response_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    conversation: Option<&'a RawValue>,
     #[serde(default)]
     store: Option<bool>,
     #[serde(default)]
@@ -62,7 +77,13 @@ struct ConversationFields<'a> {
 impl Conversation {
     /// Reads the fields of the request and inserts the previous conversation into it. See
     /// <https://platform.openai.com/docs/guides/conversation-state>.
-    pub(super) async fn load(state: &ApiState, call: &mut Call) -> Result<Self, ApiError> {
+    ///
+    /// Answers of the caller's WebSocket are found before stored ones.
+    pub(super) async fn load(
+        state: &Arc<ApiState>,
+        call: &mut Call,
+        answers: Option<&Arc<ConnectionAnswers>>,
+    ) -> Result<Self, ApiError> {
         // The rules of the format refuse an unreadable body and name the path.
         let body = call.body.clone();
         let read = || {
@@ -85,6 +106,11 @@ impl Conversation {
             return Err(ApiError::invalid("background", "`background` needs `store` to be true"));
         }
         let previous = head.previous_response_id.filter(|raw| raw.get() != "null");
+        let named = head.conversation.filter(|raw| raw.get() != "null");
+        if previous.is_some() && named.is_some() {
+            let message = "`conversation` cannot be given with `previous_response_id`";
+            return Err(ApiError::invalid(CONVERSATION, message));
+        }
         // Most requests have none, and are not searched item by item.
         let summaries = match memmem::find(text.as_bytes(), compact::ITEM_TYPE.as_bytes()) {
             Some(_) => {
@@ -92,9 +118,9 @@ impl Conversation {
             }
             None => Vec::new(),
         };
-        if !store && previous.is_none() && summaries.is_empty() {
+        if !store && previous.or(named).is_none() && summaries.is_empty() && answers.is_none() {
             let offset = InputOffset::default();
-            return Ok(Self { store, background, items: Vec::new(), offset });
+            return Ok(Self { store, background, items: Vec::new(), offset, log: None });
         }
         let mut items = call
             .work_permit()
@@ -108,17 +134,16 @@ impl Conversation {
             })
             .await;
         let is_text = head.input.is_some_and(|raw| raw.get().starts_with('"'));
-        let mut offset = InputOffset { inserted: 0, is_text };
+        let mut offset = InputOffset { inserted: 0, is_text, is_conversation: named.is_some() };
         let mut conversation_bytes = text.len();
         if let Some(raw) = previous {
             let id: String = dialects::json::read(raw.get()).map_err(|_| {
                 ApiError::invalid("previous_response_id", "`previous_response_id` must be a string")
             })?;
-            let owner = call.key.object_owner();
-            let now = state.clock().now();
-            let stored = state.stored_answers.get(&id, &owner, now).await.map_err(|error| {
-                error.with_param("previous_response_id").with_code("previous_response_not_found")
-            })?;
+            let stored = match answers.and_then(|answers| answers.get(&id)) {
+                Some(answer) => answer,
+                None => stored_answer(state, call, &id).await?,
+            };
             call.continued_session = Some(continued_session(&stored.request, &id));
             let stored_bytes = stored.request.len() + stored.reply.len();
             conversation_bytes += stored_bytes;
@@ -128,7 +153,18 @@ impl Conversation {
             before.append(&mut items);
             items = before;
         }
-        if previous.is_some() {
+        let mut log = None;
+        if let Some(raw) = named {
+            let id = conversation_id(raw)?;
+            call.continued_session = Some(id.as_str().into());
+            let (mut found, mut before) = conversation_log::find(state, call, &id).await?;
+            conversation_bytes += found.bytes();
+            offset.inserted = before.len();
+            found.set_input(items.clone());
+            before.append(&mut items);
+            (items, log) = (before, Some(found));
+        }
+        if previous.or(named).is_some() {
             let permit = call.permit_for(conversation_bytes).await;
             permit.run(|| rewrite_input(call, text, &head, &items)).await;
             // The gateway writes the reply itself, so that it names the previous response.
@@ -140,8 +176,36 @@ impl Conversation {
                 .run(|| BodySegments::with_edits(&call.body, summaries).to_vec().into())
                 .await;
         }
-        Ok(Self { store, background, items, offset })
+        Ok(Self { store, background, items, offset, log })
     }
+}
+
+/// Returns the id of a conversation, which is named by its id or an object with it.
+fn conversation_id(raw: &RawValue) -> Result<String, ApiError> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum NamedConversation {
+        Id(String),
+        Object { id: String },
+    }
+    match dialects::json::read(raw.get()) {
+        Ok(NamedConversation::Id(id) | NamedConversation::Object { id }) => Ok(id),
+        Err(_) => {
+            let message = "`conversation` must be a string or an object with an `id`";
+            Err(ApiError::invalid(CONVERSATION, message))
+        }
+    }
+}
+
+async fn stored_answer(
+    state: &ApiState,
+    call: &Call,
+    id: &str,
+) -> Result<Arc<StoredResponse>, ApiError> {
+    let (owner, now) = (call.key.object_owner(), state.clock().now());
+    state.stored_answers.get(id, &owner, now).await.map_err(|error| {
+        error.with_param("previous_response_id").with_code("previous_response_not_found")
+    })
 }
 
 /// Returns the request's own input as a list. A plain text becomes one message.
@@ -157,23 +221,6 @@ fn request_items(input: Option<&RawValue>) -> Vec<Value> {
             items
         }
         _ => Vec::new(),
-    }
-}
-
-/// Turns plain text content into a list of parts, the form in which items are stored.
-fn expand_content(item: &mut Value) {
-    let Some(item) = item.as_object_mut() else { return };
-    let kind = if item.get("role").and_then(Value::as_str) == Some("assistant") {
-        "output_text"
-    } else {
-        "input_text"
-    };
-    if let Some(content @ Value::String(_)) = item.get_mut("content") {
-        let text = content.take();
-        *content = match kind {
-            "output_text" => json!([{ "type": kind, "text": text, "annotations": [] }]),
-            _ => json!([{ "type": kind, "text": text }]),
-        };
     }
 }
 
@@ -221,12 +268,13 @@ fn rewrite_input(call: &mut Call, text: &str, head: &ConversationFields<'_>, ite
     let body = BodySegments::with_edits(&call.body, vec![BodyEdit { range, replacement }]).to_vec();
     call.body = Bytes::from(body);
     if let Ok(text) = std::str::from_utf8(&call.body)
-        && let Ok(ConversationFields { previous_response_id: Some(raw), .. }) =
-            dialects::json::read::<ConversationFields<'_>>(text)
+        && let Ok(fields) = dialects::json::read::<ConversationFields<'_>>(text)
     {
-        call.edits.push(BodyEdit {
-            range: range_of(text, raw),
-            replacement: Bytes::from_static(b"null"),
+        let ConversationFields { previous_response_id, conversation, .. } = fields;
+        let edits = [previous_response_id, conversation].into_iter().flatten().map(|raw| {
+            BodyEdit { range: range_of(text, raw), replacement: Bytes::from_static(b"null") }
         });
+        let edits: Vec<BodyEdit> = edits.collect();
+        call.edits.extend(edits);
     }
 }

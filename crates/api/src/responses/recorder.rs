@@ -10,6 +10,7 @@ use std::sync::Arc;
 use store::StoredResponse;
 
 use super::conversation::Conversation;
+use crate::connection_answers::ConnectionAnswers;
 use crate::observe::observe_response;
 use crate::state::ApiState;
 use relay::Call;
@@ -20,10 +21,18 @@ pub(super) struct ResponseRecorder {
     key: Arc<ApiKey>,
     /// The whole conversation as JSON, written before the answer arrives.
     request: String,
+    /// Memory of the caller's WebSocket for an answer that is not stored.
+    unstored: Option<Arc<ConnectionAnswers>>,
 }
 
 impl ResponseRecorder {
-    pub(super) async fn new(state: Arc<ApiState>, call: &Call, conversation: Conversation) -> Self {
+    pub(super) async fn new(
+        state: Arc<ApiState>,
+        call: &Call,
+        conversation: Conversation,
+        answers: Option<Arc<ConnectionAnswers>>,
+    ) -> Self {
+        let unstored = answers.filter(|_| !conversation.store);
         let key = Arc::clone(&call.key);
         let write = || {
             let items = Value::from(conversation.items);
@@ -35,7 +44,7 @@ impl ResponseRecorder {
             }
         };
         let request = call.work_permit().await.run(write).await;
-        Self { state, key, request }
+        Self { state, key, request, unstored }
     }
 
     /// Stores a response object.
@@ -51,7 +60,7 @@ impl ResponseRecorder {
         let Ok(ReplyId { id }) = dialects::json::read(reply) else { return };
         let now = self.state.clock().now();
         let retention = Micros::from(self.state.config().answer_retention);
-        self.state.stored_answers.put(StoredResponse {
+        let answer = StoredResponse {
             id,
             account_id: self.key.record.account_id.clone(),
             key_id: Some(self.key.record.id.clone()),
@@ -59,7 +68,11 @@ impl ResponseRecorder {
             reply: reply.to_owned(),
             created: now,
             expires: now + retention,
-        });
+        };
+        match &self.unstored {
+            Some(answers) => answers.put(answer),
+            None => self.state.stored_answers.put(answer),
+        }
     }
 }
 

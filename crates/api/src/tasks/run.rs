@@ -7,6 +7,7 @@ use canon::{ApiError, ErrorKind, Micros};
 use http::Request;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -266,6 +267,9 @@ impl ApiState {
             id,
             head: Arc::default(),
             admission: Admission::default(),
+            // The caller was checked when it submitted the task.
+            peer: (Ipv4Addr::UNSPECIFIED, 0).into(),
+            socket: None,
             request: request.into(),
         })
     }

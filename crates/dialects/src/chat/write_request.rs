@@ -125,8 +125,10 @@ fn write_hints(
     losses: &mut Losses,
 ) -> ObjectWriter {
     let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } = hints;
-    let ConversationState { store: _, previous_response: previous, background } = state;
-    losses.add_if(previous.is_some(), "state.previous", "the chat format stores no conversations");
+    let ConversationState { store: _, previous_response: previous, conversation, background } =
+        state;
+    let is_kept = previous.is_some() || conversation.is_some();
+    losses.add_if(is_kept, "state.previous", "the chat format stores no conversations");
     let why = "the chat format has no background mode";
     losses.add_if(*background == Some(true), "state.background", why);
     let tier = write_request_tier(tier.as_ref(), ORIGIN, losses);

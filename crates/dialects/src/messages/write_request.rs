@@ -291,9 +291,11 @@ fn write_hints(
     losses: &mut Losses,
 ) -> ObjectWriter {
     let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } = hints;
-    let ConversationState { store: _, previous_response, background } = state;
+    let ConversationState { store: _, previous_response: previous, conversation, background } =
+        state;
+    let is_kept = previous.is_some() || conversation.is_some();
     let why = "the messages format stores no conversations";
-    losses.add_if(previous_response.is_some(), "state.previous", why);
+    losses.add_if(is_kept, "state.previous", why);
     let why = "the messages format has no background mode";
     losses.add_if(*background == Some(true), "state.background", why);
     let why = "the messages format takes only a user id";

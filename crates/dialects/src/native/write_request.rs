@@ -181,9 +181,11 @@ fn with_title(schema: &Value, name: Option<&str>, description: Option<&str>) -> 
 fn write_hints<'a>(chat: &'a ChatRequest, losses: &mut Losses) -> Option<&'a str> {
     let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } =
         &chat.hints;
-    let ConversationState { store: _, previous_response: previous, background } = &chat.state;
+    let ConversationState { store: _, previous_response: previous, conversation, background } =
+        &chat.state;
+    let is_kept = previous.is_some() || conversation.is_some();
     for (is_lost, path, why) in [
-        (previous.is_some(), "state.previous", "the native format stores no conversations"),
+        (is_kept, "state.previous", "the native format stores no conversations"),
         (*background == Some(true), "state.background", "the native format has no background mode"),
         (user.is_some(), "hints.user", "the native format has no field for the end user"),
         (!metadata.is_empty(), "hints.metadata", "the native format has no metadata"),

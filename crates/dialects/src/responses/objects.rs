@@ -9,7 +9,6 @@ use crate::word_search::Needles;
 
 pub(super) static OBJECTS: ObjectFields = ObjectFields {
     fields: &[
-        ObjectField::of_key("conversation.id?").shown_as("conversation"),
         ObjectField::of_key("prompt.id?").shown_as("prompt"),
         ObjectField::of_key("prompt.variables.*.file_id"),
         ObjectField::file_text("instructions"),

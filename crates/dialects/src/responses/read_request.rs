@@ -21,7 +21,7 @@ use crate::fields::ObjectWriter;
 use crate::service_tier::read_request_tier;
 use crate::text::{BorrowedText, by_word};
 use crate::wire_object::raw_value;
-use crate::wire_value::{OpaqueObject, TextOrList};
+use crate::wire_value::{OpaqueObject, TextOrList, TextOrObject};
 
 /// Reads a request.
 pub(super) fn read(view: Box<ResponsesRequestView<'_>>) -> Box<ChatRequest> {
@@ -68,6 +68,11 @@ pub(super) fn read(view: Box<ResponsesRequestView<'_>>) -> Box<ChatRequest> {
         text.rest.keep_in(&mut chat.extras, ORIGIN, "text");
     }
     chat.state.previous_response = view.previous_response_id.map(BorrowedText::into_owned);
+    let conversation = view.conversation.and_then(|name| match name {
+        TextOrObject::Text(id) => Some(id),
+        TextOrObject::Object(object) => object.id,
+    });
+    chat.state.conversation = conversation.map(BorrowedText::into_owned);
     chat.state.background = view.background;
     chat.hints.user = view.safety_identifier.or(view.user).map(BorrowedText::into_owned);
     chat.hints.metadata = view.metadata.map(OpaqueObject::to_map).unwrap_or_default();

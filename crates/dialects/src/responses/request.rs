@@ -48,7 +48,7 @@ wire_object! {
         instructions: BorrowedText<'a> => Conversation,
         input: TextOrList<'a, ResponsesItem<'a>, MAX_ITEMS> => Conversation,
         previous_response_id: BorrowedText<'a> where max_bytes(MAX_NAME_BYTES),
-        conversation kept: TextOrObject<'a, ResponsesObjectName<'a>>,
+        conversation: TextOrObject<'a, ResponsesObjectName<'a>>,
         prompt kept: TextOrObject<'a, ResponsesObjectName<'a>>,
         stream: bool = Stream,
         max_output_tokens placed: PlacedValue<'a, u64> => MaxOutputTokens where output_limit(MIN_OUTPUT_TOKENS),

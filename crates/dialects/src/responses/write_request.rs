@@ -143,7 +143,8 @@ fn write_include(thinks: bool, sampling: &SamplingOptions, extras: &ExtraFields)
 fn write_hints(body: ObjectWriter, chat: &ChatRequest, losses: &mut Losses) -> ObjectWriter {
     let RequestHints { user, metadata, service_tier: tier, cache_key: _, verbosity: _ } =
         &chat.hints;
-    let ConversationState { store, previous_response: previous, background } = &chat.state;
+    let ConversationState { store, previous_response: previous, conversation, background } =
+        &chat.state;
     let tier = write_request_tier(tier.as_ref(), ORIGIN, losses);
     let is_long = user.as_ref().is_some_and(|user| user.len() > MAX_SAFETY_ID_BYTES);
     body.set_some(if is_long { "user" } else { "safety_identifier" }, user.as_deref())
@@ -152,5 +153,6 @@ fn write_hints(body: ObjectWriter, chat: &ChatRequest, losses: &mut Losses) -> O
         // The default of this format is to store, unlike every other format.
         .set("store", store.unwrap_or(false))
         .set_some("previous_response_id", previous.as_deref())
+        .set_some("conversation", conversation.as_deref())
         .set_some("background", *background)
 }

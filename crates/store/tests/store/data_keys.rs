@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use canon::Micros;
 use store::{
-    CacheAdmission, CacheLimits, CachedContent, CallClaim, CallName, ClaimResult, NewTask,
-    ObjectOwner, Store, StoreError, StoredReply, StoredResponse, TaskBody, TaskClaim, TaskEnd,
-    TaskState, Vault, VaultKeys,
+    CacheAdmission, CacheLimits, CachedContent, CallClaim, CallName, ClaimResult, ConversationItem,
+    ConversationLimits, ItemAdmission, NewTask, ObjectOwner, Store, StoreError, StoredConversation,
+    StoredReply, StoredResponse, TaskBody, TaskClaim, TaskEnd, TaskState, Vault, VaultKeys,
 };
 
 use crate::on_both;
@@ -109,6 +109,22 @@ fn task(account_id: &str, id: &str) -> NewTask {
     }
 }
 
+fn conversation(account_id: &str) -> StoredConversation {
+    StoredConversation {
+        id: "conv_1".to_owned(),
+        account_id: account_id.to_owned(),
+        key_id: "key".to_owned(),
+        metadata: format!("{{\"m\":\"{CANARY}\"}}"),
+        bytes: 0,
+        created: Micros::new(1),
+        expires: NEVER,
+    }
+}
+
+fn item() -> ConversationItem {
+    ConversationItem { id: "msg_1".to_owned(), body: format!("{{\"i\":\"{CANARY}\"}}") }
+}
+
 fn end() -> TaskEnd {
     TaskEnd {
         state: TaskState::Failed,
@@ -131,6 +147,10 @@ async fn fill(store: &Store) -> String {
     let ((content, body), limits) = (cached(&ada.id), CacheLimits { count: 9, bytes: 99 });
     let added = store.add_cached_content(&content, &body, limits).await.unwrap();
     assert_eq!(added, CacheAdmission::Added);
+    let (talk, items) = (conversation(&ada.id), [item()]);
+    let limits = ConversationLimits { bytes: 999, key_bytes: 9_999 };
+    let added = store.add_conversation(&talk, &items, limits).await.unwrap();
+    assert_eq!(added, ItemAdmission::Added);
     let hold = Micros::from_hours(1);
     let claim = TaskClaim { owner: "node", request_id: "req", hold, per_provider: 9 };
     let taken = store.claim_task(&claim).await.unwrap().unwrap();
@@ -152,6 +172,9 @@ async fn check(store: &Store, ada: &str) {
     assert_eq!(store.tasks(&owner, None, None, 9, Micros::new(3)).await.unwrap().len(), 2);
     let found = store.cached_content_body("cache_1", &owner, Micros::new(3)).await.unwrap();
     assert_eq!(found, Some(cached(ada).1));
+    let talk = store.conversation("conv_1", &owner, Micros::new(3)).await.unwrap().unwrap();
+    assert_eq!(talk.metadata, conversation(ada).metadata);
+    assert_eq!(store.all_items(&talk).await.unwrap(), [item()]);
 }
 
 async fn bodies_are_sealed_in_every_table(database: Arc<TestDatabase>) {
@@ -164,6 +187,8 @@ async fn bodies_are_sealed_in_every_table(database: Arc<TestDatabase>) {
     database.execute_raw("DELETE FROM idempotent").await;
     database.execute_raw("DELETE FROM tasks").await;
     database.execute_raw("DELETE FROM cached_contents").await;
+    database.execute_raw("DELETE FROM conversation_items").await;
+    database.execute_raw("DELETE FROM conversations").await;
     database.execute_raw("DELETE FROM accounts").await;
     database.compact().await;
     assert!(!database.holds(CANARY).await);

@@ -12,6 +12,7 @@ mod accounts;
 mod attempt_counters;
 mod cached_contents;
 mod cancelled;
+mod conversations;
 #[cfg(feature = "postgres-tests")]
 mod cutting_proxy;
 mod data_keys;

@@ -9,16 +9,22 @@ mod h2;
 mod h2_frames;
 mod handler;
 mod limits;
+mod metered_stream;
 mod request_body;
 mod server_reply;
 mod server_request;
+mod upgrade;
+mod web_socket;
 
 pub use connections::{Connection, Connections, ShutdownPhase};
 pub use handler::RequestHandler;
 pub use limits::{HttpLimits, MAX_HEADERS};
+pub use metered_stream::ReadMeter;
 pub use request_body::{body_error, read_whole, too_large};
 pub use server_reply::{ReplyHeaders, ServerReply};
 pub use server_request::{RequestHead, ServerBody, ServerRequest};
+pub use upgrade::{ConnectionPlace, ProtocolUpgrade, UpgradedConnection};
+pub use web_socket::{CloseReason, SocketInput, WebSocket, accept_web_socket};
 
 use bytes::BytesMut;
 use std::net::SocketAddr;

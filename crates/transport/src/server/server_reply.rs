@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use std::sync::Arc;
 
 use super::server_request::ServerBody;
+use super::upgrade::ProtocolUpgrade;
 use crate::header_fields::write_line;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -21,6 +22,8 @@ pub struct ServerReply {
     pub headers: ReplyHeaders,
     /// Body.
     pub body: ServerBody,
+    /// Protocol that the connection speaks after this reply, which is a 101.
+    pub(super) upgrade: Option<ProtocolUpgrade>,
     request_id: Option<Arc<str>>,
 }
 
@@ -45,7 +48,7 @@ impl ServerReply {
         let mut headers = ReplyHeaders::default();
         headers.lines.reserve(USUAL_BYTES);
         headers.lines.extend_from_slice(lines.as_bytes());
-        Self { status: StatusCode::OK, headers, body, request_id: None }
+        Self { status: StatusCode::OK, headers, body, upgrade: None, request_id: None }
     }
 
     /// Sets the headers that name the request.
@@ -61,7 +64,7 @@ impl ServerReply {
 
     /// Returns the reply for code that works with maps of headers.
     pub fn into_response(self) -> Response {
-        let Self { status, headers, body, request_id } = self;
+        let Self { status, headers, body, upgrade: _, request_id } = self;
         let mut response = Response::new(body.into_body());
         *response.status_mut() = status;
         let map = response.headers_mut();
@@ -186,7 +189,8 @@ impl From<Response> for ServerReply {
     fn from(response: Response) -> Self {
         let (head, body): (_, Body) = response.into_parts();
         let headers = ReplyHeaders::from(&head.headers);
-        Self { status: head.status, headers, body: ServerBody::Stream(body), request_id: None }
+        let body = ServerBody::Stream(body);
+        Self { status: head.status, headers, body, upgrade: None, request_id: None }
     }
 }
 

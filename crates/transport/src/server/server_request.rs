@@ -81,6 +81,11 @@ impl RequestHead {
         (self.path(), self.query())
     }
 
+    /// Returns the version of HTTP.
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
     /// Returns the headers.
     pub fn headers(&self) -> &HeaderBlock {
         &self.headers
@@ -88,6 +93,11 @@ impl RequestHead {
 }
 
 impl ServerRequest {
+    /// Creates a request with a body that has arrived.
+    pub fn with_body(head: Arc<RequestHead>, body: Bytes) -> Self {
+        Self { head, length: Some(body.len() as u64), body: ServerBody::Whole(body) }
+    }
+
     /// Returns the head.
     pub const fn head(&self) -> &Arc<RequestHead> {
         &self.head

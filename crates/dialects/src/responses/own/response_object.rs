@@ -42,7 +42,7 @@ impl ResponseEcho {
             .set("object", "response")
             .set("created_at", stamp.created)
             .set("background", state.background.unwrap_or(false))
-            .set_some("conversation", kept("conversation").map(conversation))
+            .set_some("conversation", state.conversation.as_deref().map(named_object))
             .set("instructions", turns.first().and_then(write_request::instructions_of))
             .set("max_output_tokens", sampling.max_output_tokens)
             .set("max_tool_calls", kept("max_tool_calls").unwrap_or_default())
@@ -134,9 +134,8 @@ impl ResponseEnd {
 }
 
 /// The request names a conversation by id or object; the response always has an object.
-fn conversation(value: Value) -> Value {
-    let Value::String(id) = value else { return value };
-    ObjectWriter::new().set("id", id).into()
+fn named_object(id: &str) -> ObjectWriter {
+    ObjectWriter::new().set("id", id)
 }
 
 /// Writes the `error` of a failed response. SDKs of this format act on these codes.

@@ -35,6 +35,7 @@ use super::limits::HttpLimits;
 use super::request_body::PacedBody;
 use super::server_reply::ServerReply;
 use super::server_request::{ServerBody, ServerRequest};
+use super::upgrade::{ConnectionPlace, ProtocolUpgrade, UpgradedConnection};
 use body::IncomingBody;
 use head::{HeadScan, ReceivedHead};
 use known_head::KnownHead;
@@ -86,6 +87,10 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
             NextStep::Next => first = false,
             NextStep::Close => return None,
             NextStep::Http2 => break,
+            NextStep::Upgrade(upgrade) => {
+                session.upgrade(upgrade).await;
+                return None;
+            }
         }
     }
     let Http1Connection { wire, handler, connection, .. } = session;
@@ -103,6 +108,8 @@ enum NextStep {
     Close,
     /// Continue with HTTP/2.
     Http2,
+    /// Continue with another protocol.
+    Upgrade(ProtocolUpgrade),
 }
 
 struct Http1Connection<S, H> {
@@ -157,7 +164,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             keep_alive: head.keep_alive,
         };
         let request = self.build_request(head);
-        let Some(reply) = self.run_handler(request, options).await else {
+        let Some(mut reply) = self.run_handler(request, options).await else {
             return NextStep::Close;
         };
         let finished = {
@@ -166,8 +173,11 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             wire.framing == Framing::Done
         };
         options.keep_alive &= finished && self.connection.phase() == ShutdownPhase::Serve;
+        let upgrade = reply.upgrade.take();
+        // The connection stays open for the other protocol, which ends it at a shutdown.
+        options.keep_alive |= upgrade.is_some();
         match self.send_reply(reply, options).await {
-            Some(true) => NextStep::Next,
+            Some(true) => upgrade.map_or(NextStep::Next, NextStep::Upgrade),
             Some(false) => self.close().await,
             None => NextStep::Close,
         }
@@ -351,6 +361,15 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             }
         })
         .await
+    }
+
+    /// Hands the connection to another protocol.
+    async fn upgrade(self, upgrade: ProtocolUpgrade) {
+        let Self { wire, connection, limits, .. } = self;
+        let Some(wire) = Arc::into_inner(wire) else { return };
+        let (stream, read) = wire.into_inner().into_parts();
+        let (stream, place) = (Box::new(stream), ConnectionPlace(connection));
+        upgrade.run(UpgradedConnection { stream, read, limits, place }).await;
     }
 
     /// Answers an invalid request and closes the connection, because the next request cannot be
