@@ -5,6 +5,8 @@ use transport::{HeaderBlock, RequestHead, visible_text};
 
 use crate::keys::{FoundKey, KeyCache, KnownKey};
 
+/// Header of this gateway for a key. It counts before all others.
+const TOKEN_HEADER: &str = "x-portunus-token";
 /// Longer values are rejected without a lookup.
 const MAX_KEY_BYTES: usize = 256;
 
@@ -33,6 +35,26 @@ fn extract_key<'a>(
     (path, query): (&str, &'a str),
 ) -> Result<Option<&'a str>, ApiError> {
     let unreadable = || ApiError::new(ErrorKind::Unauthenticated, "the API key cannot be read");
+    // An agent that signed in sends its key here if `Authorization` holds one of a provider.
+    let mut tokens = headers.get_all(TOKEN_HEADER);
+    if let Some(value) = tokens.next() {
+        if tokens.next().is_some() {
+            return Err(ApiError::new(
+                ErrorKind::Unauthenticated,
+                "two `x-portunus-token` headers were sent",
+            ));
+        }
+        let text = visible_text(value).ok_or_else(unreadable)?;
+        let key = match text.split_once(' ') {
+            Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") => key.trim(),
+            Some(_) => return Err(unreadable()),
+            None => text,
+        };
+        if key.is_empty() || key.len() > MAX_KEY_BYTES {
+            return Err(unreadable());
+        }
+        return Ok(Some(key));
+    }
     let mut found: Option<&str> = None;
     let mut take = |text| match found.replace(text) {
         Some(other) if other != text => Err(ApiError::new(

@@ -64,6 +64,14 @@ impl AccountAdmin {
         }
     }
 
+    /// Stores the renewal of a token, which leaves no line: its sign-in and its end do.
+    pub(crate) async fn commit_sign_in_step(
+        &self,
+        change: AuditedChange,
+    ) -> Result<(), StoreError> {
+        change.commit_unaudited().await
+    }
+
     /// Records an event that changes nothing in the store. It is recorded before it takes place.
     pub(crate) async fn record_event(
         &self,

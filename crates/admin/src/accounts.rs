@@ -216,9 +216,13 @@ impl AccountAdmin {
     }
 
     /// Puts the keys of a locked or unlocked owner into this node's cache, so that the change
-    /// applies at once.
+    /// applies at once. So are the keys of teams that the person signed in for.
     pub(crate) async fn reload_keys_of(&self, owner_id: &str) -> Result<(), AdminError> {
         for key in self.store.keys_of(owner_id).await? {
+            self.key_changed(key);
+        }
+        let signed_in = self.store.keys_created_by(owner_id).await?;
+        for key in signed_in.into_iter().filter(|key| key.surface.is_some()) {
             self.key_changed(key);
         }
         Ok(())

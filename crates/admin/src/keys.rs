@@ -19,7 +19,7 @@ use crate::version::{ReadVersion, version_of};
 /// Maximum number of active keys a person may create for one owner.
 pub const MAX_KEYS: usize = 100;
 /// Maximum length of a key's name.
-const MAX_NAME_BYTES: usize = 200;
+pub(crate) const MAX_NAME_BYTES: usize = 200;
 
 /// A key to be created.
 #[derive(Clone, Debug)]
@@ -42,6 +42,59 @@ pub struct KeyDraft {
     pub ips: Vec<String>,
     /// Spending limit per period.
     pub budget: Option<BudgetTerms>,
+}
+
+impl KeyDraft {
+    /// A key for calls without limits of its own.
+    pub fn for_calls(name: String) -> Self {
+        Self {
+            scope: KeyScope::Call,
+            grants: KeyGrants::default(),
+            name,
+            cap: None,
+            models: Vec::new(),
+            expires: None,
+            limits: RateLimits::default(),
+            ips: Vec::new(),
+            budget: None,
+        }
+    }
+
+    /// Returns the record of a key for calls with that id and hash.
+    pub(crate) fn into_record(
+        self,
+        actor: &Actor,
+        owner: &KeyOwner,
+        id: String,
+        hash: Vec<u8>,
+        now: Micros,
+    ) -> KeyRecord {
+        let Self { scope: _, grants, name, cap, models, expires, limits, ips, budget } = self;
+        KeyRecord {
+            id,
+            account_id: owner.id().to_owned(),
+            created_by: actor.account().map(|account| account.id.clone()),
+            name,
+            surface: None,
+            scope: KeyScope::Call,
+            grants,
+            hash,
+            old_hash: None,
+            old_until: None,
+            cap,
+            spent: Money::ZERO,
+            budget,
+            models,
+            expires,
+            revoked: None,
+            limits,
+            ips,
+            bounds: KeyBounds::default(),
+            created: now,
+            changed: now,
+            last_used: None,
+        }
+    }
 }
 
 /// A change of a key. A field that is `None` stays as it is.
@@ -84,30 +137,9 @@ impl AccountAdmin {
         let now = self.now();
         let token = NewKeyToken::generate(draft.scope);
         let token = token.map_err(|e| AdminError::Internal(e.to_string()))?;
-        let KeyDraft { scope, grants, name, cap, models, expires, limits, ips, budget } = draft;
-        let mut record = KeyRecord {
-            id: token.id,
-            account_id: owner.id().to_owned(),
-            created_by: actor.account().map(|account| account.id.clone()),
-            name,
-            scope: KeyScope::Call,
-            grants,
-            hash: hash_token(self.keys.pepper(), &token.text),
-            old_hash: None,
-            old_until: None,
-            cap,
-            spent: Money::ZERO,
-            budget,
-            models,
-            expires,
-            revoked: None,
-            limits,
-            ips,
-            bounds: KeyBounds::default(),
-            created: now,
-            changed: now,
-            last_used: None,
-        };
+        let (scope, expires) = (draft.scope, draft.expires);
+        let hash = hash_token(self.keys.pepper(), &token.text);
+        let mut record = draft.into_record(actor, owner, token.id, hash, now);
         match scope {
             KeyScope::Call if record.grants == KeyGrants::Read => record.cap = Some(Money::ZERO),
             KeyScope::Call => {}
@@ -259,28 +291,47 @@ impl AccountAdmin {
         if may { Ok(record) } else { Err(not_permitted()) }
     }
 
-    /// Refuses an actor that may not create keys for this owner, or that has created too many.
-    async fn require_may_create_keys(
+    /// Returns true if the actor may create keys for this owner.
+    pub(crate) async fn may_create_keys(
         &self,
         actor: &Actor,
         owner: &KeyOwner,
-    ) -> Result<(), AdminError> {
-        let Some(account) = actor.account() else { return Ok(()) };
-        let may = match owner {
+    ) -> Result<bool, AdminError> {
+        let Some(account) = actor.account() else { return Ok(true) };
+        Ok(match owner {
             KeyOwner::Person(other) => may_change(account, other),
             KeyOwner::Team(team) => {
                 let role = self.team_role(&account.id, &team.id).await?;
                 may_in_team(account, team, role, TeamAction::CreateKeys)
             }
-        };
-        if !may {
+        })
+    }
+
+    /// Refuses an actor that may not create keys for this owner, or that has created too many.
+    pub(crate) async fn require_may_create_keys(
+        &self,
+        actor: &Actor,
+        owner: &KeyOwner,
+    ) -> Result<(), AdminError> {
+        self.require_may_add_keys(actor, owner, 0).await
+    }
+
+    /// The same, if that many keys of the owner are about to be revoked.
+    pub(crate) async fn require_may_add_keys(
+        &self,
+        actor: &Actor,
+        owner: &KeyOwner,
+        ending: usize,
+    ) -> Result<(), AdminError> {
+        if !self.may_create_keys(actor, owner).await? {
             return Err(not_permitted());
         }
         match actor {
             Actor::FirstStart | Actor::Operator | Actor::Key { .. } => Ok(()),
             Actor::Person(_) => {
                 let own = self.store.keys_of(owner.id()).await?;
-                if own.iter().filter(|key| key.revoked.is_none()).count() < MAX_KEYS {
+                let live = own.iter().filter(|key| key.revoked.is_none()).count();
+                if live < MAX_KEYS + ending {
                     return Ok(());
                 }
                 let message = format!("An account may have {MAX_KEYS} keys. Revoke one first.");

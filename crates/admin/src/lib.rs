@@ -7,6 +7,7 @@ mod account_admin;
 mod account_terms;
 mod accounts;
 mod actor;
+mod agent_sign_in;
 mod amount;
 mod audit_log;
 mod config_edit;
@@ -19,6 +20,7 @@ mod invites;
 mod journal_damage;
 mod key_bounds;
 pub mod keys;
+mod managed_settings;
 mod members;
 mod models;
 pub mod names;
@@ -29,6 +31,7 @@ pub mod password;
 mod provider_view;
 mod providers;
 pub mod random;
+mod refresh;
 mod request_origin;
 mod restored_store;
 mod rights;
@@ -46,6 +49,10 @@ pub use account_admin::AccountAdmin;
 pub use account_terms::TermsView;
 pub use accounts::{AccountChange, AccountDraft, CreatedAccount, user_json};
 pub use actor::Actor;
+pub use agent_sign_in::{
+    AskingAgent, CodeRequest, DEVICE_CODE_LIFE, DeviceCodes, DevicePoll, POLL_INTERVAL,
+    PendingDevice, SignInApproval,
+};
 pub use amount::parse_amount;
 pub use audit_log::{AuditCursor, AuditEntry, AuditPage, AuditQuery};
 pub use credential_check::CredentialCheck;
@@ -59,6 +66,7 @@ pub use factors::{
 };
 pub use invites::InviteDraft;
 pub use keys::{IssuedKey, KeyChange, KeyDraft, key_version};
+pub use managed_settings::{ManagedSettings, parse_managed_settings};
 pub use members::MemberKeys;
 pub use models::{DeletedModel, ModelFacts, ModelView, SavedModel};
 pub use node_health::{
@@ -68,6 +76,7 @@ pub use node_health::{
 pub use password::{HashedPassword, NewPassword, WeakPassword};
 pub use provider_view::{CredentialView, EntrySource, LaneView, ProviderDetail, ProviderView};
 pub use providers::{DeletedProvider, DirectoryProvider, ProviderDraft, SavedProvider};
+pub use refresh::{ACCESS_LIFE, REFRESH_LIFE, TokenGrant};
 pub use request_origin::RequestOrigin;
 pub use rights::{TeamAction, is_gateway_admin, may_change, may_grant_role, may_in_team};
 pub use settings::{GatewaySettings, SettingsChange};

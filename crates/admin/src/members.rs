@@ -15,7 +15,7 @@ const MAX_MEMBERS: usize = 500;
 /// Fate of the keys a removed member created for the team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberKeys {
-    /// They stay with the team.
+    /// They stay with the team, except those that were made by signing in: they are the person's.
     Keep,
     /// They are revoked. The member may have kept their values.
     Revoke,
@@ -74,8 +74,13 @@ impl AccountAdmin {
         let member = find_member(&view, account_id).ok_or(AdminError::NotFound("member"))?;
         // The right to revoke may end with the membership, so the keys are chosen before.
         let keys = match keys {
-            MemberKeys::Keep => Vec::new(),
-            MemberKeys::Revoke => self.revocable_keys(actor, &view.team, member).await?,
+            MemberKeys::Keep => self.signed_in_keys(&view.team, account_id).await?,
+            MemberKeys::Revoke => {
+                let mut keys = self.signed_in_keys(&view.team, account_id).await?;
+                let more = self.revocable_keys(actor, &view.team, member).await?;
+                keys.extend(more.into_iter().filter(|key| key.surface.is_none()));
+                keys
+            }
         };
         let mut notes = Vec::new();
         for key in &keys {
@@ -90,6 +95,18 @@ impl AccountAdmin {
             self.reload_key(&key.id).await?;
         }
         self.load_team(team_id).await
+    }
+
+    /// Returns the active keys of the team for which the person signed in.
+    async fn signed_in_keys(
+        &self,
+        team: &Team,
+        account_id: &str,
+    ) -> Result<Vec<KeyRecord>, AdminError> {
+        let mut keys = self.store.keys_created_by(account_id).await?;
+        let is_signed_in = |key: &KeyRecord| key.surface.is_some() && key.revoked.is_none();
+        keys.retain(|key| is_signed_in(key) && key.account_id == team.id);
+        Ok(keys)
     }
 
     /// Returns the active keys of the team that the member created, if the actor may revoke them.

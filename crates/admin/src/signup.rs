@@ -130,7 +130,10 @@ impl AccountAdmin {
             | LinkPurpose::Second
             | LinkPurpose::Challenge
             | LinkPurpose::Return
-            | LinkPurpose::Proof => return Err(AdminError::NotFound("link")),
+            | LinkPurpose::Proof
+            | LinkPurpose::Device
+            | LinkPurpose::UserCode
+            | LinkPurpose::Authorization => return Err(AdminError::NotFound("link")),
         };
         if !invited {
             return match mode {

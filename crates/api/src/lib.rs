@@ -4,6 +4,7 @@
 //! request gets to its handler.
 
 mod admin;
+mod agent_routes;
 mod cached_contents;
 mod catalog;
 mod chat;
@@ -22,6 +23,7 @@ mod listen;
 mod messages;
 mod models;
 mod native;
+mod oauth;
 mod observe;
 mod openapi;
 mod query;
@@ -31,6 +33,7 @@ mod routes;
 mod scope;
 mod serve;
 mod sessions;
+mod spend_standing;
 mod state;
 mod stored_answers;
 mod task_routes;

@@ -18,8 +18,8 @@ use crate::keyed::{KeyedHandler, RouteNeed};
 use crate::request::HandlerFuture;
 use crate::state::ApiState;
 use crate::{
-    admin, cached_contents, catalog, chat, conversations, embeddings, files, health, images,
-    key_info, messages, models, native, openapi, responses, sessions, task_routes,
+    admin, agent_routes, cached_contents, catalog, chat, conversations, embeddings, files, health,
+    images, key_info, messages, models, native, oauth, openapi, responses, sessions, task_routes,
 };
 
 /// Handler of a route, with the guard in front of it.
@@ -238,6 +238,21 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         probe!(GET "/healthz" => health::alive),
         probe!(GET "/readyz" => health::ready),
         public!(GET "/openapi.json" => openapi::show),
+        free!(GET "/managed/settings" => agent_routes::managed_settings),
+        free!(GET "/api/oauth/usage" => agent_routes::usage),
+        free!(POST "/v1/metrics" => agent_routes::telemetry),
+        free!(POST "/v1/logs" => agent_routes::telemetry),
+        free!(POST "/v1/traces" => agent_routes::telemetry),
+        admin!(Settings, GET "/api/admin/settings/managed" => admin::get_managed_settings),
+        admin!(Settings, PUT "/api/admin/settings/managed" => admin::put_managed_settings),
+        admin!(Settings, DELETE "/api/admin/settings/managed" => admin::delete_managed_settings),
+        admin!(Teams, GET "/api/admin/teams/{id}/managed-settings" => admin::get_managed_settings),
+        admin!(Teams, PUT "/api/admin/teams/{id}/managed-settings" => admin::put_managed_settings),
+        admin!(Teams, DELETE "/api/admin/teams/{id}/managed-settings" => admin::delete_managed_settings),
+        public!(GET "/.well-known/oauth-authorization-server" => oauth::metadata),
+        public!(POST "/oauth/device_authorization" => oauth::device_authorization),
+        public!(POST "/oauth/token" => oauth::token),
+        public!(POST "/oauth/revoke" => oauth::revoke),
     ]
 }
 
@@ -327,8 +342,17 @@ mod tests {
     use super::*;
 
     /// Routes without a key. A new one needs a review.
-    const PUBLIC: [&str; 5] =
-        ["/api/models", "/files/{name}", "/healthz", "/readyz", "/openapi.json"];
+    const PUBLIC: [&str; 9] = [
+        "/api/models",
+        "/files/{name}",
+        "/healthz",
+        "/readyz",
+        "/openapi.json",
+        "/.well-known/oauth-authorization-server",
+        "/oauth/device_authorization",
+        "/oauth/token",
+        "/oauth/revoke",
+    ];
 
     #[test]
     fn patterns_match_exactly() {

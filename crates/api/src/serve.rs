@@ -1,5 +1,6 @@
 //! The way of a request to its handler: route and key. The rest is in `keyed.rs`.
 
+use access::keys::ApiKey;
 use access::limits;
 use access::limits::{Admission, NetworkUse};
 use axum::Router;
@@ -7,6 +8,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
+use dialects::LimitHeaderStyle;
 use http::header::{ACCEPT, HeaderValue, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderMap, Request, StatusCode};
 use relay::{ErrorFormat, RequestId};
@@ -20,6 +22,7 @@ use crate::keyed::{KeyedHandler, admit_network, authenticate, begin_keyed, drain
 use crate::request::ApiRequest;
 use crate::routes::{ApiRoute, RouteHandler, RouteTable, path_matches, route_list};
 use crate::state::ApiState;
+use crate::{oauth, spend_standing};
 
 /// Page of models, which has the path of the list without its version.
 const MODELS_PAGE: &str = "/models";
@@ -68,10 +71,20 @@ impl ApiService {
         let route = match facts.route {
             RouteMatch::Handler(RouteHandler::Keyed(route)) => route,
             RouteMatch::Handler(RouteHandler::Public(handler)) => {
-                return match admit_network(state, NetworkUse::Public, peer, request.headers()) {
+                let config = state.config();
+                let client =
+                    limits::client_address(&config.trusted_proxies, peer, request.headers());
+                return match state.limiter.admit_network(client, NetworkUse::Public, &config.gate) {
                     Ok(_permit) => {
-                        let answered = handler(Arc::clone(state), request.into_http()).await;
+                        let mut request = request.into_http();
+                        request.extensions_mut().insert(ConnectInfo(client));
+                        let answered = handler(Arc::clone(state), request).await;
                         answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into())
+                    }
+                    // An agent that polls understands only the words of OAuth.
+                    Err(error) if request.path().starts_with("/oauth/") => {
+                        Box::pin(drain_body(request)).await;
+                        oauth::too_many_requests(&error).into()
                     }
                     Err(error) => Box::pin(refuse(error, format, id, request)).await,
                 };
@@ -236,6 +249,8 @@ async fn serve_keyed(
     let id = incoming.id.clone();
     let work = begin_keyed(incoming, route);
     let answered = relay::run_for_caller(&state.engine.tasks, work).await;
+    let is_spent =
+        answered.as_ref().err().is_some_and(|error| error.kind() == ErrorKind::QuotaExceeded);
     let mut reply = answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into());
     if !route.paid {
         // It may hold a secret, and belongs to this key alone.
@@ -245,8 +260,25 @@ async fn serve_keyed(
     if let Some(style) = format.limit_headers() {
         let left = state.limiter.remaining(&key);
         limits::add_limit_headers(&left, style, || state.clock().now(), &mut reply.headers);
+        if route.paid && style == LimitHeaderStyle::Anthropic && key.record.surface.is_some() {
+            Box::pin(add_spend_headers(&state, &key, is_spent, &mut reply)).await;
+        }
     }
     reply
+}
+
+/// Tells an agent that signed in how much of its limits is spent.
+async fn add_spend_headers(
+    state: &ApiState,
+    key: &ApiKey,
+    is_spent: bool,
+    reply: &mut ServerReply,
+) {
+    if is_spent {
+        spend_standing::add_rejected_headers(state, key, &mut reply.headers).await;
+    } else if reply.status.is_success() {
+        spend_standing::add_headers(state, key, &mut reply.headers).await;
+    }
 }
 
 async fn refuse(

@@ -139,6 +139,13 @@ pub(crate) fn page(status: StatusCode, layout: &Layout<'_>, body: &Markup) -> Re
     (status, markup).into_response()
 }
 
+/// Returns the policy of a page whose form may lead to another origin as well.
+pub(crate) fn policy_with_form_target(origin: &str) -> String {
+    // A policy cannot name an IPv6 address, so its scheme is allowed.
+    let target = if origin.contains('[') { "http:" } else { origin };
+    SECURITY_POLICY.replace("form-action 'self'", &format!("form-action 'self' {target}"))
+}
+
 /// Renders a page with status 200.
 pub(crate) fn ok_page(layout: &Layout<'_>, body: &Markup) -> Response {
     page(StatusCode::OK, layout, body)

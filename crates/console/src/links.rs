@@ -65,7 +65,13 @@ pub(crate) async fn open(
         LinkPurpose::SignUp | LinkPurpose::Invite => "/signup/new",
         LinkPurpose::Reset => "/reset/new",
         LinkPurpose::Email => "/confirm",
-        LinkPurpose::Second | LinkPurpose::Challenge | LinkPurpose::Return | LinkPurpose::Proof => {
+        LinkPurpose::Second
+        | LinkPurpose::Challenge
+        | LinkPurpose::Return
+        | LinkPurpose::Proof
+        | LinkPurpose::Device
+        | LinkPurpose::UserCode
+        | LinkPurpose::Authorization => {
             return Err(PageError::InvalidLink);
         }
     };

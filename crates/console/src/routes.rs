@@ -13,12 +13,13 @@ use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use crate::page_error::PageError;
 use crate::pages::admin::{
-    audit, model as price, models as priced, person, provider, provider_form, providers, settings,
-    system,
+    audit, managed_settings, model as price, models as priced, person, provider, provider_form,
+    providers, settings, system,
 };
 use crate::pages::{
-    account, calls, confirm, front, identity, keys, login, members, model, models, overview,
-    people, playground, reference, reset, second_step, setup, signup, team, teams, usage,
+    account, authorize, calls, confirm, device, front, identity, keys, login, members, model,
+    models, overview, people, playground, reference, reset, second_step, setup, signup, team,
+    teams, usage,
 };
 use crate::state::ConsoleState;
 use crate::{ConsoleHost, assets, error_page, form, guard, layout, links, urls};
@@ -67,7 +68,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [PageRoute; 108] = [
+static ROUTES: [PageRoute; 116] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -176,6 +177,14 @@ static ROUTES: [PageRoute; 108] = [
     route!(Session GET  "/console/audit" => audit::show),
     route!(Session GET  "/console/audit.csv" => audit::csv),
     route!(Session GET  "/console/system" => system::show),
+    route!(Session GET  "/console/managed-settings" => managed_settings::show),
+    route!(Proof   POST "/console/managed-settings" => managed_settings::change),
+    route!(Public  GET  "/device" => device::open),
+    route!(Session GET  "/console/device" => device::show),
+    route!(Session POST "/console/device" => device::decide),
+    route!(Public  GET  "/oauth/authorize" => authorize::open),
+    route!(Session GET  "/console/authorize" => authorize::show),
+    route!(Session POST "/console/authorize" => authorize::decide),
 ];
 
 /// Returns every route with its guard. [`router`] is built from this list, so the two cannot
@@ -261,7 +270,7 @@ mod tests {
     use super::*;
 
     /// Routes that open without a session. Additions need a review.
-    const PUBLIC_ROUTES: [(Method, &str); 28] = [
+    const PUBLIC_ROUTES: [(Method, &str); 30] = [
         (Method::GET, "/"),
         (Method::GET, "/models"),
         (Method::GET, "/models/{*id}"),
@@ -290,6 +299,8 @@ mod tests {
         (Method::POST, "/confirm"),
         (Method::GET, "/console/setup/{token}"),
         (Method::POST, "/console/setup/{token}"),
+        (Method::GET, "/device"),
+        (Method::GET, "/oauth/authorize"),
     ];
 
     #[test]

@@ -29,6 +29,8 @@ pub(crate) struct ConsoleState {
     pub(crate) refusal_throttle: Throttle,
     /// Limits account lookups by team managers.
     pub(crate) lookup_throttle: Throttle,
+    /// Limits guesses of the codes of agents.
+    pub(crate) device_throttle: Throttle,
     /// Cached discovery documents of the identity providers.
     pub(crate) discovery: DiscoveryCache,
 }
@@ -45,6 +47,7 @@ impl ConsoleState {
             proof_throttle: Throttle(throttle::PROOF_LIMITS),
             refusal_throttle: Throttle(throttle::REFUSAL_LIMITS),
             lookup_throttle: Throttle(throttle::LOOKUP_LIMITS),
+            device_throttle: Throttle(throttle::DEVICE_LIMITS),
             discovery: DiscoveryCache::default(),
         }
     }

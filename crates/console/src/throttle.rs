@@ -70,6 +70,18 @@ pub(crate) const CODE_LIMITS: ThrottleLimits = ThrottleLimits {
 /// person from the second step of a sign-in.
 pub(crate) const PROOF_LIMITS: ThrottleLimits = ThrottleLimits { label: "proofs", ..CODE_LIMITS };
 
+/// Limits guesses of the codes that agents show. There are 25 billion codes, which live for ten
+/// minutes.
+pub(crate) const DEVICE_LIMITS: ThrottleLimits = ThrottleLimits {
+    label: "device codes",
+    per_name_and_network: 10,
+    per_network: 100,
+    per_name: 20,
+    reset_after: Micros::from_secs(600),
+    first_wait: Micros::from_secs(15),
+    max_wait: Micros::from_secs(600),
+};
+
 /// Limits lines in the audit log about refused passkeys and identities, by network.
 pub(crate) const REFUSAL_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "refusals",

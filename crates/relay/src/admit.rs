@@ -29,6 +29,9 @@ const MONEY_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Owner of the money in error messages.
 const KEY_NOUN: &str = "API key";
 const ACCOUNT_NOUN: &str = "account";
+/// The person who can raise a limit.
+const ASK_OWNER: &str = "ask the owner of the key";
+const ASK_ADMINISTRATOR: &str = "ask an administrator of this gateway";
 
 pub(super) struct AdmittedCall {
     /// Settled when dropped.
@@ -170,7 +173,7 @@ pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiErro
     });
     // A limit that is used up comes before one whose money is only reserved.
     match shortages.max_by_key(|shortage| shortage.is_spent) {
-        Some(shortage) => Err(no_money(&shortage, bound)),
+        Some(shortage) => Err(no_money(&shortage, bound, call.engine.clock.now())),
         None => Ok(()),
     }
 }
@@ -187,7 +190,7 @@ async fn reserve(
     match call.engine.funds.reserve(&call.key.balance, record, full, &least, wait).await {
         Ok(ticket) => Ok(ticket),
         Err(HoldRefusal::Spent(shortage) | HoldRefusal::Held(shortage)) => {
-            Err(no_money(&shortage, least()))
+            Err(no_money(&shortage, least(), call.engine.clock.now()))
         }
         Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
         Err(HoldRefusal::Unreachable(why)) => Err(cannot_account().with_log_note(why)),
@@ -196,27 +199,32 @@ async fn reserve(
 
 /// The error of a call that needs more money than a limit leaves. Money that is only reserved for
 /// other calls may be free in a moment, so official clients are told to retry.
-fn no_money(shortage: &HoldShortage, needed: Money) -> ApiError {
+fn no_money(shortage: &HoldShortage, needed: Money, now: Micros) -> ApiError {
     let HoldShortage { bound, limit, spent, left, resets, is_spent } = shortage;
-    let (name, owner) = match bound {
-        MoneyBound::KeyCap => ("spending cap", KEY_NOUN),
-        MoneyBound::AccountCap => ("spending cap", ACCOUNT_NOUN),
-        MoneyBound::KeyBudget => ("budget", KEY_NOUN),
-        MoneyBound::AccountBudget => ("budget", ACCOUNT_NOUN),
+    let (name, owner, ask) = match bound {
+        MoneyBound::KeyCap => ("spending cap", KEY_NOUN, ASK_OWNER),
+        MoneyBound::AccountCap => ("spending cap", ACCOUNT_NOUN, ASK_ADMINISTRATOR),
+        MoneyBound::KeyBudget => ("budget", KEY_NOUN, ASK_OWNER),
+        MoneyBound::AccountBudget => ("budget", ACCOUNT_NOUN, ASK_ADMINISTRATOR),
     };
+    let wait = resets.map(|resets| (resets - now).max(Micros::ZERO).to_duration());
     let resets = resets.and_then(|time| jiff::Timestamp::from_microsecond(time.get()).ok());
     if *is_spent {
         let message = match resets {
             Some(resets) => format!(
                 "the {name} of this {owner} for this period is used up: the call needs {needed} USD \
-                 and {left} USD are left; it resets at {resets}"
+                 and {left} USD are left; it resets at {resets}; {ask} for more"
             ),
             None => format!(
                 "the {name} of this {owner} is reached: the call needs {needed} USD and {left} USD \
-                 are left"
+                 are left, and it does not reset; {ask} for more"
             ),
         };
-        return ApiError::new(ErrorKind::QuotaExceeded, message);
+        let error = ApiError::new(ErrorKind::QuotaExceeded, message);
+        return match wait {
+            Some(wait) => error.with_retry_after(wait),
+            None => error,
+        };
     }
     let reserved = shortage.reserved();
     let message = format!(

@@ -87,6 +87,12 @@ fn retry_headers(error: &ApiError, status: u16, headers: &mut HeaderMap) {
             }
         }
     }
+    // A budget says when it is renewed, although nobody should wait for that.
+    if error.kind() == ErrorKind::QuotaExceeded
+        && let Some(wait) = error.retry_after()
+    {
+        headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
+    }
     // Sent with every status, because some clients retry errors that can never succeed.
     if !error.is_retryable() {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));

@@ -107,6 +107,7 @@ async fn add_keys(store: &Store, count: usize) -> Result<Vec<KeyRecord>, StoreEr
             grants: store::KeyGrants::default(),
             hash: number.to_be_bytes().to_vec(),
             old_hash: None,
+            surface: None,
             old_until: None,
             cap: None,
             spent: Money::ZERO,

@@ -73,6 +73,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
             grants: store::KeyGrants::default(),
             hash: number.to_be_bytes().to_vec(),
             old_hash: None,
+            surface: None,
             old_until: None,
             cap: None,
             spent: Money::ZERO,

@@ -137,7 +137,7 @@ const END_AFTER_PASSWORD: [&str; 3] = [
 ];
 // The state of the keys changes with the account, so other nodes have to read them again.
 const TOUCH_KEYS: &str = "UPDATE keys SET changed = CASE WHEN changed < $2 THEN $2 \
-    ELSE changed + 1 END WHERE account_id = $1";
+    ELSE changed + 1 END WHERE account_id = $1 OR (surface IS NOT NULL AND made_by = $1)";
 const END_AFTER_LOCK: [&str; 3] =
     [DROP_SESSIONS, DROP_DEVICES, "DELETE FROM links WHERE account_id = $1"];
 // An update locks the rows in both databases. PostgreSQL reads a row again after it waited for it,

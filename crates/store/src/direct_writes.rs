@@ -7,7 +7,8 @@ use canon::Micros;
 
 use crate::{
     Account, AccountRole, AccountTerms, ConfigChange, Factor, FactorKind, Identity, KeyRecord,
-    Link, LinkPurpose, MemberChange, PersonChange, RateLimits, Store, StoreError, Team, TeamRole,
+    Link, LinkPurpose, MemberChange, PersonChange, RateLimits, RefreshToken, Store, StoreError,
+    Team, TeamRole,
 };
 
 /// Makes methods of [`crate::AuditedChange`] methods of the store, each a transaction of its own.
@@ -51,6 +52,10 @@ direct_writes! {
     add_link(link: &Link) -> ();
     take_link(hash: &[u8], purpose: LinkPurpose) -> Option<Link>;
     drop_links_of(account_id: &str, purpose: LinkPurpose) -> u64;
+    add_refresh_token(token: &RefreshToken) -> ();
+    use_refresh_token(hash: &[u8], at: Micros) -> bool;
+    drop_refresh_tokens_of(key_id: &str) -> u64;
+    drop_expired_refresh_tokens(now: Micros) -> u64;
     drop_sessions_of(account_id: &str) -> u64;
     put_setting(name: &str, value: &str) -> ();
     take_setting(name: &str) -> Option<String>;

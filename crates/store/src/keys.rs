@@ -27,6 +27,8 @@ pub struct KeyRecord {
     pub created_by: Option<String>,
     /// Name given by its owner.
     pub name: String,
+    /// The program that it was made for by signing in; `None` for other keys.
+    pub surface: Option<String>,
     /// The purpose it was made for.
     pub scope: KeyScope,
     /// The part of its scope that it may use.
@@ -85,6 +87,7 @@ row! {
         account_id: String,
         made_by: Option<String>,
         name: String,
+        surface: Option<String>,
         scope: String,
         grants: Option<String>,
         hash: Vec<u8>,
@@ -127,6 +130,7 @@ impl TryFrom<KeyRow> for KeyRecord {
             account_id: row.account_id,
             created_by: row.made_by,
             name: row.name,
+            surface: row.surface,
             scope: KeyScope::by_word(&row.scope).ok_or_else(|| unknown_word(&row.scope))?,
             grants: KeyGrants::from_text(row.grants.as_deref())?,
             hash: row.hash,
@@ -153,17 +157,19 @@ macro_rules! key_columns {
     () => {
         "id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, revoked, \
          rpm, tpm, concurrency, ips, budget, budget_period, created, changed, last_used, made_by, \
-         scope, bounds, grants"
+         scope, bounds, grants, surface"
     };
 }
 
-/// Selects these columns. A key of a locked account is read as revoked.
+/// Selects these columns. A key of a locked account is read as revoked, and so is a key for which a
+/// person signed in who is locked, whoever pays for it.
 macro_rules! key_selection {
     () => {
         "SELECT id, account_id, name, hash, old_hash, old_until, cap, spent, models, expires, \
-         COALESCE(revoked, (SELECT a.changed FROM accounts a WHERE a.id = keys.account_id \
-         AND a.disabled)) AS revoked, rpm, tpm, concurrency, ips, budget, budget_period, created, \
-         changed, last_used, made_by, scope, bounds, grants FROM keys"
+         COALESCE(revoked, (SELECT MAX(a.changed) FROM accounts a WHERE a.disabled \
+         AND (a.id = keys.account_id OR (keys.surface IS NOT NULL AND a.id = keys.made_by)))) \
+         AS revoked, rpm, tpm, concurrency, ips, budget, budget_period, created, \
+         changed, last_used, made_by, scope, bounds, grants, surface FROM keys"
     };
 }
 
@@ -178,7 +184,7 @@ const ADD: &str = concat!(
     "INSERT INTO keys (",
     key_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-     $17, $18, NULL, $19, $20, $21, $22)"
+     $17, $18, NULL, $19, $20, $21, $22, $23)"
 );
 const GET: &str = concat!(key_selection!(), " WHERE id = $1");
 const ALL: &str = concat!(key_selection!(), " ORDER BY created, id");
@@ -273,6 +279,7 @@ impl AuditedChange {
                 .bind(key.scope.word())
                 .bind(key.bounds.to_text())
                 .bind(key.grants.to_text())
+                .bind(key.surface.as_deref().map(clean))
                 .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("key id", "account"))?;

@@ -26,10 +26,16 @@ pub enum LinkPurpose {
     Return,
     /// Proves that a signed-in user has authenticated again.
     Proof,
+    /// Gets the key of an agent that signs in, after a person approved it.
+    Device,
+    /// Names the sign-in of an agent to the person who approves it.
+    UserCode,
+    /// Gets the key of an agent whose sign-in a person approved in the browser.
+    Authorization,
 }
 
 impl LinkPurpose {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 11] = [
         Self::SignUp,
         Self::Invite,
         Self::Reset,
@@ -38,6 +44,9 @@ impl LinkPurpose {
         Self::Challenge,
         Self::Return,
         Self::Proof,
+        Self::Device,
+        Self::UserCode,
+        Self::Authorization,
     ];
 
     /// The word in records.
@@ -51,6 +60,9 @@ impl LinkPurpose {
             Self::Challenge => "challenge",
             Self::Return => "return",
             Self::Proof => "proof",
+            Self::Device => "device",
+            Self::UserCode => "user_code",
+            Self::Authorization => "authorization",
         }
     }
 }

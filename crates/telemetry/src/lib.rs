@@ -4,12 +4,14 @@
 //! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>). The official SDK would add ninety
 //! crates, a second HTTP client and a span per call on the hot path.
 
+mod agent_reports;
 mod histogram;
 mod log_export;
 mod metrics;
 mod otlp;
 mod trace_context;
 
+pub use agent_reports::AgentReport;
 pub use log_export::{LogExporter, LogRecord};
 pub use metrics::{GatewayMetrics, ScrapedValues};
 pub use trace_context::TraceContext;
@@ -25,6 +27,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio_util::sync::CancellationToken;
 use transport::{HttpClient, Outbound, RequestBody};
+
+use agent_reports::{MAX_QUEUED_REPORTS, run_relay};
 
 /// Upper bound of ended calls in the queue. Calls beyond it are dropped from telemetry.
 const MAX_QUEUED_CALLS: usize = 8_192;
@@ -45,6 +49,7 @@ struct EndedCall {
 #[derive(Debug, Default)]
 pub struct Telemetry {
     sender: Option<Sender<EndedCall>>,
+    reports: Option<Sender<AgentReport>>,
 }
 
 impl Telemetry {
@@ -54,13 +59,33 @@ impl Telemetry {
         outbound: &Outbound,
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
-        spawn: impl FnOnce(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),
+        spawn: impl Fn(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),
     ) -> Self {
         let Some(collector) = collector else { return Self::default() };
         let client = HttpClient::network(COLLECTOR_TIMEOUT, outbound);
+        let relay_client = HttpClient::network(COLLECTOR_TIMEOUT, outbound);
+        let relay = CollectorClient {
+            collector: collector.clone(),
+            client: relay_client,
+            clock: Arc::clone(&clock),
+        };
+        let (reports, queue) = mpsc::channel(MAX_QUEUED_REPORTS);
+        spawn(Box::pin(run_relay(relay, queue, stop.clone())));
         let (sender, receiver) = mpsc::channel(MAX_QUEUED_CALLS);
         spawn(Box::pin(run_reporter(CollectorClient { collector, client, clock }, receiver, stop)));
-        Self { sender: Some(sender) }
+        Self { sender: Some(sender), reports: Some(reports) }
+    }
+
+    /// Queues a report of an agent for the collector. Never blocks: a full queue drops it, and so does
+    /// a gateway without a collector.
+    pub fn relay(&self, report: AgentReport) {
+        let Some(reports) = &self.reports else { return };
+        match reports.try_send(report) {
+            Ok(()) | Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(_)) => {
+                tracing::debug!("a report of an agent was dropped: the queue is full");
+            }
+        }
     }
 
     /// Returns true if a collector is configured.

@@ -37,6 +37,7 @@ impl NewKey {
             grants: store::KeyGrants::default(),
             hash: hash_token(ring.pepper(), &token.text),
             old_hash: None,
+            surface: None,
             old_until: None,
             cap,
             spent: Money::ZERO,

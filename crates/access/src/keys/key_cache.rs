@@ -447,6 +447,7 @@ mod tests {
             grants: KeyGrants::default(),
             hash: hash_token(pepper, &token.text),
             old_hash: None,
+            surface: None,
             old_until: None,
             cap: None,
             spent: Money::ZERO,

@@ -79,8 +79,14 @@ impl NewKeyToken {
 
     /// Generates a new secret for an existing public id.
     pub fn with_id(id: String, scope: KeyScope) -> Result<Self, aws_lc_rs::error::Unspecified> {
-        let front = format!("{}{}", key_front(&id, scope), random_letters(SECRET_LETTERS)?);
-        Ok(Self { id, text: with_checksum(&front) })
+        let secret = random_letters(SECRET_LETTERS)?;
+        Ok(Self::with_secret(id, scope, &secret))
+    }
+
+    /// Makes the text of a key from a secret of [`random_letters`] or [`letters_from`].
+    pub fn with_secret(id: String, scope: KeyScope, secret: &str) -> Self {
+        let text = with_checksum(&format!("{}{secret}", key_front(&id, scope)));
+        Self { id, text }
     }
 }
 
@@ -102,10 +108,18 @@ pub fn key_front(id: &str, scope: KeyScope) -> String {
 
 /// Returns random letters and digits.
 pub fn random_letters(length: usize) -> Result<String, aws_lc_rs::error::Unspecified> {
+    letters_from(length, rand::fill)
+}
+
+/// Returns letters and digits made of the uniform bytes of `fill`, which gets 64 bytes each time.
+pub fn letters_from<E>(
+    length: usize,
+    mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
+) -> Result<String, E> {
     let mut text = String::with_capacity(length);
     let mut bytes = [0_u8; 64];
     while text.len() < length {
-        rand::fill(&mut bytes)?;
+        fill(&mut bytes)?;
         // Larger bytes are discarded, because `% 62` would favour the first letters.
         let fair = bytes.iter().filter(|byte| **byte < 248);
         let letters = fair.filter_map(|byte| ALPHABET.get(usize::from(*byte % 62)));

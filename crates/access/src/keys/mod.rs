@@ -9,5 +9,5 @@ mod token_proof;
 pub use account_funds::AccountFunds;
 pub use key_cache::{ApiKey, FoundKey, KeyCache, KnownKey};
 pub use key_json::{budget_json, key_json, key_settings_json, key_state};
-pub use key_token::random_letters;
 pub use key_token::{KeyToken, NewKeyToken, hash_token, key_front};
+pub use key_token::{letters_from, random_letters};

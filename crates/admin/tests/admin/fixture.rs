@@ -125,6 +125,7 @@ fn key_actor(account: Account) -> Actor {
         grants: store::KeyGrants::default(),
         hash: Vec::new(),
         old_hash: None,
+        surface: None,
         old_until: None,
         cap: Some(canon::Money::ZERO),
         spent: canon::Money::ZERO,

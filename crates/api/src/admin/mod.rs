@@ -7,6 +7,7 @@
 mod audit;
 mod credentials;
 mod keys;
+mod managed_settings;
 mod models;
 mod providers;
 mod settings;
@@ -24,6 +25,9 @@ pub(super) use credentials::{
 };
 pub(super) use keys::{change as change_key, create as create_key, get as get_key};
 pub(super) use keys::{list as list_keys, revoke as revoke_key, rotate as rotate_key};
+pub(super) use managed_settings::{
+    delete as delete_managed_settings, get as get_managed_settings, put as put_managed_settings,
+};
 pub(super) use models::{delete as delete_model, get as get_model};
 pub(super) use models::{list_all as list_models, put as put_model};
 pub(super) use providers::{delete as delete_provider, directory, get as get_provider};

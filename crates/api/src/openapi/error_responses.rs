@@ -240,6 +240,12 @@ fn add_to_operation(
     }
     let responses = operation.entry("responses").or_insert_with(|| json!({}));
     let Some(responses) = responses.as_object_mut() else { return };
+    if path.starts_with("/oauth/") {
+        for status in ["400", "413", "429", "503", "default"] {
+            responses.insert(status.to_owned(), reference("responses", "OAuthRefused"));
+        }
+        return;
+    }
     for (status, kinds) in by_status {
         if kinds.iter().any(|kind| facts.has(*kind)) {
             let name = format!("{}{status}", shape.schema);

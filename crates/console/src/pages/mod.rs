@@ -2,8 +2,11 @@
 
 pub(crate) mod account;
 pub(crate) mod admin;
+mod agent_consent;
+pub(crate) mod authorize;
 pub(crate) mod calls;
 pub(crate) mod confirm;
+pub(crate) mod device;
 pub(crate) mod front;
 pub(crate) mod identity;
 mod key_form;

@@ -256,7 +256,8 @@ fn api_uri(uri: &Uri) -> Option<Uri> {
 
 /// Removes the session cookie and every header that carries a key.
 fn strip_credentials(headers: &mut HeaderMap) {
-    for name in [KEY_HEADER, "x-api-key", "x-goog-api-key", "x-vendor-api-key"] {
+    for name in [KEY_HEADER, "x-api-key", "x-goog-api-key", "x-vendor-api-key", "x-portunus-token"]
+    {
         headers.remove(name);
     }
     headers.remove(header::COOKIE);

@@ -159,6 +159,7 @@ pub(crate) fn key(
         grants: store::KeyGrants::default(),
         hash: vec![7; 32],
         old_hash: None,
+        surface: None,
         old_until: None,
         cap,
         spent: Money::ZERO,

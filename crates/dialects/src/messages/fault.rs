@@ -115,6 +115,8 @@ fn names_path(say: &str, path: &str) -> bool {
 fn kind(trouble: ErrorKind) -> &'static str {
     let status = match (trouble, error_status(trouble)) {
         (ErrorKind::Interrupted, _) => 500,
+        // The status stays 429. Agents show the message of this type as it is.
+        (ErrorKind::QuotaExceeded, _) => 402,
         (_, 410) => 404,
         (_, 503) => 529,
         (_, status) => status,

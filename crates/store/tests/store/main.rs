@@ -27,6 +27,7 @@ mod people;
 mod posting;
 mod provider_objects;
 mod reading;
+mod refresh_tokens;
 mod samples;
 mod settings;
 mod stored_responses;

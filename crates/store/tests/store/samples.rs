@@ -53,6 +53,7 @@ pub(crate) fn key(account_id: &str) -> KeyRecord {
         grants: store::KeyGrants::default(),
         hash: vec![1, 2, 3],
         old_hash: None,
+        surface: None,
         old_until: None,
         cap: None,
         spent: Money::ZERO,
@@ -185,6 +186,7 @@ prop_compose! {
         budget in prop::option::of((any::<i64>(), prop::sample::select(BudgetPeriod::ALL.to_vec()))),
         created: i64, changed in 0..i64::MAX, made_by in prop::option::of("\\PC{0,20}"),
         scope in prop::sample::select(KeyScope::ALL.to_vec()),
+        surface in prop::option::of("\\PC{0,20}"),
     ) -> KeyRecord {
         let (rpm, tpm, concurrency) = limits;
         let expires = match scope {
@@ -192,7 +194,7 @@ prop_compose! {
             KeyScope::Admin => expires.or(Some(1)),
         };
         KeyRecord {
-            id: id(), account_id: account_id.clone(), created_by: made_by, name, scope, grants: store::KeyGrants::default(), hash, old_hash, old_until: old_until.map(Micros::new),
+            id: id(), account_id: account_id.clone(), created_by: made_by, name, surface, scope, grants: store::KeyGrants::default(), hash, old_hash, old_until: old_until.map(Micros::new),
             cap: cap.map(Money::from_nanos), spent: Money::ZERO,
             budget: budget.map(|(most, period)| BudgetTerms { limit: Money::from_nanos(most), period }),
             models, expires: expires.map(Micros::new), revoked: revoked.map(Micros::new),

@@ -137,6 +137,11 @@ impl SettingsForm {
                 }
                 div.actions { button.button type="submit" { "Save" } }
             }
+            section {
+                h2 { "Agents" }
+                p { a href="/console/managed-settings" { "Managed settings" }
+                    " of the agents that people signed in, for the gateway and for teams." }
+            }
             section { (vault_section(&vault)) }
         };
         let layout = Layout::signed_in("Settings", &user.account).with_nav(PAGE_PATH);

@@ -1,0 +1,136 @@
+//! Spending of a key against its limits, and the headers that tell an agent about it.
+//!
+//! The headers are those of Claude Code's usage notice (`GET /protocol` of `claude gateway`). Only keys
+//! that were made by signing in get them, so that other calls do no work for it.
+
+use access::keys::ApiKey;
+use canon::{Micros, Money};
+use ledger::{BudgetPeriod, BudgetStatus, KeySpending};
+use transport::ReplyHeaders;
+
+use crate::state::ApiState;
+
+const PREFIX: &str = "anthropic-ratelimit-unified-";
+
+/// Spending against one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SpendStanding {
+    pub(crate) limit: Money,
+    pub(crate) spent: Money,
+    /// The period and its end; `None` for a limit over all time.
+    pub(crate) period: Option<(BudgetPeriod, Micros)>,
+}
+
+impl SpendStanding {
+    fn of_budget(budget: Option<BudgetStatus>) -> Option<Self> {
+        let BudgetStatus { money, period, resets } = budget?;
+        Some(Self { limit: money.cap?, spent: money.spent, period: Some((period, resets)) })
+    }
+
+    /// Whole percents of the limit that are spent.
+    pub(crate) fn percent(&self) -> i64 {
+        let (limit, spent) = (self.limit.as_nanos(), self.spent.as_nanos());
+        if limit <= 0 {
+            return 100;
+        }
+        i64::try_from(i128::from(spent) * 100 / i128::from(limit)).unwrap_or(100)
+    }
+
+    /// The word of a period in the contract.
+    pub(crate) const fn period_word(period: BudgetPeriod) -> &'static str {
+        match period {
+            BudgetPeriod::Day => "daily",
+            BudgetPeriod::Week => "weekly",
+            BudgetPeriod::Month => "monthly",
+        }
+    }
+}
+
+/// Returns the limits of a key and of its account with what is spent of them.
+pub(crate) async fn standings(state: &ApiState, key: &ApiKey) -> Vec<SpendStanding> {
+    if key.account.spend_terms(&key.record).is_unlimited() {
+        return Vec::new();
+    }
+    let funds = &state.engine.funds;
+    let KeySpending { own, budget, account_budget } = funds.key_status(&key.balance).await;
+    let own_cap =
+        key.record.cap.map(|limit| SpendStanding { limit, spent: own.spent, period: None });
+    let account_cap = match key.account.cap() {
+        Some(limit) => {
+            let balance = funds.account_balance(&key.record.account_id, limit).await;
+            balance.map(|(spent, _)| SpendStanding { limit, spent, period: None })
+        }
+        None => None,
+    };
+    let budgets = [budget, account_budget].map(SpendStanding::of_budget);
+    budgets.into_iter().chain([own_cap, account_cap]).flatten().collect()
+}
+
+/// Adds the headers of a call that was answered.
+pub(crate) async fn add_headers(state: &ApiState, key: &ApiKey, headers: &mut ReplyHeaders) {
+    let all = standings(state, key).await;
+    let Some(fullest) = all.into_iter().max_by_key(SpendStanding::percent) else { return };
+    // The share stays below 1 while calls are answered.
+    let percent = fullest.percent().clamp(0, 99);
+    let threshold = match percent {
+        95.. => Some("0.95"),
+        75.. => Some("0.75"),
+        _ => None,
+    };
+    let status = if threshold.is_some() { "allowed_warning" } else { "allowed" };
+    insert(headers, "status", status);
+    insert(headers, "representative-claim", "overage");
+    insert(headers, "overage-status", status);
+    insert(headers, "overage-utilization", &format!("0.{percent:02}"));
+    if let Some(threshold) = threshold {
+        insert(headers, "overage-surpassed-threshold", threshold);
+    }
+    add_reset(headers, fullest.period.map(|(_, resets)| resets));
+}
+
+/// Adds the headers of a call that was refused because a limit is reached. Without a claim and an
+/// overage status the client prints the message of the error.
+pub(crate) async fn add_rejected_headers(
+    state: &ApiState,
+    key: &ApiKey,
+    headers: &mut ReplyHeaders,
+) {
+    let all = standings(state, key).await;
+    insert(headers, "status", "rejected");
+    insert(headers, "overage-utilization", "1");
+    insert(headers, "overage-surpassed-threshold", "1");
+    insert(headers, "overage-disabled-reason", "org_spend_cap_reached");
+    if let Some(fullest) = all.into_iter().max_by_key(SpendStanding::percent) {
+        if let Some((period, _)) = fullest.period {
+            insert(headers, "overage-period", SpendStanding::period_word(period));
+        }
+        add_reset(headers, fullest.period.map(|(_, resets)| resets));
+    }
+}
+
+fn add_reset(headers: &mut ReplyHeaders, resets: Option<Micros>) {
+    if let Some(resets) = resets {
+        let seconds = resets.as_secs().to_string();
+        insert(headers, "reset", &seconds);
+        insert(headers, "overage-reset", &seconds);
+    }
+}
+
+fn insert(headers: &mut ReplyHeaders, name: &str, value: &str) {
+    headers.insert(&format!("{PREFIX}{name}"), value.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percents_are_whole_and_never_divide_by_zero() {
+        for (spent, limit, percent) in
+            [(0, 100, 0), (82, 100, 82), (1, 3, 33), (5, 0, 100), (7, 5, 140)]
+        {
+            let [spent, limit] = [spent, limit].map(Money::from_nanos);
+            assert_eq!(SpendStanding { limit, spent, period: None }.percent(), percent);
+        }
+    }
+}
